@@ -30,8 +30,8 @@ from townlet.decide.domains import DOMAINS
 
 DOMAIN: Final = "hive"
 SCENES: Final = 200  # different observations
-NO_LEARNING: Final = "learning.every=3600"
-LEARNING: Final = ("learning.every=1.0", "learning.samples_per_insert=1000")
+NO_LEARNING: Final = "learning.interval=3600"
+LEARNING: Final = ("learning.interval=1.0", "learning.samples_per_insert=1000")
 START: Final = 60.0
 
 

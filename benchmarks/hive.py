@@ -107,7 +107,7 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
     found: list[tuple[float, int, float]] = []
 
     def hear(experience: Experience, outcome: float, how: str) -> None:
-        found.append((experience.made.time, experience.made.action, outcome))
+        found.append((experience.decision.time, experience.decision.action, outcome))
 
     now = [0.0]
     words = [f"policy={trial.who}", f"seed={trial.seed}", *trial.words]

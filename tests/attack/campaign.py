@@ -17,12 +17,12 @@ from attack.history import History, read_log
 from attack.nemesis import KINDS, Nemesis
 from attack.recorder import PATIENCE, Plain, Player, Shipped
 from crash.shim import Shim, missing
-from decide.served import Process
+from decide.service_process import Process
 from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
 
 CLIENTS = 8
-WORDS = ("learning.every=0.2", "learning.samples_per_insert=100")
+WORDS = ("learning.interval=0.2", "learning.samples_per_insert=100")
 QUIET = 1.0  # seconds of play after the last fault
 
 
@@ -76,7 +76,7 @@ async def _play(
 def _player(server: Process, domain: str, number: int, history: History, chance: random.Random) -> Player:
     """Every other client is the one that ships."""
     own, game = random.Random(chance.random()), DOMAINS[domain].make_game(number, f"site {number}", 0)
-    shipped, plain = Shipped(Client(server.url, patience=PATIENCE)), Plain(f"{server.url}&client=plain-{number}", own)
+    shipped, plain = Shipped(Client(server.url, timeout=PATIENCE)), Plain(f"{server.url}&client=plain-{number}", own)
     return Player(number, plain if number % 2 else shipped, game, history, own)
 
 

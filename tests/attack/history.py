@@ -21,7 +21,7 @@ DECISIONS = ("ad_decision", "no_ad", "spawn_decision", "observation_ack")  # rep
 ACKNOWLEDGED = "outcome_ack"
 # Refusals that a client may get for a correct message: retry later, or leave the report out.
 STALE = "STALE_OBSERVATION"  # right for an observation that was never answered, once a later one was sent
-REFUSALS = ("OVERLOADED", "RATE_LIMITED", "LOG_STOPPED", "UNKEPT_DECISION")
+REFUSALS = ("OVERLOADED", "RATE_LIMITED", "LOG_STOPPED", "UNLOGGED_DECISION")
 COUNTED = ("decisions", "joined", "failed", "expired", "waited", "pending")
 PARTS = ("joined", "expired", "pending", "not_executed")
 
@@ -142,7 +142,7 @@ def _refused(operations: Sequence[Operation]) -> Iterator[str]:
         if code == STALE and one.observation and one.observation not in kept:
             if newest.get(one.message["territoryId"], one.message["timestamp"]) <= one.message["timestamp"]:
                 yield f"client {one.client}: its newest observation was refused as old: {one.reply}"
-        elif code == "UNKEPT_DECISION" and not is_unkept(one.message["decisionId"]):
+        elif code == "UNLOGGED_DECISION" and not is_unkept(one.message["decisionId"]):
             yield f"client {one.client}: {one.message['decisionId']} was promised to be kept and is said to be unkept"
         elif code is not None and code not in REFUSALS:
             yield f"client {one.client}: a correct message was refused: {one.reply}"

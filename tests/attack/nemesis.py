@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 
 from attack.history import History, Poll
 from crash.shim import Shim
-from decide.served import Process
+from decide.service_process import Process
 
 BETWEEN = (0.2, 1.5)  # seconds between two faults
 PAUSE = (0.1, 3.0)  # seconds of SIGSTOP

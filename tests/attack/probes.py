@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from decide.served import Process
-from decide.sites import request
+from decide.ads_service import request
+from decide.service_process import Process
 from townlet.decide.client import Client
 
 FLOODER = Path(__file__).parent / "flooder.py"
@@ -67,13 +67,13 @@ async def flooded(
     server: Process, kind: str, url: str, count: int, seconds: float, ask: Ask = request
 ) -> tuple[dict[str, float], Counter[str]]:
     """The same for a service: its health, an operator's call, and decisions of another game, asked for by `ask`."""
-    async with Client(server.url, patience=60) as client:
+    async with Client(server.url, timeout=60) as client:
         times = iter(range(1, 10**9))
         place = f"beside {kind} {time.time():.0f}"
         probes: dict[str, Probe] = {
             "health": lambda: asyncio.to_thread(server.get, "/health"),
             "operator": lambda: asyncio.to_thread(server.post, "/api/decide/unpin"),
-            "decision": lambda: client.say(ask(float(next(times)), place)),
+            "decision": lambda: client.request(ask(float(next(times)), place)),
         }
         return await during(kind, url, count, seconds, probes)
 

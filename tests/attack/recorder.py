@@ -47,7 +47,7 @@ class Shipped:
             await self._client.__aenter__()
             self._begun = True
         try:
-            return await self._client.say(message)
+            return await self._client.request(message)
         except NoAnswer:
             return None
 

@@ -8,12 +8,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from decide.sites import ask, begin, click, live, request
+from decide.ads_service import ask, click, request, run_visits, start_service
 from townlet.decide.domains import DOMAINS
-from townlet.decide.figures import ServiceStats
 from townlet.decide.recovery import replay_folder
 from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
+from townlet.decide.stats import ServiceStats
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.verify import verify
 from townlet.decide.training_thread import TrainingThread
@@ -44,8 +44,8 @@ def main(place: Path) -> None:
 
 
 def restart(place: Path, folder: Path, torn: bool) -> None:
-    service, rounds, clock = begin(folder)
-    live(service, rounds, clock, 40)
+    service, training, clock = start_service(folder)
+    run_visits(service, training, clock, 40)
     (kept,) = ask(service, request(1e6, "kept"))
     assert service.log.wait(service.log.last, 20)
     while log_size(folder) % PAGE < PAGE - 500:  # so that the record of the next start does not fit into the last page
@@ -60,18 +60,18 @@ def restart(place: Path, folder: Path, torn: bool) -> None:
     with suppress(LogStopped):
         service.close()
     # What `townlet decide serve` does.
-    again = Service(folder, DOMAINS["bandit-ads"], load_settings("bandit-ads", ["learning.every=0.05"], DOMAINS))
-    rounds = TrainingThread(again)
-    rounds.begin()
-    figures = ServiceStats(again, rounds)
+    again = Service(folder, DOMAINS["bandit-ads"], load_settings("bandit-ads", ["learning.interval=0.05"], DOMAINS))
+    training = TrainingThread(again)
+    training.start()
+    stats = ServiceStats(again, training)
     until(lambda: again.log.problem)
     print("problem:", again.log.problem)
     (reply,) = ask(again, request(2e6, "full"))
     assert reply["decisionId"].split("-")[1] == "0", reply
-    assert again.report(click(reply["decisionId"])).reply["code"] == "UNKEPT_DECISION"
+    assert again.report(click(reply["decisionId"])).reply["code"] == "UNLOGGED_DECISION"
     assert again.report(click(kept["decisionId"])).reply["code"] == "LOG_STOPPED"
-    figures.look()
-    print("alarms:", *(alarm["name"] for alarm in figures.whole()["alarms"]))
+    stats.update()
+    print("alarms:", *(alarm["name"] for alarm in stats.as_json()["alarms"]))
     step = again.trainer.step
     time.sleep(0.3)
     assert again.trainer.step == step, "it learned from what is not logged"
@@ -80,7 +80,7 @@ def restart(place: Path, folder: Path, torn: bool) -> None:
     (reply,) = ask(again, request(3e6, "full"))
     assert reply["decisionId"].split("-")[1] == str(before + 1), reply
     assert again.report(click(kept["decisionId"])).reply["type"] == "outcome_ack"
-    rounds.stop()
+    training.stop()
     again.close()
     assert all(one.same for one in replay_folder(folder))
     assert verify(folder).whole

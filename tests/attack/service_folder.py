@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attack.damage import Command, Effect, command
-from decide.sites import ask, begin
-from townlet.decide.figures import ServiceStats
+from decide.ads_service import ask, start_service
+from townlet.decide.app import load_service_tokens
 from townlet.decide.service import Service
+from townlet.decide.stats import ServiceStats
 from townlet.decide.storage.versions import weights_digest
-from townlet.decide.token_store import load_service_tokens
 from townlet.decide.training_thread import TrainingThread
 from townlet.errors import TownletError
 from townlet.web.tokens import ROLES
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 def build(folder: Path, domain: str, turns: int, words: tuple[str, ...]) -> Path:
     """Play with a service in this process. The folder is what a `kill -9` after the last answer would leave."""
     live = folder.with_name(f"{folder.name}-live")
-    service, rounds, clock = begin(live, words, domain)
+    service, training, clock = start_service(live, words, domain)
     games = [service.domain.make_game(1, f"site {place}", 0) for place in range(TERRITORIES)]
     for turn in range(turns):
         for game, reply in zip(games, ask(service, *[game.observe() for game in games]), strict=True):
@@ -58,7 +58,7 @@ def build(folder: Path, domain: str, turns: int, words: tuple[str, ...]) -> Path
                 service.report(report)
         clock.now += 1
         service.expire()
-        _operate(service, rounds, turn, turns)
+        _operate(service, training, turn, turns)
     assert service.log.wait(service.log.last, 60)
     load_service_tokens(live, None)  # as `decide serve` makes them
     shutil.copytree(live, folder)
@@ -67,14 +67,14 @@ def build(folder: Path, domain: str, turns: int, words: tuple[str, ...]) -> Path
     return folder
 
 
-def _operate(service: Service, rounds: TrainingThread, turn: int, turns: int) -> None:
+def _operate(service: Service, training: TrainingThread, turn: int, turns: int) -> None:
     """Training, versions, a snapshot of the state, and an operator who pins, unpins and sets gate-only for a while."""
     if turn % 5 == 4:
-        rounds.step()
+        training.step()
     if turn % (turns // 6) == turns // 6 - 1:
-        rounds.publish()
+        training.publish()
     if turn in (turns // 3, turns * 3 // 4):
-        service.milestone()
+        service.save_snapshot()
     if turn == turns // 2:
         service.versions.set_gate_only(True, "maintenance")
         service.versions.set_gate_only(False, "maintenance is over")
@@ -89,11 +89,11 @@ def start(folder: Path, domain: str, words: tuple[str, ...], known: dict[str, st
     try:
         found = load_service_tokens(folder, None).tokens
         roles = {role: identity.role if (identity := found.identify(token)) else None for role, token in known.items()}
-        service, rounds, _ = begin(folder, words, domain)
+        service, training, _ = start_service(folder, words, domain)
     except TownletError as error:
         return Started(None, str(error), roles)
     try:
-        return Started(_shown(service, rounds), "", roles)
+        return Started(_shown(service, training), "", roles)
     except TownletError as error:
         return Started(None, str(error), roles)
     finally:
@@ -106,10 +106,10 @@ def tokens_of(folder: Path) -> dict[str, str]:
     return {role: token for role in ROLES if (token := found.first(role))}
 
 
-def _shown(service: Service, rounds: TrainingThread) -> Shown:
-    whole = ServiceStats(service, rounds).whole()
+def _shown(service: Service, training: TrainingThread) -> Shown:
+    whole = ServiceStats(service, training).as_json()
     alarms = frozenset(f"{alarm['name']}: {alarm['what']}" for alarm in whole["alarms"])
-    for name in ("now", "up_seconds"):
+    for name in ("now", "uptime_seconds"):
         del whole["service"][name]
     serving = service.versions.serving
     state = {name: value for name, value in whole.items() if name not in HIDDEN}

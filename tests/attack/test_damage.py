@@ -29,8 +29,8 @@ class Build(NamedTuple):
     words: tuple[str, ...]
 
 
-SMALL = Build(60, ("segment=65536", "versions=4"))  # a log of 300 kB in 5 segments
-LARGE = Build(600, ("segment=1000000", "versions=4"))  # a log of 3 MB in 4 segments
+SMALL = Build(60, ("segment_bytes=65536", "versions=4"))  # a log of 300 kB in 5 segments
+LARGE = Build(600, ("segment_bytes=1000000", "versions=4"))  # a log of 3 MB in 4 segments
 
 
 @pytest.fixture(scope="session")

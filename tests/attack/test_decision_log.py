@@ -14,7 +14,7 @@ from zlib import crc32
 
 import pytest
 
-from decide.sites import ask, begin, click, live, request
+from decide.ads_service import ask, click, request, run_visits, start_service
 from runs.test_disk import may_mount
 from townlet.decide.storage.log import WriteAheadLog
 from townlet.decide.storage.segments import HEADER, RECORD, list_segments, read_records
@@ -118,10 +118,10 @@ def known_by_version(folder: Path) -> None:
 def test_a_shortened_log_is_refused_until_the_loss_is_accepted(
     knows: Callable[[Path], None], told: str, tmp_path: Path
 ) -> None:
-    service, rounds, clock = begin(tmp_path)
-    live(service, rounds, clock, 30)
-    service.milestone()
-    rounds.publish()
+    service, training, clock = start_service(tmp_path)
+    run_visits(service, training, clock, 30)
+    service.save_snapshot()
+    training.publish()
     lost = ask(service, request(5e6, "lost"))[0]["decisionId"]
     service.close()
     cut(tmp_path / "log", 40)
@@ -129,9 +129,9 @@ def test_a_shortened_log_is_refused_until_the_loss_is_accepted(
     before = contents(tmp_path)
     wrong = rf"the log ends at record 40, but {told}.* refers to record \d+.*missing; .*--accept-data-loss"
     with pytest.raises(TownletError, match=wrong):
-        begin(tmp_path)
+        start_service(tmp_path)
     assert contents(tmp_path) == before
-    again, _, _ = begin(tmp_path, accept_data_loss=True)
+    again, _, _ = start_service(tmp_path, accept_data_loss=True)
     assert any(notice.name == "data_loss" for notice in again.notices)
     if knows is not known_by_control:
         assert list(tmp_path.glob("set-aside-*/*/step-*/manifest.json"))
@@ -142,11 +142,11 @@ def test_a_shortened_log_is_refused_until_the_loss_is_accepted(
 
 
 def test_ids_of_a_copied_folder_are_unknown_to_the_other_copy(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path / "one")
+    service, _, _ = start_service(tmp_path / "one")
     common = ask(service, request(1.0))[0]["decisionId"]
     service.close()
     shutil.copytree(tmp_path / "one", tmp_path / "two")
-    copies = [begin(tmp_path / name)[0] for name in ("one", "two")]
+    copies = [start_service(tmp_path / name)[0] for name in ("one", "two")]
     ids = [ask(copy, request(2.0))[0]["decisionId"] for copy in copies]
     assert ids[0].split("-")[1] == ids[1].split("-")[1] == "2"
     for copy, foreign in zip(copies, reversed(ids), strict=True):
@@ -157,7 +157,7 @@ def test_ids_of_a_copied_folder_are_unknown_to_the_other_copy(tmp_path: Path) ->
 
 
 def test_an_id_cannot_be_guessed_from_another(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path)
+    service, _, _ = start_service(tmp_path)
     ids = [ask(service, request(float(turn)))[0]["decisionId"] for turn in range(3)]
     epoch, _, tag = ids[0].split("-")
     for guess in (f"{epoch}-2-{tag}", f"{epoch}-2", f"{epoch}-02-{tag}", f"{epoch}-2-{'0' * 16}"):
@@ -177,7 +177,7 @@ def test_a_folder_of_format_1_is_refused_by_name(tmp_path: Path) -> None:
     path = folder / "log-000000000001.wal"
     path.write_bytes(start + struct.pack("<I", crc32(start)) + record)
     with pytest.raises(TownletError, match=r"wal has format 1, and this release reads format 3 only; use the release"):
-        begin(tmp_path)
+        start_service(tmp_path)
     assert path.read_bytes().endswith(payload)
 
 
@@ -185,12 +185,12 @@ def test_a_folder_of_another_commit_with_the_same_format_is_refused(tmp_path: Pa
     with WriteAheadLog(tmp_path / "log") as log:
         log.append(b'["servicestarted","%s",{"domain":"bandit-ads"},1.0,"0123456789abcdef"]' % (b"ab" * 16))
     with pytest.raises(TownletError, match="the log was written by another version of Townlet, with other events"):
-        begin(tmp_path)
+        start_service(tmp_path)
 
 
 def test_a_flood_of_duplicate_reports_does_not_grow_the_log(tmp_path: Path) -> None:
     """Reports that do not count are counted; the log learns of them once a second at most."""
-    service, _, clock = begin(tmp_path)
+    service, _, clock = start_service(tmp_path)
     id = ask(service, request(1.0))[0]["decisionId"]
     service.report(click(id))
     late = ask(service, request(2.0))[0]["decisionId"]
@@ -209,7 +209,7 @@ def test_a_flood_of_duplicate_reports_does_not_grow_the_log(tmp_path: Path) -> N
     assert (counts.joined, counts.duplicates, counts.late, counts.balanced) == (1, 3000, 3000, True)
     service.report(click(id))
     service.close()
-    again, _, _ = begin(tmp_path)
+    again, _, _ = start_service(tmp_path)
     assert again.state.join.counts.duplicates == 3001  # a clean end writes the rest
     assert again.state.join.counts.late == 3000
     again.close()
@@ -217,23 +217,23 @@ def test_a_flood_of_duplicate_reports_does_not_grow_the_log(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("restart", ["none", "log", "snapshot"])
 def test_a_contradicting_duplicate_has_a_code_of_its_own_and_changes_nothing(restart: str, tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path)
+    service, _, _ = start_service(tmp_path)
     first, second, third = (ask(service, request(float(turn)))[0]["decisionId"] for turn in range(3))
     for report in (click(first, True), click(second, False), click(third, shown=False)):
         assert service.report(report).reply["type"] == "outcome_ack"
     if restart == "snapshot":
-        service.milestone()
+        service.save_snapshot()
     if restart != "none":
         service.close()
-        service, _, _ = begin(tmp_path)
-    before = service.state.tally
+        service, _, _ = start_service(tmp_path)
+    before = service.state.totals
     for report in (click(first, False), click(second, True), click(first, shown=False), click(third, True)):
         assert service.report(report).reply["code"] == "CONTRADICTING_REPORT"
     for report in (click(first, True), click(second, False), click(third, shown=False)):
         assert service.report(report).reply["type"] == "outcome_ack"
     counts = service.state.join.counts
     assert (counts.joined, counts.failed, counts.contradicting, counts.duplicates) == (2, 1, 4, 3)
-    assert service.state.tally == before
+    assert service.state.totals == before
     service.close()
 
 
@@ -249,8 +249,8 @@ def test_a_restart_on_a_full_disk_decides_and_learns_nothing_until_there_is_room
 
 
 def test_a_damaged_log_can_be_continued_before_the_damage_and_nothing_is_thrown_away(tmp_path: Path) -> None:
-    service, rounds, clock = begin(tmp_path, ["segment=16384"])
-    live(service, rounds, clock, 60)
+    service, training, clock = start_service(tmp_path, ["segment_bytes=16384"])
+    run_visits(service, training, clock, 60)
     service.close()
     damaged = list_segments(tmp_path / "log")[1]
     data = bytearray(damaged.path.read_bytes())
@@ -259,7 +259,7 @@ def test_a_damaged_log_can_be_continued_before_the_damage_and_nothing_is_thrown_
     with pytest.raises(TownletError, match=f"{damaged.path.name} is damaged at byte"):
         list(read_records(tmp_path / "log"))
     names = [segment.path.name for segment in list_segments(tmp_path / "log")[1:]]
-    again, _, _ = begin(tmp_path, ["segment=16384"], accept_data_loss=True)
+    again, _, _ = start_service(tmp_path, ["segment_bytes=16384"], accept_data_loss=True)
     assert any("is damaged at byte" in notice.what for notice in again.notices)
     assert again.state.join.counts.balanced
     assert ask(again, request(9e6, "new"))[0]["type"] in ("ad_decision", "no_ad")
@@ -267,7 +267,7 @@ def test_a_damaged_log_can_be_continued_before_the_damage_and_nothing_is_thrown_
     assert sorted(path.name for path in (tmp_path / "log").glob("set-aside-*/*")) == names
     assert (next((tmp_path / "log").glob("set-aside-*")) / damaged.path.name).read_bytes() == data
     assert verify(tmp_path).whole
-    later, _, _ = begin(tmp_path, ["segment=16384"])  # an ordinary start
+    later, _, _ = start_service(tmp_path, ["segment_bytes=16384"])  # an ordinary start
     assert later.notices == []
     assert not later.versions.gate_only
     later.close()

@@ -17,7 +17,7 @@ import pytest
 import warm
 from attack.flooder import largest
 from attack.probes import during, flooded, resident
-from decide.served import Process, free_port
+from decide.service_process import Process, free_port
 from pace import slower
 
 MARK = 1.0  # second, the 99th percentile
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    running = Process(tmp_path_factory.mktemp("service"), "bandit-ads", "learning.every=0.5").start().wait()
+    running = Process(tmp_path_factory.mktemp("service"), "bandit-ads", "learning.interval=0.5").start().wait()
     yield running
     assert running.end(signal.SIGTERM) in (0, 130, -signal.SIGTERM)
 
@@ -91,7 +91,7 @@ def test_statistics_sockets_are_capped_and_cheap(server: Process, count: int, se
 
 @pytest.mark.parametrize("seconds", [6.0, pytest.param(60.0, marks=pytest.mark.long(minutes=1))])
 def test_the_largest_observations_of_ever_new_territories_take_little_memory(tmp_path: Path, seconds: float) -> None:
-    server = Process(tmp_path, "hive", "learning.every=0.5").start().wait()
+    server = Process(tmp_path, "hive", "learning.interval=0.5").start().wait()
     try:
         before = resident(server)
         found, seen = asyncio.run(flooded(server, "observations", server.url, 4, seconds, small))

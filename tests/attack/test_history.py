@@ -163,7 +163,7 @@ def shrunk_statistics(history: History) -> None:
 
 
 def broken_promise(history: History) -> None:
-    refusal = {"type": "error", "code": "UNKEPT_DECISION", "message": ""}
+    refusal = {"type": "error", "code": "UNLOGGED_DECISION", "message": ""}
     history.operations[5] = replace(history.operations[5], reply=refusal)
 
 

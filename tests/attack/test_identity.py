@@ -20,8 +20,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 import warm
-from decide.served import Process
-from decide.sites import click, request
+from decide.ads_service import click, request
+from decide.service_process import Process
 from townlet.live.app import make_app
 from townlet.live.hub import Hub
 from townlet.web.server import Server
@@ -90,7 +90,7 @@ class Guarded(Process):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    running = Guarded(tmp_path_factory.mktemp("guarded") / "ads", "learning.every=0.2").start()
+    running = Guarded(tmp_path_factory.mktemp("guarded") / "ads", "learning.interval=0.2").start()
     running.wait()
     yield running
     running.end(signal.SIGTERM)

@@ -28,26 +28,25 @@ from websockets.exceptions import ConnectionClosed
 import townlet
 from attack.flooder import largest
 from attack.probes import descriptors, flooded
-from decide.served import Process
-from decide.sites import ask, begin, request
+from decide.ads_service import ask, request, start_service
+from decide.service_process import Process
 from pace import slower
 from townlet import allocation
 from townlet.allocation import memory_error, reserve
 from townlet.buffers.storage import FLOAT, CircularStorage
 from townlet.decide.batcher import Batcher
-from townlet.decide.budgets import most_pending, most_territories, pending_size, territory_size
-from townlet.decide.clients import owner_of
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import DecisionMade
 from townlet.decide.recovery import replay_folder
 from townlet.decide.settings import load_settings, settings_hash
 from townlet.decide.state import ServiceState
+from townlet.decide.territories import max_pending, max_territories, owner_id, pending_size, territory_size
 from townlet.errors import TownletError
 from townlet.live.app import make_app
 from townlet.live.hub import Hub
 from townlet.nets.layers import MLP
 from townlet.town.engines.engine import make_engine
-from townlet.town.world.load import load_settings as load_world
+from townlet.town.world.load import load as load_world
 from townlet.web import protocols
 from townlet.web.limits import ConnectionLimiter, allocate_descriptors
 from townlet.web.protocols import CONTROL_BURST, MAX_FRAMES
@@ -60,7 +59,7 @@ SMALL = {name: [] for name in ("miningWorkers", "workersPresent", "protectors", 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """A service that may open few files."""
-    running = Process(tmp_path_factory.mktemp("service"), "bandit-ads", "learning.every=0.2").start()
+    running = Process(tmp_path_factory.mktemp("service"), "bandit-ads", "learning.interval=0.2").start()
     assert running.process is not None
     resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (FEW // 2, FEW))  # it raises the first by itself
     yield running.wait()
@@ -232,8 +231,8 @@ def test_no_entry_takes_more_memory_than_its_budget_counts(name: str) -> None:
     gate, places, each = settings_hash(settings.gate), 5, 70
 
     def held(send: bool) -> int:
-        ledger = ServiceState(domain, settings)
-        ledger.follow(settings)
+        state = ServiceState(domain, settings)
+        state.update_settings(settings)
         tracemalloc.start()
         number = 0
         for place in range(places):
@@ -248,11 +247,11 @@ def test_no_entry_takes_more_memory_than_its_budget_counts(name: str) -> None:
                     number, territory, turn + 1.0, float(number), message, 5, 0.1, 0.2, send, "positive_reward", 0.7,
                     gate, 3, reply, "c" * 40,
                 )  # fmt: skip
-                ledger.apply(DecisionMade(*json.loads(json.dumps(made))))
+                state.apply(DecisionMade(*json.loads(json.dumps(made))))
         found, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert len(ledger.pending) == send * number
-        assert len(ledger.territories) == places
+        assert len(state.pending) == send * number
+        assert len(state.territories) == places
         return found
 
     waited, sent = held(False), held(True)
@@ -262,9 +261,9 @@ def test_no_entry_takes_more_memory_than_its_budget_counts(name: str) -> None:
 
 def test_budgets_in_bytes_expire_the_oldest_and_forget_the_longest_silent(tmp_path: Path) -> None:
     words = ("memory.pending_bytes=1048576", "memory.territory_bytes=1048576", "learning.train_on_wait=true")
-    service, rounds, clock = begin(tmp_path, words)
+    service, training, clock = start_service(tmp_path, words)
     domain, memory = service.domain, service.settings.memory
-    most, places = most_pending(domain, memory), most_territories(domain, memory)
+    most, places = max_pending(domain, memory), max_territories(domain, memory)
     assert 10 < places < 100 < most < 1000
     times = (most + 50) // places + 2
     for turn in range(times):
@@ -278,9 +277,9 @@ def test_budgets_in_bytes_expire_the_oldest_and_forget_the_longest_silent(tmp_pa
     counts = service.state.join.counts
     assert counts.balanced
     assert counts.pending == len(service.state.pending) == most
-    rounds.round()
+    training.train_round()
     service.close()
-    again, _, _ = begin(tmp_path, words)
+    again, _, _ = start_service(tmp_path, words)
     assert again.state.join.counts == counts
     assert list(again.state.territories) == list(service.state.territories)
     again.close()
@@ -288,13 +287,13 @@ def test_budgets_in_bytes_expire_the_oldest_and_forget_the_longest_silent(tmp_pa
 
 
 def test_observations_that_wait_are_bounded_in_bytes(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path, ("overload.waiting_bytes=200000",))
+    service, _, _ = start_service(tmp_path, ("overload.waiting_bytes=200000",))
 
     async def play() -> list[str]:
-        desk = Batcher(service)
-        asked = [desk.ask(request(1.0, f"site {place}"), size=60_000) for place in range(4)]
+        batcher = Batcher(service)
+        asked = [batcher.submit(request(1.0, f"site {place}"), size=60_000) for place in range(4)]
         first = [(await asyncio.wait_for(answer, 20))["type"] for answer in asked]
-        return [*first, (await desk.ask(request(2.0, "site 3"), size=200_000))["type"]]
+        return [*first, (await batcher.submit(request(2.0, "site 3"), size=200_000))["type"]]
 
     found = asyncio.run(play())
     service.close()
@@ -387,8 +386,8 @@ def test_a_published_agent_edited_to_a_huge_network_ends_with_a_message_and_no_t
 
 
 def test_a_flood_of_new_territories_does_not_evict_those_of_other_tokens(tmp_path: Path) -> None:
-    service, _, clock = begin(tmp_path, ["memory.territories=20"])
-    owner, flooder = owner_of("arena", "key"), owner_of("lobby", None)
+    service, _, clock = start_service(tmp_path, ["memory.territories=20"])
+    owner, flooder = owner_id("arena", "key"), owner_id("lobby", None)
     (first,) = service.answer([request(0.0, "home")], clients=[owner])
     for second in range(100):
         clock.now += 0.01
@@ -398,9 +397,9 @@ def test_a_flood_of_new_territories_does_not_evict_those_of_other_tokens(tmp_pat
     (again,) = service.answer([request(0.0, "home")], clients=[owner])
     assert again.reply == first.reply
     kept = list(service.state.territories)
-    service.milestone()
+    service.save_snapshot()
     service.answer([request(2.0, "flood 99")], clients=[flooder])
     service.close()
-    after, _, _ = begin(tmp_path, ["memory.territories=20"])
+    after, _, _ = start_service(tmp_path, ["memory.territories=20"])
     assert sorted(after.state.territories) == sorted(kept)
     after.close()

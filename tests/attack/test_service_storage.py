@@ -13,31 +13,31 @@ from typing import Any
 import pytest
 
 from cli.program import program
-from decide.sites import ask, begin, click, live, request
+from decide.ads_service import ask, click, request, run_visits, start_service
 from townlet.decide.alarms import Alarms
-from townlet.decide.figures import ServiceStats
 from townlet.decide.recovery import events, replay_folder
-from townlet.decide.room import ConnectionLimits
 from townlet.decide.service import Service
+from townlet.decide.stats import ServiceStats
 from townlet.decide.storage import LOG, SNAPSHOTS
 from townlet.decide.storage.backup import backup
 from townlet.decide.storage.verify import check_events, verify
 from townlet.decide.storage.versions import weights_digest
+from townlet.decide.websocket import ConnectionLimits
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.verify import IntegrityReport
 
-WORDS = ("segment=16384", "versions=4")
+WORDS = ("segment_bytes=16384", "versions=4")
 
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a service with several segments, versions, a snapshot and a pinned version."""
     folder = tmp_path_factory.mktemp("stopped") / "ads"
-    service, rounds, clock = begin(folder, WORDS)
-    live(service, rounds, clock, 120)
-    service.milestone()
-    live(service, rounds, clock, 60, seed=2)
+    service, training, clock = start_service(folder, WORDS)
+    run_visits(service, training, clock, 120)
+    service.save_snapshot()
+    run_visits(service, training, clock, 60, seed=2)
     service.versions.pin(service.versions.list_versions()[-1], "a calm night")
     service.close()
     assert len(list((folder / LOG).glob("*.wal"))) > 2
@@ -123,7 +123,7 @@ def state(service: Service) -> dict[str, Any]:
     places = {name: place.last.reply for name, place in service.state.territories.items() if place.last}
     serving = service.versions.serving
     return {
-        "counts": service.state.join.counts, "tally": service.state.tally, "step": service.trainer.step,
+        "counts": service.state.join.counts, "tally": service.state.totals, "step": service.trainer.step,
         "weights": weights_digest(service.trainer.weights()), "serving": serving.digest if serving else None,
         "pinned": service.versions.pinned, "gate_only": service.versions.gate_only, "territories": places,
         "pending": sorted(service.state.pending),
@@ -132,11 +132,11 @@ def state(service: Service) -> dict[str, Any]:
 
 @pytest.mark.parametrize("gate_only", [False, True])
 def test_a_backup_starts_in_the_state_of_the_original(gate_only: bool, tmp_path: Path) -> None:
-    service, rounds, clock = begin(tmp_path / "ads", WORDS)
-    live(service, rounds, clock, 60)
-    service.milestone()
-    live(service, rounds, clock, 30, seed=2)
-    rounds.step()
+    service, training, clock = start_service(tmp_path / "ads", WORDS)
+    run_visits(service, training, clock, 60)
+    service.save_snapshot()
+    run_visits(service, training, clock, 30, seed=2)
+    training.step()
     (open_one,) = ask(service, request(5e6, "open"))
     service.versions.set_gate_only(gate_only, "for the test")
     assert service.log.wait(service.log.last, 20)
@@ -145,7 +145,7 @@ def test_a_backup_starts_in_the_state_of_the_original(gate_only: bool, tmp_path:
     assert copied.records == service.log.last
     assert (tmp_path / "copy" / "tokens.json").stat().st_mode & 0o777 == 0o600
     assert verify(tmp_path / "copy").whole
-    again, _, _ = begin(tmp_path / "copy", WORDS)
+    again, _, _ = start_service(tmp_path / "copy", WORDS)
     assert state(again) == before
     assert again.notices == []
     assert again.report(click(open_one["decisionId"])).reply["type"] == "outcome_ack"
@@ -155,7 +155,7 @@ def test_a_backup_starts_in_the_state_of_the_original(gate_only: bool, tmp_path:
 
 def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
     """Copies are made while another thread decides, learns, publishes and takes snapshots all the time."""
-    service, rounds, clock = begin(tmp_path / "ads", [*WORDS, "learning.samples_per_insert=100"])
+    service, training, clock = start_service(tmp_path / "ads", [*WORDS, "learning.samples_per_insert=100"])
     stop, failed = threading.Event(), list[BaseException]()
 
     def work() -> None:
@@ -163,8 +163,8 @@ def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
         try:
             while not stop.is_set():
                 seed += 1
-                live(service, rounds, clock, 21, seed)
-                service.milestone()
+                run_visits(service, training, clock, 21, seed)
+                service.save_snapshot()
         except BaseException as error:
             failed.append(error)
 
@@ -186,7 +186,7 @@ def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
         assert verify(folder).whole, damaged(verify(folder))
         found = list(events(folder / LOG))
         assert found == original[: len(found)]
-        again, _, _ = begin(folder, WORDS)
+        again, _, _ = start_service(folder, WORDS)
         assert not again.versions.fault
         assert again.notices == []
         again.close()
@@ -232,11 +232,11 @@ def test_both_commands_and_their_exit_codes(
 
 def assert_never_serves(folder: Path, version: int, told: str) -> None:
     """A start serves another version and says why, and `verify` names this one."""
-    service, rounds, _ = begin(folder, WORDS)
+    service, training, _ = start_service(folder, WORDS)
     try:
         assert service.versions.serving is not None
         assert service.versions.serving.version != version
-        assert any(told in alarm["what"] for alarm in ServiceStats(service, rounds).whole()["alarms"])
+        assert any(told in alarm["what"] for alarm in ServiceStats(service, training).as_json()["alarms"])
     finally:
         service.close()
     assert f"versions/{checkpoint.folder_name(version)}" in damaged(verify(folder))
@@ -252,10 +252,10 @@ def test_a_version_under_the_name_of_another_never_serves(copy: Path) -> None:
 
 def test_a_version_of_another_service_never_serves(copy: Path, tmp_path: Path) -> None:
     newest = checkpoint.paths(copy / "versions")[-1]
-    other, rounds, clock = begin(tmp_path / "other", (*WORDS, "seed=9"))
-    live(other, rounds, clock, 20)
+    other, training, clock = start_service(tmp_path / "other", (*WORDS, "seed=9"))
+    run_visits(other, training, clock, 20)
     while checkpoint.step_and_serial(newest)[0] not in other.versions.list_versions():
-        rounds.publish()
+        training.publish()
     other.close()
     shutil.rmtree(newest)
     shutil.copytree(tmp_path / "other" / "versions" / newest.name, newest)
@@ -267,17 +267,17 @@ def test_a_log_without_its_beginning_and_without_a_snapshot_is_refused_by_name(c
     shutil.rmtree(copy / "snapshots")
     for _ in range(2):  # an accepted loss is no reason to read the rest as if it were all
         with pytest.raises(TownletError, match=r"log begins with record \d+, but no whole snapshot covers"):
-            begin(copy, WORDS, accept_data_loss=True)
+            start_service(copy, WORDS, accept_data_loss=True)
 
 
 def test_a_version_that_is_published_during_the_check_is_not_reported_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service, rounds, _ = begin(tmp_path / "ads", WORDS)
+    service, training, _ = start_service(tmp_path / "ads", WORDS)
 
     def then_publish(*parts: Any) -> Any:
         found = check_events(*parts)
-        service.versions.pin(rounds.publish().version)
+        service.versions.pin(training.publish().version)
         return found
 
     monkeypatch.setattr("townlet.decide.storage.verify.check_events", then_publish)
@@ -286,9 +286,9 @@ def test_a_version_that_is_published_during_the_check_is_not_reported_as_missing
 
 
 def test_a_damaged_snapshot_is_skipped_with_an_alarm_and_gives_the_same_state(tmp_path: Path) -> None:
-    service, rounds, clock = begin(tmp_path)
-    live(service, rounds, clock, 20)
-    service.milestone()
+    service, training, clock = start_service(tmp_path)
+    run_visits(service, training, clock, 20)
+    service.save_snapshot()
     before = service.state.join.counts, weights_digest(service.trainer.weights())
     service.close()
     (snapshot,) = checkpoint.paths(tmp_path / SNAPSHOTS)
@@ -296,8 +296,8 @@ def test_a_damaged_snapshot_is_skipped_with_an_alarm_and_gives_the_same_state(tm
     data = bytearray(state.read_bytes())
     data[len(data) // 2] ^= 1
     state.write_bytes(data)
-    again, rounds, _ = begin(tmp_path)
+    again, training, _ = start_service(tmp_path)
     assert (again.state.join.counts, weights_digest(again.trainer.weights())) == before
-    alarms = [alarm for alarm in Alarms(again, rounds, ConnectionLimits()).look(0) if alarm.name == "snapshot"]
+    alarms = [alarm for alarm in Alarms(again, training, ConnectionLimits()).active(0) if alarm.name == "snapshot"]
     assert [snapshot.name in alarm.what for alarm in alarms] == [True]
     again.close()

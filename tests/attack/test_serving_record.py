@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from cli.program import program
-from decide.sites import ask, begin, request
-from townlet.decide.figures import ServiceStats
+from decide.ads_service import ask, request, start_service
 from townlet.decide.service import Service
+from townlet.decide.stats import ServiceStats
 from townlet.decide.training_thread import TrainingThread
 from townlet.errors import TownletError
 
@@ -22,8 +22,8 @@ RECORD = Path("versions", "serving.jsonl")
 
 def switched_off(folder: Path) -> bytes:
     """A service that was left with the kill switch on; its serving record."""
-    service, rounds, _ = begin(folder)
-    rounds.publish()
+    service, training, _ = start_service(folder)
+    training.publish()
     service.versions.pin(1, "a calm night")
     service.versions.set_gate_only(True, "it is odd")
     service.close()
@@ -32,19 +32,19 @@ def switched_off(folder: Path) -> bytes:
 
 def assert_gate_only(folder: Path, told: str) -> Service:
     """A start leaves all decisions to the gate, and says why until an operator switches."""
-    service, rounds, _ = begin(folder)
+    service, training, _ = start_service(folder)
     assert service.versions.gate_only
     assert ask(service, request(1e6, "x"))[0].get("modelVersion", 0) == 0
-    (alarm,) = alarms(service, rounds)
-    assert alarm["grave"]
+    (alarm,) = alarms(service, training)
+    assert alarm["critical"]
     assert re.search(told, alarm["what"]), alarm["what"]
     return service
 
 
-def alarms(service: Service, rounds: TrainingThread) -> list[dict[str, Any]]:
-    figures = ServiceStats(service, rounds)
-    figures.look()
-    return [alarm for alarm in figures.whole()["alarms"] if alarm["name"] == "serving_record"]
+def alarms(service: Service, training: TrainingThread) -> list[dict[str, Any]]:
+    stats = ServiceStats(service, training)
+    stats.update()
+    return [alarm for alarm in stats.as_json()["alarms"] if alarm["name"] == "serving_log"]
 
 
 def test_a_flipped_bit_in_the_serving_record_never_switches_the_network_on(tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_a_flipped_bit_in_the_serving_record_never_switches_the_network_on(tmp_p
     service.versions.set_gate_only(False, "checked")
     assert not service.versions.fault
     service.close()
-    again, rounds, _ = begin(tmp_path)
+    again, training, _ = start_service(tmp_path)
     assert not again.versions.gate_only
-    assert not alarms(again, rounds)
+    assert not alarms(again, training)
     again.close()
     assert list(tmp_path.glob("versions/serving-damaged-*.jsonl"))  # nothing is thrown away
 
@@ -104,7 +104,7 @@ def test_a_shortened_serving_record_means_gate_only(
     service.versions.set_gate_only(False, "checked")
     assert not service.versions.gate_only
     service.close()
-    again, _, _ = begin(tmp_path)
+    again, _, _ = start_service(tmp_path)
     assert not again.versions.gate_only
     again.close()
 
@@ -123,8 +123,8 @@ def test_a_log_shorter_than_the_serving_record_is_refused(tmp_path: Path) -> Non
     for version in (tmp_path / "versions").glob("step-*"):
         version.rename(tmp_path / version.name)
     with pytest.raises(TownletError, match=r"the log ends at record 0, but versions/serving.jsonl \(change"):
-        begin(tmp_path)
-    again, _, _ = begin(tmp_path, accept_data_loss=True)
+        start_service(tmp_path)
+    again, _, _ = start_service(tmp_path, accept_data_loss=True)
     assert list(tmp_path.glob("set-aside-*/versions/serving.jsonl"))
     again.close()
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from crash.run_workloads import Acknowledged, Mark
 from crash.smith import odd_leaves
+from decide.ads_service import request, run_visits, start_service
 from decide.publisher import Twin, twin_state
-from decide.sites import begin, live, request
+from townlet.decide.app import load_service_tokens
 from townlet.decide.events import DecisionMade
 from townlet.decide.recovery import events
 from townlet.decide.service import Service
@@ -18,7 +19,6 @@ from townlet.decide.storage import LOG, SNAPSHOTS, serving_log, snapshots
 from townlet.decide.storage.log import WriteAheadLog
 from townlet.decide.storage.segments import read_records
 from townlet.decide.storage.versions import VersionStore
-from townlet.decide.token_store import load_service_tokens
 from townlet.runs import checkpoint
 from townlet.runs.serialization import flatten
 
@@ -68,7 +68,7 @@ class DecisionLog:
 class Snapshots:
     """A new service: visitors, steps, versions and snapshots; a restart in between."""
 
-    WORDS = ("segment=20000", "versions=3")
+    WORDS = ("segment_bytes=20000", "versions=3")
 
     @staticmethod
     def act(folder: Path, mark: Mark) -> None:
@@ -76,15 +76,15 @@ class Snapshots:
             mark(
                 tokens=load_service_tokens(folder / "home" / "ads", None).tokens.as_json()
             )  # as the command does first
-            service, rounds, clock = begin(folder / "home" / "ads", Snapshots.WORDS)
+            service, training, clock = start_service(folder / "home" / "ads", Snapshots.WORDS)
             mark(log_id=service.log.log_id.hex())
             for turn in range(4):
-                live(service, rounds, clock, 21, seed=10 * seed + turn)
+                run_visits(service, training, clock, 21, seed=10 * seed + turn)
                 clock.now += 1000 * turn
                 (answer,) = service.answer([request(clock.now, f"{seed} {turn}")])
                 assert service.log.wait(answer.record, 10)
                 mark(record=answer.record, reply=answer.reply)
-                service.milestone()
+                service.save_snapshot()
                 mark(snapshot=max(checkpoint.step_and_serial(path)[0] for path in _snapshots(folder)))
             service.close()
 
@@ -93,7 +93,7 @@ class Snapshots:
         place = folder / "home" / "ads"
         for one in acknowledged:
             assert one.get("tokens") in (None, load_service_tokens(place, None).tokens.as_json())
-        service, _, _ = begin(place, Snapshots.WORDS)
+        service, _, _ = start_service(place, Snapshots.WORDS)
         service.close()
         started = [one["log_id"] for one in acknowledged if "log_id" in one]
         if not started:
@@ -112,7 +112,7 @@ class Snapshots:
             checkpoint.verify(path)
         # The same state without snapshots, from the log alone.
         shutil.rmtree(place / SNAPSHOTS, ignore_errors=True)
-        again, _, _ = begin(place, Snapshots.WORDS)
+        again, _, _ = start_service(place, Snapshots.WORDS)
         again.close()
         odd = odd_leaves(flatten(_known(service)), flatten(_known(again)))
         assert not odd, odd

@@ -22,8 +22,8 @@ import torch
 from crash.decide_workloads import Snapshots, payload
 from crash.run_workloads import Mark, new_run, rows_at, state_of
 from crash.shim import Shim
+from decide.ads_service import request, run_visits, start_service
 from decide.publisher import Twin, twin_state
-from decide.sites import begin, live, request
 from townlet.decide.domains import DOMAINS
 from townlet.decide.recovery import events
 from townlet.decide.service import Service
@@ -199,16 +199,16 @@ def log(bench: Bench, folder: Path) -> None:
 
 def snapshots(bench: Bench, folder: Path) -> None:
     place = folder / "home" / "ads"
-    service, rounds, clock = begin(place, Snapshots.WORDS)
+    service, training, clock = start_service(place, Snapshots.WORDS)
     bench.mark(log_id=service.log.log_id.hex())
-    live(service, rounds, clock, 40)
+    run_visits(service, training, clock, 40)
 
     def save() -> None:
         clock.now += 1
         (answer,) = service.answer([request(clock.now, "a")])
         assert service.log.wait(answer.record, 10)
         bench.mark(record=answer.record, reply=answer.reply)
-        service.milestone()
+        service.save_snapshot()
         newest = checkpoint.paths(place / SNAPSHOTS)[-1]
         bench.mark(snapshot=checkpoint.step_and_serial(newest)[0])
 

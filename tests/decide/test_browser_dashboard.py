@@ -20,8 +20,8 @@ from playwright.sync_api import expect
 from websockets.sync.client import ClientConnection, connect
 
 import warm
-from decide.served import VIEWER, Process
-from decide.sites import request
+from decide.ads_service import request
+from decide.service_process import VIEWER, Process
 from live.test_browser_shape import ANIMATIONS_DONE, LAYOUT_PROBLEMS, LOW_CONTRAST
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import ServingChanged
@@ -37,7 +37,7 @@ pytest_plugins = ["live.browser"]
 
 DOMAIN: Final = "bandit-ads"
 # Generous limits for busy machines; all versions are kept.
-WORDS: Final = ("learning.every=0.3", "overload.patience=10", "versions=1000")
+WORDS: Final = ("learning.interval=0.3", "overload.patience=10", "versions=1000")
 COLLAPSED, ALWAYS = 1, 3  # a version that was planted, and what it decides
 FIRST: Final = 2  # of the service's own
 AWAY: Final = "ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket"
@@ -355,12 +355,12 @@ def test_dashboard_waits_for_games_and_reconnects(open_page: OpenPage, tmp_path:
 PLAY: Final = """async ([url, first, second]) => {
   const { Client } = await import('/client.js');
   const service = new Client(url);
-  const one = await service.say(first), again = await service.say(first);
-  service.link.close();
-  const two = await service.say(second);
-  const answer = await service.say({ type: 'click_report', decisionId: one.decisionId, clicked: true });
+  const one = await service.request(first), again = await service.request(first);
+  service.socket.close();
+  const two = await service.request(second);
+  const answer = await service.request({ type: 'click_report', decisionId: one.decisionId, clicked: true });
   service.close();
-  const late = await service.say({ type: 'ping' }).catch((error) => error.message);
+  const late = await service.request({ type: 'ping' }).catch((error) => error.message);
   return { one, again, two, answer, late, connections: service.connections };
 }"""
 
@@ -374,4 +374,4 @@ def test_browser_client_reconnects_and_resends(open_page: OpenPage, service: Pro
     assert found["one"]["decisionId"] != found["two"]["decisionId"]
     assert found["told"] == {"type": "outcome_ack", "decisionId": found["one"]["decisionId"]}
     assert found["connections"] == 2
-    assert "ended" in found["late"]
+    assert "closed" in found["late"]

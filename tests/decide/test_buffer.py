@@ -66,7 +66,7 @@ def assert_whole(sample: ExperienceBatch) -> None:
 
 
 def whose(sample: ExperienceBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return sample.places, sample.number
+    return sample.slots, sample.number
 
 
 def fresh(seed: int = 0) -> np.random.Generator:
@@ -75,27 +75,17 @@ def fresh(seed: int = 0) -> np.random.Generator:
 
 @law
 @given(st.integers(1, 9), st.lists(st.integers(0, 12), max_size=8))
-def test_the_newest_are_kept_in_their_order(capacity: int, groups: list[int]) -> None:
-    """One by one or many at once, also more than there is room for."""
+def test_newest_experiences_are_kept_in_order(capacity: int, groups: list[int]) -> None:
     buffer, wanted, number = ExperienceBuffer(capacity, COLUMNS), deque[int](maxlen=capacity), 0
-    for turn, size in enumerate(groups):
+    for size in groups:
         numbers = list(range(number, number + size))
         number += size
         wanted.extend(numbers)
-        if turn % 2:
-            for one in numbers:
-                buffer.add(row(one), **facts(one))
-        elif numbers:
-            rows = [row(one) for one in numbers]
-            known = [facts(one) for one in numbers]
-            buffer.add_many(
-                {name: np.stack([one[name] for one in rows]) for name in COLUMNS},
-                {name: [one[name] for one in known] for name in known[0]},  # type: ignore[literal-required]
-            )
-        kept = buffer.everything()
+        for one in numbers:
+            buffer.add(row(one), **facts(one))
+        kept = buffer.newest(10**9)
         assert kept.number.tolist() == list(wanted)
         assert len(buffer) == len(kept) == len(wanted)
-        assert buffer.use == len(wanted) / capacity
         assert_whole(kept)
 
 
@@ -108,8 +98,8 @@ def test_the_newest_are_kept_in_their_order(capacity: int, groups: list[int]) ->
     st.booleans(),
     st.booleans(),
 )
-def test_only_what_may_be_learned_from_is_drawn(
-    made: list[tuple[bool, bool, float]], batch: int, least: int, waits: bool, stratified: bool, prioritized: bool
+def test_only_eligible_experiences_are_sampled(
+    made: list[tuple[bool, bool, float]], batch: int, min_batch: int, waits: bool, stratified: bool, prioritized: bool
 ) -> None:
     buffer = ExperienceBuffer(30, COLUMNS)
     for number, (send, known, outcome) in enumerate(made):
@@ -117,8 +107,8 @@ def test_only_what_may_be_learned_from_is_drawn(
     kept = list(enumerate(made))[-30:]
     may = {number for number, (send, known, _) in kept if known or (waits and not send)}
     good = {number for number, (send, _, outcome) in kept if number in may and send and outcome > 0}
-    sample = buffer.sample(batch, fresh(), waits, least=least, stratified=stratified, prioritized=prioritized)
-    if len(may) < min(batch, least):
+    sample = buffer.sample(batch, fresh(), waits, min_batch=min_batch, stratified=stratified, prioritized=prioritized)
+    if len(may) < min(batch, min_batch):
         assert sample is None
         return
     assert sample is not None
@@ -132,15 +122,15 @@ def test_only_what_may_be_learned_from_is_drawn(
         assert len(good & set(drawn)) == wanted
 
 
-def test_nothing_to_learn_from_gives_nothing() -> None:
-    assert ExperienceBuffer(5, COLUMNS).sample(4, fresh(), least=0) is None
+def test_sample_is_none_without_eligible_experiences() -> None:
+    assert ExperienceBuffer(5, COLUMNS).sample(4, fresh(), min_batch=0) is None
     assert filled(5, 5, known=False).sample(4, fresh(), True) is None
     assert filled(5, 5, known=False, send=False).sample(4, fresh(), False) is None
     assert filled(5, 5, known=False, send=False).sample(4, fresh(), True) is not None
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
-def test_all_are_drawn_alike_while_no_error_is_known(prioritized: bool) -> None:
+def test_new_experiences_are_sampled_uniformly(prioritized: bool) -> None:
     buffer, generator = filled(50, 80), fresh(1)
     counts = np.zeros(80)
     for _ in range(4000):
@@ -153,11 +143,11 @@ def test_all_are_drawn_alike_while_no_error_is_known(prioritized: bool) -> None:
     assert counts[30:].std() == pytest.approx(19, rel=0.4)
 
 
-def test_large_errors_are_drawn_oftener_and_weigh_less() -> None:
+def test_large_errors_are_sampled_more_often_with_smaller_weights() -> None:
     buffer, generator = ExperienceBuffer(10, COLUMNS, alpha=1.0, beta=1.0), fresh(2)
     for number in range(10):
         buffer.add(row(number), **facts(number))
-    buffer.reprioritize(*whose(buffer.everything()), np.where(np.arange(10) < 5, -3.0, 1.0))
+    buffer.update_priorities(*whose(buffer.newest(10**9)), np.where(np.arange(10) < 5, -3.0, 1.0))
     counts = np.zeros(10)
     for _ in range(6000):
         sample = buffer.sample(1, generator, prioritized=True)
@@ -169,23 +159,23 @@ def test_large_errors_are_drawn_oftener_and_weigh_less() -> None:
     assert both.weight == pytest.approx(np.where(both.number < 5, 1 / 3, 1.0), rel=1e-4)
 
 
-def test_errors_that_are_no_numbers_spoil_nothing() -> None:
+def test_non_finite_errors_are_ignored() -> None:
     buffer = filled(10, 10)
-    buffer.reprioritize(*whose(buffer.everything()), [np.nan, np.inf, -np.inf, *[1.0] * 7])
+    buffer.update_priorities(*whose(buffer.newest(10**9)), [np.nan, np.inf, -np.inf, *[1.0] * 7])
     sample = buffer.sample(10, fresh(), prioritized=True)
     assert sample is not None
     assert sorted(sample.number) == list(range(10))
     assert np.isfinite(sample.weight).all()
 
 
-def test_errors_of_what_was_written_over_are_ignored() -> None:
+def test_errors_of_overwritten_experiences_are_ignored() -> None:
     buffer = ExperienceBuffer(4, COLUMNS, beta=1.0)
     for number in range(4):
         buffer.add(row(number), **facts(number))
-    old = buffer.everything()
+    old = buffer.newest(10**9)
     for number in (4, 5):  # in the places of 0 and 1, as likely as those with an error of 1
         buffer.add(row(number), **facts(number))
-    buffer.reprioritize(*whose(old), [1e9, 1e9, 1.0, 1.0])
+    buffer.update_priorities(*whose(old), [1e9, 1e9, 1.0, 1.0])
     buffer.add(row(6), **facts(6))  # in the place of 2, as likely as the likeliest so far
     sample = buffer.sample(4, fresh(), prioritized=True)
     assert sample is not None
@@ -194,7 +184,7 @@ def test_errors_of_what_was_written_over_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"stratified": True}, {"prioritized": True}])
-def test_the_same_adds_and_draws_give_the_same_samples(more: dict[str, bool]) -> None:
+def test_sampling_is_deterministic(more: dict[str, bool]) -> None:
     first, again = filled(20, 33), filled(20, 33)
     for seed in range(5):
         a, b = (buffer.sample(7, fresh(seed), **more) for buffer in (first, again))  # type: ignore[arg-type]
@@ -202,10 +192,10 @@ def test_the_same_adds_and_draws_give_the_same_samples(more: dict[str, bool]) ->
         assert b is not None
         assert a.number.tolist() == b.number.tolist()
         for buffer, sample in ((first, a), (again, b)):
-            buffer.reprioritize(*whose(sample), sample.number * 0.1)
+            buffer.update_priorities(*whose(sample), sample.number * 0.1)
 
 
-def test_a_sample_stays_as_it_is() -> None:
+def test_samples_are_copies() -> None:
     buffer = filled(8, 8)
     sample = buffer.sample(8, fresh())
     assert sample is not None
@@ -216,10 +206,10 @@ def test_a_sample_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 5, 10, 27])
-def test_a_restored_buffer_goes_on_with_the_same_bits(count: int) -> None:
+def test_restored_buffer_continues_identically(count: int) -> None:
     buffer, other = filled(10, count), filled(10, 13, start=500)
     if count:
-        buffer.reprioritize(*whose(buffer.everything()), np.arange(len(buffer)) * 0.3)
+        buffer.update_priorities(*whose(buffer.newest(10**9)), np.arange(len(buffer)) * 0.3)
     other.restore(unflatten(flatten(buffer.state())))
     for number in range(100, 104):
         for one in (buffer, other):
@@ -228,40 +218,40 @@ def test_a_restored_buffer_goes_on_with_the_same_bits(count: int) -> None:
         assert draws[0] is not None
         assert draws[1] is not None
         assert draws[0].number.tolist() == draws[1].number.tolist()
-    assert other.everything().number.tolist() == buffer.everything().number.tolist()
-    assert_whole(other.everything())
+    assert other.newest(10**9).number.tolist() == buffer.newest(10**9).number.tolist()
+    assert_whole(other.newest(10**9))
 
 
-def test_a_state_that_does_not_fit_is_refused() -> None:
+def test_incompatible_state_is_refused() -> None:
     state = filled(10, 4).state()
-    with pytest.raises(TownletError, match="has 10 places and this one 11"):
+    with pytest.raises(TownletError, match="has a capacity of 10, this one of 11"):
         ExperienceBuffer(11, COLUMNS).restore(state)
     with pytest.raises(TownletError, match="does not hold seen"):
         ExperienceBuffer(10, COLUMNS).restore({**state, "columns": {}})
-    with pytest.raises(TownletError, match="cannot go on at place 5"):
+    with pytest.raises(TownletError, match="has an invalid head: 5"):
         ExperienceBuffer(10, COLUMNS).restore({**state, "head": 5})
     wider = {**state["columns"], "seen": state["columns"]["seen"].astype(np.float64)}
     with pytest.raises(TownletError, match="'seen' was saved as float64"):
         ExperienceBuffer(10, COLUMNS).restore({**state, "columns": wider})
 
 
-def test_an_experience_that_does_not_fit_changes_nothing() -> None:
+def test_invalid_experience_is_refused() -> None:
     buffer = filled(3, 3)
     with pytest.raises(ValueError, match="lacks 'count'"):
         buffer.add({name: value for name, value in row(9).items() if name != "count"}, **facts(9))
     with pytest.raises(ValueError, match="an unknown 'more'"):
         buffer.add({**row(9), "more": np.zeros(1)}, **facts(9))
-    with pytest.raises(ValueError, match=r"'seen' has shape \(\), needed is \(3,\)"):
+    with pytest.raises(ValueError, match=r"'seen' has shape \(\), expected \(3,\)"):
         buffer.add({**row(9), "seen": np.asarray(1.0)}, **facts(9))
     with pytest.raises(ValueError, match="invalid literal"):
         buffer.add(row(9), **{**facts(9), "gate": "none"})  # type: ignore[typeddict-item]
-    assert buffer.everything().number.tolist() == [0, 1, 2]
-    assert_whole(buffer.everything())
-    with pytest.raises(ValueError, match="'action' is kept"):
+    assert buffer.newest(10**9).number.tolist() == [0, 1, 2]
+    assert_whole(buffer.newest(10**9))
+    with pytest.raises(ValueError, match="'action' is a field"):
         ExperienceBuffer(3, {"action": ColumnSpec((), "int64")})
 
 
-def test_threads_that_add_and_sample_never_see_a_torn_row_and_wait_little() -> None:
+def test_concurrent_adds_and_samples_are_consistent_and_fast() -> None:
     """Bounds are those of the service, in the median: the slowest of a busy machine say nothing."""
     buffer = filled(10_000, 10_000)
     stop, lock, number = threading.Event(), threading.Lock(), 10_000
@@ -292,9 +282,9 @@ def test_threads_that_add_and_sample_never_see_a_torn_row_and_wait_little() -> N
                 assert found is not None
                 assert len(found) == 32
                 assert_whole(found)
-                buffer.reprioritize(*whose(found), generator.random(32))
+                buffer.update_priorities(*whose(found), generator.random(32))
                 if turn % 20 == 0:
-                    assert_whole(buffer.everything())
+                    assert_whole(buffer.newest(10**9))
         except BaseException as error:
             wrong.append(error)
 

@@ -1,4 +1,4 @@
-"""What both clients do when nobody answers, answers too late, or turns them away: against real sockets."""
+"""Both clients against servers that do not answer, answer too late, or refuse the connection."""
 
 from __future__ import annotations
 
@@ -34,75 +34,75 @@ PING = {"type": "ping"}
 
 @contextmanager
 def listening(handler: Any, **options: Any) -> Iterator[str]:
-    """A server of its own, in a thread."""
-    begun, address = threading.Event(), [""]
+    """Run a WebSocket server in a thread."""
+    started, address = threading.Event(), [""]
 
     async def run() -> None:
         async with serve(handler, "127.0.0.1", 0, **options) as server:
             address[0] = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
-            begun.set()
-            await over.wait()
-            for link in list(server.all_connections):  # of clients that left without a word
+            started.set()
+            await stop.wait()
+            for link in list(server.all_connections):  # of clients that did not close
                 link.transport.abort()
 
-    def work() -> None:
-        with runner:  # which lets links that just went close, too
+    def run_thread() -> None:
+        with runner:  # closes the remaining connections, too
             runner.run(run())
 
-    runner, over = asyncio.Runner(), asyncio.Event()
-    thread = threading.Thread(target=work)
+    runner, stop = asyncio.Runner(), asyncio.Event()
+    thread = threading.Thread(target=run_thread)
     thread.start()
-    assert begun.wait(20)
+    assert started.wait(20)
     yield address[0]
-    runner.get_loop().call_soon_threadsafe(over.set)
+    runner.get_loop().call_soon_threadsafe(stop.set)
     thread.join(20)
 
 
 async def echo(link: ServerConnection) -> None:
     async for text in link:
-        await link.send(json.dumps({"type": "heard", "was": json.loads(text)}))
+        await link.send(json.dumps({"type": "echo", "text": json.loads(text)}))
 
 
-async def said(url: str, patience: float, token: str | None = None) -> dict[str, Any]:
-    async with Client(url, token, patience) as client:
-        return await client.say(PING)
+async def ping(url: str, timeout: float, token: str | None = None) -> dict[str, Any]:
+    async with Client(url, token, timeout) as client:
+        return await client.request(PING)
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_who_is_turned_away_is_told_at_once(status: int) -> None:
+def test_refused_client_fails_at_once(status: int) -> None:
     def refuse(link: ServerConnection, request: Any) -> Any:
         return link.respond(http.HTTPStatus(status), "no")
 
     async def twice(url: str) -> None:
-        async with Client(url + "?token=secret", patience=60) as client:
+        async with Client(url + "?token=secret", timeout=60) as client:
             for _ in range(2):
                 with pytest.raises(NoAnswer, match=f"{status}, the token is ") as found:
-                    await client.say(PING)
+                    await client.request(PING)
                 assert "secret" not in str(found.value)
 
     with listening(echo, process_request=refuse) as url:
-        begun = time.monotonic()
+        started = time.monotonic()
         asyncio.run(twice(url))
-        assert time.monotonic() - begun < 20
+        assert time.monotonic() - started < 20
 
 
-def test_who_waits_in_vain_is_told_what_went_wrong_last() -> None:
-    def nowhere(link: ServerConnection, request: Any) -> Any:
+def test_timeout_names_the_last_error() -> None:
+    def not_found(link: ServerConnection, request: Any) -> Any:
         return link.respond(http.HTTPStatus.NOT_FOUND, "no")
 
     with (
-        listening(echo, process_request=nowhere) as url,
+        listening(echo, process_request=not_found) as url,
         pytest.raises(NoAnswer, match=r"for 0.5 s: 404, nothing listens"),
     ):
-        asyncio.run(said(url, 0.5))
+        asyncio.run(ping(url, 0.5))
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and listens to nobody
+        taken.bind(("127.0.0.1", 0))  # but does not listen
         url = f"ws://127.0.0.1:{taken.getsockname()[1]}/ws"
         with pytest.raises(NoAnswer, match=rf"no answer from {url} for 0.5 s: .*Connect"):
-            asyncio.run(said(url, 0.5))
+            asyncio.run(ping(url, 0.5))
 
 
-def test_who_was_let_in_before_comes_back() -> None:
+def test_client_reconnects_after_a_temporary_refusal() -> None:
     seen = 0
 
     def every_other(link: ServerConnection, request: Any) -> Any:
@@ -114,9 +114,9 @@ def test_who_was_let_in_before_comes_back() -> None:
         await link.send(json.dumps({"was": await link.recv()}))
 
     async def play(url: str) -> int:
-        async with Client(url, patience=20) as client:
-            await client.say(PING)
-            await client.say(PING)
+        async with Client(url, timeout=20) as client:
+            await client.request(PING)
+            await client.request(PING)
             return client.connections
 
     with listening(once, process_request=every_other) as url:
@@ -124,9 +124,9 @@ def test_who_was_let_in_before_comes_back() -> None:
     assert seen == 3
 
 
-def test_whom_a_full_service_lets_go_waits_and_is_let_in_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(townlet.decide.room, "CONVERSATIONS", 1)
-    monkeypatch.setattr("townlet.decide.simulate.GREETING", 0.5)
+def test_client_backs_off_from_a_full_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(townlet.decide.websocket, "MAX_GAMES", 1)
+    monkeypatch.setattr("townlet.decide.simulate.PING_TIMEOUT", 0.5)
     full = "no answer from .* s: too many games are connected"
 
     async def play() -> None:
@@ -136,16 +136,16 @@ def test_whom_a_full_service_lets_go_waits_and_is_let_in_later(tmp_path: Path, m
         while not server.started:
             await asyncio.sleep(0.05)
         url = f"ws://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/ws"
-        async with Client(url, patience=20) as first:
-            await first.say(PING)
-            async with Client(url, patience=2) as second:
+        async with Client(url, timeout=20) as first:
+            await first.request(PING)
+            async with Client(url, timeout=2) as second:
                 with pytest.raises(NoAnswer, match=full):
-                    await second.say(PING)
+                    await second.request(PING)
                 assert not second.refused
-                assert 2 < second.connections < 12  # its waits grow
+                assert 2 < second.connections < 12  # the delays grow
             with pytest.raises(TownletError, match=full):
                 await simulate(url, [], 1)
-            third = asyncio.create_task(said(url, 20))
+            third = asyncio.create_task(ping(url, 20))
             await asyncio.sleep(0.3)
             assert not third.done()
         assert await third == {"type": "pong"}
@@ -161,33 +161,33 @@ async def only_pongs(link: ServerConnection) -> None:
             await link.send('{"type": "pong"}')
 
 
-def test_a_simulation_tells_of_a_service_that_went_mute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("townlet.decide.simulate.PATIENCE", 0.5)
-    games = [DOMAINS["bandit-ads"].make_game(seed, f"mute {seed}", 0) for seed in range(2)]
+def test_simulation_reports_a_silent_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("townlet.decide.simulate.ANSWER_TIMEOUT", 0.5)
+    games = [DOMAINS["bandit-ads"].make_game(seed, f"silent {seed}", 0) for seed in range(2)]
     with (
         listening(only_pongs) as url,
-        pytest.raises(TownletError, match=f"no answer from {url} for 0.5 s; see whether"),
+        pytest.raises(TownletError, match=f"no answer from {url} for 0.5 s; check whether"),
     ):
         asyncio.run(simulate(url, games, 3))
 
 
-def test_who_is_hurried_while_it_leaves_leaves_nothing_open() -> None:
-    async def busy(link: ServerConnection) -> None:
+def test_cancelled_close_leaves_no_connection_open() -> None:
+    async def blocking(link: ServerConnection) -> None:
         await link.send(await link.recv())
-        time.sleep(0.5)  # the whole server hears nothing meanwhile
+        time.sleep(0.5)  # blocks the server
 
-    async def hurry(url: str) -> None:
-        leaving = asyncio.create_task(said(url, 20))
+    async def cancel_close(url: str) -> None:
+        closing = asyncio.create_task(ping(url, 20))
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(leaving, 0.3)
+            await asyncio.wait_for(closing, 0.3)
 
-    with listening(busy) as url:
-        asyncio.run(hurry(url))
-        gc.collect()  # what is open still is told now
+    with listening(blocking) as url:
+        asyncio.run(cancel_close(url))
+        gc.collect()  # reports connections that are still open
 
 
 def run_js(tmp_path: Path, body: str, url: str) -> Any:
-    """What a script with the client for browsers says at its end."""
+    """Run a script with the browser client in Node; returns its output as JSON."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("needs node")
@@ -202,41 +202,41 @@ def run_js(tmp_path: Path, body: str, url: str) -> Any:
     return json.loads(done.stdout)
 
 
-MUTE = """
-const service = new Client(url, { patience: 1500 });
-const first = await service.say({ n: 1 }).catch((error) => error.message);
-service.patience = 30000; // nothing else is to be given up
-const second = await service.say({ n: 2 });
-console.log(JSON.stringify({ first, second, connections: service.connections }));
+SILENT = """
+const client = new Client(url, { timeout: 1500 });
+const first = await client.request({ n: 1 }).catch((error) => error.message);
+client.timeout = 30000; // no other request may expire
+const second = await client.request({ n: 2 });
+console.log(JSON.stringify({ first, second, connections: client.connections }));
 """
 
 
-def test_a_link_that_went_mute_is_left_and_what_was_given_up_is_not_said_again(tmp_path: Path) -> None:
-    links, heard = 0, []
+def test_browser_client_leaves_a_silent_connection_and_drops_expired_requests(tmp_path: Path) -> None:
+    links, received = 0, []
 
-    async def mute_at_first(link: ServerConnection) -> None:
+    async def silent_at_first(link: ServerConnection) -> None:
         nonlocal links
         links += 1
-        mine = links
+        index = links
         async for text in link:
-            heard.append((mine, json.loads(text)["n"]))
-            if mine > 1:
+            received.append((index, json.loads(text)["n"]))
+            if index > 1:
                 await link.send(text)
 
-    with listening(mute_at_first) as url:
-        found = run_js(tmp_path, MUTE, url)
+    with listening(silent_at_first) as url:
+        found = run_js(tmp_path, SILENT, url)
     assert found == {"first": f"{url} has not answered for 1.5 s", "second": {"n": 2}, "connections": 2}
-    assert heard == [(1, 1), (2, 2)]
+    assert received == [(1, 1), (2, 2)]
 
 
 FULL = """
-const service = new Client(url, { patience: 2000 });
-await service.say({ n: 1 }).catch(() => {});
-console.log(JSON.stringify(service.connections));
+const client = new Client(url, { timeout: 2000 });
+await client.request({ n: 1 }).catch(() => {});
+console.log(JSON.stringify(client.connections));
 """
 
 
-def test_in_a_browser_waits_for_a_full_service_grow(tmp_path: Path) -> None:
+def test_browser_client_backs_off_from_a_full_service(tmp_path: Path) -> None:
     async def full(link: ServerConnection) -> None:
         await link.close(1013, "too many games are connected")
 
@@ -245,17 +245,17 @@ def test_in_a_browser_waits_for_a_full_service_grow(tmp_path: Path) -> None:
 
 
 FLOOD = """
-const service = new Client(url, { patience: 2000 });
-const heard = (n) => service.say({ n }).then(() => 'answered', (error) => error.message);
-const ends = Array.from({ length: 1010 }, (_, n) => heard(n));
-const told = await Promise.all(ends.slice(1000));
-console.log(JSON.stringify({ told, queued: service.waiting.length }));
+const client = new Client(url, { timeout: 2000 });
+const send = (n) => client.request({ n }).then(() => 'answered', (error) => error.message);
+const ends = Array.from({ length: 1010 }, (_, n) => send(n));
+const errors = await Promise.all(ends.slice(1000));
+console.log(JSON.stringify({ errors, queued: client.waiting.length }));
 """
 
 
-def test_what_waits_in_a_browser_is_bounded(tmp_path: Path) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        found = run_js(tmp_path, FLOOD, f"ws://127.0.0.1:{nobody.getsockname()[1]}/ws")
+def test_browser_client_bounds_its_queue(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        found = run_js(tmp_path, FLOOD, f"ws://127.0.0.1:{unused.getsockname()[1]}/ws")
     assert found["queued"] == 1000
-    assert found["told"] == ["1000 messages wait already; say less, or later"] * 10
+    assert found["errors"] == ["1000 messages are waiting; send fewer"] * 10

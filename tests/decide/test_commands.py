@@ -19,8 +19,8 @@ from websockets.sync.client import connect
 
 import warm
 from cli.program import Program, program
-from decide.served import START, TOKENS, Process, environment
-from decide.sites import begin, live, request
+from decide.ads_service import request, run_visits, start_service
+from decide.service_process import START, TOKENS, Process, environment
 from townlet.decide.events import VersionPublished
 from townlet.decide.storage import VERSIONS
 from townlet.decide.storage.serving_log import SERVING_LOG, ServingChange, ServingLog
@@ -62,13 +62,13 @@ def townlet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
-    running = Told(tmp_path_factory.mktemp("told") / "ads", "bandit-ads", "learning.every=0.2")
+    running = Told(tmp_path_factory.mktemp("told") / "ads", "bandit-ads", "learning.interval=0.2")
     running.start().wait()
     yield running
     running.end(signal.SIGTERM)
 
 
-def test_the_same_games_may_be_played_again(server: Told, townlet: Program) -> None:
+def test_same_games_can_be_simulated_again(server: Told, townlet: Program) -> None:
     for _ in range(2):
         found = townlet(
             "simulate", "bandit-ads", "--url", server.address, "--games", "2", "--observations", "20", "--json"
@@ -80,13 +80,13 @@ def test_the_same_games_may_be_played_again(server: Told, townlet: Program) -> N
         assert 0 <= told["mean_reward"] <= 1
 
 
-def test_games_that_are_refused_are_told_as_a_failure(server: Told, townlet: Program) -> None:
+def test_refused_games_are_reported_as_a_failure(server: Told, townlet: Program) -> None:
     found = townlet("simulate", "hive", "--url", server.address, "--games", "2", "--observations", "3")
     assert found.code == 1
     assert "UNKNOWN_TYPE: no message is of the type 'observation_data'" in found.err
 
 
-def test_a_page_that_is_refused_is_told_once(server: Told) -> None:
+def test_refused_origin_is_reported_once(server: Told) -> None:
     for _ in range(3):
         with pytest.raises(InvalidStatus):
             connect(server.url, origin=STRANGER, proxy=None)  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ def test_a_page_that_is_refused_is_told_once(server: Told) -> None:
     assert words.count(STRANGER) == 2
 
 
-def test_a_start_and_an_end_are_told(tmp_path: Path, townlet: Program) -> None:
+def test_start_and_stop_are_announced(tmp_path: Path, townlet: Program) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -152,7 +152,7 @@ def test_tokens_are_generated_printed_once_and_used_by_simulate(
     service.end(signal.SIGTERM)
 
 
-def test_an_end_with_a_full_disk_is_a_failure_in_one_line(tmp_path: Path) -> None:
+def test_stop_with_a_full_disk_fails_with_one_line(tmp_path: Path) -> None:
     service = Process(tmp_path / "ads", "bandit-ads")
     command = [sys.executable, "-m", "townlet", "decide", "serve", *service._words]
     service.process = warm.Popen(command, stderr=subprocess.PIPE, env=environment())
@@ -171,15 +171,13 @@ def test_an_end_with_a_full_disk_is_a_failure_in_one_line(tmp_path: Path) -> Non
     assert told[-1].startswith("Saved, but for the last moments: cannot write the log in")
 
 
-def test_an_option_among_the_settings_is_named(townlet: Program) -> None:
+def test_option_among_settings_is_named(townlet: Program) -> None:
     found = townlet("serve", "hive", "port=8790")
     assert found.code == 2
     assert "write --port 8790" in found.err
 
 
-def test_a_service_that_is_not_there_is_no_trouble_with_the_disk(
-    monkeypatch: pytest.MonkeyPatch, townlet: Program
-) -> None:
+def test_missing_service_is_not_reported_as_a_disk_error(monkeypatch: pytest.MonkeyPatch, townlet: Program) -> None:
     monkeypatch.setattr("townlet.decide.simulate.GREETING", 0.5)
     found = townlet("simulate", "bandit-ads", "--url", "ws://127.0.0.1:1/ws")
     assert found.code == 2
@@ -193,7 +191,7 @@ def change(kind: str, version: int, at: float, **rest: object) -> ServingChange:
     )
 
 
-def test_many_promotions_are_one_line_with_its_time(tmp_path: Path, townlet: Program) -> None:
+def test_consecutive_promotions_are_one_line(tmp_path: Path, townlet: Program) -> None:
     (tmp_path / VERSIONS).mkdir()
     notes = ServingLog(tmp_path / VERSIONS / SERVING_LOG)
     for version in range(1, 41):
@@ -213,9 +211,9 @@ def test_many_promotions_are_one_line_with_its_time(tmp_path: Path, townlet: Pro
     assert len(whole["history"]) == 43
 
 
-def test_only_what_differs_is_told_of_a_replay(tmp_path: Path, townlet: Program) -> None:
-    service, rounds, clock = begin(tmp_path)
-    live(service, rounds, clock, 60)
+def test_replay_reports_differences_only(tmp_path: Path, townlet: Program) -> None:
+    service, training, clock = start_service(tmp_path)
+    run_visits(service, training, clock, 60)
     service.close()
     found = townlet("replay", "--folder", str(tmp_path))
     assert found.code == 0, found.err
@@ -225,9 +223,9 @@ def test_only_what_differs_is_told_of_a_replay(tmp_path: Path, townlet: Program)
     assert int(same[1]) > 2
 
 
-def test_a_version_of_other_weights_is_told_of_a_replay(tmp_path: Path, townlet: Program) -> None:
-    service, rounds, clock = begin(tmp_path)
-    live(service, rounds, clock, 30)
+def test_replay_reports_a_version_with_other_weights(tmp_path: Path, townlet: Program) -> None:
+    service, training, clock = start_service(tmp_path)
+    run_visits(service, training, clock, 30)
     service.write(VersionPublished(99, service.trainer.step, "f" * 64))
     service.close()
     found = townlet("replay", "--folder", str(tmp_path))

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from townlet.decide.estimate import (
-    Estimate,
-    compare,
-    difference,
-    doubly_robust,
-    effective_size,
-    fit_rewards,
-    predict_rewards,
-    snips,
-)
+from townlet.decide.estimate import Estimate, compare, effective_size, fit_rewards, predict_rewards
 from townlet.errors import TownletError
 
 Floats = NDArray[np.float64]
+
+
+def snips(
+    reward: ArrayLike, propensity: ArrayLike, chosen: ArrayLike, rng: np.random.Generator, **options: Any
+) -> Estimate:
+    return compare(reward, propensity, chosen, chosen, rng, **options).snips
+
+
+def doubly_robust(
+    reward: ArrayLike, propensity: ArrayLike, chosen: ArrayLike, model: ArrayLike, expected: ArrayLike,
+    rng: np.random.Generator, **options: Any,
+) -> Estimate:  # fmt: skip
+    models = {"model": model, "expected_model": expected, "expected_serving": expected}
+    estimate = compare(reward, propensity, chosen, chosen, rng, **models, **options).doubly_robust
+    assert estimate is not None
+    return estimate
 
 
 class Bandit:
@@ -64,13 +71,13 @@ def softmax(logits: Floats) -> Floats:
     return np.asarray(grown / grown.sum(1, keepdims=True))
 
 
-def by_snips(bandit: Bandit, log: Logged, draws: int = 200) -> Estimate:
-    return snips(log.reward, log.propensity, log.chosen(bandit.policy), bandit.rng, draws=draws)
+def by_snips(bandit: Bandit, log: Logged, resamples: int = 200) -> Estimate:
+    return snips(log.reward, log.propensity, log.chosen(bandit.policy), bandit.rng, resamples=resamples)
 
 
-def by_robust(bandit: Bandit, log: Logged, model: Floats, draws: int = 200) -> Estimate:
+def by_robust(bandit: Bandit, log: Logged, model: Floats, resamples: int = 200) -> Estimate:
     parts = log.modelled(bandit.policy, model)
-    return doubly_robust(log.reward, log.propensity, log.chosen(bandit.policy), *parts, bandit.rng, draws=draws)
+    return doubly_robust(log.reward, log.propensity, log.chosen(bandit.policy), *parts, bandit.rng, resamples=resamples)
 
 
 def assert_right_in_the_mean(values: list[float], truth: float) -> None:
@@ -82,34 +89,34 @@ def values_of(found: list[Estimate]) -> list[float]:
     return [one.value for one in found if one.value is not None]
 
 
-def test_doubly_robust_is_right_in_the_mean_on_short_logs() -> None:
+def test_doubly_robust_is_unbiased_on_short_logs() -> None:
     bandit = Bandit(np.random.default_rng(1))
     model = bandit.means + bandit.rng.normal(scale=0.1, size=bandit.means.shape)
-    found = [by_robust(bandit, bandit.log(60), model, draws=20) for _ in range(600)]
+    found = [by_robust(bandit, bandit.log(60), model, resamples=20) for _ in range(600)]
     assert_right_in_the_mean(values_of(found), bandit.value(bandit.policy))
 
 
-def test_doubly_robust_with_a_wrong_model_and_right_propensities_stays_right() -> None:
+def test_doubly_robust_is_unbiased_with_a_wrong_model() -> None:
     bandit = Bandit(np.random.default_rng(2))
     wrong = 0.7 - 2 * bandit.means
-    found = [by_robust(bandit, bandit.log(200), wrong, draws=20) for _ in range(600)]
+    found = [by_robust(bandit, bandit.log(200), wrong, resamples=20) for _ in range(600)]
     assert_right_in_the_mean(values_of(found), bandit.value(bandit.policy))
     misled = (bandit.policy * wrong).sum(1).mean()
     assert abs(misled - bandit.value(bandit.policy)) > 0.3  # the model alone would be far off
 
 
-def test_doubly_robust_with_a_right_model_and_wrong_propensities_stays_right() -> None:
+def test_doubly_robust_is_unbiased_with_wrong_propensities() -> None:
     bandit = Bandit(np.random.default_rng(3))
     found = []
     for _ in range(300):
         log = bandit.log(200)
         wrong = np.full_like(log.propensity, 1 / 6)
         parts = log.modelled(bandit.policy, bandit.means)
-        found.append(doubly_robust(log.reward, wrong, log.chosen(bandit.policy), *parts, bandit.rng, draws=20))
+        found.append(doubly_robust(log.reward, wrong, log.chosen(bandit.policy), *parts, bandit.rng, resamples=20))
     assert_right_in_the_mean(values_of(found), bandit.value(bandit.policy))
 
 
-def test_snips_comes_to_the_truth_with_more_experience() -> None:
+def test_snips_converges() -> None:
     bandit = Bandit(np.random.default_rng(4))
     truth = bandit.value(bandit.policy)
     (long,) = values_of([by_snips(bandit, bandit.log(200_000), 20)])
@@ -118,7 +125,7 @@ def test_snips_comes_to_the_truth_with_more_experience() -> None:
     assert 3 < spread[0] / spread[1] < 5.5  # a quarter of the error for sixteen times as much
 
 
-def test_a_good_model_leaves_less_to_chance() -> None:
+def test_good_model_reduces_variance() -> None:
     bandit = Bandit(np.random.default_rng(5))
     logs = [bandit.log(200) for _ in range(200)]
     plain = np.var(values_of([by_snips(bandit, log, 20) for log in logs]))
@@ -147,19 +154,19 @@ def coverage(repeats: int, seed: int) -> dict[str, float]:
     return {name: float(np.mean(hits)) for name, hits in held.items()}
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+def test_interval_coverage() -> None:
     found = coverage(200, seed=6)
     assert all(0.90 <= share <= 0.985 for share in found.values()), found
 
 
 @pytest.mark.long
-def test_intervals_hold_the_truth_as_often_as_they_say_in_a_thousand_logs() -> None:
+def test_interval_coverage_on_a_thousand_logs() -> None:
     found = coverage(1000, seed=7)
     print(found)
     assert all(0.90 <= share <= 0.98 for share in found.values()), found
 
 
-def test_the_difference_is_surer_than_both_values() -> None:
+def test_difference_has_a_narrower_interval() -> None:
     bandit = Bandit(np.random.default_rng(8))
     log = bandit.log(500)
     near = softmax(np.log(bandit.logging) + 0.1 * bandit.means)
@@ -180,16 +187,16 @@ def test_effective_size_of_known_weights(weights: list[float], worth: float) -> 
 
 
 @pytest.mark.parametrize("chosen", [[], [0.0, 0.0, 0.0], [np.nan, 0.5, 0.5], [np.inf, 0.5, 0.5]])
-def test_what_is_not_known_is_none_and_never_nan(chosen: list[float]) -> None:
+def test_unknown_estimate_is_none_not_nan(chosen: list[float]) -> None:
     count, rng = len(chosen), np.random.default_rng(0)
     nothing = Estimate(None, None, None, 0.0, count)
     reward, drawn = [0.1, 0.0, 0.3][:count], [0.5] * count
     assert snips(reward, drawn, chosen, rng) == nothing
-    assert difference(reward, drawn, chosen, drawn, rng) == nothing
+    assert compare(reward, drawn, chosen, drawn, rng).difference == nothing
     assert "unknown" in str(nothing)
 
 
-def test_clipping_tells_how_much_it_cut() -> None:
+def test_clipped_share_is_reported() -> None:
     found = snips([1, 0, 0, 0], [0.1, 0.5, 0.5, 0.5], [0.5] * 4, np.random.default_rng(0), clip=2.0)
     assert found.clipped == 0.25
     assert found.value == pytest.approx(2 / 5)
@@ -198,20 +205,20 @@ def test_clipping_tells_how_much_it_cut() -> None:
 @pytest.mark.parametrize(
     ("reward", "propensity", "told"),
     [
-        ([1.0, 1.0], [0.5, 0.0], "decision 1 of the log was drawn with probability 0.0"),
+        ([1.0, 1.0], [0.5, 0.0], "decision 1 of the log has the propensity 0.0"),
         ([1.0, 1.0], [0.5, 1.5], "decision 1"),
         ([1.0, np.nan], [0.5, 0.5], "decision 1 of the log has the reward nan"),
         ([1.0], [0.5, 0.5], "different lengths"),
     ],
 )
-def test_a_log_that_cannot_be_true_is_refused(reward: list[float], propensity: list[float], told: str) -> None:
+def test_impossible_log_is_refused(reward: list[float], propensity: list[float], told: str) -> None:
     with pytest.raises(TownletError, match=told):
         snips(reward, propensity, [0.5, 0.5], np.random.default_rng(0))
 
 
-def test_a_model_for_one_policy_only_is_refused() -> None:
+def test_model_for_one_policy_only_is_refused() -> None:
     with pytest.raises(TownletError, match="both policies"):
-        difference([1.0], [0.5], [0.5], [0.5], np.random.default_rng(0), model=[0.1], expected_model=[0.1])
+        compare([1.0], [0.5], [0.5], [0.5], np.random.default_rng(0), model=[0.1], expected_model=[0.1])
 
 
 probability = st.floats(0.01, 1.0)
@@ -224,7 +231,7 @@ def columns(log: list[tuple[float, float, float, float]]) -> tuple[Floats, ...]:
 
 @settings(max_examples=60, deadline=None)
 @given(rows, st.floats(0.1, 10))
-def test_scaling_the_rewards_scales_the_estimates(log: list[tuple[float, float, float, float]], scale: float) -> None:
+def test_estimates_scale_with_rewards(log: list[tuple[float, float, float, float]], scale: float) -> None:
     reward, drawn, chosen, model = columns(log)
     for one, scaled in (
         (snips(reward, drawn, chosen, keyed()), snips(scale * reward, drawn, chosen, keyed())),
@@ -241,7 +248,7 @@ def test_scaling_the_rewards_scales_the_estimates(log: list[tuple[float, float, 
 
 @settings(max_examples=60, deadline=None)
 @given(rows, st.randoms(use_true_random=False))
-def test_the_order_of_the_log_changes_nothing(log: list[tuple[float, float, float, float]], chance: object) -> None:
+def test_estimates_do_not_depend_on_order(log: list[tuple[float, float, float, float]], chance: object) -> None:
     shuffled = list(log)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
     found = []
@@ -255,10 +262,10 @@ def test_the_order_of_the_log_changes_nothing(log: list[tuple[float, float, floa
 
 @settings(max_examples=60, deadline=None)
 @given(rows)
-def test_the_policy_that_decided_is_worth_the_mean_of_its_rewards(log: list[tuple[float, float, float, float]]) -> None:
+def test_logging_policy_is_worth_its_mean_reward(log: list[tuple[float, float, float, float]]) -> None:
     reward, drawn, _, model = columns(log)
     both = compare(
-        reward, drawn, drawn, drawn, keyed(), model=model, expected_model=model, expected_serving=model, draws=50
+        reward, drawn, drawn, drawn, keyed(), model=model, expected_model=model, expected_serving=model, resamples=50
     )
     assert both.doubly_robust is not None
     for one in (both.snips, both.doubly_robust):
@@ -270,7 +277,7 @@ def test_the_policy_that_decided_is_worth_the_mean_of_its_rewards(log: list[tupl
 
 @settings(max_examples=60, deadline=None)
 @given(rows)
-def test_an_estimate_lies_within_the_rewards_and_its_interval(log: list[tuple[float, float, float, float]]) -> None:
+def test_estimate_lies_within_rewards_and_interval(log: list[tuple[float, float, float, float]]) -> None:
     reward, drawn, chosen, _ = columns(log)
     found = snips(reward, drawn, chosen, keyed())
     assert found.value is not None
@@ -281,13 +288,13 @@ def test_an_estimate_lies_within_the_rewards_and_its_interval(log: list[tuple[fl
     assert 1 - 1e-9 <= found.effective <= len(reward) + 1e-9
 
 
-def test_the_same_generator_gives_the_same_interval() -> None:
+def test_interval_is_deterministic() -> None:
     log = Bandit(np.random.default_rng(9)).log(100)
     first, second = (snips(log.reward, log.propensity, log.propensity, keyed()) for _ in range(2))
     assert first == second
 
 
-def test_fitted_rewards_find_the_weights_and_the_constant() -> None:
+def test_fit_rewards_recovers_weights_and_intercept() -> None:
     rng = np.random.default_rng(10)
     features = rng.normal(size=(4000, 3))
     reward = features @ [0.5, -0.2, 0.0] + 0.7 + rng.normal(scale=0.1, size=4000)
@@ -296,7 +303,7 @@ def test_fitted_rewards_find_the_weights_and_the_constant() -> None:
     assert predict_rewards(features.reshape(40, 100, 3), weights).shape == (40, 100)
 
 
-def test_a_strong_ridge_predicts_the_mean_and_nothing_to_fit_predicts_nothing() -> None:
+def test_strong_ridge_predicts_the_mean() -> None:
     rng = np.random.default_rng(11)
     features, reward = rng.normal(size=(50, 2)), rng.normal(size=50)
     assert predict_rewards(features, fit_rewards(features, reward, ridge=1e12)) == pytest.approx(reward.mean())
@@ -305,7 +312,7 @@ def test_a_strong_ridge_predicts_the_mean_and_nothing_to_fit_predicts_nothing() 
     assert predict_rewards(features, fit_rewards(np.empty((0, 2)), [])).tolist() == [0.0] * 50
 
 
-def test_features_that_do_not_fit_are_refused() -> None:
+def test_features_of_a_wrong_shape_are_refused() -> None:
     with pytest.raises(TownletError, match="do not fit"):
         fit_rewards(np.ones((3, 2)), np.ones(4))
 

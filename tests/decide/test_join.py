@@ -61,7 +61,7 @@ class Joining(RuleBasedStateMachine):
         for _ in range(many):
             self.last += 1
             at = self.clock + later  # the clock may seem to go back; it stands still then
-            self.join.decided(self.last, territory, time, at, send)
+            self.join.add_decision(self.last, territory, time, at, send)
             self.clock = max(self.clock, at)
             self.made[self.last] = Slow(territory, time, self.clock, "pending" if send else "waited")
             fresh.append(self.last)
@@ -79,7 +79,7 @@ class Joining(RuleBasedStateMachine):
 
     def hear(self, number: int, fails: bool) -> None:
         wanted = self.expected(number, OutcomeStatus.FAILED if fails else OutcomeStatus.JOINED)
-        assert (self.join.failed(number) if fails else self.join.reported(number)) is wanted
+        assert (self.join.add_failure(number) if fails else self.join.add_outcome(number)) is wanted
         if wanted in (OutcomeStatus.JOINED, OutcomeStatus.FAILED):
             self.made[number].place = wanted.value
             self.used[number] += 1
@@ -100,7 +100,7 @@ class Joining(RuleBasedStateMachine):
         waiting = [(s.time, n) for n, s in self.made.items() if s.place == "pending" and s.territory == territory]
         wanted = [number for moment, number in sorted(waiting) if moment < time]
         before = self.join.counts
-        assert self.join.due(territory, time) == wanted
+        assert self.join.pending_before(territory, time) == wanted
         assert self.join.counts == before  # it only looks
         for number in [] if lost else wanted:
             self.hear(number, fails=False)
@@ -122,7 +122,7 @@ class Joining(RuleBasedStateMachine):
         """Through what a checkpoint can hold."""
         saved = unflatten(flatten(self.join.state()))
         self.join = Join(WINDOW)
-        self.join.decided(7, "nobody", 0.0, 100.0, True)  # is gone after it
+        self.join.add_decision(7, "nobody", 0.0, 100.0, True)  # is gone after it
         self.join.restore(saved)
 
     @invariant()
@@ -161,21 +161,21 @@ TestJoining = Joining.TestCase
 TestJoining.settings = settings(deadline=None, derandomize=True, max_examples=60, stateful_step_count=40, database=None)
 
 
-def test_the_law_can_be_broken() -> None:
+def test_imbalance_is_detected() -> None:
     assert DecisionCounts(decisions=5, joined=1, expired=1, pending=1, waited=1, failed=1).balanced
     assert not DecisionCounts(decisions=5, joined=1, expired=1, pending=2, waited=1, failed=1).balanced
 
 
-def test_unreliable_delivery_of_many_decisions_uses_each_outcome_once() -> None:
+def test_unreliable_delivery_counts_each_outcome_once() -> None:
     """10 % duplicates, 10 % out of order, 5 % lost, some fail: the sum rule after every call."""
     chance, join = random.Random(3), Join()
-    fates: Counter[OutcomeStatus] = Counter()
+    statuses: Counter[OutcomeStatus] = Counter()
     waiting: list[tuple[float, int, bool]] = []
     lost = 0
     for number in range(1, 20_001):
         now = number * 0.01
         send = chance.random() < 0.7
-        join.decided(number, f"territory {number % 50}", now, now, send)
+        join.add_decision(number, f"territory {number % 50}", now, now, send)
         if send:
             delay = 1.0 if chance.random() < 0.9 else chance.uniform(1.0, 8.0)
             fails = chance.random() < 0.05
@@ -188,7 +188,7 @@ def test_unreliable_delivery_of_many_decisions_uses_each_outcome_once() -> None:
         ready = [report for report in waiting if report[0] <= now]
         for report in ready:
             waiting.remove(report)
-            fates[(join.failed if report[2] else join.reported)(report[1])] += 1
+            statuses[(join.add_failure if report[2] else join.add_outcome)(report[1])] += 1
             assert join.counts.balanced
         if number % 100 == 0:
             join.expire(now, 5.0)
@@ -197,22 +197,22 @@ def test_unreliable_delivery_of_many_decisions_uses_each_outcome_once() -> None:
     counts = join.counts
     assert counts.balanced
     assert counts.pending == 0
-    assert (counts.joined, counts.failed) == (fates[OutcomeStatus.JOINED], fates[OutcomeStatus.FAILED])
+    assert (counts.joined, counts.failed) == (statuses[OutcomeStatus.JOINED], statuses[OutcomeStatus.FAILED])
     assert (counts.duplicates, counts.late, counts.unknown) == (
-        fates[OutcomeStatus.DUPLICATE],
-        fates[OutcomeStatus.LATE],
+        statuses[OutcomeStatus.DUPLICATE],
+        statuses[OutcomeStatus.LATE],
         0,
     )
     assert counts.expired >= lost > 0
     assert min(counts.duplicates, counts.late, counts.failed) > 0
 
 
-def test_the_same_calls_give_the_same_state() -> None:
+def test_state_is_deterministic() -> None:
     def played() -> Join:
         chance, join = random.Random(9), Join(100)
         for number in range(1, 400):
-            join.decided(number, f"t{number % 3}", chance.random(), number * 0.1, chance.random() < 0.8)
-            join.reported(chance.randrange(1, number + 1))
+            join.add_decision(number, f"t{number % 3}", chance.random(), number * 0.1, chance.random() < 0.8)
+            join.add_outcome(chance.randrange(1, number + 1))
             join.expire(number * 0.1, 2.0)
         return join
 
@@ -222,62 +222,62 @@ def test_the_same_calls_give_the_same_state() -> None:
         assert torch.equal(leaf, again[name]) if isinstance(leaf, torch.Tensor) else leaf == again[name]
 
 
-def test_memory_does_not_grow_with_what_is_over() -> None:
+def test_memory_does_not_grow_with_past_decisions() -> None:
     join = Join(1000)
     for number in range(1, 50_000):
-        join.decided(number, f"territory {number}", 0.0, 0.0, True)
-        join.reported(number)
+        join.add_decision(number, f"territory {number}", 0.0, 0.0, True)
+        join.add_outcome(number)
     assert join.ages(0.0).territories == {}
     leaves = flatten(join.state()).values()
     assert sum(leaf.numel() if hasattr(leaf, "numel") else len(str(leaf)) for leaf in leaves) < 2100
-    assert join.reported(1) is OutcomeStatus.LATE
-    assert join.reported(49_500) is OutcomeStatus.DUPLICATE
+    assert join.add_outcome(1) is OutcomeStatus.LATE
+    assert join.add_outcome(49_500) is OutcomeStatus.DUPLICATE
 
 
-def test_a_decision_that_waits_longer_than_the_window_still_counts() -> None:
+def test_pending_decision_older_than_the_window_counts() -> None:
     join = Join(10)
     for number in range(1, 101):
-        join.decided(number, "t", 0.0, 0.0, number == 1)
-    assert join.reported(1) is OutcomeStatus.JOINED
-    assert join.reported(1) is OutcomeStatus.LATE
-    assert join.reported(95) is OutcomeStatus.UNKNOWN  # to wait
+        join.add_decision(number, "t", 0.0, 0.0, number == 1)
+    assert join.add_outcome(1) is OutcomeStatus.JOINED
+    assert join.add_outcome(1) is OutcomeStatus.LATE
+    assert join.add_outcome(95) is OutcomeStatus.UNKNOWN  # to wait
     assert join.counts.balanced
 
 
-def test_numbers_that_were_left_out_do_not_inherit_the_fate_of_older_ones() -> None:
+def test_skipped_numbers_are_unknown() -> None:
     join = Join(10)
     for number in range(1, 11):
-        join.decided(number, "t", 0.0, 0.0, True)
-        join.reported(number)
-    join.decided(15, "t", 0.0, 0.0, True)
-    assert [join.reported(number) for number in (12, 14, 15, 16)] == [
+        join.add_decision(number, "t", 0.0, 0.0, True)
+        join.add_outcome(number)
+    join.add_decision(15, "t", 0.0, 0.0, True)
+    assert [join.add_outcome(number) for number in (12, 14, 15, 16)] == [
         OutcomeStatus.UNKNOWN, OutcomeStatus.UNKNOWN, OutcomeStatus.JOINED, OutcomeStatus.UNKNOWN
     ]  # fmt: skip
-    assert [join.reported(number) for number in (5, 6)] == [OutcomeStatus.LATE, OutcomeStatus.DUPLICATE]
+    assert [join.add_outcome(number) for number in (5, 6)] == [OutcomeStatus.LATE, OutcomeStatus.DUPLICATE]
 
 
-def test_numbers_that_go_back_and_times_that_are_none_are_refused() -> None:
+def test_decreasing_numbers_and_non_finite_times_are_refused() -> None:
     join = Join()
-    join.decided(5, "t", 0.0, 0.0, True)
+    join.add_decision(5, "t", 0.0, 0.0, True)
     for number, time, at in ((5, 0.0, 0.0), (4, 0.0, 0.0), (6, float("nan"), 0.0), (6, 0.0, float("inf"))):
         with pytest.raises(ValueError, match="decision"):
-            join.decided(number, "t", time, at, True)
+            join.add_decision(number, "t", time, at, True)
     assert join.counts == DecisionCounts(decisions=1, pending=1)
-    assert join.due("t", 1.0) == [5]
+    assert join.pending_before("t", 1.0) == [5]
 
 
-def test_a_state_that_does_not_fit_is_refused() -> None:
+def test_incompatible_state_is_refused() -> None:
     join = Join(10)
-    join.decided(1, "t", 0.0, 0.0, True)
+    join.add_decision(1, "t", 0.0, 0.0, True)
     state = join.state()
     for wrong, words in (
-        ({"window": 11}, "remembers 11 decisions, and this one 10"),
-        ({"tally": {}}, "does not hold the same counts"),
-        ({"last": 3}, "fates up to its last"),
-        ({"territories": []}, "whose decisions wait"),
-        ({"territories": np.frombuffer(b"[]", np.uint8)}, "everything of those that wait"),
+        ({"window": 11}, "remembers 11 decisions, this one 10"),
+        ({"counts": {}}, "does not hold the same counts"),
+        ({"last": 3}, "lacks the status of some"),
+        ({"territories": []}, "does not name the territories"),
+        ({"territories": np.frombuffer(b"[]", np.uint8)}, "incomplete pending decisions"),
     ):
         with pytest.raises(TownletError, match=words):
             Join(10).restore({**state, **wrong})
-    with pytest.raises(TownletError, match="no 'fates'"):
-        Join(10).restore({name: leaf for name, leaf in state.items() if name != "fates"})
+    with pytest.raises(TownletError, match="no 'status'"):
+        Join(10).restore({name: leaf for name, leaf in state.items() if name != "status"})

@@ -14,10 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decide.foundry import ACTIONS, BAD, GOOD, World
-from townlet.decide.estimate import Estimate, PolicyComparison
-from townlet.decide.judge import Evidence, JudgeSettings, VersionSteps, collect_evidence, judge, review_serving
-from townlet.decide.policy_diff import compare_policies, concatenate
+from decide.candidates import ACTIONS, BAD, GOOD, World
+from townlet.decide.estimate import Estimate, PolicyComparison, compare_policies, concatenate
+from townlet.decide.offline_eval import Evidence, VersionSteps, collect_evidence, judge, review_serving
+from townlet.decide.settings import JudgeSettings
 
 SETTINGS = JudgeSettings()
 NEWER = VersionSteps(step=11, parent_step=10, serving_step=10)
@@ -50,7 +50,7 @@ def assert_good_and_bad_are_told_apart(found: dict[str, Counter[str]]) -> None:
     assert good["promote"] >= 0.9 * good.total(), found  # a judge that holds everything would be no use
 
 
-def test_bad_versions_are_caught_and_good_ones_serve() -> None:
+def test_bad_versions_are_refused_and_good_ones_promoted() -> None:
     found = verdicts(20, first=0)
     assert sum(found[kind].total() for kind in BAD) == 80
     assert sum(found[kind].total() for kind in GOOD) == 40
@@ -58,14 +58,14 @@ def test_bad_versions_are_caught_and_good_ones_serve() -> None:
 
 
 @pytest.mark.long
-def test_hundreds_of_bad_versions_are_caught_and_good_ones_serve() -> None:
+def test_hundreds_of_bad_versions_are_refused_and_good_ones_promoted() -> None:
     found = verdicts(120, first=1000)
     print({kind: dict(said) for kind, said in found.items()})
     assert_good_and_bad_are_told_apart(found)
 
 
 @pytest.mark.long
-def test_old_weights_that_claim_to_be_new_do_not_serve() -> None:
+def test_old_weights_with_a_new_step_are_not_promoted() -> None:
     said = Counter[str]()
     for seed in range(2000, 2040):
         world = World(seed)
@@ -75,7 +75,7 @@ def test_old_weights_that_claim_to_be_new_do_not_serve() -> None:
     assert said["promote"] == 0, said
 
 
-def test_a_version_that_serves_is_rolled_back_when_the_one_before_was_better() -> None:
+def test_serving_version_is_rolled_back_if_the_previous_was_better() -> None:
     """The log is of the bad one now: what it did is known, and what the one before would have done is estimated."""
     rolled = Counter[str]()
     for seed in range(4):
@@ -107,7 +107,7 @@ def known(gain: Estimate | None = None, **others: object) -> Evidence:
     """A sound candidate with small changes, but for what is said of it."""
     mean = estimate(0.3)
     usual = Evidence(
-        True, NEWER, 500, 0.5, 0.5, 0.6, 0.6, 0.03, PolicyComparison(mean, mean, None, None, gain or estimate(0.0)), 1.0
+        True, NEWER, 500, 0.5, 0.5, 0.6, 0.6, 0.03, PolicyComparison(mean, mean, None, None, gain or estimate(0.0))
     )
     return replace(usual, **others)  # type: ignore[arg-type]
 
@@ -116,16 +116,20 @@ CASES = {
     "as good": (known(), "promote", "earns no less"),
     "better": (known(estimate(0.1), change=0.9), "promote", "earns no less"),
     "not finite": (known(finite=False), "refuse", "not finite"),
-    "not trained": (known(ages=VersionSteps(10, 9, 10)), "refuse", "stale: step 10, and what serves is of step 10"),
-    "older": (known(ages=VersionSteps(4, 3, 10)), "refuse", "stale: step 4"),
+    "not trained": (
+        known(steps=VersionSteps(10, 9, 10)),
+        "refuse",
+        "stale: step 10, while the serving version is of step 10",
+    ),
+    "older": (known(steps=VersionSteps(4, 3, 10)), "refuse", "stale: step 4"),
     "of an old parent": (
-        known(ages=VersionSteps(5001, 3999, 5000)),
+        known(steps=VersionSteps(5001, 3999, 5000)),
         "refuse",
         "stale: trained from step 3999, 1001 steps",
     ),
-    "of a parent just young enough": (known(ages=VersionSteps(5001, 4000, 5000)), "promote", ""),
-    "collapsed": (known(entropy=0.04, entropy_before=0.07), "refuse", "collapsed: its entropy is 0.040"),
-    "half as undecided": (known(entropy=0.2, entropy_before=0.5), "refuse", "after 0.500 in the version before"),
+    "of a parent just young enough": (known(steps=VersionSteps(5001, 4000, 5000)), "promote", ""),
+    "collapsed": (known(entropy=0.04, entropy_before=0.07), "refuse", "collapsed: its normalized entropy is 0.040"),
+    "half as undecided": (known(entropy=0.2, entropy_before=0.5), "refuse", "after 0.500 in the previous version"),
     "on the way out of a collapse": (known(entropy=0.04, entropy_before=0.02), "promote", ""),
     "disliked by the gate": (known(pass_rate=0.4, pass_rate_before=0.6), "refuse", "approves 0.400"),
     "liked by the gate": (known(pass_rate=0.5, pass_rate_before=0.6), "promote", ""),
@@ -136,8 +140,8 @@ CASES = {
     "uncertain and small": (known(estimate(0.0, width=0.05)), "promote", "changes only 0.030"),
     "little known, small": (known(estimate(-0.01, effective=20)), "promote", "worth 20"),
     "few, small": (known(estimate(-0.01, count=20)), "promote", "from 20 experiences"),
-    "little known, large": (known(estimate(0.3, effective=20), change=0.4), "hold", "too little is known"),
-    "little known speaks against it": (known(estimate(-0.1, effective=20)), "hold", "too little is known"),
+    "little known, large": (known(estimate(0.3, effective=20), change=0.4), "hold", "there is too little evidence"),
+    "little known speaks against it": (known(estimate(-0.1, effective=20)), "hold", "there is too little evidence"),
     "nothing known, small": (known(estimate(None)), "promote", "unknown"),
     "nothing seen": (
         known(estimate(None, count=0), entropy=None, entropy_before=None, pass_rate=None, change=None),
@@ -163,7 +167,7 @@ def test_verdicts(case: str) -> None:
         ("little known speaks against it", "keep"), ("nothing seen", "keep"),
     ],
 )  # fmt: skip
-def test_what_serves_is_watched(case: str, action: str) -> None:
+def test_review_of_the_serving_version(case: str, action: str) -> None:
     assert review_serving(CASES[case][0], SETTINGS).action == action
 
 
@@ -176,8 +180,8 @@ def test_what_serves_is_watched(case: str, action: str) -> None:
         ("surely worse", {"tolerance": 0.06}, "promote"),
         ("far worse by a wide interval", {"far_loss": 0.3}, "hold"),
         ("uncertain and large", {"small_change": 0.6}, "promote"),
-        ("little known, large", {"least_effective": 10.0}, "promote"),
-        ("few, small", {"least_count": 10, "tolerance": 0.0, "small_change": 0.0}, "hold"),
+        ("little known, large", {"min_effective_size": 10.0}, "promote"),
+        ("few, small", {"min_count": 10, "tolerance": 0.0, "small_change": 0.0}, "hold"),
         ("of an old parent", {"stale_steps": 2000}, "promote"),
     ],
 )
@@ -191,7 +195,7 @@ share = st.floats(0, 1)
 
 @settings(max_examples=200, deadline=None)
 @given(share, share, share, share, share, st.floats(-1, 1), st.floats(0, 1), st.floats(0, 600), st.integers(0, 600))
-def test_a_better_candidate_never_gets_a_worse_verdict(
+def test_better_candidate_never_gets_a_worse_verdict(
     entropy: float, before: float, passed: float, passed_before: float, change: float, value: float, width: float,
     effective: float, count: int,
 ) -> None:  # fmt: skip
@@ -216,19 +220,19 @@ def test_evidence_of_known_policies() -> None:
     seen = compare_policies(candidate, before, np.array([0, 3]), approved)
     found = collect_evidence(
         seen, np.array([1.0, 0.0]), np.array([0.5, 0.25]), NEWER, SETTINGS, np.random.default_rng(0),
-        weights_finite=True, at=7.0,
+        weights_finite=True,
     )  # fmt: skip
-    assert (found.finite, found.count, found.at) == (True, 2, 7.0)
+    assert (found.finite, found.count) == (True, 2)
     assert (found.entropy, found.entropy_before) == pytest.approx((0.5, 0.75))
     assert (found.pass_rate, found.pass_rate_before) == pytest.approx((0.75, 0.5))
     assert found.change == pytest.approx(0.25)
     assert found.comparison.snips.value == pytest.approx(2 / 3)
     assert found.comparison.snips_serving.value == pytest.approx(0.5)
     assert found.difference.value == pytest.approx(2 / 3 - 1 / 2)
-    assert json.loads(json.dumps(asdict(found)))["ages"]["step"] == 11
+    assert json.loads(json.dumps(asdict(found)))["steps"]["step"] == 11
 
 
-def test_entropy_counts_only_the_actions_that_can_be_chosen() -> None:
+def test_entropy_is_normalized_by_possible_actions() -> None:
     chances = np.array([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     allowed = np.array([[True, True, False, False], [True, False, False, False]])
     seen = compare_policies(chances, chances, np.array([0, 0]), np.ones((2, 4), bool), allowed=allowed)
@@ -237,7 +241,7 @@ def test_entropy_counts_only_the_actions_that_can_be_chosen() -> None:
     assert found.entropy == pytest.approx(1.0)  # the second had no choice, and tells nothing
 
 
-def test_experiences_without_an_outcome_count_for_the_policy_and_not_for_the_reward() -> None:
+def test_experiences_without_outcomes_count_for_the_policy_only() -> None:
     rng = np.random.default_rng(0)
     chances, reward = rng.dirichlet(np.ones(5), 50), rng.normal(size=50)
     reward[20:] = np.nan
@@ -251,7 +255,7 @@ def test_experiences_without_an_outcome_count_for_the_policy_and_not_for_the_rew
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_broken_probabilities_are_evidence_and_not_an_error(broken: float) -> None:
+def test_broken_probabilities_are_evidence_not_an_error(broken: float) -> None:
     chances = np.full((30, ACTIONS), 1 / ACTIONS)
     bad = chances.copy()
     bad[3] = broken
@@ -265,7 +269,7 @@ def test_broken_probabilities_are_evidence_and_not_an_error(broken: float) -> No
     assert judge(beside, SETTINGS).action == "hold"  # what serves is broken: `watch` takes care of that
 
 
-def test_no_observation_at_all_is_evidence_too() -> None:
+def test_evidence_without_observations() -> None:
     nothing = np.empty((0, 4))
     seen = compare_policies(nothing, nothing, np.empty(0, int), np.empty((0, 4), bool))
     found = collect_evidence(
@@ -274,7 +278,7 @@ def test_no_observation_at_all_is_evidence_too() -> None:
     assert judge(found, SETTINGS).action == "hold"
 
 
-def test_views_in_parts_are_the_same_views() -> None:
+def test_policy_diff_can_be_computed_in_parts() -> None:
     rng = np.random.default_rng(0)
     new, old = rng.dirichlet(np.ones(6), (2, 40))
     told = rng.integers(6, size=40), rng.random((40, 6)) < 0.5, rng.normal(size=(40, 6))

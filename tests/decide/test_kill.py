@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from decide.served import Process
+from decide.service_process import Process
 from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import DecisionMade, OutcomeRecorded
@@ -19,7 +19,7 @@ from townlet.decide.recovery import events, replay_folder
 from townlet.decide.storage import LOG
 
 GAMES = 4
-WORDS = ("learning.every=0.05", "learning.samples_per_insert=100", "versions=50")
+WORDS = ("learning.interval=0.05", "learning.samples_per_insert=100", "versions=50")
 
 
 class Book:
@@ -33,13 +33,13 @@ class Book:
 
 async def play(url: str, place: int, book: Book) -> None:
     site = DOMAINS["bandit-ads"].make_game(place, f"site {place}", 0)
-    async with Client(url, patience=120) as client:
+    async with Client(url, timeout=120) as client:
         while not book.over:
-            reply = await client.say(site.observe())
+            reply = await client.request(site.observe())
             assert reply["type"] in ("ad_decision", "no_ad"), reply
             assert book.decided.setdefault(reply["decisionId"], reply) is reply, "an id was given twice"
             for report in site.apply(reply) + site.advance():
-                answer = await client.say(report)
+                answer = await client.request(report)
                 assert answer["type"] == "outcome_ack", answer
                 book.reported[report["decisionId"]] = report["clicked"]
 
@@ -73,7 +73,7 @@ def check(server: Process, book: Book) -> None:
     assert stats["unknown"] == stats["late"] == stats["contradicting"] == 0
 
 
-def rounds(tmp_path: Path, kills: int, seed: int) -> None:
+def training(tmp_path: Path, kills: int, seed: int) -> None:
     server, book = Process(tmp_path, "bandit-ads", *WORDS).start().wait(), Book()
     try:
         asyncio.run(torment(server, kills, book, random.Random(seed)))
@@ -85,10 +85,10 @@ def rounds(tmp_path: Path, kills: int, seed: int) -> None:
     assert all(version.same for version in versions)
 
 
-def test_killed_under_load(tmp_path: Path) -> None:
-    rounds(tmp_path, 2, 1)
+def test_service_killed_under_load(tmp_path: Path) -> None:
+    training(tmp_path, 2, 1)
 
 
 @pytest.mark.long(minutes=12)
-def test_killed_a_hundred_times_under_load(tmp_path: Path) -> None:
-    rounds(tmp_path, 100, 2)
+def test_service_killed_a_hundred_times_under_load(tmp_path: Path) -> None:
+    training(tmp_path, 100, 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from decide.sites import ask, begin, click, live, request
+from decide.ads_service import ask, click, request, run_visits, start_service
 from townlet.decide.events import DecisionMade
 from townlet.decide.recovery import events, replay_folder
 from townlet.decide.service import Service
@@ -24,8 +24,8 @@ def counts(service: Service) -> dict[str, int]:
     return {"decisions": found.decisions, "joined": found.joined, "expired": found.expired, "pending": found.pending}
 
 
-def test_whoever_asks_again_gets_the_same_answer_and_one_decision(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path)
+def test_repeated_observation_gets_the_same_answer(tmp_path: Path) -> None:
+    service, _, _ = start_service(tmp_path)
     first, again = ask(service, request(1.0))[0], ask(service, request(1.0))[0]
     assert first == again
     both = ask(service, request(2.0), request(2.0))
@@ -34,21 +34,21 @@ def test_whoever_asks_again_gets_the_same_answer_and_one_decision(tmp_path: Path
     service.close()
 
 
-def test_what_is_older_than_what_was_seen_is_refused(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path)
+def test_stale_observation_is_refused(tmp_path: Path) -> None:
+    service, _, _ = start_service(tmp_path)
     ask(service, request(5.0))
     assert ask(service, request(4.0))[0]["code"] == "STALE_OBSERVATION"
     assert ask(service, request(4.0, "another site"))[0]["type"] == "ad_decision"
     service.close()
 
 
-def test_a_report_counts_once(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path)
+def test_report_counts_once(tmp_path: Path) -> None:
+    service, _, _ = start_service(tmp_path)
     id = ask(service, request(1.0))[0]["decisionId"]
     for _ in range(3):
         assert service.report(click(id)).reply == {"type": "outcome_ack", "decisionId": id}
     assert counts(service) == {"decisions": 1, "joined": 1, "expired": 0, "pending": 0}
-    assert service.state.tally.completed == 1
+    assert service.state.totals.completed == 1
     assert service.state.join.counts.duplicates == 2
     service.close()
 
@@ -57,8 +57,8 @@ def test_a_report_counts_once(tmp_path: Path) -> None:
     "id",
     ["", "-", "1", "abc-1", "{epoch}-1", "{epoch}-0-{tag}", "{epoch}-2-{tag}", "{epoch}-1e0-{tag}", "00000000-1-{tag}"],
 )
-def test_reports_of_what_was_never_decided_do_nothing(tmp_path: Path, id: str) -> None:
-    service, _, _ = begin(tmp_path)
+def test_reports_of_unknown_decisions_have_no_effect(tmp_path: Path, id: str) -> None:
+    service, _, _ = start_service(tmp_path)
     epoch, _, tag = ask(service, request(1.0))[0]["decisionId"].split("-")
     reply = service.report(click(id.format(epoch=epoch, tag=tag)) if id else {"type": "click_report"}).reply
     assert reply["code"] == ("UNKNOWN_DECISION" if id else "INVALID_REPORT")
@@ -66,8 +66,8 @@ def test_reports_of_what_was_never_decided_do_nothing(tmp_path: Path, id: str) -
     service.close()
 
 
-def test_what_waits_too_long_expires_and_a_late_report_changes_nothing(tmp_path: Path) -> None:
-    service, _, clock = begin(tmp_path)
+def test_pending_decision_expires_and_late_report_is_ignored(tmp_path: Path) -> None:
+    service, _, clock = start_service(tmp_path)
     id = ask(service, request(1.0))[0]["decisionId"]
     clock.now += 19
     service.expire()
@@ -81,8 +81,8 @@ def test_what_waits_too_long_expires_and_a_late_report_changes_nothing(tmp_path:
     service.close()
 
 
-def test_only_so_many_may_wait(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path, ["memory.pending=3"])
+def test_pending_decisions_are_limited(tmp_path: Path) -> None:
+    service, _, _ = start_service(tmp_path, ["memory.pending=3"])
     ids = [ask(service, request(float(n)))[0]["decisionId"] for n in range(5)]
     service.expire()
     assert counts(service) == {"decisions": 5, "joined": 0, "expired": 2, "pending": 3}
@@ -95,26 +95,26 @@ def test_only_so_many_may_wait(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("domain", "words", "told"),
     [
-        ("hive", (), "holds decisions for bandit-ads, and not for hive; serve bandit-ads"),
-        ("bandit-ads", ("seed=3",), "seed is 3 now, and what lies in this folder was begun with 0; write seed=0"),
-        ("bandit-ads", ("memory.capacity=50",), "write memory.capacity=10000"),
+        ("hive", (), "holds decisions for bandit-ads, not for hive; serve bandit-ads"),
+        ("bandit-ads", ("seed=3",), "seed is 3, but this folder was created with 0; set seed=0"),
+        ("bandit-ads", ("memory.capacity=50",), "set memory.capacity=10000"),
     ],
 )
-def test_a_folder_of_something_else_is_refused_and_left_as_it_was(
+def test_folder_of_another_domain_is_refused_unchanged(
     tmp_path: Path, domain: str, words: tuple[str, ...], told: str
 ) -> None:
-    service, _, _ = begin(tmp_path)
+    service, _, _ = start_service(tmp_path)
     ask(service, request(1.0))
     service.close()
     with pytest.raises(TownletError, match=re.escape(told)):
-        begin(tmp_path, words, domain)
-    again, _, _ = begin(tmp_path)
+        start_service(tmp_path, words, domain)
+    again, _, _ = start_service(tmp_path)
     assert counts(again)["decisions"] == 1
     again.close()
 
 
-def test_expired_ones_can_have_an_outcome(tmp_path: Path) -> None:
-    service, _, clock = begin(tmp_path, ["memory.expired=0"])
+def test_expired_decisions_can_have_a_default_outcome(tmp_path: Path) -> None:
+    service, _, clock = start_service(tmp_path, ["memory.expired_outcome=0"])
     ask(service, request(1.0))
     clock.now += 21
     service.expire()
@@ -122,16 +122,16 @@ def test_expired_ones_can_have_an_outcome(tmp_path: Path) -> None:
     service.close()
 
 
-def test_what_cannot_be_paid_for_is_never_shown(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path)
+def test_unaffordable_action_is_never_sent(tmp_path: Path) -> None:
+    service, _, _ = start_service(tmp_path)
     found = ask(service, request(1.0, budgets=[0.0] * 12))[0]
     assert (found["type"], found["reason"]) == ("no_ad", "no_budget")
     assert service.state.join.counts.waited == 1
     service.close()
 
 
-def test_nonsense_is_answered_with_what_is_wrong(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path)
+def test_invalid_messages_are_answered_with_an_error(tmp_path: Path) -> None:
+    service, _, _ = start_service(tmp_path)
     found = ask(service, request(1.0, traits=[2.0] * 8))[0]
     assert (found["type"], found["code"]) == ("error", "INVALID_OBSERVATION")
     assert found["message"].startswith("traits.0:")
@@ -139,11 +139,11 @@ def test_nonsense_is_answered_with_what_is_wrong(tmp_path: Path) -> None:
     service.close()
 
 
-def test_the_kill_switch_leaves_it_to_the_gate(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path)
+def test_kill_switch_lets_the_gate_decide_alone(tmp_path: Path) -> None:
+    service, _, _ = start_service(tmp_path)
     service.versions.set_gate_only(True, "it is odd")
     service.close()
-    service, _, _ = begin(tmp_path)  # whoever turned it off must turn it on again
+    service, _, _ = start_service(tmp_path)  # whoever turned it off must turn it on again
     found = ask(service, request(100.0))[0]
     assert (found["ad"], found["modelVersion"], found["confidence"]) == (0, 0, 1.0)
     assert ask(service, request(101.0))[0]["ad"] == 1  # the first was shown a second ago, and is less fresh
@@ -154,14 +154,14 @@ def test_the_kill_switch_leaves_it_to_the_gate(tmp_path: Path) -> None:
     service.close()
 
 
-def test_it_learns_what_visitors_click_on_and_the_log_gives_the_same_versions(tmp_path: Path) -> None:
-    service, rounds, clock = begin(tmp_path, ["memory.expired=0"])
-    first = live(service, rounds, clock, 600)
-    second = live(service, rounds, clock, 900, seed=2)
-    third = live(service, rounds, clock, 600, seed=3)
+def test_service_learns_and_replay_gives_the_same_versions(tmp_path: Path) -> None:
+    service, training, clock = start_service(tmp_path, ["memory.expired_outcome=0"])
+    first = run_visits(service, training, clock, 600)
+    second = run_visits(service, training, clock, 900, seed=2)
+    third = run_visits(service, training, clock, 600, seed=3)
     rates = [site.clicks / site.shown for site in (first, second, third)]
     assert rates[0] < 0.26 < 0.34 < rates[2], rates  # about .64 is possible
-    assert rounds.progress.agreed == rounds.progress.steps  # the gate was never changed
+    assert training.progress.agreed == training.progress.steps  # the gate was never changed
     service.close()
     found = list(replay_folder(tmp_path))
     assert len(found) > 80
@@ -169,31 +169,31 @@ def test_it_learns_what_visitors_click_on_and_the_log_gives_the_same_versions(tm
 
 
 @pytest.mark.parametrize("milestone", [None, 30, 120])
-def test_a_service_that_was_closed_goes_on_where_it_was(tmp_path: Path, milestone: int | None) -> None:
-    service, rounds, clock = begin(tmp_path)
-    live(service, rounds, clock, 70 if milestone == 120 else 10)
+def test_service_resumes_after_close(tmp_path: Path, milestone: int | None) -> None:
+    service, training, clock = start_service(tmp_path)
+    run_visits(service, training, clock, 70 if milestone == 120 else 10)
     if milestone:
-        service.milestone()
-    live(service, rounds, clock, 120, seed=2)
-    pending = {number: one.made for number, one in service.state.pending.items()}
-    held = service.state.held_out.everything(), service.state.buffer.everything()
-    rounds.step()
-    rounds.step()  # not published: must be made again
+        service.save_snapshot()
+    run_visits(service, training, clock, 120, seed=2)
+    pending = {number: one.decision for number, one in service.state.pending.items()}
+    held = service.state.held_out.newest(10**9), service.state.buffer.newest(10**9)
+    training.step()
+    training.step()  # not published: must be made again
     before = service.state.join.counts, service.trainer.step, service.versions.serving
     weights = {name: tensor.tolist() for name, tensor in service.trainer.weights().items()}
     service.close()
-    again, _, _ = begin(tmp_path)
+    again, _, _ = start_service(tmp_path)
     assert before[2] is not None
     assert again.versions.serving is not None
     assert (again.state.join.counts, again.trainer.step) == before[:2]
     assert again.versions.serving.digest == before[2].digest
     assert {name: tensor.tolist() for name, tensor in again.trainer.weights().items()} == weights
-    assert {number: one.made for number, one in again.state.pending.items()} == pending
-    for kept, found in zip(held, (again.state.held_out.everything(), again.state.buffer.everything()), strict=True):
+    assert {number: one.decision for number, one in again.state.pending.items()} == pending
+    for kept, found in zip(held, (again.state.held_out.newest(10**9), again.state.buffer.newest(10**9)), strict=True):
         assert kept.number.tolist() == found.number.tolist()
         assert kept.outcome.tolist() == found.outcome.tolist()
         assert all((kept.rows[name] == found.rows[name]).all() for name in kept.rows)
-    assert again.state.tally == service.state.tally
+    assert again.state.totals == service.state.totals
     decided = [
         event for event in events(tmp_path / LOG) if isinstance(event, DecisionMade) and event.territory == "site 2"
     ]
@@ -201,13 +201,13 @@ def test_a_service_that_was_closed_goes_on_where_it_was(tmp_path: Path, mileston
     again.close()
 
 
-def test_a_changed_gate_changes_agreement(tmp_path: Path) -> None:
-    service, rounds, clock = begin(tmp_path)
-    live(service, rounds, clock, 120)
-    assert rounds.progress.last is not None
-    assert rounds.progress.last.agreement == 1.0
+def test_changed_gate_changes_agreement(tmp_path: Path) -> None:
+    service, training, clock = start_service(tmp_path)
+    run_visits(service, training, clock, 120)
+    assert training.progress.last is not None
+    assert training.progress.last.agreement == 1.0
     service.close()
-    again, later, clock = begin(tmp_path, ["gate.threshold=0.12", "learning.samples_per_insert=100"])
+    again, later, clock = start_service(tmp_path, ["gate.threshold=0.12", "learning.samples_per_insert=100"])
     later.step()
     assert later.progress.last is not None
     assert later.progress.last.agreement < 0.9
@@ -216,7 +216,7 @@ def test_a_changed_gate_changes_agreement(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("games", [20, 144, 233])
-def test_of_games_that_ask_in_turn_as_many_are_held_out_as_by_chance(games: int) -> None:
+def test_held_out_share_is_equal_for_alternating_games(games: int) -> None:
     held = [number for number in range(1, 60_000) if is_held_out(number, 0.1)]
     assert len(held) == pytest.approx(6000, abs=300)  # four standard deviations
     chance = games * (1 - (1 - 1 / games) ** 500)
@@ -226,10 +226,12 @@ def test_of_games_that_ask_in_turn_as_many_are_held_out_as_by_chance(games: int)
         assert max(met.values()) < 500 / games + 6 * (500 / games) ** 0.5
 
 
-def test_what_is_refused_is_not_learned_on_from_and_the_log_tells_it(tmp_path: Path) -> None:
-    service, rounds, clock = begin(tmp_path, ["judge.entropy_floor=1.0", "versions=2"])  # surer is always refused
-    live(service, rounds, clock, 160)
-    assert rounds.progress.verdicts["refuse"] >= 5
+def test_refusal_rewinds_the_trainer(tmp_path: Path) -> None:
+    service, training, clock = start_service(
+        tmp_path, ["judge.entropy_floor=1.0", "versions=2"]
+    )  # surer is always refused
+    run_visits(service, training, clock, 160)
+    assert training.progress.verdicts["refuse"] >= 5
     assert service.versions.serving is not None
     assert service.versions.serving.version == 1
     first, now = service.versions.open(1)[0], service.trainer.weights()
@@ -238,7 +240,7 @@ def test_what_is_refused_is_not_learned_on_from_and_the_log_tells_it(tmp_path: P
     }
     assert service.trainer.step > 20  # steps count on
     service.close()
-    again, _, _ = begin(tmp_path, ["judge.entropy_floor=1.0", "versions=2"])
+    again, _, _ = start_service(tmp_path, ["judge.entropy_floor=1.0", "versions=2"])
     assert again.trainer.step == service.trainer.step
     again.close()
     assert all(one.same for one in replay_folder(tmp_path))

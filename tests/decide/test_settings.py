@@ -15,18 +15,18 @@ domain: hive
 policy: planes
 learning:
   batch: 4
-  least: 8
-  evry: 2
+  min_batch: 8
+  intervall: 2
   reward: {actual: 0.9, gate: 0.3}
 memory:
   capacity: 7
-  judged_by: 99
+  held_out_capacity: 99
 gate:
   threshold: high
 """
 
 
-def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once_with_their_lines(tmp_path: Path) -> None:
     file = tmp_path / "game.yaml"
     file.write_text(WRONG)
     with pytest.raises(ConfigError) as found:
@@ -34,20 +34,20 @@ def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
     told = {(m.where.line if m.where else 0): str(m) for m in found.value.diagnostics}
     assert sorted(told) == [2, 5, 6, 7, 9, 10, 12]
     assert "plain" in told[2]
-    assert "least is 8 and learning.batch only 4" in told[5]
-    assert "every" in told[6]
+    assert "min_batch is 8, but learning.batch only 4" in told[5]
+    assert "interval" in told[6]
     assert "sum to 1.2" in told[7]
-    assert "capacity is 7, and learning.least 8" in told[9]
-    assert "judged_by is 99, and judge.least_count 100" in told[10]
+    assert "capacity is 7, but learning.min_batch 8" in told[9]
+    assert "held_out_capacity is 99, but judge.min_count 100" in told[10]
     assert "threshold" in told[12]
 
 
-def test_what_is_kept_may_just_be_enough() -> None:
-    load_settings("hive", ["memory.capacity=8", "memory.judged_by=100"], DOMAINS)
+def test_smallest_consistent_settings_are_accepted() -> None:
+    load_settings("hive", ["memory.capacity=8", "memory.held_out_capacity=100"], DOMAINS)
 
 
 @pytest.mark.parametrize(("actual", "gate", "right"), [(0.7, 0.3, True), (0.7, 0.309, True), (0.7, 0.32, False)])
-def test_weights_of_rewards_must_sum_to_one(actual: float, gate: float, right: bool) -> None:
+def test_reward_weights_must_sum_to_one(actual: float, gate: float, right: bool) -> None:
     words = [f"learning.reward.actual={actual}", f"learning.reward.gate={gate}"]
     if right:
         assert load_settings("hive", words, DOMAINS).learning.reward.gate == gate
@@ -56,12 +56,12 @@ def test_weights_of_rewards_must_sum_to_one(actual: float, gate: float, right: b
             load_settings("hive", words, DOMAINS)
 
 
-def test_an_unknown_domain_is_told_with_the_known_ones() -> None:
+def test_unknown_domain_is_reported_with_suggestions() -> None:
     with pytest.raises(ConfigError, match=r"^no domain is called 'hives'; did you mean 'hive'"):
         load_settings("hives", (), DOMAINS)
 
 
-def test_the_hash_of_a_gate_is_that_of_its_values() -> None:
+def test_gate_hash_depends_on_values_only() -> None:
     usual, same, other = (
         load_settings("hive", words, DOMAINS).gate for words in ((), ("seed=3",), ("gate.threshold=0.5",))
     )

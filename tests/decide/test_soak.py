@@ -12,14 +12,20 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from decide.served import Process
+from decide.service_process import Process
 from townlet.decide.domains import DOMAINS
 from townlet.decide.simulate import NetworkFaults, SimulationResult, simulate
 
 GAMES = 8
 PAUSE = 0.1  # seconds between the decisions of a game
 # Little is kept, so that all of it is in use before one begins to look.
-WORDS = ("memory.capacity=500", "memory.judged_by=100", "memory.expire_after=5", "learning.every=0.5", "versions=4")
+WORDS = (
+    "memory.capacity=500",
+    "memory.held_out_capacity=100",
+    "memory.expire_after=5",
+    "learning.interval=0.5",
+    "versions=4",
+)
 TROUBLE = NetworkFaults(duplicates=0.1, reordering=0.1, losses=0.05, reconnects=0.02)
 LOOKS = 24
 PARTS = ("joined", "expired", "pending", "not_executed")
@@ -48,7 +54,9 @@ async def watch(server: Process, seconds: float) -> list[Look]:
     games = [DOMAINS["hive"].make_game(place, f"territory {place}", 2) for place in range(GAMES)]
     scores: list[SimulationResult] = []
     playing = asyncio.create_task(
-        simulate(server.url, games, 10**9, trouble=TROUBLE, pause=PAUSE, told=scores.append)  # the same one each time
+        simulate(
+            server.url, games, 10**9, faults=TROUBLE, pause=PAUSE, on_progress=scores.append
+        )  # the same one each time
     )
     looks = []
     for _ in range(LOOKS):
@@ -61,7 +69,7 @@ async def watch(server: Process, seconds: float) -> list[Look]:
 
 
 @pytest.mark.parametrize("minutes", [0.5, pytest.param(60, marks=pytest.mark.long(minutes=60))])
-def test_memory_handles_and_answers_stay_as_they_were(tmp_path: Path, minutes: float) -> None:
+def test_memory_descriptors_and_latency_are_stable(tmp_path: Path, minutes: float) -> None:
     server, begun = Process(tmp_path, "hive", *WORDS).start().wait(), time.monotonic()
     try:
         looks = asyncio.run(watch(server, 60 * minutes))

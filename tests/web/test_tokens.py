@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from townlet.decide.token_store import client_credentials, load_service_tokens
+from townlet.decide.simulate import client_tokens, load_service_tokens
 from townlet.errors import TownletError
 from townlet.web.limits import TokenBucket
 from townlet.web.tokens import (
@@ -101,8 +101,8 @@ def test_tokens_are_generated_once_and_for_their_owner_only(tmp_path: Path, monk
     assert json.loads(file.read_text()) == first.tokens.as_json()
     again = load_service_tokens(folder, None)
     assert (again.new, again.tokens.as_json()) == (False, first.tokens.as_json())
-    assert client_credentials("ws://127.0.0.1:1/ws", folder, None).game == first.tokens.first("game")
-    assert client_credentials("wss://play.example/ws", folder, None) == (None, None)  # they stay on this machine
+    assert client_tokens("ws://127.0.0.1:1/ws", folder, None).game == first.tokens.first("game")
+    assert client_tokens("wss://play.example/ws", folder, None) == (None, None)  # they stay on this machine
     monkeypatch.setenv("TOWNLET_OPERATOR_TOKEN", SECRET)
     mixed = load_service_tokens(folder, None)
     assert mixed.tokens.first("operator") == SECRET

@@ -23,9 +23,9 @@ from townlet.errors import TownletError, did_you_mean
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from townlet.decide.app import ServiceTokens
     from townlet.decide.service import Service
     from townlet.decide.settings import DecideSettings
-    from townlet.decide.token_store import ServiceTokens
     from townlet.web.server import Server
 
 PORT: Final = 8780
@@ -64,7 +64,7 @@ def _refuse_options(changes: Sequence[str]) -> None:
 @app.command(
     epilog=examples(
         "townlet decide serve hive",
-        "townlet decide serve hive learning.every=.5 gate.threshold=.5 --folder night",
+        "townlet decide serve hive learning.interval=.5 gate.threshold=.5 --folder night",
         "townlet decide serve my-game.yaml --origin https://play.example",
         "townlet decide serve hive --host 0.0.0.0 --token-file tokens.yaml",
     )
@@ -94,7 +94,7 @@ def serve(
     """
     _refuse_options(changes or ())
     err().print(f"Opening {folder} …", markup=False, soft_wrap=True)  # what follows takes seconds
-    from townlet.decide.token_store import access, load_service_tokens
+    from townlet.decide.app import access, load_service_tokens
     from townlet.web.server import Server
 
     settings = _settings(what, changes)
@@ -126,7 +126,7 @@ def _announce(server: Server, found: ServiceTokens | None) -> None:
         out().print(f"New tokens, stored in {found.source}:", markup=False, soft_wrap=True)
         for role, token in found.tokens.as_json().items():
             out().print(f"  {role:<8}  {token}", markup=False, soft_wrap=True)
-    if found is None or found.new or (found.kept and out().is_terminal):
+    if found is None or found.new or (found.stored and out().is_terminal):
         out().print(f"Dashboard: {server.link()}  Ctrl-C ends it.", soft_wrap=True)
     else:
         where = f"?token=… (the operator's token, from {found.source})"
@@ -180,9 +180,8 @@ def simulate(
     import asyncio
 
     from townlet.decide.domains import DOMAINS
-    from townlet.decide.simulate import NetworkFaults, fetch_outcomes
+    from townlet.decide.simulate import NetworkFaults, client_tokens, fetch_outcomes
     from townlet.decide.simulate import simulate as play
-    from townlet.decide.token_store import client_credentials
 
     if domain not in DOMAINS:
         raise TownletError(f"no domain is called '{domain}'", did_you_mean(domain, sorted(DOMAINS)))
@@ -191,10 +190,10 @@ def simulate(
     name = name or f"game {secrets.token_hex(2)}"
     called = [f"{name}.{place}" for place in range(games)]
     trouble = NetworkFaults(duplicates, reordering, losses, reconnects)
-    token, reader = client_credentials(url, folder, token_file)
+    token, reader = client_tokens(url, folder, token_file)
     before = fetch_outcomes(url, reader)
     score = asyncio.run(
-        play(url, played, observations, token=token, trouble=trouble, seed=seed, pause=pause, territories=called)
+        play(url, played, observations, token=token, faults=trouble, seed=seed, pause=pause, territories=called)
     )
     after = fetch_outcomes(url, reader)
     told: dict[str, Any] = {
@@ -224,7 +223,7 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
 
     Many alike in a row are one line; --json has each.
     """
-    from townlet.decide.history import summarize_history
+    from townlet.decide.stats import summarize_history
     from townlet.decide.storage import VERSIONS
     from townlet.decide.storage.serving_log import SERVING_LOG, read_serving_log, read_versions
 
@@ -266,7 +265,7 @@ def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
             found.append(checked._asdict() | {"same": checked.same})
             status.update(f"{len(found):,} versions, now at step {checked.step:,}")
             if not (as_json or checked.same):
-                what = f"{checked.found[:12]} instead of {checked.digest[:12]}"
+                what = f"{checked.replayed[:12]} instead of {checked.digest[:12]}"
                 out().print(f"version {checked.version}, step {checked.step}: DIFFERENT, {what}")
     if as_json:
         out().print_json(json.dumps(found))

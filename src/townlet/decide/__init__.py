@@ -1,8 +1,8 @@
-"""The decision service: decides for a live game within milliseconds, and learns from what comes of it.
+"""The decision service: answers a live game within milliseconds, and learns from the outcomes.
 
-General parts lie here and know no game; what belongs to one lies in `domains`.
+The modules here are general; everything specific to a game is in `domains`, everything durable in `storage`.
 """
 
 from typing import Final
 
-MAX_GAMES: Final = 4096  # games that a service takes at once
+MAX_GAMES: Final = 4096  # game connections per service

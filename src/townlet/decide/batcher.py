@@ -1,4 +1,4 @@
-"""Where observations wait: they are decided together, and answered once the log has them. Nothing waits without end."""
+"""Micro-batching: waiting observations are decided together, and answered once the log is on disk."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from townlet.decide.service import Answer, Service, error_message
 
 logger = logging.getLogger(__name__)
-TURN: Final = 1 << 16  # bytes of observations, as JSON, that are decided in one turn of the loop
-MEASURED: Final = 1000  # answers of which it is known how long they took
+BATCH_BYTES: Final = 1 << 16  # bytes of observations, as JSON, decided in one iteration of the event loop
+LATENCY_WINDOW: Final = 1000  # answers whose latency is kept
 
 
 class QueuedObservation(NamedTuple):
@@ -20,18 +20,18 @@ class QueuedObservation(NamedTuple):
 
     message: Mapping[str, Any]
     size: int  # bytes, as JSON
-    client: str  # the owner of what it opens
+    client: str  # owner of the territories it opens
     since: float
     answer: asyncio.Future[dict[str, Any]]
 
 
 class PendingReply(NamedTuple):
-    """A reply that goes out once the log has its record."""
+    """A reply that is sent once the log has its record."""
 
     record: int
     future: asyncio.Future[dict[str, Any]]
     reply: dict[str, Any]
-    since: float | None  # when it was asked for; None: nobody measures it
+    since: float | None  # time of the request; None: its latency is not measured
 
 
 class Batcher:
@@ -40,124 +40,122 @@ class Batcher:
     def __init__(self, service: Service) -> None:
         self.service, self._settings = service, service.settings.overload
         self._loop = asyncio.get_running_loop()
-        self._waiting: OrderedDict[str, deque[QueuedObservation]] = OrderedDict()  # by client, the next in turn first
+        self._queues: OrderedDict[str, deque[QueuedObservation]] = OrderedDict()  # by client, the next in turn first
         self._unsynced: deque[PendingReply] = deque()
-        self._count = self._bytes = 0  # of the observations that wait, and their bytes as JSON
-        self._due = False
-        self.overloaded = 0  # observations that no network decided for want of time
-        self.latency: deque[float] = deque(maxlen=MEASURED)  # seconds from an observation to its answer
-        service.log.subscribe(self._on_disk)
+        self._count = self._bytes = 0  # of waiting observations
+        self._scheduled = False
+        self.overloaded = 0  # observations refused or decided by the gate alone because of overload
+        self.latency: deque[float] = deque(maxlen=LATENCY_WINDOW)  # seconds from an observation to its answer
+        service.log.subscribe(self._on_sync)
 
     def __len__(self) -> int:
         return self._count
 
-    def ask(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> asyncio.Future[dict[str, Any]]:
-        """The answer to an observation, later; at once where so many wait that it could not be decided in time.
+    def submit(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> asyncio.Future[dict[str, Any]]:
+        """The future answer to an observation; an immediate error if the queue is full.
 
-        Those of one client are decided in their order: an earlier one of the same territory would be stale otherwise.
+        Observations of one client are decided in order: otherwise an earlier one of the same territory would be stale.
         Clients take turns, so that many or large observations of one do not delay the others.
         """
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        asked, limits = QueuedObservation(message, size, client, self._loop.time(), answer), self._settings
+        queued, limits = QueuedObservation(message, size, client, self._loop.time(), answer), self._settings
         if self._count >= limits.waiting or self._bytes + size > limits.waiting_bytes:
-            self._refuse([asked])
+            self._refuse([queued])
             return answer
-        self._waiting.setdefault(client, deque()).append(asked)
+        self._queues.setdefault(client, deque()).append(queued)
         self._count += 1
         self._bytes += size
-        if not self._due:
-            self._due = True
-            self._loop.call_soon(self._decide)  # after what else has come in this turn of the loop
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._decide)  # after the other input of this iteration
         return answer
 
-    def told(self, answer: Answer) -> asyncio.Future[dict[str, Any]]:
-        """A reply that goes out once the log has its record."""
+    def reply_when_synced(self, answer: Answer) -> asyncio.Future[dict[str, Any]]:
+        """A reply that is sent once the log has its record."""
         future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        self._promise(PendingReply(answer.record, future, answer.reply, None))
+        self._schedule_reply(PendingReply(answer.record, future, answer.reply, None))
         return future
 
     def _decide(self) -> None:
-        """Decide for those that wait, a batch in one turn of the loop."""
-        batch = self._next()
+        """Decide one batch of waiting observations."""
+        batch = self._next_batch()
         oldest = self._loop.time() - self._settings.patience
-        late = [asked for asked in batch if asked.since < oldest]
-        batch = [asked for asked in batch if asked.since >= oldest]
+        late = [queued for queued in batch if queued.since < oldest]
+        batch = [queued for queued in batch if queued.since >= oldest]
         if late and self._settings.mode == "refuse":
             self._refuse(late)
         elif late:
             self.overloaded += len(late)
-            self._answer(late, hurried=True)
+            self._answer(late, skip_network=True)
         if batch:
             self._answer(batch)
-        self._due = bool(self._waiting)
-        if self._due:
+        self._scheduled = bool(self._queues)
+        if self._scheduled:
             self._loop.call_soon(self._decide)
 
-    def _next(self) -> list[QueuedObservation]:
-        """The observations to decide in this turn of the event loop: fewer if they are large, which takes longer."""
+    def _next_batch(self) -> list[QueuedObservation]:
+        """The observations to decide in this iteration: fewer if they are large, since those take longer."""
         batch: list[QueuedObservation] = []
         size = 0
-        while self._waiting and len(batch) < self._settings.batch:
-            client, lane = next(iter(self._waiting.items()))
-            size += lane[0].size
-            if batch and size > TURN:
+        while self._queues and len(batch) < self._settings.batch:
+            client, queue = next(iter(self._queues.items()))
+            size += queue[0].size
+            if batch and size > BATCH_BYTES:
                 break
-            batch.append(lane.popleft())
-            self._waiting.move_to_end(client)
-            if not lane:
-                del self._waiting[client]
+            batch.append(queue.popleft())
+            self._queues.move_to_end(client)
+            if not queue:
+                del self._queues[client]
         self._count -= len(batch)
-        self._bytes -= sum(asked.size for asked in batch)
+        self._bytes -= sum(queued.size for queued in batch)
         return batch
 
-    def _refuse(self, asked: list[QueuedObservation]) -> None:
-        self.overloaded += len(asked)
-        refusal = error_message("OVERLOADED", "more is asked than can be decided now; ask again later")
-        self._give(asked, [Answer(refusal)] * len(asked))
+    def _refuse(self, batch: list[QueuedObservation]) -> None:
+        self.overloaded += len(batch)
+        refusal = error_message("OVERLOADED", "the service is overloaded; send the observation again later")
+        self._reply(batch, [Answer(refusal)] * len(batch))
 
-    def _answer(self, asked: list[QueuedObservation], hurried: bool = False) -> None:
-        """Decide, whatever comes: a mistake of ours may cost these answers, and no others."""
+    def _answer(self, batch: list[QueuedObservation], skip_network: bool = False) -> None:
+        """Decide a batch; an unexpected error affects only this batch."""
         try:
-            clients = [one.client for one in asked]
-            answers = self.service.answer([one.message for one in asked], hurried, clients)
+            clients = [queued.client for queued in batch]
+            answers = self.service.answer([queued.message for queued in batch], skip_network, clients)
         except Exception:
-            logger.exception("%d observations could not be decided", len(asked))
-            answers = [Answer(error_message("INTERNAL", "the service has failed here; its output says how"))] * len(
-                asked
-            )
-        self._give(asked, answers)
+            logger.exception("%d observations could not be decided", len(batch))
+            answers = [Answer(error_message("INTERNAL", "internal error; see the output of the service"))] * len(batch)
+        self._reply(batch, answers)
 
-    def _give(self, asked: list[QueuedObservation], answers: list[Answer]) -> None:
-        for one, answer in zip(asked, answers, strict=True):
-            self._promise(PendingReply(answer.record, one.answer, answer.reply, one.since))
+    def _reply(self, batch: list[QueuedObservation], answers: list[Answer]) -> None:
+        for queued, answer in zip(batch, answers, strict=True):
+            self._schedule_reply(PendingReply(answer.record, queued.answer, answer.reply, queued.since))
 
-    def _promise(self, promised: PendingReply) -> None:
-        if promised.record <= self.service.log.synced:
-            self._keep(promised)
+    def _schedule_reply(self, pending: PendingReply) -> None:
+        if pending.record <= self.service.log.synced:
+            self._resolve(pending)
         else:
-            self._unsynced.append(promised)
+            self._unsynced.append(pending)
 
-    def _keep(self, promised: PendingReply) -> None:
-        if promised.since is not None:
-            self.latency.append(self._loop.time() - promised.since)
-        if not promised.future.done():  # else whoever asked is gone
-            promised.future.set_result(promised.reply)
+    def _resolve(self, pending: PendingReply) -> None:
+        if pending.since is not None:
+            self.latency.append(self._loop.time() - pending.since)
+        if not pending.future.done():  # otherwise the client is gone
+            pending.future.set_result(pending.reply)
 
-    def give_up(self) -> None:
-        """While the log cannot be written nobody waits for it; to be called now and then.
+    def release_unsynced(self) -> None:
+        """Answer without waiting for the log while it cannot be written; called periodically.
 
-        A decision is told without a name, since after a crash its name may be another's; a report must come again.
+        Decisions get an id that accepts no report, because after a crash the id may be reused; reports are refused.
         """
         if self.service.log.problem:
             waiting, self._unsynced = self._unsynced, deque()
-            for promised in waiting:
-                self._keep(promised._replace(reply=self.service.unkept(promised.reply)))
+            for pending in waiting:
+                self._resolve(pending._replace(reply=self.service.unlogged_reply(pending.reply)))
 
-    def _on_disk(self, record: int) -> None:
-        """In the log's own thread."""
+    def _on_sync(self, record: int) -> None:
+        """Called in the thread of the log."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._release, record)
 
     def _release(self, record: int) -> None:
         while self._unsynced and self._unsynced[0].record <= record:
-            self._keep(self._unsynced.popleft())
+            self._resolve(self._unsynced.popleft())

@@ -1,10 +1,10 @@
-"""A client for games in Python: it reconnects by itself, and what was not answered is said again.
+"""Python client for games: reconnects automatically and resends unanswered messages.
 
-    async with Client("ws://127.0.0.1:8780/ws", os.environ["TOWNLET_GAME_TOKEN"]) as service:
-        decision = await service.say({"type": "observation_data", ...})
-        await service.say({"type": "spawn_result", "decisionId": decision["decisionId"], "success": True})
+    async with Client("ws://127.0.0.1:8780/ws", os.environ["TOWNLET_GAME_TOKEN"]) as client:
+        decision = await client.request({"type": "observation_data", ...})
+        await client.request({"type": "spawn_result", "decisionId": decision["decisionId"], "success": True})
 
-Saying something twice does no harm: the same observation gets the same answer, and a report counts once.
+Resending is safe: the same observation gets the same answer, and a report counts once.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from urllib.parse import quote
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0  # seconds between attempts to connect
-IN_FLIGHT: Final = 32  # messages on their way; the service reads no more than twice as many ahead
-FAREWELL: Final = 1.0  # seconds in which a service may say goodbye too
-LARGEST: Final = 1 << 20  # bytes of an answer
-REFUSALS: Final = {  # of a handshake; a server that turns a socket away says 403 whatever the reason is
+FIRST_DELAY, MAX_DELAY = 0.05, 5.0  # seconds between attempts to connect
+IN_FLIGHT: Final = 32  # unanswered messages; the service reads at most twice as many ahead
+CLOSE_TIMEOUT: Final = 1.0  # seconds for the closing handshake
+MAX_ANSWER: Final = 1 << 20  # bytes
+STATUS_TEXTS: Final = {  # of a refused handshake; some servers answer 403 whatever the reason
     401: "the token is missing or wrong",
     403: "the token is not a game's, or this Origin is not allowed",
     421: "the server does not accept this host name",
     429: "too many wrong tokens came from this address",
     404: "nothing listens under this path; the usual one is /ws",
 }
-FOR_GOOD: Final = (401, 403, 421)  # a retry does not help
-FULL: Final = 1013  # of a link that is closed: too many games, try again later
+PERMANENT: Final = (401, 403, 421)  # a retry does not help
+TRY_AGAIN_LATER: Final = 1013  # close code: too many games
 
 
 class NoAnswer(ConnectionError):
-    """No answer came in time; what was said may or may not have been heard, and may be said again."""
+    """No answer came in time; the message may or may not have been received, and may be sent again."""
 
 
 class InFlight(NamedTuple):
-    """A message on its way, and who waits for the answer."""
+    """A message and the future of its answer."""
 
     text: str
     answer: asyncio.Future[dict[str, Any]]
 
 
 class Client:
-    """One conversation with a service, over as many connections as it takes. Answers come in the order of messages."""
+    """A session with a service, over as many connections as needed. Answers come in the order of messages."""
 
-    def __init__(self, url: str, token: str | None = None, patience: float = 60.0, client: str | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None, timeout: float = 60.0, client: str | None = None) -> None:
         """`client` is the key of the owner of territories; a game that restarts with the same key keeps them."""
-        self.url, self._patience = url, patience
+        self.url, self._timeout = url, timeout
         self.client = client or secrets.token_urlsafe(12)
         self._full_url = f"{url}{'&' if '?' in url else '?'}client={quote(self.client)}"
-        self._address = url.partition("?")[0]  # to be told: what follows may be a token
+        self._address = url.partition("?")[0]  # for messages: the query may contain a token
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._waiting: deque[InFlight] = deque()  # not sent yet, oldest first
         self._sent: deque[InFlight] = deque()  # sent and not answered
-        self._room = asyncio.Semaphore(IN_FLIGHT)
-        self._news = asyncio.Event()
+        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._trouble = ""  # why the last attempt to connect failed; "" while there is a connection
-        self.refused = False  # by the service itself, so that waiting does not help
+        self._problem = ""  # why the last attempt to connect failed; "" while connected
+        self.refused = False  # permanently, by the service
         self.connections = 0
 
     async def __aenter__(self) -> Self:
@@ -77,106 +77,104 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Leave; whoever still waits for an answer is told."""
+        """Disconnect; unanswered requests raise NoAnswer."""
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for said in (*self._sent, *self._waiting):
-            if not said.answer.done():
-                said.answer.set_exception(NoAnswer("the conversation was ended before the answer came"))
+        self._fail_all("the client was closed before the answer came")
 
-    async def say(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a message, however often the connection breaks; raises Lost when it takes too long."""
-        async with self._room:
+    def _fail_all(self, reason: str) -> None:
+        for message in (*self._sent, *self._waiting):
+            if not message.answer.done():
+                message.answer.set_exception(NoAnswer(reason))
+
+    async def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a message and return its answer, across reconnects; raises NoAnswer after the timeout."""
+        async with self._slots:
             if self.refused:
-                raise self._refusal()
-            said = InFlight(json.dumps(message, separators=(",", ":"), allow_nan=False), asyncio.Future())
-            self._waiting.append(said)
-            self._news.set()
+                raise NoAnswer(self._refusal())
+            pending = InFlight(json.dumps(message, separators=(",", ":"), allow_nan=False), asyncio.Future())
+            self._waiting.append(pending)
+            self._wake.set()
             try:
-                return await asyncio.wait_for(said.answer, self._patience)
+                return await asyncio.wait_for(pending.answer, self._timeout)
             except TimeoutError:
-                raise NoAnswer(self._why(f"no answer from {self._address} for {self._patience:g} s")) from None
+                what = f"no answer from {self._address} for {self._timeout:g} s"
+                raise NoAnswer(self._with_problem(what)) from None
 
     async def _stay_connected(self) -> None:
-        wait, full = FIRST_WAIT, False
+        delay, full = FIRST_DELAY, False
         while True:
             try:
                 socket = await connect(
-                    self._full_url, additional_headers=self._headers, max_size=LARGEST, close_timeout=FAREWELL,
+                    self._full_url, additional_headers=self._headers, max_size=MAX_ANSWER, close_timeout=CLOSE_TIMEOUT,
                     compression=None, proxy=None,
                 )  # fmt: skip
                 self.connections += 1
-                if not full:  # else it may be so still, and waits go on growing
-                    wait, self._trouble = FIRST_WAIT, ""
+                if not full:  # otherwise the service may still be full, and delays continue to grow
+                    delay, self._problem = FIRST_DELAY, ""
                 try:
-                    await self._converse(socket)
+                    await self._run(socket)
                 finally:
-                    await _leave(socket)
+                    await _close(socket)
             except (OSError, WebSocketException, TimeoutError) as error:
-                self._trouble, full = _told(error), _closed_with(error) == FULL
-                # Whom it let in before, it turns away for a while only.
-                if isinstance(error, InvalidStatus) and error.response.status_code in FOR_GOOD and not self.connections:
-                    self._give_up()
+                self._problem, full = _describe(error), _close_code(error) == TRY_AGAIN_LATER
+                status = error.response.status_code if isinstance(error, InvalidStatus) else None
+                if status in PERMANENT and not self.connections:  # once connected, a refusal is temporary
+                    self.refused = True
+                    self._fail_all(self._refusal())
                     return
-            # Those who were thrown out together should not all come back at the same moment.
-            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
-            wait = min(2 * wait, LONGEST_WAIT)
+            # Random, so that clients that were disconnected together do not all reconnect at once.
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(2 * delay, MAX_DELAY)
 
-    def _why(self, what: str) -> str:
-        return f"{what}: {self._trouble}" if self._trouble else what
+    def _with_problem(self, what: str) -> str:
+        return f"{what}: {self._problem}" if self._problem else what
 
-    def _refusal(self) -> NoAnswer:
-        return NoAnswer(self._why(f"{self._address} refuses the connection"))
+    def _refusal(self) -> str:
+        return self._with_problem(f"{self._address} refuses the connection")
 
-    def _give_up(self) -> None:
-        """The service does not let us in, and will not in a minute: all who wait are told now."""
-        self.refused = True
-        for said in (*self._sent, *self._waiting):
-            if not said.answer.done():
-                said.answer.set_exception(self._refusal())
-
-    async def _converse(self, socket: ClientConnection) -> None:
-        """Until the connection breaks. What was sent and not answered goes first, in its order."""
-        self._waiting.extendleft(reversed([said for said in self._sent if not said.answer.done()]))
+    async def _run(self, socket: ClientConnection) -> None:
+        """Exchange messages until the connection breaks; unanswered messages are resent first, in order."""
+        self._waiting.extendleft(reversed([message for message in self._sent if not message.answer.done()]))
         self._sent.clear()
-        self._news.set()
-        speaking = asyncio.create_task(self._speak(socket))
+        self._wake.set()
+        sender = asyncio.create_task(self._send(socket))
         try:
             async for text in socket:
-                self._trouble = ""  # also where it was full before
+                self._problem = ""
                 answer = self._sent.popleft().answer
-                if not answer.done():  # else nobody waits for it any more
+                if not answer.done():  # otherwise the request timed out
                     answer.set_result(json.loads(text))
         finally:
-            speaking.cancel()
-            await asyncio.gather(speaking, return_exceptions=True)
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
 
-    async def _speak(self, socket: ClientConnection) -> None:
+    async def _send(self, socket: ClientConnection) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._wake.wait()
+            self._wake.clear()
             while self._waiting:
-                said = self._waiting.popleft()
-                if said.answer.done():
+                message = self._waiting.popleft()
+                if message.answer.done():
                     continue
-                self._sent.append(said)
-                await socket.send(said.text)
+                self._sent.append(message)
+                await socket.send(message.text)
 
 
-async def _leave(socket: ClientConnection) -> None:
+async def _close(socket: ClientConnection) -> None:
     try:
         await socket.close()
-    finally:  # who is not given the time for a farewell leaves without it, and leaves nothing open
+    finally:  # also if the closing handshake was cancelled
         socket.transport.abort()
 
 
-def _told(error: Exception) -> str:
-    """What went wrong with an attempt to connect, in words."""
+def _describe(error: Exception) -> str:
+    """Why an attempt to connect failed."""
     if isinstance(error, InvalidStatus):
-        status, said = error.response.status_code, (error.response.body or b"")[:200].decode(errors="replace").strip()
-        what = f"{status}, {REFUSALS[status]}" if status in REFUSALS else f"the server answered {status}"
-        return f"{what} ({said})" if said and said.isprintable() else what
+        status, body = error.response.status_code, (error.response.body or b"")[:200].decode(errors="replace").strip()
+        what = f"{status}, {STATUS_TEXTS[status]}" if status in STATUS_TEXTS else f"the server answered {status}"
+        return f"{what} ({body})" if body and body.isprintable() else what
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.reason:
@@ -184,6 +182,6 @@ def _told(error: Exception) -> str:
     return str(error)
 
 
-def _closed_with(error: Exception) -> int | None:
-    """The code with which the service has ended a connection; None where it has not."""
+def _close_code(error: Exception) -> int | None:
+    """The close code that the service sent, if any."""
     return error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None

@@ -1,8 +1,9 @@
-"""The decision path: observations → network → gate → decisions. It reads one whole version and waits for nothing."""
+"""The decision path: observations → network → gate → decisions. It reads one complete version and never waits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -11,16 +12,15 @@ from numpy.typing import NDArray
 
 from townlet.config.models import StrictModel
 from townlet.decide.domain import Domain, GateResult, Observation, ObservationBatch, ObservationRow
-from townlet.decide.sampling import draw_actions
 from townlet.decide.storage.versions import NetworkVersion
 from townlet.jit import jit_if_available
 
 NO_VERSION: Final = 0  # decided by the gate alone
-FEW: Final = 16  # observations, up to which a network need not be asked through torch
+SMALL_BATCH: Final = 16  # observations up to which the domain's small-batch function is used instead of torch
 
 
 class DraftDecision(NamedTuple):
-    """A decision that nobody knows of yet."""
+    """A decision before it is logged."""
 
     version: int
     action: int
@@ -31,19 +31,19 @@ class DraftDecision(NamedTuple):
     expected: float | None
     components: NDArray[np.float64]  # [C]
     probabilities: NDArray[np.float32]  # [K]
-    entropy: float  # of these, as a share of the largest that they could have
+    entropy: float  # normalized by its maximum
 
 
 class LazyBatch(dict[str, NDArray[Any]]):
-    """Observations one above the other: a column is put together when somebody reads it, and most read few."""
+    """A batch of observations whose columns are stacked on first access; most callers read few."""
 
     def __init__(self, rows: Sequence[ObservationRow]) -> None:
         super().__init__()
         self._rows = rows
 
     def __missing__(self, name: str) -> NDArray[Any]:
-        # A service that keeps up decides one observation at a time: a view of it takes a fifth of the time of a copy.
-        # Of several, np.array takes a fraction of the time of np.stack.
+        # Single observations are the common case: a view takes a fifth of the time of a copy. For several, np.array
+        # takes a fraction of the time of np.stack.
         rows = self._rows
         column = np.asarray(rows[0][name])[None] if len(rows) == 1 else np.array([row[name] for row in rows])
         self[name] = column
@@ -53,60 +53,86 @@ class LazyBatch(dict[str, NDArray[Any]]):
 def policy_probabilities(
     domain: Domain,
     kind: str,
-    snapshot: NetworkVersion,
-    scene: ObservationBatch,
+    version: NetworkVersion,
+    batch: ObservationBatch,
     time: NDArray[np.float64],
-    verdicts: GateResult,
+    gate_result: GateResult,
 ) -> NDArray[np.float64]:
-    """Of all actions [B, K], by one version."""
+    """Action probabilities [B, K] of one version."""
     policy = domain.policies[kind]
-    inputs = policy.inputs(scene, time, verdicts)
-    if policy.small_batch and len(time) <= FEW:
-        return policy.small_batch(snapshot.network, *inputs)
+    inputs = policy.inputs(batch, time, gate_result)
+    if policy.small_batch and len(time) <= SMALL_BATCH:
+        return policy.small_batch(version.network, *inputs)
     with torch.inference_mode():
-        found: NDArray[np.float64] = snapshot.network(*map(torch.from_numpy, inputs)).double().exp().numpy()
-    found /= found.sum(1, keepdims=True)
-    return found
+        result: NDArray[np.float64] = version.network(*map(torch.from_numpy, inputs)).double().exp().numpy()
+    result /= result.sum(1, keepdims=True)
+    return result
 
 
 class Decider:
-    """Draws actions and lets the gate judge them."""
+    """Samples actions from a policy and applies the gate."""
 
     def __init__(self, domain: Domain, policy: str, explore: bool, generator: np.random.Generator) -> None:
         self._domain, self._policy, self._explore, self._generator = domain, policy, explore, generator
 
     def decide(
-        self, sights: Sequence[Observation], gate: StrictModel, snapshot: NetworkVersion | None
+        self, observations: Sequence[Observation], gate: StrictModel, version: NetworkVersion | None
     ) -> list[DraftDecision]:
-        """One decision for each observation; without a version the gate's favourite is taken."""
-        domain, lines = self._domain, np.arange(len(sights))
-        scene, time = LazyBatch([sight.row for sight in sights]), np.array([sight.time for sight in sights])
-        verdicts = domain.gate(scene, time, gate)
-        if snapshot is None:
-            chances = np.zeros(verdicts.expected.shape)
-            chances[lines, domain.baselines["gate_greedy"](scene, verdicts, self._generator)] = 1.0
+        """One decision per observation; without a version the action that the gate rates highest is taken."""
+        domain, rows = self._domain, np.arange(len(observations))
+        batch, time = LazyBatch([one.row for one in observations]), np.array([one.time for one in observations])
+        result = domain.gate(batch, time, gate)
+        if version is None:
+            probabilities = np.zeros(result.expected.shape)
+            probabilities[rows, domain.baselines["gate_greedy"](batch, result, self._generator)] = 1.0
         else:
-            chances = policy_probabilities(domain, self._policy, snapshot, scene, time, verdicts)
-        action, spread = sample_actions(chances, self._generator)
+            probabilities = policy_probabilities(domain, self._policy, version, batch, time, result)
+        action, entropy = sample_actions(probabilities, self._generator)
         if not self._explore:
-            action = chances.argmax(1)
-        likely = chances[lines, action] if self._explore else np.ones(len(sights))
-        version = NO_VERSION if snapshot is None else snapshot.version
-        chosen = verdicts.select(action)
+            action = probabilities.argmax(1)
+        propensity = probabilities[rows, action] if self._explore else np.ones(len(observations))
+        number = NO_VERSION if version is None else version.version
+        chosen = result.select(action)
         rated = zip(chosen.expected.tolist(), chosen.rated, strict=True)
-        expected = [worth if known else None for worth, known in rated]
-        parts = zip(
-            action.tolist(), likely.tolist(), domain.confidence(chances).tolist(), chosen.send.tolist(),
+        expected = [value if known else None for value, known in rated]
+        columns = zip(
+            action.tolist(), propensity.tolist(), domain.confidence(probabilities).tolist(), chosen.send.tolist(),
             [domain.reasons[reason] for reason in chosen.reason], expected, chosen.components,
-            chances.astype(np.float32), spread.tolist(), strict=True,
+            probabilities.astype(np.float32), entropy.tolist(), strict=True,
         )  # fmt: skip
-        return [DraftDecision(version, *part) for part in parts]
+        return [DraftDecision(number, *values) for values in columns]
 
 
 def sample_actions(
-    chances: NDArray[np.float64], generator: np.random.Generator
+    probabilities: NDArray[np.float64], generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """One action of each line [B], by its probability [B, K], never one of probability 0; and their entropies [B]."""
-    actions, entropies = np.empty(len(chances), np.int64), np.empty(len(chances))
-    jit_if_available(draw_actions)(np.ascontiguousarray(chances), generator.random(len(chances)), actions, entropies)
+    """One action per row [B], by its probability [B, K], and normalized entropies [B]."""
+    actions, entropies = np.empty(len(probabilities), np.int64), np.empty(len(probabilities))
+    points = generator.random(len(probabilities))
+    jit_if_available(_sample_rows)(np.ascontiguousarray(probabilities), points, actions, entropies)
     return actions, entropies
+
+
+def _sample_rows(probabilities, points, actions, entropies):  # type: ignore[no-untyped-def]
+    """Write actions [B] for points in [0, 1) [B], never one of probability 0, and entropies [B]; compiled by Numba.
+
+    An entropy is divided by that of a uniform choice among the possible actions.
+    """
+    n_rows, n_actions = probabilities.shape
+    for row in range(n_rows):
+        total, entropy, possible = 0.0, 0.0, 0
+        for action in range(n_actions):
+            p = probabilities[row, action]
+            total += p
+            if p > 0.0:
+                entropy -= p * log(p)
+                possible += 1
+        point, cumulative, chosen = points[row] * total, 0.0, 0
+        for action in range(n_actions):
+            cumulative += probabilities[row, action]
+            if probabilities[row, action] > 0.0:
+                chosen = action  # the last possible one if rounding leaves the sum below the total
+                if cumulative > point:
+                    break
+        actions[row] = chosen
+        entropies[row] = max(entropy / log(max(possible, 2)), 0.0)

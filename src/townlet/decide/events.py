@@ -1,23 +1,24 @@
-"""What the log holds, one event a record. Everything that the service knows follows from them, in their order."""
+"""Events of the write-ahead log, one per record. The state of the service follows from them, in their order."""
 
 from __future__ import annotations
 
 import json
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
-from townlet.decide.json import parsed, written
+from pydantic_core import from_json, to_json
+
 from townlet.errors import TownletError
 
-OTHER_RELEASE: Final = "use the version of Townlet that wrote it, or name a new folder with --folder"
+OTHER_RELEASE: Final = "use the version of Townlet that wrote it, or choose a new folder with --folder"
 
 
 class ServiceStarted(NamedTuple):
-    """The service started, with these settings from now on."""
+    """The service started; these settings apply from now on."""
 
-    key: str  # secret of the decision ids from now on
+    key: str  # secret of the decision ids of this start
     settings: dict[str, Any]
-    at: float  # seconds since 1970, as all `at`
+    at: float  # seconds since 1970, as every `at`
     schema: str  # fingerprint of the events that follow
 
 
@@ -28,21 +29,21 @@ class DecisionMade(NamedTuple):
     territory: str
     time: float  # the game's
     at: float
-    message: dict[str, Any]  # the observation as it came
+    message: dict[str, Any]  # the observation as received
     action: int
-    propensity: float  # the probability with which the action was drawn
+    propensity: float  # probability with which the action was sampled
     confidence: float
     send: bool
     reason: str
-    expected: float | None  # what the gate expected, None where it rated nothing
+    expected: float | None  # the gate's estimate; None if it rated nothing
     gate: str  # hash of the gate's settings
-    version: int  # that decided; 0 where no network did
-    reply: dict[str, Any]  # what the game was told, for when it asks again
-    client: str  # hash of the client that owns the territory; nothing that is learned depends on it
+    version: int  # that decided; 0 if no network did
+    reply: dict[str, Any]  # as sent, for repeated requests
+    client: str  # hash of the client that owns the territory; not used in learning
 
 
 class OutcomeRecorded(NamedTuple):
-    """It is known what came of a decision."""
+    """The outcome of a decision."""
 
     number: int
     value: float
@@ -50,7 +51,7 @@ class OutcomeRecorded(NamedTuple):
 
 
 class DecisionsExpired(NamedTuple):
-    """Decisions that waited for their outcome for longer than `after` seconds wait no more, nor those beyond `most`."""
+    """Decisions pending for more than `after` seconds expired, and the oldest beyond `most`."""
 
     at: float
     after: float
@@ -58,20 +59,20 @@ class DecisionsExpired(NamedTuple):
 
 
 class TrainingStep(NamedTuple):
-    """The trainer drew a batch from all that stands before this in the log."""
+    """The trainer sampled a batch from the experience up to this record."""
 
     step: int
 
 
 class StepUndone(NamedTuple):
-    """A step failed and left no trace."""
+    """A training step failed and was undone."""
 
     step: int
     why: str
 
 
 class VersionPublished(NamedTuple):
-    """A version was written, of the weights after a step."""
+    """A version was written, with the weights after a training step."""
 
     version: int
     step: int
@@ -79,24 +80,24 @@ class VersionPublished(NamedTuple):
 
 
 class TrainerRewound(NamedTuple):
-    """What was learned last was refused: the trainer goes on from the weights of this version."""
+    """The trainer was reset to the weights of this version, because newer ones were refused."""
 
     version: int
 
 
 class ServingChanged(NamedTuple):
-    """Another version decides from now on, or the same is held."""
+    """Another version serves from now on, or the pin or the kill switch changed."""
 
-    version: int  # 0 while none does
+    version: int  # 0: none
     why: str
     at: float
-    number: int  # of this change in the serving record
+    number: int  # of this change in the serving log
     gate_only: bool  # the kill switch
     pinned: int | None
 
 
 class ReportsRejected(NamedTuple):
-    """Total counts of reports that were refused; logged at most once a second."""
+    """Total counts of rejected reports; logged at most once a second."""
 
     duplicates: int
     late: int
@@ -105,55 +106,31 @@ class ReportsRejected(NamedTuple):
 
 
 Event = (
-    ServiceStarted
-    | DecisionMade
-    | OutcomeRecorded
-    | DecisionsExpired
-    | TrainingStep
-    | StepUndone
-    | VersionPublished
-    | TrainerRewound
-    | ServingChanged
-    | ReportsRejected
-)
-EVENT_TYPES: Final[dict[str, type[Any]]] = {
-    kind.__name__.lower(): kind
-    for kind in (
-        ServiceStarted,
-        DecisionMade,
-        OutcomeRecorded,
-        DecisionsExpired,
-        TrainingStep,
-        StepUndone,
-        VersionPublished,
-        TrainerRewound,
-        ServingChanged,
-        ReportsRejected,
-    )
-}
-
-
-def _schema() -> str:
-    """A fingerprint of all events and their fields: a log with others is refused, whatever its format number."""
-    told = {
-        name: [f"{field}: {of}" for field, of in kind.__annotations__.items()] for name, kind in EVENT_TYPES.items()
-    }
-    return sha256(json.dumps(told).encode()).hexdigest()[:16]
-
-
-SCHEMA: Final = _schema()
+    ServiceStarted | DecisionMade | OutcomeRecorded | DecisionsExpired | TrainingStep | StepUndone | VersionPublished
+    | TrainerRewound | ServingChanged | ReportsRejected
+)  # fmt: skip
+EVENT_TYPES: Final[dict[str, type[Any]]] = {kind.__name__.lower(): kind for kind in get_args(Event)}
+# Fingerprint of all events and their fields: a log with others is refused, whatever its format number.
+SCHEMA: Final = sha256(
+    json.dumps(
+        {name: [f"{field}: {of}" for field, of in kind.__annotations__.items()] for name, kind in EVENT_TYPES.items()}
+    ).encode()
+).hexdigest()[:16]
 
 
 def encode(event: Event) -> bytes:
-    """One record."""
-    name = type(event).__name__.lower()
-    return written([name, *event])
+    """One record, as compact JSON; raises ValueError for NaN and infinity."""
+    values = [type(event).__name__.lower(), *event]
+    record = to_json(values)
+    if b"NaN" in record or b"Infinity" in record:  # possibly inside a string, which is fine
+        json.dumps(values, allow_nan=False)
+    return record
 
 
 def decode(record: bytes) -> Event:
-    """The event of a record; a checksum has shown already that it is what was written."""
+    """The event of a record whose checksum has been verified."""
     try:
-        name, *fields = parsed(record)
+        name, *fields = from_json(record, allow_inf_nan=False)
         event: Event = EVENT_TYPES[name](*fields)
     except (ValueError, KeyError, TypeError) as error:
         what = f"this release cannot read a record of the log: {record[:60]!r}"

@@ -1,6 +1,6 @@
-"""Decisions and what came of them: each outcome counts once, however often and in whatever order it is told.
+"""Join of decisions and outcomes: each outcome counts once, however often and in whatever order it arrives.
 
-No clock and no disk: everything here follows from the calls in their order, so that a log gives it back.
+No clock and no disk: the state follows from the calls in their order, so that replaying a log reproduces it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -22,25 +22,25 @@ import numpy as np
 from townlet.errors import TownletError
 from townlet.interfaces.state import SAME_RECIPE, State, get_part
 
-WINDOW: Final = 1_000_000  # past decisions whose fate and report are remembered, three bytes each
-NONE, WAITED, JOINED, FAILED, EXPIRED = range(5)  # what is remembered of them; NONE as well while they are pending
-MICRO: Final = 1_000_000  # whole microseconds, so that their sum is exact
+WINDOW: Final = 1_000_000  # past decisions whose status and report are remembered, three bytes each
+NONE, WAITED, JOINED, FAILED, EXPIRED = range(5)  # remembered status; pending decisions have NONE, too
+MICRO: Final = 1_000_000  # times are summed in whole microseconds, which is exact
 
 
 class OutcomeStatus(Enum):
-    """What a report did."""
+    """The effect of a report."""
 
-    JOINED = "joined"  # it counts
-    FAILED = "failed"  # it counts: the decision was not carried out
-    DUPLICATE = "duplicate"  # another one came before
+    JOINED = "joined"  # counted
+    FAILED = "failed"  # counted: the decision was not carried out
+    DUPLICATE = "duplicate"  # an equal report came before
     CONTRADICTING = "contradicting"  # a different outcome was reported earlier
-    LATE = "late"  # the decision has expired, or is older than anybody remembers
-    UNKNOWN = "unknown"  # nothing was decided under that number, or to wait
+    LATE = "late"  # the decision has expired, or is older than the window
+    UNKNOWN = "unknown"  # no such decision, or nothing was sent
 
 
 @dataclass(frozen=True)
 class DecisionCounts:
-    """Where all decisions are, and reports that did not count."""
+    """Decisions by status, and counts of rejected reports."""
 
     decisions: int = 0
     joined: int = 0
@@ -55,12 +55,12 @@ class DecisionCounts:
 
     @property
     def not_executed(self) -> int:
-        """Those to wait, and those that could not be carried out."""
+        """Decisions to wait, and decisions that could not be carried out."""
         return self.waited + self.failed
 
     @property
     def balanced(self) -> bool:
-        """The law: every decision is in one place."""
+        """Invariant: every decision has exactly one status."""
         return self.decisions == self.joined + self.expired + self.pending + self.not_executed
 
 
@@ -74,16 +74,16 @@ REJECTED: Final = {
 
 
 def report_digest(value: float, failed: bool) -> int:
-    """16 bits of a report, to tell an equal one from a contradicting one; 0 is none."""
+    """16-bit digest of a report, to distinguish duplicates from contradictions; never 0, which means no report."""
     return crc32(struct.pack("<d?", value + 0.0, failed)) & 0xFFFF or 1
 
 
 class PendingAges(NamedTuple):
-    """How long decisions have waited for their outcome, in seconds (0 where none waits)."""
+    """Ages of pending decisions, in seconds (0 without any)."""
 
     oldest: float
     mean: float
-    territories: dict[str, int]  # how many wait, where any do
+    territories: dict[str, int]  # pending decisions by territory
 
 
 class PendingDecision(NamedTuple):
@@ -95,208 +95,204 @@ class PendingDecision(NamedTuple):
 
 
 class Join:
-    """Which decisions wait, and what became of the others. Memory grows with those that wait only."""
+    """Pending decisions, and the status of past ones. Memory grows only with the number of pending decisions."""
 
     def __init__(self, window: int = WINDOW) -> None:
         self._window = window
         self._pending: OrderedDict[int, PendingDecision] = OrderedDict()  # by number, and so by `at`
-        self._places: dict[str, list[tuple[float, int]]] = {}  # the same by territory: (time, number), in order
-        self._fates = bytearray(window)  # of number n at n % window
-        self._digests = array("H", bytes(2 * window))  # of the reports that counted, in the same places
-        self._last = 0  # the number of the newest decision
-        self._clock = -np.inf  # the latest second that was ever told
-        self._moments = 0  # sum over pending of `at`, in whole microseconds
-        self._tally = dict.fromkeys(COUNTERS, 0)
+        self._by_territory: dict[str, list[tuple[float, int]]] = {}  # (time, number), sorted
+        self._status = bytearray(window)  # of decision n at n % window
+        self._digests = array("H", bytes(2 * window))  # of the counted reports, at the same indices
+        self._last = 0  # number of the newest decision
+        self._clock = -np.inf
+        self._sum_at = 0  # sum of `at` over pending decisions, in microseconds
+        self._counts = dict.fromkeys(COUNTERS, 0)
 
     @property
     def clock(self) -> float:
-        """The latest second that was ever told; −∞ before any."""
+        """The latest server time seen; −∞ before the first."""
         return self._clock
 
-    def decided(self, number: int, territory: str, time: float, at: float, send: bool) -> None:
-        """A decision was made at the game's `time` and the server's `at`; without `send` nothing comes of it."""
+    def add_decision(self, number: int, territory: str, time: float, at: float, send: bool) -> None:
+        """Add a decision made at the game's `time` and the server's `at`; without `send` it has no outcome."""
         if number <= self._last:
             raise ValueError(f"decision {number} comes after {self._last}")
         if not (isfinite(time) and isfinite(at)):
             raise ValueError(f"decision {number} was made at {time}, {at}")
-        self._forget(number)
+        self._move_window(number)
         self._clock = max(self._clock, at)
-        self._tally["decisions"] += 1
+        self._counts["decisions"] += 1
         if send:
-            self._hold(number, PendingDecision(territory, time, self._clock))
+            self._add_pending(number, PendingDecision(territory, time, self._clock))
         else:
-            self._remember(number, WAITED, "waited")
+            self._set_status(number, WAITED, "waited")
 
-    def _forget(self, number: int) -> None:
-        """The window moves on to this number; numbers that were left out are unknown."""
+    def _move_window(self, number: int) -> None:
+        """Move the window up to this number; skipped numbers become unknown."""
         for skipped in range(max(self._last, number - self._window) + 1, number + 1):
-            self._fates[skipped % self._window] = NONE
+            self._status[skipped % self._window] = NONE
             self._digests[skipped % self._window] = 0
         self._last = number
 
-    def _hold(self, number: int, pending: PendingDecision) -> None:
+    def _add_pending(self, number: int, pending: PendingDecision) -> None:
         self._pending[number] = pending
-        insort(self._places.setdefault(pending.territory, []), (pending.time, number))
-        self._moments += round(pending.at * MICRO)
+        insort(self._by_territory.setdefault(pending.territory, []), (pending.time, number))
+        self._sum_at += round(pending.at * MICRO)
 
-    def _release(self, number: int) -> bool:
-        """It waits no more; whether it did."""
+    def _remove_pending(self, number: int) -> bool:
+        """Remove a pending decision; returns whether it was pending."""
         pending = self._pending.pop(number, None)
         if pending is None:
             return False
-        there = self._places[pending.territory]
-        del there[bisect_left(there, (pending.time, number))]
-        if not there:
-            del self._places[pending.territory]
-        self._moments -= round(pending.at * MICRO)
+        queue = self._by_territory[pending.territory]
+        del queue[bisect_left(queue, (pending.time, number))]
+        if not queue:
+            del self._by_territory[pending.territory]
+        self._sum_at -= round(pending.at * MICRO)
         return True
 
-    def _remember(self, number: int, fate: int, name: str, digest: int = 0) -> None:
-        self._tally[name] += 1
+    def _set_status(self, number: int, status: int, counter: str, digest: int = 0) -> None:
+        self._counts[counter] += 1
         if number > self._last - self._window:
-            self._fates[number % self._window] = fate
+            self._status[number % self._window] = status
             self._digests[number % self._window] = digest
 
     def is_pending(self, number: int) -> bool:
         """Whether this decision waits for its outcome."""
         return number in self._pending
 
-    def reported(self, number: int, digest: int = 0) -> OutcomeStatus:
-        """The outcome of a decision; only the first one of a pending decision counts. 0 for one that was observed."""
-        if not self._release(number):
-            return self.refuse(number, digest)
-        self._remember(number, JOINED, "joined", digest)
+    def add_outcome(self, number: int, digest: int = 0) -> OutcomeStatus:
+        """Add an outcome; only the first one of a pending decision counts. An observed outcome has the digest 0."""
+        if not self._remove_pending(number):
+            return self.reject(number, digest)
+        self._set_status(number, JOINED, "joined", digest)
         return OutcomeStatus.JOINED
 
-    def failed(self, number: int, digest: int = 0) -> OutcomeStatus:
-        """A decision could not be carried out; it counts as the first report of it."""
-        if not self._release(number):
-            return self.refuse(number, digest)
-        self._remember(number, FAILED, "failed", digest)
+    def add_failure(self, number: int, digest: int = 0) -> OutcomeStatus:
+        """Add a report that a decision could not be carried out; it counts as the first outcome."""
+        if not self._remove_pending(number):
+            return self.reject(number, digest)
+        self._set_status(number, FAILED, "failed", digest)
         return OutcomeStatus.FAILED
 
-    def refuse(self, number: int, digest: int = 0) -> OutcomeStatus:
-        """Count a report of a decision that is not pending."""
-        fate = self._past(number)
-        if fate is OutcomeStatus.DUPLICATE and digest and self._digests[number % self._window] not in (0, digest):
-            fate = OutcomeStatus.CONTRADICTING
-        self._tally[REJECTED[fate]] += 1
-        return fate
+    def reject(self, number: int, digest: int = 0) -> OutcomeStatus:
+        """Count a report about a decision that is not pending."""
+        status = self._classify(number)
+        if status is OutcomeStatus.DUPLICATE and digest and self._digests[number % self._window] not in (0, digest):
+            status = OutcomeStatus.CONTRADICTING
+        self._counts[REJECTED[status]] += 1
+        return status
 
     def contradicts_failure(self, number: int) -> bool:
         """Whether a decision now reported as executed was reported as failed before; counts it if so."""
         remembered = self._last - self._window < number <= self._last
-        if not remembered or self._fates[number % self._window] != FAILED:
+        if not remembered or self._status[number % self._window] != FAILED:
             return False
-        self._tally[REJECTED[OutcomeStatus.CONTRADICTING]] += 1
+        self._counts[REJECTED[OutcomeStatus.CONTRADICTING]] += 1
         return True
 
     @property
-    def refused(self) -> tuple[int, ...]:
-        """Counts of refused reports, in the order of `REFUSED`."""
-        return tuple(self._tally[name] for name in REJECTED.values())
+    def rejected(self) -> tuple[int, ...]:
+        """Counts of rejected reports, in the order of `REJECTED`."""
+        return tuple(self._counts[name] for name in REJECTED.values())
 
-    def set_refused(self, counts: Sequence[int]) -> None:
-        """Replace them with the counts in the log."""
-        self._tally.update(zip(REJECTED.values(), counts, strict=True))
+    def set_rejected(self, counts: Sequence[int]) -> None:
+        """Replace these counts with logged ones."""
+        self._counts.update(zip(REJECTED.values(), counts, strict=True))
 
-    def _past(self, number: int) -> OutcomeStatus:
-        """What a report of one that does not wait is."""
+    def _classify(self, number: int) -> OutcomeStatus:
+        """Status of a report about a decision that is not pending."""
         if not 0 < number <= self._last:
             return OutcomeStatus.UNKNOWN
         if number <= self._last - self._window:
             return OutcomeStatus.LATE
-        remembered = self._fates[number % self._window]
+        remembered = self._status[number % self._window]
         if remembered == EXPIRED:
             return OutcomeStatus.LATE
         return OutcomeStatus.DUPLICATE if remembered in (JOINED, FAILED) else OutcomeStatus.UNKNOWN
 
-    def due(self, territory: str, time: float) -> list[int]:
-        """Those that wait there and were made before this game time, in its order: what is seen now tells of them."""
-        there = self._places.get(territory, [])
-        return [number for _, number in there[: bisect_left(there, (time, 0))]]
+    def pending_before(self, territory: str, time: float) -> list[int]:
+        """Pending decisions of a territory made before this game time, in its order."""
+        queue = self._by_territory.get(territory, [])
+        return [number for _, number in queue[: bisect_left(queue, (time, 0))]]
 
     def expire(self, at: float, after: float, most: int | None = None) -> list[int]:
-        """Those that have waited for more than `after` seconds wait no more; nor do the oldest beyond `most`."""
+        """Expire decisions pending for more than `after` seconds, and the oldest beyond `most`."""
         self._clock = max(self._clock, at)
-        gone = []
+        expired = []
         while self._pending:
             number, pending = next(iter(self._pending.items()))
             if self._clock - pending.at <= after and (most is None or len(self._pending) <= most):
                 break
-            self._release(number)
-            self._remember(number, EXPIRED, "expired")
-            gone.append(number)
-        return gone
+            self._remove_pending(number)
+            self._set_status(number, EXPIRED, "expired")
+            expired.append(number)
+        return expired
 
     @property
     def counts(self) -> DecisionCounts:
-        """Where all decisions are now."""
-        return DecisionCounts(pending=len(self._pending), **self._tally)
+        """Current counts."""
+        return DecisionCounts(pending=len(self._pending), **self._counts)
 
     @property
     def decisions(self) -> int:
-        """Number of decisions made; cheaper than all counts."""
-        return self._tally["decisions"]
+        """Number of decisions made; cheaper than `counts`."""
+        return self._counts["decisions"]
 
     def ages(self, at: float) -> PendingAges:
-        """How old those are that wait, and where they are."""
+        """Ages and territories of pending decisions."""
         if not self._pending:
             return PendingAges(0.0, 0.0, {})
         now, waiting = max(self._clock, at), len(self._pending)
         oldest = now - next(iter(self._pending.values())).at
-        mean = max(now - self._moments / MICRO / waiting, 0.0)
-        return PendingAges(oldest, mean, {name: len(there) for name, there in self._places.items()})
+        mean = max(now - self._sum_at / MICRO / waiting, 0.0)
+        return PendingAges(oldest, mean, {name: len(queue) for name, queue in self._by_territory.items()})
 
     def state(self) -> State:
-        """Those that wait, and what is remembered of the others."""
-        waiting = list(self._pending.values())
+        """The state, for a snapshot."""
+        pending = list(self._pending.values())
         return {
             "window": self._window,
             "last": self._last,
             "clock": np.array(self._clock),
-            "tally": dict(self._tally),
-            "fates": np.frombuffer(self._fates, np.uint8)[: self._last + 1].copy(),
+            "counts": dict(self._counts),
+            "status": np.frombuffer(self._status, np.uint8)[: self._last + 1].copy(),
             "digests": np.frombuffer(self._digests, np.uint16)[: self._last + 1].copy(),
             "numbers": np.array(list(self._pending), np.int64),
-            "territories": np.frombuffer(json.dumps([pending.territory for pending in waiting]).encode(), np.uint8),
-            "times": np.array([pending.time for pending in waiting], np.float64),
-            "at": np.array([pending.at for pending in waiting], np.float64),
+            "territories": np.frombuffer(json.dumps([one.territory for one in pending]).encode(), np.uint8),
+            "times": np.array([one.time for one in pending], np.float64),
+            "at": np.array([one.at for one in pending], np.float64),
         }
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken, with a window of the same length."""
-        names = ("window", "last", "clock", "tally", "fates", "digests", "numbers", "territories", "times", "at")
-        window, last, clock, tally, fates, digests, *columns = (get_part(state, name, "join") for name in names)
-        fates, digests = np.asarray(fates, np.uint8), np.asarray(digests, np.uint16)
-        columns = [_listed(column) for column in columns]
-        columns[1] = _names(columns[1])
-        _check(window == self._window, f"remembers {window} decisions, and this one {self._window}")
-        _check(isinstance(tally, Mapping) and set(tally) == set(COUNTERS), "does not hold the same counts")
-        _check(isinstance(last, int) and len(fates) == min(last + 1, window), "does not hold the fates up to its last")
-        _check(len(digests) == len(fates), "does not hold the reports up to its last")
-        _check(len({len(column) for column in columns}) == 1, "does not know everything of those that wait")
+        """Restore a state that was taken with the same window."""
+        names = ("window", "last", "clock", "counts", "status", "digests", "numbers", "territories", "times", "at")
+        window, last, clock, counts, status, digests, *columns = (get_part(state, name, "join") for name in names)
+        status, digests = np.asarray(status, np.uint8), np.asarray(digests, np.uint16)
+        columns = [column if isinstance(column, list) else np.asarray(column).tolist() for column in columns]
+        columns[1] = _parse_names(columns[1])
+        _check(window == self._window, f"remembers {window} decisions, this one {self._window}")
+        _check(isinstance(counts, Mapping) and set(counts) == set(COUNTERS), "does not hold the same counts")
+        _check(isinstance(last, int) and len(status) == min(last + 1, window), "lacks the status of some decisions")
+        _check(len(digests) == len(status), "lacks the reports of some decisions")
+        _check(len({len(column) for column in columns}) == 1, "has incomplete pending decisions")
         self._pending.clear()
-        self._places.clear()
-        self._moments = 0
-        self._fates[:] = fates.tobytes().ljust(window, b"\0")
+        self._by_territory.clear()
+        self._sum_at = 0
+        self._status[:] = status.tobytes().ljust(window, b"\0")
         self._digests = array("H", digests.tobytes().ljust(2 * window, b"\0"))
-        self._last, self._clock, self._tally = last, float(np.asarray(clock)), dict(tally)
+        self._last, self._clock, self._counts = last, float(np.asarray(clock)), dict(counts)
         for number, *rest in zip(*columns, strict=True):
-            self._hold(number, PendingDecision(*rest))
+            self._add_pending(number, PendingDecision(*rest))
 
 
-def _listed(column: Any) -> list[Any]:
-    return column if isinstance(column, list) else list(np.asarray(column).tolist())
-
-
-def _names(text: list[int]) -> list[str]:
+def _parse_names(text: list[int]) -> list[str]:
     try:
         return list(json.loads(bytes(text)))
     except (ValueError, TypeError) as error:
-        raise TownletError("the saved join does not know whose decisions wait", SAME_RECIPE) from error
+        raise TownletError("the saved join does not name the territories of pending decisions", SAME_RECIPE) from error
 
 
-def _check(right: bool, wrong: str) -> None:
-    if not right:
-        raise TownletError(f"the saved join {wrong}", SAME_RECIPE)
+def _check(valid: bool, problem: str) -> None:
+    if not valid:
+        raise TownletError(f"the saved join {problem}", SAME_RECIPE)

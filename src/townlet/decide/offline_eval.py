@@ -1,9 +1,14 @@
-"""What is known of a version: it and the one before it, on decisions that nobody learned from."""
+"""Offline evaluation of a version: evidence from held-out decisions, and the verdict that follows.
+
+A candidate is compared with the serving version on decisions that were held out of training. `review_serving` compares
+the serving version with the previous one in the same way.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,70 +18,243 @@ from torch import Tensor
 from townlet.agents.agent import no_interrupt
 from townlet.decide.buffer import ExperienceBatch
 from townlet.decide.domain import GateResult
-from townlet.decide.estimate import fit_rewards, predict_rewards
-from townlet.decide.judge import Evidence, VersionSteps, collect_evidence
-from townlet.decide.policy_diff import PolicyDiff, compare_policies, concatenate
+from townlet.decide.estimate import (
+    Estimate,
+    Floats,
+    PolicyComparison,
+    PolicyDiff,
+    Values,
+    compare,
+    compare_policies,
+    concatenate,
+    fit_rewards,
+    predict_rewards,
+)
 from townlet.decide.service import Service
+from townlet.decide.settings import JudgeSettings
 from townlet.decide.storage.versions import NetworkVersion
 
-AT_ONCE: Final = 32  # observations: less than a millisecond
-FITTED: Final = 500  # of the newest experiences, for the model of rewards
-NOBODY: Final = -1  # the number of a decision that never was
-NEVER: Final = -1e30  # the logarithm of a probability of 0, as a number that 0 times is 0
+CHUNK: Final = 32  # observations per piece of work: less than a millisecond
+REWARD_MODEL_SIZE: Final = 500  # newest experiences that the reward model is fitted to
+NO_DECISION: Final = -1
+LOG_ZERO: Final = -1e30  # finite stand-in for log 0, so that its product with 0 is 0
+
+
+@dataclass(frozen=True)
+class VersionSteps:
+    """Training steps of a version, of its parent, and of the version it is compared with."""
+
+    step: int
+    parent_step: int
+    serving_step: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Comparison of a version with the previous one (for a candidate, the serving one). None: unknown."""
+
+    finite: bool
+    steps: VersionSteps
+    count: int  # held-out experiences with an outcome
+    entropy: float | None  # mean normalized entropy
+    entropy_before: float | None
+    pass_rate: float | None  # mean probability that the gate approves
+    pass_rate_before: float | None
+    change: float | None  # mean total variation between both
+    comparison: PolicyComparison
+
+    @property
+    def difference(self) -> Estimate:
+        """Estimated reward minus that of the previous version, on the same experiences."""
+        return self.comparison.difference
+
+
+class Verdict(NamedTuple):
+    """The verdict on a version, and the reason."""
+
+    action: Literal["promote", "hold", "refuse", "keep", "roll_back"]
+    reason: str
+
+
+def collect_evidence(
+    diff: PolicyDiff, reward: Floats, propensity: Floats, steps: VersionSteps, settings: JudgeSettings,
+    rng: np.random.Generator, *, weights_finite: bool, known: NDArray[np.bool_] | None = None,
+    yield_cpu: Callable[[], object] = no_interrupt,
+) -> Evidence:  # fmt: skip
+    """Evidence from N held-out observations, with rewards and propensities [N] of the decisions taken.
+
+    `weights_finite` must come from the weights themselves: a tanh can hide an infinite one. `known` [N] marks rows with
+    an outcome, all by default. `yield_cpu` is called repeatedly.
+    """
+    rows = np.flatnonzero(known) if known is not None else np.arange(len(diff))
+    finite, finite_before = weights_finite and diff.finite[0], diff.finite[1]
+    entropy, pass_rate = _summarize(diff, 0) if finite else (None, None)
+    entropy_before, pass_rate_before = _summarize(diff, 1) if finite_before else (None, None)
+    change = float(diff.change.mean()) if finite and finite_before and len(diff) else None
+    model: dict[str, Floats] = {}
+    if diff.expected is not None and diff.predicted is not None:
+        expected, expected_before = diff.expected
+        model = {
+            "model": diff.predicted[rows],
+            "expected_model": expected[rows],
+            "expected_serving": expected_before[rows],
+        }
+    comparison = compare(
+        reward[rows], propensity[rows], diff.chosen[0][rows], diff.chosen[1][rows], rng, **model,
+        clip=settings.clip, resamples=settings.resamples, level=settings.confidence_level, yield_cpu=yield_cpu,
+    )  # fmt: skip
+    return Evidence(finite, steps, len(rows), entropy, entropy_before, pass_rate, pass_rate_before, change, comparison)
+
+
+def judge(evidence: Evidence, settings: JudgeSettings) -> Verdict:
+    """Promote a candidate, hold it until there is more evidence, or refuse it for good."""
+    objection = (
+        _not_finite(evidence)
+        or _stale(evidence.steps, settings)
+        or _collapsed(evidence, settings)
+        or _rejected_by_gate(evidence, settings)
+        or _worse(evidence, settings)
+    )
+    return Verdict("refuse", objection) if objection else _weigh(evidence, settings)
+
+
+def review_serving(evidence: Evidence, settings: JudgeSettings) -> Verdict:
+    """Keep the serving version, or roll back to the previous one."""
+    objection = (
+        _not_finite(evidence)
+        or _collapsed(evidence, settings)
+        or _rejected_by_gate(evidence, settings)
+        or _worse(evidence, settings)
+    )
+    if objection:
+        return Verdict("roll_back", objection)
+    return Verdict("keep", f"no evidence against it: the difference of reward is {evidence.difference}")
+
+
+def _summarize(diff: PolicyDiff, which: int) -> tuple[float | None, float | None]:
+    """(mean normalized entropy, mean pass rate); None without observations."""
+    if not len(diff):
+        return None, None
+    free = diff.choices > 1  # with a single action the entropy is always 0
+    share = diff.entropy[which][free] / np.log(diff.choices[free])
+    return float(share.mean()) if free.any() else None, float(diff.passes[which].mean())
+
+
+def _not_finite(evidence: Evidence) -> str:
+    return "" if evidence.finite else "its weights or probabilities are not finite"
+
+
+def _stale(steps: VersionSteps, settings: JudgeSettings) -> str:
+    if steps.step <= steps.serving_step:
+        return f"it is stale: step {steps.step}, while the serving version is of step {steps.serving_step}"
+    if (behind := steps.serving_step - steps.parent_step) > settings.stale_steps:
+        return f"it is stale: trained from step {steps.parent_step}, {behind} steps before the serving version"
+    return ""
+
+
+def _collapsed(evidence: Evidence, settings: JudgeSettings) -> str:
+    """Entropy too low, or fallen too fast. Exempt: recovery from a collapse, and a significantly better version."""
+    now, before = evidence.entropy, evidence.entropy_before
+    if now is None:
+        return ""
+    entropy = f"its normalized entropy is {now:.3f}"
+    if now < settings.entropy_floor and (before is None or now <= before):
+        return f"it has collapsed: {entropy}, below the floor of {settings.entropy_floor:g}"
+    gain = evidence.difference
+    better = _sufficient(gain, settings) and gain.low is not None and gain.low > 0
+    if before is not None and now < settings.entropy_fall * before and not better:
+        return f"it has collapsed: {entropy}, after {before:.3f} in the previous version"
+    return ""
+
+
+def _rejected_by_gate(evidence: Evidence, settings: JudgeSettings) -> str:
+    now, before = evidence.pass_rate, evidence.pass_rate_before
+    if now is None or before is None or now >= settings.pass_floor * before:
+        return ""
+    return f"the gate approves {now:.3f} of its decisions, after {before:.3f} in the previous version"
+
+
+def _worse(evidence: Evidence, settings: JudgeSettings) -> str:
+    gain = evidence.difference
+    if not _sufficient(gain, settings) or gain.value is None:
+        return ""
+    if gain.value < -settings.far_loss or (gain.high is not None and gain.high < -settings.tolerance):
+        return f"it earns less than the previous version: {gain}"
+    return ""
+
+
+def _weigh(evidence: Evidence, settings: JudgeSettings) -> Verdict:
+    """Without objections: a large change must be shown to do no harm; a small one must only not appear to."""
+    gain, tolerance = evidence.difference, settings.tolerance
+    small = evidence.change is not None and evidence.change <= settings.small_change
+    size = "an unknown share" if evidence.change is None else f"{evidence.change:.3f}"
+    if not _sufficient(gain, settings):
+        if small and (gain.high is None or gain.high >= -tolerance):
+            return Verdict("promote", f"it changes only {size} of the decisions; the difference of reward is {gain}")
+        return Verdict("hold", f"it changes {size} of the decisions, and there is too little evidence: {gain}")
+    if gain.low is not None and gain.low >= -tolerance:
+        return Verdict("promote", f"it earns no less than the previous version: {gain}")
+    if small and gain.value is not None and gain.value >= -tolerance:
+        return Verdict("promote", f"it changes only {size} of the decisions and appears to do no harm: {gain}")
+    return Verdict("hold", f"it changes {size} of the decisions and may earn less: {gain}")
+
+
+def _sufficient(gain: Estimate, settings: JudgeSettings) -> bool:
+    return gain.count >= settings.min_count and gain.effective >= settings.min_effective_size
 
 
 class RowCache:
-    """Arrays with a line for each held-out experience, at its place: worked out once, until another one lies there."""
+    """Arrays with one row per slot of the held-out buffer, valid while the slot holds the same decision."""
 
     def __init__(self, capacity: int) -> None:
-        self.number = np.full(capacity, NOBODY)  # whose lines these are
+        self.number = np.full(capacity, NO_DECISION)  # decision of each row
         self._arrays: list[NDArray[Any]] = []
 
-    def write(self, places: NDArray[np.int64], number: NDArray[np.int64], lines: Sequence[NDArray[Any]]) -> None:
-        """New lines [P, ...] of each array."""
+    def write(self, slots: NDArray[np.int64], number: NDArray[np.int64], rows: Sequence[NDArray[Any]]) -> None:
+        """Write rows [P, ...] of each array."""
         if not self._arrays:
-            self._arrays = [np.empty((len(self.number), *found.shape[1:]), found.dtype) for found in lines]
-        self.number[places] = number
-        for array, found in zip(self._arrays, lines, strict=True):
-            array[places] = found
+            self._arrays = [np.empty((len(self.number), *new.shape[1:]), new.dtype) for new in rows]
+        self.number[slots] = number
+        for array, new in zip(self._arrays, rows, strict=True):
+            array[slots] = new
 
-    def lines(self, some: slice) -> list[NDArray[Any]]:
-        """Some lines of each array; they are not copied."""
-        return [array[some] for array in self._arrays]
+    def rows(self, part: slice) -> list[NDArray[Any]]:
+        """Some rows of each array, not copied."""
+        return [array[part] for array in self._arrays]
 
 
 class OfflineEvaluator:
-    """Hears of versions again and again; what was worked out of an observation or a version serves the next time."""
+    """Evaluates versions repeatedly; gate results, inputs and probabilities are cached between evaluations."""
 
-    def __init__(self, service: Service, rest: Callable[[], object] = no_interrupt) -> None:
-        """`rest` is called again and again on the way: those who decide need the processor more urgently."""
-        self._service, self._rest = service, rest
+    def __init__(self, service: Service, yield_cpu: Callable[[], object] = no_interrupt) -> None:
+        """`yield_cpu` is called repeatedly, because decisions need the processor more urgently."""
+        self._service, self._yield_cpu = service, yield_cpu
         capacity = service.state.held_out.capacity
-        self._verdicts, self._inputs = RowCache(capacity), RowCache(capacity)  # of the gate, which is the same for life
-        self._chances: dict[int, RowCache] = {}  # of the versions that were heard last
+        self._gate_results, self._inputs = RowCache(capacity), RowCache(capacity)  # the gate is fixed while running
+        self._probabilities: dict[int, RowCache] = {}  # of the versions evaluated last
 
-    def hear(self, candidate: NetworkVersion, before: NetworkVersion, rng: np.random.Generator) -> Evidence:
-        """All that speaks for or against a version.
+    def evaluate(self, candidate: NetworkVersion, before: NetworkVersion, rng: np.random.Generator) -> Evidence:
+        """Evidence about a version, compared with another one.
 
-        What is estimated is the reward of a decision: what the gate would not send earns nothing, for both.
+        The estimated quantity is the reward of a decision; for both versions, one that the gate would not send earns 0.
         """
-        service, number = self._service, self._verdicts.number
+        service, number = self._service, self._gate_results.number
         with service.lock:
-            held, new = service.state.held_out.news(number)
-        for first in range(0, max(len(new), 1), AT_ONCE):
-            self._meet(new, slice(first, first + AT_ONCE))
+            held, new = service.state.held_out.changes(number)
+        for first in range(0, max(len(new), 1), CHUNK):
+            self._update_cache(new, slice(first, first + CHUNK))
         with service.lock:
-            learned = service.state.buffer.newest(FITTED)
-        weights = self._model(learned)
-        self._rest()
-        seen = [
-            self._compared(candidate, before, held, slice(first, min(first + AT_ONCE, len(held))), weights)
-            for first in range(0, max(len(held), 1), AT_ONCE)
+            trained = service.state.buffer.newest(REWARD_MODEL_SIZE)
+        weights = self._fit_reward_model(trained)
+        self._yield_cpu()
+        parts = [
+            self._compare(candidate, before, held, slice(first, min(first + CHUNK, len(held))), weights)
+            for first in range(0, max(len(held), 1), CHUNK)
         ]
-        self._chances = {version.version: self._chances[version.version] for version in (candidate, before)}
-        sent = np.concatenate([sent for _, sent in seen])  # by the gate of today, as all of it
+        self._probabilities = {one.version: self._probabilities[one.version] for one in (candidate, before)}
+        sent = np.concatenate([sent for _, sent in parts])  # by the current gate
         return collect_evidence(
-            concatenate([diff for diff, _ in seen]),
+            concatenate([diff for diff, _ in parts]),
             np.where(sent & held.send, held.outcome, 0.0),
             held.propensity,
             VersionSteps(candidate.step, service.versions.step_of(candidate.parent), before.step),
@@ -84,67 +262,66 @@ class OfflineEvaluator:
             rng,
             known=held.send | ~sent,
             weights_finite=candidate.finite,
-            at=service.clock(),
-            rest=self._rest,
+            yield_cpu=self._yield_cpu,
         )
 
-    def _compared(
+    def _compare(
         self,
         candidate: NetworkVersion,
         before: NetworkVersion,
         held: ExperienceBatch,
-        lines: slice,
-        weights: NDArray[np.float64] | None,
+        part: slice,
+        weights: Values | None,
     ) -> tuple[PolicyDiff, NDArray[np.bool_]]:
-        """What both versions would do in some of the observations, and whether what was done would be sent today."""
-        verdicts, action = GateResult(*self._verdicts.lines(lines)), held.action[lines]
-        (new, entropy), (old, entropy_before) = (self._decided(one, held.number, lines) for one in (candidate, before))
+        """The difference of both policies on some observations, and whether the gate would send the action now."""
+        gate, action = GateResult(*self._gate_results.rows(part)), held.action[part]
+        (new, entropy), (old, entropy_before) = (self._policy(one, held.number, part) for one in (candidate, before))
         allowed = (new > 0) | (old > 0)
-        if not self._service.settings.explore:  # entropies stay the networks' own, in which a collapse shows
-            new, old = _likeliest(new), _likeliest(old)
-        model = None if weights is None else np.where(verdicts.send, predict_rewards(verdicts.components, weights), 0.0)
-        both = (entropy, entropy_before)
-        found = compare_policies(new, old, action, verdicts.send, model=model, allowed=allowed, entropies=both)
-        sent = verdicts.select(action).send
-        self._rest()
-        return found, sent
+        if not self._service.settings.explore:  # entropies remain those of the networks, where a collapse shows
+            new, old = _greedy(new), _greedy(old)
+        model = None if weights is None else np.where(gate.send, predict_rewards(gate.components, weights), 0.0)
+        entropies = (entropy, entropy_before)
+        diff = compare_policies(new, old, action, gate.send, model=model, allowed=allowed, entropies=entropies)
+        sent = gate.select(action).send
+        self._yield_cpu()
+        return diff, sent
 
-    def _meet(self, new: ExperienceBatch, some: slice) -> None:
-        """What the gate says of observations, and what networks are told of them."""
+    def _update_cache(self, new: ExperienceBatch, part: slice) -> None:
+        """Compute gate results and network inputs of new observations."""
         domain, settings = self._service.domain, self._service.settings
-        rows, time = {name: column[some] for name, column in new.rows.items()}, new.time[some]
-        verdicts = domain.gate(rows, time, self._service.gate)
-        inputs = domain.policies[settings.policy].inputs(rows, time, verdicts)
-        self._inputs.write(new.places[some], new.number[some], inputs)
-        self._verdicts.write(new.places[some], new.number[some], verdicts)
-        self._rest()
+        rows, time = {name: column[part] for name, column in new.rows.items()}, new.time[part]
+        gate = domain.gate(rows, time, self._service.gate)
+        inputs = domain.policies[settings.policy].inputs(rows, time, gate)
+        self._inputs.write(new.slots[part], new.number[part], inputs)
+        self._gate_results.write(new.slots[part], new.number[part], gate)
+        self._yield_cpu()
 
-    def _decided(self, version: NetworkVersion, number: NDArray[np.int64], lines: slice) -> list[NDArray[np.float32]]:
-        """Probabilities [N, K] and entropies [N] of one version in some of the observations that have these numbers."""
-        kept = self._chances.setdefault(version.version, RowCache(len(self._verdicts.number)))
-        new = np.flatnonzero(kept.number[lines] != number[lines])
+    def _policy(self, version: NetworkVersion, number: NDArray[np.int64], part: slice) -> list[NDArray[np.float32]]:
+        """Probabilities [N, K] and entropies [N] of a version on some observations with these decision numbers."""
+        cache = self._probabilities.setdefault(version.version, RowCache(len(self._gate_results.number)))
+        new = np.flatnonzero(cache.number[part] != number[part])
         if len(new) or not len(number):
             with torch.inference_mode():
-                inputs = (torch.from_numpy(told[new]) for told in self._inputs.lines(lines))
-                logs: Tensor = version.network(*inputs)
-                chances = logs.exp()
-                entropy = -chances.mul(logs.clamp_min(NEVER)).sum(1)  # a logarithm is the slower of the two
-            places = lines.start + new
-            kept.write(places, number[places], [chances.numpy(), entropy.numpy()])
-        return kept.lines(lines)
+                inputs = (torch.from_numpy(array[new]) for array in self._inputs.rows(part))
+                log_prob: Tensor = version.network(*inputs)
+                probabilities = log_prob.exp()
+                entropy = -probabilities.mul(log_prob.clamp_min(LOG_ZERO)).sum(1)
+            slots = part.start + new
+            cache.write(slots, number[slots], [probabilities.numpy(), entropy.numpy()])
+        return cache.rows(part)
 
-    def _model(self, learned: ExperienceBatch) -> NDArray[np.float64] | None:
-        """Weights of a model of rewards, from what is learned from: what judges must not be fitted to itself."""
-        lines = np.flatnonzero(learned.has_outcome)
-        if not len(lines):
+    def _fit_reward_model(self, trained: ExperienceBatch) -> Values | None:
+        """Weights of a reward model fitted to training experience, not to the held-out one that it judges."""
+        rows = np.flatnonzero(trained.has_outcome)
+        if not len(rows):
             return None
-        rows = {name: column[lines] for name, column in learned.rows.items()}
-        now = self._service.domain.gate(rows, learned.time[lines], self._service.gate, learned.action[lines])
-        return fit_rewards(now.components, learned.outcome[lines])
+        batch = {name: column[rows] for name, column in trained.rows.items()}
+        gate = self._service.domain.gate(batch, trained.time[rows], self._service.gate, trained.action[rows])
+        return fit_rewards(gate.components, trained.outcome[rows])
 
 
-def _likeliest(chances: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The policy that always takes the likeliest action; what is not finite stays so."""
-    found = np.zeros_like(chances)
-    found[np.arange(len(chances)), chances.argmax(1)] = 1.0
-    return np.where(np.isfinite(chances).all(1, keepdims=True), found, chances)
+def _greedy(probabilities: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The policy that always takes the most probable action; non-finite rows stay as they are."""
+    greedy = np.zeros_like(probabilities)
+    greedy[np.arange(len(probabilities)), probabilities.argmax(1)] = 1.0
+    return np.where(np.isfinite(probabilities).all(1, keepdims=True), greedy, probabilities)

@@ -1,4 +1,4 @@
-"""What can be set about the service. A file is checked whole: every mistake is told at once, and nothing starts."""
+"""Settings of the decision service. A file is validated completely: all errors are reported at once."""
 
 from __future__ import annotations
 
@@ -15,187 +15,219 @@ from townlet.config.models import StrictModel
 from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node, parse, read
 from townlet.decide.domain import Domain
-from townlet.decide.judge import JudgeSettings
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, did_you_mean
 
-ROUNDING: Final = 0.01  # by which weights that should sum to 1 may miss it
+TOLERANCE: Final = 0.01  # by which weights that must sum to 1 may deviate
 
 
 class RewardSettings(StrictModel):
-    """What a decision is worth for learning."""
+    """Training reward of a decision."""
 
     actual: float = Field(
-        0.7, ge=0, le=1, description="Weight of what really came of it. Raised, the gate's opinion counts less."
+        0.7, ge=0, le=1, description="Weight of the outcome. Raised, the gate's estimate counts less."
     )
     gate: float = Field(
-        0.3, ge=0, le=1, description="Weight of the gate's estimate now. Raised, learning follows the gate."
+        0.3, ge=0, le=1, description="Weight of the gate's estimate. Raised, learning follows the gate."
     )
     disagreement: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="Of the gate's estimate, where it would not send that any more. Raised, counts more.",
+        0.5, ge=0, le=1, description="Weight of the gate's estimate if it would no longer send. Raised, counts more."
     )
-    skip_disagreement: bool = Field(False, description="Learn nothing from what the gate would not send any more.")
+    skip_disagreement: bool = Field(False, description="Skip decisions that the gate would no longer send.")
     wait: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="Of the expected reward, for decisions that were not carried out. Raised, counts more.",
+        0.5, ge=0, le=1, description="Weight of the expected reward of unsent decisions. Raised, counts more."
     )
 
 
 class LearningSettings(StrictModel):
     """The trainer."""
 
-    every: float = Field(
-        1.0,
-        ge=0,
-        le=3600,
-        description="Seconds between rounds; 0 as fast as samples_per_insert allows. Raised, calmer.",
+    interval: float = Field(
+        1.0, ge=0, le=3600, description="Seconds between training rounds; 0: as fast as samples_per_insert allows."
     )
-    batch: int = Field(32, ge=1, le=4096, description="Decisions in a step. Raised, steadier and dearer.")
-    least: int = Field(8, ge=1, le=4096, description="Fewest decisions for a step. Raised, learning begins later.")
-    steps: int = Field(1, ge=1, le=1000, description="Steps in a round. Raised, more is learned between two versions.")
+    batch: int = Field(32, ge=1, le=4096, description="Batch size. Raised, steadier gradients and slower steps.")
+    min_batch: int = Field(8, ge=1, le=4096, description="Smallest batch to train on. Raised, learning starts later.")
+    steps: int = Field(1, ge=1, le=1000, description="Gradient steps per round. Raised, fewer and larger versions.")
     samples_per_insert: float = Field(
-        8.0, gt=0, description="How often each decision is learned from in the mean. Raised, it is used up further."
+        8.0, gt=0, description="Samples drawn per new experience. Raised, each is reused more often."
     )
-    lr: float = Field(1e-3, gt=0, le=1, description="Learning rate: raised, it learns faster until it diverges.")
-    entropy: float = Field(0.01, ge=0, description="Bonus for undecided policies. Raised, it explores more and longer.")
-    importance: float = Field(
-        5.0,
-        gt=0,
-        description="Largest weight of a decision that is likelier now than it was. Raised, noisier and truer.",
-    )
-    max_grad_norm: float = Field(
-        1.0, gt=0, description="Longer gradients are scaled down. Lowered, steadier and slower."
-    )
-    train_on_wait: bool = Field(False, description="Learn from decisions that were not carried out, too.")
-    prioritized: bool = Field(False, description="Draw surprising decisions more often.")
-    stratified: bool = Field(False, description="Draw half of a batch from what went well.")
-    reward: RewardSettings = Field(RewardSettings(), description="What a decision is worth for learning.")
+    lr: float = Field(1e-3, gt=0, le=1, description="Learning rate. Raised, it learns faster until it diverges.")
+    entropy: float = Field(0.01, ge=0, description="Entropy bonus. Raised, it explores more and longer.")
+    max_importance: float = Field(5.0, gt=0, description="Largest importance weight. Raised, noisier and less biased.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradient norm limit. Lowered, steadier and slower.")
+    train_on_wait: bool = Field(False, description="Train on decisions that were not sent, too.")
+    prioritized: bool = Field(False, description="Sample decisions with large errors more often.")
+    stratified: bool = Field(False, description="Sample half of each batch from decisions with a positive outcome.")
+    reward: RewardSettings = Field(RewardSettings(), description="Training reward of a decision.")
 
 
 class MemorySettings(StrictModel):
-    """What is kept to learn from, and what waits for its outcome."""
+    """Replay buffer, held-out experience, pending decisions and territories."""
 
-    capacity: int = Field(10_000, ge=1, le=10**7, description="Experiences. Raised, older ones are learned from.")
-    held_out: float = Field(
-        0.1, gt=0, lt=1, description="Share that is never learned from but judges versions. Raised, surer verdicts."
+    capacity: int = Field(10_000, ge=1, le=10**7, description="Size of the replay buffer. Raised, older data is used.")
+    held_out: float = Field(0.1, gt=0, lt=1, description="Share of decisions held out to judge versions.")
+    held_out_capacity: int = Field(500, ge=1, le=10**6, description="Held-out experiences. Raised, narrower intervals.")
+    expire_after: float = Field(300.0, gt=0, description="Seconds until a pending decision expires.")
+    expired_outcome: float | None = Field(
+        None, ge=-1, le=1, description="Outcome of expired decisions; null: not used in training."
     )
-    judged_by: int = Field(
-        500, ge=1, le=10**6, description="Held-out experiences that judge. Raised, surer and slower."
+    territories: int = Field(
+        10_000, ge=1, description="Stored territories; beyond, the least recently used are evicted."
     )
-    expire_after: float = Field(300.0, gt=0, description="Seconds that an outcome may take. Raised, later ones count.")
-    expired: float | None = Field(
-        None, ge=-1, le=1, description="Outcome of those that never came; null leaves them out of learning."
-    )
-    territories: int = Field(10_000, ge=1, description="That are remembered; the longest silent is forgotten first.")
-    pending: int = Field(100_000, ge=1, description="Decisions that may wait for outcomes; beyond, the oldest expire.")
-    territory_bytes: int = Field(
-        512 << 20, ge=1 << 20, description="Bytes for territories; beyond, the least recently used are evicted."
-    )
+    pending: int = Field(100_000, ge=1, description="Decisions that may be pending; beyond, the oldest expire.")
+    territory_bytes: int = Field(512 << 20, ge=1 << 20, description="Bytes for territories; beyond, they are evicted.")
     pending_bytes: int = Field(
-        512 << 20, ge=1 << 20, description="Bytes for decisions that wait for outcomes; beyond, the oldest expire."
+        512 << 20, ge=1 << 20, description="Bytes for pending decisions; beyond, the oldest expire."
     )
 
 
 class OverloadSettings(StrictModel):
-    """What happens when more is asked than can be answered."""
+    """Behaviour when observations arrive faster than they can be decided."""
 
     mode: Literal["gate_greedy", "refuse"] = Field(
-        "gate_greedy", description="Who has waited for too long is decided for by the gate alone, or refused."
+        "gate_greedy",
+        description="A request that waited longer than patience is answered by the gate alone or refused.",
     )
-    waiting: int = Field(
-        512, ge=1, description="Observations that may wait; more are refused at once. Raised, longer waits."
-    )
+    waiting: int = Field(512, ge=1, description="Observations that may wait; further ones are refused.")
     waiting_bytes: int = Field(
-        16 << 20, ge=1 << 17, description="Bytes of waiting observations as JSON; beyond, more are refused at once."
+        16 << 20, ge=1 << 17, description="Bytes of waiting observations; further ones are refused."
     )
-    batch: int = Field(64, ge=1, le=1024, description="Observations that are decided together, at most.")
-    patience: float = Field(0.05, gt=0, le=10, description="Seconds after which one has waited for too long.")
+    batch: int = Field(64, ge=1, le=1024, description="Largest batch of observations that is decided together.")
+    patience: float = Field(0.05, gt=0, le=10, description="Seconds that a request waits before `mode` applies.")
 
 
 class LimitSettings(StrictModel):
     """Rate limits per token, over all its connections."""
 
     messages_per_second: float = Field(
-        5000.0, gt=0, le=1e9, description="Sustained rate per token; further messages are refused one by one."
+        5000.0, gt=0, le=1e9, description="Sustained rate per token; further messages are refused."
     )
     burst: float = Field(10_000.0, ge=1, le=1e9, description="Messages per token in a burst.")
 
 
+class JudgeSettings(StrictModel):
+    """Which versions may serve."""
+
+    min_count: int = Field(
+        100,
+        ge=1,
+        description="Held-out experiences required for a verdict by reward. Lowered, chance decides more often.",
+    )
+    min_effective_size: float = Field(
+        50.0, ge=1, description="Effective sample size required for it. Lowered, a few large weights decide."
+    )
+    entropy_floor: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="Normalized entropy below which a version has collapsed. Raised, more exploration is kept.",
+    )
+    entropy_fall: float = Field(
+        0.5, ge=0, le=1, description="Share of the previous entropy that must be left. Raised, it may fall more slowly."
+    )
+    pass_floor: float = Field(
+        0.8, ge=0, le=1, description="Share of the previous pass rate that must be left. At 0 the gate does not count."
+    )
+    tolerance: float = Field(
+        0.02,
+        ge=0,
+        description="Tolerated loss of reward. Raised, worse versions may serve; lowered, good ones wait longer.",
+    )
+    far_loss: float = Field(
+        0.1,
+        ge=0,
+        description="Estimated loss that is refused whatever its interval. Raised, more versions are held instead.",
+    )
+    small_change: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="Share of decisions that may change without evidence. Raised, versions are promoted sooner.",
+    )
+    stale_steps: int = Field(1000, ge=0, description="Steps by which the parent may be older than the serving version.")
+    patience: int = Field(
+        50, ge=1, description="Versions held in a row until training continues from the serving version instead."
+    )
+    confidence_level: float = Field(
+        0.95, gt=0, lt=1, description="Confidence level of intervals. Raised, more is held."
+    )
+    resamples: int = Field(500, ge=20, le=100_000, description="Bootstrap resamples. Raised, steadier and slower.")
+    clip: float | None = Field(None, gt=0, description="Largest importance weight. Lowered, less variance, more bias.")
+
+
 class DecideSettings(StrictModel):
-    """All of it, without what a domain adds: `gate` and `policy`."""
+    """All settings; the domain supplies the types of `gate` and `policy`."""
 
     domain: str
-    seed: int = Field(0, ge=0, description="Of the first weights and of all draws.")
-    explore: bool = Field(True, description="Draw actions by their probabilities; off, the likeliest is taken.")
+    seed: int = Field(0, ge=0, description="Seed of the initial weights and of all sampling.")
+    explore: bool = Field(True, description="Sample actions from the policy; off: take the most probable one.")
     learning: LearningSettings = Field(LearningSettings(), description="The trainer.")
-    memory: MemorySettings = Field(MemorySettings(), description="What is kept.")
-    overload: OverloadSettings = Field(OverloadSettings(), description="Replayer capacity.")
+    memory: MemorySettings = Field(MemorySettings(), description="Buffers, pending decisions and territories.")
+    overload: OverloadSettings = Field(OverloadSettings(), description="Behaviour under overload.")
     limits: LimitSettings = Field(LimitSettings(), description="Rate limits per token.")
     judge: JudgeSettings = Field(JudgeSettings(), description="Which versions may serve.")
-    versions: int = Field(20, ge=2, description="Versions that are kept. Raised, one can go back further.")
-    segment: int = Field(64 << 20, ge=4096, description="Bytes in a file of the log.")
+    versions: int = Field(20, ge=2, description="Versions that are kept. Raised, older ones can be restored.")
+    segment_bytes: int = Field(64 << 20, ge=4096, description="Size of a segment file of the log.")
     policy: str = ""
     gate: StrictModel = StrictModel()
 
 
 def settings_model(domain: Domain) -> type[DecideSettings]:
-    """The settings with what the domain adds."""
+    """The settings model of a domain."""
     kinds = tuple(domain.policies)
-    gate: Any = (domain.gate_settings, Field(domain.gate_settings(), description="What the gate approves."))
-    policy: Any = (Literal[kinds], Field(kinds[0], description="The form of the network."))
-    name: Any = (Literal[domain.name], Field(description="What is decided for."))
+    gate: Any = (domain.gate_settings, Field(domain.gate_settings(), description="Which decisions the gate approves."))
+    policy: Any = (Literal[kinds], Field(kinds[0], description="Network architecture."))
+    name: Any = (Literal[domain.name], Field(description="Domain to decide for."))
     return create_model(f"{domain.name}_settings", __base__=DecideSettings, domain=name, policy=policy, gate=gate)
 
 
 def load_settings(source: Path | str, overrides: Sequence[str], domains: dict[str, Domain]) -> DecideSettings:
-    """Settings from a file, or the usual ones of a domain by name, with `key=value` over them; raises ConfigError."""
+    """Settings from a file, or the defaults of a domain, with `key=value` overrides; raises ConfigError."""
     node = read(source) if isinstance(source, Path) else parse(f"domain: {source}", "command line")
     node = apply_overrides(node, overrides)
-    found = node.child("domain")
-    name = str(found.value) if found else ""
+    domain = node.child("domain")
+    name = str(domain.value) if domain else ""
     if name not in domains:
-        where = (found or node).location if isinstance(source, Path) else None
-        what = f"no domain is called '{name}'" if found else "`domain` is missing"
+        where = (domain or node).location if isinstance(source, Path) else None
+        what = f"no domain is called '{name}'" if domain else "`domain` is missing"
         raise ConfigError([Diagnostic(what, did_you_mean(name, sorted(domains)), where)])
     model = settings_model(domains[name])
     try:
         settings = validate_model(model, node)
     except ConfigError as error:
-        rest = validate_partially(model, node)
-        raise ConfigError([*error.diagnostics, *(_senseless(*rest) if rest else ())]) from None
-    if wrong := _senseless(settings, node):
-        raise ConfigError(wrong)
+        partial = validate_partially(model, node)
+        raise ConfigError([*error.diagnostics, *(_inconsistencies(*partial) if partial else ())]) from None
+    if errors := _inconsistencies(settings, node):
+        raise ConfigError(errors)
     return settings
 
 
-def _senseless(settings: DecideSettings, node: Node) -> list[Diagnostic]:
-    """What is wrong with values that are each right by themselves."""
-    learning, wrong = settings.learning, []
+def _inconsistencies(settings: DecideSettings, node: Node) -> list[Diagnostic]:
+    """Errors in combinations of values that are each valid."""
+    learning, memory, judge, errors = settings.learning, settings.memory, settings.judge, []
     total = learning.reward.actual + learning.reward.gate
-    if abs(total - 1) > ROUNDING + 1e-9:
+    if abs(total - 1) > TOLERANCE + 1e-9:
         what = f"learning.reward: actual and gate sum to {total:g}"
-        wrong.append(Diagnostic(what, "they must sum to 1", _place(node, "learning", "reward")))
-    if learning.least > learning.batch:
-        what = f"learning.least is {learning.least} and learning.batch only {learning.batch}"
-        wrong.append(Diagnostic(what, "lower least or raise batch", _place(node, "learning", "least")))
-    memory, judge = settings.memory, settings.judge
-    if learning.least > memory.capacity:
-        what = f"memory.capacity is {memory.capacity}, and learning.least {learning.least}: nothing would be learned"
-        wrong.append(Diagnostic(what, "raise capacity or lower least", _place(node, "memory", "capacity")))
-    if judge.least_count > memory.judged_by:
+        errors.append(Diagnostic(what, "they must sum to 1", _location(node, "learning", "reward")))
+    if learning.min_batch > learning.batch:
+        what = f"learning.min_batch is {learning.min_batch}, but learning.batch only {learning.batch}"
+        errors.append(Diagnostic(what, "lower min_batch or raise batch", _location(node, "learning", "min_batch")))
+    if learning.min_batch > memory.capacity:
         what = (
-            f"memory.judged_by is {memory.judged_by}, and judge.least_count {judge.least_count}: no verdict by reward"
+            f"memory.capacity is {memory.capacity}, but learning.min_batch {learning.min_batch}: training cannot start"
         )
-        wrong.append(Diagnostic(what, "raise judged_by or lower least_count", _place(node, "memory", "judged_by")))
-    return wrong
+        errors.append(Diagnostic(what, "raise capacity or lower min_batch", _location(node, "memory", "capacity")))
+    if judge.min_count > memory.held_out_capacity:
+        what = (
+            f"memory.held_out_capacity is {memory.held_out_capacity}, but judge.min_count {judge.min_count}: "
+            "no verdict by reward is possible"
+        )
+        where = _location(node, "memory", "held_out_capacity")
+        errors.append(Diagnostic(what, "raise held_out_capacity or lower min_count", where))
+    return errors
 
 
-def _place(node: Node, *path: str) -> SourceLocation:
-    """Where this stands, or the nearest above it that does."""
+def _location(node: Node, *path: str) -> SourceLocation:
+    """Location of a key, or of its nearest ancestor in the file."""
     for key in path:
         below = node.child(key)
         if below is None:
@@ -205,6 +237,6 @@ def _place(node: Node, *path: str) -> SourceLocation:
 
 
 def settings_hash(settings: StrictModel) -> str:
-    """Twelve letters that stand for these values."""
+    """Hash of these values, 12 hexadecimal digits."""
     text = json.dumps(settings.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:12]

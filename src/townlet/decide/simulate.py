@@ -1,15 +1,17 @@
-"""Simulated games that play with a real service over real sockets, as politely or as badly as one likes."""
+"""Simulated games that play against a running service over real connections, with optional network faults."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -17,64 +19,86 @@ import numpy as np
 
 from townlet.decide.client import Client, NoAnswer
 from townlet.decide.domain import SimulatedGame
+from townlet.decide.storage import TOKENS
 from townlet.errors import TownletError
 from townlet.rng import Streams
+from townlet.web.guard import is_loopback
+from townlet.web.tokens import GAME, OPERATOR, VIEWER, Tokens, environment_tokens, read_token_file
 
-TERRITORY: Final = "territoryId"  # of an observation, in every domain
-PATIENCE: Final = 60.0  # seconds that an answer may take
-GREETING: Final = 5.0  # seconds in which a service must answer that it is there
+TERRITORY: Final = "territoryId"  # key of an observation, in every domain
+ANSWER_TIMEOUT: Final = 60.0  # seconds
+PING_TIMEOUT: Final = 5.0  # seconds in which the service must answer at the start
+
+
+class ClientTokens(NamedTuple):
+    """The tokens that a client of a service needs; None if there is none."""
+
+    game: str | None
+    reader: str | None  # of a viewer or the operator
+
+
+def client_tokens(url: str, folder: Path, token_file: Path | None) -> ClientTokens:
+    """The tokens for a service at `url`; those from a local folder are sent to this machine only."""
+    if token_file is not None:
+        given = read_token_file(token_file)
+    else:
+        local = is_loopback(urlsplit(url).hostname or "") and os.path.lexists(folder / TOKENS)
+        given = (read_token_file(folder / TOKENS, follow_links=False) if local else {}) | environment_tokens()
+    tokens = Tokens(given)
+    return ClientTokens(tokens.first(GAME), tokens.first(VIEWER) or tokens.first(OPERATOR))
 
 
 @dataclass(frozen=True)
 class NetworkFaults:
-    """What goes wrong between a game and the service, as probabilities for each message."""
+    """Probabilities of faults, per message."""
 
     duplicates: float = 0.0
-    reordering: float = 0.0  # of reports: one comes after a later one
+    reordering: float = 0.0  # of reports: one is sent after a later one
     losses: float = 0.0  # of reports
-    reconnects: float = 0.0  # the connection is left and made anew before an observation
+    reconnects: float = 0.0  # before an observation
 
 
 @dataclass
 class SimulationResult:
-    """What a simulation saw."""
+    """Counts and latencies of a simulation."""
 
     observations: int = 0
     sent: int = 0
     waited: int = 0
     refused: int = 0
-    refusal: str = ""  # the code and the message of the first
+    refusal: str = ""  # code and message of the first
     reports: int = 0
     connections: int = 0
     seconds: float = 0.0
     latency: list[float] = field(default_factory=list)  # seconds, of each decision
 
     def percentile(self, share: float) -> float:
-        """Seconds within which so many of the decisions came."""
+        """Latency percentile in seconds; `share` in [0, 1]."""
         return float(np.percentile(self.latency, 100 * share)) if self.latency else 0.0
 
 
 class OutcomeTotals(NamedTuple):
-    """All that a service has ever heard of what came of decisions."""
+    """Lifetime totals of a service's outcomes."""
 
     number: int
-    total: float  # of the rewards
+    total: float  # sum of rewards
 
 
 def fetch_outcomes(url: str, token: str | None = None) -> OutcomeTotals | None:
-    """Ask a service at its address for games; None where it does not say."""
+    """Outcome totals of the service at this WebSocket URL; None if it does not answer."""
     parts = urlsplit(url)
     scheme, path = {"ws": "http", "wss": "https"}.get(parts.scheme, ""), parts.path.removesuffix("ws")
     if not scheme:
         return None
-    where = urlunsplit((scheme, parts.netloc, f"{path}api/decide/stats", "", ""))
+    stats_url = urlunsplit((scheme, parts.netloc, f"{path}api/decide/stats", "", ""))
     token = token or parse_qs(parts.query).get("token", [None])[0]
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # without a proxy
     try:
-        with direct.open(urllib.request.Request(where, headers=headers), timeout=GREETING) as answer:
-            told = json.loads(answer.read())["decisions"]
-            return OutcomeTotals(int(told["outcomes"]), int(told["outcomes"]) * float(told["mean_actual"] or 0.0))
+        with opener.open(urllib.request.Request(stats_url, headers=headers), timeout=PING_TIMEOUT) as answer:
+            decisions = json.loads(answer.read())["decisions"]
+            number = int(decisions["outcomes"])
+            return OutcomeTotals(number, number * float(decisions["mean_actual"] or 0.0))
     except (OSError, ValueError, KeyError):
         return None
 
@@ -85,50 +109,49 @@ async def simulate(
     observations: int,
     *,
     token: str | None = None,
-    trouble: NetworkFaults | None = None,
+    faults: NetworkFaults | None = None,
     seed: int = 0,
     pause: float = 0.0,
-    told: Callable[[SimulationResult], None] | None = None,
+    on_progress: Callable[[SimulationResult], None] | None = None,
     territories: Sequence[str] = (),
 ) -> SimulationResult:
-    """Every game asks so many times, over a connection of its own, all of them side by side.
+    """Run games concurrently, each with a separate connection and this number of observations.
 
-    `territories` are names for the games instead of their own, for a service that has heard of those already.
+    `territories` replace the names of the games, for a service that has seen those before.
     """
-    await _greet(url, token)
-    score, begun = SimulationResult(), time.monotonic()
+    await _ping(url, token)
+    result, started = SimulationResult(), time.monotonic()
     players = [
-        _Player(url, game, token, trouble or NetworkFaults(), Streams(seed).numpy(f"trouble of {place}"), score, name)
-        for place, (game, name) in enumerate(zip(games, territories or [""] * len(games), strict=True))
+        _Player(url, game, token, faults or NetworkFaults(), Streams(seed).numpy(f"trouble of {index}"), result, name)
+        for index, (game, name) in enumerate(zip(games, territories or [""] * len(games), strict=True))
     ]
-    playing = [asyncio.create_task(player.play(observations, pause, told)) for player in players]
+    tasks = [asyncio.create_task(player.play(observations, pause, on_progress)) for player in players]
     try:
-        await asyncio.gather(*playing)
+        await asyncio.gather(*tasks)
     except NoAnswer as error:
-        fix = "see whether the service still runs and what it printed; what it acknowledged is not lost"
+        fix = "check whether the service is running and what it printed; acknowledged outcomes are not lost"
         raise TownletError(str(error), fix) from error
-    finally:  # nobody plays on when one has given up
-        for one in playing:
-            one.cancel()
-        await asyncio.gather(*playing, return_exceptions=True)
-    score.seconds = time.monotonic() - begun
-    return score
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    result.seconds = time.monotonic() - started
+    return result
 
 
-async def _greet(url: str, token: str | None) -> None:
-    """See that somebody is there, before games wait for him."""
-    async with Client(url, token, GREETING) as client:
+async def _ping(url: str, token: str | None) -> None:
+    """Check that the service answers before the games start."""
+    async with Client(url, token, PING_TIMEOUT) as client:
         try:
-            await client.say({"type": "ping"})
+            await client.request({"type": "ping"})
         except NoAnswer as error:
-            if client.connections:
-                raise TownletError(
-                    str(error), "see what the service printed, and how many games play with it"
-                ) from error
-            fix = "start one with `townlet decide serve`, name its address with --url, and its token if it asks for one"
-            raise TownletError(
-                str(error) if client.refused else f"no service answers at {url.partition('?')[0]}", fix
-            ) from error
+            what, fix = str(error), "check what the service printed, and how many games are connected"
+            if not client.connections:
+                what = what if client.refused else f"no service answers at {url.partition('?')[0]}"
+                fix = (
+                    "start one with `townlet decide serve`, pass its address with --url, and its token if it needs one"
+                )
+            raise TownletError(what, fix) from error
 
 
 class _Player:
@@ -139,63 +162,66 @@ class _Player:
         url: str,
         game: SimulatedGame,
         token: str | None,
-        trouble: NetworkFaults,
+        faults: NetworkFaults,
         rng: np.random.Generator,
-        score: SimulationResult,
+        result: SimulationResult,
         name: str,
     ) -> None:
         self._url, self._game, self._token = url, game, token
-        self._named = {TERRITORY: name} if name else {}
-        self._client = sha256((name or secrets.token_hex(8)).encode()).hexdigest()[:16]  # the same after a reconnect
-        self._trouble, self._rng, self._score = trouble, rng, score
-        self._held: list[dict[str, Any]] = []  # reports that come after later ones
+        self._territory = {TERRITORY: name} if name else {}
+        self._client_key = sha256((name or secrets.token_hex(8)).encode()).hexdigest()[:16]  # survives a reconnect
+        self._faults, self._rng, self._result = faults, rng, result
+        self._delayed: list[dict[str, Any]] = []  # reports to send after later ones
 
-    async def play(self, observations: int, pause: float, told: Callable[[SimulationResult], None] | None) -> None:
+    async def play(
+        self, observations: int, pause: float, on_progress: Callable[[SimulationResult], None] | None
+    ) -> None:
         left = observations
         while left:
-            async with Client(self._url, self._token, PATIENCE, self._client) as client:
-                self._score.connections += 1
+            async with Client(self._url, self._token, ANSWER_TIMEOUT, self._client_key) as client:
+                self._result.connections += 1
                 while left:
-                    await self._turn(client)
+                    await self._step(client)
                     left -= 1
-                    if told:
-                        told(self._score)
+                    if on_progress:
+                        on_progress(self._result)
                     await asyncio.sleep(pause)
-                    if self._happens(self._trouble.reconnects):
+                    if self._occurs(self._faults.reconnects):
                         break
 
-    async def _turn(self, client: Client) -> None:
-        """See, ask, do, tell, and go on."""
-        message, begun = self._game.observe() | self._named, time.perf_counter()
-        if self._happens(self._trouble.duplicates):
-            _, reply = await asyncio.gather(client.say(message), client.say(message))
+    async def _step(self, client: Client) -> None:
+        """Request a decision, apply it, advance the game, and report."""
+        result, message = self._result, self._game.observe() | self._territory
+        started = time.perf_counter()
+        if self._occurs(self._faults.duplicates):
+            _, reply = await asyncio.gather(client.request(message), client.request(message))
         else:
-            reply = await client.say(message)
-        self._score.latency.append(time.perf_counter() - begun)
-        self._score.observations += 1
+            reply = await client.request(message)
+        result.latency.append(time.perf_counter() - started)
+        result.observations += 1
         reports = self._game.apply(reply)
         refused, waits = reply["type"] == "error", "reason" in reply
-        self._score.refused += refused
-        if refused and not self._score.refusal:
-            self._score.refusal = f"{reply['code']}: {reply['message']}"
-        self._score.waited += waits
-        self._score.sent += not (refused or waits)
+        result.refused += refused
+        if refused and not result.refusal:
+            result.refusal = f"{reply['code']}: {reply['message']}"
+        result.waited += waits
+        result.sent += not (refused or waits)
         await self._report(client, [*reports, *self._game.advance()])
 
     async def _report(self, client: Client, reports: Sequence[dict[str, Any]]) -> None:
-        late, self._held = self._held, []
+        outgoing, self._delayed = self._delayed, []
         for report in reports:
-            if self._happens(self._trouble.losses):
+            if self._occurs(self._faults.losses):
                 continue
-            if self._happens(self._trouble.reordering):
-                self._held.append(report)
+            if self._occurs(self._faults.reordering):
+                self._delayed.append(report)
                 continue
-            late.append(report)
-            if self._happens(self._trouble.duplicates):
-                late.append(report)
-        for report in late:
-            await client.say(report)
-            self._score.reports += 1
+            outgoing.append(report)
+            if self._occurs(self._faults.duplicates):
+                outgoing.append(report)
+        for report in outgoing:
+            await client.request(report)
+            self._result.reports += 1
 
-    def _happens(self, chance: float) -> bool:
-        return chance > 0 and bool(self._rng.random() < chance)
+    def _occurs(self, probability: float) -> bool:
+        return probability > 0 and bool(self._rng.random() < probability)

@@ -1,19 +1,26 @@
-"""All that follows from the log: decisions, what came of them, and what may be learned from.
+"""State of the service that follows from the log: decisions, outcomes, experience, and the decision ids.
 
-Live and replayed events take the same way, so that a service that was killed goes on as if it had not been.
+Live and replayed events are applied by the same code, so a service that was killed continues as if it had not been.
+
+A decision id is `<epoch>-<number>-<tag>`. Every start draws a random key; the epoch is a hash of the key, the tag a
+keyed hash of the number. So ids cannot be guessed, and an id made after a log was cut or copied is unknown to the other
+copy, although both continue from the same number.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b, sha256
+from hmac import compare_digest
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from pydantic_core import to_json
 
-from townlet.decide.budgets import KEPT, most_pending, most_territories
 from townlet.decide.buffer import ExperienceBuffer
 from townlet.decide.domain import Domain, Observation, ObservationRow
 from townlet.decide.events import (
@@ -25,196 +32,256 @@ from townlet.decide.events import (
     ServiceStarted,
     ServingChanged,
 )
-from townlet.decide.ids import DecisionIds
 from townlet.decide.join import Join, OutcomeStatus, report_digest
-from townlet.decide.json import written
 from townlet.decide.settings import DecideSettings, settings_hash, settings_model
-from townlet.decide.territories import Territories, Territory
+from townlet.decide.territories import MAX_ANSWERS, Territories, Territory, max_pending, max_territories
 from townlet.errors import TownletError
 
-# What is kept, and the shape of what is learned.
-FIXED_SETTINGS: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.judged_by")
-FIRST_OUTCOMES: Final = 500  # outcomes that tell how it began
-GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: neighbours land far apart
+ID_PATTERN: Final = re.compile(r"([0-9a-f]{8})-(0|[1-9][0-9]{0,17})-([0-9a-f]{16})")
+UNLOGGED: Final = 0  # the number in the id of a decision that could not be logged
+# Settings that determine the stored data; a folder keeps them forever.
+FIXED_SETTINGS: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.held_out_capacity")
+FIRST_OUTCOMES: Final = 500  # outcomes of which the mean is kept as the initial performance
+GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio, as in SplitMix64
 MESSAGE: Final = DecisionMade._fields.index("message")
-NO_MESSAGE: Final[dict[str, Any]] = {}  # stands in for messages: the log has them, and memory needs their rows only
-WORD: Final = 2**64 - 1  # whole numbers of 64 bits
+NO_MESSAGE: Final[dict[str, Any]] = {}  # replaces messages in memory: the log has them
+MASK: Final = 2**64 - 1
+
+
+class Epoch(NamedTuple):
+    """The decisions of one start of the service."""
+
+    first: int  # number of its first decision
+    key: str  # 32 hexadecimal digits
+
+    @property
+    def name(self) -> str:
+        """The first part of its ids."""
+        return sha256(bytes.fromhex(self.key)).hexdigest()[:8]
+
+
+class DecisionIds:
+    """The epochs of a log: creates ids of the last one, and resolves ids of all."""
+
+    def __init__(self) -> None:
+        self._epochs: list[Epoch] = []
+        self._index: dict[str, int] = {}  # by name
+        self._name, self._key = "", b""
+
+    def start_epoch(self, first: int, key: str) -> None:
+        """Start an epoch whose first decision has this number."""
+        if self._epochs and self._epochs[-1].first == first:
+            del self._index[self._epochs.pop().name]  # it made no decision
+        epoch = Epoch(first, key)
+        self._name, self._key = epoch.name, bytes.fromhex(key)
+        self._index[epoch.name] = len(self._epochs)
+        self._epochs.append(epoch)
+
+    def create(self, number: int) -> str:
+        """The id of a decision of the current epoch."""
+        return f"{self._name}-{number}-{_tag(self._key, number)}"
+
+    def resolve(self, id: str, last: int) -> int | None:
+        """The number of the decision with this id, `UNLOGGED`, or None if this log (up to `last`) did not create it."""
+        match = ID_PATTERN.fullmatch(id)
+        index = self._index.get(match[1]) if match else None
+        if match is None or index is None:
+            return None
+        number, epoch = int(match[2]), self._epochs[index]
+        if not compare_digest(match[3], _tag(bytes.fromhex(epoch.key), number)):
+            return None
+        end = self._epochs[index + 1].first - 1 if index + 1 < len(self._epochs) else last
+        return number if number == UNLOGGED or epoch.first <= number <= min(end, last) else None
+
+    def state(self) -> list[tuple[int, str]]:
+        """All epochs, as JSON."""
+        return [(epoch.first, epoch.key) for epoch in self._epochs]
+
+    def restore(self, state: list[Any]) -> None:
+        """Replace the epochs with saved ones."""
+        self._epochs.clear()
+        self._index.clear()
+        for first, key in state:
+            self.start_epoch(int(first), str(key))
+
+
+def _tag(key: bytes, number: int) -> str:
+    return blake2b(b"%d" % number, digest_size=8, key=key).hexdigest()
 
 
 class Experience(NamedTuple):
-    """A decision with what was seen, while it waits for its outcome."""
+    """A decision and its observation, while the outcome is pending."""
 
     row: ObservationRow
-    made: DecisionMade
+    decision: DecisionMade
 
 
 @dataclass
 class Totals:
-    """Counts over the whole life of the service."""
+    """Totals since the first start of the service."""
 
     sent: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
-    completed: int = 0  # experiences that could be learned from
-    actual: float = 0.0  # sum of the outcomes of what was carried out
-    expected: float = 0.0  # sum of what the gate had expected of the same
-    first: float = 0.0  # sum of the first outcomes, FIRST of them: what it was like before anything was learned
+    completed: int = 0  # experiences with an outcome
+    actual: float = 0.0  # sum of outcomes
+    expected: float = 0.0  # sum of the gate's estimates of the same decisions
+    first: float = 0.0  # sum of the first FIRST_OUTCOMES outcomes
 
 
 class ServiceState:
-    """The state of the service. Whoever changes it holds the service's lock."""
+    """The state of the service; changed only while the service's lock is held."""
 
     def __init__(self, domain: Domain, settings: DecideSettings) -> None:
         self.domain, self.settings = domain, settings
         memory = settings.memory
         self.join = Join()
         self.buffer = ExperienceBuffer(memory.capacity, domain.columns)
-        self.held_out = ExperienceBuffer(memory.judged_by, domain.columns)
-        self._most_territories = most_territories(domain, memory)
+        self.held_out = ExperienceBuffer(memory.held_out_capacity, domain.columns)
+        self._max_territories = max_territories(domain, memory)
         self.ids = DecisionIds()
-        self.serving: ServingChanged | None = None  # the last change of what serves
-        self.gates: dict[str, int] = {}  # every gate that ever judged: a number for each hash
+        self.serving: ServingChanged | None = None  # the last change of the serving version
+        self.gates: dict[str, int] = {}  # a number for the settings hash of every gate ever used
         self.territories = Territories()
         self.pending: dict[int, Experience] = {}
-        self.tally = Totals()
-        self.inserted = 0  # experiences that may be learned from, ever
-        self.outcome_listeners: list[Callable[[Experience, float, str], None]] = []  # told of every outcome that counts
+        self.totals = Totals()
+        self.inserted = 0  # experiences ever added to the buffer
+        self.outcome_listeners: list[Callable[[Experience, float, str], None]] = []  # called with every counted outcome
 
     @property
-    def most_pending(self) -> int:
+    def max_pending(self) -> int:
         """Number of decisions that may be pending, by count and by bytes."""
-        return most_pending(self.domain, self.settings.memory)
+        return max_pending(self.domain, self.settings.memory)
 
     @property
     def decisions(self) -> int:
-        """Decisions ever made, which is the number of the last one."""
+        """Number of decisions made, which is the number of the last one."""
         return self.join.decisions
 
     def territory(self, name: str) -> Territory:
-        """What is known of a territory; a new one where nothing is."""
-        found = self.territories.get(name)
-        return found if found else Territory(self.domain.initial_memory(), -np.inf)
+        """The territory of this name, or a new one."""
+        return self.territories.get(name) or Territory(self.domain.initial_memory(), -np.inf)
 
-    def apply(self, event: Event, sight: Observation | None = None) -> None:
-        """One event more. `sight` is what the message of a decision was read as, where somebody has it already."""
+    def apply(self, event: Event, observation: Observation | None = None) -> None:
+        """Apply an event; `observation` is the parsed message of a decision, if available."""
         match event:
             case ServiceStarted():
                 self.configure(event)
-                self.ids.begin(self.decisions + 1, event.key)
+                self.ids.start_epoch(self.decisions + 1, event.key)
             case DecisionMade():
-                self._decided(event, sight)
+                self._add_decision(event, observation)
             case OutcomeRecorded():
-                self._joined(event)
+                self._add_outcome(event)
             case DecisionsExpired():
                 for number in self.join.expire(event.at, event.after, event.most):
-                    self._expired(self.pending.pop(number, None))
+                    self._expire(self.pending.pop(number, None))
             case ReportsRejected():
-                self.join.set_refused(event)
+                self.join.set_rejected(event)
             case ServingChanged():
                 self.serving = event
 
-    def configure(self, begun: ServiceStarted) -> None:
-        """Go on as a start says; refuses a folder of something else."""
-        if (of := begun.settings["domain"]) != self.domain.name:
-            what = f"this folder holds decisions for {of}, and not for {self.domain.name}"
-            raise TownletError(what, f"serve {of}, or name another folder with --folder")
-        self.follow(settings_model(self.domain).model_validate_json(json.dumps(begun.settings)))
+    def configure(self, started: ServiceStarted) -> None:
+        """Apply the settings of a start; refuses a folder of another domain."""
+        if (domain := started.settings["domain"]) != self.domain.name:
+            what = f"this folder holds decisions for {domain}, not for {self.domain.name}"
+            raise TownletError(what, f"serve {domain}, or choose another folder with --folder")
+        self.update_settings(settings_model(self.domain).model_validate_json(json.dumps(started.settings)))
 
-    def follow(self, settings: DecideSettings) -> None:
-        """Go on with other settings; those that decide what is kept, and how, are the folder's for ever."""
+    def update_settings(self, settings: DecideSettings) -> None:
+        """Apply other settings; refuses changes of `FIXED_SETTINGS`."""
         for name in FIXED_SETTINGS:
-            asked, begun = (attrgetter(name)(found) for found in (self.settings, settings))
-            if asked != begun:
-                what = f"{name} is {asked} now, and what lies in this folder was begun with {begun}"
-                raise TownletError(what, f"write {name}={begun}, or name another folder with --folder")
+            ours, stored = (attrgetter(name)(source) for source in (self.settings, settings))
+            if ours != stored:
+                what = f"{name} is {ours}, but this folder was created with {stored}"
+                raise TownletError(what, f"set {name}={stored}, or choose another folder with --folder")
         self.settings = settings
-        self._most_territories = most_territories(self.domain, settings.memory)
+        self._max_territories = max_territories(self.domain, settings.memory)
         self.gates.setdefault(settings_hash(settings.gate), len(self.gates))
 
-    def _decided(self, made: DecisionMade, sight: Observation | None) -> None:
-        place = self.territory(made.territory)
-        # What is known of a place is taken here and nowhere else: a batch may have let go of it since it was read.
-        row = (sight or self.domain.parse_observation(made.message)).row | place.known
-        self.join.decided(made.number, made.territory, made.time, made.at, made.send)
-        self.tally.reasons[made.reason] = self.tally.reasons.get(made.reason, 0) + 1
-        made = DecisionMade._make(
-            (*made[:MESSAGE], NO_MESSAGE, *made[MESSAGE + 1 :])
-        )  # a tenth of the time of `_replace`
-        known, experience = place.known, Experience(row, made)
-        if made.send:
-            self.tally.sent += 1
-            known = self.domain.memory_after(known, made.action, made.time)
-            self.pending[made.number] = experience
-        elif self.settings.learning.train_on_wait or self._judges(made):
-            self._keep(experience, None)
-        before = (*place.earlier, (place.time, written(place.last.reply))) if place.last else ()
-        self.territories.remember(made.territory, Territory(known, made.time, made, before[-KEPT:]))
-        self.territories.trim(self._most_territories)
+    def _add_decision(self, decision: DecisionMade, observation: Observation | None) -> None:
+        territory = self.territory(decision.territory)
+        memory = territory.memory
+        # The memory is added only here: the territory may have been evicted since the observation was parsed.
+        row = (observation or self.domain.parse_observation(decision.message)).row | memory
+        self.join.add_decision(decision.number, decision.territory, decision.time, decision.at, decision.send)
+        self.totals.reasons[decision.reason] = self.totals.reasons.get(decision.reason, 0) + 1
+        # `_make` takes a tenth of the time of `_replace`.
+        decision = DecisionMade._make((*decision[:MESSAGE], NO_MESSAGE, *decision[MESSAGE + 1 :]))
+        experience = Experience(row, decision)
+        if decision.send:
+            self.totals.sent += 1
+            memory = self.domain.memory_after(memory, decision.action, decision.time)
+            self.pending[decision.number] = experience
+        elif self.settings.learning.train_on_wait or self._is_held_out(decision):
+            self._store(experience, None)
+        last = territory.last
+        earlier = (*territory.earlier, (territory.time, to_json(last.reply))) if last else ()
+        self.territories.store(decision.territory, Territory(memory, decision.time, decision, earlier[-MAX_ANSWERS:]))
+        self.territories.trim(self._max_territories)
 
-    def _joined(self, outcome: OutcomeRecorded) -> None:
+    def _add_outcome(self, outcome: OutcomeRecorded) -> None:
         failed = outcome.how == "failed"
         digest = 0 if outcome.how == "next" else report_digest(outcome.value, failed)
-        fate = (self.join.failed if failed else self.join.reported)(outcome.number, digest)
-        if fate in (OutcomeStatus.JOINED, OutcomeStatus.FAILED) and (
-            experience := self.pending.pop(outcome.number, None)
-        ):
+        status = (self.join.add_failure if failed else self.join.add_outcome)(outcome.number, digest)
+        counted = status in (OutcomeStatus.JOINED, OutcomeStatus.FAILED)
+        if counted and (experience := self.pending.pop(outcome.number, None)):
             if failed:
-                self._unmake(experience)
+                self._revert_memory(experience)
             self._complete(experience, outcome.value, outcome.how)
 
-    def _unmake(self, experience: Experience) -> None:
-        """What could not be carried out has changed nothing in its territory."""
-        row, made = experience
-        if place := self.territories.get(made.territory):
-            known = self.domain.memory_without(place.known, row, made.action, made.time)
-            self.territories[made.territory] = replace(place, known=known)
+    def _revert_memory(self, experience: Experience) -> None:
+        """Remove a decision that was not carried out from the memory of its territory."""
+        row, decision = experience
+        if territory := self.territories.get(decision.territory):
+            memory = self.domain.memory_without(territory.memory, row, decision.action, decision.time)
+            self.territories[decision.territory] = replace(territory, memory=memory)
 
-    def _expired(self, experience: Experience | None) -> None:
-        if (value := self.settings.memory.expired) is not None:
+    def _expire(self, experience: Experience | None) -> None:
+        if (value := self.settings.memory.expired_outcome) is not None:
             self._complete(experience, value, "default")
 
     def _complete(self, experience: Experience | None, value: float, how: str) -> None:
         if experience is None:
             return
-        self.tally.completed += 1
-        self.tally.actual += value
-        self.tally.first += value if self.tally.completed <= FIRST_OUTCOMES else 0.0
-        self.tally.expected += experience.made.expected or 0.0
-        self._keep(experience, value)
-        for ear in self.outcome_listeners:
-            ear(experience, value, how)
+        self.totals.completed += 1
+        self.totals.actual += value
+        self.totals.first += value if self.totals.completed <= FIRST_OUTCOMES else 0.0
+        self.totals.expected += experience.decision.expected or 0.0
+        self._store(experience, value)
+        for listener in self.outcome_listeners:
+            listener(experience, value, how)
 
-    def _judges(self, made: DecisionMade) -> bool:
-        """Whether it is kept aside; what no network decided says nothing about one."""
-        return made.version > 0 and is_held_out(made.number, self.settings.memory.held_out)
+    def _is_held_out(self, decision: DecisionMade) -> bool:
+        """Whether it is held out of training; decisions of the gate alone are not, they say nothing of a network."""
+        return decision.version > 0 and is_held_out(decision.number, self.settings.memory.held_out)
 
-    def _keep(self, experience: Experience, value: float | None) -> None:
-        """Into what is learned from, or into what judges: which of them follows from the number alone."""
-        made = experience.made
-        aside = self._judges(made)
-        self.inserted += not aside
-        (self.held_out if aside else self.buffer).add(
+    def _store(self, experience: Experience, value: float | None) -> None:
+        """Add an experience to the replay buffer or to the held-out set."""
+        decision = experience.decision
+        held_out = self._is_held_out(decision)
+        self.inserted += not held_out
+        (self.held_out if held_out else self.buffer).add(
             experience.row,
-            number=made.number,
-            action=made.action,
-            time=made.time,
-            propensity=made.propensity,
-            confidence=made.confidence,
-            send=made.send,
-            expected=made.expected or 0.0,
+            number=decision.number,
+            action=decision.action,
+            time=decision.time,
+            propensity=decision.propensity,
+            confidence=decision.confidence,
+            send=decision.send,
+            expected=decision.expected or 0.0,
             outcome=0.0 if value is None else value,
             has_outcome=value is not None,
-            version=made.version,
-            gate=self.gates[made.gate],
+            version=decision.version,
+            gate=self.gates[decision.gate],
         )
 
 
 def is_held_out(number: int, share: float) -> bool:
-    """Whether a decision is kept aside, the same for ever and as if by chance.
+    """Whether a decision is held out: a fixed, pseudo-random choice by its number.
 
-    The bits are mixed as SplitMix64 does it: multiples alone are so regular that of games that ask in turn only some
-    would ever be kept aside.
+    The bits are mixed as in SplitMix64; plain multiples are so regular that of games that request in turn only some
+    would ever be held out.
     """
-    bits = number * GOLDEN & WORD
-    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & WORD
-    bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & WORD
+    bits = number * GOLDEN & MASK
+    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & MASK
+    bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & MASK
     return (bits ^ bits >> 31) / 2**64 < share

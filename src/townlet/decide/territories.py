@@ -1,68 +1,170 @@
-"""Territories of a service, up to a limit: the least recently used ones of the busiest token are evicted first.
+"""Territories of a service: their owners, their memory limits, and the message rates of clients.
 
-Eviction by token keeps one game from pushing out the territories of others, and so from taking them over. Which
-territory is evicted follows from the log alone, so that a replay evicts the same ones.
+An owner is the hash of a token name and the key that the client sends with `?client=`. A connection without a key is a
+separate owner; once it is closed, its territories are free for clients with the same token.
+
+Byte budgets are converted to numbers of entries, each counted at its maximum size. So a budget holds whatever games
+send, and replaying a log evicts the same entries, independent of the memory layout of a Python release.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import re
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
 
-from townlet.decide.clients import token_of
-from townlet.decide.domain import ObservationRow
+import numpy as np
+from pydantic_core import from_json
+
+from townlet.decide.domain import Domain, ObservationRow
 from townlet.decide.events import DecisionMade
-from townlet.decide.json import parsed
+from townlet.decide.settings import LimitSettings, MemorySettings
+from townlet.web.limits import TokenBucket
+
+CLIENT_KEY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
+KEYED, KEYLESS = ".", "~"  # separators between the two halves of an owner id
+DIGITS: Final = 12  # of each half
+ARRAY_BYTES: Final = 128  # overhead of an array
+ENTRY_BYTES: Final = 4096  # names, keys and a decision without its message
+ANSWER_BYTES: Final = 640  # a stored answer with its time
+MAX_ANSWERS: Final = 66  # earlier answers per territory: those one connection may await, and those in transit
 
 Answers = tuple[tuple[float, bytes], ...]  # times and replies as JSON, which takes less memory than dictionaries
+
+
+class GameConnection(NamedTuple):
+    """The client of one connection."""
+
+    owner: str
+    messages: TokenBucket  # shared by all connections with the same token
+
+
+class Clients:
+    """The connected clients."""
+
+    def __init__(self, limits: LimitSettings) -> None:
+        self._limits = limits
+        self._connections: Counter[str] = Counter()  # by owner
+        self._buckets: dict[str, TokenBucket] = {}  # by token name, so that new keys do not evade the limit
+
+    @contextmanager
+    def connect(self, name: str, key: str | None) -> Iterator[GameConnection]:
+        """Count a connection with the token of this name while the block runs."""
+        owner = owner_id(name, key)
+        limits = self._limits
+        bucket = self._buckets.setdefault(name, TokenBucket(limits.messages_per_second, limits.burst))
+        self._connections[owner] += 1
+        try:
+            yield GameConnection(owner, bucket)
+        finally:
+            self._connections[owner] -= 1
+            if not self._connections[owner]:
+                del self._connections[owner]
+
+    def excludes(self, owner: str, client: str, recent: bool) -> bool:
+        """Whether a client may not use an owner's territory; `recent`: the owner has used it recently.
+
+        Others are excluded while the owner is connected or has used it recently. An owner without a key cannot
+        reconnect, so its territories are free for its token as soon as it is disconnected.
+        """
+        if owner == client or not owner or not client:  # callers within this process have no connection
+            return False
+        if owner in self._connections:
+            return True
+        return recent and not (owner[DIGITS] == KEYLESS and _token_part(owner) == _token_part(client))
+
+
+def owner_id(name: str, key: str | None) -> str:
+    """The owner id of a connection; it is stored in the log, so it contains no secret."""
+    if key is None:
+        return f"{_hash(name)}{KEYLESS}{secrets.token_hex(DIGITS // 2)}"
+    return f"{_hash(name)}{KEYED}{_hash(f'{name} {key}')}"
+
+
+def _token_part(owner: str) -> str:
+    return owner[:DIGITS]
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 @dataclass(frozen=True)
 class Territory:
     """The state of one territory."""
 
-    known: ObservationRow  # columns that the domain carries over
+    memory: ObservationRow  # columns that the domain carries over
     time: float  # of the last observation
-    last: DecisionMade | None = None  # its answer, for repeated requests
+    last: DecisionMade | None = None  # its decision, for repeated requests
     earlier: Answers = ()  # the answers before it
 
-    def answered(self, time: float) -> dict[str, Any] | None:
-        """The reply to the observation of this time, if it is still known."""
+    def answer_at(self, time: float) -> dict[str, Any] | None:
+        """The reply to the observation of this time, if it is still stored."""
         if time > self.time:
             return None
         if self.last and time == self.time:
             return self.last.reply
-        return next((parsed(reply) for then, reply in self.earlier if then == time), None)
+        return next((from_json(reply) for then, reply in self.earlier if then == time), None)
 
 
 class Territories(OrderedDict[str, Territory]):
-    """Territories by name, the least recently used first."""
+    """Territories by name, the least recently used first.
+
+    The busiest token is evicted from first, so that one game cannot push out the territories of others and take them
+    over. Eviction depends on the log alone, so a replay evicts the same territories.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._tokens: dict[str, OrderedDict[str, None]] = {}  # names by the token that used them last, same order
 
-    def remember(self, name: str, territory: Territory) -> None:
+    def store(self, name: str, territory: Territory) -> None:
         """Store the newest state of a territory, and move it to the end."""
-        self.forget(name)
+        self.discard(name)
         self[name] = territory
         self._tokens.setdefault(_token(territory), OrderedDict())[name] = None
 
-    def forget(self, name: str) -> None:
+    def discard(self, name: str) -> None:
         """Remove a territory, if it exists."""
-        if (found := self.pop(name, None)) is not None:
-            names = self._tokens[_token(found)]
+        if (territory := self.pop(name, None)) is not None:
+            names = self._tokens[_token(territory)]
             del names[name]
             if not names:
-                del self._tokens[_token(found)]
+                del self._tokens[_token(territory)]
 
-    def trim(self, most: int) -> None:
-        """Evict territories until no more than `most` are left."""
-        while len(self) > most:
+    def trim(self, limit: int) -> None:
+        """Evict territories until at most `limit` are left."""
+        while len(self) > limit:
             busiest = max(self._tokens, key=lambda token: (len(self._tokens[token]), token))
-            self.forget(next(iter(self._tokens[busiest])))
+            self.discard(next(iter(self._tokens[busiest])))
 
 
 def _token(territory: Territory) -> str:
-    return token_of(territory.last.client) if territory.last else ""
+    return _token_part(territory.last.client) if territory.last else ""
+
+
+def pending_size(domain: Domain) -> int:
+    """Maximum size of a pending decision, in bytes."""
+    rows = sum(int(np.prod(column.shape)) * np.dtype(column.dtype).itemsize for column in domain.columns.values())
+    return rows + ARRAY_BYTES * len(domain.columns) + ENTRY_BYTES
+
+
+def territory_size(domain: Domain) -> int:
+    """Maximum size of a territory, in bytes."""
+    memory = domain.initial_memory().values()
+    return sum(column.nbytes + ARRAY_BYTES for column in memory) + ANSWER_BYTES * (MAX_ANSWERS + 1) + ENTRY_BYTES
+
+
+def max_pending(domain: Domain, memory: MemorySettings) -> int:
+    """Number of decisions that may be pending."""
+    return min(memory.pending, memory.pending_bytes // pending_size(domain))
+
+
+def max_territories(domain: Domain, memory: MemorySettings) -> int:
+    """Number of territories that are stored."""
+    return min(memory.territories, memory.territory_bytes // territory_size(domain))

@@ -1,4 +1,4 @@
-"""The trainer's thread: steps, a version, a verdict, and again. No failure ends it, and serving never waits for it."""
+"""The training thread: train, publish a version, judge it, repeat. Serving never waits for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 
 from townlet.decide.events import StepUndone, TrainerRewound, TrainingStep, VersionPublished
-from townlet.decide.judge import Verdict, judge, review_serving
-from townlet.decide.offline_eval import OfflineEvaluator
+from townlet.decide.offline_eval import OfflineEvaluator, Verdict, judge, review_serving
 from townlet.decide.service import Service
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.log import LogStopped
@@ -22,58 +21,58 @@ from townlet.decide.trainer import StepMetrics
 from townlet.errors import TownletError
 from townlet.web.limits import DESCRIPTOR_REMEDY
 
-LOOK: Final = 20  # versions between two looks at what serves
-IDLE: Final = 0.02  # seconds between looks for new experience, where rounds follow each other at once
-REST: Final = 0.005  # seconds between two pieces of work, each of which takes about one millisecond
-PATIENCE: Final = 60.0  # seconds that the disk may take for the log
+REVIEW_INTERVAL: Final = 20  # versions between two reviews of the serving one
+IDLE_SECONDS: Final = 0.02  # between checks for new experience if the interval is 0
+YIELD_SECONDS: Final = 0.005  # between two pieces of work of about one millisecond each
+LOG_TIMEOUT: Final = 60.0  # seconds that the disk may take for the log
 # Errors of one round; after any other error the thread is restarted.
 FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError, OSError, MemoryError)
-REPLACED: Final = "another version was put in place while it was judged"
+REPLACED: Final = "another version started serving while it was judged"
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class TrainingProgress:
-    """What the thread has done since the service began."""
+    """Progress since the start of the service."""
 
     steps: int = 0
     failed: int = 0
-    restarts: int = -1  # the first start is none
+    restarts: int = -1  # the first start does not count
     seconds: float = 0.0  # of the last step
     agreed: float = 0.0  # sum of the agreement over all steps
     last: StepMetrics | None = None
     problem: str = ""
-    held: int = 0  # versions in a row of which too little is known
+    held: int = 0  # versions held in a row
     verdicts: dict[str, int] = field(default_factory=dict)
 
 
 class TrainingThread:
-    """Learns beside a service, in a thread of its own."""
+    """Trains beside a service, in a separate thread."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.progress = service, TrainingProgress()
-        self._hearing = OfflineEvaluator(service, self._rest)
-        self._marked = service.log.last  # the record of the last milestone, or where this began
+        self._evaluator = OfflineEvaluator(service, self._yield_cpu)
+        self._last_snapshot = service.log.last  # record of the last snapshot, or of the start
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._origin: int | None = None  # the version that was gone back to, until another is published
-        self._draws = np.random.Generator(np.random.PCG64())  # for intervals only, which decide nothing in a replay
+        self._parent: int | None = None  # the version rewound to, until the next one is published
+        self._generator = np.random.Generator(np.random.PCG64())  # for intervals only: a replay does not need them
 
-    def begin(self) -> None:
-        """Let the first weights serve where nothing serves yet, and start the thread."""
+    def start(self) -> None:
+        """Let the initial weights serve if nothing serves yet, and start the thread."""
         try:
-            self._serve_something()
-        except FAILURES as error:  # of a full disk, perhaps: the gate can decide alone until there is room
-            self._failed(error)
-        self.ensure()
+            self._ensure_serving()
+        except FAILURES as error:  # for example a full disk: the gate decides alone until there is space
+            self._note_failure(error)
+        self.ensure_running()
 
-    def _serve_something(self) -> None:
+    def _ensure_serving(self) -> None:
         versions = self.service.versions
-        if versions.serving is None and versions.pinned is None:  # else it would only be noted, again and again
+        if versions.serving is None and versions.pinned is None:  # a pinned version would prevent the promotion
             self.publish()
 
-    def ensure(self) -> None:
-        """Start the thread, again where it died; to be called now and then."""
+    def ensure_running(self) -> None:
+        """Start the thread, or restart it if it died; called periodically."""
         if self._stop.is_set() or (self._thread and self._thread.is_alive()):
             return
         self.progress.restarts += 1
@@ -82,101 +81,98 @@ class TrainingThread:
 
     @property
     def running(self) -> bool:
-        """Whether the thread lives."""
+        """Whether the thread is alive."""
         return self._thread is not None and self._thread.is_alive()
 
     def stop(self) -> None:
-        """After the step that is being made."""
+        """Stop after the current step."""
         self._stop.set()
         if self._thread:
             self._thread.join()
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            begun = time.monotonic()
+            started = time.monotonic()
             try:
-                self.round()
+                self.train_round()
             except FAILURES as error:
-                self._failed(error)
+                self._note_failure(error)
             except BaseException as error:
-                self.progress.problem = _explained(error)[:300]
+                self.progress.problem = _describe(error)[:300]
                 raise
-            every = self.service.settings.learning.every or IDLE
-            self._stop.wait(max(0.0, every - (time.monotonic() - begun)))
+            interval = self.service.settings.learning.interval or IDLE_SECONDS
+            self._stop.wait(max(0.0, interval - (time.monotonic() - started)))
 
-    def _rest(self) -> None:
-        """In the thread of its own: whoever decides may need the processor now."""
+    def _yield_cpu(self) -> None:
+        """In the training thread, give the decision path a chance to run."""
         if threading.current_thread() is self._thread:
-            self._stop.wait(REST)
+            self._stop.wait(YIELD_SECONDS)
 
-    def _failed(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception) -> None:
         self.progress.failed += 1
-        self.progress.problem = _explained(error)[:300]
-        logger.warning("a round of learning failed: %s", self.progress.problem)
+        self.progress.problem = _describe(error)[:300]
+        logger.warning("a training round failed: %s", self.progress.problem)
 
-    def round(self) -> NetworkVersion | None:
-        """Some steps, and a version of what they gave; None where there was nothing to learn from."""
-        self._serve_something()
-        if self.service.log.last - self._marked >= snapshots.SNAPSHOT_RECORDS:
-            self._marked = self.service.log.last
-            self.service.milestone()
+    def train_round(self) -> NetworkVersion | None:
+        """Some steps and the resulting version; None without enough experience."""
+        self._ensure_serving()
+        if self.service.log.last - self._last_snapshot >= snapshots.SNAPSHOT_RECORDS:
+            self._last_snapshot = self.service.log.last
+            self.service.save_snapshot()
         done = [self.step() for _ in range(self.service.settings.learning.steps)]
         if not any(done):
             return None
-        published = self.publish()
-        if published.version % LOOK == 0:
-            self.watch()
-        return published
+        version = self.publish()
+        if version.version % REVIEW_INTERVAL == 0:
+            self.review()
+        return version
 
     def step(self) -> bool:
-        """One step, if there is enough to learn from. One that fails is undone and written down as such."""
+        """One step, if there is enough experience. A failed step is undone and logged as such."""
         service, trainer = self.service, self.service.trainer
         with service.lock:
-            if service.log.problem or not trainer.allowed or (sample := trainer.draw()) is None:
+            if service.log.problem or not trainer.allowed or (batch := trainer.sample()) is None:
                 return False
             try:
                 service.write(TrainingStep(trainer.step))
             except LogStopped:
-                trainer.put_back(sample)  # what the log does not know never was
+                trainer.cancel(batch)  # a step that is not logged must not be made
                 raise
-        begun = time.perf_counter()
+        started = time.perf_counter()
         try:
-            figures = trainer.learn(sample, self._rest)
-        except Exception as error:  # whatever it is, nothing may be learned that a replay would not learn
+            metrics = trainer.learn(batch, self._yield_cpu)
+        except Exception as error:  # of any kind: a replay must not learn anything else
             trainer.undo()
             self.service.write(StepUndone(trainer.step, str(error)[:300]))
-            self._failed(error)
+            self._note_failure(error)
             return False
-        self._count(figures, time.perf_counter() - begun)
+        progress = self.progress
+        progress.steps, progress.last, progress.seconds = progress.steps + 1, metrics, time.perf_counter() - started
+        progress.agreed += metrics.agreement
         return True
 
-    def _count(self, figures: StepMetrics, seconds: float) -> None:
-        progress = self.progress
-        progress.steps, progress.last, progress.seconds = progress.steps + 1, figures, seconds
-        progress.agreed += figures.agreement
-
     def publish(self) -> NetworkVersion:
-        """Write what was learned as a version, once the log has all that it was learned from; and judge it."""
+        """Write the weights as a version, once the log is on disk up to them, and judge it."""
         service, trainer = self.service, self.service.trainer
         self._await_log()
-        self._rest()
-        state, facts = trainer.state(), service.facts()
-        snapshot = service.versions.publish(trainer.step, trainer.weights(), state, facts, self._origin, self._rest)
-        service.write(VersionPublished(snapshot.version, snapshot.step, snapshot.digest))
-        self._origin = None
-        self._await_log()  # nothing may serve that the log would not know after a crash
-        self._rest()
-        self.judge(snapshot)
-        return snapshot
+        self._yield_cpu()
+        state, info = trainer.state(), service.version_info()
+        version = service.versions.publish(trainer.step, trainer.weights(), state, info, self._parent, self._yield_cpu)
+        service.write(VersionPublished(version.version, version.step, version.digest))
+        self._parent = None
+        self._await_log()  # a version must not serve before its record is on disk
+        self._yield_cpu()
+        self.judge(version)
+        return version
 
     def _await_log(self) -> None:
-        """Until the disk has all that was written down."""
+        """Wait until the log is on disk."""
         log = self.service.log
-        if not log.wait(log.last, timeout=PATIENCE):
-            raise TownletError("the log does not come to the disk", str(log.problem or "look at the disk"))
+        if not log.wait(log.last, timeout=LOG_TIMEOUT):
+            raise TownletError("the log cannot be written to disk", str(log.problem or "check the disk"))
 
     def judge(self, candidate: NetworkVersion) -> Verdict:
-        """Whether it may serve."""
+        """Judge a version, and promote it if it may serve."""
         service, progress = self.service, self.progress
         serving, estimate = service.versions.serving, None
         if serving is None and candidate.finite:
@@ -184,10 +180,10 @@ class TrainingThread:
         elif serving is None:
             verdict = Verdict("refuse", "its weights are not finite")
         else:
-            found = self._hearing.hear(candidate, serving, self._draws)
-            verdict, estimate = judge(found, service.settings.judge), found.difference
+            evidence = self._evaluator.evaluate(candidate, serving, self._generator)
+            verdict, estimate = judge(evidence, service.settings.judge), evidence.difference
         change = None
-        with service.versions.lock:  # an operator comes before this look at what serves, or after the promotion
+        with service.versions.lock:  # no operator action between this check and the promotion
             if verdict.action == "promote" and service.versions.serving is not serving:
                 verdict = Verdict("hold", REPLACED)
             elif verdict.action == "promote":
@@ -198,39 +194,39 @@ class TrainingThread:
             return verdict
         service.versions.note(candidate.version, f"{verdict.action}: {verdict.reason}", estimate)
         if serving is not None and (verdict.action == "refuse" or progress.held >= service.settings.judge.patience):
-            self._go_back()
+            self._rewind()
         return verdict
 
-    def watch(self) -> Verdict | None:
-        """Whether what serves should go on to, beside what served before it; None where there is nothing to compare."""
+    def review(self) -> Verdict | None:
+        """Compare the serving version with the previous one, and roll back if it is worse; None without a previous."""
         versions = self.service.versions
-        serving, before = versions.serving, versions.previous
-        if serving is None or before is None or versions.pinned is not None:
+        serving, previous = versions.serving, versions.previous
+        if serving is None or previous is None or versions.pinned is not None:
             return None
-        found = self._hearing.hear(serving, before, self._draws)
-        verdict = review_serving(found, self.service.settings.judge)
+        evidence = self._evaluator.evaluate(serving, previous, self._generator)
+        verdict = review_serving(evidence, self.service.settings.judge)
         if verdict.action != "roll_back":
             return verdict
         with versions.lock:
-            if versions.serving is not serving:  # an operator was quicker, and knows better
+            if versions.serving is not serving:  # an operator's change takes precedence
                 return Verdict("keep", REPLACED)
-            change = versions.roll_back(verdict.reason, found.difference, before.version)
-        if change.served:  # else somebody has pinned it meanwhile
-            self._go_back()
+            change = versions.roll_back(verdict.reason, evidence.difference, previous.version)
+        if change.served:  # otherwise an operator has pinned it meanwhile
+            self._rewind()
         return verdict
 
-    def _go_back(self) -> None:
-        """What was refused, or held for too long, is not learned on from, but what serves by now."""
+    def _rewind(self) -> None:
+        """Continue training from the serving version instead of a refused or long held one."""
         self.progress.held = 0
         if (serving := self.service.versions.serving) is None:
             return
         state = self.service.versions.open(serving.version)[1]
-        self.service.write(TrainerRewound(serving.version))  # first: what the log does not know is not done
-        self.service.trainer.go_back(state)
-        self._origin = serving.version
+        self.service.write(TrainerRewound(serving.version))  # logged first: a replay must do the same
+        self.service.trainer.rewind(state)
+        self._parent = serving.version
 
 
-def _explained(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """The error as text, with the remedy if file descriptors are used up."""
     if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE):
         return f"file descriptors are used up: {DESCRIPTOR_REMEDY}"

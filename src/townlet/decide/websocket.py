@@ -1,92 +1,169 @@
-"""A conversation with one game: what it sends is answered in the order it was sent, and never more than it can take."""
+"""WebSocket connections: games, dashboards, and the limits of both."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from fastapi import WebSocket, WebSocketDisconnect
 from fastapi.responses import PlainTextResponse
+from pydantic_core import from_json, to_json
 
+from townlet.decide import MAX_GAMES
 from townlet.decide.batcher import Batcher
-from townlet.decide.clients import KEY, GameConnection
-from townlet.decide.json import parsed, written
 from townlet.decide.service import error_message
+from townlet.decide.territories import CLIENT_KEY, GameConnection
+from townlet.web.limits import DESCRIPTOR_REMEDY, DescriptorBudget, SingleFlightCache, WebSocketLimit
+from townlet.web.mailbox import Mailbox, SendTimeout
 
-# Messages of one game that may wait for their answers; then it must wait, too. A territory remembers as many.
+logger = logging.getLogger(__name__)
+MAX_DASHBOARDS: Final = 256
+# Messages of one game that may wait for their answers; further ones are not read. Territories store as many answers.
 IN_FLIGHT: Final = 64
-LEFT: Final = (WebSocketDisconnect, RuntimeError)  # the game left, or was dropped
+DISCONNECTED: Final = (WebSocketDisconnect, RuntimeError)  # the game left, or was dropped
+BROADCAST_BATCH: Final = 16  # dashboards per batch, about 1 ms of work
+BROADCAST_PAUSE: Final = 0.005  # seconds between two batches: answers to games come first
 
-Promise = asyncio.Future[dict[str, Any]]
+FutureReply = asyncio.Future[dict[str, Any]]
 
 
-async def serve_game(socket: WebSocket, desk: Batcher, token_name: str) -> None:
+class ConnectionLimits:
+    """Limits of game and dashboard connections, within the file descriptors of the process."""
+
+    def __init__(self, descriptors: DescriptorBudget | None = None) -> None:
+        available = descriptors.app_websockets if descriptors else MAX_GAMES + MAX_DASHBOARDS
+        dashboards = min(MAX_DASHBOARDS, available // 16)
+        games = min(MAX_GAMES, available - dashboards)
+        self.games = WebSocketLimit(games, "too many games are connected")
+        self.dashboards = WebSocketLimit(dashboards, "too many dashboards are open; this page tries again later")
+        self.limited_by_descriptors = games < MAX_GAMES
+        self.descriptor_limit = descriptors.limit if descriptors else 0
+
+    @property
+    def remedy(self) -> str:
+        """What to do if games are refused."""
+        if self.limited_by_descriptors:
+            return f"{DESCRIPTOR_REMEDY[0].upper()}{DESCRIPTOR_REMEDY[1:]}."
+        return "Run a second service for the other games."
+
+
+async def serve_game(socket: WebSocket, batcher: Batcher, token_name: str) -> None:
     """Serve one game until it disconnects or stops reading. `token_name` is the name of its access token."""
     key = socket.query_params.get("client")
-    if key is not None and not KEY.fullmatch(key):
-        what = f"the query parameter `client` must match {KEY.pattern}\n"
+    if key is not None and not CLIENT_KEY.fullmatch(key):
+        what = f"the query parameter `client` must match {CLIENT_KEY.pattern}\n"
         await socket.send_denial_response(PlainTextResponse(what, 400))
         return
     await socket.accept()
-    with desk.service.clients.connect(token_name, key) as client:
-        await _converse(socket, desk, client)
+    with batcher.service.clients.connect(token_name, key) as client:
+        await _serve(socket, batcher, client)
 
 
-async def _converse(socket: WebSocket, desk: Batcher, client: GameConnection) -> None:
-    answers: asyncio.Queue[Promise] = asyncio.Queue(IN_FLIGHT)
-    both = [asyncio.create_task(_listen(socket, answers, desk, client)), asyncio.create_task(_speak(socket, answers))]
+async def _serve(socket: WebSocket, batcher: Batcher, client: GameConnection) -> None:
+    replies: asyncio.Queue[FutureReply] = asyncio.Queue(IN_FLIGHT)
+    tasks = [
+        asyncio.create_task(_receive(socket, replies, batcher, client)),
+        asyncio.create_task(_send(socket, replies)),
+    ]
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in both:
+        for task in tasks:
             task.cancel()
-        ends = await asyncio.gather(*both, return_exceptions=True)
-    for end in ends:
-        if isinstance(end, Exception) and not isinstance(end, LEFT):
-            raise end
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(result, DISCONNECTED):
+            raise result
 
 
-async def _listen(socket: WebSocket, answers: asyncio.Queue[Promise], desk: Batcher, client: GameConnection) -> None:
+async def _receive(
+    socket: WebSocket, replies: asyncio.Queue[FutureReply], batcher: Batcher, client: GameConnection
+) -> None:
     while True:
         frame = await socket.receive()
         if frame["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(frame.get("code", 1005))
         text = frame.get("text")
-        wrong = error_message("INVALID_MESSAGE", "a message is text, and this one is bytes")
-        await answers.put(_at_once(wrong) if text is None else _heard(text, desk, client))
+        error = error_message("INVALID_MESSAGE", "messages must be text frames, this one is binary")
+        await replies.put(_completed(error) if text is None else _dispatch(text, batcher, client))
 
 
-async def _speak(socket: WebSocket, answers: asyncio.Queue[Promise]) -> None:
+async def _send(socket: WebSocket, replies: asyncio.Queue[FutureReply]) -> None:
     while True:
-        reply = await (await answers.get())
-        await socket.send_text(written(reply).decode())  # the server drops a client that does not read
+        reply = await (await replies.get())
+        await socket.send_text(to_json(reply).decode())  # the server drops a client that does not read
 
 
-def _heard(text: str, desk: Batcher, client: GameConnection) -> Promise:
-    """The answer to one message, now or later."""
+def _dispatch(text: str, batcher: Batcher, client: GameConnection) -> FutureReply:
+    """The reply to one message, now or later."""
     if not client.messages.take():
-        return _at_once(
-            error_message("RATE_LIMITED", "more messages than limits.messages_per_second; send fewer, or later")
-        )
+        return _completed(error_message("RATE_LIMITED", "limits.messages_per_second is exceeded; send fewer messages"))
     try:
-        message = parsed(text)
+        message = from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        return _at_once(error_message("INVALID_JSON", f"this is not JSON: {error}"[:200]))
+        return _completed(error_message("INVALID_JSON", f"this is not JSON: {error}"[:200]))
     if not isinstance(message, dict):
-        return _at_once(error_message("INVALID_MESSAGE", "a message is a JSON object with a `type`"))
+        return _completed(error_message("INVALID_MESSAGE", "a message is a JSON object with a `type`"))
     kind = message.get("type")
     if kind == "ping":
-        return _at_once({"type": "pong"})
-    domain = desk.service.domain
+        return _completed({"type": "pong"})
+    domain = batcher.service.domain
     if kind == domain.observation_type:
-        return desk.ask(message, len(text), client.owner)
+        return batcher.submit(message, len(text), client.owner)
     if kind == domain.report_type:
-        return desk.told(desk.service.report(message, client.owner))
+        return batcher.reply_when_synced(batcher.service.report(message, client.owner))
     known = f"{domain.observation_type}, {domain.report_type}, ping"
-    return _at_once(error_message("UNKNOWN_TYPE", f"no message is of the type {str(kind)[:40]!r}; known: {known}"))
+    return _completed(error_message("UNKNOWN_TYPE", f"unknown message type {str(kind)[:40]!r}; known: {known}"))
 
 
-def _at_once(reply: dict[str, Any]) -> Promise:
-    promise: Promise = asyncio.get_running_loop().create_future()
-    promise.set_result(reply)
-    return promise
+def _completed(reply: dict[str, Any]) -> FutureReply:
+    future: FutureReply = asyncio.get_running_loop().create_future()
+    future.set_result(reply)
+    return future
+
+
+class StatsFeed:
+    """Broadcasts statistics, serialised once per interval; a slow dashboard skips some and delays no other."""
+
+    def __init__(self, text: Callable[[], str], interval: float) -> None:
+        self._text, self._interval = text, interval
+        self._latest = SingleFlightCache[str](interval / 2)
+        self._mailboxes: set[Mailbox] = set()
+
+    async def run(self) -> None:
+        """Send to all dashboards, once per interval."""
+        while True:
+            await asyncio.sleep(self._interval)
+            try:
+                await self._broadcast()
+            except Exception:  # the next interval tries again
+                logger.exception("cannot send statistics to the dashboards")
+
+    async def _broadcast(self) -> None:
+        for index, mailbox in enumerate(list(self._mailboxes)):
+            mailbox.post_latest("stats", self._newest())
+            if index % BROADCAST_BATCH == BROADCAST_BATCH - 1:
+                await asyncio.sleep(BROADCAST_PAUSE)
+
+    async def serve(self, socket: WebSocket) -> None:
+        """Send to one dashboard until it disconnects or stops reading."""
+        await socket.accept()
+        mailbox = Mailbox()
+        mailbox.post_latest("stats", self._newest())
+        self._mailboxes.add(mailbox)
+        tasks = [asyncio.create_task(part) for part in (mailbox.deliver(socket.send_text), mailbox.enforce_timeout())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                with suppress(WebSocketDisconnect, RuntimeError, SendTimeout):
+                    task.result()
+        finally:
+            self._mailboxes.discard(mailbox)
+            for task in tasks:
+                task.cancel()
+
+    def _newest(self) -> str:
+        return self._latest.get("stats", self._text)

@@ -1,18 +1,18 @@
-// A client for games in a browser or in Node: it reconnects by itself, and what was not answered is said again.
+// JavaScript client for games in a browser or in Node: reconnects automatically and resends unanswered messages.
 //
 //   import { Client } from "./client.js";
-//   const service = new Client("ws://127.0.0.1:8780/ws", { token });
-//   const decision = await service.say({ type: "observation_data", … });
-//   await service.say({ type: "spawn_result", decisionId: decision.decisionId, success: true });
+//   const client = new Client("ws://127.0.0.1:8780/ws", { token });
+//   const decision = await client.request({ type: "observation_data", … });
+//   await client.request({ type: "spawn_result", decisionId: decision.decisionId, success: true });
 //
-// Saying something twice does no harm: the service gives the same answer to the same observation, and counts a report
-// once. Answers come in the order of messages.
+// Resending is safe: the same observation gets the same answer, and a report counts once. Answers come in the order of
+// messages.
 
-const FIRST_WAIT = 50; // milliseconds between attempts to connect
-const LONGEST_WAIT = 5000;
-const IN_FLIGHT = 32; // messages on their way
-const FULL = 1013; // of a link that is closed: too many games, try again later
-const WAITING = 1000; // messages that may wait for their turn; more are turned away at once
+const FIRST_DELAY = 50; // milliseconds between attempts to connect
+const MAX_DELAY = 5000;
+const IN_FLIGHT = 32; // unanswered messages
+const TRY_AGAIN_LATER = 1013; // close code: too many games
+const MAX_WAITING = 1000; // messages in the queue; further ones are rejected
 
 /** 96 random bits. */
 function randomId() {
@@ -23,103 +23,103 @@ function randomId() {
 
 export class Client {
   /**
-   * @param {string} url  where the service listens
-   * @param {{token?: string, client?: string, patience?: number, socket?: typeof WebSocket}} [options]
-   *   token: the access token of a game; client: key of the owner of territories: a game that restarts with the same key
-   *   keeps them; patience: milliseconds to wait for an answer
+   * @param {string} url  WebSocket address of the service
+   * @param {{token?: string, client?: string, timeout?: number, socket?: typeof WebSocket}} [options]
+   *   token: access token of a game; client: key of the owner of territories: a game that restarts with the same key
+   *   keeps them; timeout: milliseconds to wait for an answer
    */
-  constructor(url, { token, client, patience = 60000, socket = globalThis.WebSocket } = {}) {
+  constructor(url, { token, client, timeout = 60000, socket = globalThis.WebSocket } = {}) {
     const query = new URLSearchParams({ ...(token && { token }), client: client || randomId() });
     this.url = `${url}${url.includes('?') ? '&' : '?'}${query}`;
-    this.address = url.split('?')[0]; // to be told: what follows may be a token
-    this.patience = patience;
+    this.address = url.split('?')[0]; // for messages: the query may contain a token
+    this.timeout = timeout;
     this.connections = 0;
     this.Socket = socket;
     this.waiting = []; // not sent yet, oldest first
     this.sent = []; // sent and not answered
-    this.wait = FIRST_WAIT;
+    this.delay = FIRST_DELAY;
     this.closed = false;
-    this.away = false; // between two links
-    this.full = false; // too many games were there before us
+    this.reconnecting = false;
+    this.full = false; // the service had too many games
     this.connect();
   }
 
-  /** The answer to a message, however often the connection breaks; rejects when it takes too long. */
-  say(message) {
+  /** Send a message and resolve with its answer, across reconnects; rejects after the timeout. */
+  request(message) {
     return new Promise((resolve, reject) => {
-      const said = { text: JSON.stringify(message), done: false, answer: null, fail: null, timer: 0, link: null };
-      const over = (settle) => (value) => {
-        if (said.done) return;
-        said.done = true;
-        clearTimeout(said.timer);
+      const request = { text: JSON.stringify(message), done: false, resolve: null, reject: null, timer: 0, socket: null };
+      const settleOnce = (settle) => (value) => {
+        if (request.done) return;
+        request.done = true;
+        clearTimeout(request.timer);
         settle(value);
       };
-      said.answer = over(resolve);
-      said.fail = over(reject);
-      if (this.closed) return said.fail(new Error('the conversation was ended'));
-      this.waiting = this.waiting.filter((one) => !one.done); // nobody waits for these any more
-      if (this.waiting.length >= WAITING) return said.fail(new Error(`${WAITING} messages wait already; say less, or later`));
-      said.timer = setTimeout(() => this.giveUp(said), this.patience);
-      this.waiting.push(said);
-      this.speak();
+      request.resolve = settleOnce(resolve);
+      request.reject = settleOnce(reject);
+      if (this.closed) return request.reject(new Error('the client is closed'));
+      this.waiting = this.waiting.filter((other) => !other.done); // drop those that timed out
+      if (this.waiting.length >= MAX_WAITING) return request.reject(new Error(`${MAX_WAITING} messages are waiting; send fewer`));
+      request.timer = setTimeout(() => this.expire(request), this.timeout);
+      this.waiting.push(request);
+      this.flush();
     });
   }
 
-  /** Leave; whoever still waits for an answer is told. */
+  /** Disconnect; unanswered requests are rejected. */
   close() {
     this.closed = true;
-    this.link?.close();
-    for (const said of [...this.sent, ...this.waiting]) said.fail(new Error('the conversation was ended'));
+    this.socket?.close();
+    for (const request of [...this.sent, ...this.waiting]) request.reject(new Error('the client is closed'));
     this.sent = this.waiting = [];
   }
 
-  /** Nobody waits for this any more. A link on which it was sent has died without a word, so another is made. */
-  giveUp(said) {
-    said.fail(new Error(`${this.address} has not answered for ${this.patience / 1000} s`));
-    if (said.link) this.leave(said.link);
+  /** Reject a request that timed out. The connection it was sent on is probably dead, so reconnect. */
+  expire(request) {
+    request.reject(new Error(`${this.address} has not answered for ${this.timeout / 1000} s`));
+    if (request.socket) this.reconnect(request.socket);
   }
 
-  /** Let go of a link, whether it notices or not, and come back. */
-  leave(link) {
-    if (this.closed || link !== this.link || this.away) return;
-    this.away = true;
-    link.onopen = link.onmessage = link.onclose = null;
-    link.close();
-    // Those who were thrown out together should not all come back at the same moment.
-    setTimeout(() => this.closed || this.connect(), this.wait * (0.5 + Math.random() / 2));
-    this.wait = Math.min(2 * this.wait, LONGEST_WAIT);
+  /** Abandon a connection and connect again after a delay. */
+  reconnect(socket) {
+    if (this.closed || socket !== this.socket || this.reconnecting) return;
+    this.reconnecting = true;
+    socket.onopen = socket.onmessage = socket.onclose = null;
+    socket.close();
+    // Random, so that clients that were disconnected together do not all reconnect at once.
+    setTimeout(() => this.closed || this.connect(), this.delay * (0.5 + Math.random() / 2));
+    this.delay = Math.min(2 * this.delay, MAX_DELAY);
   }
 
   connect() {
-    const link = new this.Socket(this.url);
-    this.link = link;
-    this.away = false;
-    link.onopen = () => {
+    const socket = new this.Socket(this.url);
+    this.socket = socket;
+    this.reconnecting = false;
+    socket.onopen = () => {
       this.connections += 1;
-      if (!this.full) this.wait = FIRST_WAIT; // else waits go on growing
-      // What was sent and not answered goes first, in its order.
-      this.waiting = [...this.sent.filter((said) => !said.done), ...this.waiting];
+      if (!this.full) this.delay = FIRST_DELAY; // otherwise delays continue to grow
+      // Unanswered messages are resent first, in order.
+      this.waiting = [...this.sent.filter((request) => !request.done), ...this.waiting];
       this.sent = [];
-      this.speak();
+      this.flush();
     };
-    link.onmessage = (event) => {
-      this.sent.shift()?.answer(JSON.parse(event.data));
-      this.speak();
+    socket.onmessage = (event) => {
+      this.sent.shift()?.resolve(JSON.parse(event.data));
+      this.flush();
     };
-    link.onclose = (event) => {
-      this.full = event.code === FULL;
-      this.leave(link);
+    socket.onclose = (event) => {
+      this.full = event.code === TRY_AGAIN_LATER;
+      this.reconnect(socket);
     };
-    link.onerror = () => {}; // onclose follows
+    socket.onerror = () => {}; // onclose follows
   }
 
-  speak() {
-    while (!this.away && this.link.readyState === 1 && this.waiting.length && this.sent.length < IN_FLIGHT) {
-      const said = this.waiting.shift();
-      if (said.done) continue;
-      said.link = this.link;
-      this.sent.push(said);
-      this.link.send(said.text);
+  flush() {
+    while (!this.reconnecting && this.socket.readyState === 1 && this.waiting.length && this.sent.length < IN_FLIGHT) {
+      const request = this.waiting.shift();
+      if (request.done) continue;
+      request.socket = this.socket;
+      this.sent.push(request);
+      this.socket.send(request.text);
     }
   }
 }

@@ -79,7 +79,7 @@ class StateCopy(NamedTuple):
 
 def copy_state(service: ServiceState) -> StateCopy:
     """Copy what could change, quickly; the caller holds the service's lock."""
-    tally = asdict(service.tally)
+    tally = asdict(service.totals)
     small = {
         "epochs": encode_json(service.ids.state()),
         "serving": encode_json(service.serving),
@@ -103,11 +103,11 @@ def serialize(copy: StateCopy) -> State:
         "territories": {
             "names": encode_json(list(copy.territories)),
             "last": _encode_decisions(territory.last for territory in territories),
-            "known": _stack_rows([territory.known for territory in territories]),
+            "known": _stack_rows([territory.memory for territory in territories]),
             "earlier": _encode_answers([territory.earlier for territory in territories]),
         },
         "pending": {
-            "made": _encode_decisions(experience.made for experience in pending),
+            "made": _encode_decisions(experience.decision for experience in pending),
             "rows": _stack_rows([experience.row for experience in pending]),
         },
     }
@@ -115,12 +115,12 @@ def serialize(copy: StateCopy) -> State:
 
 def restore_state(service: ServiceState, state: State) -> None:
     """Load a serialized state into a new object."""
-    service.follow(_settings(service.domain, state))
+    service.update_settings(_settings(service.domain, state))
     service.ids.restore(_decode_json(state["epochs"]))
     serving = _decode_json(state["serving"])
     service.serving = ServingChanged(*serving) if serving else None
     service.gates = dict(state["gates"])
-    service.tally = Totals(**state["tally"], reasons=dict(state["reasons"]))
+    service.totals = Totals(**state["tally"], reasons=dict(state["reasons"]))
     service.inserted = int(state["inserted"])
     service.join.restore(state["join"])
     service.buffer.restore(state["buffer"])
@@ -130,7 +130,7 @@ def restore_state(service: ServiceState, state: State) -> None:
     known = _split_rows(territories["known"], len(names), service.domain.initial_memory())
     earlier = _decode_answers(territories["earlier"])
     for name, made, row, answers in zip(names, last, known, earlier, strict=True):
-        service.territories.remember(name, Territory(row, made.time, made, answers))
+        service.territories.store(name, Territory(row, made.time, made, answers))
     decisions = _decode_decisions(state["pending"]["made"])
     rows = _split_rows(state["pending"]["rows"], len(decisions), service.domain.columns)
     service.pending = {made.number: Experience(row, made) for made, row in zip(decisions, rows, strict=True)}

@@ -296,7 +296,7 @@ class EventChecker:
                 wrong = [] if version in self.published or not version else [f"version {version} was never published"]
                 wrong += [] if gate in state.gates else ["its gate settings are not those of any start"]
                 id = str(reply.get("decisionId"))
-                known = state.ids.number(id, event.number) == event.number
+                known = state.ids.resolve(id, event.number) == event.number
                 return wrong if known else [*wrong, f"its id {id[:40]} is not one of this log"]
             case OutcomeRecorded(number=number) if not state.join.is_pending(number):
                 return [f"an outcome of decision {number}, which was not pending"]

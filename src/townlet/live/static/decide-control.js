@@ -64,7 +64,7 @@ export class ControlPanel {
     document.body.toggleAttribute('data-pinned', pinned !== null);
     setText(this.headline, service.gate_only ? 'The gate decides alone' : serving === null ? 'No version is serving yet'
       : pinned !== null ? `Version ${serving} decides, pinned` : `Version ${serving} decides`);
-    const change = [...versions.chapters].reverse().find((one) => one.served);
+    const change = [...versions.history].reverse().find((one) => one.served);
     const since = change ? `for ${formatDuration(service.now - change.at)}: ${change.reason}` : '';
     setText(this.since, service.gate_only ? `The network is switched off. Version ${serving ?? '–'} is on hold, and training continues.` : since);
     this.since.title = since;

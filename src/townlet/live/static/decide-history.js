@@ -33,7 +33,7 @@ export class VersionsPanel {
   show({ versions, service }) {
     const { serving, pinned, before } = versions;
     setText(byId('versions-note'), [serving === null ? 'none serving' : `${serving} serving`, pinned !== null ? 'pinned' : '', before !== null ? `previously ${before}` : ''].filter(Boolean).join(', '));
-    const newest = [...versions.chapters].reverse();
+    const newest = [...versions.history].reverse();
     const scale = Math.max(0.01, ...newest.map(({ estimate }) => maxExtent(estimate)));
     const key = newest.map((one) => `${one.at} ${one.times}`).join();
     if (this.list.dataset.key !== key) {

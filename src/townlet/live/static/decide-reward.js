@@ -40,7 +40,7 @@ export class RewardPanel {
   }
 
   /** Compare the first outcomes with the latest. @param {Stats['decisions']} decisions */
-  compare({ outcomes, actual_first: first, actual_lately: last, expected_and_actual: pairs }) {
+  compare({ outcomes, actual_first: first, actual_recent: last, expected_and_actual: pairs }) {
     const early = first === null || last === null || outcomes < 2 * OUTCOMES; // with fewer, the two means overlap
     const gain = early ? 0 : last - first, noise = chanceDifference(pairs.map(([, actual]) => actual));
     this.better.dataset.way = early || Math.abs(gain) < noise ? '' : gain > 0 ? 'up' : 'down';

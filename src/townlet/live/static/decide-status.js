@@ -41,7 +41,7 @@ export class ServiceStatus {
   show(stats) {
     this.lastMessage = performance.now();
     this.hasStats = true;
-    const { domain, up_seconds: up, gate_only: alone, version } = stats.service;
+    const { domain, uptime_seconds: up, gate_only: alone, version } = stats.service;
     this.domain = domain;
     setText(byId('domain'), domain);
     setText(byId('uptime'), `up for ${formatDuration(up)}`);
@@ -99,10 +99,10 @@ function showAlarms({ alarms, service }) {
   document.title = `${alarms.length ? '⚠ ' : ''}${service.domain} · Townlet decides`;
   box.hidden = !alarms.length;
   // Keep existing elements, so that screen readers announce only new alarms.
-  const key = alarms.map((alarm) => `${alarm.name} ${alarm.grave}`).join();
+  const key = alarms.map((alarm) => `${alarm.name} ${alarm.critical}`).join();
   if (box.dataset.key !== key) {
     box.dataset.key = key;
-    box.replaceChildren(...alarms.map((alarm) => el('div', { class: 'alert', 'data-alarm': alarm.name, 'data-grave': alarm.grave },
+    box.replaceChildren(...alarms.map((alarm) => el('div', { class: 'alert', 'data-alarm': alarm.name, 'data-grave': alarm.critical },
       el('strong'), el('span'), el('small', { 'aria-live': 'off' }))));
   }
   alarms.forEach((alarm, k) => {

@@ -49,7 +49,7 @@ export class TrainingPanel {
     this.entropy.show(curves, service.now);
     const judged = Object.entries(training.verdicts).map(([name, times]) => `${formatCount(times)} ${VERDICTS[name] ?? name}`);
     setText(this.judged, judged.length ? `Versions since the last start: ${judged.join(', ')}.`
-      : versions.chapters.length ? 'No version was judged since the last start; earlier ones are listed below.' : 'No version was judged yet.');
+      : versions.history.length ? 'No version was judged since the last start; earlier ones are listed below.' : 'No version was judged yet.');
     this.judged.title = training.problem;
   }
 
@@ -72,7 +72,7 @@ export class GatePanel {
   show({ gate, training, curves, service }) {
     setText(byId('gate-note'), `settings ${gate.hash}`);
     this.tiles.show({
-      passes: formatOptionalPercent(gate.pass_rate), ever: formatOptionalPercent(gate.pass_rate_ever), agrees: formatOptionalPercent(training.agreement), agreed: formatOptionalPercent(training.agreement_ever),
+      passes: formatOptionalPercent(gate.pass_rate), ever: formatOptionalPercent(gate.pass_rate_lifetime), agrees: formatOptionalPercent(training.agreement), agreed: formatOptionalPercent(training.agreement_lifetime),
     });
     this.curve.show(curves, service.now);
     const reasons = Object.entries(gate.reasons).sort((a, b) => b[1] - a[1]);

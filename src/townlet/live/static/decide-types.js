@@ -2,18 +2,18 @@
  * Types of the decision service's stats, for the type checker only.
  * Defined in townlet.decide.
  *
- * @typedef {{name: string, grave: boolean, what: string, fix: string, since: number}} Alarm
- * @typedef {{domain: string, policy: string, now: number, up_seconds: number, version: number, gate_only: boolean,
+ * @typedef {{name: string, critical: boolean, what: string, fix: string, since: number}} Alarm
+ * @typedef {{domain: string, policy: string, now: number, uptime_seconds: number, version: number, gate_only: boolean,
  *   games: number, problem: string}} Service `now` and all `at`, `since`, `time`: seconds since 1970
- * @typedef {{running: boolean, every: number, steps: number, steps_per_second: number, step_seconds: number,
- *   failed: number, restarts: number, problem: string, agreement_ever: number | null,
+ * @typedef {{running: boolean, interval: number, steps: number, steps_per_second: number, step_seconds: number,
+ *   failed: number, restarts: number, problem: string, agreement_lifetime: number | null,
  *   verdicts: Record<string, number>, step: number | null, loss: number | null, batch: number | null,
  *   reward: number | null, entropy: number | null, agreement: number | null, grad_norm: number | null}} Training
  * @typedef {{size: number, capacity: number, use: number, held_out: number, decisions: number, joined: number,
  *   expired: number, pending: number, not_executed: number, waited: number, failed: number, duplicates: number,
  *   late: number, unknown: number, oldest_pending: number, mean_pending: number, expire_after: number,
  *   completed: number}} Experience
- * @typedef {{pass_rate: number | null, pass_rate_ever: number | null, reasons: Record<string, number>,
+ * @typedef {{pass_rate: number | null, pass_rate_lifetime: number | null, reasons: Record<string, number>,
  *   components: Record<string, number>, hash: string}} Gate
  *
  * @typedef {{number: number, territory: string, action: number, send: boolean, reason: string, confidence: number,
@@ -22,16 +22,16 @@
  * @typedef {{kind: 'bars', values: number[], labels?: string[], noun?: string}} ActionBars noun for an action
  * @typedef {ActionMap | ActionBars} Actions how often each was sent lately, as the domain draws it
  * @typedef {{per_second: number, p50_ms: number | null, p99_ms: number | null, waiting: number, overloaded: number,
- *   lately: number, recent: Decision[], actions: Actions, confidence: number[], entropy: number | null,
+ *   recent_count: number, recent: Decision[], actions: Actions, confidence: number[], entropy: number | null,
  *   expected_and_actual: [number, number][], mean_actual: number | null, mean_expected: number | null,
- *   outcomes: number, actual_first: number | null, actual_lately: number | null}} Decisions of the first and last 500 outcomes
+ *   outcomes: number, actual_first: number | null, actual_recent: number | null}} Decisions of the first and last 500 outcomes
  *
  * @typedef {{value: number | null, low: number | null, high: number | null, effective: number, count: number}} Estimate
  * @typedef {{verdict: string, first: number, last: number, times: number, at: number, served: boolean, reason: string,
  *   estimate: Estimate | null}} Chapter a run of equal decisions about versions
  * @typedef {{version: number, parent: number | null, step: number, digest: string, time: number}} StoredVersion
  * @typedef {{serving: number | null, pinned: number | null, before: number | null, versions: StoredVersion[],
- *   damaged: Record<string, string>, chapters: Chapter[]}} Versions oldest first
+ *   damaged: Record<string, string>, history: Chapter[]}} Versions oldest first
  * @typedef {{names: string[], rows: (number | null)[][]}} Curves the last ten minutes; the first column is `at`
  *
  * @typedef {{type: 'stats', alarms: Alarm[], service: Service, training: Training, buffer: Experience, gate: Gate,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from decide.sites import begin, live
+from decide.ads_service import run_visits, start_service
 from townlet.decide import training_thread as learning
 from townlet.decide.events import VersionPublished, decode
 from townlet.decide.recovery import replay_folder
@@ -38,69 +38,67 @@ def cut_before_a_publication(folder: Path) -> None:
     (folder / "versions" / "serving.jsonl").unlink()  # it is promoted after that
 
 
-def test_a_milestone_is_of_use_although_what_was_gone_back_to_is_gone(tmp_path: Path) -> None:
+def test_snapshot_is_usable_without_the_version_rewound_to(tmp_path: Path) -> None:
     """A newer version is whole, so that nobody has to make the old one again from all that was ever written."""
-    words = ["versions=2", "segment=16384"]
-    service, rounds, clock = begin(tmp_path, words)
-    live(service, rounds, clock, 200)
+    words = ["versions=2", "segment_bytes=16384"]
+    service, training, clock = start_service(tmp_path, words)
+    run_visits(service, training, clock, 200)
     back = service.versions.serving
-    service.milestone()
+    service.save_snapshot()
     assert back is not None
-    rounds._go_back()
-    live(service, rounds, clock, 100, seed=2)
-    rounds.step()
+    training._rewind()
+    run_visits(service, training, clock, 100, seed=2)
+    training.step()
     before = learned(service), service.trainer.step, service.state.join.counts
     assert back.version not in service.versions.list_versions()
     service.close()
     early = list_segments(tmp_path / "log")[1].path
     early.write_bytes(early.read_bytes()[:-1] + b"?")  # whoever reads all of it cannot start
-    again, _, _ = begin(tmp_path, words)
+    again, _, _ = start_service(tmp_path, words)
     assert (learned(again), again.trainer.step, again.state.join.counts) == before
     again.close()
 
 
 @pytest.mark.parametrize("prioritized", ["false", "true"])
-def test_what_was_gone_back_to_without_a_record_of_it_keeps_nobody_from_starting(
-    tmp_path: Path, prioritized: str
-) -> None:
-    service, _, _ = begin(tmp_path)
+def test_rewind_to_an_unlogged_version_does_not_prevent_a_start(tmp_path: Path, prioritized: str) -> None:
+    service, _, _ = start_service(tmp_path)
     service.close()
     cut_before_a_publication(tmp_path)
-    service, rounds, clock = begin(tmp_path, ["versions=2"])
+    service, training, clock = start_service(tmp_path, ["versions=2"])
     back = service.versions.serving
     assert back is not None
-    live(service, rounds, clock, 15)
-    rounds._go_back()
-    live(service, rounds, clock, 100, seed=2)
+    run_visits(service, training, clock, 15)
+    training._rewind()
+    run_visits(service, training, clock, 100, seed=2)
     assert back.version not in service.versions.list_versions()
     service.close()
     for seed in (3, 4):  # the second time priorities have counted
-        service, rounds, clock = begin(tmp_path, ["versions=2", f"learning.prioritized={prioritized}"])
+        service, training, clock = start_service(tmp_path, ["versions=2", f"learning.prioritized={prioritized}"])
         clock.now = 1000.0 * seed
-        live(service, rounds, clock, 40, seed)
+        run_visits(service, training, clock, 40, seed)
         before = learned(service), service.trainer.step
         service.close()
-    again, _, _ = begin(tmp_path)
+    again, _, _ = start_service(tmp_path)
     assert (learned(again), again.trainer.step) == before
     again.close()
 
 
-def test_nothing_serves_that_the_log_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_version_serves_before_it_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk takes the version and not the record of it: the round fails, and what served goes on."""
-    service, rounds, clock = begin(tmp_path, ["learning.samples_per_insert=100"])
-    live(service, rounds, clock, 60)
-    assert rounds.step()
+    service, training, clock = start_service(tmp_path, ["learning.samples_per_insert=100"])
+    run_visits(service, training, clock, 60)
+    assert training.step()
     assert service.log.wait(service.log.last, 20)
     serving = service.versions.serving
     assert serving is not None
     with monkeypatch.context() as broken:
         broken.setattr(os, "fdatasync", failing)
-        broken.setattr(learning, "PATIENCE", 0.3)
-        with pytest.raises(TownletError, match="the log does not come to the disk"):
-            rounds.publish()
+        broken.setattr(learning, "LOG_TIMEOUT", 0.3)
+        with pytest.raises(TownletError, match="the log cannot be written to disk"):
+            training.publish()
         assert service.versions.serving is serving
     assert service.log.wait(service.log.last, 20)  # there is room again
-    live(service, rounds, clock, 20, seed=2)
+    run_visits(service, training, clock, 20, seed=2)
     assert service.versions.serving is not None
     assert service.versions.serving.version == serving.version + 2  # the one between was never judged
     service.close()
@@ -121,36 +119,36 @@ class Operator:
         self._act()
 
 
-def test_a_verdict_comes_too_late_for_what_an_operator_has_replaced(tmp_path: Path) -> None:
-    service, rounds, clock = begin(tmp_path, ["memory.held_out=0.5"])
-    live(service, rounds, clock, 100)
+def test_verdict_on_a_replaced_version_is_ignored(tmp_path: Path) -> None:
+    service, training, clock = start_service(tmp_path, ["memory.held_out=0.5"])
+    run_visits(service, training, clock, 100)
     state = {name: weight.clone() for name, weight in service.trainer.weights().items()}
     state["score.bias"][3] += 50.0
     bad = service.versions.publish(service.trainer.step, state, service.trainer.copy(), {}).version
     service.versions.promote(bad, "by mistake")
     Operator(service, bad, to=2)
-    verdict = rounds.watch()
+    verdict = training.review()
     assert verdict is not None
-    assert (verdict.action, verdict.reason) == ("keep", "another version was put in place while it was judged")
+    assert (verdict.action, verdict.reason) == ("keep", "another version started serving while it was judged")
     serving = service.versions.serving
     assert serving is not None
     assert serving.version == 2
     service.versions.promote(bad, "once more")
-    verdict = rounds.watch()
+    verdict = training.review()
     assert verdict is not None
     assert verdict.action == "roll_back"  # nobody is in the way
     service.close()
 
 
-def test_what_is_refused_gives_way_to_what_serves_by_then(tmp_path: Path) -> None:
-    service, rounds, clock = begin(tmp_path, ["memory.held_out=0.5"])
-    live(service, rounds, clock, 100)
+def test_refused_version_is_replaced_by_the_serving_one(tmp_path: Path) -> None:
+    service, training, clock = start_service(tmp_path, ["memory.held_out=0.5"])
+    run_visits(service, training, clock, 100)
     serving = service.versions.serving
     assert serving is not None
     service.trainer.weights()["score.bias"].data[3] += 50.0
-    live(service, rounds, clock, 19, seed=2)
+    run_visits(service, training, clock, 19, seed=2)
     Operator(service, serving.version, to=2)
-    rounds.publish()
+    training.publish()
     assert "refuse: it has collapsed" in service.versions.history[-1].reason
     assert service.versions.serving is not None
     assert service.versions.serving.version == 2

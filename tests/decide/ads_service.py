@@ -12,7 +12,7 @@ from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
 from townlet.decide.training_thread import TrainingThread
 
-QUICK = ("learning.every=0", "learning.lr=0.002", "memory.expire_after=20")
+QUICK = ("learning.interval=0", "learning.lr=0.002", "memory.expire_after=20")
 
 
 @dataclass
@@ -23,15 +23,15 @@ class Clock:
         return self.now
 
 
-def begin(
+def start_service(
     folder: Path, words: Sequence[str] = (), domain: str = "bandit-ads", *, accept_data_loss: bool = False
 ) -> tuple[Service, TrainingThread, Clock]:
     clock, settings = Clock(), load_settings(domain, [*QUICK, *words], DOMAINS)
     service = Service(folder, DOMAINS[domain], settings, clock, accept_data_loss=accept_data_loss)
-    rounds = TrainingThread(service)
+    training = TrainingThread(service)
     if service.versions.serving is None:
-        rounds.publish()
-    return service, rounds, clock
+        training.publish()
+    return service, training, clock
 
 
 def request(time: float, site: str = "a", **changes: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def stop(service: Service) -> None:
     service.log.problem = "no room"
 
 
-def live(service: Service, rounds: TrainingThread, clock: Clock, visits: int, seed: int = 1) -> Any:
+def run_visits(service: Service, training: TrainingThread, clock: Clock, visits: int, seed: int = 1) -> Any:
     """Some visitors, with a step for every fourth and a version for every twentieth; the simulated site."""
     site = service.domain.make_game(seed, f"site {seed}", 0)
     for visit in range(visits):
@@ -62,7 +62,7 @@ def live(service: Service, rounds: TrainingThread, clock: Clock, visits: int, se
         clock.now += 1
         service.expire()
         if visit % 4 == 3:
-            rounds.step()
+            training.step()
         if visit % 20 == 19:
-            rounds.publish()
+            training.publish()
     return site

@@ -17,8 +17,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from decide.served import VIEWER, Process
-from decide.sites import click, request
+from decide.ads_service import click, request
+from decide.service_process import VIEWER, Process
 from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
 from townlet.decide.simulate import NetworkFaults, simulate
@@ -30,7 +30,7 @@ GAME = "http://play.example:5173"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     folder = tmp_path_factory.mktemp("service")
-    running = Process(folder, "bandit-ads", "learning.every=0.2", "--origin", GAME).start().wait()
+    running = Process(folder, "bandit-ads", "learning.interval=0.2", "--origin", GAME).start().wait()
     yield running
     assert running.end(signal.SIGTERM) in (0, 130, -signal.SIGTERM)
 
@@ -63,7 +63,9 @@ async def said(url: str, *frames: str | bytes, **options: Any) -> list[dict[str,
         (json.dumps(click("nobody-1")), "UNKNOWN_DECISION"),
     ],
 )
-def test_nonsense_gets_a_code_and_the_conversation_goes_on(server: Process, frame: str | bytes, code: str) -> None:
+def test_invalid_message_gets_an_error_code_and_the_connection_stays_open(
+    server: Process, frame: str | bytes, code: str
+) -> None:
     wrong, pong = asyncio.run(said(server.url, frame, '{"type": "ping"}'))
     assert wrong["type"] == "error"
     assert wrong["code"] == code
@@ -71,13 +73,13 @@ def test_nonsense_gets_a_code_and_the_conversation_goes_on(server: Process, fram
     assert pong == {"type": "pong"}
 
 
-def test_what_is_too_large_ends_the_conversation_and_nothing_else(server: Process) -> None:
+def test_oversized_message_closes_its_connection_only(server: Process) -> None:
     with pytest.raises((ConnectionClosed, TimeoutError)):
         asyncio.run(said(server.url, "x" * 200_000))
     assert asyncio.run(said(server.url, '{"type": "ping"}')) == [{"type": "pong"}]
 
 
-def test_pages_of_strangers_are_turned_away_and_named_ones_are_not(server: Process) -> None:
+def test_unknown_origins_are_refused_and_listed_ones_accepted(server: Process) -> None:
     with pytest.raises(InvalidStatus):
         asyncio.run(said(server.url, '{"type": "ping"}', origin="http://evil.example"))
     for origin in (None, GAME, f"http://127.0.0.1:{server.port}"):
@@ -91,7 +93,7 @@ def test_answers_come_in_the_order_of_messages(server: Process) -> None:
     assert set(found[1::2]) <= {"ad_decision", "no_ad"}
 
 
-def test_badly_behaved_games_break_no_count(server: Process) -> None:
+def test_faulty_games_keep_counts_balanced(server: Process) -> None:
     games = [DOMAINS["bandit-ads"].make_game(seed, f"bad {seed}", 0) for seed in range(6)]
     trouble = NetworkFaults(duplicates=0.1, reordering=0.1, losses=0.05, reconnects=0.05)
     stop = asyncio.Event()
@@ -104,7 +106,7 @@ def test_badly_behaved_games_break_no_count(server: Process) -> None:
 
     async def play() -> None:
         watching = asyncio.create_task(watch())
-        score = await simulate(server.url, games, 60, trouble=trouble)
+        score = await simulate(server.url, games, 60, faults=trouble)
         stop.set()
         await watching
         assert score.observations == 360
@@ -120,13 +122,13 @@ def test_badly_behaved_games_break_no_count(server: Process) -> None:
     assert seen[-1]["joined"] > seen[0]["joined"]
 
 
-def test_without_a_service_a_simulation_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_without_a_service_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("townlet.decide.simulate.GREETING", 0.5)
     with pytest.raises(TownletError, match=r"no service answers at ws://127.0.0.1:1/ws; start one"):
         asyncio.run(simulate("ws://127.0.0.1:1/ws", [], 1))
 
 
-def test_the_service_can_be_asked_about_itself(server: Process) -> None:
+def test_http_endpoints_describe_the_service(server: Process) -> None:
     assert server.get("/health") == {"ok": True, "problem": None}
     assert server.get("/api/decide/versions")["serving"] >= 1
     assert "ad_request" in server.get("/api/decide/schema")
@@ -138,7 +140,7 @@ def test_the_service_can_be_asked_about_itself(server: Process) -> None:
     assert all(line.startswith(("# TYPE townlet_decide_", "townlet_decide_")) for line in lines)
 
 
-def test_an_operator_can_hold_a_version_and_switch_networks_off(server: Process) -> None:
+def test_operator_can_pin_and_switch_to_gate_only(server: Process) -> None:
     def version_of(time: float) -> int:
         reply = asyncio.run(said(server.url, json.dumps(request(time, "operated"))))[0]
         return int(reply["modelVersion"])
@@ -185,7 +187,7 @@ async def flood(url: str, frames: int, seed: int) -> None:
                     }
                     for _ in range(20)
                 ]
-                replies = await asyncio.gather(*(client.say(message) for message in odd))
+                replies = await asyncio.gather(*(client.request(message) for message in odd))
                 assert {reply["type"] for reply in replies} <= {"error", "pong"}
         texts = ["".join(rng.choices(pieces, k=rng.randrange(1, 40))) for _ in range(20)]
         assert len(await said(url, *texts)) == 20
@@ -199,7 +201,7 @@ def resident(process: Process) -> int:
 
 
 @pytest.mark.parametrize("frames", [2000, pytest.param(100_000, marks=pytest.mark.long(minutes=4))])
-def test_fuzzed_frames_neither_crash_nor_grow_it(server: Process, frames: int) -> None:
+def test_fuzzed_frames_neither_crash_nor_leak(server: Process, frames: int) -> None:
     asyncio.run(flood(server.url, 1000, 0))
     before = resident(server)
     asyncio.run(flood(server.url, frames, 1))
@@ -207,31 +209,31 @@ def test_fuzzed_frames_neither_crash_nor_grow_it(server: Process, frames: int) -
     assert asyncio.run(said(server.url, '{"type": "ping"}')) == [{"type": "pong"}]
 
 
-def test_a_full_disk_stops_learning_and_not_deciding(tmp_path: Path) -> None:
-    server = Process(tmp_path, "bandit-ads", "learning.every=0.2").start().wait()
+def test_full_disk_stops_learning_but_not_deciding(tmp_path: Path) -> None:
+    server = Process(tmp_path, "bandit-ads", "learning.interval=0.2").start().wait()
     assert server.process is not None
 
     async def play() -> None:
-        async with Client(server.url, patience=20) as client:
-            kept = await client.say(request(1.0))
+        async with Client(server.url, timeout=20) as client:
+            kept = await client.request(request(1.0))
             unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-            found = [await client.say(request(2.0 + turn)) for turn in range(3)]
+            found = [await client.request(request(2.0 + turn)) for turn in range(3)]
             assert {reply["type"] for reply in found} <= {"ad_decision", "no_ad"}
             assert {reply["decisionId"].split("-")[1] for reply in found} == {"0"}
-            useless = await client.say(click(found[-1]["decisionId"]))
-            assert useless["code"] == "UNKEPT_DECISION"
-            refused = await client.say(click(kept["decisionId"]))
+            useless = await client.request(click(found[-1]["decisionId"]))
+            assert useless["code"] == "UNLOGGED_DECISION"
+            refused = await client.request(click(kept["decisionId"]))
             assert refused["code"] == "LOG_STOPPED"
             stats = await asyncio.to_thread(server.get, "/api/decide/stats")
             assert "may not grow" in stats["service"]["problem"]
             resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
             for turn in range(200):
-                later = await client.say(request(100.0 + turn))
+                later = await client.request(request(100.0 + turn))
                 if later["decisionId"].split("-")[1] != "0":
                     break
                 await asyncio.sleep(0.1)
-            assert (await client.say(click(kept["decisionId"])))["type"] == "outcome_ack"
-            assert (await client.say(click(later["decisionId"])))["type"] == "outcome_ack"
+            assert (await client.request(click(kept["decisionId"])))["type"] == "outcome_ack"
+            assert (await client.request(click(later["decisionId"])))["type"] == "outcome_ack"
 
     try:
         asyncio.run(play())

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import townlet.decide
-from decide.served import GAME, Process, environment
-from decide.sites import ask, begin
+from decide.ads_service import ask, start_service
+from decide.service_process import GAME, Process, environment
 from townlet.config.yaml import Node, parse
 from townlet.decide.domains import DOMAINS
 from townlet.decide.settings import load_settings
@@ -53,7 +53,7 @@ def flat(values: dict[str, Any], path: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("name", "domain"), [("settings", "hive"), ("ads", "bandit-ads")])
-def test_settings_are_all_there_are_and_the_usual_ones(tmp_path: Path, name: str, domain: str) -> None:
+def test_documented_settings_are_complete_and_the_defaults(tmp_path: Path, name: str, domain: str) -> None:
     file = tmp_path / "game.yaml"
     file.write_text(block(f"yaml {name}"), encoding="utf-8")
     usual = load_settings(domain, (), DOMAINS)
@@ -69,8 +69,8 @@ def test_settings_are_all_there_are_and_the_usual_ones(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize("domain", sorted(DOMAINS))
-def test_messages_are_understood(tmp_path: Path, domain: str) -> None:
-    service, _, _ = begin(tmp_path, domain=domain)
+def test_documented_messages_are_accepted(tmp_path: Path, domain: str) -> None:
+    service, _, _ = start_service(tmp_path, domain=domain)
     try:
         observation = json.loads(block(f"json {domain} observation"))
         (reply,) = ask(service, observation)
@@ -87,15 +87,15 @@ def test_messages_are_understood(tmp_path: Path, domain: str) -> None:
         service.close()
 
 
-def test_every_code_of_an_error_is_explained() -> None:
+def test_every_error_code_is_documented() -> None:
     folder = Path(townlet.decide.__file__).parent
     source = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
-    codes = set(re.findall(r'problem\(\s*"([A-Z_]+)"', source)) | set(re.findall(r'message, "([A-Z_]+)"', source))
+    codes = set(re.findall(r'error_message\(\s*"([A-Z_]+)"', source)) | set(re.findall(r'message, "([A-Z_]+)"', source))
     assert {"INVALID_OBSERVATION", "STALE_OBSERVATION", "OVERLOADED"} <= codes
     assert {code for code in codes if f"`{code}`" not in TEXT} == set()
 
 
-def test_the_program_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_client_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOWNLET_GAME_TOKEN", GAME)
     server = Process(tmp_path / "service", "hive").start().wait()
     try:
@@ -111,8 +111,8 @@ def test_the_program_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
-def test_the_commands_of_an_operator_work(tmp_path: Path) -> None:
-    server = Process(tmp_path / "service", "bandit-ads", "learning.every=0.1", "versions=1000").start().wait()
+def test_documented_operator_commands_work(tmp_path: Path) -> None:
+    server = Process(tmp_path / "service", "bandit-ads", "learning.interval=0.1", "versions=1000").start().wait()
     try:
         games = [DOMAINS["bandit-ads"].make_game(1, "documented", 0)]
         asyncio.run(simulate(server.url, games, 40))

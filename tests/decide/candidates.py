@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from townlet.decide.estimate import fit_rewards, predict_rewards
-from townlet.decide.judge import Evidence, JudgeSettings, VersionSteps, collect_evidence
-from townlet.decide.policy_diff import compare_policies
+from townlet.decide.estimate import compare_policies, fit_rewards, predict_rewards
+from townlet.decide.offline_eval import Evidence, VersionSteps, collect_evidence
+from townlet.decide.settings import JudgeSettings
 
 ACTIONS: Final = 60
 SIZE: Final = 8
@@ -23,7 +23,7 @@ GOOD: Final = ("improved", "copy")
 
 class Candidate(NamedTuple):
     network: nn.Module
-    ages: VersionSteps
+    steps: VersionSteps
 
 
 class World:
@@ -119,6 +119,6 @@ class World:
         chances = self.chances(candidate.network), self.chances(self.network)
         return collect_evidence(
             compare_policies(*chances, self.action, approved, model=model if self.modelled else None), self.reward,
-            self.propensity, candidate.ages, settings, self.rng,
+            self.propensity, candidate.steps, settings, self.rng,
             weights_finite=all(bool(weight.isfinite().all()) for weight in candidate.network.parameters()),
         )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from decide.sites import ask, begin, stop
+from decide.ads_service import ask, start_service, stop
 from townlet.decide.domain import SimulatedGame
 from townlet.decide.service import Service
 
@@ -22,7 +22,7 @@ def seen(game: SimulatedGame) -> dict[str, Any]:
 
 def start(folder: Path) -> tuple[Service, SimulatedGame]:
     """A service that waits for what comes of its first decision."""
-    service, _, _ = begin(folder, WORDS, "hive")
+    service, _, _ = start_service(folder, WORDS, "hive")
     game = service.domain.make_game(3, "a", 2)
     assert ask(service, seen(game))[0]["type"] == "spawn_decision"
     game.advance()
@@ -33,12 +33,12 @@ def start(folder: Path) -> tuple[Service, SimulatedGame]:
 def next_outcomes(service: Service, game: SimulatedGame) -> list[int]:
     """Decisions that the observation after this one tells of."""
     told: list[int] = []
-    service.state.outcome_listeners.append(lambda experience, value, how: told.append(experience.made.number))
+    service.state.outcome_listeners.append(lambda experience, value, how: told.append(experience.decision.number))
     ask(service, seen(game))
     return told
 
 
-def test_what_is_seen_at_once_is_what_came_next(tmp_path: Path) -> None:
+def test_next_observation_gives_the_outcome(tmp_path: Path) -> None:
     service, game = start(tmp_path)
     assert next_outcomes(service, game) == [1]
     service.close()
@@ -69,7 +69,7 @@ def half_seen(service: Service, game: SimulatedGame) -> None:
 
 
 @pytest.mark.parametrize(("gap", "told"), [(unseen, []), (half_seen, [2])])
-def test_what_is_seen_after_a_gap_is_not_what_came_next(
+def test_observation_after_a_gap_gives_no_outcome(
     tmp_path: Path, gap: Callable[[Service, SimulatedGame], None], told: list[int]
 ) -> None:
     service, game = start(tmp_path)
@@ -81,7 +81,7 @@ def test_what_is_seen_after_a_gap_is_not_what_came_next(
     service.close()
 
 
-def test_what_was_not_seen_before_a_restart_is_not_made_up_after_it(tmp_path: Path) -> None:
+def test_observation_after_a_restart_gives_no_outcome(tmp_path: Path) -> None:
     service, game = start(tmp_path)
     stop(service)
     for _ in range(30):
@@ -89,7 +89,7 @@ def test_what_was_not_seen_before_a_restart_is_not_made_up_after_it(tmp_path: Pa
         game.advance()
     service.log.problem = None
     service.close()
-    again, _, clock = begin(tmp_path, WORDS, "hive")
+    again, _, clock = start_service(tmp_path, WORDS, "hive")
     assert next_outcomes(again, game) == []
     game.advance()
     assert next_outcomes(again, game) == [2]

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from decide.sites import ask, begin, click, live, request, stop
+from decide.ads_service import ask, click, request, run_visits, start_service, stop
 from townlet.decide.batcher import Batcher
-from townlet.decide.clock import MonotonicClock
 from townlet.decide.domains import DOMAINS
 from townlet.decide.offline_eval import OfflineEvaluator
 from townlet.decide.recovery import replay_folder
-from townlet.decide.service import Service
+from townlet.decide.service import MonotonicClock, Service
 from townlet.decide.settings import load_settings
 from townlet.decide.storage import log
 from townlet.decide.storage.log import LogStopped
@@ -33,20 +32,20 @@ def all_the_same(folder: Path) -> int:
     return len(found)
 
 
-def test_territories_that_come_and_go_are_learned_from_as_they_were_kept(tmp_path: Path) -> None:
-    service, rounds, clock = begin(tmp_path, ["memory.territories=3"])
+def test_evicted_territories_are_replayed_identically(tmp_path: Path) -> None:
+    service, training, clock = start_service(tmp_path, ["memory.territories=3"])
     for second in range(60):
         sites = [f"site {(second + n) % 5}" for n in range(4)]  # more at once than are remembered
         for reply in ask(service, *(request(second, site) for site in sites)):
             service.report(click(reply["decisionId"]))
         clock.now += 1
         if second % 10 == 9:
-            assert rounds.step()
-            rounds.publish()
+            assert training.step()
+            training.publish()
     assert len(service.state.territories) == 3
     service.close()
     assert all_the_same(tmp_path) == 7
-    again, _, _ = begin(tmp_path, ["memory.territories=2"])
+    again, _, _ = start_service(tmp_path, ["memory.territories=2"])
     ask(again, request(100.0, "another"))
     assert len(again.state.territories) == 2
     again.close()
@@ -60,10 +59,10 @@ def threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_replay_with_more_cores_gives_the_same_weights(tmp_path: Path) -> None:
+def test_replay_with_more_cores_gives_the_same_weights(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     words = ["learning.batch=256", "learning.samples_per_insert=1000", "policy=candidates", "gate.enabled=false"]
-    service, rounds, clock = begin(tmp_path, words, "hive")
+    service, training, clock = start_service(tmp_path, words, "hive")
     games = [service.domain.make_game(seed, f"hive {seed}", 0) for seed in range(20)]
     for _ in range(40):
         for game, reply in zip(games, ask(service, *(game.observe() for game in games)), strict=True):
@@ -71,87 +70,89 @@ def test_a_replay_with_more_cores_gives_the_same_weights(tmp_path: Path) -> None
             game.advance()
         clock.now += 1
     for _ in range(4):
-        assert rounds.step()
-        rounds.publish()
+        assert training.step()
+        training.publish()
     service.close()
     torch.set_num_threads(4)  # what torch takes by itself follows from the machine
     assert all_the_same(tmp_path) == 5
 
 
 @pytest.mark.parametrize("milestone", [False, True])
-def test_priorities_survive_a_restart_and_may_begin_with_one(tmp_path: Path, milestone: bool) -> None:
-    service, rounds, clock = begin(tmp_path)
-    live(service, rounds, clock, 60)
+def test_priorities_survive_a_restart_and_can_be_enabled_by_one(tmp_path: Path, milestone: bool) -> None:
+    service, training, clock = start_service(tmp_path)
+    run_visits(service, training, clock, 60)
     for seed in (2, 3):
         if milestone:
-            service.milestone()
+            service.save_snapshot()
         service.close()
-        service, rounds, clock = begin(tmp_path, ["learning.prioritized=true"])
+        service, training, clock = start_service(tmp_path, ["learning.prioritized=true"])
         clock.now = 1000.0 * seed
-        live(service, rounds, clock, 60, seed)
+        run_visits(service, training, clock, 60, seed)
     service.close()
     assert all_the_same(tmp_path) > 8
 
 
-def test_a_version_that_was_gone_back_to_may_be_gone(tmp_path: Path) -> None:
+def test_recovery_without_a_version_that_was_rewound_to(tmp_path: Path) -> None:
     words = ["judge.entropy_floor=1.0", "versions=2"]  # surer is always refused
-    service, rounds, clock = begin(tmp_path, words)
-    live(service, rounds, clock, 60)
-    service.milestone()
-    live(service, rounds, clock, 60, seed=2)
+    service, training, clock = start_service(tmp_path, words)
+    run_visits(service, training, clock, 60)
+    service.save_snapshot()
+    run_visits(service, training, clock, 60, seed=2)
     digest = {name: weight.tolist() for name, weight in service.trainer.weights().items()}
     service.close()
     for version in (tmp_path / "versions").glob("*1"):  # the first one served all the time
         os.rename(version, tmp_path / "elsewhere")
-    again, _, _ = begin(tmp_path, words)
+    again, _, _ = start_service(tmp_path, words)
     assert {name: weight.tolist() for name, weight in again.trainer.weights().items()} == digest
     again.close()
 
 
-def test_nothing_is_gone_back_to_that_the_log_does_not_know(tmp_path: Path) -> None:
-    service, rounds, clock = begin(tmp_path, ["judge.entropy_floor=1.0"])
-    live(service, rounds, clock, 30)
-    assert rounds.step()
+def test_rewind_is_logged_before_it_happens(tmp_path: Path) -> None:
+    service, training, clock = start_service(tmp_path, ["judge.entropy_floor=1.0"])
+    run_visits(service, training, clock, 30)
+    assert training.step()
     learned = service.trainer.copy()
     stop(service)
     serving = service.versions.serving
     assert serving is not None
     with pytest.raises(LogStopped):
-        rounds._go_back()
+        training._rewind()
     assert all(bool((learned["network"][name] == now).all()) for name, now in service.trainer.weights().items())
     service.log.problem = None
-    rounds._go_back()
-    rounds.step()
-    assert rounds.publish().parent == serving.version  # and not the newest one
+    training._rewind()
+    training.step()
+    assert training.publish().parent == serving.version  # and not the newest one
     service.close()
     all_the_same(tmp_path)
 
 
-def test_a_step_that_fails_in_any_way_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    service, rounds, clock = begin(tmp_path)
-    live(service, rounds, clock, 30)
+def test_failed_step_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, training, clock = start_service(tmp_path)
+    run_visits(service, training, clock, 30)
     with monkeypatch.context() as broken:
         broken.setattr(type(service.trainer), "_loss", lambda *_: [].pop())  # an IndexError
-        assert not rounds.step()
-    assert rounds.progress.failed == 1
-    assert "IndexError" in rounds.progress.problem
-    live(service, rounds, clock, 30, seed=2)
+        assert not training.step()
+    assert training.progress.failed == 1
+    assert "IndexError" in training.progress.problem
+    run_visits(service, training, clock, 30, seed=2)
     service.close()
-    again, _, _ = begin(tmp_path)
+    again, _, _ = start_service(tmp_path)
     assert again.trainer.step == service.trainer.step
     again.close()
 
 
-def test_one_observation_that_breaks_us_costs_no_other_answer(tmp_path: Path) -> None:
+def test_internal_error_affects_one_batch_only(tmp_path: Path) -> None:
     async def talk() -> list[dict[str, Any]]:
-        service, _, _ = begin(tmp_path)
-        desk, decide = Batcher(service), service.domain.parse_observation
-        service.domain.__dict__["read"] = lambda message: decide({**message, "traits": message["traits"].pop("no")})
+        service, _, _ = start_service(tmp_path)
+        batcher, decide = Batcher(service), service.domain.parse_observation
+        service.domain.__dict__["parse_observation"] = lambda message: decide(
+            {**message, "traits": message["traits"].pop("no")}
+        )
         try:
-            first = await desk.ask(request(1.0))
+            first = await batcher.submit(request(1.0))
         finally:
-            del service.domain.__dict__["read"]
-        second = await asyncio.wait_for(desk.ask(request(2.0)), 20)
+            del service.domain.__dict__["parse_observation"]
+        second = await asyncio.wait_for(batcher.submit(request(2.0)), 20)
         service.close()
         return [first, second]
 
@@ -160,19 +161,19 @@ def test_one_observation_that_breaks_us_costs_no_other_answer(tmp_path: Path) ->
     assert second["type"] == "ad_decision"
 
 
-def test_a_disk_that_hangs_is_told_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_disk_is_reported_and_delays_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "STALL_SECONDS", 0.2)
     real = os.fdatasync
 
     async def talk() -> tuple[dict[str, Any], str | None]:
-        service, _, _ = begin(tmp_path)
-        desk = Batcher(service)
+        service, _, _ = start_service(tmp_path)
+        batcher = Batcher(service)
         monkeypatch.setattr(os, "fdatasync", lambda file: (time.sleep(1.5), real(file)))
-        promise = desk.ask(request(1.0))
+        promise = batcher.submit(request(1.0))
         for _ in range(10):
             await asyncio.sleep(0.1)
             service.log.check_stall()
-            desk.give_up()
+            batcher.release_unsynced()
         answer, wrong = promise.result(), service.log.problem
         monkeypatch.setattr(os, "fdatasync", real)
         await asyncio.sleep(1.0)
@@ -186,29 +187,29 @@ def test_a_disk_that_hangs_is_told_and_nobody_waits_for_it(tmp_path: Path, monke
     assert "has not answered" in wrong
 
 
-def test_what_failed_was_never_shown(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path)
+def test_failed_action_is_removed_from_memory(tmp_path: Path) -> None:
+    service, _, _ = start_service(tmp_path)
     (reply,) = ask(service, request(10.0))
-    assert service.state.territory("a").known["shown"][reply["ad"]] == 10.0
+    assert service.state.territory("a").memory["shown"][reply["ad"]] == 10.0
     service.report(click(reply["decisionId"], shown=False))
-    assert service.state.territory("a").known["shown"][reply["ad"]] < -1e9
+    assert service.state.territory("a").memory["shown"][reply["ad"]] < -1e9
     service.close()
-    again, _, _ = begin(tmp_path)
-    assert again.state.territory("a").known["shown"][reply["ad"]] < -1e9
+    again, _, _ = start_service(tmp_path)
+    assert again.state.territory("a").memory["shown"][reply["ad"]] < -1e9
     again.close()
 
 
 @pytest.mark.parametrize("restart", ["none", "log", "milestone"])
-def test_answers_of_a_lost_link_are_remembered_and_older_ones_explained(tmp_path: Path, restart: str) -> None:
-    service, _, _ = begin(tmp_path)
+def test_answers_of_a_lost_connection_are_repeated(tmp_path: Path, restart: str) -> None:
+    service, _, _ = start_service(tmp_path)
     seconds = [float(second) for second in range(1, 101)]
     replies = [ask(service, *(request(second, site) for second in seconds)) for site in ("a", "b")]
     ask(service, request(1.0, "c"))
     if restart == "milestone":
-        service.milestone()
+        service.save_snapshot()
     if restart != "none":
         service.close()
-        service, _, _ = begin(tmp_path)
+        service, _, _ = start_service(tmp_path)
     lost = seconds[-IN_FLIGHT - 2 :]  # with one that was just being told and one that was just being read
     for site, said in zip(("a", "b"), replies, strict=True):
         assert ask(service, *(request(second, site) for second in lost)) == said[-len(lost) :]
@@ -219,7 +220,7 @@ def test_answers_of_a_lost_link_are_remembered_and_older_ones_explained(tmp_path
     service.close()
 
 
-def test_a_clock_that_was_set_back_still_lets_things_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_expire_after_the_clock_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load_settings("bandit-ads", ["memory.expire_after=0.3"], DOMAINS)
     monkeypatch.setattr(time, "time", lambda: 4e9)  # a hundred years ahead
     service = Service(tmp_path, DOMAINS["bandit-ads"], settings)
@@ -235,29 +236,33 @@ def test_a_clock_that_was_set_back_still_lets_things_expire(tmp_path: Path, monk
     again.close()
 
 
-def test_what_lies_in_a_folder_already_is_not_written_over(tmp_path: Path) -> None:
+def test_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(TownletError, match=r"is not the folder of a service: it contains notes.txt"):
-        begin(tmp_path)
+        start_service(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     (tmp_path / "log").mkdir()
     mine = tmp_path / "log" / "log-000000000001.wal"
     mine.write_text("x")
     with pytest.raises(TownletError, match="header is unreadable"):
-        begin(tmp_path)
+        start_service(tmp_path)
     assert mine.read_text() == "x"
 
 
 @pytest.mark.parametrize(("threshold", "counts"), [(0.0, True), (0.99, False)])
-def test_versions_are_judged_by_the_gate_of_today(tmp_path: Path, threshold: float, counts: bool) -> None:
-    service, rounds, clock = begin(tmp_path, ["memory.expired=0", "memory.held_out=0.5", "gate.threshold=0.12"])
-    live(service, rounds, clock, 200)
+def test_versions_are_judged_by_the_current_gate(tmp_path: Path, threshold: float, counts: bool) -> None:
+    service, training, clock = start_service(
+        tmp_path, ["memory.expired_outcome=0", "memory.held_out=0.5", "gate.threshold=0.12"]
+    )
+    run_visits(service, training, clock, 200)
     service.close()
-    again, _, _ = begin(tmp_path, ["memory.expired=0", "memory.held_out=0.5", f"gate.threshold={threshold}"])
+    again, _, _ = start_service(
+        tmp_path, ["memory.expired_outcome=0", "memory.held_out=0.5", f"gate.threshold={threshold}"]
+    )
     serving = again.versions.serving
     assert serving is not None
-    found = OfflineEvaluator(again).hear(serving, serving, np.random.default_rng(0))
-    held = again.state.held_out.everything()
+    found = OfflineEvaluator(again).evaluate(serving, serving, np.random.default_rng(0))
+    held = again.state.held_out.newest(10**9)
     if counts:  # what would be sent today and waited then says nothing
         assert int(held.send.sum()) <= found.count < len(held)
         assert found.comparison.snips.value > 0
@@ -267,46 +272,48 @@ def test_versions_are_judged_by_the_gate_of_today(tmp_path: Path, threshold: flo
     again.close()
 
 
-def test_without_exploring_the_policy_that_serves_is_judged(tmp_path: Path) -> None:
-    service, rounds, clock = begin(tmp_path, ["explore=false", "memory.held_out=0.5"])
-    live(service, rounds, clock, 100)
+def test_greedy_policy_is_judged_without_exploration(tmp_path: Path) -> None:
+    service, training, clock = start_service(tmp_path, ["explore=false", "memory.held_out=0.5"])
+    run_visits(service, training, clock, 100)
     serving = service.versions.serving
     assert serving is not None
-    found = OfflineEvaluator(service).hear(rounds.publish(), serving, np.random.default_rng(0))
+    found = OfflineEvaluator(service).evaluate(training.publish(), serving, np.random.default_rng(0))
     assert found.entropy == pytest.approx(found.entropy_before, abs=0.1)  # of the networks themselves
     assert found.entropy is not None
     assert 0.5 < found.entropy < 1.0
     assert found.change is not None
-    held = service.state.held_out.everything()
+    held = service.state.held_out.newest(10**9)
     changed = found.change * len(held)
     assert changed == pytest.approx(round(changed))  # each decision changes or does not
     service.close()
 
 
-def test_without_exploring_versions_are_promoted_and_a_collapse_is_refused(tmp_path: Path) -> None:
-    service, rounds, clock = begin(tmp_path, ["explore=false", "memory.held_out=0.5"])
-    live(service, rounds, clock, 700)
+def test_collapse_is_refused_without_exploration(tmp_path: Path) -> None:
+    service, training, clock = start_service(tmp_path, ["explore=false", "memory.held_out=0.5"])
+    run_visits(service, training, clock, 700)
     serving = service.versions.serving
     assert serving is not None
     assert serving.version > 20
-    assert rounds.progress.verdicts["promote"] > 5
+    assert training.progress.verdicts["promote"] > 5
     service.trainer.weights()["score.bias"].data[3] += 50.0
-    live(service, rounds, clock, 20, seed=2)
-    assert "refuse: it has collapsed: its entropy is 0.000" in service.versions.history[-1].reason
+    run_visits(service, training, clock, 20, seed=2)
+    assert "refuse: it has collapsed: its normalized entropy is 0.000" in service.versions.history[-1].reason
     assert service.versions.serving is serving
     service.close()
 
 
-def test_what_a_hearing_remembers_changes_nothing(tmp_path: Path) -> None:
+def test_evaluator_cache_does_not_change_results(tmp_path: Path) -> None:
     """Held-out experiences come and go between two hearings, and versions as well."""
-    service, rounds, clock = begin(tmp_path, ["memory.held_out=0.5", "memory.judged_by=40", "judge.least_count=40"])
+    service, training, clock = start_service(
+        tmp_path, ["memory.held_out=0.5", "memory.held_out_capacity=40", "judge.min_count=40"]
+    )
     hearing, sizes = OfflineEvaluator(service), set()
     for turn in range(6):
-        live(service, rounds, clock, 40, seed=turn)
-        serving, published = service.versions.serving, rounds.publish()
+        run_visits(service, training, clock, 40, seed=turn)
+        serving, published = service.versions.serving, training.publish()
         assert serving is not None
         found, anew = (
-            one.hear(published, serving, np.random.default_rng(0)) for one in (hearing, OfflineEvaluator(service))
+            one.evaluate(published, serving, np.random.default_rng(0)) for one in (hearing, OfflineEvaluator(service))
         )
         assert found == anew
         sizes.add(found.count)

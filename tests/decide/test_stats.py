@@ -1,4 +1,4 @@
-"""What an operator is told: figures that add up, curves of the last minutes, and alarms that come and go."""
+"""What an operator is told: stats that add up, curves of the last minutes, and alarms that come and go."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decide.sites import Clock, ask, begin, click, live, request
+from decide.ads_service import Clock, ask, click, request, run_visits, start_service
 from townlet.decide.batcher import Batcher
-from townlet.decide.curves import EVERY, NAMES, POINTS, RateMeter, RecentCurves
-from townlet.decide.figures import ServiceStats, as_prometheus
 from townlet.decide.service import Service
+from townlet.decide.stats import (
+    CURVES,
+    MAX_POINTS,
+    POINT_INTERVAL,
+    RateMeter,
+    RecentCurves,
+    ServiceStats,
+    as_prometheus,
+)
 from townlet.decide.training_thread import TrainingThread
 from townlet.runs import checkpoint
 
@@ -30,16 +37,16 @@ COLLAPSED = 3  # the action that a planted version always takes
 @contextmanager
 def watched(folder: Path, *words: str) -> Iterator[tuple[ServiceStats, Service, TrainingThread, Clock]]:
     """A service whose trainer runs, but has nothing to do for an hour, and who looks at it."""
-    service, rounds, clock = begin(folder, ["learning.every=3600", *words])
-    figures = ServiceStats(service, rounds)
-    rounds.ensure()
-    yield figures, service, rounds, clock
-    rounds.stop()
+    service, training, clock = start_service(folder, ["learning.interval=3600", *words])
+    stats = ServiceStats(service, training)
+    training.ensure_running()
+    yield stats, service, training, clock
+    training.stop()
     service.close()
 
 
-def alarms(figures: ServiceStats) -> list[str]:
-    return [alarm["name"] for alarm in figures.whole()["alarms"]]
+def alarms(stats: ServiceStats) -> list[str]:
+    return [alarm["name"] for alarm in stats.as_json()["alarms"]]
 
 
 def plant(service: Service, action: int) -> int:
@@ -49,13 +56,13 @@ def plant(service: Service, action: int) -> int:
     return service.versions.publish(service.trainer.step, state, service.trainer.state(), {}).version
 
 
-def test_figures_add_up_and_nothing_is_wrong(tmp_path: Path) -> None:
-    with watched(tmp_path) as (figures, service, rounds, clock):
-        live(service, rounds, clock, 60)
-        told = figures.whole()
+def test_stats_add_up_without_alarms(tmp_path: Path) -> None:
+    with watched(tmp_path) as (stats, service, training, clock):
+        run_visits(service, training, clock, 60)
+        told = stats.as_json()
         assert told["alarms"] == []
         buffer, decisions = told["buffer"], told["decisions"]
-        assert buffer["decisions"] == 60 == decisions["lately"] == sum(decisions["confidence"])
+        assert buffer["decisions"] == 60 == decisions["recent_count"] == sum(decisions["confidence"])
         parts = ("joined", "expired", "pending", "not_executed")
         assert buffer["decisions"] == sum(buffer[part] for part in parts)
         assert sum(told["gate"]["reasons"].values()) == 60
@@ -65,135 +72,135 @@ def test_figures_add_up_and_nothing_is_wrong(tmp_path: Path) -> None:
         assert all(one["actual"] is None for one in recent if not one["send"])
 
 
-def test_whoever_collapsed_is_told_until_something_else_serves(tmp_path: Path) -> None:
-    with watched(tmp_path) as (figures, service, _, _):
+def test_collapse_alarm_lasts_until_another_version_serves(tmp_path: Path) -> None:
+    with watched(tmp_path) as (stats, service, _, _):
         service.versions.pin(plant(service, COLLAPSED))
         for second in range(60):
             assert ask(service, request(second))[0]["ad"] == COLLAPSED
-        (alarm,) = figures.whole()["alarms"]
-        assert (alarm["name"], alarm["grave"]) == ("collapsed", True)
+        (alarm,) = stats.as_json()["alarms"]
+        assert (alarm["name"], alarm["critical"]) == ("collapsed", True)
         assert "entropy is 0.000" in alarm["what"]
         assert "Roll back" in alarm["fix"]
-        assert 'townlet_decide_alarm{name="collapsed"} 1' in as_prometheus(figures.whole())
+        assert 'townlet_decide_alarm{name="collapsed"} 1' in as_prometheus(stats.as_json())
         service.versions.set_gate_only(True, "it has collapsed")
-        assert alarms(figures) == []  # nobody asks that policy
+        assert alarms(stats) == []  # nobody asks that policy
         service.versions.set_gate_only(False, "it is gone")
         service.versions.unpin()
         service.versions.roll_back("it always says the same")
         for second in range(60, 80):
             ask(service, request(second))
-        assert alarms(figures) == []
+        assert alarms(stats) == []
 
 
-def test_one_action_alone_is_a_collapse_however_undecided_the_policy_says_it_is(tmp_path: Path) -> None:
-    with watched(tmp_path, "explore=false") as (figures, service, _, _):
+def test_single_repeated_action_raises_a_collapse_alarm(tmp_path: Path) -> None:
+    with watched(tmp_path, "explore=false") as (stats, service, _, _):
         for second in range(200):
-            assert alarms(figures) == []
+            assert alarms(stats) == []
             ask(service, request(second))
-        (alarm,) = figures.whole()["alarms"]
+        (alarm,) = stats.as_json()["alarms"]
         assert "200 of its last 200 decisions are action" in alarm["what"]
 
 
-def test_a_pinned_version_that_is_not_there_any_more_is_told_until_an_operator_has_seen_it(tmp_path: Path) -> None:
-    with watched(tmp_path) as (_, service, rounds, clock):
-        live(service, rounds, clock, 60)
+def test_missing_pinned_version_raises_an_alarm_until_an_operator_acts(tmp_path: Path) -> None:
+    with watched(tmp_path) as (_, service, training, clock):
+        run_visits(service, training, clock, 60)
         service.versions.pin(2, "a calm night")
     rmtree(service.versions.folder / checkpoint.folder_name(2))
-    with watched(tmp_path) as (figures, service, rounds, clock):
-        (alarm,) = figures.whole()["alarms"]
-        assert (alarm["name"], alarm["grave"]) == ("pin", True)
-        assert alarm["what"] == "Version 2 is pinned and was not whole at the start: version 4 is held in its place"
-        live(service, rounds, clock, 40, seed=2)
+    with watched(tmp_path) as (stats, service, training, clock):
+        (alarm,) = stats.as_json()["alarms"]
+        assert (alarm["name"], alarm["critical"]) == ("pin", True)
+        assert alarm["what"] == "The pinned version 2 was damaged at startup: version 4 is pinned instead"
+        run_visits(service, training, clock, 40, seed=2)
         assert service.versions.serving is not None
         assert service.versions.serving.version == 4
         service.versions.unpin()
-        assert alarms(figures) == []
+        assert alarms(stats) == []
 
 
-def test_with_nothing_whole_a_pin_leaves_it_to_the_gate(tmp_path: Path) -> None:
+def test_pin_without_intact_versions_leaves_the_gate_alone(tmp_path: Path) -> None:
     with watched(tmp_path) as (_, service, _, _):
         service.versions.pin(1, "a calm night")
     rmtree(service.versions.folder / checkpoint.folder_name(1))
     service = Service(tmp_path, service.domain, service.settings)
-    rounds = TrainingThread(service)
-    rounds.begin()
-    rounds.stop()
-    figures = ServiceStats(service, rounds)
+    training = TrainingThread(service)
+    training.start()
+    training.stop()
+    stats = ServiceStats(service, training)
     assert (service.versions.serving, service.versions.pinned, service.versions.list_versions()) == (None, 1, [])
-    told = [alarm["what"] for alarm in figures.whole()["alarms"] if alarm["name"] == "pin"]
-    assert told == ["Version 1 is pinned and was not whole at the start: the gate decides alone"]
+    told = [alarm["what"] for alarm in stats.as_json()["alarms"] if alarm["name"] == "pin"]
+    assert told == ["The pinned version 1 was damaged at startup: the gate decides alone"]
     assert ask(service, request(1.0))[0]["modelVersion"] == 0
     service.versions.unpin()
-    rounds.round()
+    training.train_round()
     assert service.versions.serving is not None
     service.close()
 
 
-def test_outcomes_that_do_not_come_are_missed(tmp_path: Path) -> None:
-    with watched(tmp_path, "memory.expire_after=20") as (figures, service, _, clock):
+def test_missing_outcomes_raise_an_alarm(tmp_path: Path) -> None:
+    with watched(tmp_path, "memory.expire_after=20") as (stats, service, _, clock):
         ids = []
         for second in range(24):
-            assert alarms(figures) == []
+            assert alarms(stats) == []
             ids.append(ask(service, request(second))[0]["decisionId"])
             clock.now += 0.4
         clock.now += 1
-        assert alarms(figures) == ["silence"]
+        assert alarms(stats) == ["silence"]
         service.report(click(ids[-1], clicked=False))
-        assert alarms(figures) == []
+        assert alarms(stats) == []
 
 
-def test_a_trainer_that_fails_or_is_dead_is_told_for_a_while(tmp_path: Path) -> None:
-    with watched(tmp_path) as (figures, service, rounds, clock):
+def test_failing_or_dead_trainer_raises_an_alarm(tmp_path: Path) -> None:
+    with watched(tmp_path) as (stats, service, training, clock):
         for weight in service.trainer.weights().values():
             weight.copy_(torch.full_like(weight, torch.nan))
-        live(service, rounds, clock, 40)
-        assert rounds.progress.failed
-        rounds.stop()
-        (alarm,) = figures.whole()["alarms"]
-        assert (alarm["name"], alarm["grave"]) == ("training", True)
-        assert "does not run" in alarm["what"]
-    with watched(tmp_path / "another") as (figures, service, rounds, clock):
-        rounds.progress.failed, rounds.progress.problem = 1, "step 7 of the trainer is not finite"
-        (alarm,) = figures.whole()["alarms"]
-        assert (alarm["grave"], "is not finite" in alarm["what"]) == (False, True)
+        run_visits(service, training, clock, 40)
+        assert training.progress.failed
+        training.stop()
+        (alarm,) = stats.as_json()["alarms"]
+        assert (alarm["name"], alarm["critical"]) == ("training", True)
+        assert "is not running" in alarm["what"]
+    with watched(tmp_path / "another") as (stats, service, training, clock):
+        training.progress.failed, training.progress.problem = 1, "step 7 of the trainer is not finite"
+        (alarm,) = stats.as_json()["alarms"]
+        assert (alarm["critical"], "is not finite" in alarm["what"]) == (False, True)
         clock.now += 61
-        assert alarms(figures) == []
+        assert alarms(stats) == []
 
 
 @pytest.mark.parametrize("mode", ["gate_greedy", "refuse"])
-def test_overload_is_told_and_answers_are_timed(tmp_path: Path, mode: str) -> None:
+def test_overload_raises_an_alarm_and_latency_is_measured(tmp_path: Path, mode: str) -> None:
     """Two may wait: of five who come at once the first two do, and the others are refused. Whoever waits too long is
     answered as it was declared, and never after a later observation of the same territory.
     """
 
-    async def crowd(figures: ServiceStats, service: Service) -> list[list[dict[str, Any]]]:
-        desk = figures.batcher = Batcher(service)
-        at_once = await asyncio.gather(*(desk.ask(request(float(turn), "site")) for turn in range(5)))
-        late = asyncio.gather(*(desk.ask(request(float(turn), "site")) for turn in (7, 8)))
+    async def crowd(stats: ServiceStats, service: Service) -> list[list[dict[str, Any]]]:
+        batcher = stats.batcher = Batcher(service)
+        at_once = await asyncio.gather(*(batcher.submit(request(float(turn), "site")) for turn in range(5)))
+        late = asyncio.gather(*(batcher.submit(request(float(turn), "site")) for turn in (7, 8)))
         time.sleep(0.8)  # the loop has no time for them
-        return [at_once, await late, [await desk.ask(request(9.0, "site"))]]
+        return [at_once, await late, [await batcher.submit(request(9.0, "site"))]]
 
     words = ("overload.waiting=2", "overload.patience=0.6", f"overload.mode={mode}")
-    with watched(tmp_path, *words) as (figures, service, _, clock):
-        at_once, late, calm = asyncio.run(crowd(figures, service))
+    with watched(tmp_path, *words) as (stats, service, _, clock):
+        at_once, late, calm = asyncio.run(crowd(stats, service))
         assert [answer.get("code") for answer in at_once] == [None, None, *["OVERLOADED"] * 3]
         if mode == "refuse":
             assert [answer.get("code") for answer in late] == ["OVERLOADED"] * 2
         else:
             assert [answer["modelVersion"] for answer in late] == [0, 0]
         assert calm[0]["modelVersion"] > 0
-        told = figures.whole()
+        told = stats.as_json()
         assert [alarm["name"] for alarm in told["alarms"]] == ["overload"]
         assert told["decisions"]["overloaded"] == 5
         assert 0 < told["decisions"]["p50_ms"] <= told["decisions"]["p99_ms"] < 60_000
         clock.now += 61
-        assert alarms(figures) == []
+        assert alarms(stats) == []
 
 
-def test_what_happens_many_times_is_one_chapter_and_an_operator_is_not_forgotten(tmp_path: Path) -> None:
-    with watched(tmp_path) as (figures, service, rounds, clock):
+def test_history_merges_repeated_verdicts_and_keeps_operator_actions(tmp_path: Path) -> None:
+    with watched(tmp_path) as (stats, service, training, clock):
         versions = service.versions
-        live(service, rounds, clock, 60)
+        run_visits(service, training, clock, 60)
         versions.pin(2, "to look at it")
         for version in (3, 4):
             versions.promote(version, "it earns more")
@@ -201,7 +208,7 @@ def test_what_happens_many_times_is_one_chapter_and_an_operator_is_not_forgotten
         versions.unpin("enough")
         for _ in range(200):
             versions.promote(4, "it earns more")
-        told = figures.whole()["versions"]["chapters"]
+        told = stats.as_json()["versions"]["history"]
         assert [chapter["verdict"] for chapter in told] == ["promote", "pin", "noted", "hold", "unpin", "promote"]
         assert [(chapter["first"], chapter["last"]) for chapter in told[1:]] == [(2, 2), (3, 4), (4, 4), (2, 2), (4, 4)]
         assert (told[1]["reason"], told[3]["reason"]) == ("to look at it", "too little is known")
@@ -209,50 +216,50 @@ def test_what_happens_many_times_is_one_chapter_and_an_operator_is_not_forgotten
         assert [chapter["served"] for chapter in told] == [True, True, False, False, True, True]
 
 
-def test_looking_makes_curves(tmp_path: Path) -> None:
-    with watched(tmp_path) as (figures, service, rounds, clock):
-        live(service, rounds, clock, 40)
-        figures.look()
-        told = figures.whole()["curves"]
+def test_updates_extend_curves(tmp_path: Path) -> None:
+    with watched(tmp_path) as (stats, service, training, clock):
+        run_visits(service, training, clock, 40)
+        stats.update()
+        told = stats.as_json()["curves"]
         (row,) = told["rows"]
         found = dict(zip(told["names"], row, strict=True))
         assert found["at"] == clock.now
         assert 0.8 < found["pass_rate"] <= 1
         assert found["entropy"] > 0.9
         assert found["expected"] is not None
-        assert found["p50_ms"] is None  # nobody has asked over a desk
+        assert found["p50_ms"] is None  # nobody has asked over a batcher
 
 
 @given(st.lists(st.floats(0.2, 5.0), min_size=1, max_size=80))
-def test_curves_keep_ten_minutes_however_often_one_looks(pauses: list[float]) -> None:
+def test_curves_cover_ten_minutes(pauses: list[float]) -> None:
     curves, now = RecentCurves(), 0.0
     for pause in pauses * 12:
-        curves.add(now, now, dict.fromkeys(NAMES, now))
+        curves.add(now, now, dict.fromkeys(CURVES, now))
         now += pause
-    times = [row[0] for row in curves.told()["rows"]]
-    assert len(times) <= POINTS
+    times = [row[0] for row in curves.as_json()["rows"]]
+    assert len(times) <= MAX_POINTS
     assert all(isinstance(at, float) for at in times)
-    assert all(later - earlier >= EVERY / 2 for earlier, later in pairwise(times))
+    assert all(later - earlier >= POINT_INTERVAL / 2 for earlier, later in pairwise(times))
 
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=40))
-def test_a_pace_is_what_came_in_the_last_ten_seconds(grown: list[int]) -> None:
+def test_rate_covers_the_last_ten_seconds(grown: list[int]) -> None:
     pace, count = RateMeter(), 0
     for second, more in enumerate(grown):
         count += more
-        pace.look(float(second), count)
+        pace.update(float(second), count)
     last = grown[1:][-10:]
     assert abs(pace.per_second - sum(last) / len(last)) < 1e-9
 
 
-def test_after_a_restart_the_last_decisions_are_still_told(tmp_path: Path) -> None:
-    shown = ("recent", "actions", "confidence", "expected_and_actual", "actual_first", "actual_lately", "outcomes")
-    with watched(tmp_path) as (figures, service, rounds, clock):
-        live(service, rounds, clock, 80)
-        before, steps = figures.whole()["decisions"], service.trainer.step
+def test_recent_decisions_are_listed_after_a_restart(tmp_path: Path) -> None:
+    shown = ("recent", "actions", "confidence", "expected_and_actual", "actual_first", "actual_recent", "outcomes")
+    with watched(tmp_path) as (stats, service, training, clock):
+        run_visits(service, training, clock, 80)
+        before, steps = stats.as_json()["decisions"], service.trainer.step
         assert service.log.wait(service.log.last, 20)
-    with watched(tmp_path) as (figures, _, _, _):
-        after = figures.whole()
+    with watched(tmp_path) as (stats, _, _, _):
+        after = stats.as_json()
         assert {name: after["decisions"][name] for name in shown} == {name: before[name] for name in shown}
         assert after["training"]["step"] == steps > 0
     assert before["outcomes"] > 20

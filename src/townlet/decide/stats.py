@@ -1,0 +1,327 @@
+"""Statistics for the dashboard and Prometheus: lifetime counts, recent decisions, and curves of ten minutes."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+
+from townlet.decide.alarms import Alarms
+from townlet.decide.batcher import Batcher
+from townlet.decide.decider import DraftDecision
+from townlet.decide.events import DecisionMade, OutcomeRecorded
+from townlet.decide.recovery import events
+from townlet.decide.service import Service
+from townlet.decide.state import FIRST_OUTCOMES, Experience
+from townlet.decide.storage import LOG
+from townlet.decide.storage.serving_log import ServingChange
+from townlet.decide.training_thread import TrainingThread
+from townlet.decide.websocket import ConnectionLimits
+
+POINT_INTERVAL: Final = 2.0  # seconds between two points of a curve
+SLACK: Final = 0.5  # seconds by which a point may be early
+MAX_POINTS: Final = 300
+RATE_WINDOW: Final = 10  # updates over which a rate is measured, one a second
+DIGITS: Final = 4  # significant digits of a value in a curve
+CURVES: Final = (
+    "decisions_per_second", "p50_ms", "p99_ms", "pass_rate", "entropy", "expected", "actual", "loss",
+)  # fmt: skip
+HISTORY_LENGTH: Final = 20  # entries of a summarized history
+NOTED_VERDICTS: Final = ("hold", "refuse")  # with which a note begins
+LISTED: Final = 50  # decisions that are listed one by one
+WINDOW: Final = 1000  # recent decisions for means and histograms
+REPLAYED_RECORDS: Final = 5000  # records of the log that are read for them at startup
+BINS: Final = 10
+PAIRS: Final = 200  # pairs of expected and actual rewards, and decisions averaged in a point of a curve
+COUNTERS: Final = (  # values that only grow
+    "step", "steps", "failed", "restarts", "decisions", "joined", "expired", "not_executed", "waited", "duplicates",
+    "late", "unknown", "contradicting", "completed", "overloaded", "outcomes",
+)  # fmt: skip
+EXPORTED: Final = ("service", "training", "buffer", "gate", "decisions")  # sections for Prometheus
+
+
+class RateMeter:
+    """Growth rate of a count over the last updates."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)
+
+    def update(self, now: float, count: int) -> None:
+        """Add a sample at this monotonic time."""
+        self._samples.append((now, count))
+
+    @property
+    def per_second(self) -> float:
+        """The rate; 0 before the second update."""
+        (then, before), (now, count) = (self._samples[0], self._samples[-1]) if self._samples else ((0.0, 0), (0.0, 0))
+        return (count - before) / (now - then) if now > then else 0.0
+
+
+class RecentCurves:
+    """One row of values every two seconds; unknown values are None."""
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[float | None, ...]] = deque(maxlen=MAX_POINTS)
+        self._due = float("-inf")
+
+    def add(self, at: float, now: float, values: Mapping[str, float | None]) -> None:
+        """Add a row at this time (seconds since 1970) if the last one is old enough by the monotonic clock."""
+        if now >= self._due:
+            self._due = now + POINT_INTERVAL - SLACK
+            self._rows.append((round(at, 1), *(_round(values[name]) for name in CURVES)))
+
+    def as_json(self) -> dict[str, Any]:
+        """Column names and rows, oldest first."""
+        return {"names": ["at", *CURVES], "rows": list(self._rows)}
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(float(f"{value:.{DIGITS}g}"), 9)
+
+
+def summarize_history(history: Iterable[ServingChange]) -> list[dict[str, Any]]:
+    """The newest changes, oldest first; consecutive ones with the same verdict are one entry, with the last reason."""
+    entries: list[dict[str, Any]] = []
+    for change in history:
+        verdict, reason = _verdict(change)
+        if not entries or entries[-1]["verdict"] != verdict:
+            entries.append({"verdict": verdict, "first": change.version, "times": 0})
+        entries[-1] |= {
+            "last": change.version,
+            "times": entries[-1]["times"] + 1,
+            "at": change.at,
+            "served": change.served,
+            "reason": reason,
+            "estimate": change.estimate,
+        }
+    return [
+        entry | {"estimate": asdict(entry["estimate"]) if entry["estimate"] else None}
+        for entry in entries[-HISTORY_LENGTH:]
+    ]
+
+
+def _verdict(change: ServingChange) -> tuple[str, str]:
+    verdict, colon, reason = change.reason.partition(": ")
+    if change.kind == "note" and colon and verdict in NOTED_VERDICTS:
+        return verdict, reason
+    noted = f"only noted, because another version is pinned: {change.kind}, {change.reason}"
+    return (change.kind, change.reason) if change.served else ("noted", noted)
+
+
+class ServiceStats:
+    """Collects statistics of a service, and returns all of them as JSON."""
+
+    def __init__(self, service: Service, training: TrainingThread, limits: ConnectionLimits | None = None) -> None:
+        self.service, self.training, self._limits = service, training, limits or ConnectionLimits()
+        self.batcher: Batcher | None = None  # set when the server starts
+        self._started = time.monotonic()
+        self._alarms, self._curves = Alarms(service, training, self._limits), RecentCurves()
+        self._decision_rate, self._step_rate = RateMeter(), RateMeter()
+        self._listed: OrderedDict[int, dict[str, Any]] = OrderedDict()
+        self._actions: deque[int] = deque(maxlen=WINDOW)
+        self._confidence: deque[float] = deque(maxlen=WINDOW)
+        self._sent: deque[bool] = deque(maxlen=WINDOW)
+        self._entropy: deque[float] = deque(maxlen=WINDOW)
+        self._components: deque[np.ndarray[Any, Any]] = deque(maxlen=WINDOW)
+        self._pairs: deque[tuple[float, float]] = deque(maxlen=PAIRS)
+        self._read_recent()
+        service.decision_listeners.append(self._on_decision)
+        service.state.outcome_listeners.append(self._on_outcome)
+
+    def _read_recent(self) -> None:
+        """Read recent decisions from the log, made before this start."""
+        decisions: dict[int, DecisionMade] = {}
+        for event in events(self.service.folder / LOG, max(0, self.service.log.last - REPLAYED_RECORDS)):
+            if isinstance(event, DecisionMade):
+                self._add_decision(event)
+                decisions[event.number] = event
+            elif isinstance(event, OutcomeRecorded) and event.number in decisions:
+                self._add_outcome(decisions.pop(event.number), event.value, event.how)
+
+    def _on_decision(self, decision: DecisionMade, draft: DraftDecision) -> None:
+        self._add_decision(decision)
+        if decision.expected is not None:
+            self._components.append(draft.components)
+        self._entropy.append(draft.entropy)
+        self._alarms.on_decision(decision, draft.entropy)
+
+    def _add_decision(self, decision: DecisionMade) -> None:
+        if decision.send:
+            self._actions.append(decision.action)
+        self._confidence.append(decision.confidence)
+        self._sent.append(decision.send)
+        names = ("number", "territory", "action", "send", "reason", "confidence", "expected", "version", "at")
+        self._listed[decision.number] = {name: getattr(decision, name) for name in names} | {"actual": None}
+        if len(self._listed) > LISTED:
+            self._listed.popitem(last=False)
+
+    def _on_outcome(self, experience: Experience, value: float, how: str) -> None:
+        if how != "default":
+            self._alarms.on_outcome()
+        self._add_outcome(experience.decision, value, how)
+
+    def _add_outcome(self, decision: DecisionMade, value: float, how: str) -> None:
+        if decision.number in self._listed:
+            self._listed[decision.number]["actual"] = value
+        if how != "default" and decision.expected is not None:
+            self._pairs.append((decision.expected, value))
+
+    def update(self) -> None:
+        """Update rates, curves and alarms; called about once a second."""
+        now = time.monotonic()
+        self._decision_rate.update(now, self.service.state.decisions)
+        self._step_rate.update(now, self.training.progress.steps)
+        self._alarms.active(self._overloaded)
+        expected, actual = np.mean(self._pairs, axis=0).tolist() if self._pairs else (None, None)
+        p50, p99 = self._latency()
+        last = self.training.progress.last
+        values = {
+            "decisions_per_second": self._decision_rate.per_second, "p50_ms": p50, "p99_ms": p99,
+            "pass_rate": _mean(_newest(self._sent)), "entropy": _mean(_newest(self._entropy)),
+            "expected": expected, "actual": actual, "loss": last.loss if last else None,
+        }  # fmt: skip
+        self._curves.add(self.service.clock(), now, values)
+
+    @property
+    def _overloaded(self) -> int:
+        return self.batcher.overloaded if self.batcher is not None else 0
+
+    def _latency(self) -> tuple[float | None, float | None]:
+        """Median and 99th percentile of the latency of recent observations, in milliseconds."""
+        if self.batcher is None or not self.batcher.latency:
+            return None, None
+        p50, p99 = np.percentile(self.batcher.latency, (50, 99))
+        return 1000 * float(p50), 1000 * float(p99)
+
+    def as_json(self) -> dict[str, Any]:
+        """All statistics."""
+        with self.service.lock:
+            return {
+                "alarms": [alarm._asdict() for alarm in self._alarms.active(self._overloaded)],
+                "service": self._service(),
+                "training": self._training(),
+                "buffer": self._buffer(),
+                "gate": self._gate(),
+                "decisions": self._decisions(),
+                "versions": self._versions(),
+                "curves": self._curves.as_json(),
+            }
+
+    def _service(self) -> dict[str, Any]:
+        service = self.service
+        serving = service.versions.serving
+        return {
+            "domain": service.domain.name,
+            "policy": service.settings.policy,
+            "now": service.clock(),
+            "uptime_seconds": time.monotonic() - self._started,
+            "version": serving.version if serving else 0,
+            "gate_only": service.gate_only,
+            "games": len(self._limits.games),
+            "dashboards": len(self._limits.dashboards),
+            "problem": service.log.problem or "",
+        }
+
+    def _training(self) -> dict[str, Any]:
+        progress, last = self.training.progress, self.training.progress.last
+        shown = ("loss", "batch", "reward", "entropy", "agreement", "grad_norm")
+        return {
+            "running": self.training.running,
+            "interval": self.service.settings.learning.interval,
+            "steps": progress.steps,
+            "steps_per_second": self._step_rate.per_second,
+            "step_seconds": progress.seconds,
+            "failed": progress.failed,
+            "restarts": max(progress.restarts, 0),
+            "problem": progress.problem,
+            "agreement_lifetime": progress.agreed / progress.steps if progress.steps else None,
+            "verdicts": dict(progress.verdicts),
+            "step": self.service.trainer.step,
+            **{name: getattr(last, name) if last else None for name in shown},
+        }
+
+    def _buffer(self) -> dict[str, Any]:
+        state, counts = self.service.state, self.service.state.join.counts
+        ages = state.join.ages(self.service.clock())
+        return {
+            "size": len(state.buffer),
+            "capacity": state.buffer.capacity,
+            "use": len(state.buffer) / state.buffer.capacity,
+            "held_out": len(state.held_out),
+            **asdict(counts),
+            "not_executed": counts.not_executed,
+            "oldest_pending": ages.oldest,
+            "mean_pending": ages.mean,
+            "expire_after": self.service.settings.memory.expire_after,
+            "completed": state.totals.completed,
+        }
+
+    def _gate(self) -> dict[str, Any]:
+        domain, totals = self.service.domain, self.service.state.totals
+        means = np.mean(self._components, axis=0) if self._components else np.zeros(len(domain.components))
+        decisions = self.service.state.decisions
+        return {
+            "pass_rate": _mean(self._sent),
+            "pass_rate_lifetime": totals.sent / decisions if decisions else None,
+            "reasons": dict(totals.reasons),
+            "components": dict(zip(domain.components, map(float, means), strict=True)),
+            "hash": self.service.gate_hash,
+        }
+
+    def _versions(self) -> dict[str, Any]:
+        """The overview with a summarized history: single changes would cover only a minute."""
+        versions = self.service.versions
+        return versions.overview() | {"history": summarize_history(versions.history)}
+
+    def _decisions(self) -> dict[str, Any]:
+        totals = self.service.state.totals
+        actions = np.bincount(np.array(self._actions, np.int64), minlength=self.service.domain.n_actions)
+        confidence, _ = np.histogram(self._confidence, BINS, (0.0, 1.0))
+        p50, p99 = self._latency()
+        completed = totals.completed
+        return {
+            "per_second": self._decision_rate.per_second,
+            "p50_ms": p50,
+            "p99_ms": p99,
+            "waiting": len(self.batcher) if self.batcher is not None else 0,
+            "overloaded": self._overloaded,
+            "recent_count": len(self._sent),
+            "recent_sent": len(self._actions),
+            "recent": list(self._listed.values()),
+            "actions": self.service.domain.action_chart(actions),
+            "confidence": confidence.tolist(),
+            "entropy": _mean(self._entropy),
+            "expected_and_actual": list(self._pairs),
+            "outcomes": completed,
+            "actual_first": totals.first / min(completed, FIRST_OUTCOMES) if completed else None,
+            "actual_recent": _mean(self.service.state.buffer.recent_outcomes(FIRST_OUTCOMES).tolist()),
+            "mean_actual": totals.actual / completed if completed else None,
+            "mean_expected": totals.expected / completed if completed else None,
+        }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _newest(values: deque[Any]) -> list[Any]:
+    """The values that a point of a curve averages."""
+    return list(islice(reversed(values), PAIRS))
+
+
+def as_prometheus(stats: dict[str, Any]) -> str:
+    """The known numbers in the Prometheus text format."""
+    lines = []
+    for section in EXPORTED:
+        for name, value in stats[section].items():
+            if isinstance(value, bool | int | float):
+                metric, kind = f"townlet_decide_{section}_{name}", "counter" if name in COUNTERS else "gauge"
+                lines += [f"# TYPE {metric} {kind}", f"{metric} {value + 0!r}"]
+    lines.append("# TYPE townlet_decide_alarm gauge")
+    lines += [f'townlet_decide_alarm{{name="{alarm["name"]}"}} 1' for alarm in stats["alarms"]]
+    return "\n".join(lines) + "\n"
