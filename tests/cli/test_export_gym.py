@@ -92,18 +92,18 @@ def test_safetensors_say_how_observations_are_scaled(gym_runs: dict[str, Run], t
     layout = ObservationLayout.of(*((b["name"], tuple(b["shape"]), b["low"], b["high"], b["kind"]) for b in blocks))
     network = Branch(TypeAdapter(NetworkSpec).validate_json(about["network"]), layout, 3, POLICY_GAIN)
     network.load_state_dict(tensors)
-    centre, spread, limit = (np.array(json.loads(about[name]), np.float32) for name in ("centre", "spread", "limit"))
+    center, scale, limit = (np.array(json.loads(about[name]), np.float32) for name in ("center", "scale", "limit"))
     env = gymnasium.make("Acrobot-v1", max_episode_steps=80)
     wanted, seed = episode(trained)
     obs, _ = env.reset(seed=seed)
     for action in wanted:
-        seen = np.clip((obs.astype(np.float32) - centre) / spread, -limit, limit)
+        seen = np.clip((obs.astype(np.float32) - center) / scale, -limit, limit)
         outputs, _ = network(torch.from_numpy(seen)[None], network.initial_hidden(1))
         assert int(outputs.argmax()) == action
         obs, *_ = env.step(action)
     env.close()
-    assert np.abs(centre).max() > 0.01
-    assert "subtract `centre`" in about["readme"]
+    assert np.abs(center).max() > 0.01
+    assert "subtract `center`" in about["readme"]
 
 
 def test_binary_actions_are_1_where_their_logits_are_positive(gym_runs: dict[str, Run], tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ wrapper("as-it-is")(lambda env: env)
 """
 RECIPE = """
 env: OfMyOwn-v0
-gym: {wrappers: [{name: own, wrapper: as-it-is, file: mine.py}]}
+gym: {wrappers: [{name: custom, wrapper: as-it-is, file: mine.py}]}
 variants:
   ppo: {extends: "gym:ppo", env: OfMyOwn-v0}
 """

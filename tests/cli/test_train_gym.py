@@ -27,7 +27,7 @@ class Half(gymnasium.RewardWrapper):
 """
 RECIPE = """\
 env: CartPole-v1
-gym: {wrappers: [{name: own, wrapper: half, file: mine.py, settings: {share: 0.25}}]}
+gym: {wrappers: [{name: custom, wrapper: half, file: mine.py, settings: {share: 0.25}}]}
 variants:
   ppo:
     extends: CartPole-v1:ppo

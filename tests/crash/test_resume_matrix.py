@@ -44,7 +44,7 @@ GYM = (
 SHORT = "gym.max_episode_steps=30"
 WRAPPED = (
     "gym={vectorization: sync, frame_stack: 3, normalize_obs: running, wrappers: [{name: cart_pole_shaping}, "
-    "{name: sticky_actions}, {name: frame_skip, frames: 1, most: 3}]}"
+    "{name: sticky_actions}, {name: frame_skip, frames: 1, max_frames: 3}]}"
 )
 KINDS = {
     "town": ("town:ppo", (*TINY, "network={name: mlp, hidden: [16]}", *SMALL)),
@@ -75,7 +75,7 @@ QUICK = [
 
 def own_wrapper(name: str) -> str:
     """The override that puts a wrapper of the user's own around the environment."""
-    return f"gym.wrappers=[{{name: own, wrapper: {name}, file: {json.dumps(str(OWN))}}}]"
+    return f"gym.wrappers=[{{name: custom, wrapper: {name}, file: {json.dumps(str(OWN))}}}]"
 
 
 def settings(agent: str, kind: str) -> tuple[str, tuple[str, ...]]:

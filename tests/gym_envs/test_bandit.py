@@ -33,8 +33,8 @@ def test_arms_pay_around_their_means_for_as_long_as_asked() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "says"),
     [
-        ({"arms": 3, "means": [1.0, 2.0]}, "2 means are given for 3 arms"),
-        ({"arms": 2, "deviations": -1.0}, "below 0"),
+        ({"arms": 3, "means": [1.0, 2.0]}, "got 2 means for 3 arms"),
+        ({"arms": 2, "deviations": -1.0}, "negative"),
         ({"arms": 0}, "0 arms"),
         ({"length": 0}, "0 pulls"),
     ],

@@ -112,14 +112,14 @@ def test_another_map_is_refused() -> None:
     small = EnvSpec(kwargs={"desc": ["SFFG"] * 8})
     lake, other = (make_vec("FrozenLake-v1", s, 2) for s in (small, EnvSpec(kwargs={"map_name": "8x8"})))
     lake.reset(0)
-    with pytest.raises(TownletError, match="another environment"):
+    with pytest.raises(TownletError, match="other observations or actions"):
         other.restore(lake.state())
 
 
 def test_other_wrappers_are_refused() -> None:
     env = make_vec("Acrobot-v1", EnvSpec(frame_skip=2), 2)
     env.reset(0)
-    with pytest.raises(TownletError, match="other wrappers were saved"):
+    with pytest.raises(TownletError, match="saved wrappers are"):
         make_vec("Acrobot-v1", EnvSpec(), 2).restore(env.state())
 
 
@@ -127,9 +127,9 @@ def test_a_large_table_is_compared_unless_it_changes() -> None:
     taxi = env_state.RowEnv(gym.make("Taxi-v4"))
     taxi.reset(seed=0)
     *_, (where, _) = env_state.layers(taxi.env)
-    assert taxi.kept[where]["plain"]["P"] == {"~": "table", "is": digest(taxi.unwrapped.P)}
+    assert taxi.saved[where]["plain"]["P"] == {"~": "table", "is": digest(taxi.unwrapped.P)}
     taxi.unwrapped.P[0][0] = [(1.0, 7, -1, False)]
-    assert equal(decode(taxi.kept[where]["plain"]["P"]), taxi.unwrapped.P)
+    assert equal(decode(taxi.saved[where]["plain"]["P"]), taxi.unwrapped.P)
 
 
 class State:

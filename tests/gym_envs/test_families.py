@@ -85,7 +85,7 @@ def test_pictures_among_named_parts_are_made_smaller() -> None:
 
 
 def test_cells_of_a_grid_are_told_by_ones() -> None:
-    parts = ({"name": "keys", "keep": ("image", "direction")}, {"name": "cells"})
+    parts = ({"name": "keys", "keep": ("image", "direction")}, {"name": "minigrid_one_hot"})
     env = make_vec("MiniGrid-DoorKey-5x5-v0", spec(wrappers=parts), 1)
     cells = env.layout.view(env.reset(0).obs, "image")[0]
     assert cells.shape == (7, 7, 21)
@@ -95,5 +95,5 @@ def test_cells_of_a_grid_are_told_by_ones() -> None:
     walls = kinds[..., wall].bool()
     assert walls.any()
     assert colours[walls][:, gray].all()
-    with pytest.raises(TownletError, match="'cells'"):
-        make_vec("CartPole-v1", spec(wrappers=({"name": "cells"},)))
+    with pytest.raises(TownletError, match="'minigrid_one_hot'"):
+        make_vec("CartPole-v1", spec(wrappers=({"name": "minigrid_one_hot"},)))

@@ -97,7 +97,7 @@ def test_the_settings_for_any_environment_are_none() -> None:
     ("wrong", "beside"),
     [
         ("gym.kwargs.foo=3", "gym.frame_stack=2"),
-        ("gym.wrappers=[{name: own, wrapper: nobody}]", "gym.vectorization=sync"),
+        ("gym.wrappers=[{name: custom, wrapper: nobody}]", "gym.vectorization=sync"),
         ("gym.observation=ram", "gym.frame_stack=2"),
     ],
 )

@@ -116,7 +116,7 @@ CHECKS: tuple[Callable[[], CheckResult], ...] = (python, numba, cache, torch, co
 
 def _family(family: EnvFamily) -> CheckResult:
     """A family of environments: one of them is made and stepped."""
-    return _extra(family.extra, family.module, lambda: extras.smoke_test(family), family.unfit)
+    return _extra(family.extra, family.module, lambda: extras.smoke_test(family), family.install_problem)
 
 
 def _ffmpeg() -> None:

@@ -22,7 +22,7 @@ _permitted = False
 
 
 def wrapper(name: str) -> Callable[[Maker], Maker]:
-    """Register a wrapper, made as `maker(env, **settings)`. Recipes say {name: own, wrapper: NAME, file: FILE.py}."""
+    """Register a wrapper, made as `maker(env, **settings)`. Recipes: {name: custom, wrapper: NAME, file: FILE.py}."""
 
     def register(maker: Maker) -> Maker:
         _makers[name] = maker

@@ -1,4 +1,4 @@
-"""A bandit with many arms: each pays around a mean of its own, and nothing else ever changes."""
+"""Multi-armed bandit with Gaussian rewards, registered as `Bandit-v0`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from townlet.errors import TownletError
 
 
 class Bandit(gym.Env[NDArray[np.float32], np.int64]):
-    """Pulling arm a pays a draw from N(means[a], deviations[a]²). Every `length` pulls an episode is cut off.
+    """Arm a pays a draw from N(means[a], deviations[a]²); episodes are truncated after `length` pulls.
 
-    There is nothing to see but a 1. `info["best"]` says whether the arm was one with the highest mean.
+    The observation is always 1. `info["best"]` tells whether the arm has the highest mean.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
@@ -34,11 +34,11 @@ class Bandit(gym.Env[NDArray[np.float32], np.int64]):
         if arms < 1 or length < 1:
             raise TownletError(f"a bandit cannot have {arms} arms and {length} pulls", "give at least one of each")
         self.arms, self.length, self.render_mode = arms, length, render_mode
-        # Without means of one's own, arm a pays a / (arms − 1): the last is the best.
-        self.means = _each("means", np.linspace(0, 1, arms).tolist() if means is None else means, arms)
-        self.deviations = _each("deviations", deviations, arms)
+        # By default arm a has mean a / (arms − 1): the last is the best.
+        self.means = _per_arm("means", np.linspace(0, 1, arms).tolist() if means is None else means, arms)
+        self.deviations = _per_arm("deviations", deviations, arms)
         if (self.deviations < 0).any():
-            raise TownletError("a deviation cannot be below 0", "give numbers from 0 on")
+            raise TownletError("a deviation is negative", "give numbers from 0 up")
         self.pulls = 0
         self.observation_space = spaces.Box(0, 1, (1,), np.float32)
         self.action_space = spaces.Discrete(arms)
@@ -46,7 +46,7 @@ class Bandit(gym.Env[NDArray[np.float32], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Begin to count pulls anew."""
+        """Start an episode."""
         super().reset(seed=seed)
         self.pulls = 0
         return np.ones(1, np.float32), {}
@@ -56,18 +56,13 @@ class Bandit(gym.Env[NDArray[np.float32], np.int64]):
         self.pulls += 1
         mean = self.means[action]
         reward = float(mean + self.deviations[action] * self.np_random.standard_normal())
-        return (
-            np.ones(1, np.float32),
-            reward,
-            False,
-            self.pulls >= self.length,
-            {"best": bool(mean == self.means.max())},
-        )
+        truncated = self.pulls >= self.length
+        return np.ones(1, np.float32), reward, False, truncated, {"best": bool(mean == self.means.max())}
 
 
-def _each(name: str, given: float | Sequence[float], arms: int) -> NDArray[np.float64]:
-    """A number for each arm, from one for all or a list."""
+def _per_arm(name: str, given: float | Sequence[float], arms: int) -> NDArray[np.float64]:
+    """Broadcast one number, or check one number per arm."""
     values = np.asarray(given, np.float64)
     if values.shape not in ((), (arms,)):
-        raise TownletError(f"{values.size} {name} are given for {arms} arms", f"give {arms} numbers, or one for all")
+        raise TownletError(f"got {values.size} {name} for {arms} arms", f"give {arms} numbers, or one for all")
     return np.broadcast_to(values, arms).copy()

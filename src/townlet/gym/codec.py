@@ -1,4 +1,8 @@
-"""Plain Python values as trees of arrays and JSON, and back: tuples stay tuples, NumPy's numbers stay NumPy's."""
+"""Encodes plain Python values as JSON and arrays, and decodes them with their exact types.
+
+Unlike `runs.flatten`, this keeps tuples, NumPy scalars and random generators distinct, and runs without torch in the
+worker processes of environments.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,16 @@ import numpy as np
 from townlet.errors import TownletError
 from townlet.interfaces.state import State
 
-SAME: Final = "resume with the recipe and number of rows that it was saved with"  # `contract.restore` wants torch
-TAG: Final = "~"  # marks a mapping that stands for a value which JSON does not know
-NUMBERS: Final = "biuf"  # kinds of arrays that a checkpoint holds as they are
+SAME: Final = "resume with the recipe and number of rows of the saved run"  # `interfaces.restore` imports torch
+TAG: Final = "~"  # marks a mapping that encodes a value unknown to JSON
+NUMBERS: Final = "biuf"  # dtype kinds that a checkpoint stores as arrays
 GENERATORS: Final = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
-DEPTH: Final = 12
-LARGE: Final = 2**63  # from here on JSON's readers differ
+MAX_DEPTH: Final = 12
+MAX_INT: Final = 2**63  # JSON readers differ beyond this
 
 
 class UnsupportedValue(ValueError):
-    """A value that is not plain."""
+    """A value that cannot be encoded."""
 
 
 def _tagged(kind: str, value: Any, **more: Any) -> dict[str, Any]:
@@ -31,22 +35,22 @@ def _tagged(kind: str, value: Any, **more: Any) -> dict[str, Any]:
 
 
 def encode(value: Any, depth: int = 0) -> Any:
-    """A value as JSON, or as an array when it is one; `Unfit` when it is not plain."""
-    if depth > DEPTH:
+    """Encode a value as JSON, or as an array if it is one; raises `UnsupportedValue`."""
+    if depth > MAX_DEPTH:
         raise UnsupportedValue("nested too deeply")
     kind = type(value)
     if value is None or kind in (bool, str):
         return value
     if kind is int:
-        return value if -LARGE < value < LARGE else _tagged("int", hex(value))
+        return value if -MAX_INT < value < MAX_INT else _tagged("int", hex(value))
     if kind is float:
         return value if math.isfinite(value) else _tagged("float", repr(value))
     if kind is np.ndarray and value.dtype.kind in NUMBERS:
-        return value.copy() if not depth else _as_json(value)
+        return value.copy() if not depth else _array_to_json(value)
     if kind is np.ndarray and value.dtype.kind in "SU":
-        return _as_json(value)
+        return _array_to_json(value)
     if isinstance(value, np.generic) and value.dtype.kind in NUMBERS + "SU":
-        return _tagged("scalar", _as_json(np.asarray(value)))
+        return _tagged("scalar", _array_to_json(np.asarray(value)))
     if kind in (tuple, list):
         return _tagged(kind.__name__, [encode(v, depth + 1) for v in value])
     if kind is deque:
@@ -61,42 +65,44 @@ def encode(value: Any, depth: int = 0) -> Any:
 
 
 def decode(tree: Any) -> Any:
-    """The value that was encoded."""
+    """The encoded value."""
     if isinstance(tree, np.ndarray):
         return tree.copy()
     if not isinstance(tree, Mapping):
         return tree
-    kind, inner = tree[TAG], tree["is"]
-    if kind == "int":
-        return int(inner, 16)
-    if kind == "float":
-        return float(inner)
-    if kind == "array":
-        return _from_json(tree)
-    if kind == "scalar":
-        return _from_json(inner)[()]
-    if kind == "bytes":
-        return bytes.fromhex(inner)
-    if kind == "dict":
-        return {decode(k): decode(v) for k, v in inner}
-    if kind == "generator":
-        return _generator(decode(inner))
-    values = [decode(v) for v in inner]
-    if kind == "deque":
-        return deque(values, tree["maxlen"])
-    return tuple(values) if kind == "tuple" else values
+    inner = tree["is"]
+    match tree[TAG]:
+        case "int":
+            return int(inner, 16)
+        case "float":
+            return float(inner)
+        case "array":
+            return _array_from_json(tree)
+        case "scalar":
+            return _array_from_json(inner)[()]
+        case "bytes":
+            return bytes.fromhex(inner)
+        case "dict":
+            return {decode(k): decode(v) for k, v in inner}
+        case "generator":
+            return _generator(decode(inner))
+        case "deque":
+            return deque(map(decode, inner), tree["maxlen"])
+        case "tuple":
+            return tuple(map(decode, inner))
+    return list(map(decode, inner))
 
 
-def _as_json(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """An array where only JSON may stand."""
+def _array_to_json(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    flat: list[Any] = array.reshape(-1).tolist()
     if array.dtype.kind == "S":
-        flat: list[Any] = [text.decode("latin-1") for text in array.reshape(-1).tolist()]
+        flat = [text.decode("latin-1") for text in flat]
     else:
-        flat = [v if not isinstance(v, float) or math.isfinite(v) else repr(v) for v in array.reshape(-1).tolist()]
+        flat = [v if not isinstance(v, float) or math.isfinite(v) else repr(v) for v in flat]
     return _tagged("array", flat, dtype=array.dtype.str, shape=list(array.shape))
 
 
-def _from_json(tree: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+def _array_from_json(tree: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     flat = [v.encode("latin-1") for v in tree["is"]] if "S" in tree["dtype"] else tree["is"]
     return np.array(flat, np.dtype(tree["dtype"])).reshape(tree["shape"])
 
@@ -104,56 +110,55 @@ def _from_json(tree: Mapping[str, Any]) -> np.ndarray[Any, Any]:
 def _generator(state: dict[str, Any]) -> np.random.Generator:
     name = state["bit_generator"]
     if name not in GENERATORS:
-        raise TownletError(f"a random generator '{name}' is not known", SAME)
+        raise TownletError(f"unknown random generator '{name}' in the saved state", SAME)
     bits = getattr(np.random, name)(0)
     bits.state = state
     return np.random.Generator(bits)
 
 
 def digest(value: Any) -> str:
-    """A fingerprint of a plain value, the same in every process."""
+    """Hash of an encodable value, the same in every process."""
     text = json.dumps(_jsonable(encode(value, 1)), allow_nan=False)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def pack(rows: list[State]) -> State:
-    """Trees of many rows as one: arrays of one shape are stacked, what is the same in all rows stands once."""
-    first = rows[0]
+    """Merge the trees of all rows: arrays of one shape are stacked, values equal in all rows are stored once."""
     packed: State = {}
-    for name, value in first.items():
-        found = [row[name] for row in rows]
-        if isinstance(value, dict) and TAG not in value and all(isinstance(f, dict) and TAG not in f for f in found):
-            packed[name] = pack(found)
-        elif all(isinstance(f, np.ndarray) and (f.shape, f.dtype) == (value.shape, value.dtype) for f in found):
-            packed[name] = np.stack(found)
+    for name, first in rows[0].items():
+        values = [row[name] for row in rows]
+        if all(isinstance(v, dict) and TAG not in v for v in values):
+            packed[name] = pack(values)
+        elif all(isinstance(v, np.ndarray) and (v.shape, v.dtype) == (first.shape, first.dtype) for v in values):
+            packed[name] = np.stack(values)
         else:
-            each = [_jsonable(f) for f in found]
-            packed[name] = _tagged("all", each[0]) if all(e == each[0] for e in each) else _tagged("each", each)
+            plain = [_jsonable(v) for v in values]
+            packed[name] = _tagged("all", plain[0]) if all(v == plain[0] for v in plain) else _tagged("each", plain)
     return packed
 
 
 def unpack(state: Mapping[str, Any], rows: int) -> list[State]:
-    """The trees of `rows` rows that were packed."""
+    """Split a packed tree into the trees of its rows."""
     trees: list[State] = [{} for _ in range(rows)]
     for name, value in state.items():
-        for tree, part in zip(trees, _parts(value, rows, name), strict=True):
-            tree[name] = part
+        for tree, row_value in zip(trees, _row_values(value, rows, name), strict=True):
+            tree[name] = row_value
     return trees
 
 
-def _parts(value: Any, rows: int, name: str) -> list[Any]:
-    parts: list[Any]
+def _row_values(value: Any, rows: int, name: str) -> list[Any]:
+    values: list[Any]
     if not isinstance(value, Mapping):
-        whole = np.asarray(value)  # a tensor, when it comes from a checkpoint
-        parts = [whole[n, ...] for n in range(len(whole))]
+        stacked = np.asarray(value)  # a checkpoint holds tensors
+        values = [stacked[n, ...] for n in range(len(stacked))]
     elif TAG not in value:
-        parts = list(unpack(value, rows))
+        values = list(unpack(value, rows))
     else:
-        parts = [value["is"]] * rows if value[TAG] == "all" else list(value["is"])
-    if len(parts) != rows:
-        raise TownletError(f"'{name}' was saved for {len(parts)} rows, here are {rows}", SAME)
-    return parts
+        values = [value["is"]] * rows if value[TAG] == "all" else list(value["is"])
+    if len(values) != rows:
+        raise TownletError(f"'{name}' was saved for {len(values)} rows, expected {rows}", SAME)
+    return values
 
 
 def _jsonable(tree: Any) -> Any:
-    return _as_json(tree) if isinstance(tree, np.ndarray) else tree
+    return _array_to_json(tree) if isinstance(tree, np.ndarray) else tree

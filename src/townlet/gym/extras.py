@@ -1,4 +1,4 @@
-"""Families of environments that are installed apart: which one an id needs, and whether it is there."""
+"""Environment families that need an optional extra: which one an id needs, and whether it is installed."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ import gymnasium as gym
 from townlet.errors import TownletError, did_you_mean
 
 ATARI: Final = "atari"
-# Kinds of processors that stable-retro has wheels for.
-RETRO_WHEELS: Final = ("x86_64", "AMD64")
+RETRO_WHEELS: Final = ("x86_64", "AMD64")  # architectures with stable-retro wheels
 BRIDGES: Final = ("GymV21Environment-v0", "GymV26Environment-v0")
-NO_RETRO: Final = (
-    "stable-retro has no wheel for this kind of machine: `pip install stable-retro` builds it, with a C++ compiler and "
-    "CMake; all games but a few need a ROM of yours besides"
+NO_RETRO_WHEEL: Final = (
+    "stable-retro has no wheel for this architecture: `pip install stable-retro` builds it, with a C++ compiler and "
+    "CMake; most games also need a ROM that you own"
 )
 
 
 @dataclass(frozen=True)
 class EnvFamily:
-    """Environments that come with one package: the extra's name, what to import, and what their ids look like."""
+    """Environments of one package: the extra that installs it, its module, and a pattern of its ids."""
 
     extra: str
     module: str
     ids: str
-    registers: str = ""  # what is imported before one is made; "" where Gymnasium does it
-    example: str = ""  # an id of the family that is made quickly
-    unfit: str = ""  # why it cannot be installed like the others
-    alone: bool = False  # a process can hold only one of them
+    registers: str = ""  # module whose import registers the ids; "" if Gymnasium registers them
+    example: str = ""  # an id that is quick to make
+    install_problem: str = ""  # why the extra cannot be installed here
+    one_per_process: bool = False
 
     @property
     def installed(self) -> bool:
-        """Whether the package is there; nothing is imported for that."""
+        """Whether the package is installed; imports nothing."""
         return find_spec(self.module) is not None
 
     @property
     def command(self) -> str:
-        """How to get it."""
+        """The command that installs it."""
         return f"pip install 'townlet[{self.extra}]'"
 
 
@@ -71,74 +70,74 @@ FAMILIES: Final = (
         r"retro/",
         "townlet.gym.retro",
         "retro/Airstriker-Genesis-v0",
-        unfit="" if platform.machine() in RETRO_WHEELS else NO_RETRO,
-        alone=True,
+        install_problem="" if platform.machine() in RETRO_WHEELS else NO_RETRO_WHEEL,
+        one_per_process=True,
     ),
 )
 
 
 def family(id: str) -> EnvFamily | None:
-    """The family of an id; None where Gymnasium itself has it, or nobody knows."""
+    """The family of an id; None for ids of Gymnasium itself and unknown ones."""
     return next((f for f in FAMILIES if re.match(f.ids, id)), None)
 
 
 def is_atari(id: str) -> bool:
-    """Whether it is one of the console's games."""
-    found = family(id)
-    return found is not None and found.extra == ATARI
+    """Whether the id is an Atari game."""
+    needed = family(id)
+    return needed is not None and needed.extra == ATARI
 
 
 def reward_threshold(id: str) -> float | None:
-    """The mean return from which on an id counts as solved, where Gymnasium says so before anything is imported."""
+    """The mean return that counts as solved, if Gymnasium has it registered without further imports."""
     spec = gym.registry.get(id)
     return None if spec is None else spec.reward_threshold
 
 
 def install_hint(id: str) -> str:
-    """How to get what an id needs."""
-    found = family(id)
-    return f"install it: {found.command}" if found else "install what it asks for"
+    """How to install what an id needs."""
+    needed = family(id)
+    return f"install it: {needed.command}" if needed else "install the package it needs"
 
 
 def missing(id: str) -> str | None:
-    """What an id needs that is not there, and how to get it; None where nothing is missing."""
-    found = family(id)
-    if found is None or found.installed:
+    """The package that an id lacks and how to install it; None if nothing is missing."""
+    needed = family(id)
+    if needed is None or needed.installed:
         return None
-    return f"{found.module} is not installed: {found.unfit or found.command}"
+    return f"{needed.module} is not installed: {needed.install_problem or needed.command}"
 
 
-def smoke_test(found: EnvFamily) -> None:
-    """Make one environment of the family and do a step in it; whatever is wrong with it raises."""
-    require(found.example)
-    env = gym.make(found.example, disable_env_checker=True)
+def smoke_test(tested: EnvFamily) -> None:
+    """Make the family's example environment and step it once; raises whatever goes wrong."""
+    require(tested.example)
+    env = gym.make(tested.example, disable_env_checker=True)
     env.reset(seed=0)
     env.step(env.action_space.sample())
     env.close()
 
 
 def import_quietly(module: str) -> Any:
-    """Import a package of others without its warnings: Box2D takes the whole process down where they are errors."""
+    """Import a third-party module without warnings: Box2D crashes the process if they are errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return import_module(module)
 
 
 def require(id: str) -> None:
-    """Make an id known to Gymnasium, or say in one line what is missing."""
+    """Register an id with Gymnasium, or raise an error that names what is missing."""
     if id in BRIDGES:
-        what = f"{id} makes environments of older packages by the name of a module, which would run it"
-        raise TownletError(what, "register the environment with Gymnasium in a program of your own")
-    if (found := family(id)) is not None:
-        if not found.installed:
-            what = f"{id} needs {found.module}, which is not installed"
-            raise TownletError(what, found.unfit or f"install it: {found.command}")
-        if found.registers:
-            module = import_quietly(found.registers)
-            if found.extra == ATARI:  # its banner would stand among what was asked for
+        what = f"{id} would import and run any module that its arguments name"
+        raise TownletError(what, "register the environment with Gymnasium in your own program")
+    if (needed := family(id)) is not None:
+        if not needed.installed:
+            what = f"{id} needs {needed.module}, which is not installed"
+            raise TownletError(what, needed.install_problem or f"install it: {needed.command}")
+        if needed.registers:
+            module = import_quietly(needed.registers)
+            if needed.extra == ATARI:  # keep its banner out of the output
                 module.ALEInterface.setLoggerMode(module.LoggerMode.Error)
     if id not in gym.registry:
         hint = did_you_mean(id, sorted(gym.registry))
         if not hint.startswith("did you mean"):
-            hint += "; one of your own is registered by its package, or by the file of a wrapper `own`"
+            hint += "; other environments are registered by their package, or by the file of a `custom` wrapper"
         raise TownletError(f"there is no environment '{id}'", hint)

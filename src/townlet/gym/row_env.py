@@ -1,4 +1,4 @@
-"""One row of a Gymnasium environment as a recipe describes it. Worker processes build theirs here, without torch."""
+"""Builds one row of a Gymnasium environment from a recipe. Worker processes import this module, without torch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from townlet.gym import extras
 from townlet.gym.env_state import RowEnv
 from townlet.gym.spec import EnvSpec
 from townlet.gym.wrappers.actions import FrameSkip, RemapActions
-from townlet.gym.wrappers.build import wrap
+from townlet.gym.wrappers.build import render_pixels, wrap
 from townlet.gym.wrappers.observations import AtariObjects, ResizeImage
 from townlet.window import use_headless_driver
 
-# What people call the actions of environments that do not say it themselves.
+# Action names of environments that do not provide them.
 ACTION_NAMES: Final = {
     "Acrobot": ("left", "none", "right"),
     "Blackjack": ("stick", "hit"),
@@ -32,8 +32,7 @@ ACTION_NAMES: Final = {
     "Taxi": ("south", "north", "east", "west", "pick up", "drop off"),
 }
 
-
-# What environments raise where they are asked for what they do not have.
+# What environments raise for unsuitable arguments.
 CONSTRUCTION_ERRORS: Final = (
     TypeError, ValueError, AssertionError, LookupError, ImportError, OSError, AttributeError, RuntimeError,
     gym.error.Error,
@@ -42,41 +41,41 @@ CONSTRUCTION_ERRORS: Final = (
 
 @dataclass(frozen=True)
 class RowFactory:
-    """Makes one row when it is called; can be sent to another process."""
+    """Makes one row when called; can be sent to another process."""
 
     id: str
     spec: EnvSpec
     render_mode: str | None = None
-    code: tuple[str, ...] = ()  # files with wrappers of one's own that were allowed to run
+    allowed_files: tuple[str, ...] = ()  # user code that may run
 
     @property
-    def skips(self) -> bool:
-        """Whether frames are skipped here; Atari does it by itself."""
+    def skips_frames(self) -> bool:
+        """Whether frames are skipped by a wrapper; Atari environments skip them internally."""
         return self.spec.frame_skip > 1 and not extras.is_atari(self.id)
 
     def __call__(self) -> RowEnv:
-        """The environment with everything that stands between it and the agent."""
-        for path in self.code:
+        """The environment with all its wrappers."""
+        for path in self.allowed_files:
             user_code.allow_code(path)
         extras.require(self.id)
         spec, atari = self.spec, extras.is_atari(self.id)
         env = self._make(atari)
         if spec.observation == "objects":
             env = AtariObjects(env, self.id)
-        if self.skips:
+        if self.skips_frames:
             env = FrameSkip(env, spec.frame_skip)
-            if spec.max_episode_steps is not None:  # counted in steps of the agent
+            if spec.max_episode_steps is not None:  # counts the agent's steps
                 env = TimeLimit(env, spec.max_episode_steps)
         for wrapper in spec.wrappers:
             env = wrap(env, wrapper)
         if spec.observation == "rgb" and not atari:
-            env = wrap_pixels(env)
+            env = render_pixels(env)
         if spec.grayscale or spec.resize:
             env = ResizeImage(env, spec.grayscale, spec.resize)
         return RowEnv(env, action_names(env))
 
     def _make(self, atari: bool) -> gym.Env[Any, Any]:
-        """The environment itself; what it does not understand is the recipe's mistake."""
+        """The environment without Townlet's wrappers."""
         spec = self.spec
         kwargs = dict(spec.kwargs)
         if atari:
@@ -84,56 +83,47 @@ class RowFactory:
             kwargs |= {"frameskip": spec.frame_skip} if spec.frame_skip > 1 else {}
         elif spec.observation in ("ram", "objects"):
             raise TownletError(
-                f"{self.id} is not an Atari game, so there is no observation '{spec.observation}'",
+                f"{self.id} is not an Atari game and has no observation '{spec.observation}'",
                 "write observation: vector or rgb",
             )
         mode = self.render_mode
-        drawn = spec.observation == "rgb" and not atari
-        if drawn or any(w.name == "pixels" for w in spec.wrappers):
+        if (spec.observation == "rgb" and not atari) or any(w.name == "pixels" for w in spec.wrappers):
             mode = "rgb_array"
         if mode is not None:
             use_headless_driver()
             kwargs["render_mode"] = mode
-        made: gym.Env[Any, Any] = construct(self.id, lambda: self._gym_make(kwargs))
+        limit = spec.max_episode_steps
+        if self.skips_frames and limit is not None:
+            limit = -1  # the wrapper around the frame skip limits episodes
+        made: gym.Env[Any, Any] = construct(
+            self.id, lambda: gym.make(self.id, limit, disable_env_checker=True, **kwargs)
+        )
         return made
-
-    def _gym_make(self, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-        limit = self.spec.max_episode_steps
-        if self.skips and limit is not None:
-            limit = -1  # none of its own
-        return gym.make(self.id, limit, disable_env_checker=True, **kwargs)
 
 
 def construct(name: str, make: Any) -> Any:
-    """What `make` gives; what an environment does not understand is told as the recipe's mistake."""
+    """Call `make`; errors of the environment become a `TownletError` about the recipe."""
     try:
         return make()
     except EnvironmentFailed as failed:
         raise _construction_error(name, failed.__cause__) from None
-    except CONSTRUCTION_ERRORS as wrong:
-        raise _construction_error(name, wrong) from None
+    except CONSTRUCTION_ERRORS as error:
+        raise _construction_error(name, error) from None
 
 
-def _construction_error(name: str, wrong: BaseException | None) -> TownletError:
-    """Why there is none, and what helps."""
-    said = f"{type(wrong).__name__}: {wrong}" if isinstance(wrong, KeyError) else str(wrong)
-    fix = "look at its kwargs and max_episode_steps"
-    if isinstance(wrong, gym.error.DependencyNotInstalled):
+def _construction_error(name: str, error: BaseException | None) -> TownletError:
+    reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
+    fix = "check its kwargs and max_episode_steps"
+    if isinstance(error, gym.error.DependencyNotInstalled):
         fix = extras.install_hint(name)
-    elif isinstance(wrong, ImportError):
-        fix = f"{f'pip install {wrong.name}' if wrong.name else 'install what it asks for'}, or take another version"
-    return TownletError(f"{name} cannot be made: {said}", fix)
-
-
-def wrap_pixels(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """The rendered picture as the observation."""
-    from townlet.gym.wrappers.spec import PixelsSpec
-
-    return wrap(env, PixelsSpec())
+    elif isinstance(error, ImportError):
+        install = f"pip install {error.name}" if error.name else "install the package it needs"
+        fix = f"{install}, or use another version"
+    return TownletError(f"{name} cannot be made: {reason}", fix)
 
 
 def action_names(env: gym.Env[Any, Any]) -> tuple[str, ...] | None:
-    """What the actions are called, where anybody knows."""
+    """Names of discrete actions, if known."""
     if not isinstance(env.action_space, spaces.Discrete):
         return None
     if isinstance(env, RemapActions):
@@ -143,7 +133,6 @@ def action_names(env: gym.Env[Any, Any]) -> tuple[str, ...] | None:
         return tuple(str(name).lower() for name in meanings())
     if isinstance(env, gym.Wrapper):
         return action_names(env.env)
-    world = getattr(env, "world", None)
-    if names := getattr(world, "actions", None):
+    if names := getattr(getattr(env, "world", None), "actions", None):
         return tuple(names)
     return ACTION_NAMES.get(env.spec.name) if env.spec is not None else None

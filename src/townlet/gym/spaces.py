@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as ours: observations as one row of floats with a layout, actions as one of three kinds."""
+"""Converts Gymnasium spaces: observations to flat float rows with a `ObservationLayout`, actions to one of three kinds."""
 
 from __future__ import annotations
 
@@ -17,139 +17,136 @@ from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
 
 Floats = NDArray[np.float32]
 Space = spaces.Space[Any]
-UNNAMED_BLOCK: Final = "obs"  # the block of an observation that has no parts
-CHANNELS: Final = (1, 3, 4)  # of a picture: gray, colour, colour with transparency
-BYTE: Final = 255
+UNNAMED_BLOCK: Final = "obs"  # the block of an observation without parts
+CHANNELS: Final = (1, 3, 4)  # gray, RGB, RGBA
+MAX_BYTE: Final = 255
 
 
 @dataclass(frozen=True)
 class SubspaceWriter:
-    """One part of an observation: how to find it, and how its numbers become the floats of its blocks."""
+    """Writes one subspace of an observation into its columns of the flat rows."""
 
     path: tuple[str | int, ...]
     slice: slice
-    shape: tuple[int, ...]  # of a picture, [channels, height, width], or with its frames before them
-    order: tuple[int, ...] | None  # axes of a picture, after the row's, from the environment's order to ours
+    shape: tuple[int, ...]  # of a picture: [(frames,) channels, height, width]
+    order: tuple[int, ...] | None  # permutes the axes of a picture from the environment's order to `shape`
 
-    def write(self, seen: Any, out: Floats) -> None:
-        """Write this part of observations of n rows into out [n, D]."""
+    def write(self, obs: Any, out: Floats) -> None:
+        """Write this subspace of a batch of n observations into out [n, D]."""
         for key in self.path:
-            seen = seen[key]
-        values = np.asarray(seen)
-        into = out[:, self.slice]
+            obs = obs[key]
+        values = np.asarray(obs)
+        columns = out[:, self.slice]
         if self.order is None:
-            into[...] = values.reshape(into.shape)
+            columns[...] = values.reshape(columns.shape)
             return
         picture = values.reshape(len(out), *(self.shape[n] for n in np.argsort(self.order)))
         # Dividing, not multiplying by 1/255, keeps white at exactly 1.
         ordered = picture.transpose(0, *(n + 1 for n in self.order))
-        np.divide(ordered, np.float32(BYTE), out=into.reshape(-1, *self.shape))
+        np.divide(ordered, np.float32(MAX_BYTE), out=columns.reshape(-1, *self.shape))
 
 
 class ObservationEncoder:
-    """The layout of a space's observations, and how they are written into rows of floats [n, D]."""
+    """ObservationLayout of a space's observations, and their conversion to float rows [n, D]."""
 
     def __init__(self, space: Space, where: str = "the environment") -> None:
-        self.leaves: list[SubspaceWriter] = []
+        self._writers: list[SubspaceWriter] = []
         self._parts: list[BlockSpec] = []
-        self._bounds: list[tuple[Floats, Floats]] = []
+        self._bounds: list[tuple[Floats, ...]] = []
         self._where = where
         self._size = 0
         self._add(space, ())
         self.layout = ObservationLayout.of(*self._parts)
-        # Bounds of each number [D], infinite where there are none: finer than those of whole blocks.
+        # Bounds of each number [D], infinite if there are none; blocks have only one pair each.
         self.low, self.high = (np.concatenate([b[n] for b in self._bounds]).astype(np.float32) for n in (0, 1))
 
-    def write(self, seen: Any, out: Floats) -> None:
-        """Write observations of n rows, batched as Gymnasium does, into out [n, D]."""
-        for leaf in self.leaves:
-            leaf.write(seen, out)
+    def write(self, obs: Any, out: Floats) -> None:
+        """Write n observations, batched as by Gymnasium, into out [n, D]."""
+        for writer in self._writers:
+            writer.write(obs, out)
 
-    def write_each(self, seen: Sequence[Any], out: Floats) -> None:
-        """Write observations that came one by one."""
-        for row, one in enumerate(seen):
-            for leaf in self.leaves:
-                leaf.write(one, out[row : row + 1])
+    def write_each(self, observations: Sequence[Any], out: Floats) -> None:
+        """Write a sequence of single observations."""
+        for row, obs in enumerate(observations):
+            self.write(obs, out[row : row + 1])
 
     def _add(self, space: Space, path: tuple[str | int, ...]) -> None:
-        """Add the blocks of a space, those of its parts one after the other."""
+        """Add the blocks of a space, recursively."""
         name = ".".join(map(str, path)) or UNNAMED_BLOCK
         if isinstance(space, spaces.Dict):
             for key, inner in space.spaces.items():
                 self._add(inner, (*path, key))
         elif isinstance(space, spaces.Tuple):
-            for place, inner in enumerate(space.spaces):
-                self._add(inner, (*path, place))
+            for index, inner in enumerate(space.spaces):
+                self._add(inner, (*path, index))
         elif isinstance(space, spaces.Box):
             self._add_box(space, path, name)
         elif isinstance(space, spaces.Discrete):
             first = int(space.start)
-            self._leaf(path, (1,))
-            self._block((name, (1,), first, first + int(space.n) - 1, "index"))
+            self._add_writer(path, (1,))
+            self._add_block((name, (1,), first, first + int(space.n) - 1, "index"))
         elif isinstance(space, spaces.MultiDiscrete):
-            self._add_many(space, path, name)
+            self._add_multi_discrete(space, path, name)
         elif isinstance(space, spaces.MultiBinary):
-            self._leaf(path, space.shape)
-            self._block((name, space.shape, 0.0, 1.0))
+            self._add_writer(path, space.shape)
+            self._add_block((name, space.shape, 0.0, 1.0))
         else:
             raise TownletError(
-                f"{self._where} shows '{name}' as {type(space).__name__}, which is not numbers",
-                "leave it out: wrappers: [{name: keys, keep: […]}]" if path else "write a wrapper that makes it a Box",
+                f"{self._where} observes '{name}' as {type(space).__name__}, which is not numeric",
+                "drop it: wrappers: [{name: keys, keep: […]}]" if path else "write a wrapper that converts it to a Box",
             )
 
     def _add_box(self, space: spaces.Box, path: tuple[str | int, ...], name: str) -> None:
         order = _axes(space)
         if order is None:
-            self._leaf(path, space.shape)
+            self._add_writer(path, space.shape)
             low, high = (np.asarray(b, np.float32).reshape(-1) for b in (space.low, space.high))
-            self._block((name, space.shape, float(low.min()), float(high.max())), low, high)
+            self._add_block((name, space.shape, float(low.min()), float(high.max())), low, high)
             return
         deep = (*space.shape, 1) if len(space.shape) == 2 else space.shape
         shape = tuple(deep[n] for n in order)
-        self._leaf(path, shape, order)
+        self._add_writer(path, shape, order)
         *frames, channels, height, width = shape
-        self._block((name, (math.prod((*frames, channels)), height, width), 0.0, 1.0, "picture", (), BYTE))
+        self._add_block((name, (math.prod((*frames, channels)), height, width), 0.0, 1.0, "picture", (), MAX_BYTE))
 
-    def _add_many(self, space: spaces.MultiDiscrete, path: tuple[str | int, ...], name: str) -> None:
-        """Indices with one range are one block, others a block each."""
+    def _add_multi_discrete(self, space: spaces.MultiDiscrete, path: tuple[str | int, ...], name: str) -> None:
+        """Indices of one range form one block; otherwise each has its block."""
         first, last = space.start.reshape(-1), (space.start + space.nvec - 1).reshape(-1)
-        self._leaf(path, space.shape)
+        self._add_writer(path, space.shape)
         if (first == first[0]).all() and (last == last[0]).all():
-            self._block((name, space.shape, int(first[0]), int(last[0]), "index"))
+            self._add_block((name, space.shape, int(first[0]), int(last[0]), "index"))
             return
         for n, (low, high) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-            self._block((f"{name}.{n}", (1,), low, high, "index"))
+            self._add_block((f"{name}.{n}", (1,), low, high, "index"))
 
-    def _leaf(self, path: tuple[str | int, ...], shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> None:
+    def _add_writer(
+        self, path: tuple[str | int, ...], shape: tuple[int, ...], order: tuple[int, ...] | None = None
+    ) -> None:
         size = int(np.prod(shape))
-        self.leaves.append(SubspaceWriter(path, slice(self._size, self._size + size), shape, order))
+        self._writers.append(SubspaceWriter(path, slice(self._size, self._size + size), shape, order))
         self._size += size
 
-    def _block(self, part: BlockSpec, low: Floats | None = None, high: Floats | None = None) -> None:
+    def _add_block(self, part: BlockSpec, low: Floats | None = None, high: Floats | None = None) -> None:
         size = int(np.prod(part[1]))
         self._parts.append(part)
-        self._bounds.append(
-            (
-                np.full(size, part[2], np.float32) if low is None else low,
-                np.full(size, part[3], np.float32) if high is None else high,
-            )
-        )
+        given = zip((low, high), part[2:4], strict=True)
+        self._bounds.append(tuple(np.full(size, b, np.float32) if a is None else a for a, b in given))
 
 
 def _axes(space: spaces.Box) -> tuple[int, ...] | None:
-    """How a picture's axes become [channels, height, width]; None where a Box is not a picture."""
-    sides = len(space.shape)
-    if space.dtype != np.uint8 or space.low.min() != 0 or space.high.max() != BYTE or sides not in (2, 3, 4):
+    """Permutation of a picture's axes to [channels, height, width]; None if a Box is not a picture."""
+    dims = len(space.shape)
+    if space.dtype != np.uint8 or space.low.min() != 0 or space.high.max() != MAX_BYTE or dims not in (2, 3, 4):
         return None
-    if sides == 4:  # frames of pictures, as stacks in colour come
+    if dims == 4:  # stacked color frames
         return (0, 3, 1, 2) if space.shape[3] in CHANNELS else None
-    if sides == 3 and space.shape[2] not in CHANNELS and space.shape[2] >= space.shape[0]:
-        return (0, 1, 2)  # channels first, as stacks of gray frames come
-    return (2, 0, 1)  # last, also those of stacks in colour, which are fewer than lines
+    if dims == 3 and space.shape[2] not in CHANNELS and space.shape[2] >= space.shape[0]:
+        return (0, 1, 2)  # channels first: stacked gray frames
+    return (2, 0, 1)  # channels last; stacked colors have fewer channels than the picture has lines
 
 
 def actions_from_space(space: Space, names: Sequence[str] | None, where: str) -> Actions:
-    """What can be done, with names where they are known."""
+    """Convert an action space; `names` are used if they fit."""
     if isinstance(space, spaces.Discrete):
         n = int(space.n)
         return Discrete(tuple(names) if names is not None and len(names) == n else tuple(map(str, range(n))))
@@ -160,29 +157,29 @@ def actions_from_space(space: Space, names: Sequence[str] | None, where: str) ->
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise TownletError(
                 f"the actions of {where} have no bounds",
-                "write a wrapper that gives its action_space bounds, such as gymnasium.wrappers.TransformAction",
+                "write a wrapper that bounds its action_space, such as gymnasium.wrappers.TransformAction",
             )
-        if np.issubdtype(space.dtype, np.integer):  # what is nearest to a whole number stands for it
+        if np.issubdtype(space.dtype, np.integer):  # actions are rounded to the nearest integer
             low, high = low - 0.5, high + 0.5
         return Continuous(tuple(map(str, range(len(low)))), tuple(low.tolist()), tuple(high.tolist()))
     raise TownletError(
-        f"{where} takes actions from {type(space).__name__}, which no agent here can choose from",
-        "Discrete, MultiBinary and Box work; write a wrapper that makes it one of them",
+        f"{where} has {type(space).__name__} actions, which no agent supports",
+        "write a wrapper that converts them to Discrete, MultiBinary or Box",
     )
 
 
 def action_encoder(space: Space, rows: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """From our actions ([N] or [N, n]) to those of all rows of an environment.
+    """Function from agent actions ([N] or [N, n]) to batched environment actions.
 
-    Always in memory of their own: environments and wrappers keep the last action by reference.
+    It always returns new arrays: environments and wrappers keep references to the last action.
     """
     if isinstance(space, spaces.Discrete):
-        first = int(space.start)
-        return lambda actions: actions + first
-    shape, kind = (rows, *(space.shape or ())), space.dtype
+        start = int(space.start)
+        return lambda actions: actions + start
+    shape, dtype = (rows, *(space.shape or ())), space.dtype
     if not isinstance(space, spaces.Box):
-        return lambda actions: actions.reshape(shape).astype(kind)
+        return lambda actions: actions.reshape(shape).astype(dtype)
     low, high = (np.broadcast_to(b, shape) for b in (space.low, space.high))
-    if np.issubdtype(kind, np.integer):
-        return lambda actions: np.clip(np.rint(actions.reshape(shape)), low, high).astype(kind)
-    return lambda actions: np.clip(actions.reshape(shape), low, high).astype(kind, copy=False)
+    if np.issubdtype(dtype, np.integer):
+        return lambda actions: np.clip(np.rint(actions.reshape(shape)), low, high).astype(dtype)
+    return lambda actions: np.clip(actions.reshape(shape), low, high).astype(dtype, copy=False)

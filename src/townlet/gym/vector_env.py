@@ -1,4 +1,4 @@
-"""Any Gymnasium vector environment as a `VecEnv`, in whichever of the three ways its rows begin anew."""
+"""Any Gymnasium vector environment as a `VecEnv`, in all three autoreset modes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from townlet.interfaces.state import SAME_RECIPE, clone_state, get_part
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.rng import Streams
 
-SEED_RANGE = 2**31  # what every family of environments takes
-FINITE_CHECK_LIMIT: Final = 4096  # numbers of an observation that are asked whether they are some; pictures always are
+SEED_RANGE: Final = 2**31  # accepted by every family of environments
+FINITE_CHECK_LIMIT: Final = 4096  # larger observations are pictures, which are always finite
 Bools = NDArray[np.bool_]
 
 
 class GymVecEnv:
-    """N rows of a Gymnasium environment as tensors, which are reused. Made by `townlet.gym.make.make_vec`."""
+    """N rows of a Gymnasium environment, in tensors that are reused. Made by `townlet.gym.make.make_vec`."""
 
     components: tuple[str, ...] = ("reward",)
 
@@ -35,130 +35,130 @@ class GymVecEnv:
         self,
         vec: VectorEnv[Any, Any, Any],
         name: str,
-        keeper: Callable[[Any], EnvSaver],
+        saver: Callable[[Any], EnvSaver],
         *,
         device: str = "cpu",
         action_names: Sequence[str] | None = None,
         masks: ActionMasks | None = None,
-        stages: Sequence[ObservationTransform] = (),
+        transforms: Sequence[ObservationTransform] = (),
         one_seed: bool = False,
     ) -> None:
         self.vec, self.name, self.rows, self.device = vec, name, int(vec.num_envs), device
-        self._mode = _mode(vec, name)
-        self.autoreset_steps = self._mode is AutoresetMode.NEXT_STEP
-        self._sight = ObservationEncoder(vec.single_observation_space, name)
+        self._mode = _autoreset_mode(vec, name)
+        self._next_step = self.autoreset_steps = self._mode is AutoresetMode.NEXT_STEP
+        self._encoder = ObservationEncoder(vec.single_observation_space, name)
         self.actions = actions_from_space(vec.single_action_space, action_names, name)
-        self._encode = action_encoder(vec.single_action_space, self.rows)
-        self._keeper, self._one_seed = keeper(vec), one_seed
-        self.exact = self._keeper.exact
+        self._encode_actions = action_encoder(vec.single_action_space, self.rows)
+        self._saver, self._one_seed = saver(vec), one_seed
+        self.exact = self._saver.exact
         self._masks = masks or ActionMasks()
-        self._masks.fit(self.rows, self.actions.choices, name)
-        self._raw: Floats = np.zeros((self.rows, self._sight.layout.size), np.float32)
-        self._last: Floats = np.zeros_like(self._raw)  # what ended rows saw last, in its first rows
-        self._stages = tuple(stages)
-        self.layout, self._obs = self._sight.layout, self._raw
-        for stage in self._stages:
-            self.layout, self._obs = stage.fit(self.layout, self.rows, self._sight)
+        self._masks.allocate(self.rows, self.actions.choices, name)
+        self._raw: Floats = np.zeros((self.rows, self._encoder.layout.size), np.float32)
+        self._final_obs: Floats = np.zeros_like(self._raw)  # used from the first row on
+        self._transforms = tuple(transforms)
+        self.layout, self._obs = self._encoder.layout, self._raw
+        for transform in self._transforms:
+            self.layout, self._obs = transform.allocate(self.layout, self.rows, self._encoder)
         self._reward = np.zeros((self.rows, 1), np.float32)
-        self._terminated, self._truncated, self._over, self._autoreset = (
+        self._terminated, self._truncated, self._done, self._autoreset = (
             np.zeros(self.rows, np.bool_) for _ in range(4)
         )
         self._seed: int | None = None
-        self._begun = 0  # how often episodes were begun anew because they could not be gone on with
+        self._restarts = 0  # how often a restore had to start new episodes
         self._step = self._tensors()
-        nobody = torch.zeros(0, dtype=torch.int64, device=device)
-        self._nobody = FinalObs(nobody, self._step.obs[nobody], self._step.mask[nobody])
-        self._ended = self._nobody
+        no_rows = torch.zeros(0, dtype=torch.int64, device=device)
+        self._none_ended = FinalObs(no_rows, self._step.obs[no_rows], self._step.mask[no_rows])
+        self._ended = self._none_ended
 
     def _tensors(self) -> Step:
-        """The memory of this environment as tensors; on another device they are copies."""
+        """The buffers as tensors; copies unless on the CPU."""
         reward = self._reward
-        parts = [self._obs, self._masks.now, reward[:, 0], reward, self._terminated, self._truncated]
-        if self._mode is AutoresetMode.NEXT_STEP:
-            parts.append(self._autoreset)
-        return Step(*(torch.from_numpy(get_part).to(self.device) for get_part in parts))
+        buffers = [self._obs, self._masks.current, reward[:, 0], reward, self._terminated, self._truncated]
+        if self._next_step:
+            buffers.append(self._autoreset)
+        return Step(*(torch.from_numpy(buffer).to(self.device) for buffer in buffers))
 
     def reset(self, seed: int) -> MaskedObs:
-        """Begin anew: the same seed gives the same episodes, and each row draws from a stream of its own."""
-        self._seed, self._begun = Streams(seed).seed, 0
-        for stage in self._stages:
-            stage.forget()
-        return self._begin(seed)
+        """Start new episodes in all rows; each row has a separate random stream."""
+        self._seed, self._restarts = Streams(seed).seed, 0
+        for transform in self._transforms:
+            transform.clear_statistics()
+        return self._reset_rows(seed)
 
-    def _begin(self, seed: int) -> MaskedObs:
+    def _reset_rows(self, seed: int) -> MaskedObs:
         seeds = Streams(seed).numpy("environments").integers(SEED_RANGE, size=self.rows).tolist()
-        seen, info = self._call("a reset", self.vec.reset, seed=seeds[0] if self._one_seed else seeds)
-        self._sight.write(seen, self._raw)
+        obs, info = self._call("reset", self.vec.reset, seed=seeds[0] if self._one_seed else seeds)
+        self._encoder.write(obs, self._raw)
         self._masks.read(info)
-        self._over[:] = False
-        obs = self._raw
-        for stage in self._stages:
-            obs = stage.begin(obs)
-        return self._shown()
+        self._done[:] = False
+        transformed = self._raw
+        for transform in self._transforms:
+            transformed = transform.reset(transformed)
+        return self._first_view()
 
-    def _shown(self) -> MaskedObs:
-        """What all rows see while no step was made."""
+    def _first_view(self) -> MaskedObs:
+        """Current observations without a step: rewards and flags are cleared."""
         for flags in (self._terminated, self._truncated, self._autoreset):
             flags[:] = False
         self._reward[:] = 0
-        self._ended = self._nobody
+        self._ended = self._none_ended
         if self.device != "cpu":
             self._step = self._tensors()
         return MaskedObs(self._step.obs, self._step.mask)
 
     def step(self, actions: Tensor) -> Step:
-        """Act in every row. Where rows need a step to begin anew, those that ended before are `autoreset`."""
-        wished = self._encode(actions.cpu().numpy())
-        seen, reward, terminated, truncated, info = self._call("a step", self.vec.step, wished)
+        """Step every row. In NEXT_STEP mode, rows that ended in the previous step are reset instead."""
+        encoded = self._encode_actions(actions.cpu().numpy())
+        raw_obs, reward, terminated, truncated, info = self._call("step", self.vec.step, encoded)
         self._reward[:, 0] = reward
         self._terminated[:] = terminated
-        np.greater(truncated, terminated, out=self._truncated)  # where both are said, it terminated
-        begins = self._pass_over() if self._mode is AutoresetMode.NEXT_STEP else self._over
-        np.logical_or(self._terminated, self._truncated, out=self._over)
-        self._sight.write(seen, self._raw)
+        np.greater(truncated, terminated, out=self._truncated)  # termination wins if both are set
+        is_first = self._mark_autoreset() if self._next_step else self._done
+        np.logical_or(self._terminated, self._truncated, out=self._done)
+        self._encoder.write(raw_obs, self._raw)
         if self._raw.shape[1] <= FINITE_CHECK_LIMIT and not np.isfinite(self._raw).all():
-            self._refuse_no_numbers()
+            self._raise_not_finite()
         self._masks.read(info)
-        rows = np.flatnonzero(self._over)
-        last, mask = self._raw[:0], self._masks.now[:0]
-        if len(rows) and self._mode is not AutoresetMode.NEXT_STEP:
-            last, mask = self._final(rows, info)
+        rows = np.flatnonzero(self._done)
+        final_obs, mask = self._raw[:0], self._masks.current[:0]
+        if len(rows) and not self._next_step:
+            final_obs, mask = self._final(rows, info)
         obs = self._raw
-        for stage in self._stages:
-            obs, last = stage.step(obs, begins, rows, last)
+        for transform in self._transforms:
+            obs, final_obs = transform.step(obs, is_first, rows, final_obs)
         if self.device != "cpu":
             self._step = self._tensors()
         if not len(rows):  # most steps end no episode
-            self._ended = self._nobody
-        elif self._mode is AutoresetMode.NEXT_STEP:
-            self._ended = self._of(rows, obs[rows], self._masks.now[rows])
+            self._ended = self._none_ended
         else:
-            self._ended = self._of(rows, last, mask)
+            if self._next_step:
+                final_obs, mask = obs[rows], self._masks.current[rows]
+            self._ended = FinalObs(*(torch.from_numpy(array).to(self.device) for array in (rows, final_obs, mask)))
         return self._step
 
-    def _call(self, doing: str, do: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        """What the environment gives back; what it raises is its own, not the run's."""
+    def _call(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the environment; its exceptions become `EnvironmentFailed`."""
         try:
-            return do(*given, **named)
+            return function(*args, **kwargs)
         except TownletError:
             raise
         except Exception as error:
-            raise self._failed(doing, error) from error
+            raise self._failed(name, error) from error
 
-    def _refuse_no_numbers(self) -> None:
-        """What is no number would make all weights none."""
-        row, place = np.argwhere(~np.isfinite(self._raw))[0].tolist()
-        found = ValueError(f"number {place} of what row {row} sees is {self._raw[row, place]}")
-        raise self._failed("a step", found) from found
+    def _raise_not_finite(self) -> None:
+        """NaN or infinity would spread to all weights."""
+        row, index = np.argwhere(~np.isfinite(self._raw))[0].tolist()
+        error = ValueError(f"value {index} of the observation of row {row} is {self._raw[row, index]}")
+        raise self._failed("step", error) from error
 
-    def _failed(self, doing: str, error: Exception) -> EnvironmentFailed:
-        what = f"{self.name} failed in {doing}: {type(error).__name__}: {error}"
-        return EnvironmentFailed(what, "mend the environment")
+    def _failed(self, name: str, error: Exception) -> EnvironmentFailed:
+        what = f"{self.name} failed in {name}(): {type(error).__name__}: {error}"
+        return EnvironmentFailed(what, "fix the environment")
 
-    def _pass_over(self) -> Bools:
-        """Rows that ended in the step before: nothing happened to them but their new beginning."""
+    def _mark_autoreset(self) -> Bools:
+        """Clear the results of rows that only reset in this step."""
         autoreset = self._autoreset
-        autoreset[:] = self._over
+        autoreset[:] = self._done
         if autoreset.any():
             self._reward[autoreset] = 0
             self._terminated[autoreset] = False
@@ -166,113 +166,113 @@ class GymVecEnv:
         return autoreset
 
     def _final(self, rows: NDArray[np.int64], info: Mapping[str, Any]) -> tuple[Floats, Bools]:
-        """What ended rows saw last, [k, D] and [k, K]; afterwards they show their next episode."""
-        last = self._last[: len(rows)]
+        """Final observations [k, D] and masks [k, K] of ended rows; the buffers then show their next episode."""
+        final_obs = self._final_obs[: len(rows)]
         if self._mode is AutoresetMode.DISABLED:
-            last[:] = self._raw[rows]
-            mask = self._masks.now[rows]
-            seen, begun = self._call("a reset", self.vec.reset, options={"reset_mask": self._over.copy()})
-            self._sight.write(seen, self._raw)
-            self._masks.read(begun, only=self._over)
-            return last, mask
+            final_obs[:] = self._raw[rows]
+            mask = self._masks.current[rows]
+            obs, reset_info = self._call("reset", self.vec.reset, options={"reset_mask": self._done.copy()})
+            self._encoder.write(obs, self._raw)
+            self._masks.read(reset_info, only=self._done)
+            return final_obs, mask
         final = info["final_obs"]
         if isinstance(final, np.ndarray) and final.dtype == object:
-            self._sight.write_each([final[row] for row in rows], last)
+            self._encoder.write_each([final[row] for row in rows], final_obs)
         else:
-            whole = np.empty_like(self._raw)
-            self._sight.write(final, whole)
-            last[:] = whole[rows]
-        return last, self._masks.final(info, rows)
-
-    def _of(self, rows: NDArray[np.int64], obs: Floats, mask: Bools) -> FinalObs:
-        tensors = (torch.from_numpy(get_part) for get_part in (rows, obs, mask))
-        return FinalObs(*(t.to(self.device) for t in tensors))
+            all_rows = np.empty_like(self._raw)
+            self._encoder.write(final, all_rows)
+            final_obs[:] = all_rows[rows]
+        return final_obs, self._masks.final(info, rows)
 
     def final_obs(self) -> FinalObs:
-        """What rows that ended in the last step saw last."""
+        """Final observations of the rows that ended in the last step."""
         return self._ended
 
     def freeze(self, on: bool = True) -> None:
-        """Learn nothing more about how observations are normalised, or go on learning."""
-        for stage in self._stages:
-            stage.frozen = on
+        """Stop or resume updating normalization statistics."""
+        for transform in self._transforms:
+            transform.frozen = on
 
-    def follow(self, other: GymVecEnv) -> None:
-        """See as another environment of the same kind does now, and learn nothing about it here: for evaluation."""
-        # One that stacks pictures itself lacks the last stage, which stacks and learns nothing.
-        for mine, its in zip(self._stages, other._stages, strict=False):
-            mine.follow(its)
+    def copy_transforms(self, other: GymVecEnv) -> None:
+        """Use the normalization statistics of another environment and freeze them: for evaluation."""
+        # An environment that stacks pictures natively lacks the last transform, the stack, which has no statistics.
+        for mine, theirs in zip(self._transforms, other._transforms, strict=False):
+            mine.copy_statistics(theirs)
         self.freeze()
 
     @property
     def scaling(self) -> Scaling | None:
-        """How what is seen was brought to size; None where it is seen as it is."""
-        found: Scaling | None = None
-        for stage in self._stages:
-            found = stage.scaling(found)
-        return found
+        """The normalization of observations; None if there is none."""
+        scaling: Scaling | None = None
+        for transform in self._transforms:
+            scaling = transform.scaling(scaling)
+        return scaling
 
-    def recall(self, state: Mapping[str, Any]) -> None:
-        """See as the environment did whose `state` this is; its episodes are not gone on with."""
-        stages = get_part(dict(state), "stages", "environment")
-        for place, stage in enumerate(self._stages):
-            stage.restore(get_part(stages, str(place), "environment"), exact=False)
+    def restore_transforms(self, state: Mapping[str, Any]) -> None:
+        """Restore the normalization statistics of a saved `state`, but not its episodes."""
+        self._restore_transforms(state, exact=False)
+
+    def _restore_transforms(self, state: Mapping[str, Any], *, exact: bool) -> None:
+        saved = get_part(dict(state), "transforms", "environment")
+        for index, transform in enumerate(self._transforms):
+            transform.restore(get_part(saved, str(index), "environment"), exact=exact)
 
     def state(self) -> Mapping[str, Any]:
-        """Everything that decides what happens next, or enough to begin new episodes."""
-        stages = {str(place): stage.state() for place, stage in enumerate(self._stages)}
-        state: dict[str, Any] = {"rows": self.rows, "seed": self._seed, "begun": self._begun, "stages": stages}
-        state["kind"] = self._kind()
+        """The complete state, or enough to start new episodes if it is not `exact`."""
+        transforms = {str(index): transform.state() for index, transform in enumerate(self._transforms)}
+        state: dict[str, Any] = {"rows": self.rows, "seed": self._seed, "restarts": self._restarts}
+        state |= {"transforms": transforms, "interface": self._interface_hash()}
         if self.exact and self._seed is not None:
-            live = {"obs": self._obs, "mask": self._masks.now, "over": self._over}
-            state |= {**clone_state(live), "environments": self._keeper.state()}
+            state |= {**clone_state(self._buffers()), "environments": self._saver.state()}
         return state
 
-    def restore(self, state: Mapping[str, Any]) -> MaskedObs:
-        """Go on exactly where `state` was taken, or with new episodes where that is not `exact`."""
-        given = dict(state)
-        if (rows := get_part(given, "rows", "environment")) != self.rows:
-            raise TownletError(f"{rows} rows of {self.name} were saved, here are {self.rows}", SAME_RECIPE)
-        if get_part(given, "kind", "environment") != self._kind():
-            raise TownletError(f"another environment than this {self.name} was saved", SAME_RECIPE)
-        seed, begun, stages = (get_part(given, name, "environment") for name in ("seed", "begun", "stages"))
-        self._seed, self._begun = int(seed or 0), int(begun)
-        exact = self.exact and "environments" in given
-        for place, stage in enumerate(self._stages):
-            stage.restore(get_part(stages, str(place), "environment"), exact=exact)
-        if not exact:
-            self._begun += 1
-            return self._begin(Streams(self._seed).key(f"begun anew {self._begun}"))
-        self._keeper.restore(given["environments"])
-        for name, live in (("obs", self._obs), ("mask", self._masks.now), ("over", self._over)):
-            _fill(live, get_part(given, name, "environment"), f"{self.name}: {name}")
-        return self._shown()
+    def _buffers(self) -> dict[str, NDArray[Any]]:
+        return {"obs": self._obs, "mask": self._masks.current, "done": self._done}
 
-    def _kind(self) -> str:
-        """A fingerprint of what is seen and can be done: only the same can be gone on with."""
+    def restore(self, state: Mapping[str, Any]) -> MaskedObs:
+        """Continue exactly where `state` was taken, or with new episodes if it is not `exact`."""
+        saved = dict(state)
+        if (rows := get_part(saved, "rows", "environment")) != self.rows:
+            raise TownletError(f"{rows} rows of {self.name} were saved, expected {self.rows}", SAME_RECIPE)
+        if get_part(saved, "interface", "environment") != self._interface_hash():
+            raise TownletError(f"the saved {self.name} has other observations or actions", SAME_RECIPE)
+        self._seed = int(get_part(saved, "seed", "environment") or 0)
+        self._restarts = int(get_part(saved, "restarts", "environment"))
+        exact = self.exact and "environments" in saved
+        self._restore_transforms(saved, exact=exact)
+        if not exact:
+            self._restarts += 1
+            return self._reset_rows(Streams(self._seed).key(f"begun anew {self._restarts}"))
+        self._saver.restore(saved["environments"])
+        for name, buffer in self._buffers().items():
+            _fill(buffer, get_part(saved, name, "environment"), f"{self.name}: {name}")
+        return self._first_view()
+
+    def _interface_hash(self) -> str:
+        """Hash of layout and actions, which must match to continue."""
         return blake2b(f"{self.layout}{self.actions}".encode(), digest_size=8).hexdigest()
 
     def frames(self) -> tuple[Any, ...]:
-        """The picture of every row, where the environment was made with a render mode."""
+        """The rendered frame of every row; empty without a render mode."""
         return () if self.vec.render_mode is None else tuple(self.vec.render() or ())
 
     def close(self) -> None:
-        """Give back processes, windows and memory."""
+        """Release processes, windows and memory."""
         self.vec.close()
 
 
-def _mode(vec: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:
+def _autoreset_mode(vec: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:
     try:
         return AutoresetMode(vec.metadata.get("autoreset_mode"))
     except ValueError:
         raise TownletError(
-            f"the vector environment of {name} does not say how its rows begin anew", "write vectorization: sync"
+            f"the vector environment of {name} declares no autoreset mode", "write vectorization: sync"
         ) from None
 
 
-def _fill(live: NDArray[Any], given: Any, name: str) -> None:
+def _fill(buffer: NDArray[Any], given: Any, name: str) -> None:
     saved = np.asarray(given)
-    if saved.shape != live.shape or saved.dtype != live.dtype:
-        was, needed = (f"{a.dtype} {list(a.shape)}" for a in (saved, live))
-        raise TownletError(f"'{name}' was saved as {was}, needed is {needed}", SAME_RECIPE)
-    live[...] = saved
+    if saved.shape != buffer.shape or saved.dtype != buffer.dtype:
+        was, needed = (f"{a.dtype} {list(a.shape)}" for a in (saved, buffer))
+        raise TownletError(f"'{name}' was saved as {was}, expected {needed}", SAME_RECIPE)
+    buffer[...] = saved

@@ -44,7 +44,7 @@ ACTION_RULE: Final = {
     "binary": "logits, one for each of `actions`: an action is 1 where its logit is above 0.",
     "continuous": "means of `actions`, then their log standard deviations: take the means, clipped to `bounds`.",
 }
-SCALING_README: Final = " First subtract `centre` from each number, divide by `spread` and cut off beyond ± `limit`."
+SCALING_README: Final = " First subtract `center`, divide by `scale` and clip to ± `limit`."
 SAFETENSORS_README: Final = """\
 The network of an agent trained by Townlet. Tensors have the names of the modules in townlet.nets; `network` and
 `agent` say how these are put together. Concatenate the blocks of `observation` in their order, as float32.{scaled} \

@@ -117,7 +117,7 @@ class GymTask:
 
     def recall(self, state: State) -> None:
         """Bring observations to one size as a training did."""
-        self._eyes.recall(state)
+        self._eyes.restore_transforms(state)
 
     @property
     def _eyes(self) -> GymVecEnv:
@@ -127,7 +127,7 @@ class GymTask:
     def stage(self, rows: int = 1, device: str = "cpu", render_mode: str | None = None) -> GymVecEnv:
         """An environment to be measured or shown in: its own rewards, seen as training sees it now."""
         env = make_vec(self.name, self.spec.unshaped(), rows, device, render_mode=render_mode)
-        env.follow(self._eyes)
+        env.copy_transforms(self._eyes)
         return env
 
     def curriculum(self, recipe: Recipe) -> Curriculum | None:

@@ -54,19 +54,19 @@ def test_codes_say_what_they_promise() -> None:
     assert EncodeDiscrete(lake, "array").observation(6).tolist() == [6]
     assert EncodeDiscrete(cards, "array").observation((13, 10, 1)).tolist() == [13, 10, 1]
     assert np.flatnonzero(EncodeDiscrete(cards, "one_hot").observation((13, 10, 1))).tolist() == [13, 42, 44]
-    with pytest.raises(TownletError, match="not a state's number"):
+    with pytest.raises(TownletError, match="not discrete"):
         EncodeDiscrete(gym.make("CartPole-v1"), "array")
 
 
 def test_actions_are_the_environments_under_other_numbers() -> None:
-    env = make_vec("Taxi-v4", spec({"name": "actions", "use": (5, 0)}, {"name": "action_mask"}), 4)
+    env = make_vec("Taxi-v4", spec({"name": "remap_actions", "use": (5, 0)}, {"name": "action_mask"}), 4)
     assert env.actions == Discrete(("drop off", "south"))
     seen = env.reset(0)
     full = np.stack([e.unwrapped.action_mask(e.unwrapped.s) for e in env.vec.envs])
     assert (seen.mask.numpy() == full[:, [5, 0]]).all()
     assert env.step(torch.zeros(4, dtype=torch.int64)).reward.tolist() == [-10] * 4  # dropping nobody off
     with pytest.raises(TownletError, match="no action 6"):
-        make_vec("Taxi-v4", spec({"name": "actions", "use": (6,)}))
+        make_vec("Taxi-v4", spec({"name": "remap_actions", "use": (6,)}))
 
 
 def test_frames_are_skipped_and_paid_together() -> None:
@@ -75,7 +75,7 @@ def test_frames_are_skipped_and_paid_together() -> None:
     steps = [conformance.copied(env.step(torch.zeros(1, dtype=torch.int64))) for _ in range(7)]
     assert [float(step.reward[0]) for step in steps] == [-3.0] * 7
     assert [bool(step.truncated[0]) for step in steps] == [False] * 6 + [True]  # the limit counts skips as one
-    random = wrap(gym.make("Acrobot-v1"), FrameSkipSpec(frames=1, most=3))
+    random = wrap(gym.make("Acrobot-v1"), FrameSkipSpec(frames=1, max_frames=3))
     random.reset(seed=0)
     assert {float(random.step(0)[1]) for _ in range(40)} == {-1.0, -2.0, -3.0}
 
@@ -235,19 +235,19 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrapper_of_ones_own_runs_only_when_allowed(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
-    half = spec({"name": "own", "wrapper": "half", "settings": {"share": 0.25}})
+    half = spec({"name": "custom", "wrapper": "half", "settings": {"share": 0.25}})
     with pytest.raises(TownletError, match=r"name the file that registers it"):
         make_vec("Acrobot-v1", half)
     with pytest.raises(TownletError, match=r"wants to run .*mine\.py.*--allow-code"):
-        make_vec("Acrobot-v1", spec({"name": "own", "wrapper": "half", "file": str(file)}))
+        make_vec("Acrobot-v1", spec({"name": "custom", "wrapper": "half", "file": str(file)}))
     user_code.allow_code(file)
     env = make_vec("Acrobot-v1", half, 2)
     env.reset(0)
     assert env.step(torch.zeros(2, dtype=torch.int64)).reward.tolist() == [-0.25, -0.25]
     with pytest.raises(TownletError, match="did you mean 'half'"):
-        make_vec("Acrobot-v1", spec({"name": "own", "wrapper": "hlaf"}))
+        make_vec("Acrobot-v1", spec({"name": "custom", "wrapper": "hlaf"}))
     with pytest.raises(TownletError, match=r"cannot be made.*speed"):
-        make_vec("Acrobot-v1", spec({"name": "own", "wrapper": "half", "settings": {"speed": 1}}))
+        make_vec("Acrobot-v1", spec({"name": "custom", "wrapper": "half", "settings": {"speed": 1}}))
 
 
 @pytest.mark.usefixtures("forgotten")

@@ -1,5 +1,5 @@
 """Wrappers of Gymnasium environments, chosen by name in a recipe.
 
-`spec` lists them and `build` constructs them. Wrappers of a single row are Gymnasium wrappers; those that work on all
-rows at once (normalization, frame stacking) are a `Stage`.
+`spec` lists them and `build` constructs them. `actions`, `observations` and `shaping` hold Gymnasium wrappers of single
+rows; `transforms` works on all rows at once.
 """

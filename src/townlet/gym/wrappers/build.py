@@ -1,4 +1,4 @@
-"""Names into wrappers: the only place that knows all kinds."""
+"""Constructs wrappers from their specs."""
 
 from __future__ import annotations
 
@@ -10,73 +10,75 @@ from gymnasium.wrappers import AddRenderObservation, ClipReward, FilterObservati
 
 from townlet.config import user_code
 from townlet.errors import TownletError, did_you_mean
-from townlet.gym.wrappers import spec as named
+from townlet.gym.wrappers import spec as specs
 from townlet.gym.wrappers.actions import FrameSkip, RemapActions
 from townlet.gym.wrappers.observations import EncodeDiscrete, MiniGridOneHot
 from townlet.gym.wrappers.shaping import CartPolePotential, LunarLanderPotential, MountainCarPotential
-from townlet.gym.wrappers.spec import WrapperSpec
 
 Env = gym.Env[Any, Any]
 
 
-def wrap(env: Env, spec: WrapperSpec) -> Env:
-    """An environment with one more wrapper around it."""
-    if isinstance(spec, named.EncodeSpec):
-        return EncodeDiscrete(env, spec.to)
-    if isinstance(spec, named.KeysSpec):
-        return _keep(env, spec.keep)
-    if isinstance(spec, named.MiniGridOneHotSpec):
-        return MiniGridOneHot(env)
-    if isinstance(spec, named.RemapActionsSpec):
-        return RemapActions(env, spec.use)
-    if isinstance(spec, named.ActionMaskSpec):
-        return env  # masks are read for all rows at once, see `envs.masks`
-    if isinstance(spec, named.StickyActionsSpec):
-        return StickyAction(env, spec.probability)
-    if isinstance(spec, named.FrameSkipSpec):
-        return FrameSkip(env, spec.frames, spec.most)
-    if isinstance(spec, named.ClipRewardSpec):
-        return ClipReward(env, -spec.limit, spec.limit)
-    if isinstance(spec, named.TimeLimitSpec):
-        return TimeLimit(env, spec.steps)
-    if isinstance(spec, named.PixelsSpec):
-        return _pixels(env)
-    if isinstance(spec, named.CartPoleShapingSpec):
-        return CartPolePotential(env, spec)
-    if isinstance(spec, named.MountainCarShapingSpec):
-        return MountainCarPotential(env, spec)
-    if isinstance(spec, named.LunarLanderShapingSpec):
-        return LunarLanderPotential(env, spec)
-    return _own(env, spec)
+def wrap(env: Env, spec: specs.WrapperSpec) -> Env:
+    """Wrap an environment as `spec` says."""
+    match spec:
+        case specs.EncodeSpec():
+            return EncodeDiscrete(env, spec.to)
+        case specs.KeysSpec():
+            return _keep_keys(env, spec.keep)
+        case specs.MiniGridOneHotSpec():
+            return MiniGridOneHot(env)
+        case specs.RemapActionsSpec():
+            return RemapActions(env, spec.use)
+        case specs.ActionMaskSpec():
+            return env  # `ActionMasks` reads masks for all rows at once
+        case specs.StickyActionsSpec():
+            return StickyAction(env, spec.probability)
+        case specs.FrameSkipSpec():
+            return FrameSkip(env, spec.frames, spec.max_frames)
+        case specs.ClipRewardSpec():
+            return ClipReward(env, -spec.limit, spec.limit)
+        case specs.TimeLimitSpec():
+            return TimeLimit(env, spec.steps)
+        case specs.PixelsSpec():
+            return render_pixels(env)
+        case specs.CartPoleShapingSpec():
+            return CartPolePotential(env, spec)
+        case specs.MountainCarShapingSpec():
+            return MountainCarPotential(env, spec)
+        case specs.LunarLanderShapingSpec():
+            return LunarLanderPotential(env, spec)
+        case specs.CustomSpec():
+            return _custom(env, spec)
 
 
-def _keep(env: Env, keep: tuple[str, ...]) -> Env:
+def _keep_keys(env: Env, keep: tuple[str, ...]) -> Env:
     if not isinstance(env.observation_space, spaces.Dict):
-        raise TownletError("the observation has no named parts to keep some of", "drop the wrapper 'keys'")
+        raise TownletError("the observation has no named parts", "drop the wrapper 'keys'")
     for key in keep:
         if key not in env.observation_space.spaces:
             raise TownletError(f"the observation has no part '{key}'", did_you_mean(key, list(env.observation_space)))
     return FilterObservation(env, keep)
 
 
-def _pixels(env: Env) -> Env:
+def render_pixels(env: Env) -> Env:
+    """Use the rendered image as the observation."""
     try:
         return AddRenderObservation(env, render_only=True)
-    except (TypeError, ValueError, gym.error.Error) as wrong:
-        raise TownletError(f"the environment gives no pictures: {wrong}", "write observation: vector") from None
+    except (TypeError, ValueError, gym.error.Error) as error:
+        raise TownletError(f"the environment renders no images: {error}", "write observation: vector") from None
 
 
-def _own(env: Env, spec: named.CustomSpec) -> Env:
-    """A wrapper of the user's; what goes wrong in it is told with its name."""
+def _custom(env: Env, spec: specs.CustomSpec) -> Env:
+    """A user-defined wrapper; errors name it."""
     maker = user_code.registered(spec.wrapper)
     try:
-        made = maker(env, **spec.settings)
-    except Exception as wrong:  # whatever code of others raises
-        said = f"{type(wrong).__name__}: {wrong}"
-        raise TownletError(f"the wrapper '{spec.wrapper}' cannot be made: {said}", "look at its settings") from wrong
-    if not isinstance(made, gym.Env):
-        what = f"the wrapper '{spec.wrapper}' gave a {type(made).__name__}"
+        wrapped = maker(env, **spec.settings)
+    except Exception as error:  # user code may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise TownletError(f"the wrapper '{spec.wrapper}' cannot be made: {reason}", "check its settings") from error
+    if not isinstance(wrapped, gym.Env):
         raise TownletError(
-            what, "it must give a gymnasium.Env, such as a gymnasium.Wrapper around the one it was given"
+            f"the wrapper '{spec.wrapper}' returned a {type(wrapped).__name__}",
+            "it must return a gymnasium.Env, such as a gymnasium.Wrapper around its argument",
         )
-    return made
+    return wrapped

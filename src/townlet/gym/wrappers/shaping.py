@@ -1,4 +1,4 @@
-"""Reward shaped by a potential: guidance that keeps what is best (Ng, Harada & Russell 1999)."""
+"""Potential-based reward shaping, which keeps the optimal policy (Ng, Harada & Russell 1999)."""
 
 from __future__ import annotations
 
@@ -12,60 +12,57 @@ import numpy as np
 from townlet.errors import TownletError
 from townlet.gym.wrappers.spec import CartPoleShapingSpec, LunarLanderShapingSpec, MountainCarShapingSpec
 
+CART_LIMIT: Final = 2.4  # |position| at which a CartPole episode ends
+POLE_LIMIT: Final = math.radians(12)
+CAR_LEFT, CAR_GOAL, CAR_RIGHT = -1.2, 0.5, 0.6
+CAR_MAX_SPEED: Final = 0.07
+
 
 class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], ABC):
-    """Adds γ·Φ(s′) − Φ(s) to the reward, with Φ = 0 where an episode terminates; being cut off changes nothing."""
+    """Adds γ·Φ(s′) − Φ(s) to the reward; Φ = 0 at termination, but not at truncation."""
 
     def __init__(self, env: gym.Env[Any, Any], gamma: float, size: int, name: str) -> None:
         super().__init__(env)
         if env.observation_space.shape != (size,):
             raise TownletError(
-                f"{name} shapes an observation of {size} numbers, this one is {env.observation_space}",
+                f"{name} needs an observation of {size} numbers, this one is {env.observation_space}",
                 "put it first among the wrappers, on the environment it is made for",
             )
-        self._gamma, self._before = gamma, 0.0
+        self._gamma, self._potential = gamma, 0.0
 
     @abstractmethod
-    def potential(self, seen: Any) -> float:
-        """Φ: higher is better."""
+    def potential(self, obs: Any) -> float:
+        """Φ(s); higher is better."""
 
-    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        seen, info = self.env.reset(**how)
-        self._before = self.potential(seen)
-        return seen, info
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        obs, info = self.env.reset(**options)
+        self._potential = self.potential(obs)
+        return obs, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Act, and be paid for getting better."""
-        seen, reward, terminated, truncated, info = self.env.step(action)
-        now = 0.0 if terminated else self.potential(seen)
-        reward = float(reward) + self._gamma * now - self._before
-        self._before = now
-        return seen, reward, terminated, truncated, info
-
-
-EDGE: Final = 2.4  # where the episode ends
-TILT: Final = math.radians(12)
+        """Step with the shaped reward."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        potential = 0.0 if terminated else self.potential(obs)
+        reward = float(reward) + self._gamma * potential - self._potential
+        self._potential = potential
+        return obs, reward, terminated, truncated, info
 
 
 class CartPolePotential(PotentialShaping):
-    """Φ falls from 0 in the middle and upright to −weight at both limits."""
+    """Φ falls from 0 (centered, upright) to −weight at both limits."""
 
     def __init__(self, env: gym.Env[Any, Any], spec: CartPoleShapingSpec) -> None:
         super().__init__(env, spec.gamma, 4, spec.name)
         self._weight = spec.weight
 
-    def potential(self, seen: Any) -> float:
-        """Φ of [position, speed, angle, speed of the angle]."""
-        return -self._weight * float(abs(seen[0]) / EDGE + abs(seen[2]) / TILT) / 2
-
-
-LEFT, GOAL, RIGHT = -1.2, 0.5, 0.6
-FASTEST: Final = 0.07
+    def potential(self, obs: Any) -> float:
+        """Φ of [position, velocity, angle, angular velocity]."""
+        return -self._weight * float(abs(obs[0]) / CART_LIMIT + abs(obs[2]) / POLE_LIMIT) / 2
 
 
 class MountainCarPotential(PotentialShaping):
-    """Φ is a sum of shares, each up to its weight; the count bonus is paid besides and fades."""
+    """Φ is a weighted sum of position, speed and height; a count bonus that fades is added to the reward."""
 
     def __init__(self, env: gym.Env[Any, Any], spec: MountainCarShapingSpec) -> None:
         super().__init__(env, spec.gamma, 2, spec.name)
@@ -73,41 +70,41 @@ class MountainCarPotential(PotentialShaping):
         self._count, self._bins = spec.count, spec.bins
         self._visits = np.zeros((spec.bins, spec.bins), np.int64)
 
-    def potential(self, seen: Any) -> float:
-        """Φ of [position, velocity]; the hill is sin 3x."""
-        place, speed = float(seen[0]), float(seen[1])
-        near = (place - LEFT) / (GOAL - LEFT)
-        high = (math.sin(3 * place) + 1) / 2
-        return self._position * near + self._velocity * abs(speed) / FASTEST + self._height * high
+    def potential(self, obs: Any) -> float:
+        """Φ of [position, velocity]; the height of the hill is sin 3x."""
+        position, velocity = float(obs[0]), float(obs[1])
+        progress = (position - CAR_LEFT) / (CAR_GOAL - CAR_LEFT)
+        height = (math.sin(3 * position) + 1) / 2
+        return self._position * progress + self._velocity * abs(velocity) / CAR_MAX_SPEED + self._height * height
 
-    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; with a seed everything begins anew, and nothing was ever seen."""
-        if how.get("seed") is not None:
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; a seed also clears the visit counts."""
+        if options.get("seed") is not None:
             self._visits[:] = 0
-        return super().reset(**how)
+        return super().reset(**options)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Act, and be paid for getting better and for seeing what is new."""
-        seen, reward, terminated, truncated, info = super().step(action)
-        return seen, float(reward) + self._bonus(seen), terminated, truncated, info
+        """Step with the shaped reward and the count bonus."""
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, float(reward) + self._bonus(obs), terminated, truncated, info
 
-    def _bonus(self, seen: Any) -> float:
+    def _bonus(self, obs: Any) -> float:
         if not self._count:
             return 0.0
-        shares = ((seen[0] - LEFT) / (RIGHT - LEFT), (seen[1] + FASTEST) / (2 * FASTEST))
+        shares = ((obs[0] - CAR_LEFT) / (CAR_RIGHT - CAR_LEFT), (obs[1] + CAR_MAX_SPEED) / (2 * CAR_MAX_SPEED))
         cell = tuple(min(self._bins - 1, max(0, int(share * self._bins))) for share in shares)
         self._visits[cell] += 1
         return self._count / math.sqrt(self._visits[cell])
 
 
 class LunarLanderPotential(PotentialShaping):
-    """Φ falls with distance from the pad, with speed and with tilt, each by its weight."""
+    """Φ falls with distance from the pad, speed and tilt, each times its weight."""
 
     def __init__(self, env: gym.Env[Any, Any], spec: LunarLanderShapingSpec) -> None:
         super().__init__(env, spec.gamma, 8, spec.name)
         self._distance, self._speed, self._angle = spec.distance, spec.speed, spec.angle
 
-    def potential(self, seen: Any) -> float:
-        """Φ of [x, y, speeds of both, angle, its speed, left leg, right leg]; the pad is at 0, 0."""
-        x, y, vx, vy, angle = map(float, seen[:5])
+    def potential(self, obs: Any) -> float:
+        """Φ of [x, y, vx, vy, angle, angular velocity, left leg, right leg]; the pad is at 0, 0."""
+        x, y, vx, vy, angle = map(float, obs[:5])
         return -(self._distance * math.hypot(x, y) + self._speed * math.hypot(vx, vy) + self._angle * abs(angle))

@@ -1,4 +1,4 @@
-"""The wrappers a recipe may name: one frozen model each, chosen by `name`. The first is the innermost."""
+"""The wrappers a recipe may list under `gym.wrappers`, innermost first: one frozen model each, selected by `name`."""
 
 from __future__ import annotations
 
@@ -8,146 +8,144 @@ from pydantic import Field, model_validator
 
 from townlet.config.models import StrictModel
 
-Whole = Annotated[int, Field(ge=0)]
+ActionIndex = Annotated[int, Field(ge=0)]
 Frames = Annotated[int, Field(ge=1, le=1000)]
 Gamma = Annotated[float, Field(gt=0, le=1)]
-GAMMA = "Discount of the potential: the agent's own, so that what is best stays best."
+GAMMA = "Discount of the potential. Use the agent's, so that the optimal policy stays optimal."
 
 
 class EncodeSpec(StrictModel):
-    """A state's number in another form, for networks that want more than an index."""
+    """Encode a discrete observation for networks that need more than an index."""
 
     name: Literal["encode"] = "encode"
     to: Literal["one_hot", "binary", "array"] = Field(
         "one_hot",
-        description="one_hot: a 1 at the state's place. binary: the number's bits, fewer inputs. array: the number as "
-        "it is, which says that neighbours are alike.",
+        description="one_hot: a 1 at the state's index. binary: the bits of the index, fewer inputs. array: the index "
+        "as a number, which makes neighbouring states similar.",
     )
 
 
 class KeysSpec(StrictModel):
-    """Some parts of an observation that has names; the others are left out."""
+    """Keep some named parts of a Dict observation and drop the others."""
 
     name: Literal["keys"] = "keys"
-    keep: tuple[str, ...] = Field(min_length=1, description="Names of the parts to keep. Fewer make a smaller network.")
+    keep: tuple[str, ...] = Field(min_length=1, description="Parts to keep. Fewer make a smaller network.")
 
 
 class MiniGridOneHotSpec(StrictModel):
-    """MiniGrid: what lies in each cell of the view as ones at the places of its kind, colour and state."""
+    """MiniGrid: encode each cell of the view as one-hot object, color and state."""
 
-    name: Literal["cells"] = "cells"
+    name: Literal["minigrid_one_hot"] = "minigrid_one_hot"
 
 
 class RemapActionsSpec(StrictModel):
-    """Fewer or other actions: what the agent calls 0, 1, … is what the environment calls `use`."""
+    """Offer a selection of the environment's actions, in another order."""
 
-    name: Literal["actions"] = "actions"
-    use: tuple[Whole, ...] = Field(
-        min_length=1, description="The environment's actions, in the agent's order. Leave useless ones out."
+    name: Literal["remap_actions"] = "remap_actions"
+    use: tuple[ActionIndex, ...] = Field(
+        min_length=1, description="The environment's actions, in the agent's order. Leave out useless ones."
     )
 
 
 class ActionMaskSpec(StrictModel):
-    """Which actions make sense, so that an agent need not find out."""
+    """Mask invalid actions, so that the agent never takes them."""
 
     name: Literal["action_mask"] = "action_mask"
-    valid: tuple[Whole, ...] | None = Field(
-        None, min_length=1, description="The only actions that ever make sense; left out, the environment's info says."
+    valid: tuple[ActionIndex, ...] | None = Field(
+        None, min_length=1, description="The only valid actions; by default `action_mask` in the environment's info."
     )
 
 
 class StickyActionsSpec(StrictModel):
-    """Now and then the last action is done again whatever was asked for: a world that cannot be learned by heart."""
+    """Repeat the previous action at random, so that memorized action sequences fail."""
 
     name: Literal["sticky_actions"] = "sticky_actions"
-    probability: float = Field(0.25, ge=0, lt=1, description="Raise it and plans by heart fail more often.")
+    probability: float = Field(0.25, ge=0, lt=1, description="Raise it for more repeated actions.")
 
 
 class FrameSkipSpec(StrictModel):
-    """An action is done several times in a row, and its rewards are added up."""
+    """Repeat each action for several frames and sum the rewards."""
 
     name: Literal["frame_skip"] = "frame_skip"
-    frames: Frames = Field(4, description="Times an action is done. Raise it to decide less often.")
-    most: Frames | None = Field(
-        None, description="With it each step draws a number of times from `frames` to this, so that time is uneven."
+    frames: Frames = Field(4, description="Frames per action. Raise it to decide less often.")
+    max_frames: Frames | None = Field(
+        None, description="If set, each step draws its number of frames from `frames` to `max_frames`."
     )
 
     @model_validator(mode="after")
     def _ascending(self) -> FrameSkipSpec:
-        if self.most is not None and self.most < self.frames:
-            raise ValueError(f"`most` {self.most} cannot be below `frames` {self.frames}")
+        if self.max_frames is not None and self.max_frames < self.frames:
+            raise ValueError(f"`max_frames` {self.max_frames} cannot be below `frames` {self.frames}")
         return self
 
 
 class ClipRewardSpec(StrictModel):
-    """Rewards cut off on both sides, so that one learning rate suits games that pay differently. Training only."""
+    """Clip rewards, so that one learning rate suits games of different scores. Training only."""
 
     name: Literal["clip_reward"] = "clip_reward"
-    limit: float = Field(1.0, gt=0, description="No reward is farther from 0. Raise it to tell large rewards apart.")
+    limit: float = Field(1.0, gt=0, description="Largest absolute reward. Raise it to distinguish large rewards.")
 
 
 class TimeLimitSpec(StrictModel):
-    """Episodes are cut off after so many steps, counted where this stands among the wrappers."""
+    """Truncate episodes after a number of steps, counted at this wrapper's position."""
 
     name: Literal["time_limit"] = "time_limit"
     steps: Annotated[int, Field(ge=1)] = Field(description="Raise it for longer episodes.")
 
 
 class PixelsSpec(StrictModel):
-    """The rendered picture instead of the observation."""
+    """Observe the rendered image."""
 
     name: Literal["pixels"] = "pixels"
 
 
 class CartPoleShapingSpec(StrictModel):
-    """CartPole: a potential that is higher in the middle and upright. What is best stays best."""
+    """CartPole: potential-based shaping toward the center and upright. The optimal policy stays optimal."""
 
     name: Literal["cart_pole_shaping"] = "cart_pole_shaping"
-    weight: float = Field(1.0, gt=0, description="Raise it for more guidance beside the environment's reward.")
+    weight: float = Field(1.0, gt=0, description="Raise it for more guidance relative to the environment's reward.")
     gamma: Gamma = Field(0.99, description=GAMMA)
 
 
 class MountainCarShapingSpec(StrictModel):
-    """MountainCar: potentials of where the car is and how fast, and a bonus for states seldom seen."""
+    """MountainCar: potentials of position, velocity and height, and a count bonus for rare states."""
 
     name: Literal["mountain_car_shaping"] = "mountain_car_shaping"
-    position: float = Field(0.0, ge=0, description="Weight of being near the goal. Raise it to be drawn to the right.")
-    velocity: float = Field(0.0, ge=0, description="Weight of speed either way. Raise it to swing more.")
+    position: float = Field(0.0, ge=0, description="Weight of being near the goal. Raise it to pull to the right.")
+    velocity: float = Field(0.0, ge=0, description="Weight of speed in either direction. Raise it to swing more.")
     height: float = Field(0.0, ge=0, description="Weight of height on either side. Raise it to climb more.")
-    count: float = Field(
-        0.0, ge=0, description="A state seen n times pays this / √n, which fades. Raise it to look around longer."
-    )
-    bins: int = Field(20, ge=2, le=200, description="Cells each way that count as one state. Raise it to tell finer.")
+    count: float = Field(0.0, ge=0, description="The n-th visit of a state pays this / √n. Raise it to explore longer.")
+    bins: int = Field(20, ge=2, le=200, description="Bins per axis that define a state. Raise it for finer states.")
     gamma: Gamma = Field(0.99, description=GAMMA)
 
     @model_validator(mode="after")
-    def _says_something(self) -> MountainCarShapingSpec:
+    def _has_a_weight(self) -> MountainCarShapingSpec:
         if not (self.position or self.velocity or self.height or self.count):
-            raise ValueError("nothing is shaped; give one of position, velocity, height, count")
+            raise ValueError("all weights are 0; set one of position, velocity, height, count")
         return self
 
 
 class LunarLanderShapingSpec(StrictModel):
-    """LunarLander: a potential that is higher near the pad, slow and upright. What is best stays best."""
+    """LunarLander: potential-based shaping toward the pad, slow and upright. The optimal policy stays optimal."""
 
     name: Literal["lunar_lander_shaping"] = "lunar_lander_shaping"
-    distance: float = Field(1.0, ge=0, description="Weight of being near the pad. Raise it to hurry there.")
+    distance: float = Field(1.0, ge=0, description="Weight of being near the pad. Raise it to fly there faster.")
     speed: float = Field(1.0, ge=0, description="Weight of being slow. Raise it for softer landings.")
     angle: float = Field(1.0, ge=0, description="Weight of being upright. Raise it for steadier flight.")
     gamma: Gamma = Field(0.99, description=GAMMA)
 
 
 class CustomSpec(StrictModel):
-    """A wrapper of one's own, registered by @townlet.gym.wrapper in a file that runs only with --allow-code."""
+    """A user-defined wrapper, registered with @townlet.gym.wrapper in a file that runs only with --allow-code."""
 
-    name: Literal["own"] = "own"
-    wrapper: str = Field(min_length=1, max_length=80, description="The name it was registered by.")
+    name: Literal["custom"] = "custom"
+    wrapper: str = Field(min_length=1, max_length=80, description="The name it is registered under.")
     file: str | None = Field(
-        None, description="The .py file that registers it, as seen from the recipe; left out, a program has done so."
+        None, description="The .py file that registers it, relative to the recipe; not needed if a program has done so."
     )
-    settings: dict[str, Any] = Field(default_factory=dict, description="Handed to it as keywords.")
+    settings: dict[str, Any] = Field(default_factory=dict, description="Passed to it as keyword arguments.")
     training_only: bool = Field(
-        False, description="For one that changes rewards: evaluations are then paid by the environment itself."
+        False, description="Set it for wrappers that change rewards: evaluation then uses the environment's rewards."
     )
 
 

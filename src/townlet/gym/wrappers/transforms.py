@@ -1,4 +1,7 @@
-"""What changes the observations of all rows at once, after the environment and before the agent."""
+"""Observation transforms over all rows at once, between environment and agent: normalization and frame stacking.
+
+Normalization changes `values` blocks only; pictures and indices pass through.
+"""
 
 from __future__ import annotations
 
@@ -14,275 +17,255 @@ from townlet.gym.spaces import Floats, ObservationEncoder
 from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.interfaces.state import SAME_RECIPE, State, get_part
 
+CLIP: Final = 10.0  # standard deviations
+EPSILON: Final = 1e-8
+UNBOUNDED: Final = 1e30  # larger bounds mean that there is no bound
+Bools = NDArray[np.bool_]
+
 
 class Scaling(NamedTuple):
-    """How each number was brought to size: less `centre`, divided by `spread`, cut off beyond ± `limit`; each [D]."""
+    """An affine normalization: (obs − center) / scale, clipped to ± limit; each [D]."""
 
-    centre: Floats
-    spread: Floats
+    center: Floats
+    scale: Floats
     limit: Floats
 
 
 class ObservationTransform(Protocol):
-    """One change of observations [N, D] into others [N, E], in memory of its own that is used again."""
+    """Maps observations [N, D] to [N, E], in an output buffer that is reused."""
 
-    frozen: bool
+    frozen: bool = False
 
-    def fit(self, layout: ObservationLayout, rows: int, sight: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
-        """Make room for `rows` of this layout; gives the layout and the memory of what comes out."""
+    def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
+        """Allocate buffers for `rows` of this layout; returns the output layout and the output buffer."""
 
-    def forget(self) -> None:
-        """Forget what was learned of observations, unless it is frozen."""
-
-    def begin(self, obs: Floats) -> Floats:
-        """The first moment of all rows."""
+    def reset(self, obs: Floats) -> Floats:
+        """Transform the first observations of all rows."""
 
     def step(
-        self, obs: Floats, begins: NDArray[np.bool_], ended: NDArray[np.int64], last: Floats
+        self, obs: Floats, is_first: Bools, ended_rows: NDArray[np.int64], final_obs: Floats
     ) -> tuple[Floats, Floats]:
-        """What a step brought. `begins` [N] rows show their first moment; `last` [k, D] is what `ended` [k] rows saw
-        before that, or nothing where they still show it."""
+        """Transform the observations of a step.
 
-    def follow(self, other: Any) -> None:
-        """See as another stage of the same kind does now."""
+        Rows in `is_first` [N] start an episode. `final_obs` [k, D] are the last observations of `ended_rows` [k];
+        empty if `obs` still shows them.
+        """
 
     def scaling(self, before: Scaling | None) -> Scaling | None:
-        """How all that comes out was scaled, where what goes in was scaled so before."""
+        """Scaling of the output, given the scaling of the input."""
+
+    def clear_statistics(self) -> None:
+        """Discard running statistics, unless frozen."""
+        return
+
+    def copy_statistics(self, other: Any) -> None:
+        """Take over the running statistics of a transform of the same kind."""
+        return
 
     def state(self) -> State:
-        """What it remembers."""
-
-    def restore(self, state: Mapping[str, Any], *, exact: bool) -> None:
-        """Remember it again; where episodes are not `exact`ly gone on with, only what outlives them."""
-
-
-LIMIT: Final = 10.0  # standard deviations beyond which a number says no more
-LEAST: Final = 1e-8
-ENDLESS: Final = 1e30  # bounds from here on only say that there are none
-
-
-def _values(layout: ObservationLayout) -> NDArray[np.bool_]:
-    """Which numbers [D] are values."""
-    return np.concatenate([np.full(b.size, b.kind == "values") for b in layout]).astype(np.bool_)
-
-
-class StaticNormalize:
-    """Each number that has bounds, from them to −1 … 1."""
-
-    frozen = False
-
-    def fit(self, layout: ObservationLayout, rows: int, sight: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
-        """Centre and half the width of each number's range; 0 and 1 where it has no bounds."""
-        low, high = sight.low.astype(np.float64), sight.high.astype(np.float64)
-        bounded = _values(layout) & (low > -ENDLESS) & (high < ENDLESS) & (high > low)
-        self._centre, self._half = np.zeros(len(low), np.float32), np.ones(len(low), np.float32)
-        self._centre[bounded] = (low[bounded] + high[bounded]) / 2
-        self._half[bounded] = (high[bounded] - low[bounded]) / 2
-        self._out: Floats = np.zeros((rows, layout.size), np.float32)
-        return ObservationLayout(tuple(self._block(b, sight, bounded) for b in layout)), self._out
-
-    @staticmethod
-    def _block(block: Any, sight: ObservationEncoder, bounded: NDArray[np.bool_]) -> Any:
-        if block.kind != "values":
-            return block
-        inside = bounded[block.slice]
-        if inside.all():
-            return replace(block, low=-1.0, high=1.0)
-        low = np.where(inside, -1, sight.low[block.slice]).min()
-        return replace(block, low=float(low), high=float(np.where(inside, 1, sight.high[block.slice]).max()))
-
-    def forget(self) -> None:
-        """Nothing was learned."""
-
-    def begin(self, obs: Floats) -> Floats:
-        """The first moment of all rows."""
-        return self._scaled(obs, self._out)
-
-    def step(
-        self, obs: Floats, begins: NDArray[np.bool_], ended: NDArray[np.int64], last: Floats
-    ) -> tuple[Floats, Floats]:
-        """What a step brought, and what ended rows saw last."""
-        return self._scaled(obs, self._out), self._scaled(last, np.empty_like(last)) if len(last) else last
-
-    def _scaled(self, obs: Floats, out: Floats) -> Floats:
-        np.subtract(obs, self._centre, out=out)
-        np.divide(out, self._half, out=out)
-        return out
-
-    def follow(self, other: StaticNormalize) -> None:
-        """Bounds are the same everywhere."""
-
-    def scaling(self, before: Scaling | None) -> Scaling:
-        """By the bounds, without a limit."""
-        return Scaling(self._centre, self._half, np.full_like(self._half, np.inf))
-
-    def state(self) -> State:
-        """Nothing is remembered."""
+        """Buffers and statistics."""
         return {}
 
     def restore(self, state: Mapping[str, Any], *, exact: bool) -> None:
-        """Nothing was remembered."""
+        """Restore a saved state; without `exact`, only what outlives episodes."""
+        return
 
 
-class RunningNormalize:
-    """Each number less the mean and divided by the deviation of all that was seen, in all rows together."""
+class Normalize(ObservationTransform):
+    """Shared by both normalizations: subtract a center, divide by a scale."""
 
-    def __init__(self) -> None:
-        self.frozen = False
+    _center: Floats
+    _scale: Floats
+    _out: Floats
 
-    def fit(self, layout: ObservationLayout, rows: int, sight: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
-        """Begin with nothing seen."""
-        self._is_value = _values(layout)
+    def reset(self, obs: Floats) -> Floats:
+        """Transform the first observations of all rows."""
+        self._update(obs)
+        return self._apply(obs, self._out)
+
+    def step(
+        self, obs: Floats, is_first: Bools, ended_rows: NDArray[np.int64], final_obs: Floats
+    ) -> tuple[Floats, Floats]:
+        """Transform current and final observations."""
+        self._update(np.concatenate([obs, final_obs]) if len(final_obs) else obs)
+        scaled_final = self._apply(final_obs, np.empty_like(final_obs)) if len(final_obs) else final_obs
+        return self._apply(obs, self._out), scaled_final
+
+    def _update(self, obs: Floats) -> None:
+        """Update running statistics."""
+
+    def _apply(self, obs: Floats, out: Floats) -> Floats:
+        np.subtract(obs, self._center, out=out)
+        np.divide(out, self._scale, out=out)
+        return out
+
+
+class StaticNormalize(Normalize):
+    """Maps each bounded value to [−1, 1]."""
+
+    def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
+        """Center and half width of each value's range; 0 and 1 if it has no bounds."""
+        low, high = encoder.low.astype(np.float64), encoder.high.astype(np.float64)
+        bounded = _is_value(layout) & (low > -UNBOUNDED) & (high < UNBOUNDED) & (high > low)
+        self._center, self._scale = np.zeros(len(low), np.float32), np.ones(len(low), np.float32)
+        self._center[bounded] = (low[bounded] + high[bounded]) / 2
+        self._scale[bounded] = (high[bounded] - low[bounded]) / 2
+        self._out = np.zeros((rows, layout.size), np.float32)
+        return ObservationLayout(tuple(_normalized_block(b, encoder, bounded) for b in layout)), self._out
+
+    def scaling(self, before: Scaling | None) -> Scaling:
+        """Scaling by the bounds, without clipping."""
+        return Scaling(self._center, self._scale, np.full_like(self._scale, np.inf))
+
+
+def _is_value(layout: ObservationLayout) -> Bools:
+    """Mask [D] of the numbers in `values` blocks."""
+    return np.concatenate([np.full(b.size, b.kind == "values") for b in layout]).astype(np.bool_)
+
+
+def _normalized_block(block: Block, encoder: ObservationEncoder, bounded: Bools) -> Block:
+    if block.kind != "values":
+        return block
+    inside = bounded[block.slice]
+    low = np.where(inside, -1, encoder.low[block.slice]).min()
+    return replace(block, low=float(low), high=float(np.where(inside, 1, encoder.high[block.slice]).max()))
+
+
+class RunningNormalize(Normalize):
+    """Normalizes by running mean and standard deviation over all rows."""
+
+    def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
+        """Start with empty statistics."""
+        self._is_value = _is_value(layout)
         self._all = bool(self._is_value.all())
-        self._out: Floats = np.zeros((rows, layout.size), np.float32)
+        self._out = np.zeros((rows, layout.size), np.float32)
         self._count, self._mean, self._squares = 0, np.zeros(layout.size), np.zeros(layout.size)
-        self._settle()
-        blocks = (replace(b, low=-LIMIT, high=LIMIT) if b.kind == "values" else b for b in layout)
+        self._refresh()
+        blocks = (replace(b, low=-CLIP, high=CLIP) if b.kind == "values" else b for b in layout)
         return ObservationLayout(tuple(blocks)), self._out
 
-    def forget(self) -> None:
-        """Begin with nothing seen, unless this only follows."""
+    def clear_statistics(self) -> None:
+        """Discard the statistics, unless frozen."""
         if not self.frozen:
             self._count = 0
             self._mean[:] = self._squares[:] = 0
-            self._settle()
+            self._refresh()
 
-    def begin(self, obs: Floats) -> Floats:
-        """The first moment of all rows."""
-        self._learn(obs)
-        return self._scaled(obs, self._out)
-
-    def step(
-        self, obs: Floats, begins: NDArray[np.bool_], ended: NDArray[np.int64], last: Floats
-    ) -> tuple[Floats, Floats]:
-        """What a step brought, and what ended rows saw last."""
-        self._learn(np.concatenate([obs, last]) if len(last) else obs)
-        return self._scaled(obs, self._out), self._scaled(last, np.empty_like(last)) if len(last) else last
-
-    def _learn(self, obs: Floats) -> None:
-        """Add observations [n, D] to what was seen (Chan, Golub & LeVeque 1983, eq. 2.1)."""
+    def _update(self, obs: Floats) -> None:
+        """Add observations [n, D] to the statistics (Chan, Golub & LeVeque 1983, eq. 2.1)."""
         if self.frozen:
             return
         n, total = len(obs), self._count + len(obs)
         mean = obs.mean(0, dtype=np.float64)
-        away = mean - self._mean
-        self._squares += ((obs - mean) ** 2).sum(0) + away**2 * (self._count * n / total)
-        self._mean += away * (n / total)
+        delta = mean - self._mean
+        self._squares += ((obs - mean) ** 2).sum(0) + delta**2 * (self._count * n / total)
+        self._mean += delta * (n / total)
         self._count = total
-        self._settle()
+        self._refresh()
 
-    def _settle(self) -> None:
-        """The centre and the size of one, as they are applied."""
-        spread = np.sqrt(self._squares / self._count + LEAST) if self._count else np.ones_like(self._mean)
-        self._centre = np.where(self._is_value, self._mean, 0).astype(np.float32)
-        self._spread = np.where(self._is_value, spread, 1).astype(np.float32)
+    def _refresh(self) -> None:
+        """Derive center and scale from the statistics."""
+        deviation = np.sqrt(self._squares / self._count + EPSILON) if self._count else np.ones_like(self._mean)
+        self._center = np.where(self._is_value, self._mean, 0).astype(np.float32)
+        self._scale = np.where(self._is_value, deviation, 1).astype(np.float32)
 
-    def _scaled(self, obs: Floats, out: Floats) -> Floats:
-        np.subtract(obs, self._centre, out=out)
-        np.divide(out, self._spread, out=out)
+    def _apply(self, obs: Floats, out: Floats) -> Floats:
+        super()._apply(obs, out)
         if self._all:
-            np.clip(out, -LIMIT, LIMIT, out=out)
+            np.clip(out, -CLIP, CLIP, out=out)
         else:
-            out[:, self._is_value] = np.clip(out[:, self._is_value], -LIMIT, LIMIT)
+            out[:, self._is_value] = np.clip(out[:, self._is_value], -CLIP, CLIP)
         return out
 
-    def follow(self, other: RunningNormalize) -> None:
-        """Scale as another does now."""
+    def copy_statistics(self, other: RunningNormalize) -> None:
+        """Normalize as `other` does now."""
         self._count = other._count
         self._mean[:], self._squares[:] = other._mean, other._squares
-        self._settle()
+        self._refresh()
 
     def scaling(self, before: Scaling | None) -> Scaling:
-        """By all that was seen so far."""
-        limit = np.where(self._is_value, LIMIT, np.inf).astype(np.float32)
-        return Scaling(self._centre, self._spread, limit)
+        """Scaling by the current statistics."""
+        limit = np.where(self._is_value, CLIP, np.inf).astype(np.float32)
+        return Scaling(self._center, self._scale, limit)
 
     def state(self) -> State:
-        """What was learned of all observations."""
+        """The statistics."""
         return {"count": self._count, "mean": self._mean.copy(), "squares": self._squares.copy()}
 
     def restore(self, state: Mapping[str, Any], *, exact: bool) -> None:
-        """Go on with what was learned."""
+        """Restore the statistics."""
         for name, live in (("mean", self._mean), ("squares", self._squares)):
-            saved = np.asarray(get_part(dict(state), name, "normalisation"))
+            saved = np.asarray(get_part(dict(state), name, "normalization"))
             if saved.shape != live.shape:
-                raise TownletError(f"{saved.size} numbers were normalised, here are {live.size}", SAME_RECIPE)
+                raise TownletError(f"the saved normalization has {saved.size} values, expected {live.size}", SAME_RECIPE)
             live[:] = saved
-        self._count = int(get_part(dict(state), "count", "normalisation"))
-        self._settle()
+        self._count = int(get_part(dict(state), "count", "normalization"))
+        self._refresh()
 
 
-class FrameStack:
-    """The last k observations of each row, the newest last; at the first moment it is shown k times."""
-
-    frozen = False
+class FrameStack(ObservationTransform):
+    """Stacks the last k observations of each row, newest last; the first observation is repeated k times."""
 
     def __init__(self, frames: int) -> None:
         self._k = frames
 
-    def fit(self, layout: ObservationLayout, rows: int, sight: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
-        """Each block is stacked by itself: pictures in their channels, others along a new first axis."""
+    def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
+        """Stack each block separately: pictures along their channels, others along a new first axis."""
         self._in = layout
         self._frames: Floats = np.zeros((rows, self._k, layout.size), np.float32)
-        one = len(layout.blocks) == 1  # then the memory of frames is already what comes out
-        self._out = self._frames.reshape(rows, -1) if one else np.zeros((rows, self._k * layout.size), np.float32)
-        self._one = one
+        self._one_block = len(layout.blocks) == 1  # the frame buffer is then the output buffer, reshaped
+        size = self._k * layout.size
+        self._out = self._frames.reshape(rows, -1) if self._one_block else np.zeros((rows, size), np.float32)
         blocks: list[Block] = []
         for block in layout:
             shape = block.shape
-            deep = (self._k * shape[0], *shape[1:]) if block.kind == "picture" else (self._k, *shape)
-            blocks.append(replace(block, start=block.start * self._k, shape=deep))
+            stacked = (self._k * shape[0], *shape[1:]) if block.kind == "picture" else (self._k, *shape)
+            blocks.append(replace(block, start=block.start * self._k, shape=stacked))
         return ObservationLayout(tuple(blocks)), self._out
 
-    def forget(self) -> None:
-        """Nothing outlives an episode."""
-
-    def begin(self, obs: Floats) -> Floats:
-        """The first moment of all rows, k times."""
+    def reset(self, obs: Floats) -> Floats:
+        """Repeat the first observation of all rows k times."""
         self._frames[:] = obs[:, None]
-        return self._laid(self._frames, self._out)
+        return self._by_block(self._frames, self._out)
 
     def step(
-        self, obs: Floats, begins: NDArray[np.bool_], ended: NDArray[np.int64], last: Floats
+        self, obs: Floats, is_first: Bools, ended_rows: NDArray[np.int64], final_obs: Floats
     ) -> tuple[Floats, Floats]:
-        """One more look; rows that begin forget those before. What ended rows saw last stands on their own past."""
-        if len(last):
-            past = np.concatenate([self._frames[ended, 1:], last[:, None]], axis=1)
-            last = self._laid(past, np.empty((len(ended), self._out.shape[1]), np.float32), copy=True)
+        """Push a frame. Final observations are stacked on the frames of the ended episode."""
+        if len(final_obs):
+            frames = np.concatenate([self._frames[ended_rows, 1:], final_obs[:, None]], axis=1)
+            final_obs = self._by_block(frames, np.empty((len(ended_rows), self._out.shape[1]), np.float32), copy=True)
         self._frames[:, :-1] = self._frames[:, 1:]
         self._frames[:, -1] = obs
-        if begins.any():
-            self._frames[begins] = obs[begins, None]
-        return self._laid(self._frames, self._out), last
+        if is_first.any():
+            self._frames[is_first] = obs[is_first, None]
+        return self._by_block(self._frames, self._out), final_obs
 
-    def _laid(self, frames: Floats, out: Floats, *, copy: bool = False) -> Floats:
-        """Frames [n, k, D] with each block's own beside each other [n, k · D]."""
-        if self._one:
+    def _by_block(self, frames: Floats, out: Floats, *, copy: bool = False) -> Floats:
+        """Reorder frames [n, k, D] so that the k frames of each block are adjacent [n, k · D]."""
+        if self._one_block:
             return frames.reshape(len(frames), -1) if copy else out
         for block in self._in:
             start, size = block.start * self._k, block.size * self._k
             out[:, start : start + size] = frames[:, :, block.slice].reshape(len(frames), -1)
         return out
 
-    def follow(self, other: FrameStack) -> None:
-        """Nothing is learned."""
-
     def scaling(self, before: Scaling | None) -> Scaling | None:
-        """The same for every look."""
+        """The input's scaling, repeated for each frame."""
         if before is None:
             return None
-        looks = (np.repeat(get_part[None, None], self._k, axis=1) for get_part in before)
-        return Scaling(*(self._laid(one, np.empty_like(self._out[:1]), copy=True)[0] for one in looks))
+        repeated = (np.repeat(values[None, None], self._k, axis=1) for values in before)
+        return Scaling(*(self._by_block(v, np.empty_like(self._out[:1]), copy=True)[0] for v in repeated))
 
     def state(self) -> State:
-        """The last looks."""
+        """The stacked frames."""
         return {"frames": self._frames.copy()}
 
     def restore(self, state: Mapping[str, Any], *, exact: bool) -> None:
-        """Go on with the last looks, where their episodes go on."""
+        """Restore the frames if their episodes continue."""
         if exact:
             saved = np.asarray(get_part(dict(state), "frames", "stack"))
             if saved.shape != self._frames.shape:
-                raise TownletError(f"frames were saved as {list(saved.shape)}", SAME_RECIPE)
+                raise TownletError(f"the saved frame stack has shape {list(saved.shape)}", SAME_RECIPE)
             self._frames[:] = saved
-            self._laid(self._frames, self._out)
+            self._by_block(self._frames, self._out)

@@ -31,7 +31,7 @@ def spec(**keys: Any) -> EnvSpec:
 @MODES
 def test_frames_of_two_episodes_never_stand_together(mode: AutoresetMode) -> None:
     vec = Counting(2, mode)
-    env = GymVecEnv(vec, "Counting", VectorSaver, stages=[FrameStack(3)], one_seed=True)
+    env = GymVecEnv(vec, "Counting", VectorSaver, transforms=[FrameStack(3)], one_seed=True)
     first = int(env.reset(0).obs[0, 0])
     assert env.layout.block("obs").shape == (3, 2)
     actions = torch.zeros(2, dtype=torch.int64)
@@ -99,13 +99,13 @@ def test_running_moments_are_those_of_all_that_was_seen(
 ) -> None:
     import gymnasium as gym
 
-    sight = ObservationEncoder(gym.spaces.Box(-np.inf, np.inf, (3,)))
+    encoder = ObservationEncoder(gym.spaces.Box(-np.inf, np.inf, (3,)))
     running = RunningNormalize()
-    running.fit(sight.layout, 1, sight)
+    running.allocate(encoder.layout, 1, encoder)
     chance = np.random.default_rng(seed)
     batches = [(shift + scale * chance.standard_normal((n, 3))).astype(np.float32) for n in sizes]
     for batch in batches:
-        running._learn(batch)
+        running._update(batch)
     seen = np.concatenate(batches).astype(np.float64)
     state = running.state()
     assert state["count"] == len(seen)
@@ -129,7 +129,7 @@ def test_an_evaluation_sees_as_training_does_and_teaches_it_nothing() -> None:
     train, judge = (make_vec("Pendulum-v1", spec(normalize_obs="running"), 4) for _ in range(2))
     list(conformance.play(train, train.reset(0), 100))
     known = train.state()["stages"]["0"]
-    judge.follow(train)
+    judge.copy_transforms(train)
     list(conformance.play(judge, judge.reset(1), 50))
     after = judge.state()["stages"]["0"]
     assert after["count"] == known["count"] == 404
