@@ -58,9 +58,9 @@ gym.register("Strange-v0", Strange)
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ("link", "Strange-v0 failed in a step: ConnectionResetError: the simulator hung up"),
-        ("bug", "Strange-v0 failed in a step: ZeroDivisionError: nothing to divide by"),
-        ("blind", "Strange-v0 failed in a step: ValueError: number 0 of what row 0 sees is nan"),
+        ("link", "Strange-v0 failed in step(): ConnectionResetError: the simulator hung up"),
+        ("bug", "Strange-v0 failed in step(): ZeroDivisionError: nothing to divide by"),
+        ("blind", "Strange-v0 failed in step(): ValueError: value 0 of the observation of row 0 is nan"),
     ],
 )
 def test_an_environment_that_fails_is_named_and_the_run_can_go_on(

@@ -61,7 +61,7 @@ NO_STATE = "qlearning needs an observation that is the number of a state"
 IMPOSSIBLE = {
     ("qlearning", "town"): NO_STATE,
     ("qlearning", "CartPole wrapped"): NO_STATE,
-    ("qlearning", "CartPole native"): "works row by row, which goes not with vectorization: native",
+    ("qlearning", "CartPole native"): "does not work with vectorization: native",
     ("drqn", "CartPole native"): "drqn with a recurrent network cannot train where a reset takes a step of its own",
     **{(agent, "Pendulum sync"): NO_LIST.format(agent) for agent in ("pqn", "dqn", "drqn", "qlearning")},
 }

@@ -24,7 +24,7 @@ def test_wrappers_are_chosen_by_name() -> None:
         ({"wrappers": ({"name": "fly"},)}, "fly"),
         ({"wrappers": ({"name": "time_limit", "steps": 0},)}, "steps"),
         ({"wrappers": ({"name": "frame_skip", "frames": 4, "max_frames": 2},)}, "max_frames"),
-        ({"wrappers": ({"name": "mountain_car_shaping"},)}, "nothing is shaped"),
+        ({"wrappers": ({"name": "mountain_car_shaping"},)}, "all weights are 0"),
         ({"wrappers": ({"name": "action_mask"}, {"name": "action_mask", "valid": (0,)})}, "twice"),
         ({"frame_stack": 0}, "frame_stack"),
         ({"vectorization": "threads"}, "vectorization"),

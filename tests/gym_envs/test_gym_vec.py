@@ -141,7 +141,7 @@ def test_a_list_of_valid_actions_is_the_mask() -> None:
     assert env.reset(0).mask.tolist() == [[False, True]] * 3
     with pytest.raises(TownletError, match="no action 5"):
         make_vec("CartPole-v1", spec(wrappers=({"name": "action_mask", "valid": (5,)},)))
-    with pytest.raises(TownletError, match="says nothing of its valid actions"):
+    with pytest.raises(TownletError, match="has no .action_mask."):
         make_vec("CartPole-v1", spec(wrappers=({"name": "action_mask"},))).reset(0)
 
 
@@ -312,10 +312,10 @@ def test_what_is_not_numbers_is_refused_by_name(of: str, says: str) -> None:
         ("CartPole-v9", {}, "did you mean 'CartPole-v1'"),
         ("CartPole-v1", {"kwargs": {"wheels": 3}}, "cannot be made.*wheels"),
         ("CartPole-v1", {"vectorization": "native", "kwargs": {"wheels": 3}}, "cannot be made.*wheels"),
-        ("CartPole-v1", {"vectorization": "native", "frame_skip": 2}, "frame_skip works row by row"),
-        ("Acrobot-v1", {"vectorization": "native"}, "no vectorization of its own"),
+        ("CartPole-v1", {"vectorization": "native", "frame_skip": 2}, "frame_skip does not work with"),
+        ("Acrobot-v1", {"vectorization": "native"}, "no native vectorization"),
         ("CartPole-v1", {"observation": "ram"}, "not an Atari game"),
-        ("CartPole-v1", {"grayscale": True}, "for pictures"),
+        ("CartPole-v1", {"grayscale": True}, "need an image"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(name: str, keys: dict[str, Any], says: str) -> None:

@@ -56,7 +56,7 @@ if __name__ == "__main__":
         tmp_path,
     )
     assert "write vectorization: auto or async" in said
-    assert "the ROM of Secret-Toy-v0 is not there" in said
+    assert "the ROM of Secret-Toy-v0 is missing" in said
     assert "did you mean 'retro/Runner-Toy-v0'" in said
 
 

@@ -128,10 +128,10 @@ def test_running_normalisation_centres_and_scales() -> None:
 def test_an_evaluation_sees_as_training_does_and_teaches_it_nothing() -> None:
     train, judge = (make_vec("Pendulum-v1", spec(normalize_obs="running"), 4) for _ in range(2))
     list(conformance.play(train, train.reset(0), 100))
-    known = train.state()["stages"]["0"]
+    known = train.state()["transforms"]["0"]
     judge.copy_transforms(train)
     list(conformance.play(judge, judge.reset(1), 50))
-    after = judge.state()["stages"]["0"]
+    after = judge.state()["transforms"]["0"]
     assert after["count"] == known["count"] == 404
     assert (after["mean"] == known["mean"]).all()
     plain = make_vec("Pendulum-v1", spec(), 4).reset(2).obs.numpy()
@@ -139,7 +139,7 @@ def test_an_evaluation_sees_as_training_does_and_teaches_it_nothing() -> None:
     assert np.allclose(judge.reset(2).obs.numpy(), by_hand, atol=1e-5)
     judge.freeze(False)
     judge.step(torch.zeros(4, 1))
-    assert judge.state()["stages"]["0"]["count"] == 408
+    assert judge.state()["transforms"]["0"]["count"] == 408
 
 
 def test_what_was_learned_of_observations_outlives_what_cannot_be_saved() -> None:
@@ -148,4 +148,4 @@ def test_what_was_learned_of_observations_outlives_what_cannot_be_saved() -> Non
         one.exact = False  # as where a simulator cannot be saved
     list(conformance.play(env, env.reset(0), 40))
     other.restore(env.state())
-    assert other.state()["stages"]["0"]["count"] == env.state()["stages"]["0"]["count"] + 2
+    assert other.state()["transforms"]["0"]["count"] == env.state()["transforms"]["0"]["count"] + 2
