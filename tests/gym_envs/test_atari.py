@@ -80,8 +80,8 @@ def test_who_wants_to_look_gets_rows_that_show_the_same() -> None:
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"observation": "ram"}, "shows pictures, not 'ram'"),
-        ({"wrappers": ({"name": "actions", "use": (0, 2)},)}, "nothing for the wrapper 'actions'"),
+        ({"observation": "ram"}, "no observation 'ram'"),
+        ({"wrappers": ({"name": "remap_actions", "use": (0, 2)},)}, "not support the wrapper 'remap_actions'"),
         ({"wrappers": ({"name": "clip_reward", "limit": 2.0},)}, "'clip_reward' with limit 2"),
         ({"kwargs": {"wheels": 3}}, "cannot be made.*wheels"),
     ],

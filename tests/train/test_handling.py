@@ -176,10 +176,10 @@ def test_normalisation_is_restored_on_resume(way: str, tmp_path: Path) -> None:
     run = start(loaded, tmp_path, pause_at=512).run
     last = checkpoint.latest(run.checkpoints)
     assert last is not None
-    known = checkpoint.load(last.path)[0]["training"]["env"]["stages"]["0"]
+    known = checkpoint.load(last.path)[0]["training"]["env"]["transforms"]["0"]
     fresh = build(loaded)
     fresh.restore(checkpoint.load(last.path)[0]["training"])
-    now = fresh.env.state()["stages"]["0"]
+    now = fresh.env.state()["transforms"]["0"]
     assert now["count"] == known["count"] >= 512
     assert np.array_equal(now["mean"], known["mean"])
     assert fresh.seen.obs.abs().mean() > 0.2  # as it comes a pole near its rest is seen as numbers near 0
