@@ -1,4 +1,4 @@
-"""The program `townlet`: its verbs, and the one place where a mistake becomes a message and an exit code."""
+"""The program `townlet`: its commands, and the conversion of errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import typer
 from townlet import __version__
 from townlet.allocation import memory_error
 from townlet.cli import bench, decide, doctor, evaluate, live, play, recipes, runs, sharing, sweep, train, world
-from townlet.cli.console import examples, print_mistakes
+from townlet.cli.console import examples, print_error
 from townlet.cli.help import CommandGroup
 from townlet.errors import EXIT_INTERRUPTED, SourceLocation, TownletError
 
-app = CommandGroup("A reinforcement-learning laboratory that you can watch.")
+app = CommandGroup("Train reinforcement-learning agents and watch them learn.")
 app.command(
     "train",
     epilog=examples(
@@ -86,8 +86,8 @@ app.command(
 app.command("doctor", epilog=examples("townlet doctor"))(doctor.doctor)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"townlet {__version__}")
         raise typer.Exit
 
@@ -95,46 +95,46 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options of the program itself."""
+    """Options of the program."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `townlet` and leave with 0 (done), 2 (the user's mistake), 3 (diverged) or 130 (interrupted)."""
+    """Run `townlet`; exit codes are 0 (success), 1 (check failed), 2 (user error), 3 (diverged), 130 (interrupted)."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by whoever started us
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (lives as long as we do)
+        if stream is None:  # closed by the parent process
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (open until exit)
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without these letters still gets the rest
+            stream.reconfigure(errors="replace")  # for terminals that cannot encode every character
     try:
         code = app(arguments, prog_name="townlet", standalone_mode=False)
     except TownletError as error:
-        code = _refuse(error)
-    except typer.TyperException as error:  # the words do not fit the command
-        code = _refuse(_as_mistake(error))
+        code = _report(error)
+    except typer.TyperException as error:  # invalid arguments
+        code = _report(_usage_error(error))
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     except (MemoryError, RuntimeError) as error:
-        refused = memory_error(error)
-        if refused is None:
+        allocation_error = memory_error(error)
+        if allocation_error is None:
             raise
-        code = _refuse(refused)
-    except OSError as error:  # a full disk, a device that is gone
-        code = _refuse(TownletError(f"cannot go on: {error}", "see that there is room and that it may be written"))
+        code = _report(allocation_error)
+    except OSError as error:  # a full disk, a missing device
+        code = _report(TownletError(f"cannot continue: {error}", "check free space and write permissions"))
     sys.exit(code)
 
 
-def _refuse(error: TownletError) -> int:
-    print_mistakes(error)
+def _report(error: TownletError) -> int:
+    print_error(error)
     return error.exit_code
 
 
-def _as_mistake(error: typer.TyperException) -> TownletError:
-    """What Typer says, told as all mistakes are."""
+def _usage_error(error: typer.TyperException) -> TownletError:
+    """Convert an error of Typer."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "townlet"
-    said = error.format_message().replace("Value error, ", "").replace("Input should be", "it should be")
-    return TownletError(said, f"`{command} --help` shows what can be written", SourceLocation(command))
+    message = error.format_message().replace("Value error, ", "").replace("Input should be", "it should be")
+    return TownletError(message, f"see `{command} --help`", SourceLocation(command))

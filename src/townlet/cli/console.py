@@ -1,4 +1,4 @@
-"""Where commands print: results on stdout, everything else on stderr."""
+"""Console output: results on stdout, everything else on stderr; tables and number formats."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from townlet.runs.verify import IntegrityReport
 
-# A pipe has no width; tables cut to 80 columns are worse there than long lines.
-PIPE_WIDTH = 120
+PIPE_WIDTH: Final = 120  # a pipe has no width; Rich's default of 80 would wrap tables
+ITEM_STYLES: Final = {"damaged": "red", "missing": "red", "unprotected": "dim", "noted": "yellow"}
 
 
 def _console(stream: IO[str], stderr: bool = False) -> Console:
@@ -28,78 +28,82 @@ def _console(stream: IO[str], stderr: bool = False) -> Console:
 
 
 def out() -> Console:
-    """For what was asked for."""
+    """Console for results."""
     return _console(sys.stdout)
 
 
 def err() -> Console:
-    """For warnings and mistakes."""
+    """Console for progress, warnings and errors."""
     return _console(sys.stderr, stderr=True)
 
 
-def print_mistakes(error: TownletError) -> None:
-    """Each mistake with its place, what is wrong and the fix, ready to be clicked in an editor."""
+def echo(*lines: str) -> None:
+    """Print lines of results as they are: no markup, no wrapping."""
+    console = out()
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def echo_err(*lines: str, style: str | None = None) -> None:
+    """Print lines on stderr as they are: no markup, no wrapping."""
     console = err()
-    for mistake in error.diagnostics:
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True, style=style)
+
+
+def print_error(error: TownletError) -> None:
+    """Print each diagnostic with its location (which editors can open), message and fix."""
+    console = err()
+    for diagnostic in error.diagnostics:
         line = Text()
-        if mistake.where:
-            line.append(f"{mistake.where}: ", "bold")
-        line.append(mistake.what, "red")
-        if mistake.fix:
-            line.append(f"\n    fix: {mistake.fix}", "cyan")
+        if diagnostic.where:
+            line.append(f"{diagnostic.where}: ", "bold")
+        line.append(diagnostic.what, "red")
+        if diagnostic.fix:
+            line.append(f"\n    fix: {diagnostic.fix}", "cyan")
         console.print(line, soft_wrap=True)
     if len(error.diagnostics) > 1:
-        console.print(f"{len(error.diagnostics)} mistakes", style="bold")
+        console.print(f"{len(error.diagnostics)} errors", style="bold")
 
 
 def examples(*commands: str) -> str:
-    """The end of a command's help: lines to copy."""
+    """Example commands for the end of a help page."""
     return "\n".join(f"  $ {command}" for command in commands)
 
 
-ITEM_STYLES: Final = {
-    "damaged": "red",
-    "missing": "red",
-    "unprotected": "dim",
-    "noted": "yellow",
-}  # by state of an item
-
-
 def plain_table(*headings: str) -> Table:
-    """A table without lines; a heading that ends in ">" stands over figures. The first column stays whole."""
+    """A table without lines. Headings that end in ">" are right-aligned; the first column never wraps."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, heading in enumerate(headings):
-        table.add_column(heading.rstrip(">"), overflow="fold", no_wrap=place == 0)
+    for index, heading in enumerate(headings):
+        table.add_column(heading.rstrip(">"), overflow="fold", no_wrap=index == 0)
         table.columns[-1].justify = "right" if heading.endswith(">") else "left"
     return table
 
 
 def format_number(value: float | None) -> str:
-    """A number, or a dash where there is none."""
+    """A number with at most one decimal, or a dash."""
     return "–" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def format_percent(value: float | None) -> str:
-    """A share in per cent."""
+    """A fraction as a percentage, or a dash."""
     return "–" if value is None else f"{value:.0%}"
 
 
 def format_setting(value: Any) -> str:
-    """A value of a recipe in one line."""
+    """A recipe value on one line, or a dash."""
     return "–" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def runs_in_words(count: int) -> str:
-    """1 run, 2 runs."""
-    return f"{count} run" + "s" * (count != 1)
+def plural(count: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count} {noun}" + "s" * (count != 1)
 
 
 def print_integrity(report: IntegrityReport, as_json: bool) -> None:
     """Print the result of an integrity check; exits with code 1 if something is damaged."""
-    from rich.text import Text
-
     if as_json:
         print(json.dumps(report.as_json(), indent=2))
     else:
@@ -107,8 +111,6 @@ def print_integrity(report: IntegrityReport, as_json: bool) -> None:
         for item in report.items:
             table.add_row(Text(item.name), Text(item.state, ITEM_STYLES.get(item.state, "")), Text(item.text))
         out().print(table)
-        verdict = "Whole: every checksum matches." if report.whole else "Damaged: see above."
-        for sentence in (*report.usable, verdict):
-            out().print(sentence, markup=False, soft_wrap=True)
+        echo(*report.usable, "Intact: every checksum matches." if report.whole else "Damaged: see above.")
     if not report.whole:
         raise typer.Exit(1)

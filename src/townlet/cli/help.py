@@ -1,4 +1,4 @@
-"""Families of commands and their help, which says what to write and what it does, without the types of Python."""
+"""Command groups and their help pages, which show values by name instead of Python types."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from townlet.cli.console import out
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Entry = tuple[str, str]  # what to write, and what it does
-MANY = " …"
+REPEATED = " …"
 
 
 class CommandGroup(typer.Typer):
-    """Commands that share their manners; without a word after it, a family shows its help."""
+    """Typer application with the project's help format; without a command it prints its help."""
 
     def __init__(self, help: str) -> None:
         super().__init__(
@@ -28,19 +27,19 @@ class CommandGroup(typer.Typer):
         )  # fmt: skip
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-        """Typer's decorator, for commands with this help."""
+        """Typer's decorator, for formatted commands."""
         return super().command(name, cls=FormattedCommand, **settings)
 
 
 class FormattedCommand(TyperCommand):
-    """One verb."""
+    """A command with the project's help format."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(format_help(self, ctx))
 
 
 class FormattedGroup(TyperGroup):
-    """Verbs under one word."""
+    """A command group with the project's help format."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args or ["--help"])
@@ -50,23 +49,24 @@ class FormattedGroup(TyperGroup):
 
 
 def format_help(command: Any, ctx: Any) -> str:
-    """The whole help of a command, as wide as the terminal."""
+    """The help page of a command, wrapped to the terminal."""
     from rich.text import Text
 
     params = command.get_params(ctx)
     arguments = [p for p in params if isinstance(p, TyperArgument)]
     options = [p for p in params if isinstance(p, TyperOption) and not p.hidden]
-    verbs = [command.get_command(ctx, name) for name in command.list_commands(ctx)] if _is_group(command) else []
-    usage = [ctx.command_path, *("COMMAND" for _ in verbs[:1]), *map(_in_usage, arguments), "[OPTIONS]"]
+    names = command.list_commands(ctx) if isinstance(command, TyperGroup) else []
+    commands = [command.get_command(ctx, name) for name in names]
+    usage = [ctx.command_path, *("COMMAND" for _ in names[:1]), *map(_usage, arguments), "[OPTIONS]"]
     console = out()
     with console.capture() as captured:
         console.print(f"Usage: {' '.join(usage)}", style="bold", markup=False)
         for paragraph in str(command.help or "").split("\n\n"):
             console.print(Text("\n" + " ".join(paragraph.split())))
         for title, entries in (
-            ("Commands", [(verb.name, _first_line(verb)) for verb in verbs]),
-            ("Arguments", [(_name(p), _said(p, ctx)) for p in arguments]),
-            ("Options", [(_written(p), _said(p, ctx)) for p in options]),
+            ("Commands", [(c.name, str(c.help or "").partition("\n")[0]) for c in commands]),
+            ("Arguments", [(_name(p), _description(p, ctx)) for p in arguments]),
+            ("Options", [(_syntax(p), _description(p, ctx)) for p in options]),
         ):
             if entries:
                 console.print(f"\n{title}", style="bold")
@@ -77,11 +77,7 @@ def format_help(command: Any, ctx: Any) -> str:
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
-def _is_group(command: Any) -> bool:
-    return isinstance(command, TyperGroup)
-
-
-def _table(entries: Sequence[Entry]) -> RenderableType:
+def _table(entries: Sequence[tuple[str, str]]) -> RenderableType:
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -89,37 +85,33 @@ def _table(entries: Sequence[Entry]) -> RenderableType:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for written, said in entries:
-        table.add_row(Text(written), Text(said))
+    for syntax, description in entries:
+        table.add_row(Text(syntax), Text(description))
     return Padding(table, (0, 0, 0, 2), expand=False)
-
-
-def _first_line(command: Any) -> str:
-    return str(command.help or "").partition("\n")[0]
 
 
 def _name(argument: Any) -> str:
     return str(argument.metavar or argument.name.upper())
 
 
-def _in_usage(argument: Any) -> str:
-    """RUN where it is needed, [RUN] where it is not, [KEY=VALUE …] where there may be several."""
+def _usage(argument: Any) -> str:
+    """RUN if required, [RUN] if optional, [KEY=VALUE …] if repeatable."""
     name = _name(argument)
-    name += MANY if argument.nargs != 1 and not name.endswith(MANY) else ""
+    name += REPEATED if argument.nargs != 1 and not name.endswith(REPEATED) else ""
     return name if argument.required else f"[{name}]"
 
 
-def _written(option: Any) -> str:
-    """The option as it is typed, and what follows it: as it says itself, or a number, or its own name."""
+def _syntax(option: Any) -> str:
+    """The option's names and its metavar: the given one, N for numbers, or its name."""
     names = ", ".join(sorted(option.opts, key=len, reverse=True))
     names += "".join(f" / {name}" for name in option.secondary_opts)
     kind = option.type_descriptor.annotation
-    follows = "N" if {int, float} & {kind, *get_args(kind)} else option.name.upper()
-    return names if option.is_flag else f"{names} {option.metavar or follows}"
+    metavar = option.metavar or ("N" if {int, float} & {kind, *get_args(kind)} else option.name.upper())
+    return names if option.is_flag else f"{names} {metavar}"
 
 
-def _said(param: Any, ctx: Any) -> str:
-    """What it does, and what holds without it."""
+def _description(param: Any, ctx: Any) -> str:
+    """The help text with the default value."""
     default = None if getattr(param, "is_flag", False) else param.get_default(ctx, call=False)
     shown = default.value if isinstance(default, Enum) else default
     return str(param.help or "") + (f" [{shown}]" if shown not in (None, "") else "")

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options shared by several commands, and lookup of runs by name."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from townlet.cli.console import err
+from townlet.cli.console import echo_err
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
     from townlet.runs.folder import Run
     from townlet.train.policies import TrainedPolicy
 
-ROOT: Final = Path("runs")  # where runs lie unless somebody says otherwise
+ROOT: Final = Path("runs")  # default folder of runs
+PROGRAM: Final = "townlet"
+NO_TOKEN: Final = "--no-token: every user of this machine can operate this server."
 
 
 class CheckpointChoice(StrEnum):
@@ -28,37 +30,42 @@ class CheckpointChoice(StrEnum):
     LAST = "last"
 
 
-RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run: (the beginning of) its name, a path, latest, or ENV:VARIANT.")
-]
-Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Where runs lie.")]
-Checkpoint = Annotated[
-    CheckpointChoice, typer.Option("--which", metavar="best|last", help="The best checkpoint of the run, or its last.")
-]
-
-
 def _permit(given: bool) -> None:
-    """Recipes may run code from now on: only then is the part loaded that can."""
+    """Permit recipes to run code; loads the code runner only if needed."""
     if given:
         from townlet.config import user_code
 
         user_code.permit()
 
 
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run: its name or a prefix of it, a path, latest, or ENV:VARIANT.")
+]
+Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of runs.")]
+Checkpoint = Annotated[
+    CheckpointChoice, typer.Option("--which", metavar="best|last", help="Use the best or the last checkpoint.")
+]
 AllowCode = Annotated[
     bool,
     typer.Option("--allow-code", callback=_permit, help="Let recipes run the Python files they name. Read them first."),
 ]
 Sample = Annotated[
     bool | None,
-    typer.Option("--sample/--greedy", help="Draw actions, or take the likeliest; by default as the recipe measures."),
+    typer.Option("--sample/--greedy", help="Sample actions, or take the most likely; by default as in evaluations."),
+]
+EvaluationSeed = Annotated[
+    int | None, typer.Option(min=0, help="Seed of the episodes; by default not that of the run's evaluations.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-
 WorldName = Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world or the path of a YAML file.")]
 WorldChanges = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the world, as in max_steps=1000")
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the world, such as max_steps=1000")
 ]
+RecipeChanges = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as agent.lr=1e-3")
+]
+Host = Annotated[str, typer.Option(help="Address to listen on.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on, or the next free one.")]
 TokenFile = Annotated[
     Path | None,
     typer.Option("--token-file", metavar="FILE", help="Read tokens from a YAML or JSON file: operator: …, viewer: …"),
@@ -66,14 +73,10 @@ TokenFile = Annotated[
 NoToken = Annotated[
     bool, typer.Option("--no-token", help="Require no token: every user of this machine can then operate the server.")
 ]
-NO_TOKEN: Final = "--no-token: every user of this machine can operate this server."
-
-
-PROGRAM: Final = "townlet"
 
 
 def open_run(word: str, root: Path) -> Run:
-    """A run by name, by how its name begins, by path, as latest; or the newest of the recipe ENV:VARIANT."""
+    """The run with this name, prefix or path, `latest`, or the newest of the recipe ENV:VARIANT."""
     from townlet.runs.folder import Run
 
     if ":" not in word or Path(word).exists():
@@ -85,53 +88,52 @@ def open_run(word: str, root: Path) -> Run:
 
 
 def find_run(word: str, root: Path) -> Run | None:
-    """The run behind a word that may also be a world: a name that is a world's stands for the world."""
+    """The run named by a word, or None if the word names a world."""
     from townlet.town.world.load import ENDINGS, shipped
 
     if word in shipped() or word.endswith(ENDINGS) or Path(word).is_file():
         return None
     from townlet.runs.folder import LATEST, SHIPPED, Run
 
-    names = [run.name for place in (root, SHIPPED) for run in Run.list(place)]
+    names = [run.name for folder in (root, SHIPPED) for run in Run.list(folder)]
     if ":" in word or word == LATEST or (root / word).is_dir() or Path(word).is_dir():
         return open_run(word, root)
     if any(name.startswith(word) for name in names):
         return Run.open(word, root)
-    beside = sorted(path.name for path in Path().glob("*.yaml"))
-    own = f"{word}.yaml"
-    hint = f"did you mean '{own}'?" if own in beside else did_you_mean(word, [*shipped(), *beside, *names])
+    files = sorted(path.name for path in Path().glob("*.yaml"))
+    file = f"{word}.yaml"
+    hint = f"did you mean '{file}'?" if file in files else did_you_mean(word, [*shipped(), *files, *names])
     raise TownletError(f"there is no world and no run '{word[:60]}'", hint)
 
 
 def trained_policy(run: Run, which: Literal["best", "last"]) -> TrainedPolicy:
-    """What a run learned; a sentence on stderr where it should be taken with care."""
+    """Load the policy of a run; prints its caveats on stderr."""
     from townlet.train.policies import load_policy
 
     trained = load_policy(run, which)
-    for note in trained.loaded.notes:
-        err().print(note, markup=False, soft_wrap=True)
+    echo_err(*trained.loaded.notes)
     return trained
 
 
-def run_command(verb: str, run: Run, *words: str) -> str:
-    """What to type to do something with a run, also where runs lie elsewhere."""
-    elsewhere = [] if run.path.parent == ROOT else ["--root", shlex.quote(str(run.path.parent))]
-    return " ".join([program_name(), verb, run.name, *words, *elsewhere])
+def run_command(command: str, run: Run, *words: str) -> str:
+    """A command line for a run, with --root if needed."""
+    root = [] if run.path.parent == ROOT else ["--root", shlex.quote(str(run.path.parent))]
+    return " ".join([program_name(), command, run.name, *words, *root])
+
+
+def resume_command(run: Run, *words: str) -> str:
+    """The command line that resumes a run."""
+    return run_command("train --resume", run, *words)
 
 
 def program_name() -> str:
-    """How this program is called here: by its path, as `make run` does, where its name alone is not found."""
+    """How to call this program: by its path if it is not on PATH."""
     called = sys.argv[0]
     return called if Path(called).name == PROGRAM and shutil.which(PROGRAM) is None else PROGRAM
 
 
-def resume_command(run: Run, *words: str) -> str:
-    """What to type to go on with a run."""
-    return run_command("train --resume", run, *words)
-
-
 def _recipe_of(run: Run) -> str:
-    """What a run trained; nothing when its meta.json is damaged."""
+    """The recipe of a run; empty if its meta.json is damaged."""
     try:
         return str(run.meta().get("recipe", ""))
     except TownletError:
