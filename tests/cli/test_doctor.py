@@ -28,7 +28,7 @@ def test_doctor_names_every_part_and_is_right_about_every_extra(townlet: Program
     for part in ("Python", "numba", "engine cache", "torch", "C++ compiler", "CUDA", "gymnasium"):
         assert part in done.out
     for extra in EXTRAS:
-        module = next((f.module for f in FAMILIES if f.extra == extra), None) or doctor.OTHERS[extra][0]
+        module = next((f.module for f in FAMILIES if f.extra == extra), None) or doctor.OTHER_EXTRAS[extra][0]
         state = "works" if find_spec(module) else "missing"
         assert re.search(rf"│ {extra} +│ {state} ", done.out), extra
         assert state == "works" or f"\n{extra}: " in done.out
@@ -38,7 +38,7 @@ def test_doctor_tells_a_broken_extra_from_a_missing_one(monkeypatch: pytest.Monk
     hollow = ModuleType("imageio_ffmpeg")
     hollow.__spec__ = ModuleSpec("imageio_ffmpeg", None)
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", hollow)  # it is there, and nothing in it
-    found = doctor._extra("video", *doctor.OTHERS["video"])
+    found = doctor._other_extra("video", *doctor.OTHER_EXTRAS["video"])
     assert not found.works
     assert "fails: AttributeError" in found.state
 

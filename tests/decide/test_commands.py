@@ -102,7 +102,7 @@ def test_start_and_stop_are_announced(tmp_path: Path, townlet: Program) -> None:
         wished = taken.getsockname()[1]
         service._words[-1] = str(wished)
         service.start()
-        words = service.until("Ctrl-C ends it")
+        words = service.until("Press Ctrl-C to stop")
     found = re.search(rf"Port {wished} is taken; listening at (\d+)\.", words)
     assert found
     assert words.index("Opening") < words.index("Games connect")
@@ -110,7 +110,7 @@ def test_start_and_stop_are_announced(tmp_path: Path, townlet: Program) -> None:
     played = townlet("simulate", "bandit-ads", "--url", service.address, "--games", "1", "--observations", "7")
     assert played.code == 0, played.err
     service.end(signal.SIGINT)
-    assert re.search(rf"Saved\. Version \d+ served, 7 decisions are kept in {tmp_path / 'ads'}\.", service.words)
+    assert re.search(rf"Saved\. Version \d+ served; {tmp_path / 'ads'} holds 7 decisions\.", service.words)
 
 
 class Own(Told):
@@ -126,7 +126,7 @@ def test_tokens_are_generated_printed_once_and_used_by_simulate(
     for name in TOKENS:
         monkeypatch.delenv(name)
     service = Own(tmp_path / "ads", "bandit-ads").start()
-    words = service.until("Ctrl-C ends it")
+    words = service.until("Press Ctrl-C to stop")
     tokens = json.loads((service.folder / "tokens.json").read_text())
     assert sorted(tokens) == ["game", "operator", "viewer"]
     assert all(token in words for token in tokens.values())
@@ -146,7 +146,7 @@ def test_tokens_are_generated_printed_once_and_used_by_simulate(
     assert "401, the token is missing or wrong (a token is needed" in refused.err
     service.end(signal.SIGTERM)
     service.start()
-    again = service.until("Ctrl-C ends it")
+    again = service.until("Press Ctrl-C to stop")
     assert "(the operator's token, from" in again
     assert not any(token in again for token in tokens.values())
     service.end(signal.SIGTERM)
@@ -206,7 +206,7 @@ def test_consecutive_promotions_are_one_line(tmp_path: Path, townlet: Program) -
     assert "version 40: pinned: because 40" in lines[1]
     assert "version 41: noted only" in lines[2]
     assert "gate only" in lines[3]
-    assert lines[4] == "Kept: none. Serving: 40. Pinned. The gate decides alone."
+    assert lines[4] == "Stored: none. Serving: 40. Pinned. The gate decides alone."
     whole = json.loads(townlet("versions", "--folder", str(tmp_path), "--json").out)
     assert len(whole["history"]) == 43
 

@@ -1,14 +1,14 @@
-"""`townlet bench`: measure this machine."""
+"""`townlet bench`: benchmark simulation and training on this machine."""
 
 from __future__ import annotations
 
 import json
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from townlet.cli.console import err, examples, out
+from townlet.cli.console import echo, err, examples, out
 from townlet.cli.help import CommandGroup
 from townlet.cli.options import AsJson, WorldChanges, WorldName
 from townlet.errors import TownletError, did_you_mean
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from townlet.bench.simulation import BenchmarkResult
     from townlet.bench.training import PeerComparison
 
-app = CommandGroup("Measure how fast this machine is.")
+app = CommandGroup("Benchmark simulation and training on this machine.")
 
-ROUNDS = 5
+ROUNDS: Final = 5
 ROWS, GPU_ROWS = 128, 262144
-TRAINING_ROUNDS = 3  # fewer and longer: one pass of a peer takes seconds
+TRAINING_ROUNDS: Final = 3  # fewer and longer: one pass of a peer takes seconds
 
 
 class EngineChoice(StrEnum):
-    """Which engine steps the town."""
+    """Engine that steps the town."""
 
     NUMBA = "numba"
     TORCH = "torch"
@@ -43,20 +43,20 @@ class EngineChoice(StrEnum):
 def sim(
     world: WorldName = "town",
     overrides: WorldChanges = None,
-    rows: Annotated[list[int] | None, typer.Option(min=1, help="Rows of the town; may be given again.")] = None,
+    rows: Annotated[list[int] | None, typer.Option(min=1, help="Number of parallel towns; repeatable.")] = None,
     engine: Annotated[
-        EngineChoice, typer.Option(metavar="numba|torch|compiled", help="Which engine steps the town.")
+        EngineChoice, typer.Option(metavar="numba|torch|compiled", help="Engine that steps the towns.")
     ] = EngineChoice.NUMBA,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; all cores by default.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of threads; all cores by default.")] = None,
     device: Annotated[
-        str, typer.Option(metavar="cpu|cuda", help="cuda needs the torch or the compiled engine.")
+        str, typer.Option(metavar="cpu|cuda", help="Device; cuda needs the torch or compiled engine.")
     ] = "cpu",
-    seconds: Annotated[float, typer.Option(min=0.01, help="Time to measure for each number of rows.")] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Measuring time per number of rows.")] = 2.0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how many steps of agents the simulation makes in a second.
+    """Measure the simulation in agent-steps per second.
 
-    Observations and masks are written; the random actions were drawn beforehand.
+    Includes writing observations and masks; the random actions are drawn in advance.
     """
     from townlet.bench.simulation import engine_benchmark, run_interleaved
     from townlet.town.world.load import load
@@ -71,16 +71,24 @@ def sim(
     if as_json:
         print(json.dumps([r.as_json() for r in results], indent=2))
     else:
-        _print_table(results)
+        _print_simulation(results)
 
 
-def _print_table(results: list[BenchmarkResult]) -> None:
+def _table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Any:
+    """A table with left-aligned `texts` columns, then right-aligned `numbers` columns."""
     from rich.table import Table
 
+    table = Table(title=title, title_justify="left")
+    for heading in (*texts, *numbers):
+        table.add_column(heading, justify="left" if heading in texts else "right")
+    return table
+
+
+def _print_simulation(results: list[BenchmarkResult]) -> None:
     first = results[0]
-    table = Table(title=f"{first.world} · {first.engine} engine on {first.device} · agent-steps/s")
-    for heading in ("rows", "threads", "CPU time, best", "median", "wall time, best", "median", "ready after"):
-        table.add_column(heading, justify="right")
+    title = f"{first.world} · {first.engine} engine on {first.device} · agent-steps/s"
+    headings = ("rows", "threads", "CPU time, best", "median", "wall time, best", "median", "startup")
+    table = _table(title, (), headings)
     for r in results:
         rates = (r.best_per_cpu_s, r.median_per_cpu_s, r.best_per_wall_s, r.median_per_wall_s)
         table.add_row(f"{r.rows:,}", str(r.threads), *(f"{rate:,.0f}" for rate in rates), f"{r.ready_s:.1f} s")
@@ -100,85 +108,76 @@ def train(
     world: Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world with a Gymnasium id.")] = "town",
     agent: Annotated[
         list[str] | None,
-        typer.Option(metavar="AGENT", help="Which agent learns; may be given again. By default all with a peer."),
+        typer.Option(
+            metavar="AGENT", help="Agent to train; repeatable. By default all that Stable-Baselines3 also has."
+        ),
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(min=2, help=f"Towns side by side, for ours and theirs alike; {ROWS}, on a GPU {GPU_ROWS}."),
+        typer.Option(min=2, help=f"Number of parallel towns; {ROWS} by default, {GPU_ROWS} on a GPU."),
     ] = None,
     device: Annotated[
-        str, typer.Option(metavar="cpu|cuda", help="cuda measures whole training rounds, which have no peer.")
+        str, typer.Option(metavar="cpu|cuda", help="Device; cuda measures training iterations without a comparison.")
     ] = "cpu",
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of both; all cores by default.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Time to measure for each agent of each library.")] = 12.0,
-    peers: Annotated[bool, typer.Option(help="Measure Stable-Baselines3 as well, where it is installed.")] = True,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of threads; all cores by default.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Measuring time per agent and library.")] = 12.0,
+    peers: Annotated[bool, typer.Option(help="Also measure Stable-Baselines3, if installed.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how fast training is, beside Stable-Baselines3.
+    """Measure training speed, compared with Stable-Baselines3.
 
-    Both have the same town and equal settings and are measured in turns; it takes about a minute.
+    Both libraries train in the same town with equal settings, in alternation; this takes about a minute.
     """
     if device != "cpu":
-        _rounds(world, agent, rows or GPU_ROWS, device, as_json)
+        _measure_iterations(world, agent, rows or GPU_ROWS, device, as_json)
         return
     from townlet.bench.training import AGENTS, compare
 
     rows = rows or ROWS
     agents = list(dict.fromkeys(agent)) if agent else list(AGENTS)
     if unknown := [name for name in agents if name not in AGENTS]:
-        raise TownletError(f"'{unknown[0][:60]}' has no peer to compare with", did_you_mean(unknown[0], AGENTS))
+        raise TownletError(f"'{unknown[0][:60]}' cannot be compared", did_you_mean(unknown[0], AGENTS))
     with err().status(f"{world}, {rows} rows, {', '.join(agents)}"):
-        found = compare(world, agents, rows, threads, seconds, TRAINING_ROUNDS, peers)
+        comparison = compare(world, agents, rows, threads, seconds, TRAINING_ROUNDS, peers)
     if as_json:
-        print(json.dumps(found.as_json(), indent=2))
+        print(json.dumps(comparison.as_json(), indent=2))
     else:
-        _print_training(found)
+        _print_comparison(comparison)
 
 
-def _rounds(world: str, agent: list[str] | None, rows: int, device: str, as_json: bool) -> None:
-    """Whole rounds on a device, with one epoch and with several."""
-    from rich.table import Table
-
+def _measure_iterations(world: str, agent: list[str] | None, rows: int, device: str, as_json: bool) -> None:
+    """Measure training iterations on a device, with one epoch and with several."""
     from townlet.agents.sb3_comparison import GPU_RECIPE
     from townlet.bench.rollouts import EPOCHS, measure_iterations
     from townlet.tasks.experiment import load_experiment
 
     measured = load_experiment(GPU_RECIPE).recipe.agent.name
     if agent and agent != [measured]:
-        raise TownletError(f"on '{device}' only whole rounds of {measured} are measured", "leave out --agent")
-    found = []
+        raise TownletError(f"on '{device}' only {measured} is measured", "drop --agent")
+    results = []
     for epochs in EPOCHS:
         with err().status(f"{GPU_RECIPE}, {rows} rows, {epochs} epochs"):
-            found.append(measure_iterations(rows, epochs, device, words=[f"world={world}"]))
+            results.append(measure_iterations(rows, epochs, device, words=[f"world={world}"]))
     if as_json:
-        print(json.dumps([times.as_json() for times in found], indent=2))
+        print(json.dumps([r.as_json() for r in results], indent=2))
         return
-    table = Table(title=f"{GPU_RECIPE} in {world} · {rows:,} rows · steps of all rows/s", title_justify="left")
-    for heading in ("epochs", "playing", "learning", "steps/s, median", "ready after"):
-        table.add_column(heading, justify="right")
-    for one in found:
-        times = (f"{one.played_s * 1000:.1f} ms", f"{one.learned_s * 1000:.1f} ms", f"{one.per_second:,.0f}")
-        table.add_row(str(one.epochs), *times, f"{one.first_s:.1f} s")
+    title = f"{GPU_RECIPE} in {world} · {rows:,} rows · env_steps/s"
+    table = _table(title, (), ("epochs", "rollout", "update", "steps/s, median", "startup"))
+    for r in results:
+        times = (f"{r.played_s * 1000:.1f} ms", f"{r.learned_s * 1000:.1f} ms", f"{r.per_second:,.0f}")
+        table.add_row(str(r.epochs), *times, f"{r.first_s:.1f} s")
     out().print(table)
 
 
-def _print_training(found: PeerComparison) -> None:
-    from rich.table import Table
-
-    first = next(r for both in found.results.values() for r in both.values())
-    about = f"{first.world} · {first.rows} rows · {first.threads} threads · steps of all rows/s"
-    table = Table(title=about, title_justify="left")
-    table.add_column("agent")
-    table.add_column("library")
-    for heading in ("best", "median", "median, CPU time"):
-        table.add_column(heading, justify="right")
-    for both in found.results.values():
-        for r in both.values():
-            rates = (r.best_per_wall_s, r.median_per_wall_s, r.median_per_cpu_s)
-            table.add_row(r.subject, r.engine, *(f"{rate:,.0f}" for rate in rates))
-    console = out()
-    console.print(table)
-    for name, ratio in found.ratios.items():
-        console.print(f"{name}: {ratio:.2f} times as many steps a second as Stable-Baselines3, by the median.")
-    for reason in found.skipped:
-        console.print(f"Only ours was measured: {reason}", markup=False)
+def _print_comparison(comparison: PeerComparison) -> None:
+    results = [r for libraries in comparison.results.values() for r in libraries.values()]
+    first = results[0]
+    title = f"{first.world} · {first.rows} rows · {first.threads} threads · env_steps/s"
+    table = _table(title, ("agent", "library"), ("best", "median", "median, CPU time"))
+    for r in results:
+        rates = (r.best_per_wall_s, r.median_per_wall_s, r.median_per_cpu_s)
+        table.add_row(r.subject, r.engine, *(f"{rate:,.0f}" for rate in rates))
+    out().print(table)
+    ratios = comparison.ratios.items()
+    echo(*(f"{name}: {ratio:.2f} × the steps per second of Stable-Baselines3 (median)." for name, ratio in ratios))
+    echo(*(f"Not compared: {reason}" for reason in comparison.skipped))

@@ -1,4 +1,4 @@
-"""`townlet decide`: serve decisions to a live game, play with the service, and look at what it did."""
+"""`townlet decide`: serve decisions to live games, simulate games, and inspect or check a service."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from townlet.cli.console import err, examples, out, print_integrity
+from townlet.cli.console import echo, echo_err, err, examples, out, print_integrity
 from townlet.cli.help import CommandGroup
 from townlet.cli.live import open_browser
-from townlet.cli.options import NO_TOKEN, AsJson, NoToken, TokenFile
+from townlet.cli.options import NO_TOKEN, AsJson, Host, NoToken, Port, TokenFile
 from townlet.decide import MAX_GAMES
 from townlet.errors import TownletError, did_you_mean
 
@@ -25,40 +25,30 @@ if TYPE_CHECKING:
 
     from townlet.decide.app import ServiceTokens
     from townlet.decide.service import Service
-    from townlet.decide.settings import DecideSettings
     from townlet.web.server import Server
 
 PORT: Final = 8780
-SWITCH: Final = 5e-4  # seconds after which a thread makes way for another: so answers do not wait for the trainer
+SWITCH_INTERVAL: Final = 5e-4  # seconds between thread switches: answers must not wait for the trainer
 FOLDER: Final = Path("decisions")
-OPTIONS: Final = ("port", "host", "origin", "folder", "open")  # options of `serve`, not settings
-WORDS: Final = {
+SERVE_OPTIONS: Final = ("port", "host", "origin", "folder", "open")
+VERDICTS: Final = {
     "promote": "promoted", "roll_back": "rolled back", "pin": "pinned", "unpin": "unpinned", "hold": "held",
     "refuse": "refused", "noted": "noted only", "gate_only": "gate only", "gate_and_network": "network again",
 }  # fmt: skip
 
-app = CommandGroup("Decide for a live game, and learn from what comes of it.")
+app = CommandGroup("Serve decisions to live games and learn from their outcomes.")
 
-What = Annotated[str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, or a YAML file of settings.")]
-Changes = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes of settings.")]
-Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Where its log and its versions lie.")]
-
-
-def _settings(what: str, changes: list[str] | None) -> DecideSettings:
-    from townlet.decide.domains import DOMAINS
-    from townlet.decide.settings import load_settings
-
-    path = Path(what)
-    return load_settings(path if path.suffix in (".yaml", ".yml") else what, changes or (), DOMAINS)
+Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the service's log and policy versions.")]
+ServiceFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a service, running or stopped.")]
 
 
-def _refuse_options(changes: Sequence[str]) -> None:
-    """Whoever writes port=8790 means --port 8790."""
+def _reject_options(changes: Sequence[str]) -> None:
+    """Suggest --port 8790 for port=8790."""
     for change in changes:
         key, equals, value = change.partition("=")
-        if equals and key.strip() in OPTIONS:
+        if equals and key.strip() in SERVE_OPTIONS:
             fix = "write --open" if key.strip() == "open" else f"write --{key.strip()} {value}"
-            raise TownletError(f"'{key.strip()}' is no setting but an option", fix)
+            raise TownletError(f"'{key.strip()}' is an option, not a setting", fix)
 
 
 @app.command(
@@ -70,78 +60,77 @@ def _refuse_options(changes: Sequence[str]) -> None:
     )
 )
 def serve(
-    what: What = "hive",
-    changes: Changes = None,
+    what: Annotated[
+        str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, or a YAML file of settings.")
+    ] = "hive",
+    changes: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the settings.")] = None,
     folder: Folder = FOLDER,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Which port, or one of the next that is free.")] = PORT,
+    host: Host = "127.0.0.1",
+    port: Port = PORT,
     token_file: TokenFile = None,
     no_token: NoToken = False,
-    origin: Annotated[
-        list[str] | None, typer.Option(help="Where the page of a game comes from; may be repeated.")
-    ] = None,
+    origin: Annotated[list[str] | None, typer.Option(help="Origin of a game's web page; repeatable.")] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the dashboard in your browser.")] = False,
     accept_data_loss: Annotated[
         bool, typer.Option("--accept-data-loss", help="Start even if log records are missing or damaged.")
     ] = False,
 ) -> None:
-    """Answer a game's observations, and learn all the while.
+    """Answer the observations of games and learn continuously.
 
-    Ctrl-C ends it; everything that was acknowledged is on the disk, and the next start goes on from there.
+    Ctrl-C stops the service. Everything it has acknowledged is on disk; the next start continues from there.
 
-    Games, operators and viewers have a token each. The first start generates them in FOLDER/tokens.json; to choose
+    Games, operators and viewers have separate tokens. The first start generates them in FOLDER/tokens.json; to choose
     them, use --token-file or TOWNLET_GAME_TOKEN, TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN.
     """
-    _refuse_options(changes or ())
-    err().print(f"Opening {folder} …", markup=False, soft_wrap=True)  # what follows takes seconds
+    _reject_options(changes or ())
+    echo_err(f"Opening {folder} …")  # the imports below take seconds
+    from townlet.decide.domains import DOMAINS
+    from townlet.decide.settings import load_settings
     from townlet.decide.app import access, load_service_tokens
     from townlet.web.server import Server
 
-    settings = _settings(what, changes)
-    found = None if no_token else load_service_tokens(folder, token_file)
-    server = Server(
-        host, port, found.tokens if found else None, origins=origin or (), allow_no_origin=True, access=access
-    )
+    source = Path(what) if what.endswith((".yaml", ".yml")) else what
+    settings = load_settings(source, changes or (), DOMAINS)
+    service_tokens = None if no_token else load_service_tokens(folder, token_file)
+    tokens = service_tokens.tokens if service_tokens else None
+    server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, access=access)
     if port not in (0, server.port):
-        err().print(f"Port {port} is taken; listening at {server.port}.")
+        echo_err(f"Port {port} is taken; listening at {server.port}.")
     from townlet.decide.app import open_app
 
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     application = open_app(folder, settings, accept_data_loss, server.descriptors)
     gc.collect()
-    gc.freeze()  # else a full collection looks at all that the start has made, and pauses every game for 140 ms
-    _announce(server, found)
+    gc.freeze()  # a full collection of the objects made so far would pause every game for 140 ms
+    _print_addresses(server, service_tokens)
     if show:
         open_browser(server.one_time_link())
     server.run(application)
-    _take_leave(application, folder)
+    _print_shutdown(application, folder)
 
 
-def _announce(server: Server, found: ServiceTokens | None) -> None:
-    """Print addresses and tokens. Output that is not a terminal shows tokens only at the start that generates them."""
-    out().print(f"Games connect to ws://{server.address}/ws", soft_wrap=True)
-    if found is None:
-        err().print(NO_TOKEN, style="yellow", soft_wrap=True)
-    elif found.new:
-        out().print(f"New tokens, stored in {found.source}:", markup=False, soft_wrap=True)
-        for role, token in found.tokens.as_json().items():
-            out().print(f"  {role:<8}  {token}", markup=False, soft_wrap=True)
-    if found is None or found.new or (found.stored and out().is_terminal):
-        out().print(f"Dashboard: {server.link()}  Ctrl-C ends it.", soft_wrap=True)
-    else:
-        where = f"?token=… (the operator's token, from {found.source})"
-        out().print(f"Dashboard: http://{server.address}/{where}  Ctrl-C ends it.", markup=False, soft_wrap=True)
+def _print_addresses(server: Server, service_tokens: ServiceTokens | None) -> None:
+    """Print addresses and tokens; without a terminal, tokens are printed only when they are generated."""
+    echo(f"Games connect to ws://{server.address}/ws")
+    link = server.link()
+    if service_tokens is None:
+        echo_err(NO_TOKEN, style="yellow")
+    elif service_tokens.new:
+        echo(f"New tokens, stored in {service_tokens.source}:")
+        echo(*(f"  {role:<8}  {token}" for role, token in service_tokens.tokens.as_json().items()))
+    elif not (service_tokens.stored and out().is_terminal):
+        link = f"http://{server.address}/?token=… (the operator's token, from {service_tokens.source})"
+    echo(f"Dashboard: {link}  Press Ctrl-C to stop.")
     out().file.flush()
 
 
-def _take_leave(application: FastAPI, folder: Path) -> None:
-    """What is kept, once all is closed."""
+def _print_shutdown(application: FastAPI, folder: Path) -> None:
+    """Print what was stored; exits with code 1 if the log could not be written to the end."""
     service: Service = application.state.batcher.service
     serving, problem = service.versions.serving, service.log.problem
-    saved = f"Saved, but for the last moments: {problem}." if problem else "Saved."
+    saved = f"Saved, except for the last records: {problem}." if problem else "Saved."
     served = f"Version {serving.version} served" if serving else "No version served"
-    told = f"{saved} {served}, {service.state.decisions:,} decisions are kept in {folder}."
-    err().print(told, markup=False, soft_wrap=True)
+    echo_err(f"{saved} {served}; {folder} holds {service.state.decisions:,} decisions.")
     if problem:
         raise typer.Exit(1)
 
@@ -154,28 +143,30 @@ def _take_leave(application: FastAPI, folder: Path) -> None:
     )
 )
 def simulate(
-    domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="What is played: hive or bandit-ads.")] = "hive",
-    url: Annotated[str, typer.Option(help="Where the service listens.")] = f"ws://127.0.0.1:{PORT}/ws",
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of a local service, for its tokens.")] = FOLDER,
+    domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="Game to simulate: hive or bandit-ads.")] = "hive",
+    url: Annotated[str, typer.Option(help="Address of the service.")] = f"ws://127.0.0.1:{PORT}/ws",
+    folder: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder of a local service, to read its tokens.")
+    ] = FOLDER,
     token_file: TokenFile = None,
-    games: Annotated[int, typer.Option(min=1, max=MAX_GAMES, help="Territories, with a connection each.")] = 4,
-    observations: Annotated[int, typer.Option(min=1, help="Of each game.")] = 200,
-    stage: Annotated[int, typer.Option(min=0, help="How hard the game is, from 0 on.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Of the games and of what goes wrong.")] = 0,
-    name: Annotated[
-        str | None, typer.Option(help="Of the territories, before their numbers; by default a new one each time.")
-    ] = None,
-    pause: Annotated[float, typer.Option(min=0, help="Seconds between a decision and the next.")] = 0.0,
-    duplicates: Annotated[float, typer.Option(min=0, max=1, help="Share of messages that are sent twice.")] = 0.0,
-    reordering: Annotated[float, typer.Option(min=0, max=1, help="Share of reports that come late.")] = 0.0,
-    losses: Annotated[float, typer.Option(min=0, max=1, help="Share of reports that are lost.")] = 0.0,
-    reconnects: Annotated[float, typer.Option(min=0, max=1, help="Chance to reconnect after a decision.")] = 0.0,
+    games: Annotated[int, typer.Option(min=1, max=MAX_GAMES, help="Simultaneous games, one connection each.")] = 4,
+    observations: Annotated[int, typer.Option(min=1, help="Observations per game.")] = 200,
+    stage: Annotated[int, typer.Option(min=0, help="Difficulty of the game, from 0 up.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the games and the network faults.")] = 0,
+    name: Annotated[str | None, typer.Option(help="Prefix of the game names; by default random.")] = None,
+    pause: Annotated[float, typer.Option(min=0, help="Seconds between two decisions.")] = 0.0,
+    duplicates: Annotated[float, typer.Option(min=0, max=1, help="Fraction of messages sent twice.")] = 0.0,
+    reordering: Annotated[float, typer.Option(min=0, max=1, help="Fraction of reports that arrive late.")] = 0.0,
+    losses: Annotated[float, typer.Option(min=0, max=1, help="Fraction of lost reports.")] = 0.0,
+    reconnects: Annotated[
+        float, typer.Option(min=0, max=1, help="Probability of a reconnect after each decision.")
+    ] = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Play simulated games with a running service.
 
-    They can misbehave: send messages twice, late or never, and disconnect. Tokens are read from FOLDER/tokens.json
-    unless --token-file or TOWNLET_GAME_TOKEN is set.
+    The games can duplicate, delay and lose messages, and reconnect. Tokens are read from FOLDER/tokens.json unless
+    --token-file or TOWNLET_GAME_TOKEN is set.
     """
     import asyncio
 
@@ -184,120 +175,115 @@ def simulate(
     from townlet.decide.simulate import simulate as play
 
     if domain not in DOMAINS:
-        raise TownletError(f"no domain is called '{domain}'", did_you_mean(domain, sorted(DOMAINS)))
-    played = [DOMAINS[domain].make_game(seed + place, f"{domain} {seed}.{place}", stage) for place in range(games)]
-    # The service knows the games of an earlier call, and their time does not begin anew.
+        raise TownletError(f"there is no domain '{domain}'", did_you_mean(domain, sorted(DOMAINS)))
+    simulated = [DOMAINS[domain].make_game(seed + n, f"{domain} {seed}.{n}", stage) for n in range(games)]
+    # New names: the service remembers earlier games, and their clocks cannot restart.
     name = name or f"game {secrets.token_hex(2)}"
-    called = [f"{name}.{place}" for place in range(games)]
-    trouble = NetworkFaults(duplicates, reordering, losses, reconnects)
+    names = [f"{name}.{n}" for n in range(games)]
+    faults = NetworkFaults(duplicates, reordering, losses, reconnects)
     token, reader = client_tokens(url, folder, token_file)
     before = fetch_outcomes(url, reader)
     score = asyncio.run(
-        play(url, played, observations, token=token, faults=trouble, seed=seed, pause=pause, territories=called)
+        play(url, simulated, observations, token=token, faults=faults, seed=seed, pause=pause, territories=names)
     )
     after = fetch_outcomes(url, reader)
-    told: dict[str, Any] = {
+    results: dict[str, Any] = {
         "observations": score.observations, "sent": score.sent, "waited": score.waited, "refused": score.refused,
         "reports": score.reports, "connections": score.connections, "seconds": score.seconds,
         "per_second": score.observations / score.seconds, "p50_ms": 1000 * score.percentile(0.5),
         "p99_ms": 1000 * score.percentile(0.99),
     }  # fmt: skip
     if before and after and after.number > before.number:
-        told["mean_reward"] = (after.total - before.total) / (after.number - before.number)
+        results["mean_reward"] = (after.total - before.total) / (after.number - before.number)
     if score.refusal:
-        told["first_refusal"] = score.refusal
+        results["first_refusal"] = score.refusal
     if as_json:
-        out().print_json(json.dumps(told))
+        out().print_json(json.dumps(results))
     else:
-        for key, value in told.items():
+        for key, value in results.items():
             shown = f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
-            out().print(f"{key.replace('_', ' '):>14}  {shown}", markup=False, soft_wrap=True)
+            echo(f"{key.replace('_', ' '):>14}  {shown}")
     if score.refused == score.observations:
-        err().print(f"Everything was refused: {score.refusal}", style="red", markup=False, soft_wrap=True)
+        echo_err(f"The service refused every observation: {score.refusal}", style="red")
         raise typer.Exit(1)
 
 
 @app.command(epilog=examples("townlet decide versions", "townlet decide versions --folder night --json"))
 def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
-    """List the versions that are kept, and why which served when.
+    """List the policy versions: which ones served when, and why.
 
-    Many alike in a row are one line; --json has each.
+    Similar consecutive changes share a line; --json prints each of them.
     """
     from townlet.decide.stats import summarize_history
     from townlet.decide.storage import VERSIONS
     from townlet.decide.storage.serving_log import SERVING_LOG, read_serving_log, read_versions
 
-    found = read_versions(folder / VERSIONS)
+    summary = read_versions(folder / VERSIONS)
     if as_json:
-        out().print_json(json.dumps(found))
+        out().print_json(json.dumps(summary))
         return
-    for chapter in summarize_history(read_serving_log(folder / VERSIONS / SERVING_LOG).changes):
-        out().print(_line(chapter), markup=False, soft_wrap=True)
-    kept = [one["version"] for one in found["versions"]]
-    first = f"{len(kept)} versions, {kept[0]} to {kept[-1]}" if len(kept) > 1 else ", ".join(map(str, kept)) or "none"
-    state = [" Pinned."] * (found["pinned"] is not None) + [" The gate decides alone."] * found["gate_only"]
-    out().print(f"Kept: {first}. Serving: {found['serving'] or 'none'}.{''.join(state)}")
-    if found["fault"]:
-        what = f"The serving record cannot be trusted: {found['fault']}. After a start the gate decides alone."
-        err().print(what, markup=False, soft_wrap=True)
+    echo(*map(_history_line, summarize_history(read_changes(folder / VERSIONS / SERVING_LOG))))
+    stored = [version["version"] for version in summary["versions"]]
+    listed = f"{len(stored)} versions, {stored[0]} to {stored[-1]}" if len(stored) > 1 else "".join(map(str, stored))
+    state = [" Pinned."] * (summary["pinned"] is not None) + [" The gate decides alone."] * summary["gate_only"]
+    echo(f"Stored: {listed or 'none'}. Serving: {summary['serving'] or 'none'}.{''.join(state)}")
+    if summary["fault"]:
+        echo_err(f"The serving record cannot be trusted: {summary['fault']}. After a start the gate decides alone.")
 
 
-def _line(chapter: dict[str, Any]) -> str:
-    """When, which versions, what was decided about them, and why."""
+def _history_line(chapter: dict[str, Any]) -> str:
+    """Time, versions, verdict and reason of a group of changes."""
     at = datetime.fromtimestamp(chapter["at"]).strftime("%Y-%m-%d %H:%M:%S")
     first, last, times = chapter["first"], chapter["last"], chapter["times"]
     which = f"version {last}" if first == last else f"versions {first} to {last}"
     often = f", {times:,} times" if times > 1 else ""
-    return f"{at}  {which}: {WORDS.get(chapter['verdict'], chapter['verdict'])}{often}: {chapter['reason']}"
+    return f"{at}  {which}: {VERDICTS.get(chapter['verdict'], chapter['verdict'])}{often}: {chapter['reason']}"
 
 
 @app.command(epilog=examples("townlet decide replay", "townlet decide replay --folder night --json"))
 def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
-    """Learn it all again from the log, and compare every version.
+    """Repeat the learning from the log and compare every version.
 
-    The same log gives the same weights, to the last bit; otherwise something is damaged or was changed.
+    The same log gives bit-identical weights; a difference means that a file is damaged or was changed.
     """
     from townlet.decide.recovery import replay_folder
 
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     with err().status("reading the log") as status:
         for checked in replay_folder(folder):
-            found.append(checked._asdict() | {"same": checked.same})
-            status.update(f"{len(found):,} versions, now at step {checked.step:,}")
+            results.append(checked._asdict() | {"same": checked.same})
+            status.update(f"{len(results):,} versions, now at step {checked.step:,}")
             if not (as_json or checked.same):
                 what = f"{checked.replayed[:12]} instead of {checked.digest[:12]}"
-                out().print(f"version {checked.version}, step {checked.step}: DIFFERENT, {what}")
+                echo(f"version {checked.version}, step {checked.step}: DIFFERENT, {what}")
+    same = sum(result["same"] for result in results)
     if as_json:
-        out().print_json(json.dumps(found))
+        out().print_json(json.dumps(results))
     else:
-        same = sum(one["same"] for one in found)
-        out().print(f"{same} of {len(found)} versions are the same.")
-    if not all(one["same"] for one in found):
+        echo(f"{same} of {len(results)} versions are the same.")
+    if same < len(results):
         raise typer.Exit(1)
-
-
-ServiceFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a service, stopped or running.")]
 
 
 @app.command(epilog=examples("townlet decide verify decisions", "townlet decide verify night --json"))
 def verify(folder: ServiceFolder, as_json: AsJson = False) -> None:
     """Check every checksum and reference in the files of a service.
 
-    Exit code 0 means that everything is whole, 1 that something is damaged.
+    Exits with code 0 if everything is intact, 1 if something is damaged.
     """
     from townlet.decide.storage.verify import verify as verify_folder
 
     with err().status("checking"):
-        found = verify_folder(folder)
-    print_integrity(found, as_json)
+        report = verify_folder(folder)
+    print_integrity(report, as_json)
 
 
 @app.command(epilog=examples("townlet decide backup decisions decisions-monday"))
 def backup(
     folder: ServiceFolder,
-    to: Annotated[Path, typer.Argument(metavar="TO", help="A new folder for the copy.")],
+    to: Annotated[Path, typer.Argument(metavar="TO", help="New folder for the copy.")],
 ) -> None:
-    """Make a consistent copy of a service, running or stopped.
+    """Copy a service consistently, running or stopped.
 
     A service started from the copy has the state of the original at the last copied record.
     """
@@ -305,5 +291,4 @@ def backup(
 
     with err().status("copying"):
         copied = copy_folder(folder, to)
-    told = f"Copied to {to}: {copied.records:,} records, {copied.versions} versions, {copied.snapshots} snapshots."
-    out().print(told, markup=False, soft_wrap=True)
+    echo(f"Copied to {to}: {copied.records:,} records, {copied.versions} versions, {copied.snapshots} snapshots.")

@@ -1,4 +1,4 @@
-"""`townlet doctor`: what works here, what is missing, what it would add and how to get it."""
+"""`townlet doctor`: what works on this machine, what is missing and how to install it."""
 
 from __future__ import annotations
 
@@ -8,30 +8,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
+from typing import Final
 
 from rich.markup import escape
 from rich.table import Table
 
-from townlet.cli.console import err, out
+from townlet.cli.console import echo, err, out
 from townlet.gym import extras
-from townlet.gym.extras import EnvFamily
-
-MISSING = "[yellow]missing[/yellow]"
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One part of the installation: whether it works, what it is for, and the way to it."""
+    """State of one component: whether it works, what it provides, and how to fix it."""
 
-    part: str
+    component: str
     works: bool
     state: str
-    adds: str
+    provides: str
     fix: str = ""
 
 
-def _package(name: str) -> str:
-    """The installed version of a distribution, or nothing."""
+def _installed_version(name: str) -> str:
+    """The version of a distribution; empty if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -44,79 +42,70 @@ def python() -> CheckResult:
 
 
 def torch() -> CheckResult:
-    adds = "the tensor engine and batched environments"
+    provides = "the tensor engine and batched environments"
     if not find_spec("torch"):
-        return CheckResult("torch", False, "missing", adds, "pip install torch")
+        return CheckResult("torch", False, "missing", provides, "pip install torch")
     import torch
 
-    return CheckResult("torch", True, f"{torch.__version__}, {torch.get_num_threads()} threads", adds)
+    return CheckResult("torch", True, f"{torch.__version__}, {torch.get_num_threads()} threads", provides)
 
 
 def cuda() -> CheckResult:
-    adds = "the tensor engine on a GPU"
+    provides = "the tensor engine on a GPU"
     if not find_spec("torch"):
-        return CheckResult("CUDA", False, "torch is missing", adds, "pip install torch")
+        return CheckResult("CUDA", False, "torch is missing", provides, "pip install torch")
     import torch
 
     if torch.cuda.is_available():
-        return CheckResult("CUDA", True, f"{torch.version.cuda}, {torch.cuda.get_device_name()}", adds)
+        return CheckResult("CUDA", True, f"{torch.version.cuda}, {torch.cuda.get_device_name()}", provides)
     if torch.version.cuda is None:
         return CheckResult(
-            "CUDA", False, "this torch is built for CPU", adds, "where there is a GPU, install a CUDA torch"
+            "CUDA", False, "torch is a CPU build", provides, "on a machine with a GPU, install a CUDA torch"
         )
-    return CheckResult("CUDA", False, "no GPU is seen", adds, "check the driver: nvidia-smi should list the GPU")
+    return CheckResult("CUDA", False, "no GPU found", provides, "check the driver: nvidia-smi should list the GPU")
 
 
 def numba() -> CheckResult:
-    adds = "the CPU engine: millions of steps a second on one core"
+    provides = "the CPU engine: millions of steps per second on one core"
     if not find_spec("numba"):
-        return CheckResult("numba", False, "missing", adds, "pip install numba")
-    found, fix = _package("numba"), "pip install --force-reinstall numba"
+        return CheckResult("numba", False, "missing", provides, "pip install numba")
+    installed, fix = _installed_version("numba"), "pip install --force-reinstall numba"
     try:
         from numba import njit
 
         works = njit(lambda x: x + 1)(1) == 2
-    except Exception as error:  # whatever a broken LLVM raises, the doctor reports it and goes on
-        return CheckResult("numba", False, f"{found} fails: {error}", adds, fix)
-    return CheckResult("numba", works, found, adds, fix)
+    except Exception as error:  # a broken LLVM may raise anything
+        return CheckResult("numba", False, f"{installed} fails: {error}", provides, fix)
+    return CheckResult("numba", works, installed, provides, fix)
 
 
 def cache() -> CheckResult:
-    adds = "engines that start in a second instead of many"
+    provides = "engines that start in a second"
     if not find_spec("numba"):
-        return CheckResult("engine cache", False, "numba is missing", adds, "pip install numba")
-    from townlet.jit import cache_folder
+        return CheckResult("engine cache", False, "numba is missing", provides, "pip install numba")
+    from townlet.town.engines.numba_kernel import cache_folder
 
-    place = cache_folder()
-    # Where nothing lasting can be written, a folder is made that no later process will find.
-    if place.name.startswith("numba-"):
-        return CheckResult("engine cache", True, str(place), adds)
-    fix = "set TOWNLET_CACHE to a folder that you may write to"
-    return CheckResult("engine cache", False, "no folder that lasts", adds, fix)
+    folder = cache_folder()
+    # If no lasting folder is writable, a temporary one is used that no other process finds.
+    if folder.name.startswith("numba-"):
+        return CheckResult("engine cache", True, str(folder), provides)
+    return CheckResult("engine cache", False, "no writable folder", provides, "set TOWNLET_CACHE to a writable folder")
 
 
 def compiler() -> CheckResult:
     from townlet.town.engines.engine import cpp_compiler
 
-    found = cpp_compiler()
+    path = cpp_compiler()
     fix = "install one: apt install g++, or Xcode's command line tools"
-    return CheckResult("C++ compiler", bool(found), found or "missing", "the compiled tensor engine on CPU", fix)
+    return CheckResult("C++ compiler", bool(path), path or "missing", "the compiled tensor engine on the CPU", fix)
 
 
 def gymnasium() -> CheckResult:
-    found = _package("gymnasium")
-    fix = "pip install gymnasium"
-    return CheckResult(
-        "gymnasium", bool(found), found or "missing", "environments, and the town for other libraries", fix
-    )
+    installed, provides = _installed_version("gymnasium"), "environments, and the town for other libraries"
+    return CheckResult("gymnasium", bool(installed), installed or "missing", provides, "pip install gymnasium")
 
 
-CHECKS: tuple[Callable[[], CheckResult], ...] = (python, numba, cache, torch, compiler, cuda, gymnasium)
-
-
-def _family(family: EnvFamily) -> CheckResult:
-    """A family of environments: one of them is made and stepped."""
-    return _extra(family.extra, family.module, lambda: extras.smoke_test(family), family.install_problem)
+CHECKS: Final[tuple[Callable[[], CheckResult], ...]] = (python, numba, cache, torch, compiler, cuda, gymnasium)
 
 
 def _ffmpeg() -> None:
@@ -125,62 +114,64 @@ def _ffmpeg() -> None:
     imageio_ffmpeg.get_ffmpeg_version()
 
 
-# Extras beside the families: what is imported, and what shows that it works where importing does not.
-OTHERS: dict[str, tuple[str, Callable[[], object]]] = {
-    "hub": ("huggingface_hub", lambda: extras.import_quietly("huggingface_hub")),
-    "onnx": ("onnxscript", lambda: extras.import_quietly("onnxscript")),
-    "sweep": ("optuna", lambda: extras.import_quietly("optuna")),
+# Extras that are no environment families: the module, and a check if importing it proves nothing.
+OTHER_EXTRAS: Final[dict[str, tuple[str, Callable[[], object] | None]]] = {
+    "hub": ("huggingface_hub", None),
+    "onnx": ("onnxscript", None),
+    "sweep": ("optuna", None),
     "video": ("imageio_ffmpeg", _ffmpeg),
-    "wandb": ("wandb", lambda: extras.import_quietly("wandb")),
-    "window": ("pygame", lambda: extras.import_quietly("pygame")),
+    "wandb": ("wandb", None),
+    "window": ("pygame", None),
 }
-ADDS = {
-    "atari": "games of the Atari 2600: ALE/Pong-v5 (ale-py is GPL-2.0-only)",
+PROVIDES: Final = {
+    "atari": "Atari 2600 games: ALE/Pong-v5 (ale-py is GPL-2.0-only)",
     "box2d": "landers, walkers and cars: LunarLander-v3",
-    "mujoco": "bodies with joints: HalfCheetah-v5",
+    "mujoco": "articulated bodies: HalfCheetah-v5",
     "minigrid": "small grid worlds: MiniGrid-Empty-5x5-v0",
     "vizdoom": "levels of Doom: VizdoomBasic-v1",
     "retro": "games of other consoles: retro/Airstriker-Genesis-v0",
-    "hub": "models for others on the Hugging Face Hub",
-    "onnx": "agents for other programs: townlet export",
+    "hub": "publishing on the Hugging Face Hub: townlet publish",
+    "onnx": "export for other programs: townlet export",
     "sweep": "the search for settings: townlet sweep",
-    "video": "films of episodes as mp4",
-    "wandb": "runs on Weights & Biases: metrics.wandb=true",
+    "video": "videos of episodes as mp4",
+    "wandb": "logging to Weights & Biases: metrics.wandb=true",
     "window": 'a window: render_mode="human"',
 }
 
 
-def _extra(name: str, module: str, try_out: Callable[[], object], unfit: str = "") -> CheckResult:
-    """Whether an extra is installed, and really works; `unfit` says why it cannot be installed like the others."""
-    adds, fix = ADDS[name], unfit or f"pip install 'townlet[{name}]'"
+def _extra(name: str, module: str, check: Callable[[], object], install_problem: str = "") -> CheckResult:
+    """Whether an extra is installed and passes `check`."""
+    provides, fix = PROVIDES[name], install_problem or f"pip install 'townlet[{name}]'"
     if not find_spec(module):
-        return CheckResult(name, False, "missing", adds, fix)
+        return CheckResult(name, False, "missing", provides, fix)
     owners = packages_distributions().get(module, [])
-    found = ", ".join(f"{owner} {_package(owner)}" for owner in dict.fromkeys(owners)) or module
+    installed = ", ".join(f"{owner} {_installed_version(owner)}" for owner in dict.fromkeys(owners)) or module
     try:
-        try_out()
-    except Exception as error:  # whatever a broken package raises, the doctor reports it and goes on
-        said = f"{type(error).__name__}: {error}".partition("\n")[0][:120]
-        return CheckResult(name, False, f"{found} fails: {said}", adds, f"install it anew: {fix}")
-    return CheckResult(name, True, found, adds)
+        check()
+    except Exception as error:  # a broken package may raise anything
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:120]
+        return CheckResult(name, False, f"{installed} fails: {reason}", provides, f"reinstall it: {fix}")
+    return CheckResult(name, True, installed, provides)
 
 
-def _extras() -> list[CheckResult]:
-    """Every extra, in the order of the project's file."""
-    found = [_family(family) for family in extras.FAMILIES]
-    return [*found, *(_extra(name, module, try_out) for name, (module, try_out) in OTHERS.items())]
+def _family(family: extras.EnvFamily) -> CheckResult:
+    return _extra(family.extra, family.module, lambda: extras.smoke_test(family), family.install_problem)
+
+
+def _other_extra(name: str, module: str, check: Callable[[], object] | None) -> CheckResult:
+    return _extra(name, module, check or (lambda: extras.import_quietly(module)))
 
 
 def doctor() -> None:
-    """Say what works here, what is missing and how to get it."""
-    console = out()
-    with err().status("examining"):
-        findings = [*(check() for check in CHECKS), *_extras()]
-    table = Table("part", "", "state", "what it adds")
-    for f in findings:
-        mark = "[green]works[/green]" if f.works else "[red]fails[/red]" if "fails" in f.state else MISSING
-        table.add_row(f.part, mark, escape(f.state), escape(f.adds))
-    console.print(table)
-    for f in findings:
-        if not f.works:
-            console.print(f"{f.part}: {f.fix}", markup=False, soft_wrap=True)
+    """Report what works on this machine, what is missing and how to install it."""
+    with err().status("checking"):
+        results = [check() for check in CHECKS]
+        results += [_family(family) for family in extras.FAMILIES]
+        results += [_other_extra(name, *other) for name, other in OTHER_EXTRAS.items()]
+    table = Table("component", "", "state", "provides")
+    for r in results:
+        failed = "[red]fails[/red]" if "fails" in r.state else "[yellow]missing[/yellow]"
+        mark = "[green]works[/green]" if r.works else failed
+        table.add_row(r.component, mark, escape(r.state), escape(r.provides))
+    out().print(table)
+    echo(*(f"{r.component}: {r.fix}" for r in results if not r.works))

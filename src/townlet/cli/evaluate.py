@@ -1,20 +1,21 @@
-"""`townlet eval`: what a trained agent achieves beside a random one, in episodes it never saw."""
+"""`townlet eval`: evaluate a trained agent on unseen episodes, next to a random agent."""
 
 from __future__ import annotations
 
 import json
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from townlet.cli.console import err, out
+from townlet.cli.console import echo, err, out
 from townlet.cli.options import (
     ROOT,
     AllowCode,
     AsJson,
     Checkpoint,
     CheckpointChoice,
+    EvaluationSeed,
     Root,
     RunName,
     Sample,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class LayoutChoice(StrEnum):
-    """Where places stand."""
+    """Placement of affordances on the map."""
 
     FIXED = "fixed"
     SHUFFLED = "shuffled"
@@ -41,14 +42,12 @@ class LayoutChoice(StrEnum):
 def evaluate(
     run: RunName,
     changes: WorldChanges = None,
-    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes of each; more give a surer mean.")] = 100,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Which episodes; by default others than the run was evaluated on.")
-    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes per agent.")] = 100,
+    seed: EvaluationSeed = None,
     layout: Annotated[
         LayoutChoice | None,
         typer.Option(
-            metavar="fixed|shuffled", help="Of a town: shuffled moves the places. Did it learn the town, or its map?"
+            metavar="fixed|shuffled", help="For towns: shuffled tests whether the agent only memorized the map."
         ),
     ] = None,
     world: Annotated[
@@ -60,63 +59,54 @@ def evaluate(
     allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
-    """Measure a trained agent.
+    """Evaluate a trained agent.
 
-    It plays episodes that it never saw, beside a random agent; in towns also beside one that knows every rule.
+    It plays unseen episodes; a random agent plays for comparison, and in towns a planner that knows the rules.
     """
     from townlet.tasks.eval_tables import acts_greedily
 
     opened = open_run(run, root)
-    with err().status(f"{episodes} episodes each"):
+    with err().status(f"{episodes} episodes per agent"):
         trained = trained_policy(opened, which.value)
-        seeds = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
+        eval_seed = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
         greedy = acts_greedily(trained, sample)
         if trained.loaded.recipe.gym is None:
-            where = _Town(tuple(changes or ()), world, layout.value if layout else None)
-            about, found = where.measure(trained, episodes, seeds, greedy)
+            where = (tuple(changes or ()), world, layout.value if layout else None)
+            about, measured = _measure_town(trained, *where, episodes, eval_seed, greedy)
         else:
-            _refuse({"changes of a world": changes, "--world": world, "--layout": layout}, trained)
-            about, found = _elsewhere(trained, episodes, seeds, greedy)
+            _reject_town_options({"changes of a world": changes, "--world": world, "--layout": layout}, trained)
+            about, measured = _measure_gym(trained, episodes, eval_seed, greedy)
     if as_json:
-        told: dict[str, Any] = {
-            "run": opened.name,
-            "which": which.value,
-            "env_steps": trained.env_steps,
-            **about,
-            "seed": seeds,
-            "greedy": greedy,
-        }
-        print(json.dumps(told | dict(found.figures()), indent=2))
+        header = {"run": opened.name, "which": which.value, "env_steps": trained.env_steps, **about}
+        print(json.dumps(header | {"seed": eval_seed, "greedy": greedy} | dict(measured.figures()), indent=2))
         return
-    console = out()
-    console.print(f"{opened.name}, {trained.info['agent']} after {trained.env_steps:,} env_steps", markup=False)
-    for sheet in found.sheets():
-        console.print(_table(sheet))
-        console.print()
-    for sentence in found.sentences():
-        console.print(sentence, markup=False)
+    echo(f"{opened.name}, {trained.info['agent']} after {trained.env_steps:,} env_steps")
+    for sheet in measured.sheets():
+        out().print(_table(sheet))
+        echo("")
+    for sentence in measured.sentences():
+        out().print(sentence, markup=False)
 
 
-class _Town(NamedTuple):
-    """Where a town's agent is measured."""
+def _measure_town(
+    trained: TrainedPolicy,
+    changes: tuple[str, ...],
+    world: str | None,
+    layout: str | None,
+    episodes: int,
+    seed: int,
+    greedy: bool,
+) -> tuple[dict[str, Any], Measured]:
+    from townlet.tasks.town_eval import measure, world_for
 
-    changes: tuple[str, ...]
-    world: str | None
-    layout: str | None
-
-    def measure(
-        self, trained: TrainedPolicy, episodes: int, seed: int, greedy: bool
-    ) -> tuple[dict[str, Any], Measured]:
-        from townlet.tasks.town_eval import measure, world_for
-
-        place = world_for(trained.loaded, self.changes, self.world, self.layout)
-        moved = self.layout == "shuffled" and self.world is None and trained.world.spec.map.layout == "fixed"
-        home = world_for(trained.loaded, self.changes) if moved else None
-        about = {"world": place.name, "layout": place.spec.map.layout}
-        return about, measure(trained, place, episodes, seed, greedy=greedy, home=home)
+    place = world_for(trained.loaded, changes, world, layout)
+    shuffled = layout == "shuffled" and world is None and trained.world.spec.map.layout == "fixed"
+    home = world_for(trained.loaded, changes) if shuffled else None
+    about = {"world": place.name, "layout": place.spec.map.layout}
+    return about, measure(trained, place, episodes, seed, greedy=greedy, home=home)
 
 
-def _elsewhere(trained: TrainedPolicy, episodes: int, seed: int, greedy: bool) -> tuple[dict[str, Any], Measured]:
+def _measure_gym(trained: TrainedPolicy, episodes: int, seed: int, greedy: bool) -> tuple[dict[str, Any], Measured]:
     from townlet.tasks.gym import GymTask
     from townlet.tasks.gym_eval import measure
 
@@ -125,11 +115,10 @@ def _elsewhere(trained: TrainedPolicy, episodes: int, seed: int, greedy: bool) -
     return {"env": task.name}, measure(task, trained, episodes, seed, greedy=greedy)
 
 
-def _refuse(given: dict[str, Any], trained: TrainedPolicy) -> None:
-    """Refuse what only towns can follow."""
-    if odd := [name for name, value in given.items() if value]:
-        what = f"{odd[0]}: {trained.loaded.task.name} is not a town"
-        raise TownletError(what, "leave it out; an agent is measured in the environment it was trained in")
+def _reject_town_options(given: dict[str, Any], trained: TrainedPolicy) -> None:
+    if invalid := [name for name, value in given.items() if value]:
+        what = f"{invalid[0]}: {trained.loaded.task.name} is not a town"
+        raise TownletError(what, "drop it; the agent is evaluated in the environment it was trained in")
 
 
 def _table(sheet: Sheet) -> Table:

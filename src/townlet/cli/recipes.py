@@ -1,4 +1,4 @@
-"""`townlet recipes`: what can be trained, and what a recipe says when all is filled in."""
+"""`townlet recipes`: list recipes, show one with all its values, or try them."""
 
 from __future__ import annotations
 
@@ -8,36 +8,34 @@ from typing import Annotated
 
 import typer
 
-from townlet.cli.console import out
+from townlet.cli.console import echo, out
+from townlet.cli.options import RecipeChanges
 from townlet.errors import TownletError
 
 
 def recipes(
     search: Annotated[
-        str, typer.Argument(metavar="SEARCH", help="Words to look for; or ENV:VARIANT or a file, to see all of it.")
+        str,
+        typer.Argument(metavar="SEARCH", help="Words to search for; or ENV:VARIANT or a file, to show that recipe."),
     ] = "",
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to that recipe, as in agent.lr=1e-3")
-    ] = None,
-    keys: Annotated[
-        bool, typer.Option("--keys", help="List the keys that a recipe may have, and what each does.")
-    ] = False,
+    overrides: RecipeChanges = None,
+    keys: Annotated[bool, typer.Option("--keys", help="List the keys of recipes and what each does.")] = False,
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Train each of them for a moment and say which work on this machine.")
+        bool, typer.Option("--smoke", help="Train each recipe briefly and report which work on this machine.")
     ] = False,
     recipe_json_schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of recipe files, for editors.")
     ] = False,
 ) -> None:
-    """List what can be trained, or show one recipe whole.
+    """List the recipes, or show one with all its values.
 
-    The list says what is known of each result, and which extra it needs. One recipe, named as ENV:VARIANT or as a
-    file, is shown with every value and where it comes from.
+    The list shows known results and required extras. A recipe, named as ENV:VARIANT or by its file, is shown with every
+    value and its origin.
     """
     if recipe_json_schema:
         from townlet.recipes.load import recipe_json_schema as of_files
 
-        # Plain print: the schema is for programs, so neither colours nor wrapped lines.
+        # Plain print: no colors, no wrapped lines.
         print(json.dumps(of_files(), indent=2, ensure_ascii=False))
     elif keys:
         _print_keys(search)
@@ -49,7 +47,9 @@ def recipes(
 
         out().print(resolved_text(load_experiment(search, overrides or ())), markup=False, soft_wrap=True, end="")
     elif overrides:
-        raise TownletError("changes need one recipe", "write it as ENV:VARIANT; `townlet recipes` lists all")
+        raise TownletError(
+            "KEY=VALUE changes one recipe, but none is named", "name it as ENV:VARIANT; `townlet recipes` lists all"
+        )
     else:
         _print_list(search)
 
@@ -58,30 +58,32 @@ def _print_list(search: str) -> None:
     from townlet.recipes.catalogue import FOLDER
     from townlet.recipes.render import list_recipes, recipe_table
 
-    console, found = out(), list_recipes(search)
-    console.print(recipe_table(found))
-    console.print(f"\nThese are files in {FOLDER}; one of your own is named by its path.", markup=False, soft_wrap=True)
-    console.print(f"One of them whole:          townlet recipes {found[0].title}")
-    console.print("All keys and what they do:  townlet recipes --keys")
+    found = list_recipes(search)
+    out().print(recipe_table(found))
+    echo(
+        f"\nThese are files in {FOLDER}. Name your own recipe by its path.",
+        f"Show one:       townlet recipes {found[0].title}",
+        "List all keys:  townlet recipes --keys",
+    )
 
 
 def _print_smoke(search: str) -> None:
-    """A line for each as soon as it is known; fails where one fails that nothing excuses."""
+    """Print a line per recipe as it completes; exits with code 1 if one fails for no known reason."""
     from townlet.recipes.render import list_recipes
     from townlet.train.smoke import smoke
 
-    console, counts = out(), {"works": 0, "missing": 0, "fails": 0}
+    counts = {"works": 0, "missing": 0, "fails": 0}
     found = list_recipes(search)
-    wide = max(len(line.title) for line in found)
-    for tried in smoke(found):
-        state = "works" if tried.works else "missing" if tried.excused else "fails"
+    width = max(len(line.title) for line in found)
+    for result in smoke(found):
+        state = "works" if result.works else "missing" if result.excused else "fails"
         counts[state] += 1
-        said = f"{tried.seconds:.1f} s" if tried.works else tried.said
-        console.print(f"{tried.title:<{wide}}  {state:<7}  {said}", markup=False, soft_wrap=True)
-    told = [f"{counts['works']} of {len(found)} work here"]
-    told += [f"{counts['missing']} need what is not installed"] if counts["missing"] else []
-    told += [f"{counts['fails']} fail"] if counts["fails"] else []
-    console.print(", ".join(told) + ".")
+        detail = f"{result.seconds:.1f} s" if result.works else result.said
+        echo(f"{result.title:<{width}}  {state:<7}  {detail}")
+    parts = [f"{counts['works']} of {len(found)} work here"]
+    parts += [f"{counts['missing']} need packages that are not installed"] if counts["missing"] else []
+    parts += [f"{counts['fails']} fail"] if counts["fails"] else []
+    echo(", ".join(parts) + ".")
     if counts["fails"]:
         raise typer.Exit(1)
 

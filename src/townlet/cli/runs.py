@@ -18,8 +18,8 @@ from townlet.cli.console import (
     format_setting,
     out,
     plain_table,
+    plural,
     print_integrity,
-    runs_in_words,
 )
 from townlet.cli.help import CommandGroup
 from townlet.cli.options import ROOT, AsJson, Root, RunName, open_run, resume_command
@@ -251,7 +251,7 @@ def prune(
         told = leaving.why if gone else "kept: somebody writes in it"
         console.print(f"{leaving.one.run.name}  {size / 1e6:.1f} MB  {told}", markup=False, soft_wrap=True)
     verb = "Removed" if yes else "These would go:"
-    console.print(f"{verb} {runs_in_words(count)}, {total / 1e6:.1f} MB.{'' if yes else ' Remove them with --yes'}")
+    console.print(f"{verb} {plural(count, 'run')}, {total / 1e6:.1f} MB.{'' if yes else ' Remove them with --yes'}")
 
 
 BY_NAME: Final = ("agent", "network", "explore")  # parts whose keys depend on what was chosen
@@ -359,7 +359,7 @@ def _open_all(words: list[str], root: Path) -> list[Run]:
             found.append(run)
     most = len(ascii_uppercase)
     if not 2 <= len(found) <= most:
-        raise TownletError(f"cannot compare {runs_in_words(len(found))}", f"name 2 to {most} different runs")
+        raise TownletError(f"cannot compare {plural(len(found), 'run')}", f"name 2 to {most} different runs")
     return found
 
 

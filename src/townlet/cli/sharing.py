@@ -1,4 +1,4 @@
-"""`townlet export`: the part of a run that acts, as one file for other programs."""
+"""`townlet export` and `townlet publish`: write a trained agent for other programs and other people."""
 
 from __future__ import annotations
 
@@ -9,13 +9,25 @@ from typing import Annotated, Final
 
 import typer
 
-from townlet.cli.console import err, out
-from townlet.cli.options import ROOT, AllowCode, Checkpoint, CheckpointChoice, Root, RunName, open_run, trained_policy
+from townlet.cli.console import echo, err
+from townlet.cli.options import (
+    ROOT,
+    AllowCode,
+    Checkpoint,
+    CheckpointChoice,
+    EvaluationSeed,
+    Root,
+    RunName,
+    open_run,
+    trained_policy,
+)
 from townlet.errors import TownletError
+
+HUB: Final = "hub:"
 
 
 class ExportFormat(StrEnum):
-    """Kinds of files."""
+    """File formats."""
 
     SAFETENSORS = "safetensors"
     ONNX = "onnx"
@@ -28,19 +40,19 @@ def export(
         typer.Option(
             "--format",
             metavar="safetensors|onnx",
-            help="safetensors: weights to rebuild; onnx: a graph that runs anywhere.",
+            help="safetensors: weights of the network; onnx: a graph for any ONNX runtime.",
         ),
     ] = ExportFormat.SAFETENSORS,
     to: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write it; by default policy.* in the run's folder.")
+        Path | None, typer.Option(metavar="FILE", help="Output file; by default policy.* in the folder of the run.")
     ] = None,
     which: Checkpoint = CheckpointChoice.BEST,
     allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
-    """Write a trained agent as one file for other programs.
+    """Write the policy of a run to one file for other programs.
 
-    The file holds the network that acts, and says all that another program must know of it.
+    Its metadata describes the observation, the actions and how to use the network.
     """
     from townlet.sharing.export import export as write
     from townlet.train.policies import load_policy
@@ -49,14 +61,12 @@ def export(
     with err().status("exporting"):
         trained = load_policy(opened, which.value)
         path = write(trained, form.value, to)
-    console = out()
-    console.print(f"Wrote {path} ({path.stat().st_size / 1024:.0f} kB).", markup=False, soft_wrap=True)
-    needs = ["obs", *(["mask"] if trained.actions.choices else []), *(["hidden"] if trained.hidden else [])]
-    console.print(f"It takes {' and '.join(needs)} and gives {trained.kind} of {trained.actions.n} actions.")
-    console.print("Its metadata says the rest: blocks of the observation, names of actions, network, readme.")
-
-
-HUB: Final = "hub:"
+    inputs = ["obs", *(["mask"] if trained.actions.choices else []), *(["hidden"] if trained.hidden else [])]
+    echo(
+        f"Wrote {path} ({path.stat().st_size / 1024:.0f} kB).",
+        f"Inputs: {', '.join(inputs)}. Output: {trained.kind} of {trained.actions.n} actions.",
+        "See its metadata for the observation blocks, action names, network and a readme.",
+    )
 
 
 def publish(
@@ -64,17 +74,16 @@ def publish(
     to: Annotated[
         str, typer.Option(metavar="FOLDER|hub:USER/NAME", help="A folder, or a model on the Hugging Face Hub.")
     ],
-    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes behind the results of the card.")] = 100,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Which episodes; by default others than the run was evaluated on.")
-    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes for the results on the card.")] = 100,
+    seed: EvaluationSeed = None,
     which: Checkpoint = CheckpointChoice.BEST,
     allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
-    """Give a trained agent to others.
+    """Share a trained agent in a folder or on the Hugging Face Hub.
 
-    Writes a card with results and curve, the weights, the recipe and a film; whoever gets it can play it.
+    Writes a model card with results and learning curve, the weights, the recipe and a video. Others can play it with
+    `townlet play`.
     """
     from townlet.sharing.publish import publish as write
     from townlet.sharing.publish import require_hub, upload
@@ -82,20 +91,18 @@ def publish(
     name = to.removeprefix(HUB) if to.startswith(HUB) else ""
     if to.startswith(HUB):
         if name.count("/") != 1:
-            raise TownletError(f"'{to}' is no place on the Hub", "write hub:user/name")
+            raise TownletError(f"'{to}' is not a model on the Hub", "write hub:USER/NAME")
         require_hub()
-    opened, console = open_run(run, root), out()
-    with tempfile.TemporaryDirectory() as passing, err().status("measuring and filming"):
-        folder = Path(passing) / "model" if name else Path(to)
+    opened = open_run(run, root)
+    with tempfile.TemporaryDirectory() as temporary, err().status("evaluating and recording"):
+        folder = Path(temporary) / "model" if name else Path(to)
         trained = trained_policy(opened, which.value)
-        seeds = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
-        card = write(trained, folder, episodes=episodes, seed=seeds)
+        eval_seed = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
+        card = write(trained, folder, episodes=episodes, seed=eval_seed)
         place = upload(folder, name) if name else str(folder)
-    console.print(f"Published {opened.name}: {place}", markup=False, soft_wrap=True)
-    console.print(f"With {', '.join(['README.md', *card.files])}.", markup=False, soft_wrap=True)
+    echo(f"Published {opened.name}: {place}", f"Files: {', '.join(['README.md', *card.files])}.")
     if card.unfilmed:
-        console.print(f"There is no video: {card.unfilmed}.", markup=False, soft_wrap=True)
-    for sentence in card.found.sentences():
-        console.print(sentence, markup=False)
+        echo(f"No video: {card.unfilmed}.")
+    echo(*card.found.sentences())
     if not name:
-        console.print(f"Play it: townlet play {place}{card.permission}", markup=False, soft_wrap=True)
+        echo(f"Play it: townlet play {place}{card.permission}")

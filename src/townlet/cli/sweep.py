@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from townlet.cli.console import err, format_number, out, plain_table
+from townlet.cli.console import echo, echo_err, format_number, out, plain_table, plural
 from townlet.cli.options import ROOT, AllowCode, Root, program_name
 from townlet.cli.train import console_sink, parse_steps
 from townlet.errors import EXIT_INTERRUPTED, TownletError
@@ -21,152 +21,140 @@ if TYPE_CHECKING:
     from townlet.sweep.study import TrialResult
     from townlet.sweep.trial import SweepConfig
 
-SHOWN = 5  # trials in the table at the end
+SHOWN_TRIALS: Final = 5
 
 
 def sweep(
-    recipe: Annotated[str, typer.Argument(metavar="ENV:VARIANT", help="What to search settings for.")],
+    recipe: Annotated[str, typer.Argument(metavar="ENV:VARIANT", help="Recipe whose settings are searched.")],
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUES",
-            help="What to search: agent.lr=1e-5..1e-2 or agent.n_steps=16,32,64. KEY=VALUE holds for all trials.",
+            help="Search space: agent.lr=1e-5..1e-2 or agent.n_steps=16,32,64. KEY=VALUE is fixed in all trials.",
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Trials of the whole sweep, all processes together.")] = 20,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What the sweep is called, ENV:VARIANT by default.")
-    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Total number of trials, over all processes.")] = 20,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the sweep, ENV:VARIANT by default.")] = None,
     storage: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="A database that machines share; sweeps.db beside the runs by default."),
+        typer.Option(metavar="URL", help="Database shared by several machines; sweeps.db in --root by default."),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(parser=parse_steps, metavar="N", help="Steps of each trial (budget.env_steps).")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other values.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Train each trial with so many seeds; the median counts.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the search.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Train each trial with N seeds and use the median score.")] = 1,
     to: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the recipe with the best values is written.")
+        Path | None, typer.Option(metavar="FILE", help="Output file for the recipe with the best settings.")
     ] = None,
     allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
     """Search for better settings of a recipe.
 
-    The first trial is the recipe as it is. Each one is an ordinary run, cut short where others were better by then; the
-    best becomes a recipe. The same command again goes on with a sweep, and in another terminal helps it along.
+    The first trial is the unchanged recipe. Each trial is a run, stopped early if others scored better by then. The
+    best one is written as a recipe. Repeat the command to continue a sweep, or run it in several terminals at once.
     """
     from townlet.sweep import study as studies
 
     studies.require_optuna()
-    _require_place(to)
-    experiment = _experiment(recipe, words or [], steps, name, seeds, root)
-    study = studies.open_study(experiment, storage, seed)
-    err().print(_opening(experiment, trials), markup=False, soft_wrap=True)
-    whole = studies.run_sweep(study, experiment, trials, console_sink, lambda told: _tell(told, study))
-    _print_found(study, experiment)
-    _write(study, experiment, to)
-    if not whole:
-        out().print(f"Go on with: {_command()}", markup=False, soft_wrap=True)
+    _check_output(to)
+    config = _sweep_config(recipe, words or [], steps, name, seeds, root)
+    study = studies.open_study(config, storage, seed)
+    keys = ", ".join(config.space)
+    echo_err(f"Sweep {config.study}: {plural(trials, 'trial')} over {keys}. The first is the unchanged recipe.")
+    completed = studies.run_sweep(study, config, trials, console_sink, _print_trial)
+    _print_results(study, config)
+    _write_best(study, config, to)
+    if not completed:
+        echo(f"Resume with: {_command()}")
         raise typer.Exit(EXIT_INTERRUPTED)
     if studies.best_trial(study) is None:
         raise typer.Exit(1)
 
 
-def _require_place(to: Path | None) -> None:
-    """Refuse now what could not be written after the last trial."""
+def _check_output(to: Path | None) -> None:
+    """Reject an output path before the first trial."""
     if to is not None and (to.is_dir() or not to.parent.is_dir()):
         what = f"{to} is a folder" if to.is_dir() else f"there is no folder {to.parent}"
-        raise TownletError(f"--to: {what}", "name a file in a folder that exists")
+        raise TownletError(f"--to: {what}", "name a file in an existing folder")
 
 
-def _experiment(
-    asked: str, words: list[str], steps: int | None, name: str | None, seeds: int, root: Path
+def _sweep_config(
+    title: str, words: list[str], steps: int | None, name: str | None, seeds: int, root: Path
 ) -> SweepConfig:
-    """What is swept, checked before the first trial."""
+    """The validated configuration of the sweep."""
     from townlet.sweep.space import check_space, search_space, split_overrides
     from townlet.sweep.trial import SweepConfig
     from townlet.tasks.experiment import load_experiment
 
-    plain, said = split_overrides(words)
-    plain += [] if steps is None else [f"budget.env_steps={steps}"]
-    recipe = load_experiment(asked, plain).recipe
-    space = search_space(recipe, said)
-    check_space(asked, plain, space)
-    return SweepConfig(name or recipe.title, asked, tuple(plain), recipe, space, root, seeds)
+    fixed, searched = split_overrides(words)
+    fixed += [] if steps is None else [f"budget.env_steps={steps}"]
+    recipe = load_experiment(title, fixed).recipe
+    space = search_space(recipe, searched)
+    check_space(title, fixed, space)
+    return SweepConfig(name or recipe.title, title, tuple(fixed), recipe, space, root, seeds)
 
 
-def _opening(experiment: SweepConfig, trials: int) -> str:
-    keys = ", ".join(experiment.space)
-    return f"Sweep {experiment.study}: {_counted(trials)} over {keys}. The first is the recipe as it is."
-
-
-def _counted(trials: int) -> str:
-    return f"{trials} trial" + "s" * (trials != 1)
-
-
-def _tell(told: TrialResult, study: Study) -> None:
-    """A line for each trial as it ends."""
+def _print_trial(result: TrialResult) -> None:
+    """Print a line for a finished trial."""
     from townlet.sweep.study import ERROR
 
-    trial, best = told.trial, "" if told.best_score is None else f"; the best is {told.best_score:.1f}"
-    said = {"COMPLETE": f"{trial.value or 0:.1f}", "PRUNED": "cut short", "FAIL": "failed"}[trial.state.name]
-    why = f" ({trial.user_attrs[ERROR]})" if ERROR in trial.user_attrs else ""
-    err().print(f"trial {trial.number}: {said}{why}{best}. {_values(trial)}", markup=False, soft_wrap=True)
+    trial, best = result.trial, "" if result.best_score is None else f"; best so far {result.best_score:.1f}"
+    score = {"COMPLETE": f"{trial.value or 0:.1f}", "PRUNED": "stopped early", "FAIL": "failed"}[trial.state.name]
+    error = f" ({trial.user_attrs[ERROR]})" if ERROR in trial.user_attrs else ""
+    echo_err(f"trial {trial.number}: {score}{error}{best}. {_settings(trial)}")
 
 
-def _values(trial: FrozenTrial) -> str:
-    """What a trial tried, in a line."""
+def _settings(trial: FrozenTrial) -> str:
+    """The settings of a trial on one line."""
     from townlet.sweep.space import round_suggested
     from townlet.sweep.trial import BASELINE
 
     if BASELINE in trial.user_attrs:
-        return "the recipe as it is"
+        return "unchanged recipe"
     return ", ".join(f"{path}={round_suggested(value)}" for path, value in trial.params.items())
 
 
-def _print_found(study: Study, experiment: SweepConfig) -> None:
-    """The best trials beside the start, and what mattered."""
+def _print_results(study: Study, config: SweepConfig) -> None:
+    """Print the best trials, the baseline, and the importance of each setting."""
     from townlet.sweep.study import baseline_trial, counted_trials, parameter_importance
     from townlet.sweep.trial import RUNS
 
-    every = counted_trials(study)
-    done = sorted((t for t in every if t.state.name == "COMPLETE"), key=lambda t: -(t.value or 0.0))
-    first = baseline_trial(study)
-    shown = done[:SHOWN] + ([first] if first is not None and first not in done[:SHOWN] else [])
-    console, table = out(), plain_table("trial>", f"{experiment.recipe.metric}>", "values", "run")
-    for trial in shown:
+    trials = counted_trials(study)
+    best = sorted((t for t in trials if t.state.name == "COMPLETE"), key=lambda t: -(t.value or 0.0))[:SHOWN_TRIALS]
+    baseline = baseline_trial(study)
+    table = plain_table("trial>", f"{config.recipe.metric}>", "settings", "run")
+    for trial in best + ([baseline] if baseline is not None and baseline not in best else []):
         runs = trial.user_attrs.get(RUNS, ["–"])
-        table.add_row(str(trial.number), format_number(trial.value), _values(trial), " ".join(runs))
-    console.print(table)
-    states = [trial.state.name for trial in every]
-    counts = {"finished": "COMPLETE", "cut short": "PRUNED", "failed": "FAIL", "under way": "RUNNING"}
-    told = ", ".join(f"{states.count(state)} {said}" for said, state in counts.items() if state in states)
-    console.print(f"{_counted(len(every))}: {told}.")
-    if shares := parameter_importance(study):
-        console.print("What mattered: " + ", ".join(f"{path} {share:.0%}" for path, share in shares.items()) + ".")
+        table.add_row(str(trial.number), format_number(trial.value), _settings(trial), " ".join(runs))
+    out().print(table)
+    states = [trial.state.name for trial in trials]
+    names = {"finished": "COMPLETE", "stopped early": "PRUNED", "failed": "FAIL", "running": "RUNNING"}
+    counts = ", ".join(f"{states.count(state)} {name}" for name, state in names.items() if state in states)
+    echo(f"{plural(len(trials), 'trial')}: {counts}.")
+    if importance := parameter_importance(study):
+        echo("Importance: " + ", ".join(f"{path} {share:.0%}" for path, share in importance.items()) + ".")
 
 
-def _write(study: Study, experiment: SweepConfig, to: Path | None) -> None:
-    """The best trial as a recipe, and how to train it."""
+def _write_best(study: Study, config: SweepConfig, to: Path | None) -> None:
+    """Write the best trial as a recipe and print how to train it."""
     from townlet.sweep.study import baseline_trial, best_recipe_path, best_trial, describe_result, write_best_recipe
     from townlet.sweep.trial import trial_overrides
 
-    won, first = best_trial(study), baseline_trial(study)
-    if won is None or won.value is None:
-        out().print("No trial came to its end, so there is nothing to write.")
+    best, baseline = best_trial(study), baseline_trial(study)
+    if best is None or best.value is None:
+        echo("No trial finished, so no recipe is written.")
         return
-    path = to or best_recipe_path(experiment)
-    begin, same = (None, False) if first is None else (first.value, first.number == won.number)
-    what = describe_result(experiment.recipe, won.value, begin, unchanged=same)
-    write_best_recipe(path, experiment, trial_overrides(won), what, _command())
-    out().print(f"Wrote {path}: {what}", markup=False, soft_wrap=True)
-    out().print(f"Train it: {program_name()} train {shlex.quote(str(path))}", markup=False, soft_wrap=True)
+    path = to or best_recipe_path(config)
+    before, same = (None, False) if baseline is None else (baseline.value, baseline.number == best.number)
+    description = describe_result(config.recipe, best.value, before, unchanged=same)
+    write_best_recipe(path, config, trial_overrides(best), description, _command())
+    echo(f"Wrote {path}: {description}", f"Train it: {program_name()} train {shlex.quote(str(path))}")
 
 
 def _command() -> str:
-    """The words of this sweep, without a database's password."""
+    """The command line of this sweep, without database passwords."""
     from townlet.train.fingerprint import without_secrets
 
     return without_secrets(" ".join([program_name(), *map(shlex.quote, sys.argv[1:])]))
