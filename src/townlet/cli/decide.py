@@ -222,7 +222,7 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     if as_json:
         out().print_json(json.dumps(summary))
         return
-    echo(*map(_history_line, summarize_history(read_changes(folder / VERSIONS / SERVING_LOG))))
+    echo(*map(_history_line, summarize_history(read_serving_log(folder / VERSIONS / SERVING_LOG).changes)))
     stored = [version["version"] for version in summary["versions"]]
     listed = f"{len(stored)} versions, {stored[0]} to {stored[-1]}" if len(stored) > 1 else "".join(map(str, stored))
     state = [" Pinned."] * (summary["pinned"] is not None) + [" The gate decides alone."] * summary["gate_only"]

@@ -83,7 +83,7 @@ def cache() -> CheckResult:
     provides = "engines that start in a second"
     if not find_spec("numba"):
         return CheckResult("engine cache", False, "numba is missing", provides, "pip install numba")
-    from townlet.town.engines.numba_kernel import cache_folder
+    from townlet.jit import cache_folder
 
     folder = cache_folder()
     # If no lasting folder is writable, a temporary one is used that no other process finds.

@@ -12,7 +12,7 @@ import typer
 from townlet.cli.console import echo, err, out
 from townlet.cli.live import PORT, page_server
 from townlet.cli.options import ROOT, AllowCode, Port, RecipeChanges, Root, resume_command, run_command
-from townlet.distributed.environment import LEADER, several
+from townlet.distributed import launched_with_others
 from townlet.errors import EXIT_INTERRUPTED, TownletError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SessionOptions(NamedTuple):
     pause_at: int | None
     page_port: int | None  # None without the live page
     open_page: bool
-    group: Team | None
+    group: ProcessGroup | None
 
 
 def parse_steps(text: str) -> int:
@@ -85,7 +85,7 @@ def train(
 
         words += sweep_words()
     group = _process_group(seeds)
-    if group and group.rank != LEADER:
+    if group and not group.is_leader:
         from townlet.train.follower import follow
 
         follow(group)
@@ -110,29 +110,31 @@ def train(
         _start(name or DEFAULT, words, options)
 
 
-def _process_group(seeds: int) -> Team | None:
+def _process_group(seeds: int) -> ProcessGroup | None:
     """The processes started by torchrun; None for a single process."""
-    if not several():
+    if not launched_with_others():
         return None
     if seeds > 1:
         raise TownletError("--seeds does not work under torchrun", "drop it, or start without torchrun")
-    from townlet.distributed.torch_group import Team
+    from townlet.distributed.process_group import ProcessGroup
 
     return ProcessGroup.from_torchrun()
 
 
 def _start(name: str, words: list[str], options: SessionOptions) -> None:
+    from townlet.distributed.process_group import SINGLE_PROCESS
     from townlet.runs.lock import Lock
     from townlet.tasks.experiment import load_experiment
     from townlet.train.session import begin
 
     experiment = load_experiment(name, words)
-    session = begin(experiment, options.root, options.group)
+    session = begin(experiment, options.root, options.group or SINGLE_PROCESS)
     with Lock(session.run.path) as lock, _live_page(session.run, options):
         _print_outcome(session.train(lock, [console_sink(experiment.recipe)], options.pause_at))
 
 
 def _resume(name: str, words: list[str], options: SessionOptions) -> None:
+    from townlet.distributed.process_group import SINGLE_PROCESS
     from townlet.runs.folder import Run
     from townlet.train.reopen import reopen
     from townlet.train.session import resume
@@ -140,7 +142,8 @@ def _resume(name: str, words: list[str], options: SessionOptions) -> None:
     run = Run.open(name, options.root)
     sink = console_sink(reopen(run, words).recipe)
     with _live_page(run, options):
-        _print_outcome(resume(run, words, sinks=[sink], pause_at=options.pause_at, team=options.group))
+        group = options.group or SINGLE_PROCESS
+        _print_outcome(resume(run, words, sinks=[sink], pause_at=options.pause_at, group=group))
 
 
 @contextmanager

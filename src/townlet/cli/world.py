@@ -35,12 +35,12 @@ def list_() -> None:
 @app.command(epilog=examples("townlet world check my-town.yaml", "townlet world check town meters.energy.decay=.02"))
 def check(world: WorldName, overrides: WorldChanges = None) -> None:
     """Report every error in a world, or how long agents survive in it."""
-    from townlet.town.feasibility import describe, study
+    from townlet.town.feasibility import assess, feasibility_report
 
     compiled = _load(world, overrides)
     echo_err(*(f"warning: {warning}" for warning in compiled.warnings), style="yellow")
-    feasibility = study(compiled)
-    out().print(describe(feasibility))
+    feasibility = assess(compiled)
+    out().print(feasibility_report(feasibility))
     if not feasibility.livable:
         fix = "ease a decay, a cascade or a price, or lower max_steps; a trained agent may still survive"
         echo_err(f"warning: no built-in player survives to max_steps here; {fix}", style="yellow")
@@ -50,7 +50,6 @@ def check(world: WorldName, overrides: WorldChanges = None) -> None:
 @app.command(epilog=examples("townlet world show town", "townlet world show town clock.temporal=true"))
 def show(world: WorldName, overrides: WorldChanges = None) -> None:
     """Print a world as tables."""
-    from townlet.town.world.report import show as tables
 
     out().print(world_tables(_load(world, overrides)))
 
@@ -62,7 +61,6 @@ def explain(
     overrides: WorldChanges = None,
 ) -> None:
     """List everything that changes one meter."""
-    from townlet.town.world.report import explain as story
 
     out().print(meter_table(_load(world, overrides), meter))
 
@@ -89,7 +87,6 @@ def schema() -> None:
 
     Editors use it for completion and validation.
     """
-    from townlet.town.world.template import world_schema
 
     # Plain print: no colors, no wrapped lines.
-    print(json.dumps(of_files(), indent=2, ensure_ascii=False))
+    print(json.dumps(world_schema(), indent=2, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Converts Gymnasium spaces: observations to flat float rows with a `ObservationLayout`, actions to one of three kinds."""
+"""Converts Gymnasium spaces: observations to flat float rows with a layout, actions to one of three kinds."""
 
 from __future__ import annotations
 

@@ -36,7 +36,9 @@ class ObservationTransform(Protocol):
 
     frozen: bool = False
 
-    def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
+    def allocate(
+        self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder
+    ) -> tuple[ObservationLayout, Floats]:
         """Allocate buffers for `rows` of this layout; returns the output layout and the output buffer."""
 
     def reset(self, obs: Floats) -> Floats:
@@ -103,7 +105,9 @@ class Normalize(ObservationTransform):
 class StaticNormalize(Normalize):
     """Maps each bounded value to [−1, 1]."""
 
-    def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
+    def allocate(
+        self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder
+    ) -> tuple[ObservationLayout, Floats]:
         """Center and half width of each value's range; 0 and 1 if it has no bounds."""
         low, high = encoder.low.astype(np.float64), encoder.high.astype(np.float64)
         bounded = _is_value(layout) & (low > -UNBOUNDED) & (high < UNBOUNDED) & (high > low)
@@ -134,7 +138,9 @@ def _normalized_block(block: Block, encoder: ObservationEncoder, bounded: Bools)
 class RunningNormalize(Normalize):
     """Normalizes by running mean and standard deviation over all rows."""
 
-    def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
+    def allocate(
+        self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder
+    ) -> tuple[ObservationLayout, Floats]:
         """Start with empty statistics."""
         self._is_value = _is_value(layout)
         self._all = bool(self._is_value.all())
@@ -197,7 +203,9 @@ class RunningNormalize(Normalize):
         for name, live in (("mean", self._mean), ("squares", self._squares)):
             saved = np.asarray(get_part(dict(state), name, "normalization"))
             if saved.shape != live.shape:
-                raise TownletError(f"the saved normalization has {saved.size} values, expected {live.size}", SAME_RECIPE)
+                raise TownletError(
+                    f"the saved normalization has {saved.size} values, expected {live.size}", SAME_RECIPE
+                )
             live[:] = saved
         self._count = int(get_part(dict(state), "count", "normalization"))
         self._refresh()
@@ -209,7 +217,9 @@ class FrameStack(ObservationTransform):
     def __init__(self, frames: int) -> None:
         self._k = frames
 
-    def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
+    def allocate(
+        self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder
+    ) -> tuple[ObservationLayout, Floats]:
         """Stack each block separately: pictures along their channels, others along a new first axis."""
         self._in = layout
         self._frames: Floats = np.zeros((rows, self._k, layout.size), np.float32)
