@@ -90,7 +90,7 @@ def test_words_that_do_not_fit_are_one_message_with_its_place_and_fix(
     assert (done.code, done.out) == (2, "")
     message, fix = done.err.splitlines()
     assert told in message
-    assert re.fullmatch(r"    fix: `townlet[a-z ]* --help` shows what can be written", fix)
+    assert re.fullmatch(r"    fix: see `townlet[a-z ]* --help`", fix)
 
 
 def test_the_module_is_the_same_program_and_shows_no_traceback() -> None:

@@ -50,6 +50,7 @@ def check(world: WorldName, overrides: WorldChanges = None) -> None:
 @app.command(epilog=examples("townlet world show town", "townlet world show town clock.temporal=true"))
 def show(world: WorldName, overrides: WorldChanges = None) -> None:
     """Print a world as tables."""
+    from townlet.town.world.report import world_tables
 
     out().print(world_tables(_load(world, overrides)))
 
@@ -57,10 +58,11 @@ def show(world: WorldName, overrides: WorldChanges = None) -> None:
 @app.command(epilog=examples("townlet world explain town energy", "townlet world explain town-l3 mood"))
 def explain(
     world: WorldName,
-    meter: Annotated[str, typer.Argument(metavar="METER", help="The meter to explain.")],
+    meter: Annotated[str, typer.Argument(metavar="METER", help="Meter to explain.")],
     overrides: WorldChanges = None,
 ) -> None:
     """List everything that changes one meter."""
+    from townlet.town.world.report import meter_table
 
     out().print(meter_table(_load(world, overrides), meter))
 
@@ -87,6 +89,7 @@ def schema() -> None:
 
     Editors use it for completion and validation.
     """
+    from townlet.town.world.template import world_schema
 
     # Plain print: no colors, no wrapped lines.
     print(json.dumps(world_schema(), indent=2, ensure_ascii=False))
