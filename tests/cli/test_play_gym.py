@@ -11,7 +11,7 @@ import pytest
 from cli.program import Program
 from cli.terminal import at_a_terminal
 from films import film_facts
-from townlet.cli.play_targets import keys_for
+from townlet.cli.play_targets import action_keys
 from townlet.runs.folder import Run
 from townlet.tasks.gym_show import half_block_text
 
@@ -27,7 +27,9 @@ def test_a_pipe_gets_a_line_for_each_episode_and_what_they_mean(townlet: Program
         assert [number for number, *_ in told] == ["1", "2"]
         assert all(won == steps for _, won, steps in told)  # every step pays 1
         assert re.search(rf"^{name}: \d+(\.\d+)?, \d+(\.\d+)?$", done.out, re.MULTILINE)
-    assert re.search(r"This agent gets \d+(\.\d+)? on average of 2 episodes; from 475 on CartPole-v1 counts", done.out)
+    assert re.search(
+        r"This agent gets \d+(\.\d+)? on average over 2 episodes; CartPole-v1 counts as solved from 475", done.out
+    )
 
 
 def test_what_an_environment_writes_is_shown_with_the_place_of_the_agent(townlet: Program) -> None:
@@ -55,16 +57,16 @@ def test_actions_can_be_drawn(townlet: Program, gym_runs: dict[str, Run]) -> Non
     [
         (["CartPol-v1"], "there is no environment 'CartPol-v1'"),
         (["CartPole-v1", "--mode", "trained"], "or train one: `townlet train CartPole-v1`"),
-        (["CartPole-v1", "--mode", "planner"], "known there: random, human"),
+        (["CartPole-v1", "--mode", "planner"], "available: random, human"),
         (["CartPole-v1", "--mode", "human"], "fix: use --mode random here"),
         (["CartPole-v1", "--sample"], "--sample is for a trained agent"),
         (["town", "--greedy"], "--greedy is for a trained agent"),
         (["CartPole-v1", "--lives", "5"], "--lives: CartPole-v1 is not a town"),
         (["CartPole-v1", "--step"], "--step needs a terminal"),
-        (["CartPole-v1", "--window"], "there is no screen to open a window on"),
+        (["CartPole-v1", "--window"], "there is no screen for a window"),
         (["CartPole-v1", "kwargz.x=1"], "kwargz"),
         (["CartPole-v1:ppo"], "townlet train CartPole-v1:ppo"),
-        (["Bandit-v0", "--video", "x.mp4"], "Bandit-v0 draws no pictures"),
+        (["Bandit-v0", "--video", "x.mp4"], "Bandit-v0 renders no pictures"),
         (["CartPole-v1", "--video", "x.gif"], "a video is an .mp4 file"),
     ],
 )
@@ -94,7 +96,7 @@ def test_a_video_shows_all_players_side_by_side(townlet: Program, gym_runs: dict
     facts = film_facts(path)
     assert (facts.frames, facts.size) == (8 + 1 + 50, (1200, 400))
     assert facts.seconds == pytest.approx(facts.frames / 50, abs=0.05)
-    assert f"{facts.frames} pictures" in done.out
+    assert f"{facts.frames} frames" in done.out
 
 
 def test_a_person_plays_at_a_terminal() -> None:
@@ -110,25 +112,25 @@ def test_a_person_plays_at_a_terminal() -> None:
 def test_steps_are_not_counted_for_a_person() -> None:
     code, seen = at_a_terminal(["play", "CartPole-v1", "--mode", "human", "--steps", "5"], [], columns=80)
     assert code == 2
-    assert "plays until they leave" in seen
+    assert "--steps does not apply" in seen
 
 
 def test_a_key_for_every_step() -> None:
     code, seen = at_a_terminal(["play", "FrozenLake-v1", "--step"], [" ", " ", "q"], columns=80)
     assert code == 0
-    assert "any key is a step" in seen
+    assert "any key: step" in seen
     assert "step 2" in seen
     assert "step 3" not in seen
 
 
 def test_names_decide_which_arrow_is_which_action() -> None:
-    lake = keys_for(("left", "down", "right", "up"))
+    lake = action_keys(("left", "down", "right", "up"))
     assert {key: lake[key] for key in ("left", "down", "right", "up", "1", "4")} == {
         "left": 0, "down": 1, "right": 2, "up": 3, "1": 0, "4": 3,
     }  # fmt: skip
-    lander = keys_for(("nothing", "left engine", "main engine", "right engine"))
+    lander = action_keys(("nothing", "left engine", "main engine", "right engine"))
     assert [lander[key] for key in (".", "left", " ", "right")] == [0, 1, 2, 3]
-    taxi = keys_for(("south", "north", "east", "west", "pick up", "drop off"))
+    taxi = action_keys(("south", "north", "east", "west", "pick up", "drop off"))
     assert [taxi[key] for key in ("down", "up", "right", "left", "5", "6")] == [0, 1, 2, 3, 4, 5]
 
 

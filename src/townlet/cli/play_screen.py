@@ -1,4 +1,4 @@
-"""Single keys from a terminal, without Enter."""
+"""Screen output and keyboard input of `townlet play`: players side by side in a terminal, a window or a pipe."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from townlet.cli.console import echo, out
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
@@ -25,266 +26,155 @@ if TYPE_CHECKING:
 try:
     import termios
     import tty
-except ImportError:  # Windows: towns can be watched there, not played by hand
-    TERMINALS = False
+except ImportError:  # Windows has no termios: playing by hand is not available
+    HAS_TERMIOS = False
 else:
-    TERMINALS = True
+    HAS_TERMIOS = True
 
 ARROW_KEYS: Final = {"A": "up", "B": "down", "C": "right", "D": "left"}
-# An arrow, any other sequence that a special key sends, or one character.
+# An arrow key, another escape sequence, or one character.
 KEY_PATTERN: Final = re.compile(r"\x1b[\[O]([ABCD])|\x1b[\[O][0-9;]*[A-Za-z~]|[\s\S]")
+FRAME_SECONDS: Final = 0.03  # minimum time between two draws
+END_SECONDS: Final = 1.5  # how long the end of an episode is shown
+TURN_SECONDS: Final = 4.0  # how long each player is shown if they do not fit side by side
+QUIT: Final = "q"
 
 
 def parse_keys(text: str) -> list[str]:
-    """The keys behind what a terminal sent: "up", "down", "left", "right" or the character typed."""
+    """The keys in terminal input: "up", "down", "left", "right" or the typed character."""
     return [ARROW_KEYS[m[1]] if m[1] else m[0] for m in KEY_PATTERN.finditer(text)]
 
 
 class Keyboard:
-    """Inside `with`, keys arrive as they are pressed and are not shown; Ctrl-C still interrupts."""
+    """Reads single keys without echo inside `with`; Ctrl-C still interrupts."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._in = sys.stdin.fileno() if descriptor is None else descriptor
-        self._waiting: deque[str] = deque()
-        self._before: list[Any] = []
+        self._pending: deque[str] = deque()
+        self._attributes: list[Any] = []
 
     @staticmethod
     def available() -> bool:
-        """Whether someone can press keys here."""
-        return TERMINALS and sys.stdin is not None and sys.stdin.isatty()
+        """Whether stdin is a keyboard."""
+        return HAS_TERMIOS and sys.stdin is not None and sys.stdin.isatty()
 
     def __enter__(self) -> Keyboard:
-        self._before = termios.tcgetattr(self._in)
+        self._attributes = termios.tcgetattr(self._in)
         tty.setcbreak(self._in)
         return self
 
     def __exit__(self, *error: object) -> None:
-        termios.tcsetattr(self._in, termios.TCSADRAIN, self._before)
+        termios.tcsetattr(self._in, termios.TCSADRAIN, self._attributes)
 
     def key(self, timeout: float | None) -> str:
-        """The next key, or "" when none came in time (seconds; None waits as long as it takes)."""
-        if not self._waiting and select.select([self._in], [], [], timeout)[0]:
-            sent = os.read(self._in, 64)
-            if not sent:  # the terminal is gone
+        """The next key, or "" after `timeout` seconds; None waits forever."""
+        if not self._pending and select.select([self._in], [], [], timeout)[0]:
+            data = os.read(self._in, 64)
+            if not data:  # the terminal was closed
                 raise KeyboardInterrupt
-            self._waiting.extend(parse_keys(sent.decode(errors="ignore")))
-        return self._waiting.popleft() if self._waiting else ""
-
-
-FRAME: Final = 0.03  # seconds between two drawings, or a little more
-PAUSE: Final = 1.5  # seconds that an end stays on show
-TURN: Final = 4.0  # seconds that each player is shown where the terminal has no room for all
-LEAVE: Final = "q"
+            self._pending.extend(parse_keys(data.decode(errors="ignore")))
+        return self._pending.popleft() if self._pending else ""
 
 
 class FinishedEpisode(NamedTuple):
-    """A finished one."""
+    """Result of one episode."""
 
     score: float
-    told: str
+    summary: str
 
 
 @dataclass
 class PlayerView:
-    """One player and what there is to see of it, episode after episode; `most` of them, if that is given."""
+    """A player and its display, episode after episode, up to `max_episodes`."""
 
     name: str
     show: Show
-    most: int | None = None
-    ended: list[FinishedEpisode] = field(default_factory=list)
-    rest: int = 0  # steps that an end stays on show
-    room: tuple[int, int] = (0, 0)  # columns and lines its frames have needed, so that nothing jumps
+    max_episodes: int | None = None
+    finished: list[FinishedEpisode] = field(default_factory=list)
+    pause: int = 0  # remaining steps for which the end of an episode is shown
+    size: tuple[int, int] = (0, 0)  # largest frame so far in columns and lines, so that the layout is stable
 
     @property
     def done(self) -> bool:
-        """Whether all its episodes have ended."""
-        return self.most is not None and len(self.ended) >= self.most
+        """Whether all episodes are finished."""
+        return self.max_episodes is not None and len(self.finished) >= self.max_episodes
 
     def step(self, pause: int = 0, action: int | None = None) -> None:
-        """One step; after an end `pause` steps of rest, then the next episode."""
-        over = bool(self.show.over)
-        if self.rest > 0:
-            self.rest -= 1
-        elif over:
+        """Make one step; the end of an episode is shown for `pause` steps before the next one starts."""
+        if self.pause > 0:
+            self.pause -= 1
+        elif self.show.over:
             if not self.done:
                 self.show.begin()
         else:
             self.show.step(action)
-            self.rest = pause if self.note() else 0
+            self.pause = pause if self.record_end() else 0
 
-    def note(self) -> bool:
-        """Write the episode down, if it has just ended."""
+    def record_end(self) -> bool:
+        """Store the result if the episode has just ended."""
         if self.show.over:
-            self.ended.append(FinishedEpisode(self.show.score, f"{self.show.told()}, {self.show.over}"))
+            self.finished.append(FinishedEpisode(self.show.score, f"{self.show.told()}, {self.show.over}"))
         return bool(self.show.over)
 
     def caption(self) -> str:
-        """What came before this moment."""
-        words, now = self.show.words, len(self.ended) + (not self.show.over)
-        if not self.ended:
-            return f"{words.episode} {now}"
-        best = max(one.score for one in self.ended)
-        return f"{words.episode} {now} · last: {self.ended[-1].told} · {words.most}: {best:.6g}"
+        """Number of the episode, last and best result."""
+        words, number = self.show.words, len(self.finished) + (not self.show.over)
+        if not self.finished:
+            return f"{words.episode} {number}"
+        best = max(episode.score for episode in self.finished)
+        return f"{words.episode} {number} · last: {self.finished[-1].summary} · {words.most}: {best:.6g}"
 
 
 class Display(Protocol):
-    """Where seats are seen and keys are pressed: a terminal or a window."""
+    """Draws players and reads keys: a terminal or a window."""
 
-    def draw(self, seats: Sequence[PlayerView], words: str, moment: float) -> None:
-        """Show all seats with a line of words; `moment` in seconds says whose turn it is where only one has room."""
+    def draw(self, players: Sequence[PlayerView], status: str, seconds: float) -> None:
+        """Draw all players and a status line; `seconds` selects the player if only one fits."""
 
-    def key(self, seconds: float | None) -> str:
-        """The next key, "" when none came in time; None waits as long as it takes."""
-
-
-def render_players(seats: Sequence[PlayerView], console: Console, footer: str, moment: float) -> RenderableType:
-    """All seats side by side, or below each other, or one after the other, as the terminal has room."""
-    from rich.console import Group
-    from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
-
-    across, down = console.width // len(seats) - 4, console.height - 4
-    frames = [Text.from_ansi(seat.show.text(across, down, not console.no_color)) for seat in seats]
-    for seat, text in zip(seats, frames, strict=True):
-        lines = text.split()
-        seat.room = max(seat.room[0], *(line.cell_len for line in lines)), max(seat.room[1], len(lines))
-    wide, high = max(seat.room[0] for seat in seats) + 4, max(seat.room[1] for seat in seats) + 2
-    panels = [
-        Panel(text, title=f"[bold]{seat.name}", subtitle=seat.caption(), width=wide, height=high)
-        for seat, text in zip(seats, frames, strict=True)
-    ]
-    if wide * len(panels) <= console.width:
-        grid = Table.grid()
-        grid.add_row(*panels)
-        return Group(grid, Text(footer))
-    if high * len(panels) + 1 <= console.height:
-        return Group(*panels, Text(footer))
-    if wide > console.width or high >= console.height:
-        footer = f"{footer} · this window is too small: {wide}×{high + 2} are needed"
-    elif len(panels) > 1:
-        footer = f"{footer} · in turn, as only {wide * len(panels)} columns have room for all"
-    return Group(Text(footer), panels[int(moment / TURN) % len(panels)])
-
-
-def watch(seats: Sequence[PlayerView], screen: Display, speed: float, steps: int | None, by_step: bool = False) -> None:
-    """Show `steps` steps at `speed` a second, or each after a key; ends when all seats are done, q leaves."""
-    footer = "any key is a step · q leaves" if by_step else f"{speed:g} steps a second · q or Ctrl-C leaves"
-    begin, drawn = time.monotonic(), 0.0
-    for n in count():
-        last = (steps is not None and n >= steps) or all(seat.done and not seat.rest for seat in seats)
-        if last or by_step or time.monotonic() - drawn >= FRAME:
-            drawn = time.monotonic()
-            screen.draw(seats, footer, n / speed)
-        wait = None if by_step and not last else max(0.0, begin + (n + 1) / speed - time.monotonic())
-        if screen.key(wait) == LEAVE or last:
-            return
-        for seat in seats:
-            seat.step(0 if by_step else round(PAUSE * speed))
-
-
-def print_frames(seats: Sequence[PlayerView], console: Console, steps: int | None) -> None:
-    """For a pipe: the beginning, the middle and the end of each player's episodes, where they can be written."""
-    for seat in seats:
-        for n in range(seat.most or 1):
-            if n:
-                seat.step()  # begins the next one
-            _print_episode(seat, console, steps)
-
-
-def _print_episode(seat: PlayerView, console: Console, steps: int | None) -> None:
-    show = seat.show
-    moments = [(show.age, show.text(0, 0, False))]
-    while not show.over and (steps is None or len(moments) <= steps):
-        seat.step()
-        moments.append((show.age, show.text(0, 0, False)))
-    for age, text in (moments[0], moments[len(moments) // 2], moments[-1]) if moments[0][1] else ():
-        console.print(f"{seat.name}, step {age}", style="bold", markup=False)
-        console.print(text, markup=False, soft_wrap=True)
-        console.print()
-    if show.over:
-        number = f"{seat.name}, {show.words.episode} {len(seat.ended)}"
-        console.print(f"{number}: {seat.ended[-1].told}", markup=False, soft_wrap=True)
-
-
-class KeyBindings(Protocol):
-    """Which key does what, and why a key cannot be followed."""
-
-    def legend(self) -> str:
-        """Which keys do what."""
-
-    def choose(self, key: str) -> int | str:
-        """The action behind a key, or why it cannot be taken now."""
-
-    def wasted(self, action: int) -> str:
-        """Why an action that can be taken will do nothing; "" where it will."""
-
-
-def play_by_hand(seats: Sequence[PlayerView], yours: PlayerView, hands: KeyBindings, screen: Display) -> None:
-    """Let a person choose each step of all that is on show; q leaves."""
-    words = hands.legend()
-    while True:
-        screen.draw(seats, words, seats.index(yours) * TURN)
-        key = screen.key(None)
-        if key == LEAVE or (yours.done and yours.show.over):
-            return
-        choice = 0 if yours.show.over else hands.choose(key)
-        words = choice if isinstance(choice, str) else hands.legend()
-        if isinstance(choice, int):
-            words = "" if yours.show.over else hands.wasted(choice)
-            words = words or hands.legend()
-            for seat in seats:
-                seat.step(action=choice if seat is yours else None)
-            if yours.show.over:
-                words = _ending(yours)
-
-
-def _ending(seat: PlayerView) -> str:
-    """What came of an episode, and how to go on."""
-    then = "leaves" if seat.done else f"begins a new {seat.show.words.episode} · q leaves"
-    return f"{seat.show.over} after {seat.show.age} steps · any key {then}"
+    def key(self, timeout: float | None) -> str:
+        """The next key, or "" after `timeout` seconds; None waits forever."""
 
 
 class TerminalDisplay:
-    """The whole terminal, inside `with`; keys are heard where there is a keyboard."""
+    """Uses the full terminal inside `with`."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._open = console, ExitStack()
-        self._keys: Keyboard | None = None
+        self._console, self._stack = console, ExitStack()
+        self._keyboard: Keyboard | None = None
         self._live: Live | None = None
 
     def __enter__(self) -> TerminalDisplay:
         from rich.live import Live
 
-        self._keys = self._open.enter_context(Keyboard()) if Keyboard.available() else None
-        self._live = self._open.enter_context(Live(console=self._console, screen=True, auto_refresh=False))
+        self._keyboard = self._stack.enter_context(Keyboard()) if Keyboard.available() else None
+        self._live = self._stack.enter_context(Live(console=self._console, screen=True, auto_refresh=False))
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._open.close()
+        self._stack.close()
 
-    def draw(self, seats: Sequence[PlayerView], words: str, moment: float) -> None:
-        """All seats, as there is room."""
+    def draw(self, players: Sequence[PlayerView], status: str, seconds: float) -> None:
+        """Draw all players that fit."""
         assert self._live is not None
-        self._live.update(render_players(seats, self._console, words, moment), refresh=True)
+        self._live.update(render_players(players, self._console, status, seconds), refresh=True)
 
-    def key(self, seconds: float | None) -> str:
-        """The next key; without a keyboard only time goes by."""
-        if self._keys is not None:
-            return self._keys.key(seconds)
-        time.sleep(seconds or 0)
+    def key(self, timeout: float | None) -> str:
+        """The next key; without a keyboard, only waits."""
+        if self._keyboard is not None:
+            return self._keyboard.key(timeout)
+        time.sleep(timeout or 0)
         return ""
 
 
 class WindowDisplay:
-    """A window of its own, inside `with`; needs pygame, a screen, and something that draws pictures."""
+    """A window inside `with`; needs pygame, a screen and players that render pictures."""
 
     def __init__(self, title: str) -> None:
         from townlet.window import Window, has_screen
 
         if not has_screen():
-            fix = "watch in the terminal (leave out --window), or write a video: --video episode.mp4"
-            raise TownletError("there is no screen to open a window on", fix)
+            fix = "drop --window to watch in the terminal, or write a video: --video episode.mp4"
+            raise TownletError("there is no screen for a window", fix)
         self._window = Window(title, 0)
 
     def __enter__(self) -> WindowDisplay:
@@ -293,13 +183,117 @@ class WindowDisplay:
     def __exit__(self, *error: object) -> None:
         self._window.close()
 
-    def draw(self, seats: Sequence[PlayerView], words: str, moment: float) -> None:
-        """The pictures of all seats side by side; the words are its title."""
+    def draw(self, players: Sequence[PlayerView], status: str, seconds: float) -> None:
+        """Show the pictures side by side, and the status as title."""
         from townlet.runs.videos import side_by_side
 
-        self._window.show(side_by_side([seat.show for seat in seats]))
-        self._window.title(" · ".join(f"{seat.name}: {seat.show.told()}" for seat in seats) + f" · {words}")
+        self._window.show(side_by_side([player.show for player in players]))
+        self._window.title(" · ".join(f"{player.name}: {player.show.told()}" for player in players) + f" · {status}")
 
-    def key(self, seconds: float | None) -> str:
-        """The next key; closing the window is one as well."""
-        return self._window.key(seconds)
+    def key(self, timeout: float | None) -> str:
+        """The next key; closing the window counts as q."""
+        return self._window.key(timeout)
+
+
+def render_players(players: Sequence[PlayerView], console: Console, status: str, seconds: float) -> RenderableType:
+    """Players side by side, stacked, or one at a time, whichever fits the terminal."""
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    columns, lines = console.width // len(players) - 4, console.height - 4
+    frames = [Text.from_ansi(player.show.text(columns, lines, not console.no_color)) for player in players]
+    for player, frame in zip(players, frames, strict=True):
+        rows = frame.split()
+        player.size = max(player.size[0], *(row.cell_len for row in rows)), max(player.size[1], len(rows))
+    width, height = max(p.size[0] for p in players) + 4, max(p.size[1] for p in players) + 2
+    panels = [
+        Panel(frame, title=f"[bold]{player.name}", subtitle=player.caption(), width=width, height=height)
+        for player, frame in zip(players, frames, strict=True)
+    ]
+    if width * len(panels) <= console.width:
+        grid = Table.grid()
+        grid.add_row(*panels)
+        return Group(grid, Text(status))
+    if height * len(panels) + 1 <= console.height:
+        return Group(*panels, Text(status))
+    if width > console.width or height >= console.height:
+        status = f"{status} · terminal too small: needs {width}×{height + 2}"
+    elif len(panels) > 1:
+        status = f"{status} · players in turn: all need {width * len(panels)} columns"
+    return Group(Text(status), panels[int(seconds / TURN_SECONDS) % len(panels)])
+
+
+def watch(
+    players: Sequence[PlayerView], display: Display, speed: float, steps: int | None, by_step: bool = False
+) -> None:
+    """Show `steps` steps at `speed` per second, or one per key press, until all players are done or q is pressed."""
+    status = "any key: step · q: quit" if by_step else f"{speed:g} steps/s · q or Ctrl-C: quit"
+    start, drawn = time.monotonic(), 0.0
+    for n in count():
+        last = (steps is not None and n >= steps) or all(player.done and not player.pause for player in players)
+        if last or by_step or time.monotonic() - drawn >= FRAME_SECONDS:
+            drawn = time.monotonic()
+            display.draw(players, status, n / speed)
+        wait = None if by_step and not last else max(0.0, start + (n + 1) / speed - time.monotonic())
+        if display.key(wait) == QUIT or last:
+            return
+        for player in players:
+            player.step(0 if by_step else round(END_SECONDS * speed))
+
+
+class KeyBindings(Protocol):
+    """Maps keys to actions."""
+
+    def legend(self) -> str:
+        """Short description of the keys."""
+
+    def choose(self, key: str) -> int | str:
+        """The action of a key, or why it is not possible now."""
+
+    def warning(self, action: int) -> str:
+        """Why a valid action will have no effect; "" if it will have one."""
+
+
+def play_by_hand(players: Sequence[PlayerView], human: PlayerView, keys: KeyBindings, display: Display) -> None:
+    """Let a person choose each action; the other players step along."""
+    status = keys.legend()
+    while True:
+        display.draw(players, status, players.index(human) * TURN_SECONDS)
+        key = display.key(None)
+        if key == QUIT or (human.done and human.show.over):
+            return
+        choice = 0 if human.show.over else keys.choose(key)
+        if isinstance(choice, str):
+            status = choice
+            continue
+        status = ("" if human.show.over else keys.warning(choice)) or keys.legend()
+        for player in players:
+            player.step(action=choice if player is human else None)
+        if human.show.over:
+            next_key = "quit" if human.done else f"next {human.show.words.episode} · q: quit"
+            status = f"{human.show.over} after {human.show.age} steps · any key: {next_key}"
+
+
+def print_frames(players: Sequence[PlayerView], steps: int | None) -> None:
+    """For pipes: print the first, middle and last frame of each episode, if frames have a text form."""
+    for player in players:
+        for n in range(player.max_episodes or 1):
+            if n:
+                player.step()  # starts the next episode
+            _print_episode(player, steps)
+
+
+def _print_episode(player: PlayerView, steps: int | None) -> None:
+    show = player.show
+    frames = [(show.age, show.text(0, 0, False))]
+    while not show.over and (steps is None or len(frames) <= steps):
+        player.step()
+        frames.append((show.age, show.text(0, 0, False)))
+    for age, text in (frames[0], frames[len(frames) // 2], frames[-1]) if frames[0][1] else ():
+        out().print(f"{player.name}, step {age}", style="bold", markup=False)
+        echo(text, "")
+    if show.over:
+        number = f"{show.words.episode} {len(player.finished)}"
+        echo(f"{player.name}, {number}: {player.finished[-1].summary}")

@@ -1,19 +1,18 @@
-"""The keys of a person who lives in a town, and why a key cannot be followed."""
+"""What `townlet play` plays in: a town or a Gymnasium environment, with its players, keys and final summary."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from townlet.cli.console import err
-from townlet.cli.play_screen import PlayerView
+from townlet.cli.console import echo, err, out, plural
+from townlet.cli.play_screen import KeyBindings, PlayerView
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from townlet.rng import Streams
     from townlet.tasks.evaluation import Acting
     from townlet.tasks.gym import GymTask
@@ -25,39 +24,179 @@ if TYPE_CHECKING:
     from townlet.town.world.tables import World
     from townlet.train.policies import TrainedPolicy
 
-MOVES: Final = {
+TOWN_STEPS, TOWN_SPEED = 500, 20.0
+TOWN_LIVES: Final = 200  # measured per player for the table
+MAX_MEASURED_STEPS: Final = 5000  # of a measured life, if the world allows more
+GYM_EPISODES: Final = 3
+MOVE_KEYS: Final = {
     "up": "UP", "down": "DOWN", "left": "LEFT", "right": "RIGHT",
     "w": "UP", "s": "DOWN", "a": "LEFT", "d": "RIGHT",
     "<": "BELOW", ">": "ABOVE", " ": "INTERACT", "e": "INTERACT", ".": "WAIT",
 }  # fmt: skip
-# Without a map every place has a key of its own, in the order of the world's affordances.
-PLACES: Final = "1234567890abcdefghijklmnoprstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-*"
+# Keys of affordances in worlds without a map; without q, which quits.
+AFFORDANCE_KEYS: Final = "1234567890abcdefghijklmnoprstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-*"
+ACTION_KEYS: Final = "1234567890abcdefghijklmnoprstuvwxyz"
+# Additional keys for words in the names of Gymnasium actions.
+WORD_KEYS: Final = {
+    "up": "up", "north": "up", "down": "down", "south": "down", "left": "left", "west": "left", "right": "right",
+    "east": "right", "fire": " ", "main": " ", "interact": " ", "pick": " ",
+    "none": ".", "noop": ".", "nothing": ".", "wait": ".",
+}  # fmt: skip
+KEY_SYMBOLS: Final = {"up": "↑", "down": "↓", "left": "←", "right": "→", " ": "space"}
+
+
+class PlayTarget(Protocol):
+    """A town or Gymnasium environment that can be played."""
+
+    @property
+    def modes(self) -> Sequence[str]:
+        """Available players."""
+
+    @property
+    def default_modes(self) -> Sequence[str]:
+        """Players without --mode."""
+
+    @property
+    def steps(self) -> int | None:
+        """Steps to show by default."""
+
+    @property
+    def episodes(self) -> int | None:
+        """Episodes to show by default."""
+
+    @property
+    def speed(self) -> float:
+        """Steps per second by default."""
+
+    def player(self, mode: str, medium: str) -> PlayerView:
+        """A player for this mode, displayed as `picture`, on a `terminal` or in a `pipe`."""
+
+    def key_bindings(self, player: PlayerView) -> KeyBindings:
+        """Keys for a human player."""
+
+    def print_summary(self, players: Sequence[PlayerView], modes: Sequence[str]) -> None:
+        """Print the results."""
+
+
+@dataclass(frozen=True)
+class TownTarget:
+    """A world, and the agent trained for it, if any."""
+
+    world: World
+    trained: TrainedPolicy | None
+    streams: Streams
+    lives: int | None
+    greedy: bool = True
+
+    modes = ("trained", "random", "planner", "human")
+    steps: int | None = TOWN_STEPS
+    episodes: int | None = None
+    speed: float = TOWN_SPEED
+
+    @property
+    def default_modes(self) -> list[str]:
+        """The trained agent next to a random one, or a random agent next to the planner."""
+        return ["trained", "random"] if self.trained else ["random", "planner"]
+
+    def player(self, mode: str, medium: str) -> PlayerView:
+        """A player in a separate town."""
+        from townlet.town.render.show import TownShow
+
+        player = self._player("passive" if mode == "human" else mode, self.streams)
+        name = "you" if mode == "human" else player.name
+        return PlayerView(name, TownShow(self.world, player, self.streams.key("towns")))
+
+    def _player(self, mode: str, streams: Streams) -> Player:
+        if mode == "trained" and self.trained is not None:
+            from townlet.tasks.town_player import TrainedPlayer
+
+            return TrainedPlayer(self.trained.policy(), self.greedy)
+        from townlet.town.planner import make_player
+
+        return make_player(mode, self.world, streams.numpy(mode))
+
+    def key_bindings(self, player: PlayerView) -> TownKeys:
+        """Keys for a human player."""
+        return TownKeys(cast("TownShow", player.show))
+
+    def print_summary(self, players: Sequence[PlayerView], modes: Sequence[str]) -> None:
+        """Measure how long each kind of player lives and print a table and a sentence."""
+        from townlet.town.feasibility import measure_survival, survival_table
+
+        limit, lives = min(int(self.world.tables.max_steps), MAX_MEASURED_STEPS), self.lives or TOWN_LIVES
+        with err().status(f"{lives} lives per player"):
+            streams = self.streams.child("table")
+            shown = self.default_modes if "human" in modes else modes
+            measured = [self._player(mode, streams) for mode in dict.fromkeys(["random", *shown])]
+            stats = [measure_survival(self.world, player, lives, streams.key("towns"), limit) for player in measured]
+        out().print(survival_table(f"{self.world.name}: how long each player lives", stats))
+        if yours := next((player.finished for player in players if player.name == "you"), []):
+            echo(f"You lived {', '.join(f'{episode.score:.0f}' for episode in yours)} steps.")
+        out().print(survival_summary(self.world, stats))
+
+
+def survival_summary(world: World, stats: Sequence[SurvivalStats]) -> str:
+    """The table in one sentence."""
+    by_player = {s.player: s for s in stats}
+    random = by_player["random"].mean
+    start = f"A random agent lives about {random:.0f} steps in {world.name}"
+    if "trained" in by_player:
+        planner = f", the planner {by_player['planner'].mean:.0f}" if "planner" in by_player else ""
+        trained = by_player["trained"]
+        return f"{start}{planner}; this one lives {trained.mean:.0f} (the limit is {trained.limit})."
+    if "planner" not in by_player:
+        return f"{start}: a trained agent should do better."
+    best = by_player["planner"]
+    if best.mean <= random:
+        return f"{start}, and the planner lives no longer: this world is too hard, or needs no skill."
+    return (
+        f"{start}; the planner, which knows the rules, lives {best.mean:.0f} (the limit is {best.limit}). "
+        "Training should close that gap."
+    )
 
 
 @dataclass(frozen=True)
 class TownKeys:
-    """Keys for one town, see `townlet.cli.play_screen.Hands`."""
+    """Key bindings of a town."""
 
     show: TownShow
 
     def legend(self) -> str:
-        """Which keys do what."""
+        """Short description of the keys."""
         return town_legend(self.show.world)
 
     def choose(self, key: str) -> int | str:
-        """The action behind a key, or why it cannot be taken now."""
+        """The action of a key, or why it is not possible now."""
         return town_action(self.show.world, self.show.scene, key)
 
-    def wasted(self, action: int) -> str:
-        """Whether the purse is too empty."""
-        return unaffordable(self.show.scene, action)
+    def warning(self, action: int) -> str:
+        """Why an action will be wasted: not enough money."""
+        scene = self.show.scene
+        world, t = scene.world, scene.world.tables
+        place = (scene.here if world.size else action) if t.first_interact <= action < t.wait else t.n_affordances
+        if place == t.n_affordances or scene.meters[t.currency] >= t.price[place] - t.tolerance:
+            return ""
+        cost = f"${t.price[place] * world.spec.dollars:.2f}"
+        return f"{world.affordances[place]} costs {cost} and you have ${scene.dollars:.2f}: the step was wasted"
+
+
+def town_legend(world: World) -> str:
+    """Short description of the keys in a world."""
+    if not world.size:
+        affordances = "  ".join(f"{key} {name}" for key, name in zip(AFFORDANCE_KEYS, world.affordances, strict=False))
+        return f"{affordances}  . wait  q quit"
+    levels = "  < > levels" if "ABOVE" in world.actions else ""
+    return f"arrows or wasd move{levels}  space or e use  . wait  ? places  q quit"
 
 
 def town_action(world: World, scene: Scene, key: str) -> int | str:
-    """The action behind a key, or why it cannot be taken now."""
-    action = _action(world, key)
+    """The action of a key, or why it is not possible now."""
     if key == "?":
         return " · ".join(f"{a.icon or a.name[:1]} {a.name}" for a in world.spec.affordances)
+    name = MOVE_KEYS.get(key, "")
+    action = world.actions.index(name) if name in world.actions else None
+    if not world.size and key in AFFORDANCE_KEYS[: len(world.affordances)]:
+        action = AFFORDANCE_KEYS.index(key)
     if action is None:
         return f"{key!r} does nothing here · {town_legend(world)}"
     if scene.mask[action]:
@@ -69,140 +208,87 @@ def town_action(world: World, scene: Scene, key: str) -> int | str:
     if place >= len(world.affordances):
         return "INTERACT: there is nothing to use on this cell; walk to a place first"
     closed = not world.tables.open_at[place, scene.hour]
-    return f"{world.affordances[place]} " + (
-        f"is closed at hour {scene.hour}" if closed else "costs more than you have"
-    )
-
-
-def unaffordable(scene: Scene, action: int) -> str:
-    """Why an action that the mask allows will be wasted: the purse is too empty."""
-    world, t = scene.world, scene.world.tables
-    place = (scene.here if world.size else action) if t.first_interact <= action < t.wait else t.n_affordances
-    if place == t.n_affordances or scene.meters[t.currency] >= t.price[place] - t.tolerance:
-        return ""
-    cost = f"${t.price[place] * world.spec.dollars:.2f}"
-    return f"{world.affordances[place]} costs {cost} and you have ${scene.dollars:.2f}: the step was wasted"
-
-
-def _action(world: World, key: str) -> int | None:
-    if not world.size and key in PLACES[: len(world.affordances)]:
-        return PLACES.index(key)
-    name = MOVES.get(key, "")
-    return world.actions.index(name) if name in world.actions else None
-
-
-def town_legend(world: World) -> str:
-    """Which keys do what in this world."""
-    if not world.size:
-        places = "  ".join(f"{key} {name}" for key, name in zip(PLACES, world.affordances, strict=False))
-        return f"{places}  . wait  q leave"
-    levels = "  < > levels" if "ABOVE" in world.actions else ""
-    return f"arrows or wasd move{levels}  space or e use  . wait  ? places  q leave"
-
-
-LONGEST: Final = 5000  # steps at which the lives behind the table are stopped where a world allows more
-STEPS: Final = 500
-LIVES: Final = 200  # behind each line of the table
-SPEED: Final = 20.0
+    reason = f"is closed at hour {scene.hour}" if closed else "costs more than you have"
+    return f"{world.affordances[place]} {reason}"
 
 
 @dataclass(frozen=True)
-class TownTarget:
-    """One world, and the agent that was trained for it, if there is one; see `townlet.cli.play.Place`."""
+class GymTarget:
+    """A Gymnasium environment, and the agent trained for it, if any."""
 
-    world: World
+    task: GymTask
     trained: TrainedPolicy | None
-    streams: Streams
-    lives: int
+    seed: int
     greedy: bool = True
 
-    modes = ("trained", "random", "planner", "human")
-    steps: int | None = STEPS
-    episodes: int | None = None
-    speed: float = SPEED
+    steps: int | None = None
+    episodes: int | None = GYM_EPISODES
 
     @property
-    def usual(self) -> list[str]:
-        """Who plays when nobody is named."""
-        return ["trained", "random"] if self.trained else ["random", "planner"]
+    def modes(self) -> list[str]:
+        """Available players."""
+        return [*(["trained"] if self.trained else []), "random", "human"]
 
-    def seat(self, mode: str, drawn: str) -> PlayerView:
-        """A player in a town of its own; a person needs none."""
-        from townlet.town.render.show import TownShow
+    @property
+    def default_modes(self) -> list[str]:
+        """The trained agent, or a random one."""
+        return ["trained"] if self.trained else ["random"]
 
-        player = _player("passive" if mode == "human" else mode, self, self.streams)
-        return PlayerView(
-            "you" if mode == "human" else player.name, TownShow(self.world, player, self.streams.key("towns"))
-        )
+    @property
+    def speed(self) -> float:
+        """The environment's frame rate."""
+        return self.task.render_info.fps
 
-    def hands(self, seat: PlayerView) -> TownKeys:
-        """The keys of a person."""
-        from townlet.town.render.show import TownShow
+    def player(self, mode: str, medium: str) -> PlayerView:
+        """A player in a separate environment; a human starts with a random agent, replaced at the first key."""
+        from townlet.rng import Streams
+        from townlet.tasks.evaluation import Uniform
+        from townlet.tasks.gym_show import GymShow
 
-        assert isinstance(seat.show, TownShow)
-        return TownKeys(seat.show)
+        policy: Acting = Uniform(self.task.actions, Streams(self.seed).torch("random"))
+        if mode == "trained" and self.trained is not None:
+            policy = self.trained.policy()
+        render_mode = cast("Mode | None", self._render_mode(medium))
+        show = GymShow(self.task, policy, self.seed, render_mode, greedy=self.greedy)
+        return PlayerView("you" if mode == "human" else mode, show)
 
-    def finish(self, seats: Sequence[PlayerView], modes: Sequence[str], console: Console) -> None:
-        """How long each lives, as a table and a sentence."""
-        from townlet.town.feasibility import measure_survival, survival_table
+    def _render_mode(self, medium: str) -> str | None:
+        """Pictures for windows and videos; elsewhere text if available."""
+        available = self.task.render_info.modes
+        suitable = {"picture": ("rgb_array",), "terminal": ("ansi", "rgb_array"), "pipe": ("ansi",)}[medium]
+        mode = next((mode for mode in suitable if mode in available), None)
+        if mode is None and medium == "picture":
+            raise TownletError(f"{self.task.name} renders no pictures", "drop --window and --video")
+        return mode
 
-        limit = min(int(self.world.tables.max_steps), LONGEST)
-        with err().status(f"{self.lives} lives each"):
-            measured = self.streams.child("table")
-            asked = self.usual if "human" in modes else [*modes]
-            yardsticks = [_player(mode, self, measured) for mode in dict.fromkeys(["random", *asked])]
-            found = [
-                measure_survival(self.world, player, self.lives, measured.key("towns"), limit) for player in yardsticks
-            ]
-        console.print(survival_table(f"{self.world.name}: how long each lives", found))
-        if mine := next((seat.ended for seat in seats if seat.name == "you"), []):
-            console.print(f"You lived {', '.join(f'{one.score:.0f}' for one in mine)} steps.")
-        console.print(meaning(self.world, found))
+    def key_bindings(self, player: PlayerView) -> GymKeys:
+        """Keys for a human player, if the actions are discrete."""
+        from townlet.interfaces.vec_env import Discrete
 
+        if not isinstance(self.task.actions, Discrete):
+            what = f"the actions of {self.task.name} are not discrete, so they have no keys"
+            raise TownletError(what, "use --mode random, or --mode trained with a run")
+        return GymKeys(cast("GymShow", player.show), self.task.actions.names)
 
-def meaning(world: World, lives: Sequence[SurvivalStats]) -> str:
-    """One sentence on what the table says."""
-    means = {s.player: s for s in lives}
-    begin = f"A random agent lives about {means['random'].mean:.0f} steps in {world.name}"
-    if "trained" in means:
-        planner = f", one that knows every rule {means['planner'].mean:.0f}" if "planner" in means else ""
-        trained = means["trained"]
-        return f"{begin}{planner}; this one lives {trained.mean:.0f} (the limit is {trained.limit})."
-    if "planner" not in means:
-        return f"{begin}: a learning agent has to beat that."
-    best = means["planner"]
-    if best.mean <= means["random"].mean:
-        return f"{begin}, and planning ahead does not help: this world is too hard, or needs no care."
-    return (
-        f"{begin}; one that knows every rule lives {best.mean:.0f} (the limit is {best.limit}). "
-        "What lies between the two is what a learning agent has to find out by itself."
-    )
+    def print_summary(self, players: Sequence[PlayerView], modes: Sequence[str]) -> None:
+        """Print the return of each episode and the mean of the first player."""
+        from townlet.tasks.gym_summary import figure
 
-
-def _player(mode: str, place: TownTarget, streams: Streams) -> Player:
-    """Who plays in that mode; a trained one has a memory of its own."""
-    if mode == "trained" and place.trained is not None:
-        from townlet.tasks.town_player import TrainedPlayer
-
-        return TrainedPlayer(place.trained.policy(), place.greedy)
-    from townlet.town.planner import make_player
-
-    return make_player(mode, place.world, streams.numpy(mode))
+        for player in players:
+            returns = ", ".join(figure(episode.score) for episode in player.finished) or "no episode ended"
+            echo(f"{player.name}: {returns}")
+        first = players[0]
+        if first.finished:
+            mean = sum(episode.score for episode in first.finished) / len(first.finished)
+            who = {"you": "You get", "trained": "This agent gets"}.get(first.name, "A random agent gets")
+            threshold = self.task.threshold
+            solved = "" if threshold is None else f"; {self.task.name} counts as solved from {figure(threshold)}"
+            echo(f"{who} {figure(mean)} on average over {plural(len(first.finished), 'episode')}{solved}.")
 
 
-NUMBERS: Final = "1234567890abcdefghijklmnoprstuvwxyz"  # without q, which leaves
-# What the name of an action says, word by word, and the key for it.
-WORD_KEYS: Final = {
-    "up": "up", "north": "up", "down": "down", "south": "down", "left": "left", "west": "left", "right": "right",
-    "east": "right", "fire": " ", "main": " ", "interact": " ", "pick": " ",
-    "none": ".", "noop": ".", "nothing": ".", "wait": ".",
-}  # fmt: skip
-SIGNS: Final = {"up": "↑", "down": "↓", "left": "←", "right": "→", " ": "space"}
-
-
-def keys_for(names: Sequence[str]) -> dict[str, int]:
-    """Which key is which action: numbers in order, and the first action whose name has the word of an arrow."""
-    keys = dict(zip(NUMBERS, range(len(names)), strict=False))
+def action_keys(names: Sequence[str]) -> dict[str, int]:
+    """Keys of Gymnasium actions: numbers in order, and further keys for words in their names."""
+    keys = dict(zip(ACTION_KEYS, range(len(names)), strict=False))
     for action, name in enumerate(names):
         for word in re.findall(r"[a-z]+", name.lower()):
             if (key := WORD_KEYS.get(word)) is not None:
@@ -212,114 +298,30 @@ def keys_for(names: Sequence[str]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class GymKeys:
-    """Keys for one environment, see `townlet.cli.play_screen.Hands`."""
+    """Key bindings of a Gymnasium environment."""
 
     show: GymShow
     names: Sequence[str]
 
-    @property
-    def keys(self) -> Mapping[str, int]:
-        """Which key is which action."""
-        return keys_for(self.names)
+    @cached_property
+    def _keys(self) -> dict[str, int]:
+        return action_keys(self.names)
 
     def legend(self) -> str:
-        """Which keys do what."""
+        """Short description of the keys."""
         by_action: dict[int, list[str]] = {}
-        for key, action in self.keys.items():
-            by_action.setdefault(action, []).append(SIGNS.get(key, key))
-        return "  ".join([*(f"{' '.join(by)} {self.names[a]}" for a, by in by_action.items()), "q leave"])
+        for key, action in self._keys.items():
+            by_action.setdefault(action, []).append(KEY_SYMBOLS.get(key, key))
+        return "  ".join([*(f"{' '.join(keys)} {self.names[a]}" for a, keys in by_action.items()), "q quit"])
 
     def choose(self, key: str) -> int | str:
-        """The action behind a key, or why it cannot be taken now."""
-        action = self.keys.get(key)
+        """The action of a key, or why it is not possible now."""
+        action = self._keys.get(key)
         if action is None:
             return f"{key!r} does nothing here · {self.legend()}"
-        allowed = self.show.rollout.moments[-1].mask
-        return action if allowed[action] else f"{self.names[action]} makes no sense now · {self.legend()}"
+        valid = self.show.rollout.moments[-1].mask[action]
+        return action if valid else f"{self.names[action]} is not valid now · {self.legend()}"
 
-    def wasted(self, action: int) -> str:
-        """Nobody knows."""
+    def warning(self, action: int) -> str:
+        """Unknown for Gymnasium environments."""
         return ""
-
-
-EPISODES: Final = 3
-
-
-@dataclass(frozen=True)
-class GymTarget:
-    """One environment, and the agent that was trained for it, if there is one; see `townlet.cli.play.Place`."""
-
-    task: GymTask
-    trained: TrainedPolicy | None
-    seed: int
-    greedy: bool = True
-
-    steps: int | None = None
-    episodes: int | None = EPISODES
-
-    @property
-    def modes(self) -> list[str]:
-        """Who can play here."""
-        return [*(["trained"] if self.trained else []), "random", "human"]
-
-    @property
-    def usual(self) -> list[str]:
-        """Who plays when nobody is named."""
-        return ["trained"] if self.trained else ["random"]
-
-    @property
-    def speed(self) -> float:
-        """As the environment would be shown."""
-        return self.task.render_info.fps
-
-    def seat(self, mode: str, drawn: str) -> PlayerView:
-        """A player in an environment of its own; a person's is played by chance until a key is pressed."""
-        from townlet.tasks.gym_show import GymShow
-
-        how = cast("Mode | None", self._drawn(drawn))
-        show = GymShow(self.task, self._player(mode), self.seed, how, greedy=self.greedy)
-        return PlayerView("you" if mode == "human" else mode, show)
-
-    def _drawn(self, where: str) -> str | None:
-        """The render mode that suits: pictures for windows and videos, elsewhere text where there is one."""
-        known = self.task.render_info.modes
-        wanted = {"picture": ("rgb_array",), "terminal": ("ansi", "rgb_array"), "pipe": ("ansi",)}[where]
-        found = next((mode for mode in wanted if mode in known), None)
-        if found is None and where == "picture":
-            raise TownletError(f"{self.task.name} draws no pictures", "leave out --window and --video")
-        return found
-
-    def _player(self, mode: str) -> Acting:
-        from townlet.rng import Streams
-        from townlet.tasks.evaluation import Uniform
-
-        if mode == "trained" and self.trained is not None:
-            return self.trained.policy()
-        return Uniform(self.task.actions, Streams(self.seed).torch("random"))
-
-    def hands(self, seat: PlayerView) -> GymKeys:
-        """The keys of a person, where actions are choices."""
-        from townlet.interfaces.vec_env import Discrete
-        from townlet.tasks.gym_show import GymShow
-
-        if not isinstance(self.task.actions, Discrete):
-            what = f"the actions of {self.task.name} are no choices that a key could stand for"
-            raise TownletError(what, "use --mode random, or --mode trained of a run")
-        assert isinstance(seat.show, GymShow)
-        return GymKeys(seat.show, self.task.actions.names)
-
-    def finish(self, seats: Sequence[PlayerView], modes: Sequence[str], console: Console) -> None:
-        """What each episode brought, and a sentence."""
-        from townlet.tasks.gym_summary import figure
-
-        for seat in seats:
-            won = ", ".join(figure(one.score) for one in seat.ended) or "no episode ended"
-            console.print(f"{seat.name}: {won}", markup=False, soft_wrap=True)
-        first = seats[0]
-        if first.ended:
-            mean = sum(one.score for one in first.ended) / len(first.ended)
-            who = "You get" if first.name == "you" else "This agent gets" if first.name == "trained" else "Chance gets"
-            goal = self.task.threshold
-            solved = "" if goal is None else f"; from {figure(goal)} on {self.task.name} counts as solved"
-            over = f"{len(first.ended)} episode" + "s" * (len(first.ended) != 1)
-            console.print(f"{who} {figure(mean)} on average of {over}{solved}.", markup=False, soft_wrap=True)
