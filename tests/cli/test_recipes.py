@@ -74,7 +74,7 @@ def test_one_recipe_is_shown_with_the_origin_of_every_value(
     ("words", "told"),
     [
         (["town-l0-dal"], "no recipe matches 'town-l0-dal'"),
-        (["town", "agent.lr=1e-3"], "write it as ENV:VARIANT"),
+        (["town", "agent.lr=1e-3"], "name it as ENV:VARIANT"),
         (["none.yaml:dqn"], "there is no file 'none.yaml'"),
         (["--keys", "flux"], "no key of a recipe matches 'flux'"),
     ],
@@ -133,7 +133,7 @@ def test_a_recipe_that_fails_is_told_with_its_reason_and_the_others_go_on(
     monkeypatch.setattr(extras, "find_spec", lambda _: None)  # as if no extra were installed
     done = townlet("recipes", "--smoke", "Airstriker")
     assert done.code == 0
-    assert "0 of 1 work here, 1 need what is not installed" in done.out
+    assert "0 of 1 work here, 1 need packages that are not installed" in done.out
 
 
 def broken(**_: object) -> gymnasium.Env[object, object]:

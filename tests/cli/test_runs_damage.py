@@ -124,7 +124,7 @@ def test_verify_says_what_is_damaged_and_what_can_still_be_used(townlet: Program
     words = ("runs", "verify", run.name, "--root", str(run.path.parent))
     done = townlet(*words)
     assert done.code == 0
-    assert "Whole: every checksum matches." in done.out
+    assert "Intact: every checksum matches." in done.out
     last = checkpoint.paths(run.checkpoints)[-1]
     state = last / "state.safetensors"
     state.write_bytes(state.read_bytes()[:-1] + b"?")

@@ -106,7 +106,7 @@ def test_two_processes_share_a_sweep_and_leave_a_recipe_that_trains(townlet: Pro
     done = townlet("sweep", "Bandit-v0:ppo", "agent.lr=1e-3,1e-2", *SMALL, "--root", str(root))
     assert done.code == 2
     assert "differs in overrides and space" in done.err
-    assert "begin another one with --name" in done.err
+    assert "start another sweep with --name" in done.err
 
 
 def test_one_trial_alone_tells_nothing_of_what_mattered(townlet: Program, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_one_trial_alone_tells_nothing_of_what_mattered(townlet: Program, tmp_pa
     assert done.code == 0, done.err
     assert "1 trial over" in done.err
     assert "1 trial: 1 finished." in done.out
-    assert "What mattered" not in done.out
+    assert "Importance" not in done.out
 
 
 def test_a_trial_that_fails_does_not_end_the_sweep(townlet: Program, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_ctrl_c_ends_a_sweep_and_it_goes_on(townlet: Program, tmp_path: Path) ->
     with ctrl_c_once_training(tmp_path):
         done = townlet(*words, "--trials", "2", "--steps", "1e7")
     assert done.code == 130, done.err
-    assert "Go on with: " in done.out
+    assert "Resume with: " in done.out
     assert "Traceback" not in done.err
     (run,) = Run.list(tmp_path)
     assert run.meta()["ended"] == "interrupted"

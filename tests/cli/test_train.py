@@ -36,10 +36,10 @@ def test_the_last_lines_can_be_copied_and_work(
     monkeypatch.setenv("COLUMNS", "80")
     done = townlet("train", "town-l0:dqn", *WORDS, REPORT, "--steps", "8e2", "--root", str(root))
     lines = {line.split(":")[0]: line.partition(":")[2].strip() for line in done.out.splitlines()[-4:]}
-    assert list(lines) == ["Run", "Report", "Watch", "Measure"]
+    assert list(lines) == ["Run", "Report", "Watch", "Evaluate"]
     assert Path(lines["Run"]).is_dir()
     assert Path(lines["Report"]).is_file()
-    watch, measure = (shlex.split(lines[name]) for name in ("Watch", "Measure"))
+    watch, measure = (shlex.split(lines[name]) for name in ("Watch", "Evaluate"))
     assert townlet(*watch[1:], "--steps", "2", "--lives", "2").code == 0
     assert townlet(*measure[1:], "--episodes", "2").code == 0
 
@@ -51,7 +51,7 @@ def test_a_finished_run_says_so_and_how_to_go_on(townlet: Program, tmp_path: Pat
     for words in ([], ["budget.env_steps=300"], ["--minutes", "7"]):
         done = townlet("train", "--resume", "latest", *words, *root)
         assert done.code == 0
-        assert "It is finished: all steps of the budget are spent." in done.out
+        assert "This run is finished: all steps of the budget are spent." in done.out
         assert f"townlet train --resume {run.name} budget.env_steps=…" in done.out
         assert checkpoint.latest(run.checkpoints).env_steps == 320  # type: ignore[union-attr]
     assert townlet("train", "--resume", "latest", "budget.env_steps=384", *root).code == 0
@@ -66,7 +66,7 @@ def test_a_report_that_was_not_asked_for_can_be_had_later(townlet: Program, tmp_
     assert not run.report_html.exists()
     assert "Report: none yet" in townlet("runs", "show", run.name, *root).out
     done = townlet("train", "--resume", run.name, REPORT, *root)
-    assert f"Report:  {run.report_html}" in done.out
+    assert f"Report:   {run.report_html}" in done.out
     assert run.report_html.is_file()
 
 
@@ -93,11 +93,11 @@ def test_a_seed_that_breaks_off_does_not_stop_the_others(townlet: Program, tmp_p
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["town-l0:dqn", "--seeds", "2", "--pause-at", "1e3"], "--seeds trains each seed to its end"),
-        (["--resume", "latest", "--seeds", "2"], "--resume goes on with one run"),
+        (["town-l0:dqn", "--seeds", "2", "--pause-at", "1e3"], "--seeds cannot be paused"),
+        (["--resume", "latest", "--seeds", "2"], "--resume continues one run"),
         (["town-l0:dqn", "--seeds", "2", "--live"], "--live and --open show one run"),
-        (["town-l0:dqn", "--steps", "many"], "'many' is no number of steps; write it like 100000 or 1e5"),
-        (["town-l0:dqn", "--steps", "0"], "'0' is no number of steps"),
+        (["town-l0:dqn", "--steps", "many"], "'many' is not a number of steps; write it like 100000 or 1e5"),
+        (["town-l0:dqn", "--steps", "0"], "'0' is not a number of steps"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -164,7 +164,7 @@ def test_diverging_leaves_with_3_and_keeps_the_last_good_checkpoint(townlet: Pro
     [
         (["town-l0:dqm"], "did you mean 'town-l0:dqn'?"),
         (["town-l0:dqn", "agent.lrr=1"], "did you mean 'lr'"),
-        (["town:ppo", "--resume", "latest"], "leave out 'town:ppo'"),
+        (["town:ppo", "--resume", "latest"], "drop 'town:ppo'"),
         (["--resume", "nothing"], "there is no run 'nothing'"),
     ],
 )

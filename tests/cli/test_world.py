@@ -47,7 +47,7 @@ def test_check_shows_all_mistakes_with_places_and_fixes(townlet: Program, folder
     ]
     assert "    fix: did you mean 'max_steps'?" in lines
     assert "    fix: did you mean 'price'?" in lines
-    assert lines[-1] == "3 mistakes"
+    assert lines[-1] == "3 errors"
 
 
 def test_check_does_not_wrap_long_messages(townlet: Program, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ def _other_extra(name: str, module: str, check: Callable[[], object] | None) -> 
 
 
 def doctor() -> None:
-    """Report what works on this machine, what is missing and how to install it."""
+    """Check the installation and show how to add what is missing."""
     with err().status("checking"):
         results = [check() for check in CHECKS]
         results += [_family(family) for family in extras.FAMILIES]
