@@ -84,9 +84,9 @@ def serve(
     """
     _reject_options(changes or ())
     echo_err(f"Opening {folder} …")  # the imports below take seconds
+    from townlet.decide.app import access, load_service_tokens
     from townlet.decide.domains import DOMAINS
     from townlet.decide.settings import load_settings
-    from townlet.decide.app import access, load_service_tokens
     from townlet.web.server import Server
 
     source = Path(what) if what.endswith((".yaml", ".yml")) else what
