@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator
 
 from curves import KEPT, SIZES
-from townlet.runs.plots import COLOURS, SETTINGS
+from townlet.runs.plots import COLORS, SETTINGS
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 WHITE: Final[Any] = {"figure.facecolor": "white", "axes.facecolor": "white", **dict.fromkeys(
@@ -62,7 +62,7 @@ def plot(file: Path) -> None:
 
 
 def _curves(axes: Axes, curves: Curves) -> None:
-    for colour, (name, points) in zip(COLOURS, curves.items(), strict=False):
+    for colour, (name, points) in zip(COLORS, curves.items(), strict=False):
         axes.plot(*zip(*sorted(points), strict=True), "o-", color=colour, label=name)
 
 

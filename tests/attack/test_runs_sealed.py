@@ -93,7 +93,7 @@ def test_a_deliberate_change_is_an_override_and_part_of_the_recipe_from_then_on(
     assert after.info["recipe_hash"] != before
     assert problems(run) == {}
     resume(run, pause_at=LATER + 100)  # with it, and without being asked again
-    run.note(resumed_with=[])
+    run.update_meta(resumed_with=[])
     with pytest.raises(TownletError, match=r"was resumed with agent\.lr=0\.002, but meta\.json does not record it"):
         resume(run)
 
@@ -143,7 +143,7 @@ def test_a_checkpoint_without_what_ties_it_to_its_run_is_not_resumed(key: str, r
 
 def test_an_override_that_is_killed_before_its_first_checkpoint_is_kept(run: Run) -> None:
     """meta.json knows the override then, and the last checkpoint does not yet."""
-    run.note(resumed_with=["agent.lr=0.002"])
+    run.update_meta(resumed_with=["agent.lr=0.002"])
     resume(run, pause_at=LATER)
     assert newest(run).info["resumed_with"] == ["agent.lr=0.002"]
 

@@ -44,7 +44,7 @@ def shelf(tmp_path: Path) -> dict[str, Run]:
         "empty": stored(tmp_path, "dqn", [], saved=False),
     }
     for minute, run in enumerate(runs.values()):
-        run.note(created=f"2026-01-01T10:0{minute}:00+00:00")
+        run.update_meta(created=f"2026-01-01T10:0{minute}:00+00:00")
     return runs
 
 
@@ -126,7 +126,7 @@ def test_show_tells_what_was_trained_and_what_came_of_it(townlet: Program, runs:
 
 def test_show_of_a_stopped_run_says_how_to_go_on(townlet: Program, tmp_path: Path) -> None:
     run = stored(tmp_path, "ppo", [100.0])
-    run.note(finished=False, ended="interrupted")
+    run.update_meta(finished=False, ended="interrupted")
     done = townlet("runs", "show", "latest", "--root", str(tmp_path))
     assert f"townlet train --resume {run.name}" in done.out
 
@@ -154,8 +154,8 @@ def test_only_runs_that_differ_in_their_seed_alone_are_pooled(townlet: Program, 
         stored(tmp_path, "dqn", [900.0], seed=5),
         stored(tmp_path, "ppo", [250.0], seed=6, threads=8),
     ]
-    others[1].note(world="another")
-    others[2].note(finished=False)
+    others[1].update_meta(world="another")
+    others[2].update_meta(finished=False)
     found = json.loads(townlet("runs", "compare", "town-", "--json", "--root", str(tmp_path)).out)
     (group,) = found["groups"]
     assert group["runs"] == [*(run.name for run in alike), others[4].name]

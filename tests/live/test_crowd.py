@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from live.crowd import come_and_go, crowd
-from townlet.runs.feed import EPISODE, ROWS, Feed
+from townlet.runs.feed import ROWS_OVERVIEW, Feed
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.town.episode_recorder import Recording
@@ -106,8 +106,10 @@ def feed(run: Run) -> Iterator[None]:
                 if over.wait(0.2):
                     return
                 if turn % 2:  # as often as in training
-                    feed.tell(EPISODE, json.dumps(about | {"ended": time.time()}).encode() + b"\n" + moments.to_bytes())
-                feed.tell(ROWS, json.dumps(rows).encode())
+                    feed.publish(
+                        EPISODE_ENDED, json.dumps(about | {"ended": time.time()}).encode() + b"\n" + moments.to_bytes()
+                    )
+                feed.publish(ROWS_OVERVIEW, json.dumps(rows).encode())
 
     teller = threading.Thread(target=tell)
     teller.start()

@@ -19,11 +19,11 @@ def test_messages_arrive_once_and_in_order(tmp_path: Path) -> None:
         closing(Feed.create(tmp_path / "feed", slots=4, size=100)) as writer,
         closing(Feed.open(tmp_path / "feed")) as reader,
     ):
-        assert reader.look() == []
-        writer.tell(1, b"one")
-        writer.tell(2, b"two")
-        assert [(m.number, m.kind, m.data) for m in reader.look()] == [(0, 1, b"one"), (1, 2, b"two")]
-        assert reader.look() == []
+        assert reader.poll() == []
+        writer.publish(1, b"one")
+        writer.publish(2, b"two")
+        assert [(m.number, m.kind, m.data) for m in reader.poll()] == [(0, 1, b"one"), (1, 2, b"two")]
+        assert reader.poll() == []
 
 
 def test_a_slow_reader_gets_the_latest(tmp_path: Path) -> None:
@@ -32,16 +32,16 @@ def test_a_slow_reader_gets_the_latest(tmp_path: Path) -> None:
         closing(Feed.open(tmp_path / "feed")) as reader,
     ):
         for n in range(50):
-            writer.tell(1, str(n).encode())
-        assert [m.data for m in reader.look()] == [b"46", b"47", b"48", b"49"]
+            writer.publish(1, str(n).encode())
+        assert [m.data for m in reader.poll()] == [b"46", b"47", b"48", b"49"]
 
 
 def test_it_is_watched_only_after_a_look(tmp_path: Path) -> None:
     with closing(Feed.create(tmp_path / "feed")) as writer:
-        assert not writer.watched
+        assert not writer.has_readers
         with closing(Feed.open(tmp_path / "feed")) as reader:
-            reader.look()
-        assert writer.watched
+            reader.poll()
+        assert writer.has_readers
 
 
 def test_a_message_that_is_too_large_is_left_out(tmp_path: Path) -> None:
@@ -49,19 +49,19 @@ def test_a_message_that_is_too_large_is_left_out(tmp_path: Path) -> None:
         closing(Feed.create(tmp_path / "feed", slots=2, size=10)) as writer,
         closing(Feed.open(tmp_path / "feed")) as reader,
     ):
-        assert not writer.tell(1, b"x" * 11)
-        assert writer.tell(1, b"x" * 10)
-        assert len(reader.look()) == 1
+        assert not writer.publish(1, b"x" * 11)
+        assert writer.publish(1, b"x" * 10)
+        assert len(reader.poll()) == 1
 
 
 def test_a_torn_message_is_not_believed(tmp_path: Path) -> None:
     path = tmp_path / "feed"
     with closing(Feed.create(path, slots=2, size=10)) as writer, closing(Feed.open(path)) as reader:
-        writer.tell(1, b"whole")
+        writer.publish(1, b"whole")
         with path.open("r+b") as file:
             file.seek(HEADER.size + SLOT.size)
             file.write(b"W")
-        assert reader.look() == []
+        assert reader.poll() == []
 
 
 @pytest.mark.parametrize("data", [b"", b"townfeed", os.urandom(500), b"townfeed" + b"\xff" * 100])
@@ -76,13 +76,13 @@ def test_readers_see_that_it_was_replaced_or_removed(tmp_path: Path) -> None:
     path = tmp_path / "feed"
     first = Feed.create(path)
     with closing(Feed.open(path)) as reader:
-        assert reader.current
+        assert reader.is_current
         second = Feed.create(path)
-        assert not reader.current
+        assert not reader.is_current
     first.close()
     with closing(Feed.open(path)) as reader:
         second.remove()
-        assert not reader.current
+        assert not reader.is_current
 
 
 WRITER = """
@@ -91,7 +91,7 @@ from pathlib import Path
 from townlet.runs.feed import Feed
 feed = Feed.open(Path(sys.argv[1]))
 for n in range(20000):
-    feed.tell(1, (str(n) * 20).encode())
+    feed.publish(1, (str(n) * 20).encode())
 """
 
 
@@ -101,8 +101,8 @@ def test_a_reader_in_another_process_never_sees_half_a_message(tmp_path: Path) -
         with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as writer:
             seen = []
             while writer.poll() is None:
-                seen += reader.look()
-        seen += reader.look()
+                seen += reader.poll()
+        seen += reader.poll()
         numbers = [m.number for m in seen]
         assert all(m.data == (str(m.number) * 20).encode() for m in seen)
         assert numbers == sorted(set(numbers))

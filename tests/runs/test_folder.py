@@ -116,11 +116,11 @@ def test_half_made_runs_and_strangers_are_not_listed(tmp_path: Path) -> None:
 
 def test_facts_can_be_added(tmp_path: Path) -> None:
     run = make(tmp_path, seed=1)
-    run.note(ended="2026-01-01T00:00:00+00:00", seed=2)
+    run.update_meta(ended="2026-01-01T00:00:00+00:00", seed=2)
     assert run.meta()["seed"] == 2
     assert run.meta()["ended"].startswith("2026")
     with pytest.raises(TownletError, match="is nan"):
-        run.note(score=float("nan"))
+        run.update_meta(score=float("nan"))
     assert "score" not in run.meta()
 
 

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from townlet.runs import maps, report
-from townlet.runs.curves import lives, stretches
+from townlet.runs import report, town_sections
+from townlet.runs.curves import make_bins, read_episode_curve
 from townlet.runs.folder import Run
 from townlet.runs.metric_catalog import METRICS
 from townlet.runs.metrics_reader import MetricsReader
@@ -64,7 +64,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
         seconds=185.2,
         seed=7,
     )
-    run.note(created="2026-01-01T10:00:00+00:00")
+    run.update_meta(created="2026-01-01T10:00:00+00:00")
     with MetricsStore(run.metrics_file) as store:
         fill(store)
     report.write_report(run)
@@ -112,7 +112,7 @@ def test_the_hashes_of_world_and_recipe_are_told(full: Run) -> None:
 
 def test_the_map_is_drawn_as_a_map_with_its_places() -> None:
     """Cell x + width·y lies x to the right and y down, and the name of a place stands in its cell."""
-    plot = maps.cells({0: 11, 3: 22, 4: 33}, [4, 2], {"Bed": 4}, "cells", "visits")
+    plot = town_sections.cells_plot({0: 11, 3: 22, 4: 33}, [4, 2], {"Bed": 4}, "cells", "visits")
     assert plot is not None
     texts = ElementTree.fromstring(plot.standalone()).iter("{http://www.w3.org/2000/svg}text")
     at = {"".join(text.itertext()).strip(): (float(text.attrib["x"]), float(text.attrib["y"])) for text in texts}
@@ -177,7 +177,17 @@ def test_work_is_told_as_it_is(works: float | None, words: str, tmp_path: Path) 
 
 
 def test_every_plot_is_there_and_reads_as_xml(full: Run) -> None:
-    names = {"survival", "meters", "history", "stages", "causes", "transitions", "cells", "novelty", "learning"}
+    names = {
+        "survival",
+        "meters",
+        "history",
+        "stages",
+        "causes",
+        "transitions",
+        "cells",
+        "intrinsic_reward",
+        "learning",
+    }
     assert {path.stem for path in full.plots.iterdir()} == names
     page, text = full.report_html.read_text(), full.report_md.read_text()
     assert page.count("<svg") == page.count("</svg>") == len(names)
@@ -219,7 +229,7 @@ def test_an_empty_run_has_only_what_is_known(tmp_path: Path) -> None:
     run = make(tmp_path)
     MetricsStore(run.metrics_file).close()
     markdown, page = report.write_report(run)
-    assert re.findall(r"^## (.*)$", markdown.read_text(), re.M) == ["What was trained", "Settings"]
+    assert re.findall(r"^## (.*)$", markdown.read_text(), re.M) == ["Run", "Settings"]
     assert "The agent was not evaluated." in markdown.read_text()
     assert "<svg" not in page.read_text()
 
@@ -250,20 +260,20 @@ def test_episodes_within_an_interval_are_counted_once(tmp_path: Path) -> None:
         store.add("episode_intervals", {"env_steps": 200, "start": 100, **interval})
         store.add("episodes", {"env_steps": [100, 150, 200, 201], "length": [1, 10, 10, 30], "cause": "time"})
     with MetricsReader(tmp_path / "metrics.db") as reader:
-        found = lives(reader)
-    assert found.moment.tolist() == [100, 200, 201]
+        found = read_episode_curve(reader)
+    assert found.env_steps.tolist() == [100, 200, 201]
     assert found.count.tolist() == [1, 4, 1]
     assert found.score.tolist() == [1, 10, 30]
     assert found.causes == [{"time": 1}, {"energy": 4}, {"time": 1}]
-    part = stretches(found.moment, 1)
+    part = make_bins(found.env_steps, 1)
     assert part.means(found.score, found.count).tolist() == [pytest.approx(71 / 6)]
-    assert part.shares(found.causes)["energy"].tolist() == [pytest.approx(4 / 6)]
+    assert part.fractions(found.causes)["energy"].tolist() == [pytest.approx(4 / 6)]
 
 
 def test_the_band_of_single_lives_is_their_quantiles(tmp_path: Path) -> None:
     with MetricsStore(tmp_path / "metrics.db") as store:
         store.add("episodes", {"env_steps": [1] * 100 + [10] * 100, "length": [*range(1, 101), *range(201, 301)]})
-        part = stretches((found := lives(store)).moment, 2)
+        part = make_bins((found := read_episode_curve(store)).env_steps, 2)
     assert np.allclose(part.quantile(0.1, found), [10, 210], atol=1)
     assert np.allclose(part.quantile(0.9, found), [90, 290], atol=1)
 
@@ -273,7 +283,16 @@ def test_every_metric_is_described() -> None:
         assert metric.name == name
         assert metric.about
         assert metric.formula
-    columns = {"episode_length", "episode_return", "extrinsic", "intrinsic", "epsilon", "stage", "novelty", "works"}
+    columns = {
+        "episode_length",
+        "episode_return",
+        "extrinsic",
+        "intrinsic",
+        "epsilon",
+        "stage",
+        "intrinsic_reward",
+        "works",
+    }
     assert columns <= set(METRICS)
 
 
@@ -286,7 +305,7 @@ def test_alerts_are_told_with_their_tips_and_changed_settings_with_both_values(t
     for path in report.write_report(run):
         text = path.read_text()
         assert "lower agent.lr" in text
-        assert "Settings that changed while it trained" in text
+        assert "Settings changed during training" in text
         assert "{start: 0.001, end: 0.0}" in text
         assert "0.0005" in text
 

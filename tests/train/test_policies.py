@@ -180,7 +180,7 @@ def test_wrong_shapes_are_explained(runs: dict[str, Run], obs: Any, mask: Any, t
 
 def test_a_run_of_another_interface_is_refused(tmp_path: Path) -> None:
     run = start(load_experiment("town:ppo", SMALL["town:ppo"]), tmp_path, pause_at=1).run
-    run.note(files={})  # as a run of an older release, which has no checksums of its worlds
+    run.update_meta(files={})  # as a run of an older release, which has no checksums of its worlds
     for copy in run.worlds.iterdir():
         copy.write_text("extends: town-l2\n", encoding="utf-8")
     with pytest.raises(TownletError, match="has other actions or another observation"):

@@ -112,7 +112,7 @@ def test_a_copy_that_was_edited_is_named_and_the_run_does_not_go_on_in_it(role: 
 
 def test_a_run_of_an_older_release_without_copies_needs_the_file_as_it_was(own: tuple[Path, Run]) -> None:
     path, run = own
-    run.note(files={})
+    run.update_meta(files={})
     for copy in run.worlds.iterdir():
         copy.unlink()
     run.worlds.rmdir()

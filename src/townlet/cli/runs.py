@@ -120,8 +120,10 @@ def show(run: RunName, as_json: AsJson = False, root: Root = ROOT) -> None:
         console.print("\nEvaluations:", style="bold")
         console.print(_evaluation_table(overview))
         if curve := overview.curve:
-            terms = overview.told
-            console.print(f"{terms.plot}  {sparkline(curve)}  {terms.figure(curve[0])} → {terms.figure(curve[-1])}")
+            terms = overview.terms
+            console.print(
+                f"{terms.plot_name}  {sparkline(curve)}  {terms.format_score(curve[0])} → {terms.format_score(curve[-1])}"
+            )
     if summary := meta.get("summary"):
         console.print("")
         for sentence in summary:
@@ -240,11 +242,11 @@ def prune(
         return
     total = count = 0
     for candidate in candidates:
-        size = folder_size(candidate.one.run.path)
+        size = folder_size(candidate.overview.run.path)
         removed = remove_run(candidate, root) if yes else True
         total, count = (total + size, count + 1) if removed else (total, count)
-        reason = candidate.why if removed else "kept: a process is writing to it"
-        echo(f"{candidate.one.run.name}  {size / 1e6:.1f} MB  {reason}")
+        reason = candidate.reason if removed else "kept: a process is writing to it"
+        echo(f"{candidate.overview.run.name}  {size / 1e6:.1f} MB  {reason}")
     size_text = f"{plural(count, 'run')}, {total / 1e6:.1f} MB"
     echo(f"Removed {size_text}." if yes else f"Would remove {size_text}. To remove, add --yes")
 
@@ -267,19 +269,20 @@ def compare(
     root: Root = ROOT,
 ) -> None:
     """Compare the settings and results of runs."""
-    from townlet.runs.compare import differences, write_curves
     from townlet.runs.overview import make_overview
+    from townlet.runs.provenance import differing_settings
+    from townlet.runs.report import write_comparison
 
     selected = _select_runs(runs, root)
     overviews = dict(zip(LABELS, map(make_overview, selected), strict=False))
-    different = differences(selected)
+    different = differing_settings(selected)
     if as_json:
         listed = [o.as_json() | {"evaluations": o.evaluations} for o in overviews.values()]
         print(json.dumps({"runs": listed, "differences": different, "groups": _seed_groups(overviews)}, indent=2))
     else:
         _print_comparison(overviews, different, every)
     if plot is not None:
-        write_curves(overviews, plot)
+        write_comparison(overviews, plot)
         if not as_json:
             echo(f"\nCurves: {plot}")
 
@@ -307,7 +310,7 @@ def _print_comparison(overviews: dict[str, Overview], different: dict[str, list[
         "random agent": [format_number(o.random) for o in compared],
         "evaluations": [sparkline(o.curve, 12) for o in compared],
     }
-    if not any(o.told is TOWN_TERMS for o in compared):
+    if not any(o.terms is TOWN_TERMS for o in compared):
         del lines["work"]
     table = plain_table("", *(f"{label}>" for label in overviews))
     for name, values in lines.items():

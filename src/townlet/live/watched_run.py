@@ -210,7 +210,7 @@ class WatchedTownRun(WatchedRun):
 
     def _poll_feed(self) -> list[Message]:
         """Read new messages of the trainer; a feed that was replaced is reopened."""
-        if self._feed is not None and not self._feed.current:
+        if self._feed is not None and not self._feed.is_current:
             self._feed.close()
             self._feed = None
         if self._feed is None and self.run.feed_file.exists():
@@ -219,7 +219,7 @@ class WatchedTownRun(WatchedRun):
             except TownletError:
                 return []
         messages: list[Message] = []
-        for message in self._feed.look() if self._feed else ():
+        for message in self._feed.poll() if self._feed else ():
             if message.kind == EPISODE_ENDED:
                 episode, info = _parse_episode(self.world, message.data)
                 self.episodes.append(episode)

@@ -1,7 +1,7 @@
 """What a run tells those who watch it now: a small file in memory, written in turn, never waited for.
 
 The trainer writes the latest messages into slots; whoever watches looks for new ones a few times a second. A reader
-that is slow misses messages, one that is gone costs nothing: the trainer writes only while somebody has looked
+that is slow misses messages, one that is gone costs nothing: the trainer writes only while somebody has polled
 within the last seconds. A message that was overwritten while it was read is known by its checksum.
 """
 
@@ -17,14 +17,14 @@ from typing import Final, NamedTuple, Self
 from townlet.errors import SourceLocation, TownletError
 
 MAGIC: Final = b"townfeed"
-HEADER: Final = struct.Struct("<8sIIQd")  # magic, slots, bytes of a slot, messages so far, when somebody last looked
+HEADER: Final = struct.Struct("<8sIIQd")  # magic, slots, bytes of a slot, messages so far, when somebody last polled
 SLOT: Final = struct.Struct("<QIII")  # which message, its bytes, its kind, its checksum
 EPISODE_ENDED, ROWS_OVERVIEW = 1, 2  # kinds of messages: a life that ended, and where all rows are
 SLOTS: Final = 16
 SIZE: Final = 1 << 18  # bytes of a slot
 WRITTEN: Final = struct.calcsize("<8sII")
-LOOKED: Final = WRITTEN + 8
-WATCHED: Final = 5.0  # seconds after the last look in which it is worth writing
+POLLED: Final = WRITTEN + 8
+READER_TIMEOUT: Final = 5.0  # seconds after the last look in which it is worth writing
 
 
 class FeedMessage(NamedTuple):
@@ -60,10 +60,10 @@ class Feed:
             with path.open("r+b") as file:
                 memory = mmap.mmap(file.fileno(), 0)
             magic, slots, size, _, _ = HEADER.unpack_from(memory)
-            whole = magic == MAGIC and len(memory) == HEADER.size + slots * (SLOT.size + size)
+            valid = magic == MAGIC and len(memory) == HEADER.size + slots * (SLOT.size + size)
         except (OSError, ValueError, struct.error):
-            whole = False
-        if not whole:
+            valid = False
+        if not valid:
             raise TownletError("nothing is told here", "the run does not train now", SourceLocation(str(path)))
         return cls(path, memory, slots, size)
 
@@ -71,7 +71,7 @@ class Feed:
         return int(struct.unpack_from("<Q", self._memory, WRITTEN)[0])
 
     @property
-    def current(self) -> bool:
+    def is_current(self) -> bool:
         """Whether the file is still this one: not removed, not replaced by that of a new training."""
         try:
             return self.path.stat().st_ino == self._file
@@ -79,14 +79,14 @@ class Feed:
             return False
 
     @property
-    def watched(self) -> bool:
-        """Whether somebody has looked lately."""
-        looked = struct.unpack_from("<d", self._memory, LOOKED)[0]
-        return bool(0 <= time.time() - looked < WATCHED)
+    def has_readers(self) -> bool:
+        """Whether somebody has polled lately."""
+        polled = struct.unpack_from("<d", self._memory, POLLED)[0]
+        return bool(0 <= time.time() - polled < READER_TIMEOUT)
 
-    def look(self) -> list[FeedMessage]:
+    def poll(self) -> list[FeedMessage]:
         """The messages since the last look, oldest first, as far as they are still there."""
-        struct.pack_into("<d", self._memory, LOOKED, time.time())
+        struct.pack_into("<d", self._memory, POLLED, time.time())
         count = max(self._number, self._count())  # while it is written, its lower bytes may be there first
         numbers = range(max(self._number, count - self._slots), count)
         self._number = count
@@ -101,7 +101,7 @@ class Feed:
         data = bytes(self._memory[begin : begin + length])
         return FeedMessage(number, kind, data) if _checksum(found, kind, data) == checksum else None
 
-    def tell(self, kind: int, data: bytes) -> bool:
+    def publish(self, kind: int, data: bytes) -> bool:
         """Write a message in the place of the oldest; False for one that is too large."""
         if len(data) > self._size:
             return False
@@ -120,7 +120,7 @@ class Feed:
     def remove(self) -> None:
         """Remove the file when training ends, unless another one has taken its place."""
         self.close()
-        if self.current:
+        if self.is_current:
             self.path.unlink(missing_ok=True)
 
 

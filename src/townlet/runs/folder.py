@@ -1,4 +1,4 @@
-"""What meta.json may say of a run. Readers rely on these types, so that a wrong one is told once and by name."""
+"""The folder of a run: its files, meta.json, and how runs are created and found."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from townlet.runs.serialization import json_value, parse_json
 
 
 class Meta(BaseModel):
-    """Every key may be missing, as in runs of older releases; further ones are kept as they are."""
+    """Content of meta.json. Every key may be missing, as in older runs; unknown keys are kept."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
     run_id: str | None = None  # random; every checkpoint of the run carries it
-    recipe_hash: str | None = None  # of the settings that it began with, see `seal`
+    recipe_hash: str | None = None  # of the initial settings, see `provenance`
     files: dict[str, str] = {}  # sha256 of files that never change, by name
     created: str | None = None  # ISO 8601, UTC
     recipe: str | None = None  # ENV:VARIANT
-    asked: str | None = None  # as it was written on the command line
+    asked: str | None = None  # as given on the command line
     overrides: list[str] = []
     command: str | None = None
     seed: int | None = None
     threads: int | None = None
-    init_from: dict[str, Any] | None = None  # whose weights it began with: run, checkpoint, env_steps, sha256
-    sweep: dict[str, Any] | None = None  # the study and the number of the trial that it was
+    init_from: dict[str, Any] | None = None  # source of the initial weights: run, checkpoint, env_steps, sha256
+    sweep: dict[str, Any] | None = None  # study and trial number
     env: str | None = None
     agent: str | None = None
     rows: int | None = None
-    world: str | None = None  # hash of the world's content
-    evaluation_world: str | None = None  # the same of the one that it is measured in
-    interface: str | None = None  # hash of what is observed and done
+    world: str | None = None  # hash of the world
+    evaluation_world: str | None = None  # hash of the world for evaluation
+    interface: str | None = None  # hash of observations and actions
     size: list[int] | None = None  # of the map, in cells
-    places: dict[str, int] | None = None  # the cell of each affordance; None where every life has other places
+    places: dict[str, int] | None = None  # cell of each affordance; None where places differ between episodes
     versions: dict[str, str] = {}
     python: str | None = None
     machine: dict[str, Any] = {}
@@ -62,12 +62,12 @@ SEAL_KEYS: Final = ("format", "sha256")
 
 
 def seal_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of meta.json: what is known, with its format and checksum."""
+    """Add the format and the checksum to the content of meta.json."""
     return {"format": META_FORMAT, **meta, "sha256": _meta_digest(meta)}
 
 
 def unseal_meta(found: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What is known, once its types and its checksum are right. A file of format 1 has no checksum."""
+    """The content without format and checksum, once both and all types are right. Format 1 has no checksum."""
     meta = {key: value for key, value in validate_meta(found, path).items() if key not in SEAL_KEYS}
     if not any(key in found for key in SEAL_KEYS):
         return meta
@@ -89,7 +89,7 @@ def _meta_digest(meta: Mapping[str, Any]) -> str:
 
 
 def validate_meta(found: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What was read, once every known key has a value of its type."""
+    """The same mapping, once every known key has a value of its type."""
     try:
         Meta.model_validate(found)
     except ValidationError as error:
@@ -103,100 +103,47 @@ def validate_meta(found: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 LATEST: Final = "latest"
-SHIPPED: Final = Path(__file__).parents[1] / "trained"  # agents to look at before anything was trained
+SHIPPED: Final = Path(__file__).parents[1] / "trained"  # trained agents that are shipped
 MAX_META_BYTES: Final = 4 << 20
+
+
+class _RunPath:
+    """A path inside a run's folder, as an attribute of `Run`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: Run, owner: type[Run]) -> Path:
+        return run.path / self._name
 
 
 @dataclass(frozen=True)
 class Run:
-    """All that one training left on disk. A folder with a `meta.json` is a run."""
+    """A run on disk: a folder with a `meta.json`."""
 
     path: Path
+
+    recipe_file = _RunPath("recipe.yaml")  # the recipe as it was given
+    resolved_file = _RunPath("resolved.yaml")  # every setting with its source
+    tune_file = _RunPath("tune.yaml")  # agent settings that may be edited during training
+    worlds = _RunPath("worlds")  # copies of the worlds
+    meta_file = _RunPath("meta.json")  # versions, machine, command line, seeds, hashes
+    metrics_file = _RunPath("metrics.db")
+    csv_file = _RunPath("metrics.csv")  # an export of the metrics
+    log_file = _RunPath("log.txt")  # the console output
+    checkpoints = _RunPath("checkpoints")
+    tensorboard = _RunPath("tensorboard")
+    feed_file = _RunPath("live.feed")  # messages for viewers during training
+    videos = _RunPath("videos")
+    report_md = _RunPath("report.md")
+    report_html = _RunPath("report.html")  # self-contained
+    report_seal = _RunPath("report.sha256")  # checksums of the report's files, in the format of sha256sum
+    plots = _RunPath("plots")  # images of report.md
 
     @property
     def name(self) -> str:
         """The folder's name: <env>-<variant>-<utc>-<id>."""
         return self.path.name
-
-    @property
-    def recipe_file(self) -> Path:
-        """The recipe as it was asked for."""
-        return self.path / "recipe.yaml"
-
-    @property
-    def resolved_file(self) -> Path:
-        """Every setting with where it came from."""
-        return self.path / "resolved.yaml"
-
-    @property
-    def tune_file(self) -> Path:
-        """Settings of the agent, to be changed while it trains."""
-        return self.path / "tune.yaml"
-
-    @property
-    def worlds(self) -> Path:
-        """The folder of the run's own copies of its worlds."""
-        return self.path / "worlds"
-
-    @property
-    def meta_file(self) -> Path:
-        """Versions, machine, command line, seeds, hashes."""
-        return self.path / "meta.json"
-
-    @property
-    def metrics_file(self) -> Path:
-        """The metrics store."""
-        return self.path / "metrics.db"
-
-    @property
-    def csv_file(self) -> Path:
-        """The metrics as one table, on export."""
-        return self.path / "metrics.csv"
-
-    @property
-    def log_file(self) -> Path:
-        """What the console said."""
-        return self.path / "log.txt"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def tensorboard(self) -> Path:
-        """The folder of TensorBoard's files."""
-        return self.path / "tensorboard"
-
-    @property
-    def feed_file(self) -> Path:
-        """What it tells those who watch, while it trains."""
-        return self.path / "live.feed"
-
-    @property
-    def videos(self) -> Path:
-        """The folder of videos."""
-        return self.path / "videos"
-
-    @property
-    def report_md(self) -> Path:
-        """The report for a terminal or a forge."""
-        return self.path / "report.md"
-
-    @property
-    def report_html(self) -> Path:
-        """The report for a browser, in one file."""
-        return self.path / "report.html"
-
-    @property
-    def report_seal(self) -> Path:
-        """Checksums of the report's files, as sha256sum writes them."""
-        return self.path / "report.sha256"
-
-    @property
-    def plots(self) -> Path:
-        """The pictures that report.md shows."""
-        return self.path / "plots"
 
     @classmethod
     def create(
@@ -210,39 +157,39 @@ class Run:
         world_texts: Mapping[str, str] | None = None,
         tune_text: str = "",
     ) -> Run:
-        """A new run below `root`, which `root/latest` then points to. It appears whole or not at all."""
+        """Create a run below `root` atomically, and point `root/latest` to it."""
         now = datetime.now(UTC)
         name = f"{_slug(env)}-{_slug(variant)}-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-        fresh, run = cls(root / f".{name}"), cls(root / name)
-        texts = {fresh.recipe_file.name: recipe_text.encode(), fresh.resolved_file.name: resolved_text.encode()}
+        new, run = cls(root / f".{name}"), cls(root / name)
+        texts = {new.recipe_file.name: recipe_text.encode(), new.resolved_file.name: resolved_text.encode()}
         texts |= {f"worlds/{role}.yaml": text.encode() for role, text in (world_texts or {}).items()}
         checksums = {file: hashlib.sha256(text).hexdigest() for file, text in texts.items()}
         try:
             disk.make_folder(root)
-            fresh.path.mkdir()
-            disk.write_new(fresh.tune_file, tune_text.encode())
+            new.path.mkdir()
+            disk.write_new(new.tune_file, tune_text.encode())
             if world_texts:
-                fresh.worlds.mkdir()
+                new.worlds.mkdir()
             for file, text in texts.items():
-                disk.write_new(fresh.path / file, text)
+                disk.write_new(new.path / file, text)
             if world_texts:
-                disk.sync_folder(fresh.worlds)
-            known = {"run_id": secrets.token_hex(16), "created": now.isoformat(), "files": checksums}
-            fresh.write_meta(known | meta)
-            fresh.checkpoints.mkdir()
-            disk.sync_folder(fresh.path)  # everything in it is durable before the run gets its name
-            os.rename(fresh.path, run.path)
+                disk.sync_folder(new.worlds)
+            identity = {"run_id": secrets.token_hex(16), "created": now.isoformat(), "files": checksums}
+            new.write_meta(identity | meta)
+            new.checkpoints.mkdir()
+            disk.sync_folder(new.path)  # everything in it is durable before the run gets its name
+            os.rename(new.path, run.path)
             _point_to(root / LATEST, name)
             disk.sync_folder(root)
         except OSError as error:
             raise disk.describe_error(error, f"cannot make a run in {root}") from error
         finally:
-            disk.remove_tree(fresh.path)
+            disk.remove_tree(new.path)
         return run
 
     @classmethod
     def open(cls, name_or_path: str | Path, root: Path = Path("runs")) -> Run:
-        """A run by path, by name below `root`, as "latest", by a beginning that only one name has, or a shipped one."""
+        """Find a run by path, by name below `root`, as "latest", by a unique prefix, or among the shipped ones."""
         word = str(name_or_path).rstrip("/")
         runs = cls.list(root)
         if word == LATEST and not (root / LATEST / "meta.json").is_file() and runs:
@@ -276,7 +223,7 @@ class Run:
         return sorted(found, key=lambda run: (run._created(), run.name))
 
     def meta(self) -> dict[str, Any]:
-        """What is known about the run: versions, machine, command line, seeds, hashes (see `Meta`)."""
+        """The content of meta.json: versions, machine, command line, seeds, hashes (see `Meta`)."""
         return unseal_meta(
             parse_json(disk.read_bounded(self.meta_file, MAX_META_BYTES), self.meta_file), self.meta_file
         )
@@ -286,12 +233,12 @@ class Run:
         text = json.dumps(seal_meta(json_value(meta, "meta")), indent=2, ensure_ascii=False, allow_nan=False)
         disk.replace_file(self.meta_file, text.encode("utf-8", "replace") + b"\n")
 
-    def note(self, **facts: Any) -> None:
-        """Add facts to meta.json, such as when the run ended and why."""
+    def update_meta(self, **facts: Any) -> None:
+        """Add entries to meta.json, such as when the run ended and why."""
         self.write_meta(self.meta() | facts)
 
     def _created(self) -> str:
-        """When it was made. A run whose meta.json is damaged is listed first, and says so when it is opened."""
+        """When it was created; empty if meta.json is damaged, which opening it reports."""
         try:
             return str(self.meta().get("created", ""))
         except TownletError:
@@ -299,17 +246,17 @@ class Run:
 
 
 def _is_run(path: Path) -> bool:
-    """Whether a folder is a run to be listed. A link counts when it leads elsewhere, as to another disk."""
+    """Whether a folder is a run to list. A link counts if it leads elsewhere, as to another disk."""
     try:
         if path.name.startswith(".") or path.name == LATEST or not (path / "meta.json").is_file():
             return False
         return not path.is_symlink() or path.resolve().parent != path.parent.resolve()
     except OSError:
-        return False  # it may not be looked into; it does not hide the others
+        return False  # not readable; the other runs are still listed
 
 
 def _direct(place: Path, root: Path) -> Path:
-    """The folder itself where a link or "." was named, below `root` as it was written where it lies there."""
+    """The folder behind a link or ".", given below `root` if it lies there."""
     if place.name not in ("", "..") and not place.is_symlink():
         return place
     found = place.resolve()
@@ -317,15 +264,17 @@ def _direct(place: Path, root: Path) -> Path:
 
 
 def _slug(word: str) -> str:
-    """A part of a folder's name: letters, digits, "_" and "."; never hidden, never a way out."""
+    """A part of a folder name: letters, digits, "_" and ".", without a leading dot."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.") or "x"
 
 
 def _point_to(link: Path, name: str) -> None:
-    """Let the link point to the name beside it, in one instant. A folder of that name is left alone."""
-    fresh = link.with_name(f".{link.name}-{secrets.token_hex(4)}")
+    """Replace the link atomically. A folder of that name is left alone."""
+    new = link.with_name(f".{link.name}-{secrets.token_hex(4)}")
     try:
-        os.symlink(name, fresh, target_is_directory=True)
-        os.replace(fresh, link)
+        os.symlink(name, new, target_is_directory=True)
+        os.replace(new, link)
     except OSError:
-        fresh.unlink(missing_ok=True)  # some disks know no links; `open("latest")` finds the newest without it
+        new.unlink(
+            missing_ok=True
+        )  # some file systems have no links; `open("latest")` finds the newest run without one

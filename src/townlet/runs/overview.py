@@ -1,4 +1,4 @@
-"""Runs at a glance: what each is, how it stands and how good it got. Only reads, also while a run is going on."""
+"""Overview of runs: state, scores, and which of them can be pruned. Reading is safe while a run trains."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from townlet.runs.lock import Lock, lock_holder
 from townlet.runs.metrics_reader import Columns, MetricsReader
 from townlet.runs.summary_text import ReportTerms, report_terms
 
-EVALUATED: Final = ("env_steps", "episodes", "limit", "length", "survived", "works", "return", "score", "wall")
+EVALUATION_COLUMNS: Final = ("env_steps", "episodes", "limit", "length", "survived", "works", "return", "score", "wall")
 BARS: Final = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
 class Overview:
-    """One run: running, finished, interrupted, diverged, published or damaged. Evaluations go from old to new."""
+    """A run with its state: running, finished, interrupted, diverged, published or damaged."""
 
     run: Run
     state: str
     meta: dict[str, Any] = field(repr=False)
     env_steps: int
     checkpoints: int
-    evaluations: Columns = field(repr=False)
-    random: float | None  # the score of a random agent there
+    evaluations: Columns = field(repr=False)  # from old to new
+    random: float | None  # score of a random agent
     problem: str = ""  # what is wrong with its files
 
     @property
     def recipe(self) -> str:
-        """What was trained: ENV:VARIANT."""
+        """The recipe, ENV:VARIANT."""
         return str(self.meta.get("recipe", "?"))
 
     @property
@@ -48,19 +48,19 @@ class Overview:
         return self.meta.get("seed")
 
     @property
-    def told(self) -> ReportTerms:
-        """How to speak of it."""
+    def terms(self) -> ReportTerms:
+        """Terms of its kind of task."""
         return report_terms(self.meta)
 
     @property
     def metric(self) -> str:
-        """What its scores are: the length or the return of episodes."""
-        return str(self.meta.get("metric") or self.told.metric)
+        """What scores measure: length or return of episodes."""
+        return str(self.meta.get("metric") or self.terms.metric)
 
     @property
     def curve(self) -> list[float]:
-        """What was lived, or won, in each evaluation."""
-        return [float(value) for value in self.evaluations[self.told.metric] if value is not None]
+        """Mean length or return of each evaluation."""
+        return [float(value) for value in self.evaluations[self.terms.metric] if value is not None]
 
     @property
     def scores(self) -> list[float]:
@@ -79,7 +79,7 @@ class Overview:
 
     @property
     def created(self) -> datetime | None:
-        """When it was begun."""
+        """When it was started."""
         try:
             found = datetime.fromisoformat(str(self.meta["created"]))
         except (KeyError, ValueError):
@@ -87,7 +87,7 @@ class Overview:
         return found if found.tzinfo else found.replace(tzinfo=UTC)
 
     def age(self, now: datetime | None = None) -> str:
-        """How long ago it was begun, in one unit."""
+        """Time since it was started, in one unit."""
         if self.created is None:
             return "?"
         seconds = max(0.0, ((now or datetime.now(UTC)) - self.created).total_seconds())
@@ -97,7 +97,7 @@ class Overview:
         return f"{seconds:.0f} s"
 
     def as_json(self) -> dict[str, Any]:
-        """All of it for programs."""
+        """The overview as JSON."""
         return {
             "name": self.run.name,
             "path": str(self.run.path),
@@ -115,10 +115,10 @@ class Overview:
 
 
 def make_overview(run: Run) -> Overview:
-    """What is known of a run; damage is told in `problem` instead of raised."""
+    """The overview of a run; damage is reported in `problem` instead of raised."""
     problems: list[TownletError] = []
     meta: dict[str, Any] = {}
-    measured = _Measured({name: [] for name in EVALUATED}, None, 0)
+    scores = _Scores({name: [] for name in EVALUATION_COLUMNS}, None, 0)
     found = checkpoint.paths(run.checkpoints)
     problems += checkpoint.scan(run.checkpoints)[1].values()
     try:
@@ -126,15 +126,15 @@ def make_overview(run: Run) -> Overview:
     except TownletError as error:
         problems.append(error)
     try:
-        # One that has just begun may have neither checkpoints nor figures, one that was published has no figures.
+        # A run that has just started has no checkpoint and no metrics, and a published one has no metrics.
         if run.metrics_file.exists() or (found and not meta.get("published")):
-            measured = _measured(run, report_terms(meta).metric)
+            scores = _read_scores(run, report_terms(meta).metric)
     except TownletError as error:
         problems.append(error)
-    env_steps = max([measured.env_steps, *(checkpoint.step_and_serial(path)[0] for path in found[-1:])])
-    told = "; ".join(f"{mistake.what} (fix: {mistake.fix})" for error in problems for mistake in error.diagnostics)
+    env_steps = max([scores.env_steps, *(checkpoint.step_and_serial(path)[0] for path in found[-1:])])
+    problem = "; ".join(f"{mistake.what} (fix: {mistake.fix})" for error in problems for mistake in error.diagnostics)
     state = state_of(run, meta, bool(problems))
-    return Overview(run, state, meta, env_steps, len(found), measured.greedy, measured.random, told)
+    return Overview(run, state, meta, env_steps, len(found), scores.greedy, scores.random, problem)
 
 
 def list_overviews(root: Path) -> list[Overview]:
@@ -143,12 +143,12 @@ def list_overviews(root: Path) -> list[Overview]:
 
 
 def sort_by_score(runs: Iterable[Overview]) -> list[Overview]:
-    """The best first; those never evaluated last, in the order given."""
-    return sorted(runs, key=lambda one: -one.best if one.best is not None else float("inf"))
+    """Best first; runs that were never evaluated come last, in the order given."""
+    return sorted(runs, key=lambda run: -run.best if run.best is not None else float("inf"))
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """Values as one line of small bars from 0 to the highest; the mean of neighbours where there are many."""
+    """Values as one line of small bars; neighbors are averaged where there are more than `width`."""
     if not values:
         return ""
     cuts = [round(i * len(values) / min(width, len(values))) for i in range(min(width, len(values)) + 1)]
@@ -158,7 +158,7 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
 
 
 def state_of(run: Run, meta: dict[str, Any], damaged: bool = False) -> str:
-    """How it stands, in one word."""
+    """The state of a run, in one word."""
     if lock_holder(run.path) is not None:
         return "running"
     if damaged:
@@ -170,67 +170,63 @@ def state_of(run: Run, meta: dict[str, Any], damaged: bool = False) -> str:
     return "finished" if meta.get("finished") else "interrupted"
 
 
-class _Measured(NamedTuple):
-    """Evaluations of the agent, the score of a random one, and the last moment that was noted."""
+class _Scores(NamedTuple):
+    """Evaluations of the agent, the score of a random one, and the last recorded env_steps."""
 
     greedy: Columns
     random: float | None
     env_steps: int
 
 
-def _measured(run: Run, metric: str) -> _Measured:
+def _read_scores(run: Run, metric: str) -> _Scores:
     with MetricsReader(run.metrics_file) as store:
-        found = store.read("evaluations", EVALUATED, where={"policy": "greedy"})
+        found = store.read("evaluations", EVALUATION_COLUMNS, where={"policy": "greedy"})
         random = store.read("evaluations", (metric,), where={"policy": "random"}, last=1)[metric]
-        noted = store.read("updates", ("env_steps",), last=1)["env_steps"]
-    return _Measured(found, random[0] if random else None, max([0, *found["env_steps"], *noted]))
+        recorded = store.read("updates", ("env_steps",), last=1)["env_steps"]
+    return _Scores(found, random[0] if random else None, max([0, *found["env_steps"], *recorded]))
 
 
-MIN_AGE: Final = 60  # seconds: between the making of a folder and its first checkpoint a training is being built
+MIN_AGE: Final = 60  # seconds in which a new run may not have a checkpoint yet
 
 
 @dataclass(frozen=True)
 class PruneCandidate:
-    """A run that can go, and why."""
+    """A run that can be removed, and why."""
 
-    one: Overview
-    why: str
+    overview: Overview
+    reason: str
 
 
 def prunable(runs: Sequence[Overview], keep: int | None = None) -> list[PruneCandidate]:
-    """Runs without a checkpoint, with `keep` also all but the best few of each recipe.
+    """Runs without a checkpoint, and with `keep` all but the best few of each recipe.
 
-    None that runs, that has just been begun, that was published, that is damaged or that is only a link to a folder
-    elsewhere.
+    Never a run that is running, just started, published, damaged, or only a link to a folder elsewhere.
     """
-    found, seen, now = [], Counter[str](), datetime.now(UTC)
-    for one in sort_by_score(runs):
-        young = one.created is not None and (now - one.created).total_seconds() < MIN_AGE
-        if (
-            one.state in ("running", "published", "damaged")
-            or one.run.path.is_symlink()
-            or (young and not one.checkpoints)
-        ):
+    candidates, seen, now = [], Counter[str](), datetime.now(UTC)
+    for overview in sort_by_score(runs):
+        new = overview.created is not None and (now - overview.created).total_seconds() < MIN_AGE
+        protected = overview.state in ("running", "published", "damaged") or overview.run.path.is_symlink()
+        if protected or (new and not overview.checkpoints):
             continue
-        if not one.checkpoints:
-            found.append(PruneCandidate(one, "it has no checkpoint"))
+        if not overview.checkpoints:
+            candidates.append(PruneCandidate(overview, "it has no checkpoint"))
             continue
-        seen[one.recipe] += 1
-        if keep is not None and seen[one.recipe] > keep:
-            found.append(PruneCandidate(one, f"not among the best {keep} of {one.recipe}"))
-    return found
+        seen[overview.recipe] += 1
+        if keep is not None and seen[overview.recipe] > keep:
+            candidates.append(PruneCandidate(overview, f"not among the best {keep} of {overview.recipe}"))
+    return candidates
 
 
-def remove_run(leaving: PruneCandidate, root: Path) -> bool:
-    """Remove a run's folder; False when somebody began to write in it meanwhile."""
-    path = leaving.one.run.path
+def remove_run(candidate: PruneCandidate, root: Path) -> bool:
+    """Remove a run's folder; False if another process has started to write in it."""
+    path = candidate.overview.run.path
     try:
         with Lock(path):
-            aside = path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(6)}")  # out of sight in one instant
-            path.rename(aside)
-            shutil.rmtree(aside)
+            removed = path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(6)}")  # hidden atomically
+            path.rename(removed)
+            shutil.rmtree(removed)
     except TownletError:
-        if lock_holder(path) is None:  # it cannot be written at all
+        if lock_holder(path) is None:  # the folder cannot be written at all
             raise
         return False
     except OSError as error:
@@ -242,10 +238,10 @@ def remove_run(leaving: PruneCandidate, root: Path) -> bool:
 
 
 def remove_leftovers(root: Path) -> None:
-    """Remove what is left of runs whose removal was cut short."""
-    for left in root.glob(f"{REMOVED_PREFIX}*"):
-        if not left.is_symlink():
-            shutil.rmtree(left, ignore_errors=True)
+    """Delete runs whose removal was interrupted."""
+    for leftover in root.glob(f"{REMOVED_PREFIX}*"):
+        if not leftover.is_symlink():
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def folder_size(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Plots as SVG that suit a dark and a light page: text and lines take the colour of the text around them."""
+"""Plots as SVG for dark and light pages: text and lines take the color of the surrounding text."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from townlet.runs.curves import Floats, Lives, Stretches, mean_of
+from townlet.runs.curves import Bins, EpisodeCurve, Floats, mean_by_name
 from townlet.runs.metric_catalog import describe_metric
 from townlet.runs.summary_text import TOWN_TERMS, ReportTerms
 
-INK: Final = "#0a0b0c"  # stands for the colour of the text until the SVG is written
-# Okabe and Ito's colours without black: told apart by nearly everyone, on white and on black.
-COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#999933", "#888888")
-LABEL: Final = 20  # letters
+INK: Final = "#0a0b0c"  # placeholder for the text color until the SVG is written
+# Okabe and Ito's colors without black: distinguishable with color blindness, on white and on black.
+COLORS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#999933", "#888888")
+MAX_LABEL: Final = 20  # characters
 WIDTH: Final = 9.6  # inches
-CURVE: Final = (WIDTH, 3.6)
-NUMBERS, TITLES, BELOW = 0.62, 0.62, 0.42  # inches that small plots leave for texts: left, above and below, below
-EVALUATED: Final = ("env_steps", "length", "length_min", "length_max", "limit")
-RETURNS: Final = ("env_steps", "return")
+CURVE_SIZE: Final = (WIDTH, 3.6)
+NUMBERS, TITLES, BELOW = 0.62, 0.62, 0.42  # inches left for text in small plots: left, above and below, below
+LENGTH_COLUMNS: Final = ("env_steps", "length", "length_min", "length_max", "limit")
+RETURN_COLUMNS: Final = ("env_steps", "return")
 SETTINGS: Final[Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # names may contain "$"
@@ -34,7 +34,7 @@ SETTINGS: Final[Any] = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.prop_cycle": f"cycler('color', {list(COLOURS)})",
+    "axes.prop_cycle": f"cycler('color', {list(COLORS)})",
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     "figure.facecolor": "none",
     "axes.facecolor": "none",
@@ -48,14 +48,14 @@ SETTINGS: Final[Any] = {
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture with its name (of the file), what it shows, and its SVG."""
+    """A plot: its file name, a description, and its SVG."""
 
     name: str
     about: str
     svg: str
 
     def standalone(self) -> bytes:
-        """The SVG as a file of its own, which chooses its ink by the reader's preference."""
+        """The SVG as a separate file, with a text color by the reader's preference."""
         style = "<style>svg{color:#222}@media(prefers-color-scheme:dark){svg{color:#ddd}}</style>"
         opening, rest = self.svg.split(">", 1)
         return f'<?xml version="1.0" encoding="utf-8"?>\n{opening}>{style}{rest}'.encode()
@@ -64,23 +64,25 @@ class Plot:
 Paint = Callable[[Figure], None]
 
 
-def draw(name: str, about: str, size: tuple[float, float], paint: Paint, *, fitted: bool = True) -> Plot:
-    """A plot painted on a fresh figure; no state is shared with any other figure. One that is not `fitted` to its texts
-    by measuring them, which takes half of its time, sets its margins itself."""
+def draw(name: str, about: str, size: tuple[float, float], paint: Paint, *, constrained: bool = True) -> Plot:
+    """A plot painted on a new figure, without global state.
+
+    Constrained layout measures all text, which takes half of the time; without it `paint` sets the margins.
+    """
     page = io.StringIO()
     with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
-        figure = Figure(figsize=size, layout="constrained" if fitted else None)
+        figure = Figure(figsize=size, layout="constrained" if constrained else None)
         paint(figure)
         figure.savefig(page, format="svg", metadata={"Date": None, "Creator": None})
     svg = page.getvalue()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
-    # Several plots share one page: their names must not meet.
+    # Several plots share one page: their ids must be unique.
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
     return Plot(name, about, svg)
 
 
 def png(size: tuple[float, float], paint: Paint) -> bytes:
-    """A picture on white paper: PNG cannot follow the colour of a page."""
+    """A PNG on white: PNG cannot follow the color of a page."""
     file = io.BytesIO()
     with matplotlib.rc_context({**SETTINGS, "figure.facecolor": "white", "axes.facecolor": "white"}):
         figure = Figure(figsize=size, layout="constrained")
@@ -89,57 +91,64 @@ def png(size: tuple[float, float], paint: Paint) -> bytes:
     return file.getvalue()
 
 
-def progress(
-    told: ReportTerms,
-    lives: Lives,
-    part: Stretches,
+def score_curve(
+    terms: ReportTerms,
+    curve: EpisodeCurve,
+    bins: Bins,
     evaluations: Mapping[str, list[Any]],
-    random: float | None,
-    goal: float | None = None,
+    random_score: float | None,
+    threshold: float | None = None,
 ) -> Paint:
-    """Scores over env_steps, with evaluations, the limit of a life, the yardstick of a random agent and the goal."""
+    """Scores over env_steps, with evaluations, the step limit, the score of a random agent and the threshold."""
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
-        mean = part.means(lives.score, lives.count)
-        low, high = part.quantile(0.1, lives), part.quantile(0.9, lives)
-        there = np.isfinite(mean)
-        axes.fill_between(part.middle[there], low[there], high[there], color=COLOURS[5], alpha=0.25, linewidth=0)
-        axes.plot(part.middle[there], mean[there], color=COLOURS[5], label="while training (band: 10–90 %)")
-        columns = EVALUATED if told is TOWN_TERMS else RETURNS
+        mean = bins.means(curve.score, curve.count)
+        low, high = bins.quantile(0.1, curve), bins.quantile(0.9, curve)
+        finite = np.isfinite(mean)
+        axes.fill_between(bins.centers[finite], low[finite], high[finite], color=COLORS[5], alpha=0.25, linewidth=0)
+        axes.plot(bins.centers[finite], mean[finite], color=COLORS[5], label="training (band: 10–90 %)")
+        columns = LENGTH_COLUMNS if terms is TOWN_TERMS else RETURN_COLUMNS
         known = [row for row in zip(*(evaluations[name] for name in columns), strict=True) if row[1] is not None]
         if known:
-            moments, score, *bounds = zip(*known, strict=True)
+            env_steps, score, *bounds = zip(*known, strict=True)
             least, most, limits = bounds if bounds else ([None] * len(known),) * 3
-            spread = [(x, low, high) for x, low, high in zip(moments, least, most, strict=True) if low is not None]
+            spread = [(x, low, high) for x, low, high in zip(env_steps, least, most, strict=True) if low is not None]
             if spread:
-                axes.vlines(*zip(*spread, strict=True), color=COLOURS[3], alpha=0.35, linewidth=1.5)
+                axes.vlines(*zip(*spread, strict=True), color=COLORS[3], alpha=0.35, linewidth=1.5)
             axes.plot(
-                moments,
+                env_steps,
                 score,
                 "o-",
                 markersize=4,
-                color=COLOURS[3],
+                color=COLORS[3],
                 label="evaluated (bar: all lives)" if spread else "evaluated",
             )
             if limits[-1] is not None:
                 axes.axhline(limits[-1], color=INK, alpha=0.5, linewidth=1, label=f"limit: {limits[-1]}")
-        if random is not None:
-            axes.axhline(random, color=COLOURS[7], linestyle="--", label=f"a random agent: {told.figure(random)}")
-        if goal is not None:
-            axes.axhline(goal, color=COLOURS[2], linestyle=":", label=f"solved from {told.figure(goal)}")
-        if told is TOWN_TERMS:
+        if random_score is not None:
+            axes.axhline(
+                random_score,
+                color=COLORS[7],
+                linestyle="--",
+                label=f"a random agent: {terms.format_score(random_score)}",
+            )
+        if threshold is not None:
+            axes.axhline(
+                threshold, color=COLORS[2], linestyle=":", label=f"solved from {terms.format_score(threshold)}"
+            )
+        if terms is TOWN_TERMS:
             axes.set_ylim(bottom=0)
-        axes.set_ylabel(told.axis)
+        axes.set_ylabel(terms.axis_label)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        _moments(axes)
+        _format_env_steps(axes)
 
     return paint
 
 
-def shares(name: str, about: str, part: Stretches, found: dict[str, Floats]) -> Plot:
-    """Shares of labels over env_steps, one above the other; rare labels are put together."""
-    few = len(COLOURS) - 1
+def stacked_fractions(name: str, about: str, bins: Bins, found: dict[str, Floats]) -> Plot:
+    """Fractions of labels over env_steps, stacked; rare labels are combined."""
+    few = len(COLORS) - 1
     shown = dict(list(found.items())[:few])
     if rest := list(found.values())[few:]:
         shown["others"] = np.sum(rest, axis=0)
@@ -147,20 +156,20 @@ def shares(name: str, about: str, part: Stretches, found: dict[str, Floats]) -> 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
         some = np.sum(list(shown.values()), axis=0) > 0
-        # A label that begins with "_" would be left out of the legend, so the legend is told its labels.
-        layers = axes.stackplot(part.middle[some], [values[some] for values in shown.values()], alpha=0.8)
-        axes.legend(layers, list(map(shortened, shown)), loc="center left", bbox_to_anchor=(1.0, 0.5))
+        # Matplotlib omits labels that begin with "_", so the legend gets its labels explicitly.
+        layers = axes.stackplot(bins.centers[some], [values[some] for values in shown.values()], alpha=0.8)
+        axes.legend(layers, list(map(truncate_label, shown)), loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes.set_ylim(0, 1)
-        axes.set_ylabel("share of episodes")
-        _moments(axes)
+        axes.set_ylabel("fraction of episodes")
+        _format_env_steps(axes)
 
     return draw(name, about, (WIDTH, 2.8), paint)
 
 
-def final_meters(lives: Lives) -> Plot:
-    """Meters at the end of life, in the first and the last tenth of the episodes."""
-    tenth = max(1, len(lives.meters) // 10)
-    first, last = mean_of(lives.meters[:tenth]), mean_of(lives.meters[-tenth:])
+def final_meters(curve: EpisodeCurve) -> Plot:
+    """Meters at the end of episodes, in the first and in the last tenth of them."""
+    tenth = max(1, len(curve.meters) // 10)
+    first, last = mean_by_name(curve.meters[:tenth]), mean_by_name(curve.meters[-tenth:])
     names = list(dict.fromkeys([*first, *last]))
 
     def paint(figure: Figure) -> None:
@@ -168,7 +177,7 @@ def final_meters(lives: Lives) -> Plot:
         place = np.arange(len(names))
         for shift, values, label in ((-0.2, first, "first tenth of lives"), (0.2, last, "last tenth of lives")):
             axes.barh(place + shift, [values.get(name, 0.0) for name in names], 0.38, label=label)
-        axes.set_yticks(place, list(map(shortened, names)))
+        axes.set_yticks(place, list(map(truncate_label, names)))
         axes.invert_yaxis()
         axes.set_xlim(left=0)
         axes.set_xlabel("mean at the end of an episode")
@@ -178,36 +187,36 @@ def final_meters(lives: Lives) -> Plot:
 
 
 def meter_history(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
-    """How full each meter was while training."""
+    """Mean of each meter during training."""
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
-        lines = [axes.plot(moments, values, linewidth=1.4)[0] for moments, values in series.values()]
-        axes.legend(lines, list(map(shortened, series)), loc="center left", bbox_to_anchor=(1.0, 0.5))
+        lines = [axes.plot(env_steps, values, linewidth=1.4)[0] for env_steps, values in series.values()]
+        axes.legend(lines, list(map(truncate_label, series)), loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes.set_ylim(0, 1)
-        axes.set_ylabel("mean of all watched rows")
-        _moments(axes)
+        axes.set_ylabel("mean of the sampled rows")
+        _format_env_steps(axes)
 
     return draw("history", "meters while training over env_steps", (WIDTH, 3.0), paint)
 
 
-def learning(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
-    """Small plots of the figures of updates."""
+def metric_grid(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
+    """A grid of small plots, one per metric of updates."""
     columns = 3
     rows = -(-len(series) // columns)
     height = 1.8 * rows + 0.2
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
-        wide = (WIDTH - 0.1) / columns - NUMBERS, (height - 0.2) / rows - TITLES  # of one plot, in inches
+        wide = (WIDTH - 0.1) / columns - NUMBERS, (height - 0.2) / rows - TITLES  # size of one plot in inches
         figure.subplots_adjust(
             left=NUMBERS / WIDTH, right=1 - 0.1 / WIDTH, bottom=BELOW / height, top=1 - (0.2 + TITLES - BELOW) / height,
             wspace=NUMBERS / wide[0], hspace=TITLES / wide[1],
         )  # fmt: skip
-        for place, (axes, (name, (moments, values))) in enumerate(zip(grid, series.items(), strict=False)):
-            axes.plot(moments, values, linewidth=1.2, marker="." if len(values) < 3 else "")
+        for place, (axes, (name, (env_steps, values))) in enumerate(zip(grid, series.items(), strict=False)):
+            axes.plot(env_steps, values, linewidth=1.2, marker="." if len(values) < 3 else "")
             metric = describe_metric(name)
-            axes.set_title(f"{name} ({metric.unit})" if metric and metric.unit else shortened(name), fontsize=9)
+            axes.set_title(f"{name} ({metric.unit})" if metric and metric.unit else truncate_label(name), fontsize=9)
             axes.locator_params(nbins=5)
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.tick_params(labelsize=8)
@@ -216,15 +225,15 @@ def learning(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
         for axes in grid[len(series) :]:
             axes.set_visible(False)
 
-    return draw("learning", "figures of learning over env_steps", (WIDTH, height), paint, fitted=False)
+    return draw("learning", "metrics of updates over env_steps", (WIDTH, height), paint, constrained=False)
 
 
-def shortened(label: str, letters: int = LABEL) -> str:
-    """A label that leaves room for the plot."""
-    return label if len(label) <= letters else f"{label[: letters - 1]}…"
+def truncate_label(label: str, length: int = MAX_LABEL) -> str:
+    """A label of limited length."""
+    return label if len(label) <= length else f"{label[: length - 1]}…"
 
 
-def _moments(axes: Axes) -> None:
+def _format_env_steps(axes: Axes) -> None:
     axes.set_xlabel("env_steps")
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -1,7 +1,7 @@
-"""What ties the files of a run together: its id, checksums of its recipe and worlds, and what checkpoints carry.
+"""Provenance of a run: its id, checksums of its recipe and worlds, and the identity stored in checkpoints.
 
 The recipe hash is the sha256 of canonical JSON of [the settings in resolved.yaml, the overrides it was resumed with]:
-comments and layout do not count, and a deliberate change is an override that becomes part of it.
+comments and layout are ignored, and a deliberate change is an override that becomes part of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_BYTES: Final = 16 << 20  # of a recipe or a world
 
 
 def recipe_hash(recipe: Mapping[str, Any], resumed_with: Sequence[str] = ()) -> str:
-    """The recipe hash: of settings as they stand in resolved.yaml, with the overrides of every resume."""
+    """The recipe hash of the settings in resolved.yaml and the overrides of every resume."""
     return hashlib.sha256(_canonical([recipe, list(resumed_with)]).encode()).hexdigest()
 
 
@@ -39,7 +39,7 @@ def hash_resolved_text(resolved: str) -> str:
 
 
 def checkpoint_identity(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]:
-    """What every checkpoint of a run carries, so that only this run resumes from it, and with this recipe."""
+    """Identity stored in every checkpoint, so that only this run resumes from it, with this recipe."""
     if (run_id := run.meta().get("run_id")) is None:
         what = "this run has no id: it was started by an older release"
         raise TownletError(
@@ -55,15 +55,15 @@ def checkpoint_identity(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]
 
 
 def require_resumable(run: Run, last: Checkpoint) -> None:
-    """Refuse to resume from a checkpoint of another run or another recipe, or without what ties it to this one."""
+    """Refuse to resume from a checkpoint of another run or recipe, or from one without an identity."""
     require_own(run, last)
     if recipe_hash(read_settings(run), last.info["resumed_with"]) != last.info["recipe_hash"]:
         raise _changed_settings_error(run, last.info["recipe"])
 
 
 def require_own(run: Run, last: Checkpoint) -> None:
-    """Refuse a checkpoint of another run, or one that does not say to which it belongs."""
-    where, new = SourceLocation(str(last.path)), f"start a new run, with init_from={run.name} to begin with its weights"
+    """Refuse a checkpoint of another run, or one without an identity."""
+    where, new = SourceLocation(str(last.path)), f"start a new run, with init_from={run.name} to start from its weights"
     if missing := [name for name in IDENTITY_KEYS if name not in last.info]:
         what = f"the checkpoint {last.name} carries no {missing[0]}: it was written by an older release"
         raise TownletError(what, new, where)
@@ -105,7 +105,7 @@ def format_checksums(sums: Mapping[str, str]) -> bytes:
 
 
 def read_checksums(path: Path) -> dict[str, str]:
-    """The checksums in such a file, by name; a malformed line is a name without a checksum."""
+    """Checksums by name from a `sha256sum` file; a malformed line is a name without a checksum."""
     lines = disk.read_bounded(path, MAX_BYTES).decode("utf-8", "replace").splitlines()
     parts = ((line, line.partition("  ")) for line in lines)
     return {name or line: digest for line, (digest, _, name) in parts}
@@ -114,14 +114,14 @@ def read_checksums(path: Path) -> dict[str, str]:
 def changed_files(run: Run, meta: Mapping[str, Any]) -> list[str]:
     """Files with a checksum in meta.json that are missing or have other bytes; worlds without one count too."""
     known: Mapping[str, str] = meta.get("files") or {}
-    odd = [name for name, wanted in known.items() if sha256_or_none(run.path, name) != wanted]
+    changed = [name for name, wanted in known.items() if sha256_or_none(run.path, name) != wanted]
     if known and run.worlds.is_dir():
-        odd += [f"worlds/{p.name}" for p in sorted(run.worlds.iterdir()) if f"worlds/{p.name}" not in known]
-    return odd
+        changed += [f"worlds/{p.name}" for p in sorted(run.worlds.iterdir()) if f"worlds/{p.name}" not in known]
+    return changed
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Settings that differ, as (path, before, after); None where a key is missing."""
+    """Yield settings that differ as (path, before, after); None where a key is missing."""
     for key in {**before, **after}:
         a, b, place = before.get(key), after.get(key), f"{path}.{key}" if path else key
         if isinstance(a, Mapping) and isinstance(b, Mapping):
@@ -137,7 +137,7 @@ def sha256(path: Path) -> str:
 
 
 def sha256_or_none(folder: Path, name: str) -> str | None:
-    """None where there is no such plain file below the folder."""
+    """The sha256 of a file; None where there is no such regular file below the folder."""
     path = folder / name
     if path.is_symlink() or not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
         return None
@@ -148,10 +148,10 @@ def sha256_or_none(folder: Path, name: str) -> str | None:
 
 
 def _changed_settings_error(run: Run, before: Mapping[str, Any] | None) -> TownletError:
-    """The refusal of an edited resolved.yaml, with the first setting that differs where it is known."""
+    """The error for an edited resolved.yaml, with the first differing setting if it is known."""
     found = next(differences(before, read_settings(run)), None) if before else None
-    told = "" if found is None else f": {found[0]} is {_format_value(found[2])} and was {_format_value(found[1])}"
-    what = f"resolved.yaml was changed after the run started{told}"
+    difference = "" if found is None else f": {found[0]} is {_format_value(found[2])} and was {_format_value(found[1])}"
+    what = f"resolved.yaml was changed after the run started{difference}"
     fix = (
         "restore the original. To change a setting, use an override, which is recorded: townlet train --resume "
         f"{run.name} key=value; settings that cannot be overridden need a new run, with init_from={run.name}"
@@ -160,7 +160,7 @@ def _changed_settings_error(run: Run, before: Mapping[str, Any] | None) -> Townl
 
 
 def _recipe_in_latest_checkpoint(run: Run) -> Mapping[str, Any] | None:
-    """The settings that the newest checkpoint carries."""
+    """The settings stored in the latest checkpoint."""
     try:
         last = checkpoint.latest(run.checkpoints)
     except TownletError:
@@ -187,8 +187,8 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
-DESCRIPTIVE_KEYS: Final = ("description", "result", "tuned")  # words for people, not settings
-# What may differ between runs of one experiment: the seed, and how it is computed and written down.
+DESCRIPTIVE_KEYS: Final = ("description", "result", "tuned")  # descriptions, not settings
+# Keys that may differ between runs of one experiment: the seed, and how results are computed and stored.
 PER_RUN_KEYS: Final = ("seed", "threads", "metrics", "checkpoints", "video")
 
 
@@ -201,15 +201,23 @@ def flat_settings(run: Run) -> dict[str, Any]:
             for key, below in value.items():
                 add(f"{path}.{key}" if path else key, below)
         else:
-            flat[path] = "null" if value is None else value  # as YAML says it; None is left for keys that are not there
+            flat[path] = "null" if value is None else value  # as in YAML; None stands for missing keys
 
     require_settings(run)
-    whole = apply_overrides(read(run.resolved_file), run.meta().get("resumed_with", ())).to_python()
-    add("", {key: value for key, value in whole.items() if key not in DESCRIPTIVE_KEYS})
+    resolved = apply_overrides(read(run.resolved_file), run.meta().get("resumed_with", ())).to_python()
+    add("", {key: value for key, value in resolved.items() if key not in DESCRIPTIVE_KEYS})
     return flat
 
 
 def experiment_hash(run: Run) -> str:
-    """The same for runs that differ in their seed alone, sha256."""
+    """A sha256 that is equal for runs that differ only in their seed."""
     same = {path: value for path, value in flat_settings(run).items() if path.split(".")[0] not in PER_RUN_KEYS}
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
+
+
+def differing_settings(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """Settings that are not the same in all runs, each with its values; None where a run has no such key."""
+    settings = [flat_settings(run) for run in runs]
+    keys = dict.fromkeys(key for of_run in settings for key in of_run)
+    values = {key: [of_run.get(key) for of_run in settings] for key in keys}
+    return {key: found for key, found in values.items() if any(value != found[0] for value in found)}

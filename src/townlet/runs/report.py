@@ -1,4 +1,4 @@
-"""The report of a run: what was trained, what came of it in words, and the plots that show it."""
+"""Reports: one of a run, with summary, tables and plots, and a comparison of several runs."""
 
 from __future__ import annotations
 
@@ -7,45 +7,51 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
 from townlet.config.scalar import to_flow_yaml
 from townlet.errors import TownletError
-from townlet.runs import disk, maps, markup, plots, provenance, summary_text, videos
-from townlet.runs.curves import Lives, Stretches, lives, stretches
+from townlet.runs import disk, markup, plots, provenance, summary_text, town_sections, videos
+from townlet.runs.curves import Bins, EpisodeCurve, make_bins, read_episode_curve
 from townlet.runs.folder import Run
-from townlet.runs.highlights import kept_lives
 from townlet.runs.markup import Section
 from townlet.runs.metric_catalog import METER_PREFIX, METRICS, describe_metric
 from townlet.runs.metrics_reader import MetricsReader
-from townlet.runs.overview import sparkline
-from townlet.runs.plots import Plot
-from townlet.runs.provenance import experiment_hash
-from townlet.runs.summary_text import ReportTerms, report_terms
+from townlet.runs.overview import Overview, sparkline
+from townlet.runs.summary_text import TOWN_TERMS, ReportTerms, report_terms
 
-STRETCHES: Final = 150  # of a curve
-BROAD: Final = 40  # of shares, which are unsteady in narrow ones
-ENOUGH: Final = 8  # lives in a stretch, where there are so many: single lives are no curve
-FIGURES: Final = 15  # small plots of learning
-LINES: Final = 50  # of a table
-SPARKS: Final = 16  # bars in a line of text
-TOOK: Final = {"steps_per_second": "steps/s", "updates_per_second": "updates/s", "memory_mb": "MB"}
-MAX_TEXT: Final = 1 << 20
-# What meta.json says and the report tells elsewhere, or in other words.
-ELSEWHERE: Final = (
+CURVE_BINS: Final = 150
+FRACTION_BINS: Final = 40  # fewer, because fractions of few episodes fluctuate
+MIN_EPISODES: Final = 8  # per bin, where there are enough episodes
+MAX_METRICS: Final = 15  # small plots of updates
+MAX_ROWS: Final = 50  # of a table
+SPARKLINE_WIDTH: Final = 16
+RESOURCE_UNITS: Final = {"steps_per_second": "steps/s", "updates_per_second": "updates/s", "memory_mb": "MB"}
+MAX_TEXT_BYTES: Final = 1 << 20
+# Keys of meta.json that other sections show.
+SHOWN_ELSEWHERE: Final = (
     "recipe", "asked", "overrides", "resumed_with", "seed", "seconds", "summary", "size", "places", "threads", "rows",
     "files",
 )  # fmt: skip
 HASHES: Final = ("recipe_hash", "world", "evaluation_world", "gym", "interface")
-UNSHOWN: Final = ("episode_length", "updates_per_second", "memory_mb")  # shown above, or of little use over time
-NO_STAGE: Final = "0"  # of lives in a run without a curriculum
+NOT_PLOTTED: Final = (
+    "episode_length",
+    "updates_per_second",
+    "memory_mb",
+)  # shown elsewhere, or of little use over time
+NO_STAGE: Final = "0"  # of episodes in a run without a curriculum
+COMPARISON_SIZE: Final = (8.0, 4.5)  # inches
+COMPARISON_SUFFIXES: Final = (".png", ".svg", ".html")
 
 
 def write_report(run: Run) -> tuple[Path, Path]:
-    """Write report.md (with plots/) and report.html; give their paths."""
+    """Write report.md (with plots/) and report.html; returns their paths."""
     meta = run.meta()
     with MetricsReader(run.metrics_file) as store:
         sections = [section for section in _sections(run, meta, store) if section]
     title = f"{meta.get('recipe') or run.name}, seed {meta.get('seed', '?')}"
-    about = f"Run {run.name}, begun {str(meta.get('created', '?'))[:16].replace('T', ' ')} UTC"
+    about = f"Run {run.name}, started {str(meta.get('created', '?'))[:16].replace('T', ' ')} UTC"
     try:
         disk.make_folder(run.plots)
     except OSError as error:
@@ -54,7 +60,7 @@ def write_report(run: Run) -> tuple[Path, Path]:
     for plot in drawn.values():
         disk.replace_file(run.plots / f"{plot.name}.svg", plot.standalone())
     for old in run.plots.glob("*.svg"):
-        if old.stem not in drawn:  # of a report before this one
+        if old.stem not in drawn:  # of an earlier report
             old.unlink(missing_ok=True)
     text = markup.markdown(title, about, sections, run.plots.name)
     disk.replace_file(run.report_md, text.encode("utf-8", "replace"))
@@ -66,94 +72,99 @@ def write_report(run: Run) -> tuple[Path, Path]:
 
 
 def _sections(run: Run, meta: Mapping[str, Any], store: MetricsReader) -> list[Section | None]:
-    told = report_terms(meta)
-    ended = lives(store, told.metric)
-    greedy, random = (store.read("evaluations", where={"policy": policy}) for policy in ("greedy", "random"))
-    yardstick = random[told.metric][-1] if random[told.metric] else None
-    fine, broad = (_stretches(ended, size) for size in (STRETCHES, BROAD))
+    terms = report_terms(meta)
+    curve, greedy, random_score = _read_scores(store, terms)
+    fine, coarse = (_bins(curve, size) for size in (CURVE_BINS, FRACTION_BINS))
     return [
-        _summary(meta, store, ended, greedy, yardstick),
+        _summary(meta, store, curve, greedy, random_score),
         _alerts(store),
         _setting_changes(store),
-        _progress(told, ended, fine, greedy, yardstick, meta.get("threshold")),
+        _score_section(terms, curve, fine, greedy, random_score, meta.get("threshold")),
         _evaluations(greedy),
         _videos(run),
-        _shares(told, told.ends, "causes", "cause", broad, ended.causes),
-        _meters(store, ended),
-        kept_lives(store, list(ended.meters[-1]) if ended.meters else []),
-        _cells(store, meta),
-        _transitions(store, meta),
-        _shares(told, "Stages over time", "stages", "stage", broad, _staged(ended)),
+        _fractions(terms, terms.causes_title, "causes", "cause", coarse, curve.causes),
+        town_sections.meters_section(store, curve),
+        town_sections.highlights_section(store, list(curve.meters[-1]) if curve.meters else []),
+        town_sections.cells_section(store, meta),
+        town_sections.transitions_section(store, meta),
+        _fractions(terms, "Stages over time", "stages", "stage", coarse, _stages(curve)),
         _stage_changes(store),
-        _learning(store),
+        _updates(store),
         _resources(store, meta),
-        Section("What was trained", rows=_facts(run, meta)),
+        Section("Run", rows=_meta_rows(run, meta)),
         _settings(run),
     ]
+
+
+def _read_scores(
+    store: MetricsReader, terms: ReportTerms
+) -> tuple[EpisodeCurve, Mapping[str, list[Any]], float | None]:
+    """Training episodes, evaluations of the agent, and the score of a random agent."""
+    curve = read_episode_curve(store, terms.metric)
+    greedy, random = (store.read("evaluations", where={"policy": policy}) for policy in ("greedy", "random"))
+    return curve, greedy, random[terms.metric][-1] if random[terms.metric] else None
 
 
 def _summary(
     meta: Mapping[str, Any],
     store: MetricsReader,
-    ended: Lives,
+    curve: EpisodeCurve,
     greedy: Mapping[str, list[Any]],
-    yardstick: float | None,
+    random_score: float | None,
 ) -> Section:
-    moments = [*store.read("updates", ("env_steps",), last=1)["env_steps"], *greedy["env_steps"][-1:], 0]
-    cards = summary_text.cards(meta, greedy, yardstick, max(moments))
-    told = summary_text.result(meta, greedy, yardstick, ended)
-    again = summary_text.repeat(meta)
-    return Section("", [*told, *(["Train it again:"] if again else [])], cards=cards, code=again)
+    env_steps = [*store.read("updates", ("env_steps",), last=1)["env_steps"], *greedy["env_steps"][-1:], 0]
+    cards = summary_text.cards(meta, greedy, random_score, max(env_steps))
+    paragraphs = summary_text.summary_paragraphs(meta, greedy, random_score, curve)
+    command = summary_text.rerun_command(meta)
+    return Section("", [*paragraphs, *(["To repeat this training:"] if command else [])], cards=cards, code=command)
 
 
-def _stretches(ended: Lives, most: int) -> Stretches | None:
-    if not len(ended.moment):
+def _bins(curve: EpisodeCurve, most: int) -> Bins | None:
+    if not len(curve.env_steps):
         return None
-    return stretches(ended.moment, max(1, min(most, int(ended.count.sum()) // ENOUGH)))
+    return make_bins(curve.env_steps, max(1, min(most, int(curve.count.sum()) // MIN_EPISODES)))
 
 
 def learning_curve_png(run: Run) -> bytes | None:
     """The learning curve of a run as a PNG; None where no episode ended."""
-    told = report_terms(meta := run.meta())
+    terms = report_terms(meta := run.meta())
     with MetricsReader(run.metrics_file) as store:
-        ended = lives(store, told.metric)
-        greedy, random = (store.read("evaluations", where={"policy": policy}) for policy in ("greedy", "random"))
-    if (part := _stretches(ended, STRETCHES)) is None:
+        curve, greedy, random_score = _read_scores(store, terms)
+    if (bins := _bins(curve, CURVE_BINS)) is None:
         return None
-    yardstick = random[told.metric][-1] if random[told.metric] else None
-    return plots.png(plots.CURVE, plots.progress(told, ended, part, greedy, yardstick, meta.get("threshold")))
+    paint = plots.score_curve(terms, curve, bins, greedy, random_score, meta.get("threshold"))
+    return plots.png(plots.CURVE_SIZE, paint)
 
 
-def _progress(
-    told: ReportTerms,
-    ended: Lives,
-    part: Stretches | None,
+def _score_section(
+    terms: ReportTerms,
+    curve: EpisodeCurve,
+    bins: Bins | None,
     greedy: Mapping[str, list[Any]],
-    yardstick: float | None,
-    goal: float | None,
+    random_score: float | None,
+    threshold: float | None,
 ) -> Section | None:
-    if part is None:
+    if bins is None:
         return None
-    staged = "While training, a life is lived at the stage of its row; evaluations are in the whole world."
-    paragraphs = [staged] if _staged(ended) else []
-    paint = plots.progress(told, ended, part, greedy, yardstick, goal)
-    drawn = plots.draw(told.plot, f"{told.axis} over env_steps", plots.CURVE, paint)
-    return Section(told.curve, paragraphs, plots=[drawn])
+    staged = "In training, each life is at the stage of its row; evaluations are at full difficulty."
+    paint = plots.score_curve(terms, curve, bins, greedy, random_score, threshold)
+    plot = plots.draw(terms.plot_name, f"{terms.axis_label} over env_steps", plots.CURVE_SIZE, paint)
+    return Section(terms.curve_title, [staged] if _stages(curve) else [], plots=[plot])
 
 
-def _facts(run: Run, meta: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """All that is known and not told above; what has parts of its own in one line."""
+def _meta_rows(run: Run, meta: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Entries of meta.json that no other section shows; nested values in one line."""
     rows = []
     for name, value in meta.items():
-        if name in ELSEWHERE or value is None or value in ("", [], {}):
+        if name in SHOWN_ELSEWHERE or value is None or value in ("", [], {}):
             continue
         if isinstance(value, Mapping):
             value = ", ".join(f"{key} {inner}" for key, inner in value.items())
         elif isinstance(value, Sequence) and not isinstance(value, str):
             value = ", ".join(map(str, value))
         rows.append((f"{name} (sha256)" if name in HASHES else name, str(value)))
-    with suppress(TownletError):  # where resolved.yaml is damaged, the other facts stand
-        rows.append(("recipe without seed (sha256)", experiment_hash(run)))
+    with suppress(TownletError):  # a damaged resolved.yaml does not hide the other rows
+        rows.append(("recipe without seed (sha256)", provenance.experiment_hash(run)))
     return rows
 
 
@@ -162,118 +173,74 @@ def _evaluations(greedy: Mapping[str, list[Any]]) -> Section | None:
     shown = [name for name in names if any(value is not None for value in greedy[name])]
 
     def column(name: str) -> list[str]:
-        return [summary_text.share(v) if name in ("survived", "works") else _figure(v) for v in greedy[name][-LINES:]]
+        format_value = summary_text.format_percent if name in ("survived", "works") else _format_value
+        return [format_value(value) for value in greedy[name][-MAX_ROWS:]]
 
     rows = list(zip(*map(column, shown), strict=True))
     return Section("Evaluations", header=[name.replace("_m", ", m") for name in shown], rows=rows) if rows else None
 
 
 def _videos(run: Run) -> Section | None:
-    found = videos.list_videos(run.videos)
-    told = {"start": "before the first step", "best": "the best evaluation so far", "end": "the end"}
-    links = [(f"{one.env_steps:,} env_steps: {told[one.why]}", f"{run.videos.name}/{one.path.name}") for one in found]
-    return Section("Videos", ["Evaluation episodes, filmed."], links=links) if links else None
+    reasons = {"start": "before the first step", "best": "the best evaluation so far", "end": "the end"}
+    links = [
+        (f"{video.env_steps:,} env_steps: {reasons[video.reason]}", f"{run.videos.name}/{video.path.name}")
+        for video in videos.list_videos(run.videos)
+    ]
+    return Section("Videos", ["Videos of evaluation episodes."], links=links) if links else None
 
 
-def _meters(store: MetricsReader, ended: Lives) -> Section | None:
-    """While training, and at the end of lives."""
-    names = [name for name in store.names() if name.startswith(METER_PREFIX)]
-    series = {name.removeprefix(METER_PREFIX): store.series(name, STRETCHES) for name in names}
-    drawn = [plots.meter_history(series)] if series else []
-    drawn += [plots.final_meters(ended)] if any(ended.meters) else []
-    told = "Over time while training, and at the end of the first and of the last tenth of all lives."
-    return Section("Meters", [told] if len(drawn) == 2 else [], plots=drawn) if drawn else None
-
-
-def _shares(
-    words: ReportTerms, title: str, name: str, label: str, part: Stretches | None, counts: Sequence[dict[str, float]]
+def _fractions(
+    terms: ReportTerms, title: str, name: str, label: str, bins: Bins | None, counts: Sequence[dict[str, float]]
 ) -> Section | None:
-    """Labels over time; where all have the same, a sentence says more than a plot."""
-    found = {one for each in counts for one in each}
-    if part is None or not found:
+    """Fractions of labels over time; a sentence where all episodes have the same label."""
+    labels = {found for by_label in counts for found in by_label}
+    if bins is None or not labels:
         return None
-    if len(found) == 1:
-        return Section(title, [f"All {words.episodes} that ended have the same {label}: {found.pop()}."])
-    about = f"share of each {label} over env_steps"
-    told = ["“time”: the limit was reached."] if "time" in found else []
-    return Section(title, told, plots=[plots.shares(name, about, part, part.shares(counts))])
+    if len(labels) == 1:
+        return Section(title, [f"All {terms.episodes} that ended have the same {label}: {labels.pop()}."])
+    about = f"fraction of each {label} over env_steps"
+    note = ["“time”: the limit was reached."] if "time" in labels else []
+    return Section(title, note, plots=[plots.stacked_fractions(name, about, bins, bins.fractions(counts))])
 
 
-def _staged(ended: Lives) -> list[dict[str, float]]:
-    """Stages of lives, none at all in a run without a curriculum."""
-    return ended.stages if any(one.keys() - {NO_STAGE} for one in ended.stages) else []
+def _stages(curve: EpisodeCurve) -> list[dict[str, float]]:
+    """Stages of episodes; empty in a run without a curriculum."""
+    return curve.stages if any(by_stage.keys() - {NO_STAGE} for by_stage in curve.stages) else []
 
 
 def _stage_changes(store: MetricsReader) -> Section | None:
-    found = store.read("stage_changes", ("env_steps", "row", "from_stage", "to_stage", "reason"), last=LINES)
-    rows = [tuple(_figure(value) for value in row) for row in zip(*found.values(), strict=True)]
-    count = sum(1 for _ in store.read("stage_changes", ("row",))["row"])
-    told = f"The last {len(rows)} of {count:,} changes." if count > len(rows) else ""
+    found = store.read("stage_changes", ("env_steps", "row", "from_stage", "to_stage", "reason"), last=MAX_ROWS)
+    rows = _table_rows(found)
+    count = len(store.read("stage_changes", ("row",))["row"])
+    note = [f"The last {len(rows)} of {count:,} changes."] if count > len(rows) else []
     header = ("env_steps", "row", "from", "to", "reason")
-    return Section("Changes of stage", [told] if told else [], header=header, rows=rows) if rows else None
+    return Section("Stage changes", note, header=header, rows=rows) if rows else None
 
 
-def _transitions(store: MetricsReader, meta: Mapping[str, Any]) -> Section | None:
-    """The last quarter of the run: what the agent does now, not what it once tried."""
-    moments = store.read("affordance_transitions", ("env_steps",))["env_steps"]
-    if not moments:
-        return None
-    since = max(moments) * 3 // 4
-    counts = {
-        (str(a), str(b)): n for (a, b), n in store.totals("affordance_transitions", ("from", "to"), since).items()
-    }
-    told = f"Which affordance (below) was used after which (left), by the watched rows after env_steps {since:,}."
-    drawn = maps.transitions(counts, list(meta.get("places") or ()))
-    return Section("Ways between affordances", [told], plots=[drawn])
-
-
-def _cells(store: MetricsReader, meta: Mapping[str, Any]) -> Section | None:
-    """Visits in the whole run, and the last novelty of each cell where it was recorded."""
-    visits = {cell: n for (cell,), n in store.totals("cell_visits", ("cell",)).items() if isinstance(cell, int)}
-    if not visits:
-        return None
-    found = store.read("cell_visits", ("cell", "novelty"))
-    novelty = {
-        c: n for c, n in zip(found["cell"], found["novelty"], strict=True) if isinstance(c, int) and n is not None
-    }
-    size = meta.get("size") or []
-    known = size if all(0 < n <= 4096 for n in size) else []
-    places = meta.get("places") or {}
-    drawn = [maps.cells(visits, known, places, "cells", "visits")]
-    drawn += [maps.cells(novelty, known, places, "novelty", "novelty")] if novelty else []
-    told = "How many steps of the watched rows ended on each cell, in the whole run."
-    if novelty:
-        told += " Below, how new each cell still is to the agent at the end."
-    pictures: list[Plot] = [plot for plot in drawn if plot]
-    if pictures:
-        return Section("Where it went", [told], plots=pictures)
-    most = sorted(visits.items(), key=lambda one: -one[1])[:LINES]  # a map that paper cannot show
-    return Section("Where it went", [told], header=("cell", "visits"), rows=[(str(c), f"{n:,}") for c, n in most])
-
-
-def _learning(store: MetricsReader) -> Section | None:
-    """Figures in the order of the catalogue, those of one's own after it; what never changed says nothing here."""
+def _updates(store: MetricsReader) -> Section | None:
+    """Metrics of updates in the order of the catalog, then custom ones; constant catalog metrics are left out."""
     order = list(METRICS)
     names = sorted(store.names(), key=lambda name: order.index(name) if name in order else len(order))
-    series = {name: store.series(name, STRETCHES) for name in names if not name.startswith((METER_PREFIX, *UNSHOWN))}
+    shown_names = [name for name in names if not name.startswith((METER_PREFIX, *NOT_PLOTTED))]
+    series = {name: store.series(name, CURVE_BINS) for name in shown_names}
     series = {name: pair for name, pair in series.items() if len(set(pair[1])) > 1 or name not in METRICS}
-    shown = dict(list(series.items())[:FIGURES])
+    shown = dict(list(series.items())[:MAX_METRICS])
     if not shown:
         return None
     rows = [
-        (name, sparkline(values, SPARKS), metric.about, metric.formula)
+        (name, sparkline(values, SPARKLINE_WIDTH), metric.about, metric.formula)
         for name, (_, values) in shown.items()
         if (metric := describe_metric(name))
     ]
-    header = ("figure", "from begin to end", "what it is", "formula")
-    return Section("Learning", header=header, rows=rows, plots=[plots.learning(shown)])
+    header = ("metric", "over time", "meaning", "formula")
+    return Section("Learning", header=header, rows=rows, plots=[plots.metric_grid(shown)])
 
 
 def _resources(store: MetricsReader, meta: Mapping[str, Any]) -> Section | None:
-    """What it took: time, speed and memory."""
-    found = {name: store.series(name, STRETCHES)[1] for name in TOOK}
-    rows = [] if meta.get("seconds") is None else [("time", summary_text.duration(meta["seconds"]))]
-    for name, unit in TOOK.items():
+    """Time, speed and memory."""
+    found = {name: store.series(name, CURVE_BINS)[1] for name in RESOURCE_UNITS}
+    rows = [] if meta.get("seconds") is None else [("time", summary_text.format_duration(meta["seconds"]))]
+    for name, unit in RESOURCE_UNITS.items():
         if values := found[name]:
             value = max(values) if name == "memory_mb" else sum(values) / len(values)
             rows.append((METRICS[name].about, f"{value:,.0f} {unit}"))
@@ -282,29 +249,72 @@ def _resources(store: MetricsReader, meta: Mapping[str, Any]) -> Section | None:
 
 
 def _alerts(store: MetricsReader) -> Section | None:
-    found = store.read("alerts", ("env_steps", "name", "message", "tip"), last=LINES)
-    rows = [tuple(_figure(value) for value in row) for row in zip(*found.values(), strict=True)]
+    found = store.read("alerts", ("env_steps", "name", "message", "tip"), last=MAX_ROWS)
+    rows = _table_rows(found)
     return Section("Alerts", header=tuple(found), rows=rows) if rows else None
 
 
 def _setting_changes(store: MetricsReader) -> Section | None:
-    found = store.read("setting_changes", ("env_steps", "key", "old", "new", "why"), last=LINES)
-    flat = [
-        (f"{at:,}", key, to_flow_yaml(old), to_flow_yaml(new), why)
-        for at, key, old, new, why in zip(*found.values(), strict=True)
+    found = store.read("setting_changes", ("env_steps", "key", "old", "new", "why"), last=MAX_ROWS)
+    rows = [
+        (f"{env_steps:,}", key, to_flow_yaml(old), to_flow_yaml(new), why)
+        for env_steps, key, old, new, why in zip(*found.values(), strict=True)
     ]
-    return Section("Settings that changed while it trained", header=tuple(found), rows=flat) if flat else None
+    return Section("Settings changed during training", header=tuple(found), rows=rows) if rows else None
 
 
 def _settings(run: Run) -> Section | None:
     try:
-        text = disk.read_bounded(run.resolved_file, MAX_TEXT).decode("utf-8", "replace")
+        text = disk.read_bounded(run.resolved_file, MAX_TEXT_BYTES).decode("utf-8", "replace")
     except TownletError:
         return None
-    return Section("Settings", ["Every setting and where it came from."], verbatim=text) if text.strip() else None
+    return Section("Settings", ["Every setting and its source."], verbatim=text) if text.strip() else None
 
 
-def _figure(value: Any) -> str:
+def _table_rows(columns: Mapping[str, list[Any]]) -> list[tuple[str, ...]]:
+    return [tuple(_format_value(value) for value in row) for row in zip(*columns.values(), strict=True)]
+
+
+def _format_value(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.4g}" if isinstance(value, float) else str("" if value is None else value)
+
+
+def write_comparison(runs: Mapping[str, Overview], path: Path) -> None:
+    """Write the evaluations of several runs over env_steps, by label, as PNG, SVG or HTML."""
+    suffix = path.suffix.lower()
+    if suffix not in COMPARISON_SUFFIXES:
+        fix = f"name a file that ends in {', '.join(COMPARISON_SUFFIXES)}"
+        raise TownletError(f"'{path.name}' is not a supported image file", fix, None)
+    if not path.parent.is_dir():
+        raise TownletError(f"there is no folder {path.parent}", "create it first, or write elsewhere")
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        for label, run in runs.items():
+            title = f"{label} {run.recipe} seed {run.seed}"
+            axes.plot(run.evaluations["env_steps"], run.evaluations[run.terms.metric], "o-", markersize=3, label=title)
+        axes.set_xlabel("env_steps")
+        terms = {run.terms for run in runs.values()}
+        axes.set_ylabel(" / ".join(sorted(f"{kind.axis_label}, evaluated" for kind in terms)))
+        axes.set_xlim(left=0)
+        if terms == {TOWN_TERMS}:
+            axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.legend(loc="best")
+
+    if suffix == ".png":
+        disk.replace_file(path, plots.png(COMPARISON_SIZE, paint))
+        return
+    plot = plots.draw("compare", "evaluations over env_steps", COMPARISON_SIZE, paint)
+    if suffix == ".svg":
+        disk.replace_file(path, plot.standalone())
+        return
+    rows = [
+        (label, run.run.name, run.recipe, str(run.seed), "" if run.best is None else f"{run.best:.1f}")
+        for label, run in runs.items()
+    ]
+    section = Section("Evaluations", header=("", "run", "recipe", "seed", "best"), rows=rows, plots=[plot])
+    page = markup.html("Comparison of runs", "Evaluations without exploration.", [section])
+    disk.replace_file(path, page.encode("utf-8", "replace"))

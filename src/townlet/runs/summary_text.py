@@ -1,4 +1,4 @@
-"""What a run is about, in words: in a town lives are lived as long as possible, elsewhere returns are won."""
+"""Summary of a run in sentences and key figures, with the terms of its kind of task."""
 
 from __future__ import annotations
 
@@ -9,152 +9,156 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from townlet.runs.curves import Lives
+from townlet.runs.curves import EpisodeCurve
 
 
 @dataclass(frozen=True)
 class ReportTerms:
-    """How to speak of the episodes of a run, and which column of them matters."""
+    """Terms of a kind of task, and the episode column that is its score."""
 
     metric: Literal["length", "return"]
     episodes: str
-    curve: str  # title of the plot over time
-    plot: str  # name of its file
-    axis: str
-    ends: str  # title of what ended them
-    evaluated: str  # label of the figure that one looks for first
+    curve_title: str
+    plot_name: str
+    axis_label: str
+    causes_title: str
+    score_label: str
 
-    def figure(self, value: float) -> str:
-        """A score in as many digits as it is worth."""
+    def format_score(self, value: float) -> str:
+        """A score with a sensible number of digits."""
         return f"{value:.0f}" if self.metric == "length" or abs(value) >= 100 else f"{value:.3g}"
 
 
 TOWN_TERMS: Final = ReportTerms(
-    "length", "lives", "How long lives last", "survival", "length of a life in steps", "What ends lives",
+    "length", "lives", "Length of life", "survival", "length of a life in steps", "Causes of death",
     "lives, evaluated",
 )  # fmt: skip
 GYM_TERMS: Final = ReportTerms(
-    "return", "episodes", "What is won", "returns", "return of an episode", "What ends episodes", "return, evaluated"
+    "return", "episodes", "Return", "returns", "return of an episode", "Ends of episodes", "return, evaluated"
 )
 
 
 def report_terms(meta: Mapping[str, Any]) -> ReportTerms:
-    """The words for a run, by what its meta.json says."""
+    """The terms for a run, by its meta.json."""
     return GYM_TERMS if meta.get("gym") else TOWN_TERMS
 
 
 Evaluations = Mapping[str, list[Any]]  # columns, from old to new
 
 
-def result(meta: Mapping[str, Any], greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
-    """What the training itself said at its end, or what the metrics tell of a run that has not ended."""
-    told = meta.get("summary") or _so_far(report_terms(meta), greedy, yardstick, ended)
-    return [" ".join(told)]
+def summary_paragraphs(
+    meta: Mapping[str, Any], greedy: Evaluations, random_score: float | None, curve: EpisodeCurve
+) -> list[str]:
+    """The summary that training wrote at its end, or one from the metrics so far."""
+    sentences = meta.get("summary") or _interim_summary(report_terms(meta), greedy, random_score, curve)
+    return [" ".join(sentences)]
 
 
 def cards(
-    meta: Mapping[str, Any], greedy: Evaluations, yardstick: float | None, env_steps: int
+    meta: Mapping[str, Any], greedy: Evaluations, random_score: float | None, env_steps: int
 ) -> list[tuple[str, str]]:
-    """The figures that one looks for first; a dash where nothing was measured."""
+    """The key figures; a dash where nothing was measured."""
     last = {name: values[-1] if values else None for name, values in greedy.items()}
-    told = report_terms(meta)
-    limit = f" of {last['limit']}" if last["limit"] and told is TOWN_TERMS else ""
-    score = last[told.metric]
+    terms = report_terms(meta)
+    limit = f" of {last['limit']}" if last["limit"] and terms is TOWN_TERMS else ""
+    score = last[terms.metric]
     solved = ("solved", _solved(score, meta.get("threshold")))
     return [
-        (told.evaluated, "–" if score is None else f"{told.figure(score)}{limit}"),
-        ("a random agent", "–" if yardstick is None else f"{told.figure(yardstick)}{limit}"),
-        ("reach the limit", share(last["survived"])),
-        ("work for money", share(last["works"])) if told is TOWN_TERMS else solved,
+        (terms.score_label, "–" if score is None else f"{terms.format_score(score)}{limit}"),
+        ("a random agent", "–" if random_score is None else f"{terms.format_score(random_score)}{limit}"),
+        ("reach the limit", format_percent(last["survived"])),
+        ("work for money", format_percent(last["works"])) if terms is TOWN_TERMS else solved,
         ("env_steps", f"{env_steps:,}"),
-        ("time", "–" if meta.get("seconds") is None else duration(meta["seconds"])),
+        ("time", "–" if meta.get("seconds") is None else format_duration(meta["seconds"])),
         ("seed", str(meta.get("seed", "–"))),
         ("recipe", str(meta.get("recipe") or "–")),
     ]
 
 
-def _solved(score: float | None, goal: float | None) -> str:
-    """Against the threshold; a dash where there is none."""
-    if goal is None:
+def _solved(score: float | None, threshold: float | None) -> str:
+    """Whether the threshold is reached; a dash where there is none."""
+    if threshold is None:
         return "–"
-    return f"{'yes' if score is not None and score >= goal else 'no'}, from {goal:g}"
+    return f"{'yes' if score is not None and score >= threshold else 'no'}, from {threshold:g}"
 
 
-def repeat(meta: Mapping[str, Any]) -> str:
-    """The commands that train the same again, also where a program began the run; nothing when nobody knows."""
+def rerun_command(meta: Mapping[str, Any]) -> str:
+    """The commands that repeat the training; empty where they are not known."""
     if not meta.get("asked"):
         return str(meta.get("command") or "")
     first = shlex.join(["townlet", "train", meta["asked"], *meta.get("overrides", ())])
     if not meta.get("resumed_with"):
         return first
-    # Not in one: schedules followed the first budget until then.
+    # Not one command: until the resume, schedules followed the first budget.
     return f"{first}\n{shlex.join(['townlet', 'train', '--resume', 'latest', *meta['resumed_with']])}"
 
 
-def duration(seconds: float) -> str:
-    """Seconds in the units that people use."""
+def format_duration(seconds: float) -> str:
+    """Seconds as hours and minutes, minutes and seconds, or seconds."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"
 
 
-def share(value: float | None) -> str:
-    """A share in per cent."""
+def format_percent(value: float | None) -> str:
+    """A fraction as a percentage; a dash for None."""
     return "–" if value is None else f"{100 * value:.0f} %"
 
 
-def _so_far(told: ReportTerms, greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
-    measured = _measured if told is TOWN_TERMS else _won
-    return [*measured(greedy, yardstick, ended), *_better_before(told, greedy)]
+def _interim_summary(
+    terms: ReportTerms, greedy: Evaluations, random_score: float | None, curve: EpisodeCurve
+) -> list[str]:
+    summarize = _town_summary if terms is TOWN_TERMS else _gym_summary
+    return [*summarize(greedy, random_score, curve), *_better_before(terms, greedy)]
 
 
-def _won(greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
-    words = [] if yardstick is None else [f"A random agent gets {yardstick:.4g} in an episode."]
+def _gym_summary(greedy: Evaluations, random_score: float | None, curve: EpisodeCurve) -> list[str]:
+    sentences = [] if random_score is None else [f"A random agent gets {random_score:.4g} in an episode."]
     if not greedy["return"] or greedy["return"][-1] is None:
-        if len(ended.moment):
-            words.append(f"The last episodes while training got {_latest(ended):.4g} on average.")
-        return [*words, "The agent was not evaluated."]
+        if len(curve.env_steps):
+            sentences.append(f"The last episodes while training got {_recent_score(curve):.4g} on average.")
+        return [*sentences, "The agent was not evaluated."]
     last = {name: values[-1] for name, values in greedy.items()}
     count = f" over {last['episodes']} episodes" if last["episodes"] else ""
-    return [*words, f"This agent gets {last['return']:.4g}{count}, after {last['env_steps']:,} env_steps."]
+    return [*sentences, f"This agent gets {last['return']:.4g}{count}, after {last['env_steps']:,} env_steps."]
 
 
-def _latest(ended: Lives) -> float:
-    """The mean score of the last tenth of what ended."""
-    tenth = slice(-max(1, len(ended.moment) // 10), None)
-    return float(np.average(ended.score[tenth], weights=np.maximum(ended.count[tenth], 1e-12)))
+def _recent_score(curve: EpisodeCurve) -> float:
+    """The mean score of the last tenth of what curve."""
+    tenth = slice(-max(1, len(curve.env_steps) // 10), None)
+    return float(np.average(curve.score[tenth], weights=np.maximum(curve.count[tenth], 1e-12)))
 
 
-def _measured(greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
-    words = [] if yardstick is None else [f"A random agent lives {yardstick:.0f} steps."]
+def _town_summary(greedy: Evaluations, random_score: float | None, curve: EpisodeCurve) -> list[str]:
+    sentences = [] if random_score is None else [f"A random agent lives {random_score:.0f} steps."]
     if not greedy["length"] or greedy["length"][-1] is None:
-        if len(ended.moment):
-            words.append(f"The last lives while training lasted {_latest(ended):.0f} steps on average.")
-        return [*words, "The agent was not evaluated."]
+        if len(curve.env_steps):
+            sentences.append(f"The last lives while training lasted {_recent_score(curve):.0f} steps on average.")
+        return [*sentences, "The agent was not evaluated."]
     last = {name: values[-1] for name, values in greedy.items()}
     limit = f" of {last['limit']}" if last["limit"] else ""
     count = f" over {last['episodes']} episodes" if last["episodes"] else ""
-    words.append(
+    sentences.append(
         f"This agent lives {last['length']:.0f}{limit} steps, greedy{count}, after {last['env_steps']:,} env_steps."
     )
     if last["survived"] is not None:
-        words.append(f"{share(last['survived'])} of its lives reached the limit.")
-    return words + ([] if last["works"] is None else [_work(last["works"])])
+        sentences.append(f"{format_percent(last['survived'])} of its lives reached the limit.")
+    return sentences + ([] if last["works"] is None else [_work_sentence(last["works"])])
 
 
-def _work(part: float) -> str:
+def _work_sentence(part: float) -> str:
     if part == 0:
         return "It lives on its inheritance: no evaluated life earned money."
     if part == 1:
         return "Every evaluated life works for its money."
-    return f"{share(part)} of the evaluated lives work for their money."
+    return f"{format_percent(part)} of the evaluated lives work for their money."
 
 
-def _better_before(told: ReportTerms, greedy: Evaluations) -> Sequence[str]:
-    scores = greedy[told.metric]
+def _better_before(terms: ReportTerms, greedy: Evaluations) -> Sequence[str]:
+    scores = greedy[terms.metric]
     known = [(score, -at) for score, at in zip(scores, greedy["env_steps"], strict=True) if score]
     if not known or scores[-1] is None or (best := max(known))[0] <= scores[-1] + 0.05 * abs(scores[-1]):
         return []
-    unit = " steps" if told is TOWN_TERMS else ""
-    return [f"It was better before: {told.figure(best[0])}{unit} at {-best[1]:,} env_steps."]
+    unit = " steps" if terms is TOWN_TERMS else ""
+    return [f"It was better before: {terms.format_score(best[0])}{unit} at {-best[1]:,} env_steps."]

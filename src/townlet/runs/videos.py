@@ -1,4 +1,4 @@
-"""The videos in a run's folder: named by the moment and by why it was filmed."""
+"""Videos of a run: files named by env_steps and reason, and an MP4 writer (extra `video`: imageio-ffmpeg)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from townlet.errors import TownletError
 from townlet.interfaces.show import Show
 from townlet.runs import disk
 
-Why = Literal["start", "best", "end"]
+VideoReason = Literal["start", "best", "end"]
 FILE_NAME: Final = re.compile(r"(\d+)-(start|best|end)\.mp4")
 DIGITS: Final = 12  # so that names sort by the moment
 
@@ -27,12 +27,12 @@ class VideoFile(NamedTuple):
 
     path: Path
     env_steps: int
-    why: Why
+    reason: VideoReason
 
 
-def video_name(env_steps: int, why: Why) -> str:
+def video_name(env_steps: int, reason: VideoReason) -> str:
     """The name of the video of a moment."""
-    return f"{env_steps:0{DIGITS}d}-{why}.mp4"
+    return f"{env_steps:0{DIGITS}d}-{reason}.mp4"
 
 
 def list_videos(folder: Path) -> list[VideoFile]:
@@ -40,14 +40,14 @@ def list_videos(folder: Path) -> list[VideoFile]:
     if not folder.is_dir():
         return []
     found = [(path, FILE_NAME.fullmatch(path.name)) for path in sorted(folder.iterdir())]
-    return [VideoFile(path, int(name[1]), cast(Why, name[2])) for path, name in found if name]
+    return [VideoFile(path, int(name[1]), cast(VideoReason, name[2])) for path, name in found if name]
 
 
 def rewind(folder: Path, env_steps: int) -> None:
     """Remove what was filmed after this moment, and what a process that was killed left half done."""
-    for film in list_videos(folder):
-        if film.env_steps > env_steps:
-            film.path.unlink(missing_ok=True)
+    for video in list_videos(folder):
+        if video.env_steps > env_steps:
+            video.path.unlink(missing_ok=True)
     for rest in folder.glob(".*.mp4") if folder.is_dir() else ():
         rest.unlink(missing_ok=True)
 
@@ -59,49 +59,49 @@ FFMPEG_OPTIONS: Final = ("-preset", "veryfast", "-movflags", "+faststart", "-thr
 
 
 def require_encoder() -> None:
-    """Say in one line what is missing."""
+    """Raise an error if imageio-ffmpeg is not installed."""
     if find_spec("imageio_ffmpeg") is None:
         what = "a video needs imageio-ffmpeg, which is not installed"
         raise TownletError(what, "install it: pip install 'townlet[video]'")
 
 
 class VideoWriter:
-    """An MP4 that grows picture by picture. Inside `with`; it gets its name at the end, unless something went wrong."""
+    """Writes an MP4 frame by frame, as a context manager; the file is renamed into place only on success."""
 
     def __init__(self, path: Path, rate: int) -> None:
         require_encoder()
         if path.suffix != SUFFIX:
-            raise TownletError(f"a video is an {SUFFIX} file, and '{path.name}' is none", f"name it …{SUFFIX}")
+            raise TownletError(f"a video is an {SUFFIX} file, but '{path.name}' is not", f"name it …{SUFFIX}")
         if not path.parent.is_dir():
-            raise TownletError(f"there is no folder {path.parent}", "make it first, or write elsewhere")
+            raise TownletError(f"there is no folder {path.parent}", "create it first, or write elsewhere")
         self.path, self.frames = path, 0
         self._rate = rate
-        self._fresh = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{SUFFIX}")
+        self._partial = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{SUFFIX}")
         self._size = (0, 0)
         self._writer: Generator[None, Any, None] | None = None
 
     def __enter__(self) -> VideoWriter:
         return self
 
-    def add(self, picture: NDArray[np.uint8]) -> None:
-        """One more picture [height, width, 3], of the size of the first."""
-        even = _even(picture)
+    def add(self, image: NDArray[np.uint8]) -> None:
+        """Add a frame [height, width, 3] of the size of the first."""
+        even = _pad_to_even(image)
         if self._writer is None:
             self._size = (even.shape[1], even.shape[0])
-            self._writer = self._begun()
+            self._writer = self._start_encoder()
         if (even.shape[1], even.shape[0]) != self._size:
-            raise TownletError(f"a picture of {even.shape[1]}×{even.shape[0]} in a video of another size", "leave it")
+            raise TownletError(f"a frame of {even.shape[1]}×{even.shape[0]} in a video of another size", "leave it out")
         try:
             self._writer.send(np.ascontiguousarray(even))
         except OSError as error:
             raise disk.describe_error(error, f"cannot write {self.path}") from error
         self.frames += 1
 
-    def _begun(self) -> Generator[None, Any, None]:
+    def _start_encoder(self) -> Generator[None, Any, None]:
         from imageio_ffmpeg import write_frames
 
         writer: Generator[None, Any, None] = write_frames(
-            str(self._fresh), self._size, fps=self._rate, macro_block_size=1, quality=7,
+            str(self._partial), self._size, fps=self._rate, macro_block_size=1, quality=7,
             output_params=list(FFMPEG_OPTIONS), ffmpeg_log_level="error",
         )  # fmt: skip
         writer.send(None)
@@ -112,20 +112,20 @@ class VideoWriter:
             if self._writer is not None:
                 self._writer.close()
             if kind is None and self.frames:
-                disk.sync_file(self._fresh)
-                os.replace(self._fresh, self.path)
+                disk.sync_file(self._partial)
+                os.replace(self._partial, self.path)
         except OSError as failed:
             raise disk.describe_error(failed, f"cannot write {self.path}") from failed
         finally:
-            self._fresh.unlink(missing_ok=True)
+            self._partial.unlink(missing_ok=True)
 
 
 def record_video(
     shows: Sequence[Show], path: Path, *, episodes: int, steps: int, ended: Callable[[], None] = lambda: None
 ) -> int:
-    """Film so many episodes of all shows side by side, each `steps` long at most; how many pictures that were.
+    """Record episodes of all shows side by side, each of at most `steps` steps; returns the number of frames.
 
-    `ended` is called at the end of each, before the next begins.
+    `ended` is called after each episode, before the next begins.
     """
     rate = shows[0].rate
     with VideoWriter(path, rate) as video:
@@ -138,22 +138,22 @@ def record_video(
                     if not show.over:
                         show.step()
                 video.add(side_by_side(shows))
-            for _ in range(round(END_PAUSE * rate)):  # the end stays on show
+            for _ in range(round(END_PAUSE * rate)):  # the last frame stays visible
                 video.add(side_by_side(shows))
             ended()
     return video.frames
 
 
 def side_by_side(shows: Sequence[Show]) -> NDArray[np.uint8]:
-    """What all of them show now, in one picture."""
-    pictures = [picture for show in shows if (picture := show.picture()) is not None]
-    if len(pictures) < len(shows):
+    """The current images of all shows in one frame."""
+    images = [image for show in shows if (image := show.picture()) is not None]
+    if len(images) < len(shows):
         raise TownletError("no pictures are drawn here", "watch in a terminal")
-    high = max(len(picture) for picture in pictures)
-    return np.concatenate([np.pad(p, ((0, high - len(p)), (0, 0), (0, 0))) for p in pictures], axis=1)
+    height = max(map(len, images))
+    return np.concatenate([np.pad(image, ((0, height - len(image)), (0, 0), (0, 0))) for image in images], axis=1)
 
 
-def _even(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The picture with even sides, which the coding needs; an edge is doubled."""
-    height, width = picture.shape[:2]
-    return np.pad(picture, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+def _pad_to_even(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The image with even sides, as the encoder requires; an edge is repeated."""
+    height, width = image.shape[:2]
+    return np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")

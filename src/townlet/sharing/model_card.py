@@ -83,7 +83,7 @@ class ModelCard:
             escape_markdown(f"Measured after {trained.env_steps:,} env_steps with seeds that training never saw.")
             + "\n",
             "## Train it again\n",
-            "\n".join(code_block(summary_text.repeat(meta), "sh")) + "\n",
+            "\n".join(code_block(summary_text.rerun_command(meta), "sh")) + "\n",
             "## Play and measure it\n",
             "In the folder of these files, where Townlet is installed:\n",
             "\n".join(code_block(f"townlet play .{self.permission}\ntownlet eval .{self.permission}", "sh")) + "\n",

@@ -106,7 +106,7 @@ def train_trial(trial: Trial, config: SweepConfig, sink: Callable[[Recipe], Sink
     for number in range(config.seeds):
         loaded = load_experiment(config.recipe_name, [*overrides, f"seed={config.recipe.seed + number}"])
         session = begin(loaded, config.root)
-        session.run.note(sweep={"study": config.study, "trial": trial.number})
+        session.run.update_meta(sweep={"study": config.study, "trial": trial.number})
         trial.set_user_attr(RUNS, [*trial.user_attrs.get(RUNS, ()), session.run.name])
         pruning = PruningSink(trial, loaded.recipe.evaluation_interval)
         sinks: Sequence[Sink] = [*([sink(loaded.recipe)] if sink else ()), *([] if number else [pruning])]

@@ -33,19 +33,19 @@ class Broadcast:
     def heard(self, row: int, life: Recording, cause: str) -> None:
         """A life of a watched row is over."""
         now = time.monotonic()
-        if now - self._life < LIVES or not self._feed.watched:
+        if now - self._life < LIVES or not self._feed.has_readers:
             return
         self._life = now
         about = {
             "row": row, "env_steps": self._t.counters.env_steps, "outputs": self._t.agent.output_label,
             "length": int(life.age[-1]), "cause": cause, "ended": time.time(),
         }  # fmt: skip
-        self._feed.tell(EPISODE_ENDED, json.dumps(about).encode() + b"\n" + life.to_bytes())
+        self._feed.publish(EPISODE_ENDED, json.dumps(about).encode() + b"\n" + life.to_bytes())
 
     def tick(self, counters: Counters) -> None:
         """Where the rows are."""
         now = time.monotonic()
-        if now - self._wall < WALLS or not self._feed.watched:
+        if now - self._wall < WALLS or not self._feed.has_readers:
             return
         self._wall = now
         seen = self._town.engine.peek("cell", "age", "meters")
@@ -57,7 +57,7 @@ class Broadcast:
             "alive": [round(float(value), 3) for value in alive],
             "stage": None if self._t.curriculum is None else self._t.curriculum.stage[:ROWS].tolist(),
         }
-        self._feed.tell(ROWS_OVERVIEW, json.dumps(told).encode())
+        self._feed.publish(ROWS_OVERVIEW, json.dumps(told).encode())
 
     def mark(self, mark: Mark) -> None:
         """Figures are read from the store."""

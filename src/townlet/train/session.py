@@ -152,7 +152,7 @@ def resume(
         last = checkpoint.latest(run.checkpoints)
         if last is None:
             training, begun_with = _before_first_step(loaded, run.path.parent, group)
-            run.note(init_from=begun_with)
+            run.update_meta(init_from=begun_with)
         else:
             _require(run, last, loaded)
             training = _build(loaded, group)
@@ -216,7 +216,7 @@ def _train(
         told = summary.sentences() if summary else []
         took = {} if limits.over else {"seconds": round(seconds, 1)}
         lock.check()
-        run.note(ended=ending.why, finished=ending.finished, summary=told, **took)
+        run.update_meta(ended=ending.why, finished=ending.finished, summary=told, **took)
         if summary:
             report(run, recipe)
     return Outcome(run, ending, summary, seconds, recipe.seed, not limits.over)
@@ -260,7 +260,7 @@ def _loop(begun: Begun, lock: Lock, sinks: Sequence[Sink], limits: Limits) -> En
             return loop(t, limits, journal, keeper, lambda: _measure(loaded, t.agent.policy(), limits.ask))
         except Diverged as error:
             journal.alert("diverged", error.diagnostics[0].what, tip=error.diagnostics[0].fix)
-            run.note(ended="diverged", diverged=error.diagnostics[0].what)
+            run.update_meta(ended="diverged", diverged=error.diagnostics[0].what)
             raise
         except EnvironmentFailed as error:
             raise _failed(begun, error, journal) from error.__cause__
@@ -278,7 +278,7 @@ def _failed(begun: Begun, error: EnvironmentFailed, journal: Journal) -> Townlet
     journal.alert("environment", what)
     with run.log_file.open("a", encoding="utf-8") as log, suppress(OSError):
         log.writelines(traceback.format_exception(error.__cause__))
-    run.note(ended=what)
+    run.update_meta(ended=what)
     last = checkpoint.latest(run.checkpoints)
     since = f" from step {last.env_steps:,}" if last else ""
     fix = f"mend it ({run.log_file} tells where), then go on{since}: townlet train --resume {run.path}"
@@ -293,7 +293,7 @@ def _set_out(begun: Begun, journal: Journal, store: MetricsStore, limits: Limits
         raise TownletError(what, fix, SourceLocation(str(begun.run.checkpoints)))
     store.rewind(-1)  # what a process left that was killed before its first checkpoint
     if begun.changes:
-        begun.run.note(resumed_with=list(begun.changes))
+        begun.run.update_meta(resumed_with=list(begun.changes))
     videos.rewind(begun.run.videos, -1)
     journal.evaluated(_random(begun.loaded), "random")
     film(begun.run, begun.training, "start")
@@ -311,9 +311,9 @@ def _go_on(
     lost = _restore(t, journal, store, limits, run, last)
     # Only now: a change that the checkpoint does not fit must leave nothing behind.
     if not limits.over:
-        run.note(ended=None, finished=False, diverged=None, resumed_with=list(begun.changes))
+        run.update_meta(ended=None, finished=False, diverged=None, resumed_with=list(begun.changes))
     elif lost:  # the checkpoint that is written below carries them
-        run.note(resumed_with=list(begun.changes))
+        run.update_meta(resumed_with=list(begun.changes))
     for error in checkpoint.scan(run.checkpoints)[1].values():
         journal.alert("checkpoint", f"{error.diagnostics[0].what}; it is kept, and counts neither as best nor last")
     if not t.env.exact:

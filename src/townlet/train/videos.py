@@ -19,7 +19,7 @@ def require_films(t: Training) -> None:
         t.task.show(t.agent.policy(), t.recipe, t.recipe.device).close()
 
 
-def film(run: Run, t: Training, why: videos.Why) -> None:
+def film(run: Run, t: Training, why: videos.VideoReason) -> None:
     """A video of this moment, where the recipe asks for videos."""
     wanted = t.recipe.video
     if not wanted.episodes:
