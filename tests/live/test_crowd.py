@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from live.crowd import come_and_go, crowd
-from townlet.runs.feed import ROWS_OVERVIEW, Feed
+from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.town.episode_recorder import Recording

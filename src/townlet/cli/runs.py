@@ -121,9 +121,8 @@ def show(run: RunName, as_json: AsJson = False, root: Root = ROOT) -> None:
         console.print(_evaluation_table(overview))
         if curve := overview.curve:
             terms = overview.terms
-            console.print(
-                f"{terms.plot_name}  {sparkline(curve)}  {terms.format_score(curve[0])} → {terms.format_score(curve[-1])}"
-            )
+            first, last = terms.format_score(curve[0]), terms.format_score(curve[-1])
+            console.print(f"{terms.plot_name}  {sparkline(curve)}  {first} → {last}")
     if summary := meta.get("summary"):
         console.print("")
         for sentence in summary:
