@@ -1,1 +1,1 @@
-"""The standard figures, typed again from the specification, against every engine and the reference."""
+"""The standard figures, copied from the specification, checked on every engine and the reference."""

@@ -1,4 +1,4 @@
-"""The tables of the standard town, typed again by hand: a slip in the YAML must not pass unseen."""
+"""The tables of the standard town, copied by hand to catch mistakes in the YAML."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 METERS = ("energy", "hygiene", "satiation", "money", "mood", "social", "health", "fitness")
 
-# meter: start, decay, further loss of a move, further loss of WAIT (health decays by fitness alone)
+# meter: start, decay, additional loss by a move and by WAIT (health decays only through fitness)
 LOSSES = {
     "energy": (1.0, 0.005, 0.005, 0.001),
     "hygiene": (1.0, 0.003, 0.003, 0.0),
@@ -88,7 +88,7 @@ PLACES = (
     ),
 )  # fmt: skip
 
-# What a whole session gives, in the words of the specification.
+# Totals of a full session, as in the specification.
 SESSIONS = {
     "Bed": {"energy": 0.5, "money": -0.05},
     "Job": {"money": 0.225, "energy": -0.15},

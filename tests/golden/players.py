@@ -1,4 +1,4 @@
-"""Two ways to play one moment of the standard town: the Numba engine and the reference."""
+"""One step of the standard town, played by the Numba engine and by the reference."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from townlet.town.engines.engine import make_engine
 from townlet.town.world.load import load
 
 UP, DOWN, LEFT, RIGHT, INTERACT, WAIT = range(6)
-EMPTY = 27  # x 3, y 3: nothing stands there
+EMPTY = 27  # x 3, y 3: an empty cell
 NONE = len(PLACES)
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Where a row stands before a step; meters not named are at `rest`."""
+    """The state of a row before a step; unnamed meters are at `rest`."""
 
     cell: int = EMPTY
     temporal: bool = False
@@ -39,12 +39,12 @@ class Moment:
 
 @dataclass(frozen=True)
 class After:
-    """What the step left."""
+    """The state after the step."""
 
     change: dict[str, float]
     progress: int
     using: int
-    allowed: bool  # what the mask said of INTERACT before the step
+    allowed: bool  # whether the mask allowed INTERACT before the step
 
 
 @cache

@@ -1,4 +1,4 @@
-"""How long simple habits live: exact for three of them, on average for chance."""
+"""Lifetimes of simple policies: exact for three of them, a mean for random actions."""
 
 from __future__ import annotations
 

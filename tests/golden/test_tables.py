@@ -1,4 +1,4 @@
-"""Every line of the affordance, decay and cascade tables, played."""
+"""Every line of the affordance, decay and cascade tables, checked by playing it."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_every_tick(play: Player, place: Place) -> None:
 
 
 @each_place
-def test_whole_session_in_one_step(play: Player, place: Place) -> None:
-    # Of energy a night in the LuxuryBed gives .75, and Labor takes .2.
+def test_full_session_in_one_step(play: Player, place: Place) -> None:
+    # A session in the LuxuryBed gives .75 energy, Labor takes .2.
     after = play(Moment(cell(place), meters={"energy": 0.24}), INTERACT)
     ticks = {m: v * place.ticks for m, v in place.each_tick.items()}
     assert after.change == pytest.approx(summed(ticks, place.at_end, {"money": -place.price * place.ticks}), abs=1e-6)
@@ -66,7 +66,7 @@ def test_hours(play: Player, place: Place) -> None:
 
 
 @each_place
-def test_exact_money_is_enough_and_less_is_not(play: Player, place: Place) -> None:
+def test_exact_price_suffices_and_less_does_not(play: Player, place: Place) -> None:
     if not place.price:
         assert happened(play(Moment(cell(place), meters={"money": 0.0}), INTERACT))
         return
@@ -82,7 +82,7 @@ def test_losses_of_a_step(play: Player, meter: str) -> None:
     _, decay, move, wait = LOSSES[meter]
     if meter == "health":
         decay = 0.001 * (0.5 + 2.5 * 0.5)
-    # Fitness decays first, and health by what that left of it.
+    # Fitness decays first; the loss of health follows from the result.
     near = 6e-6 if meter == "health" else 1e-6
     for scale in (1.0, 0.5):
         moment = Moment(multiplier=scale)
@@ -105,18 +105,18 @@ def test_cascades(play: Player, source: str, target: str, strength: float) -> No
         assert after.change[target] == pytest.approx(-strength * max(0.0, 0.3 - level) / 0.3, abs=1e-6)
 
 
-def test_cascades_read_what_those_before_left(play: Player) -> None:
-    # Hygiene pulls mood under its threshold, but mood has already had its turn on energy.
+def test_cascades_read_the_results_of_earlier_ones(play: Player) -> None:
+    # Hygiene pulls mood below its threshold, but the cascade from mood to energy has already run.
     after = play(Moment(meters={"hygiene": 0.0, "mood": 0.3}), INTERACT)
     assert after.change["mood"] == pytest.approx(-0.003, abs=1e-6)
     assert after.change["energy"] == pytest.approx(-0.0005, abs=1e-6)
-    # Decay comes before cascades: satiation slips under its threshold within the step.
+    # Decay comes before cascades: satiation falls below its threshold within the step.
     after = play(Moment(multiplier=1.0, meters={"satiation": 0.3, "fitness": 1.0}), INTERACT)
     assert after.change["energy"] == pytest.approx(-0.005 - 0.005 * 0.004 / 0.3, abs=1e-6)
 
 
-def test_a_meter_never_leaves_its_range(play: Player) -> None:
-    # The Bar takes more energy than there is left, and gives more company than fits.
+def test_meters_stay_in_range(play: Player) -> None:
+    # The Bar takes more energy than is left and gives more social than fits.
     bar = PLACES[8]
     after = play(Moment(cell(bar), meters={"energy": 0.1, "social": 0.9}), INTERACT)
     assert after.change["energy"] == pytest.approx(-0.1, abs=1e-6)

@@ -1,8 +1,8 @@
-"""Laws of the town as properties: what must hold in every world, not in one example."""
+"""Property tests of the town: what must hold in every world."""
 
 from hypothesis import HealthCheck, settings
 
-# The same examples in every run and no clock: a law that fails, fails for everybody.
+# Deterministic examples without a deadline: a failing law fails in every run.
 law = settings(
     deadline=None,
     derandomize=True,
@@ -10,5 +10,5 @@ law = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-# Where every example builds and plays a town: in short, and in full by `make test-long`.
+# Settings for examples that each build and play a town: few here, all in `make test-long`.
 brief = settings(law, max_examples=24)

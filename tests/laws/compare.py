@@ -1,4 +1,4 @@
-"""Play an engine beside the reference, row by row, and say where they part."""
+"""Compare an engine with the reference implementation, row by row."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shadows(doc: dict[str, Any], engine: Engine) -> list[Town]:
 
 
 def scatter(engine: Engine, chance: np.random.Generator) -> None:
-    """Put every row somewhere, at some hour, in some need, under settings of its own."""
+    """Put every row in a random state with random settings."""
     rows, state = engine.rows, engine.state()
     meters, cells = state["meters"].shape[1], state["kind_at"].shape[1] - 1
     engine.restore(
@@ -63,7 +63,7 @@ def scatter(engine: Engine, chance: np.random.Generator) -> None:
 
 
 def any_actions(engine: Engine, steps: int, chance: np.random.Generator) -> NDArray[np.int64]:
-    """Actions [steps, rows], allowed or not, half of them INTERACT."""
+    """Random actions [steps, rows], valid or not, half of them INTERACT."""
     shape = (steps, engine.rows)
     using = [k for k, name in enumerate(engine.world.actions) if name.startswith("INTERACT")]
     return np.where(
@@ -72,7 +72,7 @@ def any_actions(engine: Engine, steps: int, chance: np.random.Generator) -> NDAr
 
 
 def check_start(doc: dict[str, Any], town: Town) -> None:
-    """A new episode begins as the world says."""
+    """A new episode starts as the world specifies."""
     filled = town.doc
     assert (town.age, town.progress, town.using) == (0, 0, town.none)
     assert_allclose(town.meters, [m["start"] for m in filled["meters"]], atol=1e-7)
@@ -91,7 +91,7 @@ def check_start(doc: dict[str, Any], town: Town) -> None:
         assert town.layout == Town(doc, hour=0).layout
 
 
-def check_senses(towns: list[Town], obs: Any, mask: Any, why: str) -> None:
+def check_observation(towns: list[Town], obs: Any, mask: Any, why: str) -> None:
     """Observations [N, D] and masks [N, K]."""
     assert len(obs) == len(mask) == len(towns), why
     if towns:
@@ -100,7 +100,7 @@ def check_senses(towns: list[Town], obs: Any, mask: Any, why: str) -> None:
 
 
 def check_state(towns: list[Town], engine: Engine, why: str) -> None:
-    """Everything the rows remember."""
+    """The full state of all rows."""
     state = engine.peek()
     for name in WHOLE:
         assert state[name].tolist() == [getattr(t, name) for t in towns], f"{name} {why}"
@@ -109,7 +109,7 @@ def check_state(towns: list[Town], engine: Engine, why: str) -> None:
 
 
 def step_both(engine: Engine, towns: list[Town], chosen: NDArray[np.int64], why: str) -> None:
-    """One step on both sides; pay and endings must be the same."""
+    """One step on both sides; rewards and endings must be equal."""
     engine.step(chosen)
     results = [town.step(int(action)) for town, action in zip(towns, chosen, strict=True)]
     assert plain(engine.terminated).tolist() == [r.terminated for r in results], f"terminated {why}"
@@ -121,20 +121,20 @@ def step_both(engine: Engine, towns: list[Town], chosen: NDArray[np.int64], why:
 
 
 def follow(engine: Engine, doc: dict[str, Any], actions: NDArray[np.int64]) -> int:
-    """Play actions [T, N] on an engine with autoreset and on one reference per row; gives the lives that ended."""
+    """Play actions [T, N] on an autoreset engine and on one reference per row; returns the number of ended episodes."""
     towns = shadows(doc, engine)
-    check_senses(towns, engine.obs, engine.mask, "at the start")
+    check_observation(towns, engine.obs, engine.mask, "at the start")
     ended = 0
     for t, chosen in enumerate(actions):
         step_both(engine, towns, chosen, f"at step {t}")
         over = [row for row, town in enumerate(towns) if town.terminated or town.truncated]
-        check_senses([towns[row] for row in over], *engine.final_obs(), f"before the reset of step {t}")
+        check_observation([towns[row] for row in over], *engine.final_obs(), f"before the reset of step {t}")
         if over:
             state = engine.state()
             for row in over:
                 towns[row] = shadow(doc, state, row)
                 check_start(doc, towns[row])
         check_state(towns, engine, f"after step {t}")
-        check_senses(towns, engine.obs, engine.mask, f"after step {t}")
+        check_observation(towns, engine.obs, engine.mask, f"after step {t}")
         ended += len(over)
     return ended

@@ -1,4 +1,4 @@
-"""Every key a world may have, found in the models, and one change for each that must be noticed."""
+"""Every key of a world, found in the models, with one change each that must have an effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from townlet.town.world.schema import WorldSpec
 
 Document = dict[str, Any]
 
-# A small world in which every rule is at work.
+# A small world in which every rule has an effect.
 WORLD: Document = {
     "format": 1,
     "description": "A place to turn every screw.",
@@ -61,7 +61,7 @@ SHUFFLED: Document = {"map.layout": "shuffled", "observation": "full"}
 
 @dataclass(frozen=True)
 class Turn:
-    """Set one key to another value; `given` is changed first, on both sides of the comparison."""
+    """Change one key; `given` is applied first, to both sides of the comparison."""
 
     path: str
     value: Any

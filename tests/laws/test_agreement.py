@@ -1,4 +1,4 @@
-"""The engines do what the rules say: each beside the slow reference, and beside each other."""
+"""The engines agree with the slow reference and with each other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_more_random_worlds_follow_the_reference(doc: dict[str, Any], seed: int)
     follow_any(doc, seed)
 
 
-Length = tuple[int, int, int]  # steps as it begins, steps after all rows were scattered, and lives that end at least
+Length = tuple[int, int, int]  # steps from the start, steps from random states, and the least number of ended episodes
 BRIEF: Length = (40, 120, 8)
 FULL: Length = (150, 150, 17)
 
@@ -52,10 +52,10 @@ def follow_shipped(world: str, kind: str, length: Length) -> None:
     chance = np.random.default_rng(3)
     doc = shipped_document(world)
     first, then, ended = length
-    lives = follow(engine, doc, any_actions(engine, first, chance))
+    episodes = follow(engine, doc, any_actions(engine, first, chance))
     scatter(engine, chance)
-    lives += follow(engine, doc, any_actions(engine, then, chance))
-    assert lives >= ended, "some lives must end, or nothing is known of endings"
+    episodes += follow(engine, doc, any_actions(engine, then, chance))
+    assert episodes >= ended, "some episodes must end"
 
 
 @pytest.mark.parametrize("kind", ["numba", "torch"])
@@ -71,7 +71,7 @@ def test_shipped_worlds_follow_the_reference_for_long(world: str, kind: str) -> 
     follow_shipped(world, kind, FULL)
 
 
-# The shipped worlds all pay milestones and stop at the edge; here the standard meters meet everything else.
+# The shipped worlds all use milestones and clamped edges; these variants cover the rest.
 EVERYTHING: dict[str, Any] = {
     "max_steps": 50,
     "clock": {"temporal": True, "start": "random"},
@@ -118,7 +118,7 @@ def test_compiled_engine_follows_the_reference(world: str) -> None:
 def test_cuda_follows_the_reference(world: str, kind: str) -> None:
     engine, chance = make_engine(load(world), 16, kind, device="cuda"), np.random.default_rng(3)
     engine.reset(3)
-    for _ in range(5):  # each begins from what the engine has come to: within 200 steps no sum drifts out of bounds
+    for _ in range(5):  # each round starts from the engine's state: within 200 steps no sum drifts out of tolerance
         assert follow(engine, shipped_document(world), any_actions(engine, 200, chance))
         scatter(engine, chance)
 

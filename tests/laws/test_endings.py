@@ -1,4 +1,4 @@
-"""How lives end: death is for good, time running out is not death, and exact money is enough."""
+"""Endings: death terminates, the limit truncates, and the exact price suffices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from laws import law
-from laws.compare import any_actions, check_senses, check_state, plain, scatter, shadows, step_both
+from laws.compare import any_actions, check_state, plain, scatter, shadows, step_both
 from laws.worlds import compiled
 from reference import shipped_document
 from townlet.town.engines.engine import make_engine
@@ -20,7 +20,7 @@ UP, DOWN, LEFT, RIGHT, INTERACT, WAIT = range(6)
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("world", ["town-l3", "town-shuffled"])
-def test_without_autoreset_an_ended_row_stays_as_it_is(world: str, kind: str) -> None:
+def test_without_autoreset_an_ended_row_does_not_change(world: str, kind: str) -> None:
     chance = np.random.default_rng(2)
     engine = make_engine(load(world), 16, kind, autoreset=False)
     engine.reset(2)
@@ -29,7 +29,7 @@ def test_without_autoreset_an_ended_row_stays_as_it_is(world: str, kind: str) ->
     for t, actions in enumerate(any_actions(engine, 220, chance)):
         step_both(engine, towns, actions, f"at step {t}")
         check_state(towns, engine, f"after step {t}")
-        check_senses(towns, engine.obs, engine.mask, f"after step {t}")
+        check_observation(towns, engine.obs, engine.mask, f"after step {t}")
     over = plain(engine.terminated)
     assert over.sum() >= 8
     engine.reset_rows(over)
@@ -40,7 +40,7 @@ def test_without_autoreset_an_ended_row_stays_as_it_is(world: str, kind: str) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("limit", "dies"), [(99, False), (100, True), (101, True)])
-def test_death_on_the_last_step_is_death(kind: str, limit: int, dies: bool) -> None:
+def test_death_in_the_last_step_is_termination(kind: str, limit: int, dies: bool) -> None:
     engine = make_engine(load("town", [f"max_steps={limit}"]), 2, kind, autoreset=False)
     engine.reset(0)
     for _ in range(min(limit, 100)):
@@ -52,7 +52,7 @@ def test_death_on_the_last_step_is_death(kind: str, limit: int, dies: bool) -> N
 
 @law
 @given(price=st.integers(1, 90), earnings=st.integers(1, 60), first=st.integers(0, 5))
-def test_exact_money_is_enough_after_many_sums(price: int, earnings: int, first: int) -> None:
+def test_exact_price_suffices_after_many_sums(price: int, earnings: int, first: int) -> None:
     pay = price / 100 / earnings
     assume(pay > 2e-4)
     doc = {
@@ -82,7 +82,7 @@ def test_exact_money_is_enough_after_many_sums(price: int, earnings: int, first:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_autoreset_begins_the_next_life_and_keeps_the_last_view(kind: str) -> None:
+def test_autoreset_starts_the_next_episode_and_keeps_the_final_observation(kind: str) -> None:
     engine = make_engine(load("town"), 3, kind)
     engine.reset(8)
     for _ in range(99):

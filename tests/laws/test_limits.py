@@ -1,4 +1,4 @@
-"""Every world that compiles can be stepped, whatever is done in it."""
+"""Every world that compiles can be stepped with any actions."""
 
 from __future__ import annotations
 

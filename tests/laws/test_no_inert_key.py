@@ -1,4 +1,4 @@
-"""No key of a world is inert: change any of them and somebody notices."""
+"""No key of a world is inert: changing any of them has an effect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def turned(doc: Document, changes: Document) -> Document:
 
 
 def played(world: World) -> list[bytes]:
-    """All that an agent can see, do and feel: an ordinary life of scripted steps, then some in all kinds of need."""
+    """Observations, masks and rewards of scripted steps, from the start and from random states."""
     engine = make_engine(world, 4, "torch")
     engine.reset(1)
     chance = np.random.default_rng(1)
@@ -56,26 +56,26 @@ def played(world: World) -> list[bytes]:
 
 
 def shown(world: World) -> str:
-    """The world as it is printed for people, without the fingerprints that any change would move."""
+    """The printed world without its hashes, which any change would affect."""
     console = Console(width=200, file=StringIO())
     with console.capture() as text:
         console.print(world_tables(world))
     return "\n".join(line for line in text.get().splitlines() if "content" not in line)
 
 
-def test_every_key_has_a_turn() -> None:
+def test_every_key_has_a_change() -> None:
     assert sorted(TURNS) == sorted(all_keys())
 
 
 @pytest.mark.parametrize("key", [k for k, t in TURNS.items() if t.noticed == "played"])
-def test_an_agent_notices(key: str) -> None:
+def test_key_affects_the_agent(key: str) -> None:
     turn = TURNS[key]
     before = turned(WORLD, turn.given)
     assert played(compiled(before)) != played(compiled(turned(before, {turn.path: turn.value})))
 
 
 @pytest.mark.parametrize("key", [k for k, t in TURNS.items() if t.noticed == "shown"])
-def test_a_reader_notices_and_an_agent_does_not(key: str) -> None:
+def test_key_affects_only_the_printed_world(key: str) -> None:
     turn = TURNS[key]
     before, after = compiled(WORLD), compiled(turned(WORLD, {turn.path: turn.value}))
     assert shown(before) != shown(after)
@@ -83,7 +83,7 @@ def test_a_reader_notices_and_an_agent_does_not(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", [k for k, t in TURNS.items() if t.noticed == "refused"])
-def test_the_compiler_notices(key: str) -> None:
+def test_key_affects_validation(key: str) -> None:
     turn = TURNS[key]
     before = turned(WORLD, turn.given)
     compiled(before)
@@ -100,7 +100,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("key", [k for k, t in TURNS.items() if t.noticed == "by name"])
-def test_a_name_is_what_an_entry_answers_to(key: str) -> None:
+def test_name_identifies_an_entry(key: str) -> None:
     turn = TURNS[key]
     before = turned(WORLD, turn.given)
     old = old_name(before, turn.path)
@@ -117,7 +117,7 @@ def old_name(doc: Document, path: str) -> str:
 
 
 def renamed(doc: Document, old: str, new: str) -> Document:
-    """The document with a meter's name changed wherever an affordance speaks of it."""
+    """The document with a meter renamed in all effects."""
     for place in doc["affordances"]:
         for part in ("each_tick", "at_end"):
             if old in place.get(part, {}):

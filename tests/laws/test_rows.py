@@ -1,4 +1,4 @@
-"""Rows never influence each other: whatever their order, each lives the same life."""
+"""Rows are independent: their order does not affect them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_permuting_rows_permutes_results(world: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["numba", "torch"])
-def test_a_row_alone_lives_as_in_a_crowd(kind: str) -> None:
+def test_a_single_row_equals_a_row_of_many(kind: str) -> None:
     chance = np.random.default_rng(4)
     crowd = make_engine(load("town-foggy"), 9, kind)
     crowd.reset(4)
@@ -58,7 +58,7 @@ def test_a_row_alone_lives_as_in_a_crowd(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["numba", "torch"])
-def test_a_restored_state_goes_on_to_the_bit(kind: str) -> None:
+def test_restored_state_continues_bit_for_bit(kind: str) -> None:
     chance = np.random.default_rng(6)
     first, second = (make_engine(load("town-shuffled"), 8, kind) for _ in range(2))
     first.reset(6)

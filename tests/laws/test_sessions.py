@@ -1,4 +1,4 @@
-"""A session gives the same whether it is played tick by tick or at once."""
+"""A session has the same total, played tick by tick or at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("numba", "torch")
 
 
 def quiet(doc: dict[str, Any], temporal: bool) -> dict[str, Any]:
-    """The same world where nothing happens but what affordances do, and nothing ever closes."""
+    """The same world with only the effects of affordances, always open."""
     places = [{k: v for k, v in a.items() if k != "hours"} for a in doc["affordances"]]
     return doc | {"clock": {"temporal": temporal}, "cascades": [], "modulations": [], "affordances": places}
 
@@ -28,7 +28,7 @@ def engine_of(doc: dict[str, Any], temporal: bool, kind: str) -> Engine:
 
 
 def use(engine: Engine, place: int, meters: list[float], times: int) -> list[float]:
-    """The meters after INTERACT some times on an affordance, with decay switched off."""
+    """The meters after a number of INTERACTs, without decay."""
     cell = engine.peek()["cell_of"][0, place]
     engine.reset(0)
     engine.restore(
@@ -47,7 +47,7 @@ def use(engine: Engine, place: int, meters: list[float], times: int) -> list[flo
 
 
 def levels(place: dict[str, Any], names: list[str]) -> list[float]:
-    """Meters with room for all that a session gives and takes."""
+    """Meters that no session takes out of [0, 1]."""
     rises = {m for m in names if place.get("each_tick", {}).get(m, 0.0) + place.get("at_end", {}).get(m, 0.0) > 0}
     return [0.05 if m in rises else 0.95 for m in names]
 

@@ -1,4 +1,4 @@
-"""Random worlds that make sense by construction, as plain documents."""
+"""Strategies for random valid worlds, as plain documents."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def share(low: int, high: int, step: int = 1) -> st.SearchStrategy[float]:
 
 
 def compiled(doc: Document, *overrides: str) -> World:
-    """The world of a document, by the way a user's file takes."""
+    """The world of a document, loaded like a user's file."""
     return from_text(json.dumps(doc, indent=1, ensure_ascii=False), overrides=overrides)
 
 
 @st.composite
 def documents(draw: Draw, temporal: bool | None = None) -> Document:
-    """A whole world: map, clock, meters, links, affordances, observation and rewards."""
+    """A complete world: map, clock, meters, links, affordances, observation and rewards."""
     names = list(METERS[: draw(st.integers(1, len(METERS)))])
     places = list(PLACES[: draw(st.integers(1, len(PLACES)))])
     lethal = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
@@ -61,7 +61,7 @@ def documents(draw: Draw, temporal: bool | None = None) -> Document:
 
 @st.composite
 def maps(draw: Draw, places: int) -> Document:
-    """A small grid with room for all places and one empty cell, or none at all."""
+    """A small grid with cells for all affordances and one empty cell, or no map."""
     if draw(st.integers(0, 5)) == 0:
         return {"kind": "aspatial"}
     size = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
@@ -128,7 +128,7 @@ def cascades(draw: Draw, names: list[str]) -> list[Document]:
 
 @st.composite
 def affordances(draw: Draw, places: list[str], names: list[str], currency: str | None, day: int) -> list[Document]:
-    """Cells are given later, when the map is known to be fixed."""
+    """Affordances without cells, which depend on the map."""
     effects = st.dictionaries(st.sampled_from(names), share(-20, 40, step=5), max_size=3)
     out: list[Document] = []
     for name in places:
@@ -146,7 +146,7 @@ def affordances(draw: Draw, places: list[str], names: list[str], currency: str |
 
 @st.composite
 def observations(draw: Draw, ground: Document, temporal: bool) -> Any:
-    """A preset or a list of blocks; whatever moves about is seen, or is allowed to be hidden."""
+    """A preset or a list of blocks; a shuffled layout is visible, or allowed to be hidden."""
     hides = ground.get("layout") == "shuffled"
     preset = draw(st.sampled_from([None, "full", "partial", "shuffled", "foggy"]))
     if preset is not None:
@@ -173,7 +173,7 @@ def observations(draw: Draw, ground: Document, temporal: bool) -> Any:
 
 @st.composite
 def rewards(draw: Draw, names: list[str], lethal: list[str], kind: str) -> list[Document]:
-    """Some strategies, each with figures of its own or its defaults."""
+    """Some strategies, each with random settings or defaults."""
     known = ["milestone", "survival", "vitality", "potential", "meter_bonus"] + (
         ["proximity"] if kind == "grid" else []
     )
@@ -195,7 +195,7 @@ def rewards(draw: Draw, names: list[str], lethal: list[str], kind: str) -> list[
 
 
 def _stand(doc: Document, draw: Draw) -> None:
-    """Give every affordance of a fixed layout a cell of its own."""
+    """Give every affordance of a fixed layout a separate cell."""
     ground = doc["map"]
     if ground["kind"] == "aspatial" or ground["layout"] == "shuffled":
         return
@@ -209,7 +209,7 @@ def _stand(doc: Document, draw: Draw) -> None:
 
 
 def _cure(doc: Document, draw: Draw) -> None:
-    """One place raises each lethal meter, is always open and free."""
+    """Add an affordance that raises each lethal meter, always open and free."""
     for name in doc["lethal"]:
         place = draw(st.sampled_from(doc["affordances"]))
         place["each_tick"].pop(name, None)

@@ -1,4 +1,4 @@
-"""The town once more: slow, scalar, float64, one row, written from the rules in prose.
+"""A reference implementation of the town: slow, scalar, float64, one row, written from the specification.
 
 Nothing here may import the engines or the compiler, or the laws would compare them with themselves.
 """

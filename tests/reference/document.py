@@ -30,7 +30,7 @@ REWARDS: dict[str, Document] = {
 
 @cache
 def shipped_document(name: str) -> Document:
-    """A world that comes with the package, after inheritance; shared, so copy it before a change."""
+    """A shipped world after inheritance; shared, so copy it before a change."""
     text = (files("townlet") / "town" / "worlds" / f"{name}.yaml").read_text(encoding="utf-8")
     child: Document = YAML(typ="safe", pure=True).load(text) or {}
     parent, removed = child.pop("extends", None), child.pop("remove", [])
@@ -38,7 +38,7 @@ def shipped_document(name: str) -> Document:
 
 
 def name_of(entry: Any) -> str:
-    """The name by which a list entry is inherited."""
+    """The name by which a list entry is merged."""
     return str(entry.get("name") or f"{entry['source']}->{entry['target']}")
 
 
@@ -66,7 +66,7 @@ def _laid_over(below: Document, above: Document) -> Document:
 
 
 def filled(doc: Document) -> Document:
-    """The document with every default written out, so that the rules need none."""
+    """The document with all defaults filled in."""
     out: Document = {"max_steps": 500, "currency": None, "mask_unaffordable": False, "observation": "full"} | doc
     ground = {"kind": "grid", "size": [8, 8], "boundary": "clamp", "layout": "fixed", "start": "random"}
     out["map"] = ground | doc.get("map", {})

@@ -1,4 +1,4 @@
-"""The reference alone: figures that a person can check by hand."""
+"""The reference implementation: figures that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from reference import Town, shipped_document
-from reference.ground import Grid
+from reference.grid import Grid
 
 UP, DOWN, LEFT, RIGHT, INTERACT, WAIT = range(6)
-EMPTY = 27  # x 3, y 3: nothing stands there
+EMPTY = 27  # x 3, y 3: an empty cell
 
 
 def lifetime(town: Town, *actions: int) -> int:
-    """Steps until the agent dies, playing the actions round and round."""
+    """Steps until the agent dies, repeating the actions."""
     while True:
         if town.step(actions[town.age % len(actions)]).terminated:
             return town.age
@@ -30,7 +30,7 @@ def test_lifetimes_of_simple_habits(town_doc: dict[str, Any], actions: tuple[int
     assert lifetime(Town(town_doc, cell=EMPTY), *actions) == steps
 
 
-def test_a_life_on_the_last_step_is_truncated_and_a_death_is_not(town_doc: dict[str, Any]) -> None:
+def test_survival_of_the_last_step_is_truncated_and_death_is_terminated(town_doc: dict[str, Any]) -> None:
     for limit, terminated in ((100, True), (99, False)):
         town = Town(town_doc | {"max_steps": limit}, cell=EMPTY)
         for _ in range(limit):
@@ -38,7 +38,7 @@ def test_a_life_on_the_last_step_is_truncated_and_a_death_is_not(town_doc: dict[
         assert (result.terminated, result.truncated) == (terminated, not terminated)
 
 
-def test_milestones_are_paid_to_the_living_only(town_doc: dict[str, Any]) -> None:
+def test_milestones_are_not_paid_after_death(town_doc: dict[str, Any]) -> None:
     town = Town(town_doc, cell=EMPTY)
     paid = [town.step(INTERACT).reward for _ in range(191)]
     assert {i + 1: p for i, p in enumerate(paid) if p} == {
@@ -49,7 +49,7 @@ def test_milestones_are_paid_to_the_living_only(town_doc: dict[str, Any]) -> Non
     assert town.step(INTERACT).reward == 0
 
 
-def test_instant_and_temporal_nights_in_bed(town_doc: dict[str, Any]) -> None:
+def test_instant_and_temporal_sessions_in_bed(town_doc: dict[str, Any]) -> None:
     instant = Town(town_doc, cell=9, meters=[0.3] + [0.5] * 7, multiplier=0)
     instant.step(INTERACT)
     slow = Town(town_doc | {"clock": {"temporal": True}}, cell=9, meters=[0.3] + [0.5] * 7, multiplier=0)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from reference.document import filled
-from reference.ground import Grid
-from reference.pay import component, potential
-from reference.senses import observed
+from reference.grid import Grid
+from reference.observation import observed
+from reference.rewards import component, potential
 
-NEAR = 5e-5  # whoever is this near a limit stands on it
+NEAR = 5e-5  # a value this close to a limit counts as on it
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one step gave."""
+    """The result of one step."""
 
     reward: float
     components: tuple[float, ...]
@@ -25,7 +25,7 @@ class Result:
 
 
 class Town:
-    """The state of one row; `layout` gives the cell of each affordance, by default as the document says."""
+    """The state of one row; `layout` is the cell of each affordance, by default from the document."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class Town:
 
     @property
     def actions(self) -> list[tuple[str, int, int]]:
-        """(kind, axis or affordance, direction) of every action; -1 stands for "where I am"."""
+        """(kind, axis or affordance, direction) of every action; -1 is the current cell."""
         if self.grid is None:
             return [*(("interact", a, 0) for a in range(self.none)), ("wait", -1, 0)]
         return [*(("move", axis, by) for axis, by in self.grid.moves()), ("interact", -1, 0), ("wait", -1, 0)]
 
     def kind(self, cell: int) -> int:
-        """The affordance that stands on a cell, or the number of affordances for none."""
+        """The affordance on a cell, or the number of affordances for none."""
         return self.layout.index(cell) if cell in self.layout else self.none
 
     @property
@@ -83,7 +83,7 @@ class Town:
         return int(self.affordances[place]["ticks"]) if self.temporal else 1
 
     def price(self, place: int) -> float:
-        """What one INTERACT costs; nothing while the currency is out of play."""
+        """The price of one INTERACT; 0 while the currency is frozen."""
         currency = self.doc["currency"]
         if currency is None or not self.active[self.names.index(currency)]:
             return 0.0
@@ -104,7 +104,7 @@ class Town:
     # the step
 
     def step(self, action: int) -> Result:
-        """Play one action; a town that ended stays as it is and pays nothing."""
+        """Play one action; an ended town does not change and pays nothing."""
         if self.terminated or self.truncated:
             return Result(0.0, (0.0,) * len(self.mix), self.terminated, self.truncated)
         kind, what, by = self.actions[action]
@@ -131,12 +131,12 @@ class Town:
         return Result(sum(paid), tuple(paid), self.terminated, self.truncated)
 
     def _lose(self, meter: int, amount: float) -> None:
-        """Take from a meter, within [0, 1]; one that is out of play is frozen."""
+        """Take from an active meter, within [0, 1]."""
         if self.active[meter]:
             self.meters[meter] = min(1.0, max(0.0, self.meters[meter] - amount))
 
     def _interact(self) -> bool:
-        """Whether the agent really used the place it stands on."""
+        """Apply INTERACT; whether it succeeded."""
         here = self.here
         if here == self.none or not self.open(here) or not self.can_pay(here):
             return False
@@ -171,10 +171,10 @@ class Town:
             if self.active[source] and lack > 0:
                 self._lose(self.names.index(link["target"]), link["strength"] * lack)
 
-    # what the agent is shown
+    # observation and mask
 
     def mask(self) -> list[bool]:
-        """Which actions make sense now; WAIT always does."""
+        """The valid actions; WAIT is always valid."""
         return [self._allowed(*action) for action in self.actions]
 
     def _allowed(self, kind: str, what: int, by: int) -> bool:

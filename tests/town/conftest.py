@@ -1,4 +1,4 @@
-"""A small world in a text, one thing on a line, for tests that change one thing."""
+"""A small world as text, one item per line, for tests that change one of them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,16 @@
-"""What an engine promises beyond the rules: resets, endings, settings, threads, messages."""
+"""Engines beyond the rules: resets, endings, settings, threads, messages."""
 
 from __future__ import annotations
+
+import ast
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import townlet.town
 from townlet.errors import TownletError
+from townlet.jit import TOWN_SOURCES
 from townlet.town.engines.engine import Engine, make_engine
 from townlet.town.env import Town
 from townlet.town.scene import read_scene
@@ -21,7 +26,7 @@ def random_steps(engine: Engine, steps: int, seed: int = 0) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_final_is_what_the_agent_saw_when_it_ended(kind: str) -> None:
+def test_final_obs_is_the_observation_before_the_reset(kind: str) -> None:
     world = load("town-foggy", ["max_steps=5"])
     one, stays = make_engine(world, 6, kind), make_engine(world, 6, kind, autoreset=False)
     one.reset(1)
@@ -39,7 +44,7 @@ def test_final_is_what_the_agent_saw_when_it_ended(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ended_row_rests_without_autoreset_and_begins_again_when_asked(kind: str) -> None:
+def test_without_autoreset_an_ended_row_waits_for_its_reset(kind: str) -> None:
     engine = make_engine(load("town", ["max_steps=3"]), 4, kind, autoreset=False)
     engine.reset(2)
     random_steps(engine, 5)
@@ -54,7 +59,7 @@ def test_ended_row_rests_without_autoreset_and_begins_again_when_asked(kind: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_settings_change_what_happens_next(kind: str) -> None:
+def test_settings_affect_the_next_step(kind: str) -> None:
     town = Town(load("town", ["rewards=[milestone, vitality]"]), 4, engine=kind)
     town.reset(3)
     town.set(
@@ -86,7 +91,7 @@ def test_threads_give_the_same_bits_as_one() -> None:
     two.close()
 
 
-def test_observation_written_in_place_equals_one_written_anew() -> None:
+def test_observation_updated_in_place_equals_a_fresh_one() -> None:
     for name in ("town", "town-l3", "town-foggy", "town-shuffled", "town-house"):
         engine = make_engine(load(name), 32, "numba")
         engine.reset(5)
@@ -97,7 +102,7 @@ def test_observation_written_in_place_equals_one_written_anew() -> None:
         np.testing.assert_array_equal(mask, engine.mask, err_msg=name)
 
 
-def test_step_allocates_nothing_that_stays() -> None:
+def test_step_does_not_leak_memory() -> None:
     import tracemalloc
 
     engine = make_engine(load("town"), 4096, "numba")
@@ -112,7 +117,7 @@ def test_step_allocates_nothing_that_stays() -> None:
     assert peak < 20_000  # bytes: arguments of the call, no arrays of rows
 
 
-def test_scene_tells_why_a_life_ended() -> None:
+def test_scene_has_the_cause_of_death() -> None:
     engine = make_engine(load("town"), 1, "numba", autoreset=False)
     engine.reset(7)
     for _ in range(100):
@@ -134,7 +139,7 @@ def test_cells_and_layouts_are_drawn_uniformly() -> None:
 
 
 @pytest.mark.parametrize("action", [-1, 6, 2**40])
-def test_action_that_does_not_exist_is_refused_and_nothing_happens(action: int) -> None:
+def test_unknown_action_is_refused_without_a_step(action: int) -> None:
     engine = make_engine(load("town"), 3, "numba")
     engine.reset(9)
     with pytest.raises(TownletError, match=r"row 1 has the unknown action .*; give integers from 0 to 5"):
@@ -152,13 +157,13 @@ def test_messages_name_the_fix() -> None:
         make_engine(world, 1, "numba", device="cuda")
 
 
-def test_device_that_is_not_here_is_refused() -> None:
+def test_missing_device_is_refused() -> None:
     with pytest.raises(TownletError, match="torch has no device 'gpu' here"):
         make_engine(load("town"), 1, "torch", device="gpu")
 
 
 @pytest.mark.parametrize("rows", [3, 8192])
-def test_copies_of_an_engine_live_on_their_own(rows: int) -> None:
+def test_copies_of_an_engine_are_independent(rows: int) -> None:
     import copy
     import gc
     import pickle
@@ -173,14 +178,14 @@ def test_copies_of_an_engine_live_on_their_own(rows: int) -> None:
     engine.close()
     del engine
     gc.collect()
-    for other in (twin, pickle.loads(written)):  # noqa: S301  (bytes of our own making)
+    for other in (twin, pickle.loads(written)):  # noqa: S301  (our bytes)
         random_steps(other, 20)
         for name, values in expected.items():
             np.testing.assert_array_equal(values, other.state()[name], err_msg=name)
         other.close()
 
 
-def test_refused_step_on_threads_is_not_half_done() -> None:
+def test_refused_step_on_threads_changes_nothing() -> None:
     engine = make_engine(load("town"), 16384, "numba", threads=2)
     engine.reset(11)
     actions = np.zeros(16384, np.int64)
@@ -199,7 +204,7 @@ def test_threaded_engine_works_in_a_forked_process() -> None:
     engine.reset(12)
     engine.step(np.zeros(8192, np.int64))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads: that is the point
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads, which is tested here
         child = os.fork()
     if child == 0:
         engine.step(np.zeros(8192, np.int64))
@@ -221,7 +226,7 @@ def test_threaded_engine_works_in_a_forked_process() -> None:
         ({"ages": np.zeros(4)}, "no field 'ages'; did you mean 'age'"),
     ],
 )
-def test_state_that_cannot_be_is_refused(kind: str, state: dict[str, np.ndarray], message: str) -> None:
+def test_impossible_state_is_refused(kind: str, state: dict[str, np.ndarray], message: str) -> None:
     engine = make_engine(load("town"), 4, kind)
     with pytest.raises(TownletError, match=message):
         engine.restore(state)
@@ -251,9 +256,26 @@ def test_restored_town_has_no_ended_rows(kind: str) -> None:
     assert len(other.final_obs().rows) == 0
 
 
-def test_actions_in_another_layout_are_taken() -> None:
+def test_actions_in_another_memory_layout_are_accepted() -> None:
     engine = make_engine(load("town"), 4, "numba")
     engine.reset(15)
     engine.step(np.zeros((4, 2), np.int64)[:, 0])
     engine.step(np.zeros(4, np.int32))
     assert engine.peek()["age"].tolist() == [2] * 4
+
+
+def test_kernel_cache_depends_on_all_compiled_sources() -> None:
+    """Every module of the town that the kernels import must be part of the cache folder's hash."""
+    package = Path(townlet.town.__file__).parent
+    pending, found = ["engines/numba_kernel.py"], set[str]()
+    while pending:
+        name = pending.pop()
+        found.add(name)
+        for node in ast.walk(ast.parse((package / name).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("townlet.town"):
+                modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+                paths = [
+                    f"{module.removeprefix('townlet.town').lstrip('.').replace('.', '/')}.py" for module in modules
+                ]
+                pending += [path for path in paths if (package / path).is_file() and path not in found]
+    assert found == set(TOWN_SOURCES)

@@ -1,4 +1,4 @@
-"""Exploring starts: a share of episodes begins in the given ranges, on both engines alike, and nothing else moves."""
+"""Exploring starts: a share of episodes starts in the given ranges, equally on both engines."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from townlet.town.world.load import load
 KINDS = ("numba", "torch")
 POOR = StartsSpec(share=0.5, meters=(0.15, 0.9), money=(0.0, 0.4))
 EVERY = POOR.model_copy(update={"share": 1.0})
-MONEY = 3  # place of the currency in the standard town
+MONEY = 3  # index of the currency in the standard town
 CHECKS = {check.__name__: check for check in conformance.CHECKS}
 
 torch.set_num_threads(1)
 
 
-def scramble(x: int) -> int:
+def hash32(x: int) -> int:
     x = ((x ^ (x >> 16)) * 0x7FEB352D) % 2**32
     x = ((x ^ (x >> 15)) * 0x846CA68B) % 2**32
     return x ^ (x >> 16)
 
 
 def chance(key: int, row: int, episode: int, draw: int) -> np.float32:
-    """The draw in plain Python: a number in [0, 1) with 24 bits."""
-    x = scramble((key % 2**32) ^ scramble(key >> 32))
-    x = scramble((x + row) % 2**32)
-    x = scramble((x + episode * 0x9E3779B9) % 2**32)
-    return np.float32((scramble((x + draw * 0x85EBCA6B) % 2**32) >> 8) / 2**24)
+    """The random number in plain Python: 24 bits in [0, 1)."""
+    x = hash32((key % 2**32) ^ hash32(key >> 32))
+    x = hash32((x + row) % 2**32)
+    x = hash32((x + episode * 0x9E3779B9) % 2**32)
+    return np.float32((hash32((x + draw * 0x85EBCA6B) % 2**32) >> 8) / 2**24)
 
 
 def expected(engine: Engine, key: int, row: int, episode: int) -> np.ndarray:
@@ -54,7 +54,7 @@ def expected(engine: Engine, key: int, row: int, episode: int) -> np.ndarray:
 
 @settings(max_examples=15, deadline=None, derandomize=True, database=None)
 @given(key=st.integers(0, 2**62 - 1), kind=st.sampled_from(KINDS))
-def test_starts_are_those_of_the_counters(key: int, kind: str) -> None:
+def test_starts_follow_from_the_counters(key: int, kind: str) -> None:
     engine = make_engine(load("town", ["max_steps=2"]), 9, kind, starts=POOR)
     engine.reset(key)
     for episode in range(3):
@@ -72,8 +72,8 @@ def random_lives(engine: Engine, steps: int) -> None:
         engine.step(draws.integers(0, len(engine.world.actions), engine.rows))
 
 
-def test_without_starts_every_bit_is_as_ever() -> None:
-    """Figures noted before starts could be explored."""
+def test_without_exploring_starts_nothing_changes() -> None:
+    """Figures from before exploring starts existed."""
     plain = make_engine(load("town-shuffled"), 6, "numba")
     plain.reset(2024)
     assert plain.peek()["cell"].tolist() == [34, 31, 59, 12, 21, 33]
@@ -90,7 +90,7 @@ def test_without_starts_every_bit_is_as_ever() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_the_meters_of_the_share_differ(kind: str) -> None:
+def test_only_meters_of_the_share_differ(kind: str) -> None:
     world = load("town-shuffled", ["clock.start=random"])
     plain, other = make_engine(world, 400, kind), make_engine(world, 400, kind, starts=POOR)
     plain.reset(5)
@@ -108,10 +108,10 @@ def test_only_the_meters_of_the_share_differ(kind: str) -> None:
     assert abs(meters.mean() - 0.525) < 0.02
     assert 0 <= money.min() < 0.02
     assert 0.38 < money.max() <= 0.4
-    assert np.abs(np.corrcoef(b["meters"][moved].T) - np.eye(8)).max() < 0.3, "each meter has a draw of its own"
+    assert np.abs(np.corrcoef(b["meters"][moved].T) - np.eye(8)).max() < 0.3, "each meter has a separate draw"
 
 
-def live_the_same_lives(world: str, kinds: tuple[str, ...]) -> None:
+def check_equal_episodes(world: str, kinds: tuple[str, ...]) -> None:
     engines = [make_engine(load(world), 24, kind, starts=POOR) for kind in kinds]
     draws = np.random.default_rng(1)
     for engine in engines:
@@ -126,23 +126,23 @@ def live_the_same_lives(world: str, kinds: tuple[str, ...]) -> None:
         np.testing.assert_allclose(one["meters"], two["meters"], rtol=0, atol=1e-5)
         np.testing.assert_allclose(np.asarray(engines[0].obs), np.asarray(engines[1].obs), rtol=0, atol=1e-4)
         np.testing.assert_array_equal(np.asarray(engines[0].mask), np.asarray(engines[1].mask))
-    assert engines[0].peek()["episode"].sum() > 12, "new lives must be among what is compared"
+    assert engines[0].peek()["episode"].sum() > 12, "the comparison must include new episodes"
 
 
 @pytest.mark.parametrize("world", ["town-foggy", "town-l3"])
-def test_both_engines_live_the_same_lives(world: str) -> None:
-    live_the_same_lives(world, KINDS)
+def test_both_engines_have_equal_episodes(world: str) -> None:
+    check_equal_episodes(world, KINDS)
 
 
 @pytest.mark.long
 @pytest.mark.skipif(cpp_compiler() is None, reason="torch.compile needs a C++ compiler, and there is none here")
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, when its compiler is imported
-def test_compiled_engine_lives_the_same_lives() -> None:
-    live_the_same_lives("town-shuffled", ("numba", "compiled"))
+def test_compiled_engine_has_equal_episodes() -> None:
+    check_equal_episodes("town-shuffled", ("numba", "compiled"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_last_moment_of_a_life_is_not_touched_by_the_next_start(kind: str) -> None:
+def test_final_state_is_not_changed_by_the_next_start(kind: str) -> None:
     world = load("town", ["max_steps=4"])
     town, stays = Town(world, 8, engine=kind, starts=EVERY), make_engine(world, 8, kind, autoreset=False, starts=EVERY)
     town.reset(3)
@@ -158,8 +158,8 @@ def test_last_moment_of_a_life_is_not_touched_by_the_next_start(kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_meters_out_of_play_keep_their_start(kind: str) -> None:
-    """A curriculum's stage is set on rows that have just begun: it decides what was drawn for them, too."""
+def test_frozen_meters_keep_their_start(kind: str) -> None:
+    """A curriculum sets rows that have just been reset, which also affects their draws."""
     town = Town(load("town", ["max_steps=3"]), 6, engine=kind, starts=EVERY)
     town.reset(8)
     drawn = town.engine.state()["meters"]
@@ -181,7 +181,7 @@ def test_meters_out_of_play_keep_their_start(kind: str) -> None:
     np.testing.assert_array_equal(town.engine.state()["meters"][:, [0, MONEY]], [[1.0, 0.5]] * 6)
 
 
-def test_threads_explore_the_same_starts() -> None:
+def test_threads_give_the_same_starts() -> None:
     one, two = (make_engine(load("town"), 8192, "numba", threads=n, starts=POOR) for n in (1, 2))
     for engine in (one, two):
         engine.reset(6)
@@ -194,12 +194,12 @@ def test_threads_explore_the_same_starts() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("promise", CHECKS)
-def test_town_with_exploring_starts_keeps(promise: str, kind: str) -> None:
+def test_town_with_exploring_starts_conforms(promise: str, kind: str) -> None:
     world = load("town-shuffled" if kind == "numba" else "town", ["max_steps=60"])
     CHECKS[promise](lambda rows: Town(world, rows, engine=kind, starts=POOR))
 
 
-def test_currency_begins_as_the_world_says_when_left_out() -> None:
+def test_currency_without_a_range_starts_as_usual() -> None:
     town = townlet.make("town", 50, starts=StartsSpec(share=1, meters=(0.2, 0.3)))
     meters = town.layout.view(town.reset(1).obs, "meters")
     assert (meters[:, MONEY] == 0.5).all()
@@ -220,7 +220,7 @@ def test_wrong_settings_are_refused(values: dict[str, Any], message: str) -> Non
         StartsSpec(**values)
 
 
-def test_starts_that_would_be_dead_are_refused_and_money_means_nothing_without_a_currency() -> None:
+def test_lethal_starts_are_refused_and_money_is_ignored_without_currency() -> None:
     with pytest.raises(TownletError, match=r"`starts.meters` begins at 0, where an agent dies of missing energy"):
         townlet.make("town", 1, starts=StartsSpec(share=1, meters=(0, 1), money=(0, 1)))
     penniless = load("town-l0", ["currency=null", "affordances.Bed.price=0"])

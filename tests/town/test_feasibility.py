@@ -49,7 +49,7 @@ def test_too_hard_town_is_reported() -> None:
     assert f"even the planner lives only {found.planner.median:.0f}" in text
 
 
-def test_dearer_beds_raise_the_price_of_a_day() -> None:
+def test_higher_bed_price_raises_the_price_of_a_day() -> None:
     usual, dear = (assess(load("town-l0-dual", o), rows=16) for o in ([], ["affordances.Bed.price=.016"]))
     assert dear.price > usual.price
 
@@ -82,10 +82,10 @@ def test_world_without_challenge_is_reported() -> None:
 
 
 def test_earlier_limit_drops_later_deaths() -> None:
-    lives = SurvivalStats("player", 100, np.array([30, 50, 80, 100]), ("energy", "health", "energy", ""))
-    assert lives.reached == 0.25
-    assert lives.deaths == {"energy": 2, "health": 1}
-    early = lives.until(50)
+    stats = SurvivalStats("player", 100, np.array([30, 50, 80, 100]), ("energy", "health", "energy", ""))
+    assert stats.reached == 0.25
+    assert stats.deaths == {"energy": 2, "health": 1}
+    early = stats.until(50)
     assert early.ages.tolist() == [30, 50, 50, 50]
     assert early.deaths == {"energy": 1, "health": 1}  # a death in the last step is not reaching the limit
     assert early.reached == 0.5

@@ -46,9 +46,9 @@ def test_random_player_survives_about_137_steps_in_town_l0() -> None:
 
 def test_passive_player_waits_until_energy_is_empty() -> None:
     world = load("town")
-    lives = measure_survival(world, PassivePlayer(world), 3, key=0)
-    assert lives.ages.tolist() == [164, 164, 164]
-    assert lives.deaths == {"energy": 3}
+    stats = measure_survival(world, PassivePlayer(world), 3, key=0)
+    assert stats.ages.tolist() == [164, 164, 164]
+    assert stats.deaths == {"energy": 3}
 
 
 @pytest.mark.parametrize("name", LIVABLE)
@@ -68,12 +68,12 @@ def test_planner_outlives_the_limit_with_hours_and_sessions() -> None:
 
 
 @pytest.mark.parametrize("hour", [0, 9, 20])
-def test_planner_finds_its_way_at_any_hour(hour: int) -> None:
+def test_planner_survives_from_any_hour(hour: int) -> None:
     world = load("town-l3", [f"clock.start={hour}"])
     assert measure_survival(world, PlannerPlayer(world), 16, key=7).reached >= 0.9
 
 
-def test_planner_finishes_what_it_begins() -> None:
+def test_planner_finishes_its_sessions() -> None:
     world = load("town-l3")
     engine, planner = make_engine(world, 32), PlannerPlayer(world)
     engine.reset(2)
@@ -86,10 +86,10 @@ def test_planner_finishes_what_it_begins() -> None:
         begun += int(((before["progress"] == 0) & (after == 1)).sum())
         finished += int(((before["progress"] > 0) & last_tick & (after == 0)).sum())
     assert begun > 300
-    assert finished / begun > 0.9  # some are still under way at the end
+    assert finished / begun > 0.9  # some are unfinished at the end
 
 
-def test_planner_knows_nothing_by_name() -> None:
+def test_planner_does_not_depend_on_names() -> None:
     text = (files("townlet") / "town" / "worlds" / "town.yaml").read_text(encoding="utf-8")
     world = load("town")
     for n, name in enumerate((*world.meters, *world.affordances)):
@@ -165,6 +165,6 @@ def test_opening_hours_look_ahead_past_midnight() -> None:
     assert (until[2] == FAR).all()
 
 
-def test_an_unknown_player_is_named_with_the_nearest() -> None:
+def test_unknown_player_suggests_the_nearest_name() -> None:
     with pytest.raises(TownletError, match="did you mean 'planner'"):
         make_player("planer", load("town-l0"), dice())

@@ -1,4 +1,4 @@
-"""What the town tells beyond the contract: causes of endings, settings of some rows, layouts on demand."""
+"""The town beyond the VecEnv interface: causes of endings, settings of some rows, shuffled layouts."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def test_causes_name_the_empty_meter_or_time(kind: str) -> None:
     town.step(torch.full((5,), WAIT))
     ended = town.final_obs()
     assert ended.rows.tolist() == [0, 1, 2, 3]
-    # Whoever dies of both, or dies as time runs out, died of the first.
+    # A death of both meters, or in the last step, counts as the first.
     assert [town.cause_names[code] for code in town.causes(ended)] == ["energy", "health", "energy", "time"]
     assert town.final_meters(ended)[:3, [0, 6]].min(dim=1).values.tolist() == [0, 0, 0]
     town.step(torch.full((5,), WAIT))
     assert town.causes(town.final_obs()).tolist() == []
 
 
-def test_survival_tells_the_same_causes() -> None:
+def test_survival_stats_have_the_same_causes() -> None:
     found = measure_survival(load("town"), PassivePlayer(load("town")), 3, key=1)
     assert found.causes == ("energy",) * 3
     assert measure_survival(load("town"), PassivePlayer(load("town")), 3, key=1, limit=20).causes == ("",) * 3
 
 
-def lived(town: Town, steps: int = 3) -> dict[str, Any]:
+def play(town: Town, steps: int = 3) -> dict[str, Any]:
     for _ in range(steps):
         step = town.step(torch.full((town.rows,), WAIT))
     return dict(town.state()) | {name: values.clone() for name, values in step._asdict().items() if values is not None}
@@ -54,7 +54,7 @@ def lived(town: Town, steps: int = 3) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("choice", [np.array([5, 2]), torch.tensor([5, 2]), [5, 2]])
-def test_settings_of_some_rows_are_those_of_the_whole(kind: str, choice: Any) -> None:
+def test_settings_of_some_rows_equal_settings_of_all(kind: str, choice: Any) -> None:
     some = {
         "multiplier": torch.tensor([0.2, 3.0]),
         "active": torch.tensor([0b11000001, 0b11110111]),
@@ -64,21 +64,21 @@ def test_settings_of_some_rows_are_those_of_the_whole(kind: str, choice: Any) ->
     one, two = Town(world, 6, engine=kind), Town(world, 6, engine=kind)
     one.reset(1)
     two.reset(1)
-    lived(one, 5)
-    lived(two, 5)
+    play(one, 5)
+    play(two, 5)
     one.set(rows=choice, **some)
     whole = {name: np.array(one.engine.state()[name]) for name in some}
     assert whole["multiplier"].tolist() == pytest.approx([1, 1, 3, 1, 1, 0.2])
     assert whole["active"].tolist() == [255, 255, 0b11110111, 255, 255, 0b11000001]
     two.set(**whole)
-    a, b = lived(one), lived(two)
+    a, b = play(one), play(two)
     for name, values in a.items():
         np.testing.assert_array_equal(values, b[name], err_msg=name)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_settings_leave_the_last_step_as_it_was(kind: str) -> None:
-    """A curriculum moves rows that have just ended; who ended must still be known."""
+def test_settings_do_not_change_the_last_step(kind: str) -> None:
+    """A curriculum changes rows that have just ended; which ones ended must stay known."""
     town = Town(load("town", ["max_steps=2"]), 3, engine=kind)
     town.reset(2)
     for _ in range(2):
@@ -91,8 +91,8 @@ def test_settings_leave_the_last_step_as_it_was(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [None, [1]])
-def test_mask_follows_the_meters_in_play(kind: str, rows: list[int] | None) -> None:
-    """Whoever is broke may not buy; where money is out of play everything is free."""
+def test_mask_depends_on_the_active_meters(kind: str, rows: list[int] | None) -> None:
+    """An agent without money cannot buy; with the currency frozen everything is free."""
     town = Town(load("town-aspatial", ["mask_unaffordable=true"]), 2, engine=kind)
     town.reset(3)
     town.restore(dict(town.state()) | {"meters": np.zeros((2, 8)) + 0.5 * (np.arange(8) != 3)})
@@ -127,7 +127,7 @@ def test_wrong_settings_are_refused(kind: str, rows: Any, settings: dict[str, An
         np.testing.assert_array_equal(values, before[name], err_msg=name)
 
 
-def test_rows_may_be_chosen_by_truth_values_and_none_is_fine() -> None:
+def test_rows_can_be_chosen_by_a_mask_and_may_be_none() -> None:
     town = Town(load("town"), 3)
     town.reset(5)
     town.set(rows=torch.tensor([True, False, True]), multiplier=[2.0, 3.0])
@@ -140,7 +140,7 @@ SHUFFLED = ["map.layout=shuffled", "map.allow_hidden_layout=true"]
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_any_map_can_be_shuffled_for_the_same_agent(name: str) -> None:
+def test_shuffling_a_map_keeps_the_interface(name: str) -> None:
     plain, moved = townlet.load_world(name), townlet.load_world(name, SHUFFLED)
     assert moved.interface_hash == plain.interface_hash
     town = townlet.make(moved, 64)

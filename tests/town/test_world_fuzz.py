@@ -77,7 +77,7 @@ def _outcome(raw: bytes) -> World | ConfigError:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_broken_files_give_a_world_or_readable_mistakes(part: int) -> None:
+def test_broken_files_give_a_world_or_readable_errors(part: int) -> None:
     rng = random.Random(part)
     compiled = refused = 0
     for _ in range(FILES // PARTS):

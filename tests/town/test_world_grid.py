@@ -1,4 +1,4 @@
-"""The map as tables: moves, windows, distances, starts, and the world without a map."""
+"""The map tables: moves, windows, distances, starts, and the world without a map."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_moves_off_the_edge(boundary: str, left_of_0: int, right_of_3: int) -> N
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_a_single_cell_is_never_left(boundary: str) -> None:
+def test_single_cell_cannot_be_left(boundary: str) -> None:
     assert not grid.moves((1, 1), boundary)[0].any()
 
 
@@ -56,7 +56,7 @@ def _walked(leads: Ints, start: int) -> list[int]:
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("size", SIZES)
-def test_distances_are_what_walking_takes(size: tuple[int, ...], boundary: str) -> None:
+def test_distances_are_the_fewest_moves(size: tuple[int, ...], boundary: str) -> None:
     leads, _ = grid.moves(size, boundary)
     walked = [_walked(leads, cell) for cell in range(leads.shape[1])]
     np.testing.assert_array_equal(grid.distances(size, boundary), walked)
@@ -78,13 +78,13 @@ def test_window_of_a_line_is_a_line_and_of_a_house_one_floor() -> None:
     assert list(grid.windows((3, 3, 2), "clamp", 3)[9 + 4]) == list(range(9, 18))
 
 
-def test_flat_cells_and_coordinates_are_inverse() -> None:
+def test_cell_numbers_and_coordinates_are_inverse() -> None:
     for size in SIZES:
         for number, cell in enumerate(grid.coordinates(size)):
             assert grid.cell_number(tuple(map(int, cell)), size) == number
 
 
-def test_position_is_coordinates_over_the_longest_way() -> None:
+def test_position_is_scaled_by_the_size() -> None:
     np.testing.assert_allclose(grid.positions((3, 1))[:, 0], [0, 0.5, 1])
     assert not grid.positions((3, 1))[:, 1].any()
 
@@ -97,12 +97,12 @@ def test_fixed_layout_marks_cells_and_the_outside() -> None:
     assert list(tables.kind_at[0, tables.cell_of[0]]) == list(range(15))
 
 
-def test_agents_start_anywhere_or_on_their_cell() -> None:
+def test_start_is_random_or_a_cell() -> None:
     assert list(load("town").tables.start_cells) == list(range(64))
     assert list(load("town", ["map.start=[3, 2]"]).tables.start_cells) == [19]
 
 
-def test_world_without_map_has_one_place_for_each_affordance() -> None:
+def test_world_without_map_has_one_cell_per_affordance() -> None:
     tables = load("town-aspatial").tables
     assert list(tables.next_cell[4]) == [4] * 16
     assert list(tables.next_cell[15]) == list(range(16))
@@ -135,15 +135,15 @@ def test_clock_as_hour_or_on_a_circle() -> None:
     assert (circle.layout.block("clock").low, circle.layout.block("clock").size) == (-1.0, 2)
 
 
-def test_cures_and_reach_for_proximity() -> None:
+def test_restorers_and_distances_for_proximity() -> None:
     world = load("town", ["rewards=[proximity]"])
-    cures = {
+    restorers = {
         m: [world.affordances[a] for a in np.flatnonzero(row)]
         for m, row in zip(world.meters, world.tables.restores, strict=True)
     }
-    assert cures["energy"] == ["LuxuryBed"]
-    assert cures["money"] == ["Labor"]
-    assert cures["satiation"] == ["HomeMeal", "FastFood"]
+    assert restorers["energy"] == ["LuxuryBed"]
+    assert restorers["money"] == ["Labor"]
+    assert restorers["satiation"] == ["HomeMeal", "FastFood"]
     assert world.tables.proximity_reach == pytest.approx(1 / 14)
     assert load("town").tables.distance.shape == (1, 1)
 

@@ -1,4 +1,4 @@
-"""Two hashes: content for going on with a run, interface for taking an agent elsewhere."""
+"""Two hashes: content, to resume a run; interface, to reuse an agent in another world."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_content_hash_sees_every_change_of_behaviour(change: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["description=other", "affordances.Bed.icon=B", "meters.mood.group=tertiary"])
-def test_content_hash_ignores_what_is_for_people(change: str) -> None:
+def test_content_hash_ignores_texts_and_icons(change: str) -> None:
     assert load("town", [change]).content_hash == load("town").content_hash
 
 
@@ -41,7 +41,7 @@ def test_order_of_entries_is_behaviour(small: str) -> None:
     assert from_text(small.replace(bed + job, job + bed)).content_hash != from_text(small).content_hash
 
 
-def test_the_standard_town_has_two_names() -> None:
+def test_town_and_town_l1_are_equal() -> None:
     assert load("town-l1").content_hash == load("town").content_hash
 
 

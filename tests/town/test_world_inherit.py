@@ -1,4 +1,4 @@
-"""`extends`, `remove` and overrides: a world as a change of another."""
+"""`extends`, `remove` and overrides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from townlet.errors import ConfigError
 from townlet.town.world.load import from_text, load, shipped
 
 
-def mistakes(text: str, *overrides: str) -> str:
+def problems(text: str, *overrides: str) -> str:
     with pytest.raises(ConfigError) as caught:
         from_text(text, "my.yaml", overrides)
     return str(caught.value)
@@ -40,7 +40,7 @@ def test_rewards_and_observation_are_replaced() -> None:
     assert mine.layout.names == ("age", "meters")
 
 
-def test_removed_meter_takes_everything_that_speaks_of_it_along(tmp_path: Path) -> None:
+def test_removed_meter_removes_its_references(tmp_path: Path) -> None:
     (tmp_path / "rich.yaml").write_text(
         "extends: town\nrewards: [{name: vitality, meters: [energy, fitness]}, {name: survival, meter: fitness}]\n"
     )
@@ -74,7 +74,7 @@ def test_links_and_affordances_are_removed_by_name() -> None:
     assert len(spec.cascades) == 9
 
 
-def test_what_is_removed_may_be_written_anew() -> None:
+def test_removed_entry_can_be_redefined() -> None:
     spec = from_text(
         "extends: town\nremove: [Bed]\naffordances: [{name: Bed, cell: [0, 0], at_end: {energy: .9}}]\n"
     ).spec
@@ -83,30 +83,30 @@ def test_what_is_removed_may_be_written_anew() -> None:
     }  # fmt: skip
 
 
-def test_unknown_name_in_remove_is_a_mistake_with_the_nearest_name() -> None:
-    assert mistakes("extends: town\nremove: [Gymm, Bar]\n") == (
+def test_unknown_name_in_remove_suggests_the_nearest() -> None:
+    assert problems("extends: town\nremove: [Gymm, Bar]\n") == (
         "my.yaml:2:10: there is no 'Gymm' to remove; did you mean 'Gym'?"
     )
-    assert "`remove` is not a list of names" in mistakes("extends: town\nremove: Gym\n")
-    assert "my.yaml:1:1: `remove` without `extends`" in mistakes("remove: [Gym]\n")
+    assert "`remove` is not a list of names" in problems("extends: town\nremove: Gym\n")
+    assert "my.yaml:1:1: `remove` without `extends`" in problems("remove: [Gym]\n")
 
 
-def test_unknown_parent_is_a_mistake_with_the_nearest_name() -> None:
-    assert mistakes("max_steps: 3\nextends: twon\n").startswith(
+def test_unknown_parent_suggests_the_nearest() -> None:
+    assert problems("max_steps: 3\nextends: twon\n").startswith(
         "my.yaml:2:1: there is no world 'twon' to extend; did you mean 'town'?"
     )
-    assert mistakes("extends: [town]\n").startswith("my.yaml:1:1: `extends` is not the name of a world")
-    assert "there is no file 'other.yaml'" in mistakes("extends: other.yaml\n")
+    assert problems("extends: [town]\n").startswith("my.yaml:1:1: `extends` is not the name of a world")
+    assert "there is no file 'other.yaml'" in problems("extends: other.yaml\n")
 
 
 def test_extends_leads_only_to_worlds_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("password: 1\n")
     (tmp_path / "base.yaml").write_text("extends: town\n")
-    assert "to extend" in mistakes(f"extends: {tmp_path / 'secret'}\n")
-    assert "to extend" in mistakes(f"extends: {tmp_path / 'base.yaml'}\n")
+    assert "to extend" in problems(f"extends: {tmp_path / 'secret'}\n")
+    assert "to extend" in problems(f"extends: {tmp_path / 'base.yaml'}\n")
 
 
-def test_paths_are_seen_from_the_file_that_names_them(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "base.yaml").write_text("extends: town-l0\nmax_steps: 200\n")
     (tmp_path / "b.yaml").write_text("extends: a/base.yaml\n")
@@ -124,14 +124,14 @@ def test_circles_are_refused(tmp_path: Path) -> None:
         load(tmp_path / "a.yaml")
 
 
-def test_endless_chains_are_refused(tmp_path: Path) -> None:
+def test_long_chains_are_refused(tmp_path: Path) -> None:
     for i in range(30):
         (tmp_path / f"w{i}.yaml").write_text(f"extends: w{i + 1}.yaml\n")
     with pytest.raises(ConfigError, match="more than 16 worlds extend each other"):
         load(tmp_path / "w0.yaml")
 
 
-def test_mistake_in_a_parent_is_reported_in_its_own_file(tmp_path: Path) -> None:
+def test_problem_in_a_parent_is_reported_in_its_file(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("extends: town\naffordances:\n  - {name: Bed, cell: [8, 8]}\n")
     (tmp_path / "child.yaml").write_text("extends: base.yaml\nmax_step: 9\n")
     with pytest.raises(ConfigError, match=r"child\.yaml:2:1: .*did you mean 'max_steps'"):
@@ -141,7 +141,7 @@ def test_mistake_in_a_parent_is_reported_in_its_own_file(tmp_path: Path) -> None
         load(tmp_path / "child.yaml")
 
 
-def test_unknown_world_names_the_nearest() -> None:
+def test_unknown_world_suggests_the_nearest() -> None:
     with pytest.raises(ConfigError, match="there is no world 'town-fogy'; did you mean 'town-foggy'"):
         load("town-fogy")
 

@@ -1,4 +1,4 @@
-"""What people read: tables, explanations, and the beginning of a world of their own."""
+"""Tables, explanations, and new worlds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_explain_counts_prices_for_the_currency() -> None:
     assert lines_with(text, "Hospital", "−$15")
 
 
-def test_explain_of_an_unknown_meter_names_the_nearest() -> None:
+def test_explain_of_an_unknown_meter_suggests_the_nearest() -> None:
     with pytest.raises(TownletError, match="did you mean 'energy'"):
         meter_table(load("town"), "enrgy")
 
@@ -99,7 +99,7 @@ def test_new_world_never_overwrites(tmp_path: Path) -> None:
             new_world(name, folder=tmp_path)
 
 
-def test_schema_knows_every_key_and_requires_none() -> None:
+def test_schema_has_every_key_and_requires_none() -> None:
     known = world_schema()
     assert {"extends", "remove", "meters", "affordances", "rewards"} <= set(known["properties"])
     assert "required" not in known

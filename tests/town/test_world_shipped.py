@@ -106,7 +106,7 @@ def test_cascades_are_halved_and_doubled() -> None:
     np.testing.assert_allclose(town.cascade_slope[0], 0.004 / 0.3, rtol=1e-6)
 
 
-def test_first_levels_have_their_places() -> None:
+def test_first_levels_have_their_affordances() -> None:
     def places(world: World) -> dict[str, int]:
         return dict(zip(world.affordances, map(int, world.tables.cell_of[0]), strict=True))
 

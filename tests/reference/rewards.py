@@ -1,4 +1,4 @@
-"""What a step pays: one rule per reward strategy, before weight and mix."""
+"""Rewards: one rule per strategy, before weight and mix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEAR = 5e-5
 
 
 def component(town: Town, reward: dict[str, Any], before: float) -> float:
-    """Pay of one strategy for the step that led here; `before` is the potential ahead of it."""
+    """Reward of one strategy for the last step; `before` is the potential before it."""
     name = reward["name"]
     if name == "milestone":
         return _milestone(town, reward)
@@ -29,7 +29,7 @@ def component(town: Town, reward: dict[str, Any], before: float) -> float:
 
 
 def potential(town: Town) -> float:
-    """The mean of the meters in play."""
+    """The mean of the active meters."""
     values = [v for v, on in zip(town.meters, town.active, strict=True) if on]
     return sum(values) / len(values) if values else 0.0
 
@@ -77,7 +77,7 @@ def _proximity(town: Town, reward: dict[str, Any]) -> float:
 
 
 def _cures(town: Town, meter: str) -> list[int]:
-    """The affordances whose whole session raises the meter most."""
+    """The affordances whose full session raises the meter most."""
     gains = [a["ticks"] * a["each_tick"].get(meter, 0.0) + a["at_end"].get(meter, 0.0) for a in town.affordances]
     best = max(gains)
     return [a for a, gain in enumerate(gains) if gain > best - 1e-9] if best > 0 else []

@@ -1,11 +1,11 @@
-"""What an agent sees: the blocks of the observation."""
+"""The blocks of the observation."""
 
 from __future__ import annotations
 
 from math import cos, pi, sin
 from typing import TYPE_CHECKING, Any
 
-from reference.ground import Grid
+from reference.grid import Grid
 
 if TYPE_CHECKING:
     from reference.town import Town

@@ -1,4 +1,4 @@
-"""The ground of a town: coordinates, moves, windows and distances of a small grid."""
+"""The map: coordinates, moves, windows and distances of a small grid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import product
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells along x, y, z with one kind of edge; the flat cell counts x first."""
+    """A grid with one kind of boundary; flat cells count x first."""
 
     size: tuple[int, ...]
     boundary: str
