@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from laws import law
-from laws.compare import any_actions, check_state, plain, scatter, shadows, step_both
+from laws.compare import any_actions, check_observation, check_state, plain, scatter, shadows, step_both
 from laws.worlds import compiled
 from reference import shipped_document
 from townlet.town.engines.engine import make_engine

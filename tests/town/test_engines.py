@@ -269,9 +269,9 @@ def test_kernel_cache_depends_on_all_compiled_sources() -> None:
     package = Path(townlet.town.__file__).parent
     pending, found = ["engines/numba_kernel.py"], set[str]()
     while pending:
-        name = pending.pop()
-        found.add(name)
-        for node in ast.walk(ast.parse((package / name).read_text(encoding="utf-8"))):
+        source = pending.pop()
+        found.add(source)
+        for node in ast.walk(ast.parse((package / source).read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("townlet.town"):
                 modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
                 paths = [
