@@ -1,4 +1,4 @@
-"""A service for advertisements in this process, with a clock that only tests move."""
+"""A `bandit-ads` service in this process, with a manual clock."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def ask(service: Service, *messages: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def stop(service: Service) -> None:
-    """The disk takes nothing more."""
+    """Make the log refuse writes."""
     assert service.log.wait(service.log.last, 20)
     service.log.problem = "no room"
 
 
 def run_visits(service: Service, training: TrainingThread, clock: Clock, visits: int, seed: int = 1) -> Any:
-    """Some visitors, with a step for every fourth and a version for every twentieth; the simulated site."""
+    """Simulate visits, with a training step every 4th and a version every 20th; returns the simulated site."""
     site = service.domain.make_game(seed, f"site {seed}", 0)
     for visit in range(visits):
         for report in site.apply(ask(service, site.observe())[0]) + site.advance():

@@ -1,4 +1,4 @@
-"""Worlds with versions that are known to be good or bad: a contextual bandit, a policy that serves, and its log."""
+"""Contextual bandits with a serving policy, its log, and candidate versions known to be good or bad."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Candidate(NamedTuple):
 
 
 class World:
-    """Rewards are known, so that training can be honest; the log holds what the serving policy did and earned."""
+    """A bandit with known mean rewards, and the log of its serving policy."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -43,11 +43,11 @@ class World:
         self.gated, self.modelled = bool(self.rng.random() < 0.5), bool(self.rng.random() < 0.5)
 
     def means(self, seen: Tensor) -> Tensor:
-        """Of the rewards of all actions [N, K]."""
+        """Mean rewards of all actions [N, K]."""
         return torch.tanh(seen @ self.taste)
 
     def improve(self, network: nn.Module, steps: int, rate: float) -> None:
-        """Honest learning: up the true reward, with a little bonus for entropy."""
+        """Train on the true reward, with a small entropy bonus."""
         optimizer = torch.optim.Adam(network.parameters(), rate)
         for _ in range(steps):
             seen = torch.randn(64, SIZE, generator=self.chance)
@@ -58,7 +58,7 @@ class World:
             optimizer.step()
 
     def act(self, count: int) -> None:
-        """Decide for new observations, and note what came of it."""
+        """Log decisions and rewards for new observations."""
         self.seen = torch.randn(count, SIZE, generator=self.chance)
         chances = self.chances(self.network)
         upto = chances.cumsum(1)
@@ -75,13 +75,13 @@ class World:
         return found
 
     def value(self, network: nn.Module) -> float:
-        """What a policy really earns."""
+        """True mean reward of a policy."""
         with torch.no_grad():
             seen = torch.randn(4000, SIZE, generator=torch.Generator().manual_seed(0))
             return float((network(seen).exp() * self.means(seen)).sum(1).mean())
 
     def make(self, kind: str) -> Candidate:
-        """A version of a kind of GOOD or BAD."""
+        """A candidate of a kind in GOOD or BAD."""
         network, newer = copy.deepcopy(self.network), VersionSteps(SERVING + 1, SERVING, SERVING)
         inner, last = network[0], network[2]
         with torch.no_grad():
@@ -111,7 +111,7 @@ class World:
         return Candidate(network, newer)
 
     def evidence(self, candidate: Candidate, settings: JudgeSettings) -> Evidence:
-        """What the service would know of it."""
+        """The evidence that the service would collect."""
         approved = self.opinion > 0.2 if self.gated else np.ones(self.opinion.shape, bool)
         features = np.stack([self.opinion, np.abs(self.opinion)], 2)
         lines = np.arange(len(self.action))

@@ -1,4 +1,4 @@
-"""Run by test_log_crash.py: writes a log again and again until it is killed, or while its disk has no room."""
+"""Run by test_log_crash.py: writes a log until it is killed, or on a full disk."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ KIB = bytes(1000)
 
 
 def write(folder: Path) -> None:
-    """Three threads append for ever; each record is told, with its checksum, once the disk has it."""
-    mutex, given, told = threading.Lock(), dict[int, int](), 0
+    """Append in three threads forever; acknowledge each record, with its checksum, once it is on disk."""
+    mutex, given, acknowledged = threading.Lock(), dict[int, int](), 0
 
     def tell(synced: int) -> None:
-        nonlocal told
+        nonlocal acknowledged
         with mutex:
-            lines = [f"{number} {given.pop(number)}\n" for number in range(told + 1, synced + 1)]
-        told = synced
+            lines = [f"{number} {given.pop(number)}\n" for number in range(acknowledged + 1, synced + 1)]
+        acknowledged = synced
         os.write(1, "".join(lines).encode())
 
     def work(name: int) -> None:
@@ -42,7 +42,7 @@ def write(folder: Path) -> None:
                 time.sleep(chance.uniform(0, 0.002))
 
     log = WriteAheadLog(folder, segment_bytes=50_000)
-    told = log.last
+    acknowledged = log.last
     log.subscribe(tell)
     threads = [threading.Thread(target=work, args=[name]) for name in range(3)]
     for thread in threads:
@@ -52,11 +52,11 @@ def write(folder: Path) -> None:
 
 
 def killed(folder: Path, times: int) -> None:
-    """Fork a writer and kill it at some instant, again and again; each goes on with what the one before has left."""
-    chance, told, last = random.Random(5), dict[int, int](), 0
+    """Fork a writer and kill it at a random time, repeatedly; each continues the log of the previous one."""
+    chance, acknowledged, last = random.Random(5), dict[int, int](), 0
     for turn in range(times):
-        said = folder / f"told-{turn}"
-        child = os.fork()  # this process has no threads of its own
+        said = folder / f"acknowledged-{turn}"
+        child = os.fork()  # this process has no other threads
         if not child:
             signal.alarm(60)
             os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
@@ -69,38 +69,38 @@ def killed(folder: Path, times: int) -> None:
         lines = said.read_text().split("\n")[:-1] if said.exists() else []
         more = {int(number): int(check) for number, check in (line.split() for line in lines)}
         assert all(number > last for number in more), "a number was given twice"
-        told |= more
-        last = assert_whole(folder, told)
+        acknowledged |= more
+        last = assert_whole(folder, acknowledged)
     with WriteAheadLog(folder) as log:
         assert log.last == last, "more was cut than a torn tail"
-    assert assert_whole(folder, told) == last
-    print("told:", len(told))
+    assert assert_whole(folder, acknowledged) == last
+    print("acknowledged:", len(acknowledged))
     print("segments:", len(list(folder.glob("log-*.wal"))))
 
 
-def assert_whole(folder: Path, told: dict[int, int]) -> int:
-    """All that was told is there as it was told, and of every thread a prefix of what it wrote, once and in order."""
+def assert_whole(folder: Path, acknowledged: dict[int, int]) -> int:
+    """Check that acknowledged records are intact, and that each thread wrote a prefix, once and in order."""
     turns: dict[bytes, int] = defaultdict(int)
     last = 0
     for number, payload in read_records(folder):
         last += 1
         assert number == last
-        assert told.get(number, crc32(payload)) == crc32(payload), f"record {number} is another one"
+        assert acknowledged.get(number, crc32(payload)) == crc32(payload), f"record {number} is another one"
         who, turn, _ = payload.split(b" ", 2)
         assert int(turn) == turns[who]
         turns[who] += 1
-    assert last >= max(told, default=0), "what was told is lost"
+    assert last >= max(acknowledged, default=0), "an acknowledged record is lost"
     return last
 
 
 def full(folder: Path) -> None:
-    """On a tiny disk of our own, which becomes larger later."""
+    """On a small tmpfs that is enlarged later."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(folder)], check=True)
     stopped(folder, lambda: subprocess.run(["mount", "-o", "remount,size=4m", str(folder)], check=True))
 
 
 def limited(folder: Path) -> None:
-    """With files that may not even hold one record, until they may again."""
+    """With a file size limit below one record, which is lifted later."""
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def limit() -> None:
@@ -110,7 +110,7 @@ def limited(folder: Path) -> None:
 
 
 def stopped(folder: Path, make_room: Callable[[], object], take_room: Callable[[], object] | None = None) -> None:
-    """Append until it is refused, look at what can be read, make room, and go on; all that was taken is there."""
+    """Append until refused, read the log, free space, and continue; every accepted record must be there."""
     taken: list[bytes] = []
 
     def append() -> int:

@@ -1,7 +1,7 @@
 """Publishes versions until it is killed. Everything is imported first; then each line on stdin forks one publisher.
 
 A line is JSON: the folder, and perhaps a point of a commit at which to die. A publisher writes what it is about to do
-and what it has done into a file beside the folder, so that whoever kills it knows what was promised.
+and what it has done into a file beside the folder, so that the test knows what was acknowledged.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ LONGEST = 120  # seconds; a publisher never outlives a test that went wrong
 
 
 class Twin(nn.Module):
-    """Two weights that carry the same number: a mixture of two versions is seen at once."""
+    """Two parameters with the same value, so that a mixture of two versions is detected."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Parameter(torch.zeros(64)), nn.Parameter(torch.zeros(64))
 
     def forward(self, given: Tensor) -> Tensor:
-        """What both say of each line [B] → [B, 2]."""
+        """Outputs of both parameters, [B, 64] → [B, 2]."""
         return torch.stack([(given * self.first).sum(1), (given * self.second).sum(1)], 1)
 
 
 def twin_state(number: int) -> dict[str, Tensor]:
-    """Weights of a twin that carry this number."""
+    """Weights with this value."""
     return {"first": torch.full((64,), float(number)), "second": torch.full((64,), float(number))}
 
 
@@ -49,10 +49,10 @@ def publish_for_ever(folder: Path, said: Path, die: list[object] | None) -> None
 
     checkpoint.on_point = at
     versions = VersionStore(folder, Twin, keep=3)
-    with open(said, "a", buffering=1) as told:
+    with open(said, "a", buffering=1) as output:
 
         def tell(word: str, version: int | None) -> None:
-            told.write(f"{word} {version}\n")
+            output.write(f"{word} {version}\n")
 
         tell("is", versions.serving.version if versions.serving else None)
         while True:

@@ -1,4 +1,4 @@
-"""A real service in a process of its own, which can be killed and started again at the same port."""
+"""A real service in a separate process, which can be killed and restarted at the same port."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 def environment() -> dict[str, str]:
-    """Of a service whose tokens the tests know."""
+    """Environment with the tokens of the tests."""
     return {**os.environ, "NO_COLOR": "1", **TOKENS}
 
 
@@ -41,7 +41,7 @@ class Process:
 
     @property
     def url(self) -> str:
-        """For a game, with its token."""
+        """WebSocket URL of a game, with its token."""
         return f"{self.address}?token={GAME}"
 
     @property
@@ -50,12 +50,12 @@ class Process:
 
     @property
     def stats_url(self) -> str:
-        """For a dashboard that only reads."""
+        """WebSocket URL of a read-only dashboard."""
         return f"{self.address}/stats?token={VIEWER}"
 
     @property
     def link(self) -> str:
-        """The operator's dashboard."""
+        """URL of the operator's dashboard."""
         return f"{self.origin}/?token={OPERATOR}"
 
     def start(self) -> Process:
@@ -64,7 +64,7 @@ class Process:
         return self
 
     def wait(self) -> Process:
-        """Until it answers."""
+        """Wait until it answers."""
         until = time.monotonic() + START
         while True:
             try:
@@ -72,7 +72,7 @@ class Process:
                 return self
             except OSError:
                 assert self.process is not None
-                assert self.process.poll() is None, "the service ended by itself"
+                assert self.process.poll() is None, "the service exited"
                 assert time.monotonic() < until, "the service did not start"
                 time.sleep(0.05)
 

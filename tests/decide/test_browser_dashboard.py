@@ -372,6 +372,6 @@ def test_browser_client_reconnects_and_resends(open_page: OpenPage, service: Pro
     assert found["one"] == found["again"]
     assert found["one"]["type"] == found["two"]["type"] == "ad_decision"
     assert found["one"]["decisionId"] != found["two"]["decisionId"]
-    assert found["told"] == {"type": "outcome_ack", "decisionId": found["one"]["decisionId"]}
+    assert found["answer"] == {"type": "outcome_ack", "decisionId": found["one"]["decisionId"]}
     assert found["connections"] == 2
     assert "closed" in found["late"]

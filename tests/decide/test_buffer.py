@@ -1,4 +1,4 @@
-"""The buffer: the newest experiences, drawn fairly and only where something can be learned, whole under any load."""
+"""Replay buffer: retention, sampling, priorities, and consistency under concurrent use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ law = settings(deadline=None, derandomize=True, max_examples=60, database=None)
 
 
 def row(number: int) -> dict[str, NDArray[Any]]:
-    """An observation that carries its number everywhere."""
+    """An observation whose columns all contain its number."""
     return {
         "seen": np.full(3, number, np.float32),
         "grid": np.full((2, 2), number, np.int64),
@@ -56,7 +56,7 @@ def filled(capacity: int, count: int, start: int = 0, **more: Any) -> Experience
 
 
 def assert_whole(sample: ExperienceBatch) -> None:
-    """Every row is of one experience."""
+    """Check that every row belongs to one experience."""
     for name in ("action", "time", "version", "gate", "outcome"):
         assert (getattr(sample, name) == sample.number).all()
     assert (sample.rows["seen"] == sample.number[:, None]).all()
@@ -252,7 +252,7 @@ def test_invalid_experience_is_refused() -> None:
 
 
 def test_concurrent_adds_and_samples_are_consistent_and_fast() -> None:
-    """Bounds are those of the service, in the median: the slowest of a busy machine say nothing."""
+    """Bounds on the median, because outliers on a busy machine are meaningless."""
     buffer = filled(10_000, 10_000)
     stop, lock, number = threading.Event(), threading.Lock(), 10_000
     adding: list[float] = []

@@ -1,4 +1,4 @@
-"""What the commands of the decision service tell: where it listens, what it keeps, whom it refused, what differs."""
+"""Output of the decide commands."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from townlet.decide.storage.serving_log import SERVING_LOG, ServingChange, Servi
 STRANGER = "http://stranger.example:5173"
 
 
-class Told(Process):
-    """A service whose words are kept."""
+class Captured(Process):
+    """A service whose output is captured."""
 
-    def start(self) -> Told:
+    def start(self) -> Captured:
         command = [sys.executable, "-m", "townlet", "decide", "serve", *self._words]
         with open(self.folder.with_suffix(".txt"), "wb") as file:
             self.process = warm.Popen(command, stdout=file, stderr=file, env=self.environment())
@@ -61,32 +61,32 @@ def townlet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
-    running = Told(tmp_path_factory.mktemp("told") / "ads", "bandit-ads", "learning.interval=0.2")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captured]:
+    running = Captured(tmp_path_factory.mktemp("captured") / "ads", "bandit-ads", "learning.interval=0.2")
     running.start().wait()
     yield running
     running.end(signal.SIGTERM)
 
 
-def test_same_games_can_be_simulated_again(server: Told, townlet: Program) -> None:
+def test_same_games_can_be_simulated_again(server: Captured, townlet: Program) -> None:
     for _ in range(2):
         found = townlet(
             "simulate", "bandit-ads", "--url", server.address, "--games", "2", "--observations", "20", "--json"
         )
         assert found.code == 0, found.err
-        told = json.loads(found.out)
-        assert told["observations"] == 40
-        assert told["refused"] == 0
-        assert 0 <= told["mean_reward"] <= 1
+        printed = json.loads(found.out)
+        assert printed["observations"] == 40
+        assert printed["refused"] == 0
+        assert 0 <= printed["mean_reward"] <= 1
 
 
-def test_refused_games_are_reported_as_a_failure(server: Told, townlet: Program) -> None:
+def test_refused_games_are_reported_as_a_failure(server: Captured, townlet: Program) -> None:
     found = townlet("simulate", "hive", "--url", server.address, "--games", "2", "--observations", "3")
     assert found.code == 1
     assert "UNKNOWN_TYPE: no message is of the type 'observation_data'" in found.err
 
 
-def test_refused_origin_is_reported_once(server: Told) -> None:
+def test_refused_origin_is_reported_once(server: Captured) -> None:
     for _ in range(3):
         with pytest.raises(InvalidStatus):
             connect(server.url, origin=STRANGER, proxy=None)  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def test_start_and_stop_are_announced(tmp_path: Path, townlet: Program) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        service = Told(tmp_path / "ads", "bandit-ads")
+        service = Captured(tmp_path / "ads", "bandit-ads")
         wished = taken.getsockname()[1]
         service._words[-1] = str(wished)
         service.start()
@@ -113,8 +113,8 @@ def test_start_and_stop_are_announced(tmp_path: Path, townlet: Program) -> None:
     assert re.search(rf"Saved\. Version \d+ served; {tmp_path / 'ads'} holds 7 decisions\.", service.words)
 
 
-class Own(Told):
-    """A service that makes its own tokens."""
+class Own(Captured):
+    """A service that generates its tokens."""
 
     def environment(self) -> dict[str, str]:
         return {name: value for name, value in super().environment().items() if name not in TOKENS}
@@ -165,10 +165,10 @@ def test_stop_with_a_full_disk_fails_with_one_line(tmp_path: Path) -> None:
         link.send(json.dumps(request(2.0)))
         assert json.loads(link.recv(20))["decisionId"].split("-")[1] == "0"
     service.process.send_signal(signal.SIGINT)
-    told = service.process.communicate(timeout=30)[1].decode().splitlines()
+    printed = service.process.communicate(timeout=30)[1].decode().splitlines()
     assert service.process.returncode == 1
-    assert [line for line in told if not line.startswith(("Opening", "a round of learning failed"))] == [told[-1]]
-    assert told[-1].startswith("Saved, but for the last moments: cannot write the log in")
+    assert [line for line in printed if not line.startswith(("Opening", "a training round failed"))] == [printed[-1]]
+    assert printed[-1].startswith("Saved, but for the last moments: cannot write the log in")
 
 
 def test_option_among_settings_is_named(townlet: Program) -> None:

@@ -1,4 +1,4 @@
-"""What the document about decisions says is true: settings, messages, errors, commands and a program that plays."""
+"""docs/decide.md: settings, messages, error codes, commands and the example program are correct."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def block(language: str) -> str:
 
 
 def keys(node: Node, path: str = "") -> Iterator[str]:
-    """Of all that is set, with the keys above it."""
+    """Dotted keys of all leaves."""
     if not isinstance(node.value, dict):
         yield path
         return

@@ -1,4 +1,4 @@
-"""Off-policy evaluation, on logs of which the truth is known."""
+"""Off-policy evaluation, on logs with known true values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Logged(NamedTuple):
         return policy[self.context, self.action]
 
     def modelled(self, policy: Floats, model: Floats) -> tuple[Floats, Floats]:
-        """The model's prediction of what was done, and of what the policy would do."""
+        """Predicted rewards of the logged actions, and of the policy."""
         return model[self.context, self.action], (policy * model).sum(1)[self.context]
 
 
@@ -81,7 +81,7 @@ def by_robust(bandit: Bandit, log: Logged, model: Floats, resamples: int = 200) 
 
 
 def assert_right_in_the_mean(values: list[float], truth: float) -> None:
-    """Within four standard errors: chance alone goes beyond once in 16 000 times."""
+    """Check the mean within four standard errors, which chance exceeds once in 16 000 times."""
     assert abs(np.mean(values) - truth) < 4 * np.std(values) / np.sqrt(len(values))
 
 
@@ -134,7 +134,7 @@ def test_good_model_reduces_variance() -> None:
 
 
 def coverage(repeats: int, seed: int) -> dict[str, float]:
-    """How often each interval of 95 % holds the truth, over new bandits and logs."""
+    """Share of 95 % intervals that contain the truth, over new bandits and logs."""
     held: dict[str, list[bool]] = {"snips": [], "doubly robust": [], "difference": []}
     for number in range(repeats):
         bandit = Bandit(np.random.default_rng([seed, number]))
@@ -203,7 +203,7 @@ def test_clipped_share_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reward", "propensity", "told"),
+    ("reward", "propensity", "message"),
     [
         ([1.0, 1.0], [0.5, 0.0], "decision 1 of the log has the propensity 0.0"),
         ([1.0, 1.0], [0.5, 1.5], "decision 1"),
@@ -211,8 +211,8 @@ def test_clipped_share_is_reported() -> None:
         ([1.0], [0.5, 0.5], "different lengths"),
     ],
 )
-def test_impossible_log_is_refused(reward: list[float], propensity: list[float], told: str) -> None:
-    with pytest.raises(TownletError, match=told):
+def test_impossible_log_is_refused(reward: list[float], propensity: list[float], message: str) -> None:
+    with pytest.raises(TownletError, match=message):
         snips(reward, propensity, [0.5, 0.5], np.random.default_rng(0))
 
 

@@ -1,4 +1,4 @@
-"""The join against a dictionary that does the same slowly: the sum rule at every moment, each outcome once."""
+"""Join against a simple model: counts always balance, and each outcome counts once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOMENTS = st.integers(0, 5).map(float)  # few, so that some are the same
 
 @dataclass
 class Slow:
-    """One decision of the model."""
+    """A decision in the model."""
 
     territory: str
     time: float
@@ -33,7 +33,7 @@ class Slow:
 
 
 class Joining(RuleBasedStateMachine):
-    """Reports come twice, late, in any order, of nothing at all, or never; the window is short so that it is left."""
+    """Reports are duplicated, late, reordered, unknown or missing; the window is short, so that decisions leave it."""
 
     numbers = Bundle("numbers")
 
@@ -119,10 +119,10 @@ class Joining(RuleBasedStateMachine):
 
     @rule()
     def save_and_restore(self) -> None:
-        """Through what a checkpoint can hold."""
+        """Save and restore through a checkpoint."""
         saved = unflatten(flatten(self.join.state()))
         self.join = Join(WINDOW)
-        self.join.add_decision(7, "nobody", 0.0, 100.0, True)  # is gone after it
+        self.join.add_decision(7, "unused", 0.0, 100.0, True)  # removed by the restore
         self.join.restore(saved)
 
     @invariant()
@@ -167,7 +167,7 @@ def test_imbalance_is_detected() -> None:
 
 
 def test_unreliable_delivery_counts_each_outcome_once() -> None:
-    """10 % duplicates, 10 % out of order, 5 % lost, some fail: the sum rule after every call."""
+    """10 % duplicates, 10 % out of order, 5 % lost, some fail: counts balance after every call."""
     chance, join = random.Random(3), Join()
     statuses: Counter[OutcomeStatus] = Counter()
     waiting: list[tuple[float, int, bool]] = []

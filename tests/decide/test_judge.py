@@ -1,4 +1,4 @@
-"""Verdicts on versions: bad ones never serve, good ones do, and every verdict says why."""
+"""Verdicts on versions: bad ones are refused, good ones promoted, each with a reason."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def verdicts(worlds: int, first: int) -> dict[str, Counter[str]]:
-    """What is said of one version of every kind in each world."""
+    """Counts of verdicts on one version of each kind per world."""
     found = {kind: Counter[str]() for kind in (*BAD, *GOOD)}
     for seed in range(first, first + worlds):
         world = World(seed)
@@ -76,7 +76,7 @@ def test_old_weights_with_a_new_step_are_not_promoted() -> None:
 
 
 def test_serving_version_is_rolled_back_if_the_previous_was_better() -> None:
-    """The log is of the bad one now: what it did is known, and what the one before would have done is estimated."""
+    """The log is of the bad version; the reward of the previous one is estimated."""
     rolled = Counter[str]()
     for seed in range(4):
         world = World(seed)
@@ -90,7 +90,7 @@ def test_serving_version_is_rolled_back_if_the_previous_was_better() -> None:
 
 
 def replace_before(world: World, before: torch.nn.Module) -> Evidence:
-    """What is known of the serving network beside another one before it."""
+    """Evidence about the serving network compared with a previous one."""
     found = compare_policies(
         world.chances(world.network), world.chances(before), world.action, np.ones(world.opinion.shape, bool)
     )
@@ -104,7 +104,7 @@ def estimate(value: float | None, width: float = 0.01, effective: float = 400.0,
 
 
 def known(gain: Estimate | None = None, **others: object) -> Evidence:
-    """A sound candidate with small changes, but for what is said of it."""
+    """Evidence about a valid candidate with small changes, modified as given."""
     mean = estimate(0.3)
     usual = Evidence(
         True, NEWER, 500, 0.5, 0.5, 0.6, 0.6, 0.03, PolicyComparison(mean, mean, None, None, gain or estimate(0.0))
@@ -153,10 +153,10 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_verdicts(case: str) -> None:
-    found, action, told = CASES[case]
+    found, action, pattern = CASES[case]
     verdict = judge(found, SETTINGS)
     assert verdict.action == action, verdict
-    assert re.search(told, verdict.reason), verdict
+    assert re.search(pattern, verdict.reason), verdict
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_better_candidate_never_gets_a_worse_verdict(
     entropy: float, before: float, passed: float, passed_before: float, change: float, value: float, width: float,
     effective: float, count: int,
 ) -> None:  # fmt: skip
-    """More reward by the same evidence, or approval by the gate, speaks for a version and never against it."""
+    """More reward or a higher pass rate never worsens the verdict."""
     order = ["refuse", "hold", "promote"]
     gain = estimate(value, width, effective, count)
     one = known(
@@ -213,7 +213,7 @@ def test_better_candidate_never_gets_a_worse_verdict(
 
 
 def test_evidence_of_known_policies() -> None:
-    """Four actions, two observations: figures that one can work out by hand."""
+    """Four actions, two observations: values that can be checked by hand."""
     candidate = np.array([[1.0, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]])
     before = np.array([[0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25]])
     approved = np.array([[True, False, False, False], [True, True, False, False]])
@@ -236,8 +236,8 @@ def test_entropy_is_normalized_by_possible_actions() -> None:
     chances = np.array([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     allowed = np.array([[True, True, False, False], [True, False, False, False]])
     seen = compare_policies(chances, chances, np.array([0, 0]), np.ones((2, 4), bool), allowed=allowed)
-    told = (np.zeros(2), np.array([0.5, 1.0]), NEWER, SETTINGS)
-    found = collect_evidence(seen, *told, np.random.default_rng(0), weights_finite=True)
+    given = (np.zeros(2), np.array([0.5, 1.0]), NEWER, SETTINGS)
+    found = collect_evidence(seen, *given, np.random.default_rng(0), weights_finite=True)
     assert found.entropy == pytest.approx(1.0)  # the second had no choice, and tells nothing
 
 
@@ -247,8 +247,8 @@ def test_experiences_without_outcomes_count_for_the_policy_only() -> None:
     reward[20:] = np.nan
     model = np.zeros((50, 5))
     seen = compare_policies(chances, chances, rng.integers(5, size=50), np.ones((50, 5), bool), model=model)
-    told = (reward, np.full(50, 0.2), NEWER, SETTINGS, rng)
-    found = collect_evidence(seen, *told, weights_finite=True, known=np.arange(50) < 20)
+    given = (reward, np.full(50, 0.2), NEWER, SETTINGS, rng)
+    found = collect_evidence(seen, *given, weights_finite=True, known=np.arange(50) < 20)
     assert found.count == found.difference.count == 20
     assert found.comparison.doubly_robust is not None
     assert found.difference.value == 0.0
@@ -259,13 +259,13 @@ def test_broken_probabilities_are_evidence_not_an_error(broken: float) -> None:
     chances = np.full((30, ACTIONS), 1 / ACTIONS)
     bad = chances.copy()
     bad[3] = broken
-    done, told = (np.zeros(30, int), np.ones((30, ACTIONS), bool)), (np.zeros(30), np.full(30, 0.1), NEWER, SETTINGS)
+    done, given = (np.zeros(30, int), np.ones((30, ACTIONS), bool)), (np.zeros(30), np.full(30, 0.1), NEWER, SETTINGS)
     rng = np.random.default_rng(0)
     seen = compare_policies(bad, chances, *done, model=np.zeros((30, ACTIONS)))
-    found = collect_evidence(seen, *told, rng, weights_finite=True)
+    found = collect_evidence(seen, *given, rng, weights_finite=True)
     assert (found.finite, found.entropy, found.change) == (False, None, None)
     assert judge(found, SETTINGS).action == "refuse"
-    beside = collect_evidence(compare_policies(chances, bad, *done), *told, rng, weights_finite=True)
+    beside = collect_evidence(compare_policies(chances, bad, *done), *given, rng, weights_finite=True)
     assert judge(beside, SETTINGS).action == "hold"  # what serves is broken: `watch` takes care of that
 
 
@@ -281,10 +281,10 @@ def test_evidence_without_observations() -> None:
 def test_policy_diff_can_be_computed_in_parts() -> None:
     rng = np.random.default_rng(0)
     new, old = rng.dirichlet(np.ones(6), (2, 40))
-    told = rng.integers(6, size=40), rng.random((40, 6)) < 0.5, rng.normal(size=(40, 6))
-    whole = compare_policies(new, old, told[0], told[1], model=told[2])
+    given = rng.integers(6, size=40), rng.random((40, 6)) < 0.5, rng.normal(size=(40, 6))
+    whole = compare_policies(new, old, given[0], given[1], model=given[2])
     parts = [slice(0, 1), slice(1, 30), slice(30, 40)]
-    found = concatenate([compare_policies(new[p], old[p], told[0][p], told[1][p], model=told[2][p]) for p in parts])
+    found = concatenate([compare_policies(new[p], old[p], given[0][p], given[1][p], model=given[2][p]) for p in parts])
     for name, one, other in zip(whole._fields, whole, found, strict=True):
         assert np.allclose(np.asarray(one, float), np.asarray(other, float)), name
     assert len(found) == 40

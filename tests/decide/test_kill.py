@@ -1,4 +1,4 @@
-"""`kill -9` of a real service under load: nothing acknowledged is lost or counted twice, and the log tells it all."""
+"""`kill -9` of a real service under load: nothing acknowledged is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORDS = ("learning.interval=0.05", "learning.samples_per_insert=100", "versions=
 
 
 class Book:
-    """What the service has acknowledged to games."""
+    """What the service has acknowledged."""
 
     def __init__(self) -> None:
         self.decided: dict[str, dict[str, Any]] = {}
@@ -60,7 +60,7 @@ def check(server: Process, book: Book) -> None:
     found = list(events(server.folder / LOG))
     decided = {event.reply["decisionId"]: event for event in found if isinstance(event, DecisionMade)}
     assert len(decided) == sum(isinstance(event, DecisionMade) for event in found)
-    # Nothing acknowledged is lost. What the log has beyond it was never told to anybody.
+    # Nothing acknowledged is lost. Further records were never acknowledged.
     for id, reply in book.decided.items():
         assert decided[id].reply == reply
     outcomes = Counter(event.number for event in found if isinstance(event, OutcomeRecorded))

@@ -34,7 +34,7 @@ def fill(folder: Path, payloads: list[bytes], segment_bytes: int = 1 << 20) -> N
 
 
 def crashed(folder: Path, payloads: list[bytes]) -> None:
-    """The same by a process that is killed right afterwards: the control data are as they were before."""
+    """The same in a process that is killed right afterwards, so that the control data are outdated."""
     control = (folder / "control").read_bytes()
     fill(folder, payloads)
     (folder / "control").write_bytes(control)
@@ -45,7 +45,7 @@ def torn(folder: Path) -> list[bytes]:
 
 
 def content(folder: Path, after: int = 0) -> list[bytes]:
-    """The payloads, whose numbers have no gap."""
+    """The payloads; checks that their numbers have no gap."""
     found = list(read_records(folder, after))
     assert [number for number, _ in found] == list(range(after + 1, after + 1 + len(found)))
     return [payload for _, payload in found]
@@ -93,7 +93,7 @@ def test_segments_are_named_by_their_first_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 40])
 def test_every_truncation_of_the_last_segment_leaves_a_prefix(cut: int, tmp_path: Path) -> None:
-    """Read as it is, and opened again: then the next record comes behind what was whole."""
+    """Read it, then reopen it: the next record follows the intact prefix."""
     fill(tmp_path, PAYLOADS[:2], segment_bytes=cut)
     control = (tmp_path / "control").read_bytes()
     crashed(tmp_path, PAYLOADS[2:])
@@ -246,7 +246,7 @@ def test_a_refused_log_lets_the_lock_go(tmp_path: Path) -> None:
 
 
 def test_many_threads_append_and_each_is_told(tmp_path: Path) -> None:
-    """Numbers in the order of the file, whoever asked; subscribers hear every move, in order."""
+    """Numbers follow the order of the file for all threads; subscribers are called in order."""
     given: dict[int, bytes] = {}
     heard: list[int] = []
 
@@ -273,7 +273,7 @@ def test_many_threads_append_and_each_is_told(tmp_path: Path) -> None:
     assert len(heard) < 1600  # many went to the disk together
 
 
-def test_a_subscriber_that_fails_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_subscriber_affects_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[int] = []
 
     def failing(synced: int) -> None:
@@ -350,7 +350,7 @@ def test_reading_while_it_is_written_gives_a_prefix(tmp_path: Path) -> None:
 
 
 class Disk:
-    """Makes calls of the system fail while it is broken, as a dying disk does."""
+    """Makes system calls fail while it is broken."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.broken: set[str] = set()
@@ -403,7 +403,7 @@ def test_a_failing_disk_stops_appending_and_loses_nothing(
 
 
 def test_what_comes_while_a_group_fails_is_kept_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk fails every third time that it is asked, while records go on coming."""
+    """Every third write fails while records are appended."""
     calls, failures, real, taken = count(), 0, os.fdatasync, []
 
     def failing(descriptor: int) -> None:
@@ -476,7 +476,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_appending_is_cheap_and_reading_fast(tmp_path: Path) -> None:
-    """Bounds far from what is measured: they fail for a disk in the way or a search in every record."""
+    """Generous bounds: they fail only for synchronous writes or a linear search."""
     payload, took = bytes(200), []
     with WriteAheadLog(tmp_path) as log:
         for _ in range(20_000):

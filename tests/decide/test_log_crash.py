@@ -1,4 +1,4 @@
-"""The log of a real process that is killed, and on a real disk without room: what it acknowledged is there, once."""
+"""The log of a killed process and on a full disk: acknowledged records are there, once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).with_name("log_writer.py")
 
 
 def written(way: str, folder: Path, *more: str, within: tuple[str, ...] = ()) -> dict[str, str]:
-    """What the writer says at the end; it looks itself at what can be read."""
+    """The output of the writer, which checks the log."""
     command = [*within, sys.executable, str(SCRIPT), way, str(folder), *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -24,11 +24,11 @@ def written(way: str, folder: Path, *more: str, within: tuple[str, ...] = ()) ->
 @pytest.mark.parametrize("times", [15, pytest.param(100, marks=pytest.mark.long)])
 def test_killed_at_random_instants_nothing_told_is_lost_or_doubled(times: int, tmp_path: Path) -> None:
     said = written("killed", tmp_path, str(times))
-    assert int(said["told"]) > 10 * times
+    assert int(said["acknowledged"]) > 10 * times
     assert int(said["segments"]) > 1
 
 
-@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a namespace of its own")
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a separate namespace")
 def test_a_full_disk_stops_appending_and_room_lets_it_go_on(tmp_path: Path) -> None:
     said = written("full", tmp_path, within=("unshare", "-rm"))
     assert said["refused"] == said["problem"]

@@ -1,4 +1,4 @@
-"""What came of a decision shows in the very next observation, or in none: around a disk that fails, and a restart."""
+"""Outcomes come from the next observation only: not after a disk failure or a restart."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ WORDS = ("policy=candidates", "gate.enabled=false")
 
 
 def seen(game: SimulatedGame) -> dict[str, Any]:
-    """Where the queen can pay for whatever is decided."""
+    """An observation in which the queen can afford every action."""
     return game.observe() | {"queenEnergy": {"current": 100.0, "max": 100.0}}
 
 
 def start(folder: Path) -> tuple[Service, SimulatedGame]:
-    """A service that waits for what comes of its first decision."""
+    """A service whose first decision is pending."""
     service, _, _ = start_service(folder, WORDS, "hive")
     game = service.domain.make_game(3, "a", 2)
     assert ask(service, seen(game))[0]["type"] == "spawn_decision"
@@ -31,11 +31,11 @@ def start(folder: Path) -> tuple[Service, SimulatedGame]:
 
 
 def next_outcomes(service: Service, game: SimulatedGame) -> list[int]:
-    """Decisions that the observation after this one tells of."""
-    told: list[int] = []
-    service.state.outcome_listeners.append(lambda experience, value, how: told.append(experience.decision.number))
+    """Decisions that get an outcome from the next observation."""
+    joined: list[int] = []
+    service.state.outcome_listeners.append(lambda experience, value, how: joined.append(experience.decision.number))
     ask(service, seen(game))
-    return told
+    return joined
 
 
 def test_next_observation_gives_the_outcome(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def unseen(service: Service, game: SimulatedGame) -> None:
 
 
 def half_seen(service: Service, game: SimulatedGame) -> None:
-    """The disk takes what was decided, and not the outcome just before."""
+    """The disk accepts the decision, but not the outcome just before."""
     append = service.log.append
 
     def refuse_once(payload: bytes) -> int:
@@ -68,15 +68,15 @@ def half_seen(service: Service, game: SimulatedGame) -> None:
     ask(service, seen(game))
 
 
-@pytest.mark.parametrize(("gap", "told"), [(unseen, []), (half_seen, [2])])
+@pytest.mark.parametrize(("gap", "joined"), [(unseen, []), (half_seen, [2])])
 def test_observation_after_a_gap_gives_no_outcome(
-    tmp_path: Path, gap: Callable[[Service, SimulatedGame], None], told: list[int]
+    tmp_path: Path, gap: Callable[[Service, SimulatedGame], None], joined: list[int]
 ) -> None:
     service, game = start(tmp_path)
     gap(service, game)
     assert service.state.join.counts.joined == 0
     game.advance()
-    assert next_outcomes(service, game) == told
+    assert next_outcomes(service, game) == joined
     assert 1 in service.state.pending  # until it expires
     service.close()
 

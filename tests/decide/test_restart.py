@@ -1,4 +1,4 @@
-"""What a service goes on with and what a replay finds, after evictions, returns, failures, new settings and clocks."""
+"""Restart and replay after evictions, rewinds, failures, new settings and clock changes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_replay_with_more_cores_gives_the_same_weights(tmp_path: Path) -> None:
         assert training.step()
         training.publish()
     service.close()
-    torch.set_num_threads(4)  # what torch takes by itself follows from the machine
+    torch.set_num_threads(4)  # torch's default depends on the machine
     assert all_the_same(tmp_path) == 5
 
 
@@ -210,7 +210,7 @@ def test_answers_of_a_lost_connection_are_repeated(tmp_path: Path, restart: str)
     if restart != "none":
         service.close()
         service, _, _ = start_service(tmp_path)
-    lost = seconds[-IN_FLIGHT - 2 :]  # with one that was just being told and one that was just being read
+    lost = seconds[-IN_FLIGHT - 2 :]  # including one being answered and one being read
     for site, said in zip(("a", "b"), replies, strict=True):
         assert ask(service, *(request(second, site) for second in lost)) == said[-len(lost) :]
     assert service.state.decisions == 201
@@ -303,7 +303,7 @@ def test_collapse_is_refused_without_exploration(tmp_path: Path) -> None:
 
 
 def test_evaluator_cache_does_not_change_results(tmp_path: Path) -> None:
-    """Held-out experiences come and go between two hearings, and versions as well."""
+    """Held-out experiences and versions change between two evaluations."""
     service, training, clock = start_service(
         tmp_path, ["memory.held_out=0.5", "memory.held_out_capacity=40", "judge.min_count=40"]
     )
@@ -312,10 +312,10 @@ def test_evaluator_cache_does_not_change_results(tmp_path: Path) -> None:
         run_visits(service, training, clock, 40, seed=turn)
         serving, published = service.versions.serving, training.publish()
         assert serving is not None
-        found, anew = (
+        cached, fresh = (
             one.evaluate(published, serving, np.random.default_rng(0)) for one in (hearing, OfflineEvaluator(service))
         )
-        assert found == anew
-        sizes.add(found.count)
+        assert cached == fresh
+        sizes.add(cached.count)
     assert max(sizes) > 10
     service.close()

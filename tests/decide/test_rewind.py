@@ -1,4 +1,4 @@
-"""What serves and what is learned from it go together: through lost records, gone versions and an operator's wishes."""
+"""The trainer follows the serving version, with lost records, missing versions and operator actions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def learned(service: Service) -> dict[str, list[float]]:
 
 
 def cut_before_a_publication(folder: Path) -> None:
-    """As if the machine had stopped before the first `Published` came to the disk."""
+    """Cut the log before the first `VersionPublished`, as a crash would."""
     segment = list_segments(folder / "log")[0].path
     data, end, last = segment.read_bytes(), HEADER.size, 0
     for number, payload in iter_records(data, 1):
@@ -39,7 +39,7 @@ def cut_before_a_publication(folder: Path) -> None:
 
 
 def test_snapshot_is_usable_without_the_version_rewound_to(tmp_path: Path) -> None:
-    """A newer version is whole, so that nobody has to make the old one again from all that was ever written."""
+    """A newer version is intact, so the old one need not be rebuilt from the beginning of the log."""
     words = ["versions=2", "segment_bytes=16384"]
     service, training, clock = start_service(tmp_path, words)
     run_visits(service, training, clock, 200)
@@ -53,7 +53,7 @@ def test_snapshot_is_usable_without_the_version_rewound_to(tmp_path: Path) -> No
     assert back.version not in service.versions.list_versions()
     service.close()
     early = list_segments(tmp_path / "log")[1].path
-    early.write_bytes(early.read_bytes()[:-1] + b"?")  # whoever reads all of it cannot start
+    early.write_bytes(early.read_bytes()[:-1] + b"?")  # a start that reads it fails
     again, _, _ = start_service(tmp_path, words)
     assert (learned(again), again.trainer.step, again.state.join.counts) == before
     again.close()
@@ -84,7 +84,7 @@ def test_rewind_to_an_unlogged_version_does_not_prevent_a_start(tmp_path: Path, 
 
 
 def test_no_version_serves_before_it_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk takes the version and not the record of it: the round fails, and what served goes on."""
+    """The version is written but its record is not: the round fails, and the old version keeps serving."""
     service, training, clock = start_service(tmp_path, ["learning.samples_per_insert=100"])
     run_visits(service, training, clock, 60)
     assert training.step()
@@ -107,7 +107,7 @@ def test_no_version_serves_before_it_is_logged(tmp_path: Path, monkeypatch: pyte
 
 
 class Operator:
-    """Puts a version in place while another one is judged: as soon as somebody asks the network that is heard."""
+    """Rolls back while another version is judged: at the first forward pass of its network."""
 
     def __init__(self, service: Service, heard: int, to: int) -> None:
         network = service.versions._load(heard).network
@@ -136,7 +136,7 @@ def test_verdict_on_a_replaced_version_is_ignored(tmp_path: Path) -> None:
     service.versions.promote(bad, "once more")
     verdict = training.review()
     assert verdict is not None
-    assert verdict.action == "roll_back"  # nobody is in the way
+    assert verdict.action == "roll_back"  # no operator interferes
     service.close()
 
 

@@ -1,4 +1,4 @@
-"""Decisions, reports and what becomes of them, without a network between: a real log, real versions."""
+"""The service without a server, with a real log and real versions."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_pending_decisions_are_limited(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("domain", "words", "told"),
+    ("domain", "words", "message"),
     [
         ("hive", (), "holds decisions for bandit-ads, not for hive; serve bandit-ads"),
         ("bandit-ads", ("seed=3",), "seed is 3, but this folder was created with 0; set seed=0"),
@@ -101,12 +101,12 @@ def test_pending_decisions_are_limited(tmp_path: Path) -> None:
     ],
 )
 def test_folder_of_another_domain_is_refused_unchanged(
-    tmp_path: Path, domain: str, words: tuple[str, ...], told: str
+    tmp_path: Path, domain: str, words: tuple[str, ...], message: str
 ) -> None:
     service, _, _ = start_service(tmp_path)
     ask(service, request(1.0))
     service.close()
-    with pytest.raises(TownletError, match=re.escape(told)):
+    with pytest.raises(TownletError, match=re.escape(message)):
         start_service(tmp_path, words, domain)
     again, _, _ = start_service(tmp_path)
     assert counts(again)["decisions"] == 1
@@ -143,13 +143,13 @@ def test_kill_switch_lets_the_gate_decide_alone(tmp_path: Path) -> None:
     service, _, _ = start_service(tmp_path)
     service.versions.set_gate_only(True, "it is odd")
     service.close()
-    service, _, _ = start_service(tmp_path)  # whoever turned it off must turn it on again
+    service, _, _ = start_service(tmp_path)  # the kill switch survives a restart
     found = ask(service, request(100.0))[0]
     assert (found["ad"], found["modelVersion"], found["confidence"]) == (0, 0, 1.0)
     assert ask(service, request(101.0))[0]["ad"] == 1  # the first was shown a second ago, and is less fresh
     assert service.versions.history[-1].kind == "gate_only"
     assert service.versions.history[-1].reason == "it is odd"
-    service.versions.set_gate_only(False, "mended")
+    service.versions.set_gate_only(False, "fixed")
     assert ask(service, request(102.0))[0]["modelVersion"] == 1
     service.close()
 

@@ -1,4 +1,4 @@
-"""Settings are checked whole: whoever makes five mistakes reads of five."""
+"""Validation of settings: all errors are reported at once."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def test_all_errors_are_reported_at_once_with_their_lines(tmp_path: Path) -> Non
     file.write_text(WRONG)
     with pytest.raises(ConfigError) as found:
         load_settings(file, (), DOMAINS)
-    told = {(m.where.line if m.where else 0): str(m) for m in found.value.diagnostics}
-    assert sorted(told) == [2, 5, 6, 7, 9, 10, 12]
-    assert "plain" in told[2]
-    assert "min_batch is 8, but learning.batch only 4" in told[5]
-    assert "interval" in told[6]
-    assert "sum to 1.2" in told[7]
-    assert "capacity is 7, but learning.min_batch 8" in told[9]
-    assert "held_out_capacity is 99, but judge.min_count 100" in told[10]
-    assert "threshold" in told[12]
+    messages = {(m.where.line if m.where else 0): str(m) for m in found.value.diagnostics}
+    assert sorted(messages) == [2, 5, 6, 7, 9, 10, 12]
+    assert "plain" in messages[2]
+    assert "min_batch is 8, but learning.batch only 4" in messages[5]
+    assert "interval" in messages[6]
+    assert "sum to 1.2" in messages[7]
+    assert "capacity is 7, but learning.min_batch 8" in messages[9]
+    assert "held_out_capacity is 99, but judge.min_count 100" in messages[10]
+    assert "threshold" in messages[12]
 
 
 def test_smallest_consistent_settings_are_accepted() -> None:

@@ -1,4 +1,4 @@
-"""A service that is used for a long time, by games that say things twice, late or never, stays as it was."""
+"""A service under long use by faulty games: memory, descriptors and latency stay stable."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Look(NamedTuple):
 
 
 def look(server: Process, score: SimulationResult) -> Look:
-    """What the process holds, and how long its answers took since the last look. The sum rule holds at any moment."""
+    """Memory, descriptors and latency since the last sample; counts must balance at any moment."""
     buffer = server.get("/api/decide/stats")["buffer"]
     assert buffer["decisions"] == sum(buffer[name] for name in PARTS)
     assert server.process is not None

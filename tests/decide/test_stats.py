@@ -1,4 +1,4 @@
-"""What an operator is told: stats that add up, curves of the last minutes, and alarms that come and go."""
+"""Statistics, curves and alarms."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLLAPSED = 3  # the action that a planted version always takes
 
 @contextmanager
 def watched(folder: Path, *words: str) -> Iterator[tuple[ServiceStats, Service, TrainingThread, Clock]]:
-    """A service whose trainer runs, but has nothing to do for an hour, and who looks at it."""
+    """A service with an idle trainer, and its statistics."""
     service, training, clock = start_service(folder, ["learning.interval=3600", *words])
     stats = ServiceStats(service, training)
     training.ensure_running()
@@ -50,7 +50,7 @@ def alarms(stats: ServiceStats) -> list[str]:
 
 
 def plant(service: Service, action: int) -> int:
-    """A version that always decides the same."""
+    """Publish a version that always takes the same action."""
     state = {name: tensor.clone() for name, tensor in service.trainer.weights().items()}
     state["score.bias"][action] = 50.0
     return service.versions.publish(service.trainer.step, state, service.trainer.state(), {}).version
@@ -59,13 +59,13 @@ def plant(service: Service, action: int) -> int:
 def test_stats_add_up_without_alarms(tmp_path: Path) -> None:
     with watched(tmp_path) as (stats, service, training, clock):
         run_visits(service, training, clock, 60)
-        told = stats.as_json()
-        assert told["alarms"] == []
-        buffer, decisions = told["buffer"], told["decisions"]
+        shown = stats.as_json()
+        assert shown["alarms"] == []
+        buffer, decisions = shown["buffer"], shown["decisions"]
         assert buffer["decisions"] == 60 == decisions["recent_count"] == sum(decisions["confidence"])
         parts = ("joined", "expired", "pending", "not_executed")
         assert buffer["decisions"] == sum(buffer[part] for part in parts)
-        assert sum(told["gate"]["reasons"].values()) == 60
+        assert sum(shown["gate"]["reasons"].values()) == 60
         recent = decisions["recent"]
         assert [one["number"] for one in recent] == list(range(11, 61))
         assert sum(one["actual"] is not None for one in recent) > 20
@@ -83,7 +83,7 @@ def test_collapse_alarm_lasts_until_another_version_serves(tmp_path: Path) -> No
         assert "Roll back" in alarm["fix"]
         assert 'townlet_decide_alarm{name="collapsed"} 1' in as_prometheus(stats.as_json())
         service.versions.set_gate_only(True, "it has collapsed")
-        assert alarms(stats) == []  # nobody asks that policy
+        assert alarms(stats) == []  # the network is not used
         service.versions.set_gate_only(False, "it is gone")
         service.versions.unpin()
         service.versions.roll_back("it always says the same")
@@ -127,8 +127,8 @@ def test_pin_without_intact_versions_leaves_the_gate_alone(tmp_path: Path) -> No
     training.stop()
     stats = ServiceStats(service, training)
     assert (service.versions.serving, service.versions.pinned, service.versions.list_versions()) == (None, 1, [])
-    told = [alarm["what"] for alarm in stats.as_json()["alarms"] if alarm["name"] == "pin"]
-    assert told == ["The pinned version 1 was damaged at startup: the gate decides alone"]
+    shown = [alarm["what"] for alarm in stats.as_json()["alarms"] if alarm["name"] == "pin"]
+    assert shown == ["The pinned version 1 was damaged at startup: the gate decides alone"]
     assert ask(service, request(1.0))[0]["modelVersion"] == 0
     service.versions.unpin()
     training.train_round()
@@ -169,8 +169,9 @@ def test_failing_or_dead_trainer_raises_an_alarm(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["gate_greedy", "refuse"])
 def test_overload_raises_an_alarm_and_latency_is_measured(tmp_path: Path, mode: str) -> None:
-    """Two may wait: of five who come at once the first two do, and the others are refused. Whoever waits too long is
-    answered as it was declared, and never after a later observation of the same territory.
+    """Two of five simultaneous requests may wait, the others are refused.
+
+    A request that waits too long is answered by the overload mode, and never after a later one of its territory.
     """
 
     async def crowd(stats: ServiceStats, service: Service) -> list[list[dict[str, Any]]]:
@@ -189,10 +190,10 @@ def test_overload_raises_an_alarm_and_latency_is_measured(tmp_path: Path, mode: 
         else:
             assert [answer["modelVersion"] for answer in late] == [0, 0]
         assert calm[0]["modelVersion"] > 0
-        told = stats.as_json()
-        assert [alarm["name"] for alarm in told["alarms"]] == ["overload"]
-        assert told["decisions"]["overloaded"] == 5
-        assert 0 < told["decisions"]["p50_ms"] <= told["decisions"]["p99_ms"] < 60_000
+        shown = stats.as_json()
+        assert [alarm["name"] for alarm in shown["alarms"]] == ["overload"]
+        assert shown["decisions"]["overloaded"] == 5
+        assert 0 < shown["decisions"]["p50_ms"] <= shown["decisions"]["p99_ms"] < 60_000
         clock.now += 61
         assert alarms(stats) == []
 
@@ -208,26 +209,26 @@ def test_history_merges_repeated_verdicts_and_keeps_operator_actions(tmp_path: P
         versions.unpin("enough")
         for _ in range(200):
             versions.promote(4, "it earns more")
-        told = stats.as_json()["versions"]["history"]
-        assert [chapter["verdict"] for chapter in told] == ["promote", "pin", "noted", "hold", "unpin", "promote"]
-        assert [(chapter["first"], chapter["last"]) for chapter in told[1:]] == [(2, 2), (3, 4), (4, 4), (2, 2), (4, 4)]
-        assert (told[1]["reason"], told[3]["reason"]) == ("to look at it", "too little is known")
-        assert told[-1]["times"] == 200
-        assert [chapter["served"] for chapter in told] == [True, True, False, False, True, True]
+        shown = stats.as_json()["versions"]["history"]
+        assert [entry["verdict"] for entry in shown] == ["promote", "pin", "noted", "hold", "unpin", "promote"]
+        assert [(entry["first"], entry["last"]) for entry in shown[1:]] == [(2, 2), (3, 4), (4, 4), (2, 2), (4, 4)]
+        assert (shown[1]["reason"], shown[3]["reason"]) == ("to look at it", "too little is known")
+        assert shown[-1]["times"] == 200
+        assert [entry["served"] for entry in shown] == [True, True, False, False, True, True]
 
 
 def test_updates_extend_curves(tmp_path: Path) -> None:
     with watched(tmp_path) as (stats, service, training, clock):
         run_visits(service, training, clock, 40)
         stats.update()
-        told = stats.as_json()["curves"]
-        (row,) = told["rows"]
-        found = dict(zip(told["names"], row, strict=True))
+        shown = stats.as_json()["curves"]
+        (row,) = shown["rows"]
+        found = dict(zip(shown["names"], row, strict=True))
         assert found["at"] == clock.now
         assert 0.8 < found["pass_rate"] <= 1
         assert found["entropy"] > 0.9
         assert found["expected"] is not None
-        assert found["p50_ms"] is None  # nobody has asked over a batcher
+        assert found["p50_ms"] is None  # no request went through a batcher
 
 
 @given(st.lists(st.floats(0.2, 5.0), min_size=1, max_size=80))

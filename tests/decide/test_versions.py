@@ -1,4 +1,4 @@
-"""What serves, and what was: whole versions for every reader, whatever is published, pinned, damaged or killed."""
+"""Version store: readers always see one complete version, under publishing, pins, damage and kills."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCRIPT = Path(__file__).with_name("publisher.py")
 
 
 def filled(folder: Path, count: int, keep: int = 20) -> VersionStore:
-    """Versions 1 … count, each promoted."""
+    """Publish and promote versions 1 … count."""
     versions = VersionStore(folder, Twin, keep)
     for number in range(1, count + 1):
         versions.publish(10 * number, twin_state(number), {"step": 10 * number}, {"config": "abc", "log": number})
@@ -42,7 +42,7 @@ def filled(folder: Path, count: int, keep: int = 20) -> VersionStore:
 
 
 def serves(versions: VersionStore) -> int | None:
-    """The version that serves; its weights carry the same number."""
+    """The serving version; checks that its weights match."""
     if versions.serving is None:
         return None
     both = versions.serving.network(torch.ones(1, 64)) / 64
@@ -60,7 +60,7 @@ def test_a_version_is_published_and_read_again(tmp_path: Path) -> None:
     assert snapshot.finite
     assert not snapshot.network.training
     assert not any(weight.requires_grad for weight in snapshot.network.parameters())
-    assert versions.serving is None  # nobody has judged it yet
+    assert versions.serving is None  # not judged yet
     weights, kept, info = versions.open(1)
     assert weights_digest(weights) == snapshot.digest
     assert torch.equal(kept["optimizer"]["mean"], torch.arange(3.0))
@@ -117,8 +117,8 @@ def test_every_promotion_has_its_reason(tmp_path: Path) -> None:
     versions.note(3, "held: too little is known", estimate)
     versions.promote(3, "it earns more", estimate)
     for seen in (versions, VersionStore(tmp_path, Twin)):
-        told = [(change.kind, change.version, change.reason, change.estimate) for change in seen.history]
-        assert told == [
+        history = [(change.kind, change.version, change.reason, change.estimate) for change in seen.history]
+        assert history == [
             ("promote", 1, "reason 1", None), ("promote", 2, "reason 2", None),
             ("note", 3, "held: too little is known", estimate), ("promote", 3, "it earns more", estimate),
         ]  # fmt: skip
@@ -321,7 +321,7 @@ ACTS = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(ACTS)
 def test_what_serves_follows_rules(tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, int]]) -> None:
-    """Beside a model of them: a list of what served, and what is pinned."""
+    """Against a model: a list of serving versions, and the pin."""
     folder = tmp_path_factory.mktemp("versions")
     versions, served, pinned = VersionStore(folder, Twin, keep=50), list[int](), 0
     for act, number in acts:
@@ -348,7 +348,7 @@ def test_what_serves_follows_rules(tmp_path_factory: pytest.TempPathFactory, act
 
 
 def mixtures(folder: Path, inferences: int, readers: int = 4) -> tuple[int, set[int], int]:
-    """Inferences by several threads while versions are published all the time.
+    """Inference in several threads while versions are published.
 
     (those that did not come from one whole version, the versions that were seen, how many were published)
     """
@@ -432,7 +432,7 @@ def press() -> Iterator[Press]:
 
 
 def killed(press: Press, folder: Path, seconds: float | None = None, die: list[Any] | None = None) -> set[str]:
-    """Let a publisher work for a while, `kill -9` it, and tell what may serve afterwards, as it has said itself."""
+    """Run a publisher, `kill -9` it, and return the versions that may serve afterwards."""
     said = folder.with_name("said")
     said.write_text("")
     pid = press.ask(folder=str(folder), said=str(said), die=die)

@@ -1,4 +1,4 @@
-"""Conversations over real sockets: nonsense, strangers, floods, and a game that only wants to play."""
+"""WebSocket connections: invalid messages, unknown origins, floods, and normal games."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def said(url: str, *frames: str | bytes, **options: Any) -> list[dict[str,
         (json.dumps(request(1.0, "odd", more=1)), "INVALID_OBSERVATION"),
         (json.dumps(request(1e300, "odd")), "INVALID_OBSERVATION"),
         ('{"type": "click_report", "decisionId": 3, "clicked": true}', "INVALID_REPORT"),
-        (json.dumps(click("nobody-1")), "UNKNOWN_DECISION"),
+        (json.dumps(click("unknown-1")), "UNKNOWN_DECISION"),
     ],
 )
 def test_invalid_message_gets_an_error_code_and_the_connection_stays_open(
@@ -160,7 +160,7 @@ def test_operator_can_pin_and_switch_to_gate_only(server: Process) -> None:
 
 
 async def flood(url: str, frames: int, seed: int) -> None:
-    """Frames of every kind of nonsense, a thousand in each conversation."""
+    """Random invalid frames, a thousand per connection."""
     rng, left = random.Random(seed), frames
     pieces = [
         '{"type":',
