@@ -289,7 +289,7 @@ def test_full_disk_is_reported_and_decisions_continue(open_page: OpenPage, servi
     resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, most[1]))
     try:
         alarm = view.page.locator("[data-alarm=log]")
-        expect(alarm).to_contain_text("Nothing is written down")
+        expect(alarm).to_contain_text("The log cannot be written")
         view.wait_until(lambda: service.get("/api/decide/stats")["service"]["problem"])
         assert game.ask()["type"] == "ad_decision"
     finally:

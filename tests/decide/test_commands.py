@@ -83,7 +83,7 @@ def test_same_games_can_be_simulated_again(server: Captured, townlet: Program) -
 def test_refused_games_are_reported_as_a_failure(server: Captured, townlet: Program) -> None:
     found = townlet("simulate", "hive", "--url", server.address, "--games", "2", "--observations", "3")
     assert found.code == 1
-    assert "UNKNOWN_TYPE: no message is of the type 'observation_data'" in found.err
+    assert "UNKNOWN_TYPE: unknown message type 'observation_data'" in found.err
 
 
 def test_refused_origin_is_reported_once(server: Captured) -> None:
@@ -178,7 +178,7 @@ def test_option_among_settings_is_named(townlet: Program) -> None:
 
 
 def test_missing_service_is_not_reported_as_a_disk_error(monkeypatch: pytest.MonkeyPatch, townlet: Program) -> None:
-    monkeypatch.setattr("townlet.decide.simulate.GREETING", 0.5)
+    monkeypatch.setattr("townlet.decide.simulate.PING_TIMEOUT", 0.5)
     found = townlet("simulate", "bandit-ads", "--url", "ws://127.0.0.1:1/ws")
     assert found.code == 2
     assert "no service answers at ws://127.0.0.1:1/ws" in found.err

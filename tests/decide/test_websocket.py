@@ -123,7 +123,7 @@ def test_faulty_games_keep_counts_balanced(server: Process) -> None:
 
 
 def test_simulation_without_a_service_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("townlet.decide.simulate.GREETING", 0.5)
+    monkeypatch.setattr("townlet.decide.simulate.PING_TIMEOUT", 0.5)
     with pytest.raises(TownletError, match=r"no service answers at ws://127.0.0.1:1/ws; start one"):
         asyncio.run(simulate("ws://127.0.0.1:1/ws", [], 1))
 

@@ -125,15 +125,9 @@ class ExperienceBuffer:
         return arrays
 
     def sample(
-        self,
-        batch: int,
-        generator: np.random.Generator,
-        train_on_wait: bool = False,
-        *,
-        min_batch: int = 1,
-        stratified: bool = False,
-        prioritized: bool = False,
-    ) -> ExperienceBatch | None:
+        self, batch: int, generator: np.random.Generator, train_on_wait: bool = False,
+        *, min_batch: int = 1, stratified: bool = False, prioritized: bool = False,
+    ) -> ExperienceBatch | None:  # fmt: skip
         """Up to `batch` distinct eligible experiences; None if fewer than `min_batch` are eligible.
 
         Stratified, half of them were sent and have a positive outcome, if there are enough.
@@ -156,13 +150,9 @@ class ExperienceBuffer:
         return np.flatnonzero(known | ~self._columns["send"][: self._filled] if train_on_wait else known)
 
     def _draw_halves(
-        self,
-        good: NDArray[np.int64],
-        others: NDArray[np.int64],
-        count: int,
-        generator: np.random.Generator,
+        self, good: NDArray[np.int64], others: NDArray[np.int64], count: int, generator: np.random.Generator,
         prioritized: bool,
-    ) -> NDArray[np.int64]:
+    ) -> NDArray[np.int64]:  # fmt: skip
         """Half from each pool; if one has too few, more from the other."""
         n_good = min(max(count // 2, count - len(others)), len(good))
         parts = [

@@ -51,13 +51,9 @@ class LazyBatch(dict[str, NDArray[Any]]):
 
 
 def policy_probabilities(
-    domain: Domain,
-    kind: str,
-    version: NetworkVersion,
-    batch: ObservationBatch,
-    time: NDArray[np.float64],
+    domain: Domain, kind: str, version: NetworkVersion, batch: ObservationBatch, time: NDArray[np.float64],
     gate_result: GateResult,
-) -> NDArray[np.float64]:
+) -> NDArray[np.float64]:  # fmt: skip
     """Action probabilities [B, K] of one version."""
     policy = domain.policies[kind]
     inputs = policy.inputs(batch, time, gate_result)

@@ -266,13 +266,9 @@ class OfflineEvaluator:
         )
 
     def _compare(
-        self,
-        candidate: NetworkVersion,
-        before: NetworkVersion,
-        held: ExperienceBatch,
-        part: slice,
+        self, candidate: NetworkVersion, before: NetworkVersion, held: ExperienceBatch, part: slice,
         weights: Values | None,
-    ) -> tuple[PolicyDiff, NDArray[np.bool_]]:
+    ) -> tuple[PolicyDiff, NDArray[np.bool_]]:  # fmt: skip
         """The difference of both policies on some observations, and whether the gate would send the action now."""
         gate, action = GateResult(*self._gate_results.rows(part)), held.action[part]
         (new, entropy), (old, entropy_before) = (self._policy(one, held.number, part) for one in (candidate, before))

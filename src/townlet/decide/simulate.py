@@ -104,17 +104,10 @@ def fetch_outcomes(url: str, token: str | None = None) -> OutcomeTotals | None:
 
 
 async def simulate(
-    url: str,
-    games: Sequence[SimulatedGame],
-    observations: int,
-    *,
-    token: str | None = None,
-    faults: NetworkFaults | None = None,
-    seed: int = 0,
-    pause: float = 0.0,
-    on_progress: Callable[[SimulationResult], None] | None = None,
-    territories: Sequence[str] = (),
-) -> SimulationResult:
+    url: str, games: Sequence[SimulatedGame], observations: int, *, token: str | None = None,
+    faults: NetworkFaults | None = None, seed: int = 0, pause: float = 0.0,
+    on_progress: Callable[[SimulationResult], None] | None = None, territories: Sequence[str] = (),
+) -> SimulationResult:  # fmt: skip
     """Run games concurrently, each with a separate connection and this number of observations.
 
     `territories` replace the names of the games, for a service that has seen those before.
@@ -158,15 +151,9 @@ class _Player:
     """One game and its connection."""
 
     def __init__(
-        self,
-        url: str,
-        game: SimulatedGame,
-        token: str | None,
-        faults: NetworkFaults,
-        rng: np.random.Generator,
-        result: SimulationResult,
-        name: str,
-    ) -> None:
+        self, url: str, game: SimulatedGame, token: str | None, faults: NetworkFaults, rng: np.random.Generator,
+        result: SimulationResult, name: str,
+    ) -> None:  # fmt: skip
         self._url, self._game, self._token = url, game, token
         self._territory = {TERRITORY: name} if name else {}
         self._client_key = sha256((name or secrets.token_hex(8)).encode()).hexdigest()[:16]  # survives a reconnect
