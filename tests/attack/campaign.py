@@ -1,4 +1,4 @@
-"""A campaign: eight recording clients play with one service while it is disturbed; the result is their history."""
+"""A campaign: eight clients play with one service under faults and record their history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from attack.history import History, read_log
 from attack.nemesis import KINDS, Nemesis
-from attack.recorder import PATIENCE, Plain, Player, Shipped
+from attack.recorder import PATIENCE, MinimalConnection, Player, TownletConnection
 from crash.shim import Shim, missing
 from decide.service_process import Process
 from townlet.decide.client import Client
@@ -27,7 +27,7 @@ QUIET = 1.0  # seconds of play after the last fault
 
 
 class Result(NamedTuple):
-    """A recorded history, and what was done to the service."""
+    """A recorded history, and the faults."""
 
     history: History
     faults: Counter[str]
@@ -35,9 +35,9 @@ class Result(NamedTuple):
 
 
 def run(folder: Path, domain: str, kinds: Iterable[str], seed: int) -> Result:
-    """Play until all faults of `kinds` were made, stop the service, and read its log.
+    """Play until all faults of `kinds` were injected, stop the service, and read its log.
 
-    Without a C compiler there is no shim, and only the faults that need none are made.
+    Without a C compiler there is no shim, and only faults that need none are injected.
     """
     chance, history = random.Random(seed), History()
     shim = None if missing() else Shim(folder, folder.with_name(f"{folder.name}-shim"))
@@ -58,14 +58,14 @@ def run(folder: Path, domain: str, kinds: Iterable[str], seed: int) -> Result:
 async def _play(
     server: Process, domain: str, history: History, nemesis: Nemesis, kinds: Iterable[str], chance: random.Random
 ) -> None:
-    over = asyncio.Event()
+    stop = asyncio.Event()
     players = [_player(server, domain, number, history, chance) for number in range(CLIENTS)]
-    tasks = [asyncio.create_task(player.play(over.is_set)) for player in players]
+    tasks = [asyncio.create_task(player.play(stop.is_set)) for player in players]
     try:
         for kind in kinds:
             await nemesis.disturb(kind)
         await asyncio.sleep(QUIET)
-        over.set()
+        stop.set()
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
@@ -74,14 +74,15 @@ async def _play(
 
 
 def _player(server: Process, domain: str, number: int, history: History, chance: random.Random) -> Player:
-    """Every other client is the one that ships."""
+    """Every other client is Townlet's own."""
     own, game = random.Random(chance.random()), DOMAINS[domain].make_game(number, f"site {number}", 0)
-    shipped, plain = Shipped(Client(server.url, timeout=PATIENCE)), Plain(f"{server.url}&client=plain-{number}", own)
+    shipped = TownletConnection(Client(server.url, timeout=PATIENCE))
+    plain = MinimalConnection(f"{server.url}&client=plain-{number}", own)
     return Player(number, plain if number % 2 else shipped, game, history, own)
 
 
 def lasting(seconds: float, seed: int) -> Iterator[str]:
-    """Faults at random for so long."""
+    """Random faults for this time."""
     until, chance = time.monotonic() + seconds, random.Random(seed)
     while time.monotonic() < until:
         yield chance.choice(KINDS)

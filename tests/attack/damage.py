@@ -21,7 +21,7 @@ DIGITS = re.compile(r"\d+")
 
 
 class Effect(StrEnum):
-    """What damage to a file did to its owner."""
+    """Effect of damage to a file."""
 
     HARMLESS = "harmless"  # the same state, and every check passes: the bit carries no information
     REPAIRED = "repaired"  # reported by `verify` before the start, same state, and `verify` passes afterwards
@@ -39,7 +39,7 @@ class Command(NamedTuple):
 def command(*words: str) -> Command:
     """Run `townlet WORDS…` in this process."""
     printed = io.StringIO()
-    wide = {**os.environ, "COLUMNS": "2000"}  # long lines stay whole
+    wide = {**os.environ, "COLUMNS": "2000"}  # so that long lines are not wrapped
     with redirect_stdout(printed), redirect_stderr(printed), patch.dict(os.environ, wide):
         try:
             main(list(words))
@@ -107,7 +107,7 @@ def files_of(folder: Path) -> dict[str, list[str]]:
 
 
 def flips(folder: Path, count: int, seed: int) -> Iterator[Flip]:
-    """Bits at random, the same number for every kind of file: the large files would get all of them otherwise."""
+    """Random bits, evenly over kinds of files: otherwise large files would get all of them."""
     chance, kinds = random.Random(seed), files_of(folder)
     for number in range(count):
         file = chance.choice(list(kinds.values())[number % len(kinds)])

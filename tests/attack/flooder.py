@@ -1,6 +1,6 @@
-"""Floods of one server, as a program of its own: what it costs to send them must not slow down what is measured.
+"""Flood one server, as a separate program: sending must not slow down what is measured.
 
-`flooder.py KIND URL COUNT SECONDS` prints `ready` once the flood is under way, and JSON counts at its end.
+`flooder.py KIND URL COUNT SECONDS` prints `ready` once the flood has started, and JSON counts at the end.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Flooder:
         self.present = self.territories = 0
 
     async def run(self) -> None:
-        """Until the time is over; connections that end are opened again."""
-        do = {"headers": self.send_header_slowly, "sockets": self.stay}
+        """Run until the time is over; closed connections are opened again."""
+        do = {"headers": self.send_header_slowly, "sockets": self.stay_open}
         do["observations"] = self.observe
-        work = do.get(self.kind, self.send_without_end)
-        tasks = [asyncio.create_task(self.again(work, place)) for place in range(self.count)]
+        work = do.get(self.kind, self.send_endlessly)
+        tasks = [asyncio.create_task(self.reconnect(work, place)) for place in range(self.count)]
         limit = time.monotonic() + 20
         while self.present < 0.9 * self.count and time.monotonic() < min(limit, self.until):
             await asyncio.sleep(0.05)
@@ -46,7 +46,7 @@ class Flooder:
         await asyncio.gather(*tasks, return_exceptions=True)
         print(json.dumps(self.seen), flush=True)
 
-    async def again(
+    async def reconnect(
         self, work: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], n: int
     ) -> None:
         await asyncio.sleep(n * 0.0005)
@@ -66,7 +66,7 @@ class Flooder:
             await asyncio.sleep(1.0)
 
     async def send_header_slowly(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A byte every second, which is never the last."""
+        """Send one byte a second, without an end."""
         writer.write(b"GET /health HTTP/1.1\r\n")
         ended = asyncio.create_task(reader.read(4096))
         ended.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -75,7 +75,7 @@ class Flooder:
             await asyncio.wait([ended], timeout=1.0)
         self.seen[(await ended)[9:12].decode() or "closed"] += 1
 
-    async def shake_hands(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def handshake(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         host, path = f"{self.parts.hostname}:{self.parts.port}", f"{self.parts.path}?{self.parts.query}"
         writer.write(
             f"GET {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nUpgrade: websocket\r\n"
@@ -86,9 +86,9 @@ class Flooder:
         self.seen[answer[9:12].decode()] += 1
         return answer.startswith(b"HTTP/1.1 101")
 
-    async def stay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A WebSocket that only reads, and answers pings."""
-        if not await self.shake_hands(reader, writer):
+    async def stay_open(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Keep a WebSocket open that only reads and answers pings."""
+        if not await self.handshake(reader, writer):
             return
         while True:
             head = await reader.readexactly(2)
@@ -102,9 +102,9 @@ class Flooder:
             if head[0] == 0x89:
                 writer.write(bytes([0x8A, 0x80 | size, 0, 0, 0, 0]) + data)
 
-    async def send_without_end(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Frames as fast as the server takes them, until it closes."""
-        if not await self.shake_hands(reader, writer):
+    async def send_endlessly(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Send frames as fast as possible until the server closes."""
+        if not await self.handshake(reader, writer):
             return
         first, rest = FLOODS[self.kind]
         writer.write(first)
@@ -119,8 +119,8 @@ class Flooder:
         self.seen[await closed] += 1
 
     async def observe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The largest observations that a hive may send, each of a new territory, 16 ahead of their answers."""
-        if not await self.shake_hands(reader, writer):
+        """Send the largest observations of a hive, each of a new territory, up to 16 unanswered."""
+        if not await self.handshake(reader, writer):
             return
         ahead = asyncio.Semaphore(16)
         reading = asyncio.create_task(self._count_answers(reader, ahead))

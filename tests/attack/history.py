@@ -1,7 +1,7 @@
-"""Checks a recorded history of clients against the log and the statistics of the service they talked to.
+"""Check the recorded history of clients against the log and the statistics of the service.
 
-The history holds only what clients sent and received. Nothing here uses the service's own state machine: the rules are
-written down again, so that a mistake in the service is not repeated by its judge.
+The history holds only what clients sent and received. Nothing here uses the service's state machine: the rules are
+implemented a second time, so that a mistake in the service is not repeated by its checker.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from townlet.decide.storage import LOG
 Message = dict[str, Any]
 DECISIONS = ("ad_decision", "no_ad", "spawn_decision", "observation_ack")  # replies to an observation
 ACKNOWLEDGED = "outcome_ack"
-# Refusals that a client may get for a correct message: retry later, or leave the report out.
-STALE = "STALE_OBSERVATION"  # right for an observation that was never answered, once a later one was sent
+# Refusals of correct messages: retry later, or omit the report.
+STALE = "STALE_OBSERVATION"  # correct for an observation that was never answered, once a later one was sent
 REFUSALS = ("OVERLOADED", "RATE_LIMITED", "LOG_STOPPED", "UNLOGGED_DECISION")
 COUNTED = ("decisions", "joined", "failed", "expired", "waited", "pending")
 PARTS = ("joined", "expired", "pending", "not_executed")
@@ -28,7 +28,7 @@ PARTS = ("joined", "expired", "pending", "not_executed")
 
 @dataclass(frozen=True)
 class Operation:
-    """A message of a client and the answer it got; None where the connection or the client's patience ended first."""
+    """A message of a client and its reply; None if the connection broke or the client gave up."""
 
     client: int
     begin: float  # seconds, of one clock for all clients
@@ -38,16 +38,16 @@ class Operation:
 
     @property
     def observation(self) -> tuple[str, float] | None:
-        """What identifies an observation; None for a report."""
+        """Key of an observation; None for a report."""
         if "territoryId" not in self.message:
             return None
         return self.message["territoryId"], self.message["timestamp"]
 
     @property
-    def kept(self) -> str | None:
-        """The id of a decision that the service promised to keep; None for everything else."""
+    def stored_id(self) -> str | None:
+        """The id of a decision that the service has stored; None for everything else."""
         reply = self.reply or {}
-        if reply.get("type") not in DECISIONS or is_unkept(reply["decisionId"]):
+        if reply.get("type") not in DECISIONS or is_unstored(reply["decisionId"]):
             return None
         return str(reply["decisionId"])
 
@@ -94,7 +94,7 @@ class Poll:
 
 @dataclass
 class History:
-    """Everything that clients were told, and what the service says at the end."""
+    """Everything that clients received, and the final log and statistics."""
 
     operations: list[Operation] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
@@ -102,8 +102,8 @@ class History:
     counts: Mapping[str, int] = field(default_factory=dict)  # `buffer` of the last statistics
 
 
-def is_unkept(id: str) -> bool:
-    """Whether an id says that the decision could not be written down, by the documented rule: its number is 0."""
+def is_unstored(id: str) -> bool:
+    """Whether an id marks a decision that could not be stored, by the documented rule: its number is 0."""
     return id.split("-")[1] == "0"
 
 
@@ -121,9 +121,9 @@ def read_log(folder: Path) -> Iterator[Logged]:
 
 
 def check(history: History) -> list[str]:
-    """Every rule that is broken, in words."""
+    """Messages about all violated rules."""
     return [
-        *_refused(history.operations),
+        *_wrongly_refused(history.operations),
         *_changed(history.operations),
         *_lost(history),
         *_doubled(history),
@@ -133,63 +133,63 @@ def check(history: History) -> list[str]:
     ]
 
 
-def _refused(operations: Sequence[Operation]) -> Iterator[str]:
-    """Correct messages get an answer, or a refusal that says when to try again."""
+def _wrongly_refused(operations: Sequence[Operation]) -> Iterator[str]:
+    """A correct message gets a reply, or a refusal that allows a retry."""
     newest: dict[str, float] = {}
-    kept: set[tuple[str, float]] = set()
-    for one in operations:
-        code = (one.reply or {}).get("code")
-        if code == STALE and one.observation and one.observation not in kept:
-            if newest.get(one.message["territoryId"], one.message["timestamp"]) <= one.message["timestamp"]:
-                yield f"client {one.client}: its newest observation was refused as old: {one.reply}"
-        elif code == "UNLOGGED_DECISION" and not is_unkept(one.message["decisionId"]):
-            yield f"client {one.client}: {one.message['decisionId']} was promised to be kept and is said to be unkept"
+    stored: set[tuple[str, float]] = set()
+    for op in operations:
+        code = (op.reply or {}).get("code")
+        if code == STALE and op.observation and op.observation not in stored:
+            if newest.get(op.message["territoryId"], op.message["timestamp"]) <= op.message["timestamp"]:
+                yield f"client {op.client}: its newest observation was refused as stale: {op.reply}"
+        elif code == "UNLOGGED_DECISION" and not is_unstored(op.message["decisionId"]):
+            yield f"client {op.client}: {op.message['decisionId']} was stored and is reported as not stored"
         elif code is not None and code not in REFUSALS:
-            yield f"client {one.client}: a correct message was refused: {one.reply}"
-        if one.observation:
-            place, moment = one.observation
+            yield f"client {op.client}: a correct message was refused: {op.reply}"
+        if op.observation:
+            place, moment = op.observation
             newest[place] = max(newest.get(place, moment), moment)
-            kept |= {one.observation} if one.kept else set()
+            stored |= {op.observation} if op.stored_id else set()
 
 
 def _changed(operations: Sequence[Operation]) -> Iterator[str]:
-    """An observation that is asked again gets the same answer, and no id is given to two observations."""
+    """A repeated observation gets the same reply, and no id is given to two observations."""
     answers: dict[tuple[str, float], Message] = {}
     owners: dict[str, tuple[str, float]] = {}
-    for one in operations:
-        if one.observation is None or one.kept is None:
+    for op in operations:
+        if op.observation is None or op.stored_id is None:
             continue
-        assert one.reply is not None
-        if answers.setdefault(one.observation, one.reply) != one.reply:
-            yield f"{one.observation} was answered with {answers[one.observation]}, and again with {one.reply}"
-        if owners.setdefault(one.kept, one.observation) != one.observation:
-            yield f"the id {one.kept} was given to {owners[one.kept]} and to {one.observation}"
+        assert op.reply is not None
+        if answers.setdefault(op.observation, op.reply) != op.reply:
+            yield f"{op.observation} was answered with {answers[op.observation]}, and again with {op.reply}"
+        if owners.setdefault(op.stored_id, op.observation) != op.observation:
+            yield f"the id {op.stored_id} was given to {owners[op.stored_id]} and to {op.observation}"
 
 
 def _lost(history: History) -> Iterator[str]:
-    """What was acknowledged is in the log, with the same content."""
-    decided = {one.id: one for one in history.log if isinstance(one, LoggedDecision)}
-    values = {one.id: one.value for one in history.log if isinstance(one, LoggedOutcome)}
+    """Everything acknowledged is in the log, with the same content."""
+    decided = {entry.id: entry for entry in history.log if isinstance(entry, LoggedDecision)}
+    values = {entry.id: entry.value for entry in history.log if isinstance(entry, LoggedOutcome)}
     expired = {id for id, ending in endings(history.log).items() if ending == "expired"}
-    for one in history.operations:
-        if one.observation and one.kept:
-            if one.kept not in decided:
-                yield f"the decision {one.kept} was acknowledged and is not in the log"
-            elif (found := decided[one.kept]).reply != one.reply:
-                yield f"client {one.client} was told {one.reply}, and the log says {found.reply}"
-            elif found.message != one.message:
-                yield f"{one.kept} answers {one.message}, and the log says {found.message}"
-        value = reported(one.message)
-        if one.reply and one.reply["type"] == ACKNOWLEDGED and value is not None:
-            id = one.message["decisionId"]
-            if one.reply.get("decisionId") != id:
-                yield f"a report of {id} was acknowledged as one of {one.reply.get('decisionId')}"
+    for entry in history.operations:
+        if entry.observation and entry.stored_id:
+            if entry.stored_id not in decided:
+                yield f"the decision {entry.stored_id} was acknowledged, but is not in the log"
+            elif (found := decided[entry.stored_id]).reply != entry.reply:
+                yield f"client {entry.client} received {entry.reply}, but the log has {found.reply}"
+            elif found.message != entry.message:
+                yield f"{entry.stored_id} answers {entry.message}, but the log has {found.message}"
+        value = reported(entry.message)
+        if entry.reply and entry.reply["type"] == ACKNOWLEDGED and value is not None:
+            id = entry.message["decisionId"]
+            if entry.reply.get("decisionId") != id:
+                yield f"a report of {id} was acknowledged as entry of {entry.reply.get('decisionId')}"
             if values.get(id) != value and id not in expired:
-                yield f"the outcome {value} of {id} was acknowledged and is not in the log"
+                yield f"the outcome {value} of {id} was acknowledged, but is not in the log"
 
 
 def reported(message: Message) -> float | None:
-    """The outcome that a report states; None for other messages, and where the outcome shows later."""
+    """The outcome in a report; None for other messages, and if the next observation shows it."""
     if message["type"] == "click_report":
         return float(message["clicked"]) if message.get("shown", True) else 0.0
     if message["type"] == "spawn_result" and not message["success"]:
@@ -199,75 +199,76 @@ def reported(message: Message) -> float | None:
 
 def _doubled(history: History) -> Iterator[str]:
     """An observation is decided once, under one id, and has one outcome."""
-    decided = [one for one in history.log if isinstance(one, LoggedDecision)]
-    for id, count in Counter(one.id for one in decided).items():
+    decided = [entry for entry in history.log if isinstance(entry, LoggedDecision)]
+    for id, count in Counter(entry.id for entry in decided).items():
         if count > 1:
             yield f"the log has {count} decisions with the id {id}"
-    for id, count in Counter(one.id for one in history.log if isinstance(one, LoggedOutcome)).items():
+    for id, count in Counter(entry.id for entry in history.log if isinstance(entry, LoggedOutcome)).items():
         if count > 1:
             yield f"the log has {count} outcomes of {id}"
-    observed = Counter((one.message["territoryId"], one.message["timestamp"]) for one in decided)
+    observed = Counter((entry.message["territoryId"], entry.message["timestamp"]) for entry in decided)
     yield from (f"{place} was decided {count} times" for place, count in observed.items() if count > 1)
 
 
 def _unreported(history: History) -> Iterator[str]:
-    """The log has no decision that was not asked for, and no outcome that was not reported or observed."""
-    asked = [one.message for one in history.operations if one.observation]
-    known = {(message["territoryId"], message["timestamp"]): message for message in asked}
+    """The log has no decision without a request, and no outcome without a report or an observation."""
+    sent = [entry.message for entry in history.operations if entry.observation]
+    known = {(message["territoryId"], message["timestamp"]): message for message in sent}
     latest = {name: max(time for place, time in known if place == name) for name in {place for place, _ in known}}
-    claims = {(one.message["decisionId"], reported(one.message)) for one in history.operations if not one.observation}
+    reports = [op.message for op in history.operations if not op.observation]
+    claims = {(message["decisionId"], reported(message)) for message in reports}
     sources: dict[str, Message] = {}
-    for one in history.log:
-        if isinstance(one, LoggedDecision):
-            sources[one.id] = one.message
-            if known.get((one.message["territoryId"], one.message["timestamp"])) != one.message:
-                yield f"{one.id} answers an observation that no client sent: {one.message}"
-        elif isinstance(one, LoggedOutcome):
-            if one.id not in sources:
-                yield f"an outcome of {one.id} comes before its decision"
-            elif one.how == "next":
-                source = sources[one.id]
+    for entry in history.log:
+        if isinstance(entry, LoggedDecision):
+            sources[entry.id] = entry.message
+            if known.get((entry.message["territoryId"], entry.message["timestamp"])) != entry.message:
+                yield f"{entry.id} answers an observation that no client sent: {entry.message}"
+        elif isinstance(entry, LoggedOutcome):
+            if entry.id not in sources:
+                yield f"an outcome of {entry.id} comes before its decision"
+            elif entry.how == "next":
+                source = sources[entry.id]
                 if latest[source["territoryId"]] <= source["timestamp"]:
-                    yield f"{one.id} has an outcome of a next observation that no client sent"
-            elif (one.id, one.value) not in claims:
-                yield f"the log has an outcome {one.value} of {one.id} that no client reported"
+                    yield f"{entry.id} has an outcome of a next observation that no client sent"
+            elif (entry.id, entry.value) not in claims:
+                yield f"the log has an outcome {entry.value} of {entry.id} that no client reported"
 
 
 def _unbalanced(history: History) -> Iterator[str]:
-    """The statistics are those of the log: every decision in one place, every outcome counted once."""
+    """The statistics match the log: every decision is counted once."""
     counts = history.counts
     if counts["decisions"] != sum(counts[part] for part in PARTS):
         yield f"the sum rule does not hold: {dict(counts)}"
     expected = counted(history.log)
     for name in COUNTED:
         if counts[name] != expected[name]:
-            yield f"the statistics say {name} = {counts[name]}, and the log gives {expected[name]}"
+            yield f"the statistics have {name} = {counts[name]}, but the log gives {expected[name]}"
 
 
 def counted(log: Sequence[Logged]) -> Counter[str]:
-    """Where the decisions of a log must be counted."""
+    """Expected counts of the decisions in a log."""
     counts = Counter(endings(log).values())
     counts["decisions"] = counts.total()
     return counts
 
 
 def endings(log: Sequence[Logged]) -> dict[str, str]:
-    """Where every decision of a log is: waited, pending, joined, failed or expired."""
+    """Final status of every decision in a log: waited, pending, joined, failed or expired."""
     found: dict[str, str] = {}
     pending: dict[str, float] = {}  # when each decision was made, oldest first
     clock = float("-inf")
-    for one in log:
-        if isinstance(one, LoggedDecision):
-            clock = max(clock, one.at)
-            found[one.id] = "pending" if one.sent else "waited"
-            pending |= {one.id: clock} if one.sent else {}
-        elif isinstance(one, LoggedOutcome):
-            if pending.pop(one.id, None) is not None:
-                found[one.id] = "failed" if one.how == "failed" else "joined"
+    for entry in log:
+        if isinstance(entry, LoggedDecision):
+            clock = max(clock, entry.at)
+            found[entry.id] = "pending" if entry.sent else "waited"
+            pending |= {entry.id: clock} if entry.sent else {}
+        elif isinstance(entry, LoggedOutcome):
+            if pending.pop(entry.id, None) is not None:
+                found[entry.id] = "failed" if entry.how == "failed" else "joined"
         else:
-            clock = max(clock, one.at)
+            clock = max(clock, entry.at)
             for id, at in list(pending.items()):
-                if clock - at <= one.after and len(pending) <= one.most:
+                if clock - at <= entry.after and len(pending) <= entry.most:
                     break
                 del pending[id]
                 found[id] = "expired"
@@ -275,9 +276,9 @@ def endings(log: Sequence[Logged]) -> dict[str, str]:
 
 
 def _shrunk(history: History) -> Iterator[str]:
-    """Statistics never show less than what clients had been told before they were read."""
-    told = sorted((one.end, one.kept) for one in history.operations if one.observation and one.kept)
+    """Statistics never show fewer decisions than had been acknowledged before they were read."""
+    acknowledged = sorted((op.end, op.stored_id) for op in history.operations if op.observation and op.stored_id)
     for poll in history.polls:
-        before = {id for end, id in told if end < poll.begin}
+        before = {id for end, id in acknowledged if end < poll.begin}
         if poll.counts["decisions"] < len(before):
-            yield f"{len(before)} decisions were acknowledged, and the statistics then said {poll.counts['decisions']}"
+            yield f"{len(before)} decisions were acknowledged, but the statistics showed {poll.counts['decisions']}"

@@ -45,8 +45,8 @@ class Nemesis:
     async def poll(self) -> None:
         """Read the statistics."""
         begin = time.monotonic()
-        told = await asyncio.to_thread(self._server.get, "/api/decide/stats")
-        self._history.polls.append(Poll(begin, told["buffer"]))
+        stats = await asyncio.to_thread(self._server.get, "/api/decide/stats")
+        self._history.polls.append(Poll(begin, stats["buffer"]))
 
     async def _kill(self) -> None:
         await asyncio.to_thread(self._server.end)
@@ -81,7 +81,7 @@ class Nemesis:
             await asyncio.to_thread(self._server.end)
             self._server.start()
             if not await asyncio.to_thread(self._answers):
-                self.problems.append("a start without room on the disk ended by itself")
+                self.problems.append("a start on a full disk ended unexpectedly")
                 self._server.start()
             await asyncio.sleep(self._chance.uniform(*FULL))
         self._shim.heal()

@@ -1,4 +1,4 @@
-"""What others notice of a flood: how long health, the operator's calls and another game's decisions take."""
+"""Latency of health checks, operator calls and other clients' decisions during a flood."""
 
 from __future__ import annotations
 
@@ -25,33 +25,34 @@ Ask = Callable[[float, str], dict[str, Any]]  # an observation of this time and 
 
 
 async def repeat(probe: Probe, until: float) -> list[float]:
-    """Seconds that each call of a probe took."""
-    took = []
+    """Duration of each call of a probe, in seconds."""
+    durations = []
     while time.monotonic() < until:
         begun = time.monotonic()
         await probe()
-        took.append(time.monotonic() - begun)
+        durations.append(time.monotonic() - begun)
         await asyncio.sleep(PAUSE)
-    return took
+    return durations
 
 
 async def measured(probes: dict[str, Probe], seconds: float) -> dict[str, float]:
     """The 99th percentile of each probe, in seconds."""
     until = time.monotonic() + seconds
     found = await asyncio.gather(*(repeat(probe, until) for probe in probes.values()))
-    told = {name: float(np.quantile(took, 0.99)) for name, took in zip(probes, found, strict=True)}
+    percentiles = {name: float(np.quantile(durations, 0.99)) for name, durations in zip(probes, found, strict=True)}
     print(
         ", ".join(
-            f"{name} p99 {1000 * told[name]:.0f} ms of {len(took)}" for name, took in zip(told, found, strict=True)
+            f"{name} p99 {1000 * percentiles[name]:.0f} ms of {len(durations)}"
+            for name, durations in zip(percentiles, found, strict=True)
         )
     )
-    return told
+    return percentiles
 
 
 async def during(
     kind: str, url: str, count: int, seconds: float, probes: dict[str, Probe]
 ) -> tuple[dict[str, float], Counter[str]]:
-    """What the probes measure while a flood lasts, and what the flooder saw."""
+    """Latencies during a flood, and the flooder's counts."""
     words = (sys.executable, str(FLOODER), kind, url, str(count), str(seconds))
     flooder = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
     assert flooder.stdout is not None
@@ -66,7 +67,7 @@ async def during(
 async def flooded(
     server: Process, kind: str, url: str, count: int, seconds: float, ask: Ask = request
 ) -> tuple[dict[str, float], Counter[str]]:
-    """The same for a service: its health, an operator's call, and decisions of another game, asked for by `ask`."""
+    """Latencies of a service during a flood: health, an operator's call, and decisions of another client."""
     async with Client(server.url, timeout=60) as client:
         times = iter(range(1, 10**9))
         place = f"beside {kind} {time.time():.0f}"
@@ -79,13 +80,13 @@ async def flooded(
 
 
 def resident(server: Process) -> float:
-    """Megabytes that a service holds."""
+    """Resident memory of a service in megabytes."""
     assert server.process is not None
     lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
 def descriptors(server: Process) -> int:
-    """Files and sockets that a service has open."""
+    """Open files and sockets of a service."""
     assert server.process is not None
     return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))

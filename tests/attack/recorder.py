@@ -1,4 +1,4 @@
-"""Clients that play with a service and record every message and every answer, with times."""
+"""Clients that play with a service and record every message and reply, with times."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ LATER = ("OVERLOADED", "RATE_LIMITED", "LOG_STOPPED")
 REMEMBERED = 20  # observations that may be asked again
 
 
-class Conversation(Protocol):
-    """One client's way to talk to the service."""
+class Connection(Protocol):
+    """Connection of one client."""
 
     async def say(self, message: Message) -> Message | None:
-        """The answer; None where it is not known whether the message arrived."""
+        """The reply; None if it is unknown whether the message arrived."""
 
     async def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
 
 
-class Shipped:
+class TownletConnection:
     """The client that ships with Townlet: it reconnects and sends unanswered messages again."""
 
     def __init__(self, client: Client) -> None:
@@ -55,8 +55,8 @@ class Shipped:
         await self._client.close()
 
 
-class Plain:
-    """A client without any help: one message at a time; after a broken connection it may or may not send it again."""
+class MinimalConnection:
+    """A minimal client: one message at a time; after a broken connection it may or may not resend it."""
 
     def __init__(self, url: str, chance: random.Random) -> None:
         self._url, self._chance = url, chance
@@ -86,42 +86,42 @@ class Plain:
 
 
 class Player:
-    """Plays one game, repeats itself now and then, and records everything."""
+    """Plays one game, sometimes repeats messages, and records everything."""
 
     def __init__(
-        self, number: int, conversation: Conversation, game: SimulatedGame, history: History, chance: random.Random
+        self, number: int, connection: Connection, game: SimulatedGame, history: History, chance: random.Random
     ) -> None:
-        self._number, self._conversation, self._game = number, conversation, game
+        self._number, self._connection, self._game = number, connection, game
         self._history, self._chance = history, chance
         self._asked: list[Message] = []
 
-    async def play(self, over: Callable[[], bool]) -> None:
-        """Until it is over."""
-        while not over():
+    async def play(self, stop: Callable[[], bool]) -> None:
+        """Play until `stop` returns True."""
+        while not stop():
             message = self._game.observe()
-            reply = await self._insist(message, over)
+            reply = await self._send_until_accepted(message, stop)
             self._asked = [*self._asked, message][-REMEMBERED:]
             reports = self._game.apply(reply) if reply and reply["type"] != "error" else []
             for report in [*reports, *self._game.advance()]:
-                await self._insist(report, over)
+                await self._send_until_accepted(report, stop)
                 if self._chance.random() < REPEATED:
                     await self._say(report)
             if self._chance.random() < REPEATED:
                 await self._say(self._chance.choice(self._asked))
             await asyncio.sleep(PAUSE)
-        await self._conversation.close()
+        await self._connection.close()
 
-    async def _insist(self, message: Message, over: Callable[[], bool]) -> Message | None:
-        """Send it until it is answered with more than a request to try later."""
+    async def _send_until_accepted(self, message: Message, stop: Callable[[], bool]) -> Message | None:
+        """Send a message until the reply is not a request to retry."""
         while True:
             reply = await self._say(message)
             later = reply is not None and reply.get("code") in LATER
-            if not later or over():
+            if not later or stop():
                 return reply
             await asyncio.sleep(RETRY)
 
     async def _say(self, message: Message) -> Message | None:
         begin = time.monotonic()
-        reply = await self._conversation.say(message)
+        reply = await self._connection.say(message)
         self._history.operations.append(Operation(self._number, begin, time.monotonic(), message, reply))
         return reply

@@ -1,4 +1,4 @@
-"""Run by test_decision_log.py in a mount namespace of its own: a service starts on a full disk, and gets room later."""
+"""Run by test_decision_log.py in a separate mount namespace: a service starts on a full disk that is freed later."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def log_size(folder: Path) -> int:
 
 
 def fill(place: Path) -> Path:
-    """Take all the room that is left; the file that takes it."""
+    """Fill the disk; returns the file that fills it."""
     filler = place / "filler"
     with open(filler, "wb", buffering=0) as file, suppress(OSError):
         while True:
@@ -46,7 +46,7 @@ def main(place: Path) -> None:
 def restart(place: Path, folder: Path, torn: bool) -> None:
     service, training, clock = start_service(folder)
     run_visits(service, training, clock, 40)
-    (kept,) = ask(service, request(1e6, "kept"))
+    (stored,) = ask(service, request(1e6, "stored"))
     assert service.log.wait(service.log.last, 20)
     while log_size(folder) % PAGE < PAGE - 500:  # so that the record of the next start does not fit into the last page
         ask(service, request(1e6 + service.log.last, "padding"))
@@ -69,20 +69,20 @@ def restart(place: Path, folder: Path, torn: bool) -> None:
     (reply,) = ask(again, request(2e6, "full"))
     assert reply["decisionId"].split("-")[1] == "0", reply
     assert again.report(click(reply["decisionId"])).reply["code"] == "UNLOGGED_DECISION"
-    assert again.report(click(kept["decisionId"])).reply["code"] == "LOG_STOPPED"
+    assert again.report(click(stored["decisionId"])).reply["code"] == "LOG_STOPPED"
     stats.update()
     print("alarms:", *(alarm["name"] for alarm in stats.as_json()["alarms"]))
     step = again.trainer.step
     time.sleep(0.3)
-    assert again.trainer.step == step, "it learned from what is not logged"
+    assert again.trainer.step == step, "it learned from unlogged decisions"
     filler.unlink()
     until(lambda: again.log.problem is None)
     (reply,) = ask(again, request(3e6, "full"))
     assert reply["decisionId"].split("-")[1] == str(before + 1), reply
-    assert again.report(click(kept["decisionId"])).reply["type"] == "outcome_ack"
+    assert again.report(click(stored["decisionId"])).reply["type"] == "outcome_ack"
     training.stop()
     again.close()
-    assert all(one.same for one in replay_folder(folder))
+    assert all(version.same for version in replay_folder(folder))
     assert verify(folder).whole
     print("decisions:", again.state.decisions - before)
 

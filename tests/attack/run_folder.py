@@ -1,4 +1,4 @@
-"""The folder of a small training run, and what resuming, evaluating and showing a copy of it gives."""
+"""A small training run on disk, and the results of resuming, evaluating and showing a copy of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from townlet.train.sinks import Mark
 
 TUNED, PAUSED, RESUMED = 400, 800, 1000  # env_steps
 TUNE = "lr: 0.00051  # a value that differs from the recipe's\n"
-BUDGET = "budget.env_steps=1200"  # of a finished run that goes on
+BUDGET = "budget.env_steps=1200"  # to resume a finished run
 # A town has copies of its worlds, an older checkpoint, videos and TensorBoard's file; a gym environment has a table of
 # values. A finished run has a report.
 EDITABLE = ("tune.yaml",)
@@ -31,38 +31,38 @@ RECIPES = {
 }
 
 
-class Given(NamedTuple):
-    """What a command gave: a value to compare, or the message of a refusal."""
+class Result(NamedTuple):
+    """Result of a command: a value to compare, or the message of a refusal."""
 
     value: Any
     messages: frozenset[str] = frozenset()
 
 
 class Shown(NamedTuple):
-    """What the ways to use a run give."""
+    """Results of all commands that use a run."""
 
-    figures: Given  # `runs show` and `runs export`
-    evaluation: Given  # `eval`
-    resumed: Given  # leaves of the next checkpoint, and the digest of the metrics
+    figures: Result  # `runs show` and `runs export`
+    evaluation: Result  # `eval`
+    resumed: Result  # leaves of the next checkpoint, and the digest of the metrics
 
 
 class Messages:
-    """Collects what a training says to its user."""
+    """Collects messages of a training to its user."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
     def tick(self, counters: Counters) -> None:
-        """Progress is no message."""
+        """Ignore progress."""
 
     def mark(self, mark: Mark) -> None:
-        """Figures are no message."""
+        """Ignore metrics."""
 
     def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """An evaluation is no message."""
+        """Ignore evaluations."""
 
     def note(self, text: str) -> None:
-        """A message."""
+        """Collect a message."""
         self.texts.append(text)
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class Messages:
 
 
 def build(root: Path, kind: str) -> Path:
-    """Train a run, change a setting by its tune.yaml, and pause it as after a Ctrl-C; its folder."""
+    """Train a run, change a setting in tune.yaml, and pause it as Ctrl-C does; returns its folder."""
     recipe, words = RECIPES[kind]
     run = start(load_experiment(recipe, words), root, pause_at=TUNED).run
     with run.tune_file.open("a", encoding="utf-8") as file:
@@ -85,36 +85,36 @@ def verify(folder: Path) -> Command:
 
 
 def show(folder: Path) -> Shown:
-    """Use a run in every way. The folder is changed by it."""
+    """Run all commands, which changes the folder."""
     return Shown(_figures(folder), _evaluation(folder), _resumed(folder))
 
 
-def _figures(folder: Path) -> Given:
-    told, exported = command("runs", "show", str(folder), "--json"), command("runs", "export", str(folder))
-    if told.code or exported.code:
-        return Given(None, frozenset([told.text if told.code else exported.text]))
-    if problem := json.loads(told.text)["problem"]:
-        return Given(None, frozenset([problem]))
+def _figures(folder: Path) -> Result:
+    shown, exported = command("runs", "show", str(folder), "--json"), command("runs", "export", str(folder))
+    if shown.code or exported.code:
+        return Result(None, frozenset([shown.text if shown.code else exported.text]))
+    if problem := json.loads(shown.text)["problem"]:
+        return Result(None, frozenset([problem]))
     table = Run(folder).csv_file
-    value = told.text.replace(str(folder), ""), table.read_bytes()
+    value = shown.text.replace(str(folder), ""), table.read_bytes()
     table.unlink()
-    return Given(value)
+    return Result(value)
 
 
-def _evaluation(folder: Path) -> Given:
+def _evaluation(folder: Path) -> Result:
     done = command("eval", str(folder), "--episodes", "2", "--json")
-    return Given(None, frozenset([done.text])) if done.code else Given(done.text.replace(str(folder), ""))
+    return Result(None, frozenset([done.text])) if done.code else Result(done.text.replace(str(folder), ""))
 
 
-def _resumed(folder: Path) -> Given:
-    """Train on for a while; everything that it says is a message."""
+def _resumed(folder: Path) -> Result:
+    """Resume training for a while and collect its messages."""
     messages, finished = Messages(), (folder / "report.md").exists()
     try:
         resume(Run(folder), [BUDGET] if finished else [], pause_at=RESUMED, sinks=[messages])
         leaves = {name: _bits(leaf) for name, leaf in kept(folder).items()}
-        return Given((leaves, digest(folder)), frozenset(messages.texts))
+        return Result((leaves, digest(folder)), frozenset(messages.texts))
     except TownletError as error:
-        return Given(None, frozenset([str(error)]))
+        return Result(None, frozenset([str(error)]))
 
 
 def _bits(leaf: Any) -> Any:
@@ -122,19 +122,19 @@ def _bits(leaf: Any) -> Any:
 
 
 def effect(before: Shown, folder: Path, file: str) -> tuple[Effect, str]:
-    """Verify a damaged run, use it, and compare with the undamaged one; the effect and what was printed.
+    """Verify a damaged run, use it, and compare with the undamaged one; returns the effect and the output.
 
     `verify` must name the damage as well, unless `file` may be edited by its owner at any time.
     """
     verified = verify(folder)
-    told = [f"verify: {verified.code} {verified.text[:300]}"]
+    output = [f"verify: {verified.code} {verified.text[:300]}"]
     effects = []
-    for name, one, other in zip(Shown._fields, before, show(folder), strict=True):
-        news = other.messages - one.messages
-        same = Effect.HARMLESS if one.value == other.value else Effect.SILENT
+    for name, intact, damaged in zip(Shown._fields, before, show(folder), strict=True):
+        news = damaged.messages - intact.messages
+        same = Effect.HARMLESS if intact.value == damaged.value else Effect.SILENT
         effects.append(Effect.REPORTED if news else same)
-        told.append(f"{name}: {effects[-1]} {'; '.join(news)[:300]}")
-    text = "; ".join(told)
+        output.append(f"{name}: {effects[-1]} {'; '.join(news)[:300]}")
+    text = "; ".join(output)
     if Effect.SILENT in effects:
         return Effect.SILENT, text
     if Effect.REPORTED in effects:
@@ -144,7 +144,7 @@ def effect(before: Shown, folder: Path, file: str) -> tuple[Effect, str]:
 
 
 def copy(folder: Path, to: Path) -> Path:
-    """A copy below `to` under the same name: the name is part of what is shown."""
+    """Copy below `to` under the same name, since the name is part of the output."""
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(folder, to / folder.name, symlinks=True)
     return to / folder.name

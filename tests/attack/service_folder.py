@@ -1,4 +1,4 @@
-"""The folder of a small decision service, made by the real service, and what a start from a copy of it shows."""
+"""The folder of a small decision service, and the state of a service started from a copy of it."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from townlet.web.tokens import ROLES
 TERRITORIES = 8
 VERIFY = ("decide", "verify")
 UNREADABLE = "unreadable"  # `verify` notes one damaged slot of the control data without calling it damage
-HIDDEN = ("curves", "alarms")  # of the statistics: depends on the clock of the machine, or is compared on its own
+HIDDEN = ("curves", "alarms")  # of the statistics: depends on the clock, or is compared separately
 
 
-class Shown(NamedTuple):
-    """Everything a service shows after a start: its state, its statistics, the answers to fixed observations."""
+class ServiceView(NamedTuple):
+    """Visible state of a service after a start: state, statistics, and replies to fixed observations."""
 
     state: dict[str, Any]
     alarms: frozenset[str]
 
 
-Roles = dict[str, str | None]  # which role each token of the undamaged folder has; None where it is refused
+Roles = dict[str, str | None]  # role of each token of the undamaged folder; None if it is refused
 
 
 class Started(NamedTuple):
-    """A start from a folder: what the service shows, or why it refused."""
+    """Result of a start: the visible state, or the refusal."""
 
-    shown: Shown | None
+    view: ServiceView | None
     refusal: str
     roles: Roles
 
 
-class Outcome(NamedTuple):
-    """The effect of damage, and everything that was printed."""
+class DamageResult(NamedTuple):
+    """The effect of damage, and the output."""
 
     effect: Effect
-    told: str
+    output: str
 
 
 def build(folder: Path, domain: str, turns: int, words: tuple[str, ...]) -> Path:
-    """Play with a service in this process. The folder is what a `kill -9` after the last answer would leave."""
+    """Run a service in this process. The folder is what a `kill -9` after the last reply would leave."""
     live = folder.with_name(f"{folder.name}-live")
     service, training, clock = start_service(live, words, domain)
     games = [service.domain.make_game(1, f"site {place}", 0) for place in range(TERRITORIES)]
@@ -68,7 +68,7 @@ def build(folder: Path, domain: str, turns: int, words: tuple[str, ...]) -> Path
 
 
 def _operate(service: Service, training: TrainingThread, turn: int, turns: int) -> None:
-    """Training, versions, a snapshot of the state, and an operator who pins, unpins and sets gate-only for a while."""
+    """Train, publish versions, take snapshots; pin, unpin and switch gate-only."""
     if turn % 5 == 4:
         training.step()
     if turn % (turns // 6) == turns // 6 - 1:
@@ -84,7 +84,7 @@ def _operate(service: Service, training: TrainingThread, turn: int, turns: int) 
 
 
 def start(folder: Path, domain: str, words: tuple[str, ...], known: dict[str, str]) -> Started:
-    """Start a service from a folder, ask it fixed questions, and stop it. Only a `TownletError` is a refusal."""
+    """Start a service, send fixed observations, and stop it. Only a `TownletError` is a refusal."""
     roles: Roles = {}
     try:
         found = load_service_tokens(folder, None).tokens
@@ -93,7 +93,7 @@ def start(folder: Path, domain: str, words: tuple[str, ...], known: dict[str, st
     except TownletError as error:
         return Started(None, str(error), roles)
     try:
-        return Started(_shown(service, training), "", roles)
+        return Started(_view(service, training), "", roles)
     except TownletError as error:
         return Started(None, str(error), roles)
     finally:
@@ -106,7 +106,7 @@ def tokens_of(folder: Path) -> dict[str, str]:
     return {role: token for role in ROLES if (token := found.first(role))}
 
 
-def _shown(service: Service, training: TrainingThread) -> Shown:
+def _view(service: Service, training: TrainingThread) -> ServiceView:
     whole = ServiceStats(service, training).as_json()
     alarms = frozenset(f"{alarm['name']}: {alarm['what']}" for alarm in whole["alarms"])
     for name in ("now", "uptime_seconds"):
@@ -119,11 +119,11 @@ def _shown(service: Service, training: TrainingThread) -> Shown:
         "serving": weights_digest(serving.network.state_dict()) if serving else None,
         "answers": [_answers(service, place) for place in range(3)],
     }
-    return Shown(state, alarms)
+    return ServiceView(state, alarms)
 
 
 def _answers(service: Service, place: int) -> list[dict[str, Any]]:
-    """Decisions for a territory of which nothing is known, and for one with a past."""
+    """Decisions for a new territory, and for one with a history."""
     fresh, known = (
         service.domain.make_game(seed, name, 0) for seed, name in ((7, f"new {place}"), (1, f"site {place}"))
     )
@@ -131,33 +131,33 @@ def _answers(service: Service, place: int) -> list[dict[str, Any]]:
     return [reply | {"decisionId": ""} for reply in ask(service, fresh.observe(), later)]  # ids are random
 
 
-def effect(before: Started, folder: Path, domain: str, words: tuple[str, ...], known: dict[str, str]) -> Outcome:
+def effect(before: Started, folder: Path, domain: str, words: tuple[str, ...], known: dict[str, str]) -> DamageResult:
     """Verify a damaged folder, start from it, and compare with the undamaged one.
 
     A start that refuses, raises an alarm or refuses a token has reported the damage. `verify` must name it as well,
-    but for tokens: they are in the hands of their owner.
+    except for tokens, which belong to their owner.
     """
     verified, started = verify(folder), start(folder, domain, words, known)
-    told = f"verify: {verified.code} {verified.text[:4000]}"
+    output = f"verify: {verified.code} {verified.text[:4000]}"
     named = Effect.REPORTED if verified.code else Effect.SILENT
     if any(role not in (None, name) for name, role in started.roles.items()):
-        return Outcome(Effect.SILENT, f"{told}; roles: {started.roles}")
+        return DamageResult(Effect.SILENT, f"{output}; roles: {started.roles}")
     if None in started.roles.values():
-        return Outcome(Effect.REPORTED, f"{told}; roles: {started.roles}")
-    if started.shown is None:
-        return Outcome(named if started.roles else Effect.REPORTED, f"{told}; refused: {started.refusal}")
-    assert before.shown is not None
-    alarms = started.shown.alarms - before.shown.alarms
-    odd = [name for name, value in before.shown.state.items() if value != started.shown.state.get(name)]
-    told += f"; alarms: {sorted(alarms)}; differs: {odd}"
+        return DamageResult(Effect.REPORTED, f"{output}; roles: {started.roles}")
+    if started.view is None:
+        return DamageResult(named if started.roles else Effect.REPORTED, f"{output}; refused: {started.refusal}")
+    assert before.view is not None
+    alarms = started.view.alarms - before.view.alarms
+    odd = [name for name, value in before.view.state.items() if value != started.view.state.get(name)]
+    output += f"; alarms: {sorted(alarms)}; differs: {odd}"
     if alarms:
-        return Outcome(named, told)
+        return DamageResult(named, output)
     if odd:
-        return Outcome(Effect.SILENT, told)
+        return DamageResult(Effect.SILENT, output)
     if not verified.code and UNREADABLE not in verified.text:
-        return Outcome(Effect.HARMLESS, told)
+        return DamageResult(Effect.HARMLESS, output)
     after = verify(folder)
-    return Outcome(Effect.REPORTED if after.code or UNREADABLE in after.text else Effect.REPAIRED, told)
+    return DamageResult(Effect.REPORTED if after.code or UNREADABLE in after.text else Effect.REPAIRED, output)
 
 
 def verify(folder: Path) -> Command:

@@ -23,7 +23,7 @@ MANY = pytest.mark.long(minutes=5)
 
 
 class Build(NamedTuple):
-    """How long a service is played with, and its settings."""
+    """Length of play and settings of a service."""
 
     turns: int
     words: tuple[str, ...]
@@ -35,14 +35,14 @@ LARGE = Build(600, ("segment_bytes=1000000", "versions=4"))  # a log of 3 MB in 
 
 @pytest.fixture(scope="session")
 def service_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Build], Path]:
-    """A service of a domain, built at its first use; only to be copied."""
+    """A service of a domain, built at first use; copy it before use."""
     root = tmp_path_factory.mktemp("services")
     return cache(lambda domain, build: service_folder.build(root / f"{domain}-{build.turns}", domain, *build))
 
 
 @pytest.fixture(scope="session")
 def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A small run of a kind, built at its first use; only to be copied."""
+    """A small run of a kind, built at first use; copy it before use."""
     root = tmp_path_factory.mktemp("runs")
     return cache(lambda kind: run_folder.build(root, kind))
 
@@ -54,7 +54,7 @@ def _copy(folder: Path, to: Path) -> Path:
 
 
 def _holes(folder: Path, count: int, seed: int) -> Iterator[Hole]:
-    """Holes of all sizes in turn anywhere in the log, half of them at block boundaries and half of them zeros."""
+    """Holes of all sizes anywhere in the log, half at block boundaries, half of zeros."""
     chance, paths = random.Random(seed), sorted((folder / "log").glob("*.wal"))
     for number in range(count):
         path = chance.choices(paths, [path.stat().st_size for path in paths])[0]
@@ -69,7 +69,7 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 
 def _vanished(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:
-    """Segments of which a byte is gone: neither where it was nor, as the end of a segment, in a file beside it."""
+    """Segments that lost a byte: neither in place nor, as the end of a segment, in another file."""
     beside = [data for name, data in after.items() if name not in before]
 
     def kept(name: str, data: bytes) -> bool:
@@ -89,19 +89,19 @@ def test_a_hole_of_any_size_in_the_decision_log_is_reported_and_no_byte_is_remov
 ) -> None:
     words, folder, table = build.words, service_of(domain, build), Table()
     tokens = service_folder.tokens_of(folder)
-    whole = service_folder.start(_copy(folder, tmp_path / "copy"), domain, words, tokens)
-    assert whole.shown is not None, whole.refusal
+    intact = service_folder.start(_copy(folder, tmp_path / "copy"), domain, words, tokens)
+    assert intact.view is not None, intact.refusal
     for hole in _holes(folder, offsets, seed=len(domain)):
         copy = _copy(folder, tmp_path / "copy")
         if not hole.make(copy):
             continue
         before = _contents(copy)
-        effect, told = service_folder.effect(whole, copy, domain, words, tokens)
+        effect, output = service_folder.effect(intact, copy, domain, words, tokens)
         vanished = _vanished(before, _contents(copy))
-        named = Path(hole.file).name in told and "byte" in told
+        named = Path(hole.file).name in output and "byte" in output
         if effect is not Effect.REPORTED or vanished or not named:
             effect = Effect.SILENT
-        table.add(f"{hole.size} B", effect, lambda: f"{hole}: vanished from {vanished}; {told}")  # noqa: B023
+        table.add(f"{hole.size} B", effect, lambda: f"{hole}: vanished from {vanished}; {output}")  # noqa: B023
     print(f"\n{domain}\n{table}")
     assert not table.silent, "\n".join(table.silent[:20])
 
@@ -113,13 +113,13 @@ def test_a_flipped_bit_in_any_file_of_a_service_changes_nothing_silently(
 ) -> None:
     words, folder, table = SMALL.words, service_of(domain, SMALL), Table()
     tokens = service_folder.tokens_of(folder)
-    whole = service_folder.start(_copy(folder, tmp_path / "copy"), domain, words, tokens)
-    assert whole.shown is not None, whole.refusal
+    intact = service_folder.start(_copy(folder, tmp_path / "copy"), domain, words, tokens)
+    assert intact.view is not None, intact.refusal
     for flip in flips(folder, count, seed=count):
         copy = _copy(folder, tmp_path / "copy")
         flip.make(copy)
-        effect, told = service_folder.effect(whole, copy, domain, words, tokens)
-        table.add(flip.kind, effect, lambda: f"{flip}: {told}")  # noqa: B023
+        effect, output = service_folder.effect(intact, copy, domain, words, tokens)
+        table.add(flip.kind, effect, lambda: f"{flip}: {output}")  # noqa: B023
     print(f"\n{domain}\n{table}")
     assert not table.silent, "\n".join(table.silent[:20])
 
@@ -136,12 +136,12 @@ def test_a_flipped_bit_in_any_file_of_a_run_changes_nothing_silently(
     kind: str, count: int, run_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder, table = run_of(kind), Table()
-    whole = run_folder.show(run_folder.copy(folder, tmp_path / "copy"))
-    assert all(given.value for given in whole), whole
+    intact = run_folder.show(run_folder.copy(folder, tmp_path / "copy"))
+    assert all(result.value for result in intact), intact
     for flip in flips(folder, count, seed=count):
         copy = run_folder.copy(folder, tmp_path / "copy")
         flip.make(copy)
-        effect, told = run_folder.effect(whole, copy, flip.file)
-        table.add(flip.kind, effect, lambda: f"{flip}: {told}")  # noqa: B023
+        effect, output = run_folder.effect(intact, copy, flip.file)
+        table.add(flip.kind, effect, lambda: f"{flip}: {output}")  # noqa: B023
     print(f"\n{kind}\n{table}")
     assert not table.silent, "\n".join(table.silent[:20])

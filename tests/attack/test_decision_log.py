@@ -51,34 +51,34 @@ def holes(data: bytes, count: int) -> Iterator[tuple[int, bytes]]:
 @pytest.mark.parametrize("count", [60, pytest.param(400, marks=pytest.mark.long(minutes=3))])
 def test_a_hole_in_the_decision_log_is_reported_and_nothing_is_truncated(count: int, long_log: Path) -> None:
     (segment,) = list_segments(long_log)
-    whole = segment.path.read_bytes()
+    intact = segment.path.read_bytes()
     try:
-        for at, data in holes(whole, count):
+        for at, data in holes(intact, count):
             segment.path.write_bytes(data)
             with pytest.raises(TownletError) as refusal:
                 WriteAheadLog(long_log)
-            told = str(refusal.value)
+            message = str(refusal.value)
             assert segment.path.read_bytes() == data
-            if "is damaged at byte" in told:
-                byte = int(told.split("at byte ")[1].split(":")[0])
+            if "is damaged at byte" in message:
+                byte = int(message.split("at byte ")[1].split(":")[0])
                 assert byte <= at + 512  # the record in which the hole begins
                 assert at < byte + RECORD.size + 2000 or byte == 0
-            else:  # up to the end of the file: the control data know its last record
-                assert "refers to record 4" in told
+            else:  # up to the end of the file: the control data name its last record
+                assert "refers to record 4" in message
     finally:
-        segment.path.write_bytes(whole)
+        segment.path.write_bytes(intact)
     assert sum(1 for _ in read_records(long_log)) >= 4000
 
 
 def test_a_hole_is_named_with_the_records_that_are_lost(long_log: Path) -> None:
     (segment,) = list_segments(long_log)
-    whole = segment.path.read_bytes()
+    intact = segment.path.read_bytes()
     try:
-        segment.path.write_bytes(whole[:1_000_000] + bytes(65536) + whole[1_065_536:])
+        segment.path.write_bytes(intact[:1_000_000] + bytes(65536) + intact[1_065_536:])
         with pytest.raises(TownletError, match=r"damaged at byte \d+: record (\d+) .*\(records \1 to \d+ are lost\)"):
             WriteAheadLog(long_log)
     finally:
-        segment.path.write_bytes(whole)
+        segment.path.write_bytes(intact)
 
 
 def cut(folder: Path, last: int) -> None:
@@ -92,31 +92,31 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
 
 
-def known_by_control(folder: Path) -> None:
+def referred_by_control(folder: Path) -> None:
     shutil.rmtree(folder / "versions")
 
 
-def known_by_snapshot(folder: Path) -> None:
+def referred_by_snapshot(folder: Path) -> None:
     (folder / "log" / "control").unlink()
     shutil.rmtree(folder / "versions")
 
 
-def known_by_version(folder: Path) -> None:
+def referred_by_version(folder: Path) -> None:
     (folder / "log" / "control").unlink()
     (folder / "versions" / "serving.jsonl").unlink()
     shutil.rmtree(folder / "snapshots")
 
 
 @pytest.mark.parametrize(
-    ("knows", "told"),
+    ("refer", "source"),
     [
-        (known_by_control, "its control data"),
-        (known_by_snapshot, "snapshots/step-"),
-        (known_by_version, "versions/step-"),
+        (referred_by_control, "its control data"),
+        (referred_by_snapshot, "snapshots/step-"),
+        (referred_by_version, "versions/step-"),
     ],
 )
 def test_a_shortened_log_is_refused_until_the_loss_is_accepted(
-    knows: Callable[[Path], None], told: str, tmp_path: Path
+    refer: Callable[[Path], None], source: str, tmp_path: Path
 ) -> None:
     service, training, clock = start_service(tmp_path)
     run_visits(service, training, clock, 30)
@@ -125,15 +125,15 @@ def test_a_shortened_log_is_refused_until_the_loss_is_accepted(
     lost = ask(service, request(5e6, "lost"))[0]["decisionId"]
     service.close()
     cut(tmp_path / "log", 40)
-    knows(tmp_path)
+    refer(tmp_path)
     before = contents(tmp_path)
-    wrong = rf"the log ends at record 40, but {told}.* refers to record \d+.*missing; .*--accept-data-loss"
+    wrong = rf"the log ends at record 40, but {source}.* refers to record \d+.*missing; .*--accept-data-loss"
     with pytest.raises(TownletError, match=wrong):
         start_service(tmp_path)
     assert contents(tmp_path) == before
     again, _, _ = start_service(tmp_path, accept_data_loss=True)
     assert any(notice.name == "data_loss" for notice in again.notices)
-    if knows is not known_by_control:
+    if refer is not referred_by_control:
         assert list(tmp_path.glob("set-aside-*/*/step-*/manifest.json"))
     for turn in range(40):  # until the number of the lost decision is given again
         ask(again, request(float(turn), "new"))
@@ -168,7 +168,7 @@ def test_an_id_cannot_be_guessed_from_another(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_format_1_is_refused_by_name(tmp_path: Path) -> None:
-    """As the commit before this format wrote it: the header and a record without number."""
+    """As written by format 1: the header and a record without a number."""
     folder = tmp_path / "log"
     folder.mkdir()
     start = struct.pack("<8sIQ", b"townlog\n", 1, 1)
@@ -189,7 +189,7 @@ def test_a_folder_of_another_commit_with_the_same_format_is_refused(tmp_path: Pa
 
 
 def test_a_flood_of_duplicate_reports_does_not_grow_the_log(tmp_path: Path) -> None:
-    """Reports that do not count are counted; the log learns of them once a second at most."""
+    """Ignored reports are counted, and logged at most once a second."""
     service, _, clock = start_service(tmp_path)
     id = ask(service, request(1.0))[0]["decisionId"]
     service.report(click(id))
@@ -216,7 +216,7 @@ def test_a_flood_of_duplicate_reports_does_not_grow_the_log(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("restart", ["none", "log", "snapshot"])
-def test_a_contradicting_duplicate_has_a_code_of_its_own_and_changes_nothing(restart: str, tmp_path: Path) -> None:
+def test_a_contradicting_duplicate_has_a_separate_code_and_changes_nothing(restart: str, tmp_path: Path) -> None:
     service, _, _ = start_service(tmp_path)
     first, second, third = (ask(service, request(float(turn)))[0]["decisionId"] for turn in range(3))
     for report in (click(first, True), click(second, False), click(third, shown=False)):
@@ -237,8 +237,8 @@ def test_a_contradicting_duplicate_has_a_code_of_its_own_and_changes_nothing(res
     service.close()
 
 
-@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a namespace of its own")
-def test_a_restart_on_a_full_disk_decides_and_learns_nothing_until_there_is_room(tmp_path: Path) -> None:
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a separate namespace")
+def test_a_restart_on_a_full_disk_learns_nothing_until_space_is_freed(tmp_path: Path) -> None:
     command = ["unshare", "-rm", sys.executable, str(FULL_DISK), str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # the helpers of the tests, too
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
@@ -248,7 +248,7 @@ def test_a_restart_on_a_full_disk_decides_and_learns_nothing_until_there_is_room
     assert done.stdout.count("decisions: 1\n") == 2
 
 
-def test_a_damaged_log_can_be_continued_before_the_damage_and_nothing_is_thrown_away(tmp_path: Path) -> None:
+def test_a_damaged_log_can_be_continued_before_the_damage_and_no_file_is_deleted(tmp_path: Path) -> None:
     service, training, clock = start_service(tmp_path, ["segment_bytes=16384"])
     run_visits(service, training, clock, 60)
     service.close()

@@ -21,7 +21,7 @@ from decide.service_process import Process, free_port
 from pace import slower
 
 MARK = 1.0  # second, the 99th percentile
-BUDGET = 2048  # megabytes of a whole service, as the documentation states
+BUDGET = 2048  # megabytes of a service, as documented
 SHORT = 4.0  # seconds
 CAP = 256  # dashboards
 

@@ -1,4 +1,4 @@
-"""Histories of clients under faults: nothing acknowledged is lost, doubled or changed; and the checker can fail."""
+"""Histories of clients under faults: nothing acknowledged is lost, duplicated or changed, and the checker can fail."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ IDS = ((1, 1), (2, 2), (3, 4))  # numbers and times of the decisions of a small 
 FEW = ("kill", "full", "jump", "pause", "kill")
 
 
-def assert_kept(result: campaign.Result, folder: Path) -> None:
+def assert_consistent(result: campaign.Result, folder: Path) -> None:
     history = result.history
-    told = {one.kept for one in history.operations if one.observation and one.kept}
-    print(f"\n{len(history.operations)} operations, {len(told)} decisions kept, faults {dict(result.faults)}")
+    stored = {one.stored_id for one in history.operations if one.observation and one.stored_id}
+    print(f"\n{len(history.operations)} operations, {len(stored)} decisions stored, faults {dict(result.faults)}")
     print({name: history.counts[name] for name in (*COUNTED, "late", "duplicates")})
     assert not (broken := check(history)), "\n".join(broken[:20])
     assert not result.problems
@@ -38,18 +38,18 @@ def assert_kept(result: campaign.Result, folder: Path) -> None:
     assert verified.code == 0, verified.text
 
 
-def test_clients_are_told_nothing_that_a_kill_a_full_disk_or_a_clock_jump_undoes(tmp_path: Path) -> None:
+def test_acknowledgements_survive_a_kill_a_full_disk_and_a_clock_jump(tmp_path: Path) -> None:
     result = campaign.run(tmp_path / "service", "bandit-ads", FEW, seed=8)
     assert result.faults["kill"] >= 3
-    assert_kept(result, tmp_path / "service")
+    assert_consistent(result, tmp_path / "service")
 
 
 @pytest.mark.long(minutes=12)
 @pytest.mark.parametrize("domain", ["bandit-ads", "hive"])
-def test_clients_are_told_nothing_that_dozens_of_faults_undo(domain: str, tmp_path: Path) -> None:
+def test_acknowledgements_survive_dozens_of_faults(domain: str, tmp_path: Path) -> None:
     result = campaign.run(tmp_path / "service", domain, campaign.lasting(600, seed=3), seed=3)
     assert result.faults.total() >= 36
-    assert_kept(result, tmp_path / "service")
+    assert_consistent(result, tmp_path / "service")
 
 
 def observation(time: float) -> Message:
@@ -69,7 +69,7 @@ def acknowledged(number: int) -> Message:
 
 
 def with_counts(history: History) -> History:
-    """With the statistics that its log gives."""
+    """Set the statistics to those of the log."""
     counts = counted(history.log)
     history.counts = {name: counts[name] for name in COUNTED} | {"not_executed": counts["waited"] + counts["failed"]}
     return history
@@ -77,7 +77,7 @@ def with_counts(history: History) -> History:
 
 @pytest.fixture
 def history() -> History:
-    """Four decisions, of which one is not kept, and two outcomes, of which one was reported twice."""
+    """Four decisions, of which one is not stored, and two outcomes, of which one was reported twice."""
     said: list[tuple[Message, Message | None]] = [
         (observation(1), decision(1)), (report(1), acknowledged(1)), (report(1), acknowledged(1)),
         (observation(2), decision(2)), (observation(2), decision(2)), (report(2, clicked=False), acknowledged(2)),
@@ -110,46 +110,46 @@ def changed_outcome(history: History) -> None:
     history.log[3] = LoggedOutcome("x-2-t", 1.0, "report")
 
 
-def doubled_outcome(history: History) -> None:
+def duplicated_outcome(history: History) -> None:
     history.counts = {**history.counts, "joined": 3, "pending": 0}
 
 
-def doubled_outcome_in_the_log(history: History) -> None:
+def duplicated_outcome_in_the_log(history: History) -> None:
     history.log.insert(2, history.log[1])
 
 
-def forgotten_outcome(history: History) -> None:
+def uncounted_outcome(history: History) -> None:
     history.counts = {**history.counts, "joined": 1, "pending": 2}
 
 
-def doubled_decision(history: History) -> None:
+def duplicated_decision(history: History) -> None:
     history.log.append(LoggedDecision("x-9-t", observation(4), decision(9), 110.0, True))
     with_counts(history)
 
 
-def doubled_id(history: History) -> None:
+def duplicated_id(history: History) -> None:
     history.log.append(history.log[-1])
     with_counts(history)
 
 
-def changed_answer(history: History) -> None:
+def changed_reply(history: History) -> None:
     history.operations[4] = replace(history.operations[4], reply=decision(2, ad=7))
 
 
-def answer_other_than_logged(history: History) -> None:
+def reply_other_than_logged(history: History) -> None:
     history.operations[7] = replace(history.operations[7], reply=decision(3, ad=7))
 
 
-def id_of_another(history: History) -> None:
+def id_of_another_observation(history: History) -> None:
     history.operations[8] = replace(history.operations[8], reply=decision(3))
 
 
-def decision_from_nowhere(history: History) -> None:
+def unrequested_decision(history: History) -> None:
     history.log.append(LoggedDecision("x-4-t", observation(9), decision(4), 109.0, True))
     with_counts(history)
 
 
-def outcome_from_nowhere(history: History) -> None:
+def unreported_outcome(history: History) -> None:
     history.log.append(LoggedOutcome("x-3-t", 1.0, "report"))
     with_counts(history)
 
@@ -162,39 +162,39 @@ def shrunk_statistics(history: History) -> None:
     history.polls.append(Poll(8.0, {"decisions": 1}))
 
 
-def broken_promise(history: History) -> None:
+def stored_decision_reported_as_unstored(history: History) -> None:
     refusal = {"type": "error", "code": "UNLOGGED_DECISION", "message": ""}
     history.operations[5] = replace(history.operations[5], reply=refusal)
 
 
-def refusal_of_the_newest(history: History) -> None:
+def newest_observation_refused_as_stale(history: History) -> None:
     refusal = {"type": "error", "code": "STALE_OBSERVATION", "message": ""}
     history.operations[8] = replace(history.operations[8], reply=refusal)
 
 
 FOUND: dict[Callable[[History], None], str] = {
-    lost_decision: "the decision x-3-t was acknowledged and is not in the log",
-    lost_outcome: "the outcome 0.0 of x-2-t was acknowledged and is not in the log",
-    changed_outcome: "the outcome 0.0 of x-2-t was acknowledged and is not in the log",
-    doubled_outcome: "the statistics say joined = 3, and the log gives 2",
-    doubled_outcome_in_the_log: "the log has 2 outcomes of x-1-t",
-    forgotten_outcome: "the statistics say joined = 1, and the log gives 2",
-    doubled_decision: "('a', 4) was decided 2 times",
-    doubled_id: "the log has 2 decisions with the id x-3-t",
-    changed_answer: "('a', 2) was answered with",
-    answer_other_than_logged: "client 0 was told",
-    id_of_another: "the id x-3-t was given to ('a', 4) and to ('a', 5)",
-    decision_from_nowhere: "x-4-t answers an observation that no client sent",
-    outcome_from_nowhere: "the log has an outcome 1.0 of x-3-t that no client reported",
+    lost_decision: "the decision x-3-t was acknowledged, but is not in the log",
+    lost_outcome: "the outcome 0.0 of x-2-t was acknowledged, but is not in the log",
+    changed_outcome: "the outcome 0.0 of x-2-t was acknowledged, but is not in the log",
+    duplicated_outcome: "the statistics have joined = 3, but the log gives 2",
+    duplicated_outcome_in_the_log: "the log has 2 outcomes of x-1-t",
+    uncounted_outcome: "the statistics have joined = 1, but the log gives 2",
+    duplicated_decision: "('a', 4) was decided 2 times",
+    duplicated_id: "the log has 2 decisions with the id x-3-t",
+    changed_reply: "('a', 2) was answered with",
+    reply_other_than_logged: "client 0 received",
+    id_of_another_observation: "the id x-3-t was given to ('a', 4) and to ('a', 5)",
+    unrequested_decision: "x-4-t answers an observation that no client sent",
+    unreported_outcome: "the log has an outcome 1.0 of x-3-t that no client reported",
     broken_sum: "the sum rule does not hold",
-    shrunk_statistics: "3 decisions were acknowledged, and the statistics then said 1",
-    broken_promise: "x-2-t was promised to be kept and is said to be unkept",
-    refusal_of_the_newest: "its newest observation was refused as old",
+    shrunk_statistics: "3 decisions were acknowledged, but the statistics showed 1",
+    stored_decision_reported_as_unstored: "x-2-t was stored and is reported as not stored",
+    newest_observation_refused_as_stale: "its newest observation was refused as stale",
 }
 
 
-@pytest.mark.parametrize("doctor", FOUND, ids=lambda doctor: doctor.__name__)
-def test_the_checker_finds_a_doctored_history(doctor: Callable[[History], None], history: History) -> None:
-    doctor(history)
+@pytest.mark.parametrize("tamper", FOUND, ids=lambda tamper: tamper.__name__)
+def test_checker_detects_a_falsified_history(tamper: Callable[[History], None], history: History) -> None:
+    tamper(history)
     found = check(history)
-    assert any(FOUND[doctor] in broken for broken in found), found
+    assert any(FOUND[tamper] in broken for broken in found), found

@@ -35,8 +35,8 @@ TOKENS = {
 ONE, TWO, THREE = TOKENS["game"].values()
 ANN, BOB = TOKENS["operator"].values()
 (LOOKS,) = TOKENS["viewer"].values()
-WRONG = "a-token-that-nobody-has"
-ADDRESSES = (f"127.0.{n // 250}.{n % 250 + 1}" for n in count(300))  # of this machine: each may guess some tokens
+WRONG = "a-token-that-is-not-valid"
+ADDRESSES = (f"127.0.{n // 250}.{n % 250 + 1}" for n in count(300))  # loopback addresses: each may guess some tokens
 
 
 class Guarded(Process):
@@ -141,12 +141,12 @@ def test_each_role_may_do_what_the_table_says(server: Guarded, who: str, endpoin
 
 
 def test_a_game_token_cannot_operate_the_service(server: Guarded) -> None:
-    status, told = server.ask("POST", "/api/decide/gate-only", ONE, {"on": True})
-    assert (status, told.strip()) == (403, "this needs the token of the operator, but has that of the game")
+    status, text = server.ask("POST", "/api/decide/gate-only", ONE, {"on": True})
+    assert (status, text.strip()) == (403, "this needs the token of the operator, but has that of the game")
     assert json.loads(server.ask("GET", "/api/decide/versions", LOOKS)[1])["gate_only"] is False
 
 
-def test_public_paths_answer_whatever_the_token(server: Guarded) -> None:
+def test_public_paths_ignore_the_token(server: Guarded) -> None:
     here = next(ADDRESSES)
     for path in ("/health", f"/health?token={WRONG}", "/client.js?token=", f"/static/decide.js?token={ONE}"):
         assert server.status("GET", path, None) == 200
@@ -154,7 +154,7 @@ def test_public_paths_answer_whatever_the_token(server: Guarded) -> None:
     assert found == [(200, '{"ok":true}')] * (2 * MAX_GUESSES)
 
 
-def test_a_token_in_the_query_of_a_change_is_understood(server: Guarded) -> None:
+def test_a_token_in_the_query_of_a_change_is_accepted(server: Guarded) -> None:
     assert server.status("POST", f"/api/decide/unpin?token={ANN}", None, {}) == 200
     assert server.status("POST", f"/api/decide/unpin?token={ONE}", None, {}) == 403
 
@@ -180,7 +180,7 @@ def test_a_second_game_cannot_make_the_owner_of_a_territory_stale(server: Guarde
         first = say(owner, request(1.0, where))
         before = json.loads(server.ask("GET", "/api/decide/stats", LOOKS)[1])["buffer"]["decisions"]
         assert code(second, request(1e9, where)) == "FOREIGN_TERRITORY"
-        assert code(second, request(1.0, where)) == "FOREIGN_TERRITORY"  # its answer is not told either
+        assert code(second, request(1.0, where)) == "FOREIGN_TERRITORY"  # nor is its reply shown
         after = json.loads(server.ask("GET", "/api/decide/stats", LOOKS)[1])["buffer"]["decisions"]
         assert after == before
         assert say(owner, request(1.0, where)) == first
@@ -251,7 +251,7 @@ def test_guessing_tokens_is_slowed_down_and_does_not_lock_out_the_operator(serve
     assert found[:MAX_GUESSES] == [401] * MAX_GUESSES
     assert found.count(401) <= allowed + 1
     assert found.count(429) >= 3 * MAX_GUESSES - allowed - 1
-    # A right guess looks like a wrong one meanwhile, but tokens that were used here before go on working.
+    # Meanwhile a correct guess is refused too, but tokens that were used from here before still work.
     assert server.ask("GET", "/api/decide/me", BOB, address=here)[0] == 429
     assert server.ask("GET", "/api/decide/me", ANN, address=here)[0] == 200
     assert server.ask("GET", "/api/decide/me", BOB, address=there)[0] == 200
@@ -328,8 +328,8 @@ def test_a_forged_origin_on_loopback_does_not_write_a_world(
     assert (worlds / f"mine-{status}.yaml").exists() is (status == 200)
 
 
-def test_wrong_tokens_of_an_address_do_not_keep_out_an_operator_who_comes_later(page: tuple[Server, Path]) -> None:
-    """After a restart no identity is known at any address, and a client with an old token may be there first."""
+def test_wrong_tokens_of_an_address_do_not_lock_out_a_later_operator(page: tuple[Server, Path]) -> None:
+    """After a restart no identity is known at any address, and a client with an old token may come first."""
     server, _ = page
     assert server.tokens is not None
     address = next(ADDRESSES)

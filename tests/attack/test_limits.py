@@ -1,4 +1,4 @@
-"""Limits, tried at the limit: what is below it works, what is beyond it is refused with a reason."""
+"""Behaviour at limits: below them requests work, beyond them they are refused with a reason."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """A service that may open few files."""
     running = Process(tmp_path_factory.mktemp("service"), "bandit-ads", "learning.interval=0.2").start()
     assert running.process is not None
-    resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (FEW // 2, FEW))  # it raises the first by itself
+    resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (FEW // 2, FEW))  # it raises the soft limit
     yield running.wait()
     assert running.end(signal.SIGTERM) in (0, 130, -signal.SIGTERM)
 
@@ -93,14 +93,14 @@ def test_a_message_of_64_frames_is_read_and_one_of_65_is_not(server: Process) ->
             found: dict[str, Any] = json.loads(await asyncio.wait_for(socket.recv(), 20))
             return found
 
-    # The client ends each message with an empty frame of its own.
+    # The client ends each message with an additional empty frame.
     assert asyncio.run(send(MAX_FRAMES - 1)) == {"type": "pong"}
     with pytest.raises(ConnectionClosed, match=rf"1009.*a message may have at most {MAX_FRAMES} frames"):
         asyncio.run(send(MAX_FRAMES))
 
 
 def pieces(text: str, count: int) -> list[str]:
-    """A JSON text in so many parts, most of them blanks."""
+    """A JSON text split into `count` parts, most of them blank."""
     return [text[0], *[" "] * (count - 2), text[1:]]
 
 
@@ -134,7 +134,7 @@ def test_of_incomplete_messages_beyond_their_budget_the_oldest_is_evicted() -> N
     assert not third.evicted
 
 
-def test_descriptors_are_shared_out_and_some_are_kept() -> None:
+def test_descriptors_are_divided_and_some_are_reserved() -> None:
     for limit in (FEW, 1024, 4096, 65536):
         found = allocate_descriptors(limit, used=20)
         assert found.backlog + found.http + found.websockets + 20 + 64 <= limit
@@ -348,16 +348,16 @@ def test_buffers_that_are_not_written_yet_count_as_used() -> None:
 def test_a_failed_allocation_is_explained_and_other_errors_are_not() -> None:
     with pytest.raises(RuntimeError) as found:
         torch.empty(1 << 60)
-    told = memory_error(found.value)
-    assert told is not None
-    assert "not enough memory" in str(told)
-    assert told.exit_code == 2
+    explained = memory_error(found.value)
+    assert explained is not None
+    assert "not enough memory" in str(explained)
+    assert explained.exit_code == 2
     assert memory_error(MemoryError()) is not None
     assert memory_error(RuntimeError("shapes do not match")) is None
 
 
 def run_in(size: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command with so many bytes of address space."""
+    """Run a command with a limited address space."""
     command = [sys.executable, "-m", "townlet", *words]
     environment = {**os.environ, "NO_COLOR": "1"}
     limit = partial(resource.setrlimit, resource.RLIMIT_AS, (size, size))

@@ -122,9 +122,9 @@ def test_garbage_text_in_metrics_watched_live_is_one_message_and_no_log(
         with served.connect() as connection:
             page = Page(connection)
             page.send("subscribe", run=run.name, source="none")
-            told = page.receive("error")
-            assert "the metrics are damaged" in told["what"]
-            assert "move metrics.db away" in told["fix"]
+            error = page.receive("error")
+            assert "the metrics are damaged" in error["what"]
+            assert "move metrics.db away" in error["fix"]
             with pytest.raises(TimeoutError):
                 page.receive("error", seconds=1.5)
     finally:
@@ -156,7 +156,7 @@ def flips(path: Path, count: int) -> tuple[int, int]:
 
 
 def overview_of(path: Path) -> list[object]:
-    """What lists of runs read: not the whole tables."""
+    """What lists of runs read: not the full tables."""
     with MetricsReader(path) as store:
         last = store.read("updates", ("env_steps",), last=1)
         return [last, store.read("evaluations", where={"policy": "greedy"})]

@@ -30,7 +30,7 @@ PAUSED, LATER = 600, 700
 
 @pytest.fixture(scope="module")
 def paused(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that was stopped in the middle, with a report; only to be copied."""
+    """A run stopped in the middle, with a report; copy it before use."""
     run = start(tiny("town:dqn", "metrics.tensorboard=true"), tmp_path_factory.mktemp("sealed"), pause_at=PAUSED).run
     from townlet.runs.report import write_report
 
@@ -40,7 +40,7 @@ def paused(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def run(paused: Run, tmp_path: Path) -> Run:
-    """A copy of one's own."""
+    """A private copy."""
     shutil.copytree(paused.path, tmp_path / paused.name)
     return Run(tmp_path / paused.name)
 
@@ -117,7 +117,7 @@ def test_a_checkpoint_of_another_run_is_not_resumed(run: Run, tmp_path: Path) ->
     with pytest.raises(TownletError, match="belongs to another run"):
         resume(run)
     assert "belongs to another run" in problems(run)[f"checkpoints/{newest(run).name}"]
-    load_policy(run)  # which is no lie: it plays, as a run that was put together by hand
+    load_policy(run)  # which is allowed: it plays like a run that was assembled by hand
 
 
 def test_an_older_checkpoint_renamed_to_a_later_step_is_refused(run: Run) -> None:
@@ -168,7 +168,7 @@ def test_a_published_agent_names_no_folder_of_this_machine(tmp_path: Path) -> No
 
 
 def flip(path: Path, rng: random.Random) -> Callable[[], None]:
-    """Change one bit of a file; gives what changes it back."""
+    """Flip one bit of a file; returns a function that restores it."""
     before = path.read_bytes()
     place, bit = rng.randrange(len(before)), rng.randrange(8)
     path.write_bytes(before[:place] + bytes([before[place] ^ 1 << bit]) + before[place + 1 :])
@@ -185,11 +185,11 @@ def figures(run: Run) -> str:
         return store.content_digest() + json.dumps(run.meta())
 
 
-def harmless(run: Run, whole: Run, resumed: dict[str, object], rng: random.Random, everything: bool) -> None:
-    """No figure and no weight has changed; weights take long, so only some are asked for."""
-    assert figures(run) == figures(whole)
+def harmless(run: Run, intact: Run, resumed: dict[str, object], rng: random.Random, everything: bool) -> None:
+    """No metric and no weight has changed; weights are slow to check, so only some are."""
+    assert figures(run) == figures(intact)
     assert not odd_leaves(
-        flatten(checkpoint.load(newest(run).path)[0]), flatten(checkpoint.load(newest(whole).path)[0])
+        flatten(checkpoint.load(newest(run).path)[0]), flatten(checkpoint.load(newest(intact).path)[0])
     )
     if everything:
         copy = Run(run.path.with_name("resumed"))
@@ -204,12 +204,12 @@ FREE = re.compile(r"lock|log\.txt|tensorboard/.*|tune\.yaml|live\.feed|meta\.jso
 
 
 def flips(run: Run, paused: Run, count: int, resumes: int) -> dict[str, int]:
-    """Flip bits one after the other, spread evenly over all files; how many were reported and how many harmless."""
+    """Flip bits one by one, evenly over all files; returns how many were reported and how many harmless."""
     rng, seen = random.Random(7), {"reported": 0, "harmless": 0}
-    whole = Run(run.path.with_name("whole"))
-    shutil.copytree(paused.path, whole.path)
-    resume(whole, pause_at=LATER)
-    resumed = kept(whole.path)
+    intact = Run(run.path.with_name("intact"))
+    shutil.copytree(paused.path, intact.path)
+    resume(intact, pause_at=LATER)
+    resumed = kept(intact.path)
     files = sorted(
         p for p in run.path.rglob("*") if p.is_file() and p.stat().st_size and p.parent.name != "tensorboard"
     )
@@ -241,7 +241,7 @@ def test_a_thousand_flipped_bits_are_reported_or_harmless(run: Run, paused: Run)
     assert seen["reported"] > 500
 
 
-def test_a_run_whose_checkpoints_were_removed_does_not_begin_anew_over_its_metrics(run: Run) -> None:
+def test_a_run_whose_checkpoints_were_removed_does_not_restart_over_its_metrics(run: Run) -> None:
     shutil.rmtree(run.checkpoints)
     with MetricsReader(run.metrics_file) as metrics:
         before = metrics.content_digest()

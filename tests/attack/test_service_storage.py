@@ -53,7 +53,7 @@ def damaged(found: IntegrityReport) -> dict[str, str]:
     return {part.name: part.text for part in found.items if part.state == "damaged"}
 
 
-def test_a_whole_folder_is_whole(stopped: Path) -> None:
+def test_an_undamaged_folder_passes(stopped: Path) -> None:
     found = verify(stopped)
     assert damaged(found) == {}
     assert found.usable == ["A service can start from this folder."]
@@ -65,10 +65,10 @@ def test_flipped_bits_in_every_kind_of_file_are_named(flips: int, copy: Path) ->
     chance, seen = random.Random(4), set[str]()
     files = [path for path in sorted(copy.rglob("*")) if path.is_file() and path.name != "lock"]
     for path in files:
-        whole = path.read_bytes()
+        intact = path.read_bytes()
         for _ in range(flips):
-            place = chance.randrange(len(whole)) if path.name != "control" else chance.choice((30, 4096 + 30))
-            data = bytearray(whole)
+            place = chance.randrange(len(intact)) if path.name != "control" else chance.choice((30, 4096 + 30))
+            data = bytearray(intact)
             data[place] ^= 1 << chance.randrange(8)
             path.write_bytes(data)
             found = verify(copy)
@@ -78,7 +78,7 @@ def test_flipped_bits_in_every_kind_of_file_are_named(flips: int, copy: Path) ->
                 assert not found.whole, (path, place)
                 assert any(name.startswith(str(path.relative_to(copy).parent)) for name in damaged(found)), path
             seen.add(path.suffix or path.name)
-        path.write_bytes(whole)
+        path.write_bytes(intact)
     assert seen >= {".wal", ".jsonl", ".json", ".safetensors", ".sha256", "control"}
     assert verify(copy).whole
 
@@ -111,10 +111,10 @@ def swap_versions(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("attack", [remove_segment, shorten, remove_control, remove_serving, swap_versions])
-def test_what_contradicts_other_files_is_named(attack: Callable[[Path], str], copy: Path) -> None:
-    told = attack(copy)
+def test_contradictions_between_files_are_named(attack: Callable[[Path], str], copy: Path) -> None:
+    message = attack(copy)
     found = verify(copy)
-    assert any(told in text for text in damaged(found).values()), damaged(found)
+    assert any(message in text for text in damaged(found).values()), damaged(found)
     assert found.usable
     assert found.usable != ["A service can start from this folder."]
 
@@ -154,7 +154,7 @@ def test_a_backup_starts_in_the_state_of_the_original(gate_only: bool, tmp_path:
 
 
 def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
-    """Copies are made while another thread decides, learns, publishes and takes snapshots all the time."""
+    """Copy while another thread decides, learns, publishes and takes snapshots."""
     service, training, clock = start_service(tmp_path / "ads", [*WORDS, "learning.samples_per_insert=100"])
     stop, failed = threading.Event(), list[BaseException]()
 
@@ -193,7 +193,7 @@ def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
     assert all(one.same for one in replay_folder(tmp_path / "copy 3"))
 
 
-def test_a_damaged_log_is_not_copied_as_if_it_were_whole(copy: Path, tmp_path: Path) -> None:
+def test_a_damaged_log_is_not_copied(copy: Path, tmp_path: Path) -> None:
     segment = sorted((copy / LOG).glob("*.wal"))[1]
     data = bytearray(segment.read_bytes())
     data[5000:9000] = bytes(4000)
@@ -203,7 +203,7 @@ def test_a_damaged_log_is_not_copied_as_if_it_were_whole(copy: Path, tmp_path: P
     assert not list(tmp_path.glob("*other*"))
 
 
-def test_a_backup_never_replaces_what_is_there(stopped: Path, tmp_path: Path) -> None:
+def test_a_backup_never_replaces_existing_files(stopped: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "mine").write_text("x")
     with pytest.raises(TownletError, match="exists and is not empty"):
@@ -224,19 +224,19 @@ def test_both_commands_and_their_exit_codes(
     done = townlet("decide", "verify", str(copy), "--json")
     assert done.code == 1
     assert "line 1 of serving.jsonl is damaged" in done.out
-    assert not json.loads(done.out)["whole"]
+    assert not json.loads(done.out)["intact"]
     done = townlet("decide", "verify", str(tmp_path / "none"))
     assert done.code == 2
     assert "has no decision log" in done.err
 
 
-def assert_never_serves(folder: Path, version: int, told: str) -> None:
-    """A start serves another version and says why, and `verify` names this one."""
+def assert_never_serves(folder: Path, version: int, message: str) -> None:
+    """A start serves another version and gives the reason, and `verify` names this one."""
     service, training, _ = start_service(folder, WORDS)
     try:
         assert service.versions.serving is not None
         assert service.versions.serving.version != version
-        assert any(told in alarm["what"] for alarm in ServiceStats(service, training).as_json()["alarms"])
+        assert any(message in alarm["what"] for alarm in ServiceStats(service, training).as_json()["alarms"])
     finally:
         service.close()
     assert f"versions/{checkpoint.folder_name(version)}" in damaged(verify(folder))
@@ -265,7 +265,7 @@ def test_a_version_of_another_service_never_serves(copy: Path, tmp_path: Path) -
 def test_a_log_without_its_beginning_and_without_a_snapshot_is_refused_by_name(copy: Path) -> None:
     min((copy / LOG).glob("*.wal")).unlink()
     shutil.rmtree(copy / "snapshots")
-    for _ in range(2):  # an accepted loss is no reason to read the rest as if it were all
+    for _ in range(2):  # also if the loss is accepted
         with pytest.raises(TownletError, match=r"log begins with record \d+, but no whole snapshot covers"):
             start_service(copy, WORDS, accept_data_loss=True)
 

@@ -1,4 +1,4 @@
-"""Attacks on the serving record: whatever happens to the file, the kill switch is never lost without a word."""
+"""Attacks on the serving log: whatever happens to the file, the kill switch is never lost silently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORD = Path("versions", "serving.jsonl")
 
 
 def switched_off(folder: Path) -> bytes:
-    """A service that was left with the kill switch on; its serving record."""
+    """Run a service and leave the kill switch on; returns its serving log."""
     service, training, _ = start_service(folder)
     training.publish()
     service.versions.pin(1, "a calm night")
@@ -30,14 +30,14 @@ def switched_off(folder: Path) -> bytes:
     return (folder / RECORD).read_bytes()
 
 
-def assert_gate_only(folder: Path, told: str) -> Service:
-    """A start leaves all decisions to the gate, and says why until an operator switches."""
+def assert_gate_only(folder: Path, message: str) -> Service:
+    """A start leaves all decisions to the gate, with a reason, until an operator switches."""
     service, training, _ = start_service(folder)
     assert service.versions.gate_only
     assert ask(service, request(1e6, "x"))[0].get("modelVersion", 0) == 0
     (alarm,) = alarms(service, training)
     assert alarm["critical"]
-    assert re.search(told, alarm["what"]), alarm["what"]
+    assert re.search(message, alarm["what"]), alarm["what"]
     return service
 
 
@@ -47,10 +47,10 @@ def alarms(service: Service, training: TrainingThread) -> list[dict[str, Any]]:
     return [alarm for alarm in stats.as_json()["alarms"] if alarm["name"] == "serving_log"]
 
 
-def test_a_flipped_bit_in_the_serving_record_never_switches_the_network_on(tmp_path: Path) -> None:
-    whole, chance = switched_off(tmp_path), random.Random(3)
-    for place in [0, 5, 8, 9, len(whole) - 1, *chance.sample(range(len(whole)), 12)]:
-        damaged = bytearray(whole)
+def test_a_flipped_bit_in_the_serving_log_never_switches_the_network_on(tmp_path: Path) -> None:
+    intact, chance = switched_off(tmp_path), random.Random(3)
+    for place in [0, 5, 8, 9, len(intact) - 1, *chance.sample(range(len(intact)), 12)]:
+        damaged = bytearray(intact)
         damaged[place] ^= 1 << chance.randrange(8)
         (tmp_path / RECORD).write_bytes(damaged)
         service = assert_gate_only(tmp_path, r"line \d of serving.jsonl|last line of serving.jsonl")
@@ -63,31 +63,31 @@ def test_a_flipped_bit_in_the_serving_record_never_switches_the_network_on(tmp_p
     assert not again.versions.gate_only
     assert not alarms(again, training)
     again.close()
-    assert list(tmp_path.glob("versions/serving-damaged-*.jsonl"))  # nothing is thrown away
+    assert list(tmp_path.glob("versions/serving-damaged-*.jsonl"))  # a copy is kept
 
 
-def missing(path: Path, whole: bytes) -> None:
+def missing(path: Path, intact: bytes) -> None:
     path.unlink()
 
 
-def emptied(path: Path, whole: bytes) -> None:
+def emptied(path: Path, intact: bytes) -> None:
     path.write_bytes(b"")
 
 
-def without_last_line(path: Path, whole: bytes) -> None:
-    path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+def without_last_line(path: Path, intact: bytes) -> None:
+    path.write_bytes(b"".join(intact.splitlines(keepends=True)[:-1]))
 
 
-def without_first_line(path: Path, whole: bytes) -> None:
-    path.write_bytes(b"".join(whole.splitlines(keepends=True)[1:]))
+def without_first_line(path: Path, intact: bytes) -> None:
+    path.write_bytes(b"".join(intact.splitlines(keepends=True)[1:]))
 
 
-def cut_off(path: Path, whole: bytes) -> None:
-    path.write_bytes(whole[:-20])
+def cut_off(path: Path, intact: bytes) -> None:
+    path.write_bytes(intact[:-20])
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (missing, "ends with change 0, but the control data of the log refers to change"),
         (emptied, "ends with change 0, but the control data of the log refers to change"),
@@ -96,11 +96,11 @@ def cut_off(path: Path, whole: bytes) -> None:
         (cut_off, "the last line of serving.jsonl .* is cut off"),
     ],
 )
-def test_a_shortened_serving_record_means_gate_only(
-    change: Callable[[Path, bytes], None], told: str, tmp_path: Path
+def test_a_shortened_serving_log_means_gate_only(
+    change: Callable[[Path, bytes], None], message: str, tmp_path: Path
 ) -> None:
     change(tmp_path / RECORD, switched_off(tmp_path))
-    service = assert_gate_only(tmp_path, told)
+    service = assert_gate_only(tmp_path, message)
     service.versions.set_gate_only(False, "checked")
     assert not service.versions.gate_only
     service.close()
@@ -109,13 +109,13 @@ def test_a_shortened_serving_record_means_gate_only(
     again.close()
 
 
-def test_without_control_data_the_log_knows_the_kill_switch(tmp_path: Path) -> None:
+def test_without_control_data_the_log_restores_the_kill_switch(tmp_path: Path) -> None:
     without_last_line(tmp_path / RECORD, switched_off(tmp_path))
     (tmp_path / "log" / "control").unlink()
     assert_gate_only(tmp_path, "but the log refers to change").close()
 
 
-def test_a_log_shorter_than_the_serving_record_is_refused(tmp_path: Path) -> None:
+def test_a_log_shorter_than_the_serving_log_is_refused(tmp_path: Path) -> None:
     switched_off(tmp_path)
     (tmp_path / "log" / "control").unlink()
     for segment in (tmp_path / "log").glob("*.wal"):
@@ -129,7 +129,7 @@ def test_a_log_shorter_than_the_serving_record_is_refused(tmp_path: Path) -> Non
     again.close()
 
 
-def test_the_list_of_versions_names_a_damaged_serving_record(
+def test_the_list_of_versions_names_a_damaged_serving_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off(tmp_path / RECORD, switched_off(tmp_path))

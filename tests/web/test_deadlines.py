@@ -1,4 +1,4 @@
-"""Deadlines of HTTP end with the upgrade: a WebSocket may stay open for as long as it likes."""
+"""HTTP deadlines end with the upgrade: a WebSocket may stay open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for one client."""
+"""Messages queued for one client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from townlet.web.mailbox import MAX_BYTES, Mailbox, SendTimeout
 
 
 def delivered(mailbox: Mailbox, seconds: float = 0.05) -> list[str]:
-    """All that leaves in a moment."""
+    """All messages sent within `seconds`."""
     sent: list[str] = []
 
     async def send(text: str) -> None:
@@ -25,7 +25,7 @@ def delivered(mailbox: Mailbox, seconds: float = 0.05) -> list[str]:
     return sent
 
 
-def test_of_what_moves_only_the_latest_is_sent() -> None:
+def test_only_the_latest_state_is_sent() -> None:
     mailbox = Mailbox()
     for n in range(1000):
         mailbox.post_latest("frame", f"frame {n}")
@@ -34,7 +34,7 @@ def test_of_what_moves_only_the_latest_is_sent() -> None:
     assert mailbox.dropped == 2 * 999
 
 
-def test_all_comes_in_order_and_what_moves_stands_where_it_moved_last() -> None:
+def test_messages_are_sent_in_order_of_their_last_post() -> None:
     mailbox = Mailbox()
     mailbox.post_event("begin")
     mailbox.post_latest("frame", "frame 1")
@@ -44,7 +44,7 @@ def test_all_comes_in_order_and_what_moves_stands_where_it_moved_last() -> None:
     assert delivered(mailbox) == ["begin", "event", "frame 2", "end"]
 
 
-def test_letters_are_bounded_and_the_oldest_go() -> None:
+def test_oldest_events_are_dropped_beyond_the_limit() -> None:
     mailbox = Mailbox(max_events=5)
     for n in range(100):
         mailbox.post_event(str(n))
@@ -52,7 +52,7 @@ def test_letters_are_bounded_and_the_oldest_go() -> None:
     assert mailbox.dropped == 95
 
 
-def test_a_client_that_reads_nothing_is_given_up() -> None:
+def test_client_that_reads_nothing_times_out() -> None:
     async def run() -> None:
         mailbox = Mailbox()
         mailbox.post_event("never read")
@@ -66,20 +66,20 @@ def test_a_client_that_reads_nothing_is_given_up() -> None:
         asyncio.run(run())
 
 
-def test_a_client_that_reads_slowly_is_kept() -> None:
+def test_client_that_reads_slowly_is_kept() -> None:
     async def run() -> None:
         mailbox = Mailbox()
         sending = asyncio.create_task(mailbox.deliver(lambda _: asyncio.sleep(0.01)))
         for n in range(30):
             mailbox.post_event(str(n))
-        with pytest.raises(TimeoutError):  # it was never given up
+        with pytest.raises(TimeoutError):  # no SendTimeout
             await asyncio.wait_for(mailbox.enforce_timeout(timeout=0.1), 0.5)
         sending.cancel()
 
     asyncio.run(run())
 
 
-def test_letters_are_bounded_in_bytes_and_the_newest_is_always_kept() -> None:
+def test_events_are_bounded_in_bytes_and_the_newest_is_kept() -> None:
     mailbox = Mailbox()
     for n in range(10):
         mailbox.post_event(str(n) * (MAX_BYTES // 4))

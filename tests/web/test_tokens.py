@@ -1,4 +1,4 @@
-"""Access tokens: which files and variables are accepted, how guesses are slowed down, and what a redirect keeps."""
+"""Access tokens: accepted files and variables, and the throttle against guessing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def written(path: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def test_a_file_names_games_and_operators(tmp_path: Path) -> None:
+def test_token_file_names_games_and_operators(tmp_path: Path) -> None:
     text = "game: {eu: eu-plays-with-this, us: us-plays-with-this}\noperator: the-operator-has-this\n"
     tokens = Tokens(read_token_file(written(tmp_path / "t.yaml", text)))
     assert tokens.identify("us-plays-with-this") == ("game", "us")
@@ -67,9 +67,7 @@ def test_a_file_names_games_and_operators(tmp_path: Path) -> None:
         ("", 0o600, "not valid YAML or JSON"),
     ],
 )
-def test_a_file_that_keeps_no_secret_is_refused_without_showing_it(
-    tmp_path: Path, text: str, mode: int, said: str
-) -> None:
+def test_exposed_token_file_is_refused_without_showing_it(tmp_path: Path, text: str, mode: int, said: str) -> None:
     path = written(tmp_path / "t.yaml", text, mode)
     with pytest.raises(TownletError) as refused:
         read_token_file(path)
@@ -78,7 +76,7 @@ def test_a_file_that_keeps_no_secret_is_refused_without_showing_it(
     assert SECRET not in str(refused.value)
 
 
-def test_variables_are_checked_as_files_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_are_checked_like_files(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment_tokens() == {}
     monkeypatch.setenv("TOWNLET_GAME_TOKEN", SECRET)
     assert environment_tokens() == {"game": {"game": SECRET}}
@@ -91,7 +89,7 @@ def test_variables_are_checked_as_files_are(monkeypatch: pytest.MonkeyPatch) -> 
     assert SECRET not in str(refused.value)
 
 
-def test_tokens_are_generated_once_and_for_their_owner_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_generated_once_and_readable_by_owner_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "decisions"
     first = load_service_tokens(folder, None)
     file = folder / "tokens.json"
@@ -102,7 +100,7 @@ def test_tokens_are_generated_once_and_for_their_owner_only(tmp_path: Path, monk
     again = load_service_tokens(folder, None)
     assert (again.new, again.tokens.as_json()) == (False, first.tokens.as_json())
     assert client_tokens("ws://127.0.0.1:1/ws", folder, None).game == first.tokens.first("game")
-    assert client_tokens("wss://play.example/ws", folder, None) == (None, None)  # they stay on this machine
+    assert client_tokens("wss://play.example/ws", folder, None) == (None, None)  # local tokens only
     monkeypatch.setenv("TOWNLET_OPERATOR_TOKEN", SECRET)
     mixed = load_service_tokens(folder, None)
     assert mixed.tokens.first("operator") == SECRET
@@ -111,7 +109,7 @@ def test_tokens_are_generated_once_and_for_their_owner_only(tmp_path: Path, monk
     assert SECRET not in file.read_text()
 
 
-def test_a_link_in_the_place_of_the_tokens_is_not_followed(tmp_path: Path) -> None:
+def test_symlink_instead_of_token_file_is_not_followed(tmp_path: Path) -> None:
     elsewhere = written(tmp_path / "elsewhere.json", json.dumps(generate_tokens("game", "operator").as_json()))
     folder = tmp_path / "decisions"
     folder.mkdir()
@@ -120,7 +118,7 @@ def test_a_link_in_the_place_of_the_tokens_is_not_followed(tmp_path: Path) -> No
         load_service_tokens(folder, None)
 
 
-def test_a_folder_of_something_else_gets_no_tokens(tmp_path: Path) -> None:
+def test_foreign_folder_gets_no_tokens(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(TownletError, match="it contains thesis"):
         load_service_tokens(tmp_path, None)
@@ -134,7 +132,7 @@ class Clock:
         return self.now
 
 
-def test_a_bucket_grants_its_rate_and_its_burst() -> None:
+def test_bucket_grants_rate_and_burst() -> None:
     clock = Clock()
     bucket = TokenBucket(2.0, 5.0, clock)
     assert [bucket.take() for _ in range(7)] == [True] * 5 + [False] * 2
@@ -144,19 +142,19 @@ def test_a_bucket_grants_its_rate_and_its_burst() -> None:
     assert [bucket.take() for _ in range(6)] == [True] * 5 + [False]
 
 
-def test_guesses_are_counted_by_address_and_forgotten_beyond_a_limit() -> None:
+def test_guesses_are_counted_by_address_up_to_a_limit() -> None:
     clock = Clock()
-    guesses = LoginThrottle(clock)
-    assert [guesses.allows("192.0.2.1", False, None) for _ in range(MAX_GUESSES + 1)] == [True] * MAX_GUESSES + [False]
-    assert not guesses.allows("192.0.2.1", False, ANN)  # right, but guessed
-    assert guesses.allows("192.0.2.1", True, ANN)  # the cookie of a page has an allowance of its own
-    assert guesses.allows("192.0.2.1", False, ANN)  # and from now on this identity is known there
-    assert guesses.allows("192.0.2.2", False, ANN)
+    throttle = LoginThrottle(clock)
+    assert [throttle.allows("192.0.2.1", False, None) for _ in range(MAX_GUESSES + 1)] == [True] * MAX_GUESSES + [False]
+    assert not throttle.allows("192.0.2.1", False, ANN)  # correct, but guessed
+    assert throttle.allows("192.0.2.1", True, ANN)  # cookies have a separate allowance
+    assert throttle.allows("192.0.2.1", False, ANN)  # now this identity is accepted there
+    assert throttle.allows("192.0.2.2", False, ANN)
     clock.now += GUESS_SECONDS
-    assert [guesses.allows("192.0.2.1", False, None) for _ in range(2)] == [True, False]
+    assert [throttle.allows("192.0.2.1", False, None) for _ in range(2)] == [True, False]
     for n in range(MAX_GUESSES):
-        assert guesses.allows(f"2001:db8:1:1::{n:x}", False, None)
-    assert not guesses.allows("2001:db8:1:1:ffff::1", False, None)  # one subscriber, one network
+        assert throttle.allows(f"2001:db8:1:1::{n:x}", False, None)
+    assert not throttle.allows("2001:db8:1:1:ffff::1", False, None)  # one subscriber, one network
     for n in range(2 * MAX_ADDRESSES):
-        guesses.allows(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", False, None)
-    assert len(guesses._addresses) == MAX_ADDRESSES
+        throttle.allows(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", False, None)
+    assert len(throttle._addresses) == MAX_ADDRESSES
