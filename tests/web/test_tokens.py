@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from townlet.decide.simulate import client_tokens, load_service_tokens
+from townlet.decide.app import load_service_tokens
+from townlet.decide.simulate import client_tokens
 from townlet.errors import TownletError
 from townlet.web.limits import TokenBucket
 from townlet.web.tokens import (
@@ -93,7 +94,7 @@ def test_tokens_are_generated_once_and_readable_by_owner_only(tmp_path: Path, mo
     folder = tmp_path / "decisions"
     first = load_service_tokens(folder, None)
     file = folder / "tokens.json"
-    assert (first.new, first.kept, first.source) == (True, True, str(file))
+    assert (first.new, first.stored, first.source) == (True, True, str(file))
     assert file.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in folder.iterdir()] == ["tokens.json"]
     assert json.loads(file.read_text()) == first.tokens.as_json()
@@ -105,7 +106,7 @@ def test_tokens_are_generated_once_and_readable_by_owner_only(tmp_path: Path, mo
     mixed = load_service_tokens(folder, None)
     assert mixed.tokens.first("operator") == SECRET
     assert mixed.tokens.first("game") == first.tokens.first("game")
-    assert not mixed.kept
+    assert not mixed.stored
     assert SECRET not in file.read_text()
 
 

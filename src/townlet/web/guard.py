@@ -77,17 +77,10 @@ class Guard:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        hosts: Iterable[str],
-        tokens: Tokens | None,
-        access: Access = default_access,
-        cookie: str = COOKIE,
-        codes: OneTimeCodes | None = None,
-        max_body: int = 1 << 18,
-        origins: Iterable[str] = (),
+        self, app: ASGIApp, hosts: Iterable[str], tokens: Tokens | None, access: Access = default_access,
+        cookie: str = COOKIE, codes: OneTimeCodes | None = None, max_body: int = 1 << 18, origins: Iterable[str] = (),
         allow_no_origin: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._app, self._hosts, self._max_body = app, {host.lower() for host in hosts}, max_body
         self._tokens, self._access, self._cookie, self._throttle = tokens, access, cookie, LoginThrottle()
         self._codes = codes or OneTimeCodes()

@@ -29,15 +29,9 @@ class Server:
     """A server whose port is bound at construction, so that its link is valid before there is an app."""
 
     def __init__(
-        self,
-        host: str,
-        port: int,
-        tokens: Tokens | None,
-        names: Iterable[str] = (),
-        origins: Iterable[str] = (),
-        allow_no_origin: bool = False,
-        access: Access = default_access,
-    ) -> None:
+        self, host: str, port: int, tokens: Tokens | None, names: Iterable[str] = (), origins: Iterable[str] = (),
+        allow_no_origin: bool = False, access: Access = default_access,
+    ) -> None:  # fmt: skip
         if tokens is None and not is_loopback(host):
             what = f"without a token everyone who can reach {host} could operate this server"
             raise TownletError(what, "leave out --no-token, or leave out --host")

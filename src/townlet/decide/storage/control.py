@@ -16,19 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from townlet.decide.storage import StorageNotice
-from townlet.decide.storage.segments import (
-    LogDamage,
-    LogEnd,
-    Segment,
-    SegmentWriter,
-    find_log_end,
-    find_segment_end,
-    list_segments,
-    read_segment,
-    timestamp,
-    with_stops,
-)
+from townlet.decide.storage import StorageNotice, segments
 from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
 
@@ -151,7 +139,7 @@ class OpenedLog(NamedTuple):
     log_id: bytes
     control_file: ControlFile
     control: ControlData  # as read at startup, or rebuilt from the log if it was lost
-    writer: SegmentWriter
+    writer: segments.SegmentWriter
     notices: list[StorageNotice]
 
 
@@ -160,7 +148,7 @@ def open_log(
 ) -> OpenedLog:
     """Open the end of a log; raises `LogDamage` or `DataLossError` before anything is written."""
     notices = cut_at_damage(folder) if accept_data_loss else []
-    control_file, log_end = ControlFile(folder), find_log_end(folder)
+    control_file, log_end = ControlFile(folder), segments.find_log_end(folder)
     try:
         try:
             control = control_file.open()
@@ -175,7 +163,7 @@ def open_log(
         log_id = (control.log_id if control else log_end.end.log_id) or secrets.token_bytes(16)
         if control is None and log_end.segment is None:
             control_file.create(ControlData(log_id))  # before the first segment: without it a log is incomplete
-        writer = SegmentWriter(folder, segment_bytes, log_id, log_end)
+        writer = segments.SegmentWriter(folder, segment_bytes, log_id, log_end)
     except BaseException:
         control_file.close()
         raise
@@ -186,23 +174,23 @@ def open_log(
 
 def cut_at_damage(folder: Path) -> list[StorageNotice]:
     """Move everything from the first damaged record on into a separate folder; the records before it stay."""
-    segments = list_segments(folder)
-    for index, (segment, stop) in enumerate(with_stops(segments)):
+    files = segments.list_segments(folder)
+    for index, (segment, stop) in enumerate(segments.with_stops(files)):
         try:
-            find_segment_end(segment, read_segment(segment), stop)
-        except LogDamage as damage:
-            return [_set_aside(folder, damage, segments[index:])]
+            segments.find_segment_end(segment, segments.read_segment(segment), stop)
+        except segments.LogDamage as damage:
+            return [_set_aside(folder, damage, files[index:])]
     return []
 
 
-def _set_aside(folder: Path, damage: LogDamage, segments: list[Segment]) -> StorageNotice:
-    aside = folder / f"set-aside-{timestamp()}"
+def _set_aside(folder: Path, damage: segments.LogDamage, files: list[segments.Segment]) -> StorageNotice:
+    aside = folder / f"set-aside-{segments.timestamp()}"
     disk.make_folder(aside)
-    for segment in segments[:0:-1]:  # the last one first, so that a crash leaves no gap
+    for segment in files[:0:-1]:  # the last one first, so that a crash leaves no gap
         os.rename(segment.path, aside / segment.path.name)
         disk.sync_folder(aside)  # first: power loss must not keep the removal without the copy
         disk.sync_folder(folder)
-    first = segments[0].path
+    first = files[0].path
     if damage.offset:
         disk.replace_file(aside / first.name, first.read_bytes())
         os.truncate(first, damage.offset)
@@ -227,7 +215,9 @@ def loss_notice(what: str) -> StorageNotice:
     return StorageNotice("data_loss", what[0].upper() + what[1:], f"{lost} The next start clears this alarm.")
 
 
-def _check_control(folder: Path, control: ControlData, log_end: LogEnd, accept_data_loss: bool) -> list[StorageNotice]:
+def _check_control(
+    folder: Path, control: ControlData, log_end: segments.LogEnd, accept_data_loss: bool
+) -> list[StorageNotice]:
     """Refuse a log with another id, or one that ends before a record that was synced."""
     segment, end = log_end.segment, log_end.end
     if end.log_id and end.log_id != control.log_id:
@@ -247,7 +237,7 @@ def _check_control(folder: Path, control: ControlData, log_end: LogEnd, accept_d
 
 
 def _check_without_control(
-    folder: Path, control_file: ControlFile, log_end: LogEnd, accept_data_loss: bool
+    folder: Path, control_file: ControlFile, log_end: segments.LogEnd, accept_data_loss: bool
 ) -> list[StorageNotice]:
     """Continue without control data, unless the end of the log suggests that records are missing."""
     if (log_end.end.torn or log_end.segment is None) and not accept_data_loss:

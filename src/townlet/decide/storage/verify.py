@@ -27,16 +27,8 @@ from townlet.decide.events import (
 from townlet.decide.join import DecisionCounts
 from townlet.decide.settings import settings_model
 from townlet.decide.state import ServiceState
-from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS
+from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, segments
 from townlet.decide.storage.control import ACCEPT_DATA_LOSS, CONTROL_FILE, ControlData, missing_records, read_slots
-from townlet.decide.storage.segments import (
-    LogDamage,
-    find_segment_end,
-    list_segments,
-    read_records,
-    read_segment,
-    with_stops,
-)
 from townlet.decide.storage.serving_log import SERVING_LOG, LogReference, log_references, read_serving_log
 from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
@@ -87,14 +79,14 @@ def _check_control_file(folder: Path, report: IntegrityReport) -> ControlData | 
 
 def _check_segments(folder: Path, report: IntegrityReport, control: ControlData | None) -> tuple[int, bool]:
     """Check every byte of the log; returns the last record before any damage, and whether there is no damage."""
-    segments, log_id, last, intact = list_segments(folder / LOG), control.log_id if control else b"", 0, True
-    for segment, stop in with_stops(segments):
+    files, log_id, last, intact = segments.list_segments(folder / LOG), control.log_id if control else b"", 0, True
+    for segment, stop in segments.with_stops(files):
         name = f"{LOG}/{segment.path.name}"
         try:
-            end = find_segment_end(segment, read_segment(segment), stop)
+            end = segments.find_segment_end(segment, segments.read_segment(segment), stop)
         except TownletError as error:
             report.add(name, error.diagnostics[0].what)
-            last = error.last if intact and isinstance(error, LogDamage) else last
+            last = error.last if intact and isinstance(error, segments.LogDamage) else last
             intact = False
             continue
         if log_id and end.log_id and end.log_id != log_id:
@@ -103,8 +95,8 @@ def _check_segments(folder: Path, report: IntegrityReport, control: ControlData 
         log_id, last = log_id or end.log_id, end.last if intact else last
         torn = f", then {end.torn} bytes from byte {end.offset} on of an incomplete write" if end.torn else ""
         report.add(name, text=f"records {segment.first} to {end.last}{torn}")
-    if control and segments and segments[0].first > control.oldest:
-        intact = report.add(LOG, f"records {control.oldest} to {segments[0].first - 1} are missing")
+    if control and files and files[0].first > control.oldest:
+        intact = report.add(LOG, f"records {control.oldest} to {files[0].first - 1} are missing")
     return last, intact
 
 
@@ -238,7 +230,7 @@ def check_events(add: Callable[[str, str, str], bool], folder: Path, last: int) 
     snapshot_records = {checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / SNAPSHOTS)}
     record = 0
     try:
-        for record, payload in read_records(folder / LOG):
+        for record, payload in segments.read_records(folder / LOG):
             if record > last:
                 break
             if not summary.complete and record > 1 and checker.state is None:
