@@ -17,7 +17,7 @@ from cli.program import EVERY, VERBS, Program
 from pace import slower
 
 
-def test_all_commands_are_there() -> None:
+def test_all_commands_exist() -> None:
     assert {" ".join(words) for words in VERBS} == {
         "train", "sweep", "eval", "play", "live", "export", "publish", "recipes", "doctor", "bench sim",
         "bench train",
@@ -28,7 +28,7 @@ def test_all_commands_are_there() -> None:
 
 
 @pytest.mark.parametrize("words", EVERY, ids=lambda words: " ".join(("townlet", *words)))
-def test_help_says_what_to_write_and_what_it_does(
+def test_help_describes_every_argument_and_option(
     townlet: Program, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -50,19 +50,19 @@ def test_help_says_what_to_write_and_what_it_does(
         assert below.help.partition("\n")[0] in told
 
 
-def test_what_follows_an_option_is_called_by_what_it_is(townlet: Program) -> None:
+def test_help_shows_metavars_instead_of_types(townlet: Program) -> None:
     told = townlet("live", "--help").out
     assert "--host HOST " in told
     assert "--port N " in told
     assert "--root FOLDER " in told
 
 
-def test_a_word_that_has_commands_below_it_shows_its_help_when_it_stands_alone(townlet: Program) -> None:
+def test_command_group_without_command_prints_its_help(townlet: Program) -> None:
     for words in ((), ("world",), ("runs",), ("bench",), ("decide",)):
         assert townlet(*words).out == townlet(*words, "--help").out != ""
 
 
-def test_version_is_that_of_the_package(townlet: Program) -> None:
+def test_version_matches_the_package(townlet: Program) -> None:
     done = townlet("--version")
     assert (done.code, done.out) == (0, f"townlet {version('townlet')}\n")
 
@@ -83,9 +83,7 @@ def test_version_is_that_of_the_package(townlet: Program) -> None:
         (["train", "--resume"], "Option '--resume' requires an argument."),
     ],
 )
-def test_words_that_do_not_fit_are_one_message_with_its_place_and_fix(
-    townlet: Program, words: list[str], told: str
-) -> None:
+def test_usage_errors_are_one_message_with_location_and_fix(townlet: Program, words: list[str], told: str) -> None:
     done = townlet(*words)
     assert (done.code, done.out) == (2, "")
     message, fix = done.err.splitlines()
@@ -93,7 +91,7 @@ def test_words_that_do_not_fit_are_one_message_with_its_place_and_fix(
     assert re.fullmatch(r"    fix: see `townlet[a-z ]* --help`", fix)
 
 
-def test_the_module_is_the_same_program_and_shows_no_traceback() -> None:
+def test_python_dash_m_runs_the_program_without_traceback() -> None:
     command = [sys.executable, "-m", "townlet", "world", "show", "twon"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
@@ -103,7 +101,7 @@ def test_the_module_is_the_same_program_and_shows_no_traceback() -> None:
     assert done.stdout == ""
 
 
-def test_interrupting_leaves_with_130() -> None:
+def test_interrupt_exits_with_130() -> None:
     command = [sys.executable, "-m", "townlet", "bench", "sim", "town", "--rows", "1", "--seconds", "120", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     _wait_until_busy(process.pid)
@@ -129,7 +127,7 @@ def _wait_until_busy(pid: int, seconds: float = 30) -> None:
     pytest.fail("the program did not begin to measure")
 
 
-def test_closed_output_is_no_crash() -> None:
+def test_closed_stdout_does_not_crash() -> None:
     done = subprocess.run(f"{sys.executable} -m townlet world list >&-", shell=True, capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stderr == ""
@@ -145,7 +143,7 @@ def test_full_disk_is_one_message() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_terminal_without_our_letters_gets_the_rest() -> None:
+def test_output_survives_an_ascii_terminal() -> None:
     command = [sys.executable, "-m", "townlet", "world", "show", "town"]
     settings = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, capture_output=True, text=True, env=settings)

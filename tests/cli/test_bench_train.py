@@ -45,7 +45,7 @@ def test_both_sides_do_the_same_work() -> None:
             assert theirs.target_update_interval // theirs.n_envs == TARGET
 
 
-def test_without_the_peer_only_ours_is_measured(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_peer_skips_the_comparison(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("townlet.bench.training.find_spec", lambda name: None)
     done = townlet("bench", "train", "--agent", "ppo", *QUICK)
     assert done.code == 0
@@ -53,13 +53,13 @@ def test_without_the_peer_only_ours_is_measured(townlet: Program, monkeypatch: p
     assert "× the steps" not in done.out
 
 
-def test_a_world_without_an_id_is_a_mistake(townlet: Program) -> None:
+def test_world_without_gymnasium_id_is_rejected(townlet: Program) -> None:
     done = townlet("bench", "train", "town-l9")
     assert done.code == 2
     assert "town-l" in done.err
 
 
-def test_whole_rounds_are_measured_part_by_part() -> None:
+def test_training_iterations_are_measured_by_phase() -> None:
     found = measure_iterations(8, 2, "cpu", rounds=2, words=["agent.precision=float32", "agent.n_steps=4"])
     assert (found.rows, found.steps, found.epochs) == (8, 4, 2)
     assert found.first_s > 0
@@ -68,7 +68,7 @@ def test_whole_rounds_are_measured_part_by_part() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_is_said_in_one_line(townlet: Program) -> None:
+def test_missing_gpu_is_one_message(townlet: Program) -> None:
     done = townlet("bench", "train", "--device", "cuda")
     assert done.code == 2
     assert done.err.startswith("torch has no device 'cuda' here")

@@ -22,7 +22,7 @@ PARTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optiona
 EXTRAS = sorted(set(PARTS) - {"bench", "test"})
 
 
-def test_doctor_names_every_part_and_is_right_about_every_extra(townlet: Program) -> None:
+def test_doctor_reports_every_component_and_extra(townlet: Program) -> None:
     done = townlet("doctor")
     assert done.code == 0
     for part in ("Python", "numba", "engine cache", "torch", "C++ compiler", "CUDA", "gymnasium"):
@@ -34,7 +34,7 @@ def test_doctor_names_every_part_and_is_right_about_every_extra(townlet: Program
         assert state == "works" or f"\n{extra}: " in done.out
 
 
-def test_doctor_tells_a_broken_extra_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_distinguishes_broken_from_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     hollow = ModuleType("imageio_ffmpeg")
     hollow.__spec__ = ModuleSpec("imageio_ffmpeg", None)
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", hollow)  # it is there, and nothing in it
@@ -43,7 +43,7 @@ def test_doctor_tells_a_broken_extra_from_a_missing_one(monkeypatch: pytest.Monk
     assert "fails: AttributeError" in found.state
 
 
-def test_doctor_says_how_to_get_what_is_missing(tmp_path: Path) -> None:
+def test_doctor_shows_how_to_install_missing_components(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "TOWNLET_CACHE": str(tmp_path / "file" / "below")}
     command = [sys.executable, "-m", "townlet", "doctor"]

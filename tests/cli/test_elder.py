@@ -26,7 +26,7 @@ def test_the_elder_is_small_and_has_a_card() -> None:
     ]
 
 
-def test_it_is_told_as_what_it_is_and_suggested(townlet: Program, tmp_path: Path) -> None:
+def test_shipped_run_is_listed_as_published_and_suggested(townlet: Program, tmp_path: Path) -> None:
     told = townlet("runs", "show", "elder", "--root", str(tmp_path)).out
     assert "published" in told
     assert "problem" not in told
@@ -34,7 +34,7 @@ def test_it_is_told_as_what_it_is_and_suggested(townlet: Program, tmp_path: Path
     assert "one that is shipped: elder" in townlet("eval", "latest", "--root", str(tmp_path)).err
 
 
-def test_a_run_of_ones_own_comes_first(tmp_path: Path) -> None:
+def test_user_run_takes_precedence_over_the_shipped_one(tmp_path: Path) -> None:
     (tmp_path / "elder").mkdir()
     (tmp_path / "elder" / "meta.json").write_text("{}", encoding="utf-8")
     assert Run.open("elder", tmp_path).path.parent == tmp_path

@@ -27,7 +27,7 @@ def measured(townlet: Program, runs: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", ["town-l0-dqn", "town-ppo", "town-l2-drqn"])
-def test_the_towns_of_training_give_the_score_of_training(measured: Any, runs: Path, name: str) -> None:
+def test_evaluation_seed_reproduces_the_training_score(measured: Any, runs: Path, name: str) -> None:
     """The whole way: weights, memory, world and seed are those of the run."""
     best = checkpoint.best(Run.open(name, runs).checkpoints)
     assert best is not None
@@ -36,14 +36,14 @@ def test_the_towns_of_training_give_the_score_of_training(measured: Any, runs: P
     assert found["trained"]["mean"] == best.info["score"]
 
 
-def test_by_default_the_towns_are_new_and_the_same_each_time(measured: Any) -> None:
+def test_default_seed_is_new_and_reproducible(measured: Any) -> None:
     once, again, other = measured("town-ppo"), measured("town-ppo"), measured("town-ppo", "--seed", "10001")
     assert once == again
     assert once["seed"] == 10002
     assert once["random"] != other["random"]
 
 
-def test_yardsticks_live_in_the_same_world(measured: Any) -> None:
+def test_baselines_use_the_same_world(measured: Any) -> None:
     found = measured("town:ppo")
     assert 60 < found["random"]["mean"] < 200
     assert found["planner"]["survived"] == 1
@@ -61,12 +61,12 @@ def test_changes_reach_the_world(measured: Any) -> None:
     assert found["trained"]["causes"] == {"time": 8}
 
 
-def test_the_world_is_that_of_the_runs_own_evaluations(measured: Any) -> None:
+def test_world_matches_the_evaluations_of_the_run(measured: Any) -> None:
     assert measured("town-l2:drqn")["trained"]["limit"] == 400
     assert measured("town-l2:drqn", "max_steps=600")["trained"]["limit"] == 600
 
 
-def test_a_shuffled_layout_is_shown_beside_the_map_it_knows(measured: Any, townlet: Program, runs: Path) -> None:
+def test_shuffled_layout_is_compared_with_the_trained_map(measured: Any, townlet: Program, runs: Path) -> None:
     moved = measured("town-ppo", "--layout", "shuffled")
     assert moved["layout"] == "shuffled"
     assert moved["at home"] == measured("town-ppo")["trained"]
@@ -87,7 +87,7 @@ def test_tables_and_sentences_fit_80_columns(
     assert "CoffeeShop" in done.out
 
 
-def test_a_world_without_work_says_nothing_of_work(townlet: Program, runs: Path) -> None:
+def test_world_without_work_omits_the_work_column(townlet: Program, runs: Path) -> None:
     done = townlet("eval", "town-l0-dqn", "--episodes", "4", "--root", str(runs))
     assert "money" not in done.out
 
@@ -112,14 +112,14 @@ def test_drawing_actions_needs_probabilities(townlet: Program, measured: Any, ru
         (["town:nobody"], "townlet train town:nobody"),
     ],
 )
-def test_what_does_not_fit_is_refused(townlet: Program, runs: Path, words: list[str], told: str) -> None:
+def test_incompatible_world_is_rejected(townlet: Program, runs: Path, words: list[str], told: str) -> None:
     done = townlet("eval", *words, "--root", str(runs))
     assert done.code == 2
     assert told in done.err
     assert "Traceback" not in done.err
 
 
-def test_another_world_with_the_same_interface_is_welcome(measured: Any) -> None:
+def test_world_with_the_same_interface_is_accepted(measured: Any) -> None:
     found = measured("town-ppo", "--world", "cascades-strong")
     assert found["world"] == "cascades-strong"
     assert found["planner"]["mean"] > 0

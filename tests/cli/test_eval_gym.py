@@ -23,9 +23,7 @@ def measured(townlet: Program, run: Run, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", SMALL_GYM)
-def test_the_episodes_of_training_give_the_score_of_training(
-    townlet: Program, gym_runs: dict[str, Run], kind: str
-) -> None:
+def test_evaluation_seed_reproduces_the_training_score(townlet: Program, gym_runs: dict[str, Run], kind: str) -> None:
     """The whole way: weights, normalisation, environment and seeds are those of the run."""
     run = gym_runs[kind]
     for which, found in (("best", checkpoint.best(run.checkpoints)), ("last", checkpoint.latest(run.checkpoints))):
@@ -35,7 +33,7 @@ def test_the_episodes_of_training_give_the_score_of_training(
         assert told["trained"]["mean"] == found.info["score"]
 
 
-def test_drawn_actions_give_the_score_of_a_training_that_drew_them(townlet: Program, tmp_path: Path) -> None:
+def test_sampled_actions_reproduce_the_score_of_a_sampling_recipe(townlet: Program, tmp_path: Path) -> None:
     run = train_gym("ppo", tmp_path, "evaluation.deterministic=false", "seed=5")
     last = checkpoint.latest(run.checkpoints)
     assert last is not None
@@ -52,7 +50,7 @@ def test_drawn_actions_give_the_score_of_a_training_that_drew_them(townlet: Prog
     assert "its actions drawn by chance." in (to / "README.md").read_text()
 
 
-def test_by_default_episodes_are_new_and_the_same_each_time(townlet: Program, gym_runs: dict[str, Run]) -> None:
+def test_default_seed_is_new_and_reproducible(townlet: Program, gym_runs: dict[str, Run]) -> None:
     run = gym_runs["ppo"]
     once, again = (measured(townlet, run, "--episodes", "6") for _ in range(2))
     other = measured(townlet, run, "--episodes", "6", "--seed", "10001")
@@ -66,9 +64,7 @@ def test_by_default_episodes_are_new_and_the_same_each_time(townlet: Program, gy
     assert told["length"] == told["mean"]  # every step pays 1
 
 
-def test_the_table_and_the_sentences_say_the_same(
-    townlet: Program, gym_runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_and_sentences_agree(townlet: Program, gym_runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     run = gym_runs["numbers"]
     done = townlet("eval", run.name, "--episodes", "4", "--root", str(run.path.parent))
@@ -93,7 +89,7 @@ def test_drawing_actions_needs_probabilities(townlet: Program, gym_runs: dict[st
 
 
 @pytest.mark.parametrize("words", [["max_steps=9"], ["--world", "town"], ["--layout", "shuffled"]])
-def test_what_is_for_towns_is_refused(townlet: Program, gym_runs: dict[str, Run], words: list[str]) -> None:
+def test_town_options_are_rejected(townlet: Program, gym_runs: dict[str, Run], words: list[str]) -> None:
     run = gym_runs["ppo"]
     done = townlet("eval", run.name, *words, "--root", str(Path(run.path).parent))
     assert done.code == 2

@@ -34,7 +34,9 @@ def rows_of(trained: Any, rows: int, seed: int = 0) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", ["town-l0-dqn", "town-ppo", "town-l2-drqn"])
-def test_safetensors_can_be_rebuilt_from_what_they_say(townlet: Program, runs: Path, tmp_path: Path, name: str) -> None:
+def test_safetensors_metadata_suffices_to_rebuild_the_network(
+    townlet: Program, runs: Path, tmp_path: Path, name: str
+) -> None:
     to = tmp_path / "policy.safetensors"
     assert townlet("export", name, "--to", str(to), "--root", str(runs)).code == 0
     trained = package.load(name, root=runs)
@@ -69,7 +71,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["town-ppo", "town-l2-drqn", pytest.param("town-foggy-drqn", marks=pytest.mark.long)])
-def test_onnx_acts_as_the_run_does(
+def test_onnx_matches_the_policy(
     townlet: Program, runs: Path, tmp_path: Path, name: str, request: pytest.FixtureRequest
 ) -> None:
     runs = request.getfixturevalue("places") if name == "town-foggy-drqn" else runs
@@ -95,7 +97,7 @@ def test_onnx_acts_as_the_run_does(
     assert about["interface"] == trained.world.interface_hash
 
 
-def test_by_default_the_file_lies_in_the_run(townlet: Program, runs: Path, tmp_path: Path) -> None:
+def test_default_output_is_in_the_run_folder(townlet: Program, runs: Path, tmp_path: Path) -> None:
     run = Run.open("town-ppo", runs)
     shutil.copytree(run.path, tmp_path / run.name)
     done = townlet("export", "town:ppo", "--which", "last", "--root", str(tmp_path))
@@ -104,7 +106,7 @@ def test_by_default_the_file_lies_in_the_run(townlet: Program, runs: Path, tmp_p
     assert str(path) in done.out
 
 
-def test_a_missing_exporter_is_named_with_its_cure(
+def test_missing_exporter_names_the_extra(
     townlet: Program, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("townlet.sharing.export.find_spec", lambda name: None)
@@ -114,7 +116,7 @@ def test_a_missing_exporter_is_named_with_its_cure(
     assert not (tmp_path / "x.onnx").exists()
 
 
-def test_a_folder_that_is_not_there_is_a_mistake(townlet: Program, runs: Path, tmp_path: Path) -> None:
+def test_missing_folder_is_rejected(townlet: Program, runs: Path, tmp_path: Path) -> None:
     done = townlet("export", "town-ppo", "--to", str(tmp_path / "no" / "x.safetensors"), "--root", str(runs))
     assert done.code == 2
     assert "there is no folder" in done.err

@@ -42,9 +42,7 @@ def episode(trained: TrainedPolicy) -> tuple[list[Any], int]:
 
 
 @pytest.mark.parametrize("kind", ["ppo", "dqn", "qlearning", "numbers", "scaled"])
-def test_onnx_plays_an_episode_as_the_run_does(
-    townlet: Program, gym_runs: dict[str, Run], tmp_path: Path, kind: str
-) -> None:
+def test_onnx_reproduces_an_episode(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path, kind: str) -> None:
     """The other program has Gymnasium and ONNX alone: it shows the graph what the environment gives it."""
     run, to = gym_runs[kind], tmp_path / "policy.onnx"
     done = townlet("export", run.name, "--format", "onnx", "--to", str(to), "--root", str(run.path.parent))
@@ -69,7 +67,7 @@ def test_onnx_plays_an_episode_as_the_run_does(
     np.testing.assert_allclose(np.asarray(acted), np.asarray(wanted), atol=1e-4 if kind == "numbers" else 0)
 
 
-def test_numbers_stay_within_the_bounds_that_the_file_names(gym_runs: dict[str, Run], tmp_path: Path) -> None:
+def test_continuous_actions_stay_within_exported_bounds(gym_runs: dict[str, Run], tmp_path: Path) -> None:
     trained = load_policy(gym_runs["numbers"])
     means = trained.network.get_submodule("head.means")
     with torch.no_grad():  # so sure of itself that its means lie far beyond
@@ -83,7 +81,7 @@ def test_numbers_stay_within_the_bounds_that_the_file_names(gym_runs: dict[str, 
     assert deviations.shape == (3, 1)
 
 
-def test_safetensors_say_how_observations_are_scaled(gym_runs: dict[str, Run], tmp_path: Path) -> None:
+def test_safetensors_metadata_describes_observation_scaling(gym_runs: dict[str, Run], tmp_path: Path) -> None:
     trained = load_policy(gym_runs["scaled"])
     path = export(trained, "safetensors", tmp_path / "policy.safetensors")
     with safe_open(path, "pt") as file:

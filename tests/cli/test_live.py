@@ -31,7 +31,7 @@ def served(root: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_before_there_is_a_run_and_ends_well(tmp_path: Path, number: signal.Signals) -> None:
+def test_serves_without_runs_and_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     with served(tmp_path / "none-yet", "--port", "0") as (process, link):
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         with browser.open(link, timeout=60) as answer:
@@ -42,7 +42,7 @@ def test_it_serves_before_there_is_a_run_and_ends_well(tmp_path: Path, number: s
         assert process.stderr.read() == ""
 
 
-def test_a_port_that_is_taken_gives_the_next(tmp_path: Path) -> None:
+def test_taken_port_falls_back_to_the_next(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -61,7 +61,7 @@ def test_the_link_has_a_token(tmp_path: Path, host: str) -> None:
         assert link not in reads
 
 
-def test_no_token_is_a_choice_that_is_named_again(tmp_path: Path) -> None:
+def test_no_token_prints_a_warning(tmp_path: Path) -> None:
     with served(tmp_path, "--port", "0", "--no-token") as (process, link):
         assert "?" not in link
         with urllib.request.urlopen(link, timeout=60) as answer:
@@ -82,7 +82,7 @@ def test_no_token_is_a_choice_that_is_named_again(tmp_path: Path) -> None:
         (("--token-file", "/no/such/file"), "cannot read the token file"),
     ],
 )
-def test_mistakes_are_told_in_a_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_errors_are_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     command = [sys.executable, "-m", "townlet", "live", "--root", str(tmp_path), *words]
     done = warm.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2

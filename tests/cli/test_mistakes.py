@@ -51,7 +51,7 @@ FILES = {
         ("bench train cart.yaml", "no Gymnasium id stands for the world 'cart.yaml'", "known: town"),
     ],
 )
-def test_it_is_told_once_with_the_way_out(
+def test_error_is_printed_once_with_a_fix(
     townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, told: str, mend: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -66,7 +66,7 @@ def test_it_is_told_once_with_the_way_out(
 
 
 @pytest.mark.parametrize("verb", ["eval", "play", "export"])
-def test_a_run_without_a_checkpoint_says_so(townlet: Program, runs: Path, tmp_path: Path, verb: str) -> None:
+def test_run_without_checkpoint_is_reported(townlet: Program, runs: Path, tmp_path: Path, verb: str) -> None:
     run = Run.open("town-ppo", runs)
     shutil.copytree(run.path, tmp_path / run.name)
     shutil.rmtree(tmp_path / run.name / "checkpoints")
@@ -76,7 +76,7 @@ def test_a_run_without_a_checkpoint_says_so(townlet: Program, runs: Path, tmp_pa
     assert f"townlet train --resume {tmp_path / run.name}" in done.err
 
 
-def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+def test_unwritable_folder_is_named(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o555)
     # Root may write everywhere, unless it gives up that right.
@@ -88,9 +88,7 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_commands_to_copy_work_where_the_program_is_not_on_the_path(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_printed_commands_work_if_program_is_not_on_path(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run.open("town-ppo", runs)
     monkeypatch.setattr("sys.argv", [".venv/bin/townlet", "train"])
     monkeypatch.setenv("PATH", "")

@@ -31,7 +31,7 @@ def scene_at(world: World, cell: int, hour: int = 0) -> Scene:
     return read_scene(engine, 0)
 
 
-def test_a_pipe_gets_three_frames_of_each_player_and_the_table(townlet: Program) -> None:
+def test_pipe_prints_three_frames_per_player_and_the_table(townlet: Program) -> None:
     done = townlet("play", "town", "--lives", "50")
     assert done.code == 0
     steps = {name: re.findall(rf"^{name}, step (\d+)$", done.out, re.MULTILINE) for name in ("random", "planner")}
@@ -47,13 +47,13 @@ def test_a_pipe_gets_three_frames_of_each_player_and_the_table(townlet: Program)
     assert f"A random agent lives about {random[1]} steps in town" in done.out
 
 
-def test_the_seed_decides_what_is_seen(townlet: Program) -> None:
+def test_seed_determines_the_episodes(townlet: Program) -> None:
     first, again, other = (townlet("play", "town-l0", "--lives", "9", "--seed", seed).out for seed in ("1", "1", "2"))
     assert first == again
     assert first != other
 
 
-def test_overrides_and_modes_are_followed(townlet: Program) -> None:
+def test_overrides_and_modes_are_applied(townlet: Program) -> None:
     done = townlet("play", "town", "max_steps=40", "--mode", "planner", "--lives", "5")
     assert "age 40 of 40" in done.out
     assert "random, step" not in done.out
@@ -65,13 +65,13 @@ def test_fewer_steps_show_less(townlet: Program) -> None:
     assert re.findall(r"^planner, step (\d+)$", done.out, re.MULTILINE) == ["0", "15", "30"]
 
 
-def test_by_hand_needs_a_terminal(townlet: Program) -> None:
+def test_human_mode_needs_a_terminal(townlet: Program) -> None:
     done = townlet("play", "--mode", "human")
     assert done.code == 2
     assert "needs a terminal" in done.err
 
 
-def test_a_wrong_world_is_the_users_mistake(townlet: Program) -> None:
+def test_unknown_world_exits_with_2(townlet: Program) -> None:
     done = townlet("play", "twon")
     assert done.code == 2
     assert "town" in done.err
@@ -87,11 +87,11 @@ def test_a_wrong_world_is_the_users_mistake(townlet: Program) -> None:
         ("<é.", ["<", "é", "."]),
     ],
 )
-def test_keys_are_told_apart(sent: str, keys: list[str]) -> None:
+def test_key_sequences_are_parsed(sent: str, keys: list[str]) -> None:
     assert parse_keys(sent) == keys
 
 
-def test_the_keyboard_hears_single_keys_and_leaves_the_terminal_as_it_was() -> None:
+def test_keyboard_reads_single_keys_and_restores_the_terminal() -> None:
     far, near = pty.openpty()
     try:
         before = termios.tcgetattr(near)
@@ -106,7 +106,7 @@ def test_the_keyboard_hears_single_keys_and_leaves_the_terminal_as_it_was() -> N
         os.close(near)
 
 
-def test_keys_become_actions() -> None:
+def test_keys_map_to_actions() -> None:
     world = load("town")
     scene = scene_at(world, 9)  # the Bed
     names = {key: world.actions[choice] for key in ("up", "a", "s", "right", " ", "e", ".")
@@ -116,7 +116,7 @@ def test_keys_become_actions() -> None:
     }  # fmt: skip
 
 
-def test_keys_that_cannot_be_followed_are_explained() -> None:
+def test_impossible_keys_are_explained() -> None:
     world = load("town")
     corner = scene_at(world, 0)
     assert town_action(world, corner, "up") == "UP: the map ends here"
@@ -129,12 +129,12 @@ def test_keys_that_cannot_be_followed_are_explained() -> None:
     assert town_action(timed, scene_at(timed, job, hour=9), "e") == timed.actions.index("INTERACT")
 
 
-def test_a_purse_that_is_too_small_is_explained_where_it_is_masked() -> None:
+def test_masked_unaffordable_action_is_explained() -> None:
     world = load("town", ["mask_unaffordable=true", "meters.money.start=0"])
     assert town_action(world, scene_at(world, 9), "e") == "Bed costs more than you have"
 
 
-def test_levels_have_keys_in_a_house() -> None:
+def test_levels_have_keys() -> None:
     world = load("town-house")
     scene = scene_at(world, 64)
     assert [town_action(world, scene, key) for key in "<>"] == [
@@ -144,7 +144,7 @@ def test_levels_have_keys_in_a_house() -> None:
     assert "< > levels" in town_legend(world)
 
 
-def test_without_a_map_every_place_has_its_key() -> None:
+def test_affordances_have_keys_without_a_map() -> None:
     world = load("town-aspatial")
     engine = make_engine(world, 1)
     engine.reset(0)
@@ -156,7 +156,7 @@ def test_without_a_map_every_place_has_its_key() -> None:
 
 
 @pytest.mark.parametrize(("width", "height", "together"), [(200, 30, 2), (90, 60, 2), (90, 24, 1)])
-def test_towns_stand_where_there_is_room(width: int, height: int, together: int) -> None:
+def test_layout_fits_the_terminal(width: int, height: int, together: int) -> None:
     world = load("town")
     players = {name: make_player(name, world, Streams(0).numpy(name)) for name in ("random", "planner")}
     seats = [PlayerView(name, TownShow(world, player, 0)) for name, player in players.items()]
@@ -171,7 +171,7 @@ def test_towns_stand_where_there_is_room(width: int, height: int, together: int)
     assert all(any(name in s for s in shown) for name in (" random ", " planner "))  # nobody is left out
 
 
-def test_an_end_stays_on_show_and_then_a_new_life_begins() -> None:
+def test_episode_end_is_shown_before_the_next_starts() -> None:
     world = load("town", ["max_steps=3"])
     seat = PlayerView("passive", TownShow(world, make_player("passive", world, Streams(0).numpy("x")), 0))
     ages = []
@@ -182,7 +182,7 @@ def test_an_end_stays_on_show_and_then_a_new_life_begins() -> None:
     assert seat.caption() == "life 2 · last: 3 steps, time ran out · longest: 3"
 
 
-def test_a_person_plays_at_a_terminal() -> None:
+def test_human_plays_at_a_terminal() -> None:
     code, seen = at_a_terminal(
         ["play", "--lives", "3", "town", "--mode", "human", "--mode", "planner"], ["x", ".", ".", "q"]
     )
@@ -193,13 +193,13 @@ def test_a_person_plays_at_a_terminal() -> None:
     assert "A random agent lives about" in seen
 
 
-def test_q_leaves_and_still_shows_the_table() -> None:
+def test_q_quits_and_prints_the_table() -> None:
     code, seen = at_a_terminal(["play", "--lives", "3", "town", "--speed", "10"], ["q"])
     assert code == 0
     assert "A random agent lives about" in seen
 
 
-def test_interrupting_ends_with_130() -> None:
+def test_interrupt_exits_with_130() -> None:
     code, seen = at_a_terminal(["play", "--lives", "3", "town"], ["\x03"])
     assert code == 130
     assert "A random agent lives about" not in seen

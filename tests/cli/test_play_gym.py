@@ -16,7 +16,7 @@ from townlet.runs.folder import Run
 from townlet.tasks.gym_show import half_block_text
 
 
-def test_a_pipe_gets_a_line_for_each_episode_and_what_they_mean(townlet: Program, gym_runs: dict[str, Run]) -> None:
+def test_pipe_prints_a_line_per_episode_and_a_summary(townlet: Program, gym_runs: dict[str, Run]) -> None:
     run = gym_runs["ppo"]
     words = ["--mode", "trained", "--mode", "random", "--episodes", "2"]
     done = townlet("play", run.name, *words, "--root", str(run.path.parent))
@@ -32,7 +32,7 @@ def test_a_pipe_gets_a_line_for_each_episode_and_what_they_mean(townlet: Program
     )
 
 
-def test_what_an_environment_writes_is_shown_with_the_place_of_the_agent(townlet: Program) -> None:
+def test_ansi_rendering_marks_the_agent(townlet: Program) -> None:
     done = townlet("play", "FrozenLake-v1", "kwargs.is_slippery=false", "--episodes", "1")
     assert done.code == 0
     assert "random, step 0" in done.out
@@ -40,13 +40,13 @@ def test_what_an_environment_writes_is_shown_with_the_place_of_the_agent(townlet
     assert "\x1b" not in done.out
 
 
-def test_the_seed_decides_what_is_seen(townlet: Program) -> None:
+def test_seed_determines_the_episodes(townlet: Program) -> None:
     first, again, other = (townlet("play", "CartPole-v1", "--seed", seed).out for seed in ("1", "1", "2"))
     assert first == again
     assert first != other
 
 
-def test_actions_can_be_drawn(townlet: Program, gym_runs: dict[str, Run]) -> None:
+def test_sample_draws_other_actions(townlet: Program, gym_runs: dict[str, Run]) -> None:
     run = gym_runs["ppo"]
     plain, drawn = (townlet("play", run.name, *w, "--root", str(run.path.parent)).out for w in ([], ["--sample"]))
     assert plain != drawn
@@ -70,7 +70,7 @@ def test_actions_can_be_drawn(townlet: Program, gym_runs: dict[str, Run]) -> Non
         (["CartPole-v1", "--video", "x.gif"], "a video is an .mp4 file"),
     ],
 )
-def test_what_cannot_be_played_is_explained(
+def test_invalid_options_are_explained(
     townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
@@ -81,7 +81,7 @@ def test_what_cannot_be_played_is_explained(
     assert "Traceback" not in done.err
 
 
-def test_a_recipe_without_a_run_is_played_at_random_as_it_is_made(townlet: Program, tmp_path: Path) -> None:
+def test_recipe_without_run_is_played_at_random(townlet: Program, tmp_path: Path) -> None:
     words = ["--mode", "random", "--episodes", "1", "--root", str(tmp_path)]
     done = townlet("play", "CartPole-v1:ppo", "gym.max_episode_steps=5", *words)
     assert done.code == 0
@@ -99,7 +99,7 @@ def test_a_video_shows_all_players_side_by_side(townlet: Program, gym_runs: dict
     assert f"{facts.frames} frames" in done.out
 
 
-def test_a_person_plays_at_a_terminal() -> None:
+def test_human_plays_at_a_terminal() -> None:
     arguments = ["play", "CartPole-v1", "--mode", "human", "--episodes", "1"]
     code, seen = at_a_terminal(arguments, ["x", "right", "1", "q"], columns=80)
     assert code == 0
@@ -109,13 +109,13 @@ def test_a_person_plays_at_a_terminal() -> None:
     assert "no episode ended" in seen
 
 
-def test_steps_are_not_counted_for_a_person() -> None:
+def test_steps_are_rejected_for_human_mode() -> None:
     code, seen = at_a_terminal(["play", "CartPole-v1", "--mode", "human", "--steps", "5"], [], columns=80)
     assert code == 2
     assert "--steps does not apply" in seen
 
 
-def test_a_key_for_every_step() -> None:
+def test_step_option_waits_for_a_key() -> None:
     code, seen = at_a_terminal(["play", "FrozenLake-v1", "--step"], [" ", " ", "q"], columns=80)
     assert code == 0
     assert "any key: step" in seen
@@ -123,7 +123,7 @@ def test_a_key_for_every_step() -> None:
     assert "step 3" not in seen
 
 
-def test_names_decide_which_arrow_is_which_action() -> None:
+def test_action_names_map_to_arrow_keys() -> None:
     lake = action_keys(("left", "down", "right", "up"))
     assert {key: lake[key] for key in ("left", "down", "right", "up", "1", "4")} == {
         "left": 0, "down": 1, "right": 2, "up": 3, "1": 0, "4": 3,
@@ -134,7 +134,7 @@ def test_names_decide_which_arrow_is_which_action() -> None:
     assert [taxi[key] for key in ("down", "up", "right", "left", "5", "6")] == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_picture_becomes_half_blocks_within_its_room() -> None:
+def test_half_blocks_fit_the_given_size() -> None:
     picture = np.zeros((40, 80, 3), np.uint8)
     picture[:20] = (255, 0, 0)
     text = half_block_text(picture, 20, 50)

@@ -14,7 +14,7 @@ from townlet.train.session import start
 
 
 @pytest.mark.parametrize("what", ["town-ppo", "latest", "town-l2:drqn"])
-def test_a_trained_agent_plays_beside_a_random_one(townlet: Program, runs: Path, what: str) -> None:
+def test_trained_agent_plays_next_to_a_random_one(townlet: Program, runs: Path, what: str) -> None:
     done = townlet("play", what, "--lives", "20", "--root", str(runs))
     assert done.code == 0
     for name in ("trained", "random"):
@@ -28,20 +28,20 @@ def test_a_trained_agent_plays_beside_a_random_one(townlet: Program, runs: Path,
     assert f"this one lives {trained[1]}" in done.out
 
 
-def test_changes_and_modes_are_followed(townlet: Program, runs: Path) -> None:
+def test_changes_and_modes_are_applied(townlet: Program, runs: Path) -> None:
     words = ["max_steps=30", "--mode", "trained", "--mode", "planner", "--lives", "4"]
     done = townlet("play", "town:ppo", *words, "--root", str(runs))
     assert "age 30 of 30" in done.out
     assert "one that knows every rule 30; this one lives 30 (the limit is 30)" in done.out
 
 
-def test_a_name_that_is_a_world_is_a_world(townlet: Program, runs: Path) -> None:
+def test_world_names_take_precedence_over_runs(townlet: Program, runs: Path) -> None:
     done = townlet("play", "town-l0", "--lives", "4", "--root", str(runs))
     assert done.code == 0
     assert "trained" not in done.out
 
 
-def test_the_newest_run_of_a_recipe_is_taken(townlet: Program, tmp_path: Path) -> None:
+def test_newest_run_of_a_recipe_is_used(townlet: Program, tmp_path: Path) -> None:
     for limit in (60, 70):
         start(load_experiment("town:ppo", [*SMALL["town:ppo"], f"change.max_steps={limit}"]), tmp_path, pause_at=1)
     done = townlet("play", "town:ppo", "--lives", "4", "--root", str(tmp_path))
@@ -59,7 +59,7 @@ def test_the_newest_run_of_a_recipe_is_taken(townlet: Program, tmp_path: Path) -
         (["town-ppo", "observation=partial"], "does not fit the agent"),
     ],
 )
-def test_what_cannot_be_played_is_explained(townlet: Program, runs: Path, words: list[str], told: str) -> None:
+def test_invalid_options_are_explained(townlet: Program, runs: Path, words: list[str], told: str) -> None:
     done = townlet("play", *words, "--root", str(runs))
     assert done.code == 2
     assert told in done.err

@@ -51,7 +51,7 @@ def check_card(folder: Path) -> dict[str, Any]:
     return about
 
 
-def test_a_folder_holds_all_that_others_need(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path) -> None:
+def test_published_folder_is_self_contained(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path) -> None:
     run, to = gym_runs["scaled"], tmp_path / "agent"
     published(townlet, run, to)
     about = check_card(to)
@@ -73,7 +73,7 @@ def test_a_folder_holds_all_that_others_need(townlet: Program, gym_runs: dict[st
     check_card(to)
 
 
-def test_an_earlier_publication_lasts_until_the_next_is_whole(
+def test_earlier_publication_is_kept_until_the_next_is_complete(
     townlet: Program, gym_runs: dict[str, Run], tmp_path: Path
 ) -> None:
     run, to = gym_runs["qlearning"], tmp_path / "agent"
@@ -102,7 +102,7 @@ def test_an_earlier_publication_lasts_until_the_next_is_whole(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["agent", "bare", "broken", "link"]
 
 
-def test_a_town_is_published_in_the_same_way(townlet: Program, runs: Path, tmp_path: Path) -> None:
+def test_town_is_published(townlet: Program, runs: Path, tmp_path: Path) -> None:
     published(townlet, Run.open("town-l0-dqn", runs), tmp_path / "agent")
     about = check_card(tmp_path / "agent")
     assert about["model-index"][0]["results"][0]["metrics"][0]["type"] == "mean_length"
@@ -111,7 +111,7 @@ def test_a_town_is_published_in_the_same_way(townlet: Program, runs: Path, tmp_p
     assert "this one lives" in done.out
 
 
-def test_where_nothing_can_be_drawn_the_card_says_so(townlet: Program, tmp_path: Path) -> None:
+def test_card_mentions_a_missing_video(townlet: Program, tmp_path: Path) -> None:
     words = ["rows=4", "threads=1", "env_steps=512", "agent.n_steps=16", "evaluation.episodes=2", "metrics.every=128"]
     assert townlet("train", "Bandit-v0:ppo", *words, "--root", str(tmp_path / "runs")).code == 0
     run = Run.open("latest", tmp_path / "runs")
@@ -119,7 +119,7 @@ def test_where_nothing_can_be_drawn_the_card_says_so(townlet: Program, tmp_path:
     assert "There is no video" in (tmp_path / "agent" / "README.md").read_text()
 
 
-def test_other_things_are_not_written_over(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path) -> None:
+def test_foreign_files_are_not_overwritten(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     run = gym_runs["ppo"]
     done = townlet("publish", run.name, "--to", str(tmp_path), "--root", str(run.path.parent))
@@ -183,7 +183,7 @@ def to_the_hub(run: Run, folder: Path, **environment: str) -> subprocess.Complet
     return subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=300)
 
 
-def test_the_hub_gets_the_whole_folder(
+def test_upload_contains_every_file(
     gym_runs: dict[str, Run], tmp_path: Path, hub: tuple[str, list[tuple[str, bytes]]]
 ) -> None:
     address, asked = hub
@@ -198,14 +198,14 @@ def test_the_hub_gets_the_whole_folder(
     assert front_matter(sent["README.md"].decode())["library_name"] == "townlet"
 
 
-def test_without_a_name_on_the_hub_one_is_told_how_to_get_one(gym_runs: dict[str, Run], tmp_path: Path) -> None:
+def test_missing_hub_login_is_reported(gym_runs: dict[str, Run], tmp_path: Path) -> None:
     done = to_the_hub(gym_runs["qlearning"], tmp_path)
     assert done.returncode == 2
     assert "hf auth login" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_hub_that_cannot_be_reached_is_no_traceback(tmp_path: Path) -> None:
+def test_unreachable_hub_shows_no_traceback(tmp_path: Path) -> None:
     script = "from pathlib import Path; from townlet.sharing.publish import upload; upload(Path(), 'me/cartpole')"
     given = os.environ | {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9", "HF_TOKEN": "hf_test"}
     done = subprocess.run(

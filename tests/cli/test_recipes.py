@@ -21,7 +21,7 @@ from townlet.recipes.render import RecipeSummary, key_sections, recipe_table
 AGENTS = ("dqn", "drqn", "ppo", "pqn", "reinforce", "qlearning")
 
 
-def test_all_are_listed_with_agent_and_budget(townlet: Program) -> None:
+def test_list_shows_agent_and_budget_of_every_recipe(townlet: Program) -> None:
     done = townlet("recipes")
     assert done.code == 0
     for title in recipe_names():
@@ -31,9 +31,7 @@ def test_all_are_listed_with_agent_and_budget(townlet: Program) -> None:
     assert "steps" in line
 
 
-def test_the_list_fits_100_columns_and_says_where_recipes_lie(
-    townlet: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_fits_100_columns_and_names_the_folder(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     shown = townlet("recipes").out.splitlines()
     assert max(map(len, [line for line in shown if str(FOLDER) not in line])) <= 100
@@ -42,12 +40,12 @@ def test_the_list_fits_100_columns_and_says_where_recipes_lie(
     assert "…" not in "".join(shown)
 
 
-def test_every_word_of_a_search_must_occur(townlet: Program) -> None:
+def test_search_matches_all_words(townlet: Program) -> None:
     shown = townlet("recipes", "drqn town-l3").out
     assert [title for title in recipe_names() if f"{title} " in shown] == ["town-l3:drqn"]
 
 
-def test_a_result_that_is_known_is_told() -> None:
+def test_known_results_are_listed() -> None:
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(recipe_table([RecipeSummary("town:x", "dqn", "1M steps", "What it is.", "lives 490 of 500")]))
     assert "lives 490 of 500" in console.export_text()
@@ -60,7 +58,7 @@ def test_a_result_that_is_known_is_told() -> None:
         (["my.yaml"], ["my.yaml:2", "default"]),
     ],
 )
-def test_one_recipe_is_shown_with_the_origin_of_every_value(
+def test_recipe_is_shown_with_value_origins(
     townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], origins: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -79,13 +77,13 @@ def test_one_recipe_is_shown_with_the_origin_of_every_value(
         (["--keys", "flux"], "no key of a recipe matches 'flux'"),
     ],
 )
-def test_mistakes_are_told(townlet: Program, words: list[str], told: str) -> None:
+def test_errors_are_explained(townlet: Program, words: list[str], told: str) -> None:
     done = townlet("recipes", *words)
     assert (done.code, done.out) == (2, "")
     assert told in done.err
 
 
-def test_every_key_is_told_with_its_default_and_meaning(townlet: Program) -> None:
+def test_keys_are_listed_with_default_and_meaning(townlet: Program) -> None:
     told = {key.path: key for section in key_sections() for key in section.keys}
     resolved = [line.split(":")[0] for line in townlet("recipes", "town:ppo").out.splitlines()[1:] if line[0] != " "]
     assert set(resolved) <= set(told)  # every key of a recipe as it is shown whole
@@ -102,19 +100,19 @@ def test_every_key_is_told_with_its_default_and_meaning(townlet: Program) -> Non
     assert "agent.lr" not in shown
 
 
-def test_the_schema_knows_files_variants_and_bare_words(townlet: Program) -> None:
+def test_schema_accepts_files_variants_and_plain_words(townlet: Program) -> None:
     schema = json.loads(townlet("recipes", "--schema").out)
     assert {"extends", "variants", "default", "agent", "budget"} <= set(schema["properties"])
     assert {"enum": sorted(AGENTS)} in schema["properties"]["agent"]["anyOf"]
     assert "from" in schema["$defs"]["Schedule"]["properties"]
 
 
-def test_a_recipe_says_what_it_needs_and_what_is_to_be_reached(townlet: Program) -> None:
+def test_list_shows_required_extra_and_threshold(townlet: Program) -> None:
     assert "Needs townlet[retro]" in " ".join(townlet("recipes", "Airstriker").out.split())
     assert "solved (-110)" in townlet("recipes", "MountainCar").out
 
 
-def test_recipes_are_tried_for_a_moment(townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smoke_trains_recipes_briefly(townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = townlet("recipes", "--smoke", "Bandit-v0")
     assert done.code == 0, done.out
@@ -122,9 +120,7 @@ def test_recipes_are_tried_for_a_moment(townlet: Program, tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_recipe_that_fails_is_told_with_its_reason_and_the_others_go_on(
-    townlet: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_smoke_reports_a_failing_recipe_and_continues(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gymnasium.registry, "CartPole-v1", replace(gymnasium.spec("CartPole-v1"), entry_point=broken))
     done = townlet("recipes", "--smoke", "carts")
     assert done.code == 1
@@ -140,7 +136,7 @@ def broken(**_: object) -> gymnasium.Env[object, object]:
     raise RuntimeError("no cart today")
 
 
-def test_a_list_does_not_wait_for_torch() -> None:
+def test_listing_recipes_does_not_import_torch() -> None:
     script = "import sys; from townlet.recipes.render import list_recipes; list_recipes(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert not set(done.stdout.split()) & {"torch", "numba"}

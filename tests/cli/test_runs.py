@@ -48,7 +48,7 @@ def shelf(tmp_path: Path) -> dict[str, Run]:
     return runs
 
 
-def test_the_newest_comes_first_or_the_best(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_list_is_sorted_by_age_or_score(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
     root = ["--root", str(tmp_path)]
     names = {run.name: key for key, run in shelf.items()}
     listed = json.loads(townlet("runs", "list", "--json", *root).out)
@@ -59,7 +59,7 @@ def test_the_newest_comes_first_or_the_best(townlet: Program, shelf: dict[str, R
     assert ranked[0]["last"] == 300
 
 
-def test_the_list_fits_80_columns_with_whole_names(
+def test_list_fits_80_columns_with_full_names(
     townlet: Program, shelf: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -72,7 +72,7 @@ def test_the_list_fits_80_columns_with_whole_names(
 
 
 @pytest.mark.parametrize(("columns", "shown"), [(100, 6), (80, 4), (60, 3), (30, 3)])
-def test_a_narrow_list_goes_without_columns_and_never_breaks_a_word(
+def test_narrow_list_drops_columns_instead_of_wrapping(
     townlet: Program, shelf: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, shown: int
 ) -> None:
     shelf["good"].path.rename(long := tmp_path / "town-with-a-long-name-curriculum-20261115T100013Z-6f445e")
@@ -85,7 +85,7 @@ def test_a_narrow_list_goes_without_columns_and_never_breaks_a_word(
     assert len(lines[0].split()) == shown
 
 
-def test_a_run_that_is_being_written_is_running(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_locked_run_is_listed_as_running(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
     with Lock(shelf["poor"].path):
         listed = json.loads(townlet("runs", "list", "--json", "--root", str(tmp_path)).out)
     states = {one["name"]: one["state"] for one in listed}
@@ -93,7 +93,7 @@ def test_a_run_that_is_being_written_is_running(townlet: Program, shelf: dict[st
     assert states[shelf["good"].name] == "finished"
 
 
-def test_a_damaged_run_does_not_hide_the_others(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_damaged_run_does_not_hide_others(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
     shelf["poor"].meta_file.write_text("{", encoding="utf-8")
     shelf["good"].metrics_file.write_bytes(b"no database")
     done = townlet("runs", "list", "--json", "--root", str(tmp_path))
@@ -105,13 +105,13 @@ def test_a_damaged_run_does_not_hide_the_others(townlet: Program, shelf: dict[st
     assert listed[shelf["other"].name]["best"] == 250
 
 
-def test_no_run_yet_says_how_to_train_one(townlet: Program, tmp_path: Path) -> None:
+def test_empty_list_shows_how_to_train(townlet: Program, tmp_path: Path) -> None:
     done = townlet("runs", "list", "--root", str(tmp_path / "nothing"))
     assert done.code == 0
     assert "Train one: townlet train" in done.out
 
 
-def test_show_tells_what_was_trained_and_what_came_of_it(townlet: Program, runs: Path) -> None:
+def test_show_prints_settings_and_results(townlet: Program, runs: Path) -> None:
     done = townlet("runs", "show", "town-ppo", "--root", str(runs))
     run = Run.open("town-ppo", runs)
     assert done.code == 0
@@ -124,7 +124,7 @@ def test_show_tells_what_was_trained_and_what_came_of_it(townlet: Program, runs:
     assert evaluated == ["512", "1,024"]
 
 
-def test_show_of_a_stopped_run_says_how_to_go_on(townlet: Program, tmp_path: Path) -> None:
+def test_show_prints_the_resume_command_of_an_interrupted_run(townlet: Program, tmp_path: Path) -> None:
     run = stored(tmp_path, "ppo", [100.0])
     run.update_meta(finished=False, ended="interrupted")
     done = townlet("runs", "show", "latest", "--root", str(tmp_path))
@@ -144,7 +144,7 @@ def test_compare_shows_only_settings_that_differ(townlet: Program, shelf: dict[s
     assert "agent.lr" not in done.out
 
 
-def test_only_runs_that_differ_in_their_seed_alone_are_pooled(townlet: Program, tmp_path: Path) -> None:
+def test_only_runs_that_differ_in_seed_are_pooled(townlet: Program, tmp_path: Path) -> None:
     """Runs of one recipe with other settings, in another world or that were stopped are other experiments."""
     alike = [stored(tmp_path, "ppo", [100.0, last], seed) for seed, last in enumerate((200.0, 300.0))]
     others = [
@@ -164,15 +164,13 @@ def test_only_runs_that_differ_in_their_seed_alone_are_pooled(townlet: Program, 
     assert "A, B, G (town:ppo, 3 seeds): IQM of the last evaluation's length 250.0" in done.out
 
 
-def test_the_beginning_of_a_name_stands_for_all_runs_that_begin_so(
-    townlet: Program, shelf: dict[str, Run], tmp_path: Path
-) -> None:
+def test_prefix_selects_all_matching_runs(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
     root = ["--root", str(tmp_path)]
     found = json.loads(townlet("runs", "compare", "town-ppo", shelf["other"].name[:-2], "--json", *root).out)
     assert [one["name"] for one in found["runs"]] == [shelf[key].name for key in ("poor", "good", "other")]
 
 
-def test_compare_wants_different_runs(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_compare_rejects_duplicate_runs(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
     poor, other = shelf["poor"], shelf["other"]
     for words in ((poor.name, str(poor.path)), (poor.name, other.name, poor.name), ("town-ppo", poor.name)):
         done = townlet("runs", "compare", *words, "--root", str(tmp_path))
@@ -182,7 +180,7 @@ def test_compare_wants_different_runs(townlet: Program, shelf: dict[str, Run], t
     assert (alone.code, "name 2 to 26 different runs" in alone.err) == (2, True)
 
 
-def test_curves_are_drawn_as_the_file_is_named(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_plot_format_follows_the_file_name(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
     names = [shelf["poor"].name, shelf["good"].name]
     pictures = {ending: tmp_path / f"curves.{ending}" for ending in ("png", "svg", "html")}
     for path in pictures.values():
@@ -195,7 +193,7 @@ def test_curves_are_drawn_as_the_file_is_named(townlet: Program, shelf: dict[str
     assert ".png, .svg, .html" in refused.err
 
 
-def test_export_writes_every_figure_once(townlet: Program, runs: Path, tmp_path: Path) -> None:
+def test_export_writes_every_metric_once(townlet: Program, runs: Path, tmp_path: Path) -> None:
     to = tmp_path / "curves.csv"
     assert townlet("runs", "export", "town-ppo", "--to", str(to), "--root", str(runs)).code == 0
     with to.open(encoding="utf-8") as file:
@@ -205,7 +203,7 @@ def test_export_writes_every_figure_once(townlet: Program, runs: Path, tmp_path:
     assert {"loss", "episode_length", "meter_energy", "evaluation_return", "works"} <= {row["name"] for row in rows}
 
 
-def test_prune_lists_first_and_removes_only_when_told(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_prune_removes_only_with_yes(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
     root = ["--root", str(tmp_path)]
     done = townlet("runs", "prune", *root)
     assert shelf["empty"].name in done.out
@@ -233,14 +231,14 @@ def test_prune_never_touches_a_run_that_is_being_written(
     assert all(run.path.is_dir() for run in shelf.values())
 
 
-def test_prune_leaves_a_run_alone_that_has_just_been_begun(townlet: Program, tmp_path: Path) -> None:
+def test_prune_keeps_a_run_that_just_started(townlet: Program, tmp_path: Path) -> None:
     """Its folder is there before its lock and its first checkpoint."""
     run = stored(tmp_path, "dqn", [], saved=False)
     assert "Nothing to remove" in townlet("runs", "prune", "--yes", "--root", str(tmp_path)).out
     assert run.path.is_dir()
 
 
-def test_prune_leaves_a_run_alone_that_lies_elsewhere(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_prune_keeps_symlinked_runs(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
     """A link to a folder on another disk is listed like a run, and neither the link nor the folder is removed."""
     elsewhere, link = tmp_path / "disk" / "moved", tmp_path / shelf["empty"].name
     elsewhere.parent.mkdir()
@@ -254,7 +252,7 @@ def test_prune_leaves_a_run_alone_that_lies_elsewhere(townlet: Program, shelf: d
     assert elsewhere.is_dir()
 
 
-def test_what_an_interrupted_removal_left_goes_with_the_next(
+def test_prune_removes_leftovers_of_an_interrupted_removal(
     townlet: Program, shelf: dict[str, Run], tmp_path: Path
 ) -> None:
     shelf["empty"].path.rename(tmp_path / ".gone-123456")
@@ -263,7 +261,7 @@ def test_what_an_interrupted_removal_left_goes_with_the_next(
 
 
 @pytest.mark.parametrize("name", ["my run", "прогон ☃", "run[bold]x", "-run"])
-def test_a_run_may_be_called_anything(townlet: Program, tmp_path: Path, name: str) -> None:
+def test_run_names_may_contain_any_characters(townlet: Program, tmp_path: Path, name: str) -> None:
     run = stored(tmp_path, "ppo", [110.0, 200.0])
     run.path.rename(tmp_path / name)
     root = ["--root", str(tmp_path)]
@@ -274,9 +272,7 @@ def test_a_run_may_be_called_anything(townlet: Program, tmp_path: Path, name: st
     assert (tmp_path / name / "metrics.csv").is_file()
 
 
-def test_export_into_a_folder_that_is_not_there_is_a_clear_mistake(
-    townlet: Program, shelf: dict[str, Run], tmp_path: Path
-) -> None:
+def test_export_to_missing_folder_is_rejected(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
     to = str(tmp_path / "nowhere" / "curves.csv")
     done = townlet("runs", "export", shelf["good"].name, "--to", to, "--root", str(tmp_path))
     assert done.code == 2
@@ -287,5 +283,5 @@ def test_export_into_a_folder_that_is_not_there_is_a_clear_mistake(
     ("values", "line"),
     [([], ""), ([0.0, 7.0], "▁█"), ([7.0, 7.0], "██"), ([0.0, 0.0], "▁▁"), ([-7.0, 0.0], "▁█"), ([1.0] * 99, "█" * 40)],
 )
-def test_a_sparkline_begins_at_zero(values: list[float], line: str) -> None:
+def test_sparkline_starts_at_zero(values: list[float], line: str) -> None:
     assert sparkline(values) == line

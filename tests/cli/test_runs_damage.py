@@ -27,7 +27,7 @@ def run(runs: Path, tmp_path: Path) -> Run:
     return Run(tmp_path / source.name)
 
 
-def test_training_goes_on_with_new_metrics_as_the_advice_says(townlet: Program, run: Run) -> None:
+def test_resume_starts_new_metrics_after_damage(townlet: Program, run: Run) -> None:
     root = ["--root", str(run.path.parent)]
     with MetricsReader(run.metrics_file) as store:
         before = store.series("loss")[0]
@@ -50,7 +50,7 @@ def test_training_goes_on_with_new_metrics_as_the_advice_says(townlet: Program, 
     assert townlet("train", "--resume", run.name, "budget.env_steps=3072", *root).code == 0
 
 
-def test_new_metrics_begin_even_when_the_process_dies_at_once(townlet: Program, run: Run) -> None:
+def test_new_metrics_survive_an_immediate_crash(townlet: Program, run: Run) -> None:
     """The checkpoint counts the new metrics before anything is written into them."""
     root = ["--root", str(run.path.parent)]
     run.metrics_file.unlink()
@@ -62,7 +62,7 @@ def test_new_metrics_begin_even_when_the_process_dies_at_once(townlet: Program, 
     assert "begin anew" not in done.err
 
 
-def test_a_run_without_metrics_is_shown_and_says_so(townlet: Program, run: Run) -> None:
+def test_run_without_metrics_is_shown(townlet: Program, run: Run) -> None:
     root = ["--root", str(run.path.parent)]
     for change, told in ((run.metrics_file.unlink, "has no metrics"), (None, "damaged or foreign")):
         if change:
@@ -80,7 +80,7 @@ def test_a_run_without_metrics_is_shown_and_says_so(townlet: Program, run: Run) 
     assert townlet("eval", run.name, "--episodes", "2", *root).code == 0  # the checkpoint is all it needs
 
 
-def test_a_damaged_checkpoint_is_told_and_never_silently_replaced_by_another(townlet: Program, run: Run) -> None:
+def test_damaged_checkpoint_is_reported_and_never_replaced_silently(townlet: Program, run: Run) -> None:
     root = ["--root", str(run.path.parent)]
     first = run.checkpoints / checkpoint.folder_name(512)
     if not first.is_dir():
@@ -104,7 +104,7 @@ def test_a_damaged_checkpoint_is_told_and_never_silently_replaced_by_another(tow
     [("seed", "one"), ("seconds", "x"), ("versions", []), ("summary", 5), ("resumed_with", 3), ("created", 7),
      ("places", {"Bed": "x"}), ("size", "8"), ("finished", "yes"), ("overrides", [1])],
 )  # fmt: skip
-def test_a_wrong_type_in_meta_json_is_one_clear_mistake(townlet: Program, run: Run, key: str, value: Any) -> None:
+def test_wrong_type_in_meta_json_is_one_error(townlet: Program, run: Run, key: str, value: Any) -> None:
     root = ["--root", str(run.path.parent)]
     whole = json.loads(run.meta_file.read_text(encoding="utf-8"))
     run.meta_file.write_text(json.dumps(whole | {key: value}), encoding="utf-8")
@@ -120,7 +120,7 @@ def test_a_wrong_type_in_meta_json_is_one_clear_mistake(townlet: Program, run: R
     assert "damaged" not in townlet("runs", "show", run.name, *root).out
 
 
-def test_verify_says_what_is_damaged_and_what_can_still_be_used(townlet: Program, run: Run) -> None:
+def test_verify_reports_damage_and_usable_files(townlet: Program, run: Run) -> None:
     words = ("runs", "verify", run.name, "--root", str(run.path.parent))
     done = townlet(*words)
     assert done.code == 0

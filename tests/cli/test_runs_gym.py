@@ -13,7 +13,7 @@ from townlet.runs.folder import Run
 from townlet.train.multi_seed import iqm
 
 
-def test_the_report_says_whether_it_is_solved_and_what_it_took(gym_runs: dict[str, Run]) -> None:
+def test_report_states_solved_and_resources(gym_runs: dict[str, Run]) -> None:
     run = gym_runs["ppo"]
     told, page = run.report_md.read_text(), run.report_html.read_text()
     recipe, words = SMALL_GYM["ppo"]
@@ -30,14 +30,14 @@ def test_the_report_says_whether_it_is_solved_and_what_it_took(gym_runs: dict[st
     assert set(line.split("|")[2].strip()) <= set("▁▂▃▄▅▆▇█")
 
 
-def test_a_threshold_of_the_recipes_own_is_reached(tmp_path: Path) -> None:
+def test_recipe_threshold_overrides_the_environment(tmp_path: Path) -> None:
     run = train_gym("ppo", tmp_path, "reward_threshold=2", REPORT)
     told = run.report_md.read_text()
     assert "| yes, from 2 |" in told
     assert "That is solved: from 2.00 on it counts as solved." in told
 
 
-def test_seeds_of_one_experiment_are_pooled_by_their_return(townlet: Program, tmp_path: Path) -> None:
+def test_seeds_are_pooled_by_return(townlet: Program, tmp_path: Path) -> None:
     runs = [train_gym("numbers", tmp_path, f"seed={seed}") for seed in (1, 2, 3)]
     found = json.loads(townlet("runs", "compare", *(run.name for run in runs), "--json", "--root", str(tmp_path)).out)
     (group,) = found["groups"]

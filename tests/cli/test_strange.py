@@ -63,7 +63,7 @@ gym.register("Strange-v0", Strange)
         ("blind", "Strange-v0 failed in step(): ValueError: value 0 of the observation of row 0 is nan"),
     ],
 )
-def test_an_environment_that_fails_is_named_and_the_run_can_go_on(
+def test_failing_environment_is_named_and_run_is_resumable(
     townlet: Program, tmp_path: Path, wrong: str, told: str
 ) -> None:
     done = townlet("train", "Strange-v0:ppo", f"gym.kwargs.wrong={wrong}", *QUICK, "--root", str(tmp_path))
@@ -76,14 +76,14 @@ def test_an_environment_that_fails_is_named_and_the_run_can_go_on(
         assert 'raise ZeroDivisionError("nothing to divide by")' in (run / "log.txt").read_text()
 
 
-def test_a_reward_that_is_no_number_is_the_environments(townlet: Program, tmp_path: Path) -> None:
+def test_nan_reward_is_attributed_to_the_environment(townlet: Program, tmp_path: Path) -> None:
     done = townlet("train", "Strange-v0:ppo", "gym.kwargs.wrong=pay", *QUICK, "--root", str(tmp_path))
     assert done.code == 3
     assert "it comes from the environment" in done.err
     assert "agent.lr" not in done.err
 
 
-def test_whole_numbers_are_all_reached_alike() -> None:
+def test_integer_actions_are_reached_uniformly() -> None:
     env = make_vec("Strange-v0", EnvSpec(kwargs={"done": "whole"}), 1)
     assert isinstance(env.actions, Continuous)
     chance = Uniform(env.actions, Streams(0).torch("whole"))
@@ -99,12 +99,12 @@ def test_whole_numbers_are_all_reached_alike() -> None:
     assert bool(beyond.reward.isfinite().all())
 
 
-def test_a_bound_that_is_none_is_not_scaled_by() -> None:
+def test_infinite_bounds_are_not_used_for_scaling() -> None:
     env = make_vec("Strange-v0", EnvSpec(normalize_obs="static"), 1)
     assert env.reset(0).obs.tolist() == [[3.0, 3.0, 3.0]]
 
 
-def test_stacks_in_colour_have_their_channels_last() -> None:
+def test_color_stacks_have_channels_last() -> None:
     (block,) = make_vec("Strange-v0", EnvSpec(kwargs={"seen": "stack"}), 1).layout
     assert block.shape == (12, 20, 18)
 
@@ -123,7 +123,7 @@ variants:
 """
 
 
-def test_a_file_that_is_allowed_may_register_an_environment(
+def test_allowed_file_may_register_an_environment(
     townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -148,7 +148,7 @@ def test_a_file_that_is_allowed_may_register_an_environment(
         (["FrozenLake-v1:qlearning", "network.hidden=[3]", "--steps", "200"], "qlearning does not use network"),
     ],
 )
-def test_what_changes_nothing_is_told(townlet: Program, tmp_path: Path, words: list[str], told: str) -> None:
+def test_ineffective_settings_are_reported(townlet: Program, tmp_path: Path, words: list[str], told: str) -> None:
     done = townlet("train", *words, "--root", str(tmp_path))
     assert done.code == 0
     assert told in done.out + done.err
@@ -164,13 +164,13 @@ def test_what_changes_nothing_is_told(townlet: Program, tmp_path: Path, words: l
         (["CartPole-v1:ppo", "gym.wrappers=[{name: action_mask, valid: [5]}]"], "command line: gym.wrappers="),
     ],
 )
-def test_what_cannot_be_meant_is_a_mistake(townlet: Program, words: list[str], told: str) -> None:
+def test_contradictory_settings_are_rejected(townlet: Program, words: list[str], told: str) -> None:
     done = townlet("train", *words)
     assert done.code == 2
     assert told in done.err
 
 
-def test_an_agent_with_code_of_its_own_is_published_with_it(
+def test_custom_agent_is_published_with_its_code(
     townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

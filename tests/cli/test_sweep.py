@@ -27,7 +27,7 @@ SPACE = ("agent.lr=1e-4..1e-1", "agent.epochs=1..8", "agent.gamma=0.9,0.99", "ne
 SWEEP = ("sweep", "Bandit-v0:ppo", *SPACE, *SMALL, "--steps", "128")
 
 
-def test_words_say_what_is_searched() -> None:
+def test_arguments_define_the_search_space() -> None:
     plain, space = split_overrides(
         ["agent.lr=1e-5..1e-2", "agent.n_steps=16,32", "network.hidden=[8, 8],[16]", "seed=3"]
     )
@@ -39,7 +39,7 @@ def test_words_say_what_is_searched() -> None:
     assert split_overrides(["world=../my-town.yaml", "network.hidden=[64, 64]"])[1] == {}
 
 
-def test_a_recipe_may_say_what_is_searched(tmp_path: Path) -> None:
+def test_recipe_may_define_the_search_space(tmp_path: Path) -> None:
     file = tmp_path / "my.yaml"
     file.write_text(
         "env: Bandit-v0\ngym: {}\nagent: ppo\nbudget: {env_steps: 1e3}\n"
@@ -64,7 +64,7 @@ def test_a_recipe_may_say_what_is_searched(tmp_path: Path) -> None:
         (["--to", "no-such-folder/x.yaml"], "there is no folder no-such-folder"),
     ],
 )
-def test_mistakes_are_told_before_the_first_trial(
+def test_errors_are_reported_before_the_first_trial(
     townlet: Program, tmp_path: Path, words: list[str], told: str
 ) -> None:
     done = townlet("sweep", "Bandit-v0:ppo", *words, "--root", str(tmp_path / "runs"))
@@ -75,14 +75,14 @@ def test_mistakes_are_told_before_the_first_trial(
     assert Run.list(tmp_path / "runs") == []
 
 
-def test_a_missing_extra_is_told_in_one_line(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_one_line(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studies, "find_spec", lambda _: None)  # as if it were not installed
     done = townlet("sweep", "Bandit-v0:ppo")
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[-1].strip() == "fix: install it: pip install 'townlet[sweep]'"
 
 
-def test_two_processes_share_a_sweep_and_leave_a_recipe_that_trains(townlet: Program, tmp_path: Path) -> None:
+def test_two_processes_share_a_sweep_and_write_a_trainable_recipe(townlet: Program, tmp_path: Path) -> None:
     root = tmp_path / "runs"
     command = [sys.executable, "-m", "townlet", *SWEEP, "--root", str(root), "--trials", "3"]
     both = [warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
@@ -109,7 +109,7 @@ def test_two_processes_share_a_sweep_and_leave_a_recipe_that_trains(townlet: Pro
     assert "start another sweep with --name" in done.err
 
 
-def test_one_trial_alone_tells_nothing_of_what_mattered(townlet: Program, tmp_path: Path) -> None:
+def test_single_trial_has_no_importance(townlet: Program, tmp_path: Path) -> None:
     done = townlet(*SWEEP, "--root", str(tmp_path), "--trials", "1")
     assert done.code == 0, done.err
     assert "1 trial over" in done.err
@@ -117,7 +117,7 @@ def test_one_trial_alone_tells_nothing_of_what_mattered(townlet: Program, tmp_pa
     assert "Importance" not in done.out
 
 
-def test_a_trial_that_fails_does_not_end_the_sweep(townlet: Program, tmp_path: Path) -> None:
+def test_failed_trial_does_not_end_the_sweep(townlet: Program, tmp_path: Path) -> None:
     # A learning rate without any sense makes weights that are not numbers.
     done = townlet(
         "sweep",
@@ -136,7 +136,7 @@ def test_a_trial_that_fails_does_not_end_the_sweep(townlet: Program, tmp_path: P
     assert "4 trials: " in done.out
 
 
-def test_ctrl_c_ends_a_sweep_and_it_goes_on(townlet: Program, tmp_path: Path) -> None:
+def test_interrupted_sweep_resumes(townlet: Program, tmp_path: Path) -> None:
     words = ("sweep", "CartPole-v1:ppo", "agent.lr=1e-4,1e-3", "rows=2", "threads=1", "--root", str(tmp_path))
     with ctrl_c_once_training(tmp_path):
         done = townlet(*words, "--trials", "2", "--steps", "1e7")
@@ -175,7 +175,7 @@ def _last(run: Run) -> float:
     return make_overview(run).last or 0.0
 
 
-def test_no_password_of_a_database_is_written_down(tmp_path: Path) -> None:
+def test_database_password_is_not_stored(tmp_path: Path) -> None:
     from townlet.train.fingerprint import without_secrets
 
     typed = json.dumps("townlet sweep X --storage postgresql://me:s3cret@db.example/x --trials 2")

@@ -18,7 +18,7 @@ def lines(seen: str) -> list[str]:
     return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen))
 
 
-def test_training_fits_and_the_way_to_go_on_can_be_copied(tmp_path: Path) -> None:
+def test_progress_fits_80_columns_and_resume_command_is_one_line(tmp_path: Path) -> None:
     code, seen = at_a_terminal([*TRAIN, "--steps", "100000000", "--root", str(tmp_path)], ["\x03"], 80, b" left ")
     assert code == 130
     (run,) = Run.list(tmp_path)
@@ -31,7 +31,7 @@ def test_training_fits_and_the_way_to_go_on_can_be_copied(tmp_path: Path) -> Non
     assert seen.rfind(SHOW) > seen.rfind(HIDE)
 
 
-def test_a_training_that_fails_leaves_the_cursor_and_one_message(tmp_path: Path) -> None:
+def test_diverged_training_restores_the_cursor(tmp_path: Path) -> None:
     wrong = ["agent.lr=1e38", "agent.max_grad_norm=null", "agent.loss=mse", "agent.optimizer=sgd"]
     code, seen = at_a_terminal([*TRAIN, *wrong, "--root", str(tmp_path)], columns=80)
     assert code == 3

@@ -16,7 +16,7 @@ from townlet.runs.folder import Run
 WORDS = SMALL["town-l0:dqn"]
 
 
-def test_training_ends_with_what_was_learned_and_where_it_lies(townlet: Program, tmp_path: Path) -> None:
+def test_training_prints_results_and_paths(townlet: Program, tmp_path: Path) -> None:
     done = townlet("train", "town-l0:dqn", *WORDS, REPORT, "--seed", "5", "--steps", "800", "--root", str(tmp_path))
     assert done.code == 0
     run = Run.open("latest", tmp_path)
@@ -29,9 +29,7 @@ def test_training_ends_with_what_was_learned_and_where_it_lies(townlet: Program,
     assert "evaluation: lives" in done.err  # progress stays out of the result
 
 
-def test_the_last_lines_can_be_copied_and_work(
-    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_printed_commands_work(townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "a folder whose name alone is longer than a narrow terminal, and has blanks"
     monkeypatch.setenv("COLUMNS", "80")
     done = townlet("train", "town-l0:dqn", *WORDS, REPORT, "--steps", "8e2", "--root", str(root))
@@ -44,7 +42,7 @@ def test_the_last_lines_can_be_copied_and_work(
     assert townlet(*measure[1:], "--episodes", "2").code == 0
 
 
-def test_a_finished_run_says_so_and_how_to_go_on(townlet: Program, tmp_path: Path) -> None:
+def test_finished_run_prints_how_to_continue(townlet: Program, tmp_path: Path) -> None:
     root = ["--root", str(tmp_path)]
     townlet("train", "town-l0:dqn", *WORDS, "--steps", "320", *root)
     (run,) = Run.list(tmp_path)
@@ -58,7 +56,7 @@ def test_a_finished_run_says_so_and_how_to_go_on(townlet: Program, tmp_path: Pat
     assert checkpoint.latest(run.checkpoints).env_steps == 384  # type: ignore[union-attr]
 
 
-def test_a_report_that_was_not_asked_for_can_be_had_later(townlet: Program, tmp_path: Path) -> None:
+def test_report_can_be_written_later(townlet: Program, tmp_path: Path) -> None:
     root = ["--root", str(tmp_path)]
     done = townlet("train", "town-l0:dqn", *WORDS, "--steps", "320", *root)
     (run,) = Run.list(tmp_path)
@@ -70,14 +68,14 @@ def test_a_report_that_was_not_asked_for_can_be_had_later(townlet: Program, tmp_
     assert run.report_html.is_file()
 
 
-def test_several_seeds_are_summed_up(townlet: Program, tmp_path: Path) -> None:
+def test_multiple_seeds_are_summarized(townlet: Program, tmp_path: Path) -> None:
     done = townlet("train", "town-l0:dqn", *WORDS, "--steps", "400", "--seeds", "2", "--root", str(tmp_path))
     assert done.code == 0
     assert [run.meta()["seed"] for run in Run.list(tmp_path)] == [0, 1]
     assert "IQM of length over 2 seeds" in done.out
 
 
-def test_a_seed_that_breaks_off_does_not_stop_the_others(townlet: Program, tmp_path: Path) -> None:
+def test_diverged_seed_does_not_stop_the_others(townlet: Program, tmp_path: Path) -> None:
     bad = ["agent.lr={start: 1e-3, end: 1e38, from: 900, to: 901}", "agent.max_grad_norm=null", "agent.loss=mse"]
     done = townlet("train", "town-l0:dqn", *WORDS, *bad, "--seeds", "2", "--root", str(tmp_path))
     assert done.code == 3
@@ -100,16 +98,14 @@ def test_a_seed_that_breaks_off_does_not_stop_the_others(townlet: Program, tmp_p
         (["town-l0:dqn", "--steps", "0"], "'0' is not a number of steps"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
-    townlet: Program, tmp_path: Path, words: list[str], told: str
-) -> None:
+def test_conflicting_options_are_rejected(townlet: Program, tmp_path: Path, words: list[str], told: str) -> None:
     done = townlet("train", *words, "--root", str(tmp_path))
     assert done.code == 2
     assert told in done.err
     assert not Run.list(tmp_path)
 
 
-def test_a_pause_says_how_to_go_on_and_going_on_finishes(townlet: Program, tmp_path: Path) -> None:
+def test_paused_run_resumes_to_the_end(townlet: Program, tmp_path: Path) -> None:
     root = ["--root", str(tmp_path)]
     paused = townlet("train", "town-l0:dqn", *WORDS, "--pause-at", "400", *root)
     (run,) = Run.list(tmp_path)
@@ -121,7 +117,7 @@ def test_a_pause_says_how_to_go_on_and_going_on_finishes(townlet: Program, tmp_p
     assert (line["state"], line["env_steps"]) == ("finished", 1600)
 
 
-def test_a_run_can_be_measured_and_watched_when_the_file_of_its_world_is_gone(townlet: Program, tmp_path: Path) -> None:
+def test_run_works_without_its_world_file(townlet: Program, tmp_path: Path) -> None:
     path, root = tmp_path / "my-town.yaml", tmp_path / "runs"
     path.write_text("extends: town-l0\nmax_steps: 33\n", encoding="utf-8")
     assert townlet("train", f"{path}:dqn", *WORDS, "--pause-at", "100", "--root", str(root)).code == 0
@@ -135,7 +131,7 @@ def test_a_run_can_be_measured_and_watched_when_the_file_of_its_world_is_gone(to
     assert townlet("train", "--resume", run.name, "--pause-at", "200", "--root", str(root)).code == 0
 
 
-def test_interrupting_saves_and_leaves_with_130(townlet: Program, tmp_path: Path) -> None:
+def test_interrupt_saves_and_exits_with_130(townlet: Program, tmp_path: Path) -> None:
     with ctrl_c_once_training(tmp_path):
         done = townlet("train", "town-l0:dqn", *WORDS, "--steps", "100000000", "--root", str(tmp_path))
     assert done.code == 130
@@ -145,7 +141,7 @@ def test_interrupting_saves_and_leaves_with_130(townlet: Program, tmp_path: Path
     assert checkpoint.latest(run.checkpoints).env_steps > 0  # type: ignore[union-attr]
 
 
-def test_diverging_leaves_with_3_and_keeps_the_last_good_checkpoint(townlet: Program, tmp_path: Path) -> None:
+def test_divergence_exits_with_3_and_keeps_the_last_checkpoint(townlet: Program, tmp_path: Path) -> None:
     words = [*WORDS, "agent.lr=1e38", "agent.max_grad_norm=null", "agent.loss=mse", "agent.optimizer=sgd"]
     done = townlet("train", "town-l0:dqn", *words, "--root", str(tmp_path))
     assert done.code == 3
@@ -168,7 +164,7 @@ def test_diverging_leaves_with_3_and_keeps_the_last_good_checkpoint(townlet: Pro
         (["--resume", "nothing"], "there is no run 'nothing'"),
     ],
 )
-def test_mistakes_are_told_and_leave_with_2(townlet: Program, tmp_path: Path, words: list[str], told: str) -> None:
+def test_user_errors_exit_with_2(townlet: Program, tmp_path: Path, words: list[str], told: str) -> None:
     done = townlet("train", *words, "--root", str(tmp_path))
     assert done.code == 2
     assert told in done.err

@@ -41,7 +41,7 @@ def elsewhere(*words: str) -> subprocess.CompletedProcess[str]:
     return warm.run([sys.executable, "-m", "townlet", *words], capture_output=True, text=True, check=False)
 
 
-def test_a_wrapper_of_ones_own_needs_leave_to_run(townlet: Program, tmp_path: Path) -> None:
+def test_custom_wrapper_needs_allow_code(townlet: Program, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WRAPPER)
     (tmp_path / "my.yaml").write_text(RECIPE)
     root = ["--root", str(tmp_path / "runs")]

@@ -34,7 +34,7 @@ def test_list_names_every_shipped_world(townlet: Program) -> None:
         assert f" {name} " in done.out
 
 
-def test_check_shows_all_mistakes_with_places_and_fixes(townlet: Program, folder: Path) -> None:
+def test_check_reports_all_errors_with_locations_and_fixes(townlet: Program, folder: Path) -> None:
     (folder / "wrong.yaml").write_text(WRONG)
     done = townlet("world", "check", "wrong.yaml")
     assert done.code == 2
@@ -57,7 +57,7 @@ def test_check_does_not_wrap_long_messages(townlet: Program, folder: Path, monke
     assert len(places) == 3
 
 
-def test_check_of_a_sound_world_tells_how_long_one_lives(townlet: Program) -> None:
+def test_check_of_a_valid_world_reports_survival(townlet: Program) -> None:
     done = townlet("world", "check", "town-l0")
     assert done.code == 0
     assert "passive" in done.out
@@ -65,27 +65,27 @@ def test_check_of_a_sound_world_tells_how_long_one_lives(townlet: Program) -> No
     assert "town-l0 is a valid world." in done.out
 
 
-def test_check_warns_when_income_cannot_pay_for_ever(townlet: Program) -> None:
+def test_check_warns_if_income_is_too_low(townlet: Program) -> None:
     done = townlet("world", "check", "town-l0", "affordances.Bed.price=.001")
     assert done.code == 0
     assert done.err.startswith("warning: income cannot pay forever")
 
 
-def test_check_of_a_missing_file_says_where_it_looked(townlet: Program, folder: Path) -> None:
+def test_check_of_a_missing_file_names_the_folder(townlet: Program, folder: Path) -> None:
     done = townlet("world", "check", "nowhere.yaml")
     assert done.code == 2
     assert "there is no file 'nowhere.yaml'" in done.err
     assert str(folder) in done.err.replace("\n", "")
 
 
-def test_show_follows_overrides(townlet: Program) -> None:
+def test_show_applies_overrides(townlet: Program) -> None:
     plain, changed = townlet("world", "show", "town"), townlet("world", "show", "town", "affordances.Bed.price=.31")
     assert plain.code == changed.code == 0
     assert "Bed" in plain.out
     assert plain.out != changed.out
 
 
-def test_explain_tells_what_moves_one_meter(townlet: Program) -> None:
+def test_explain_lists_what_changes_a_meter(townlet: Program) -> None:
     done = townlet("world", "explain", "town", "mood")
     assert done.code == 0
     for word in ("hygiene", "social", "Therapist", "Bar"):
@@ -93,27 +93,27 @@ def test_explain_tells_what_moves_one_meter(townlet: Program) -> None:
     assert "Shower" not in done.out
 
 
-def test_explain_of_an_unknown_meter_names_the_nearest(townlet: Program) -> None:
+def test_explain_suggests_the_nearest_meter(townlet: Program) -> None:
     done = townlet("world", "explain", "town", "moode")
     assert done.code == 2
     assert "did you mean 'mood'?" in done.err
 
 
-def test_a_wrong_override_is_a_mistake_on_the_command_line(townlet: Program) -> None:
+def test_wrong_override_is_located_on_the_command_line(townlet: Program) -> None:
     done = townlet("world", "show", "town", "meters.enrgy.decay=.1")
     assert done.code == 2
     assert "command line: meters.enrgy.decay=.1" in done.err
     assert "did you mean 'energy'?" in done.err
 
 
-def test_new_writes_a_world_that_is_valid_at_once(townlet: Program, folder: Path) -> None:
+def test_new_writes_a_valid_world(townlet: Program, folder: Path) -> None:
     assert townlet("world", "new", "mine", "--from", "town-l2", "--to", "worlds").code == 0
     mine, parent = load(folder / "worlds" / "mine.yaml"), load("town-l2")
     assert mine.interface_hash == parent.interface_hash
     assert mine.name == "mine"
 
 
-def test_a_new_world_changes_nothing_until_it_is_edited(townlet: Program, folder: Path) -> None:
+def test_new_world_equals_its_parent(townlet: Program, folder: Path) -> None:
     townlet("world", "new", "mine")
     file = folder / "mine.yaml"
     before = load(file)
@@ -138,19 +138,19 @@ def test_new_never_overwrites(townlet: Program, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../escape", "a b", "", "1st", "x" * 41])
-def test_new_refuses_names_that_are_not_names(townlet: Program, folder: Path, name: str) -> None:
+def test_new_rejects_invalid_names(townlet: Program, folder: Path, name: str) -> None:
     assert townlet("world", "new", name).code == 2
     assert list(folder.rglob("*.yaml")) == []
 
 
-def test_new_says_so_when_the_folder_cannot_be_made(townlet: Program, folder: Path) -> None:
+def test_new_reports_an_unwritable_folder(townlet: Program, folder: Path) -> None:
     (folder / "file").write_text("")
     done = townlet("world", "new", "mine", "--to", "file/below")
     assert done.code == 2
     assert "cannot write" in done.err
 
 
-def test_schema_is_json_that_knows_the_keys_of_files(townlet: Program) -> None:
+def test_schema_lists_the_keys_of_world_files(townlet: Program) -> None:
     done = townlet("world", "schema")
     schema = json.loads(done.out)
     assert {"extends", "remove", "meters", "affordances", "rewards"} <= set(schema["properties"])

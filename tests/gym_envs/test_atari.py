@@ -26,7 +26,7 @@ def native(game: str, rows: int = 2, **keys: Any) -> GymVecEnv:
 
 
 @pytest.mark.parametrize(("keys", "shape"), [({}, (2, 36, 36)), ({"grayscale": False, "resize": None}, (6, 210, 160))])
-def test_both_ways_show_byte_pictures_of_one_shape(keys: dict[str, Any], shape: tuple[int, ...]) -> None:
+def test_native_and_row_observations_have_the_same_shape(keys: dict[str, Any], shape: tuple[int, ...]) -> None:
     for way in ("native", "sync"):
         env = console("Pong", 1, **{**SMALL, **keys, "vectorization": way})
         (block,) = env.layout
@@ -36,20 +36,20 @@ def test_both_ways_show_byte_pictures_of_one_shape(keys: dict[str, Any], shape: 
         assert 0.1 < float(seen.mean() / 255) < 0.9
 
 
-def test_colours_of_frames_stand_where_a_gray_picture_has_its_channels() -> None:
+def test_color_frames_are_stacked_along_channels() -> None:
     """The field of Pong is brown, more red than blue; the newest frame is the last."""
     picture = native("Pong", 1, grayscale=False, resize=None).reset(0).obs.view(2, 3, 210, 160)
     middle = picture[:, :, 50:180, 30:130].mean((2, 3)) * 255
     assert torch.allclose(middle[1], torch.tensor([144.0, 72.0, 17.0]), atol=3)
 
 
-def test_ends_of_their_own_vectorization_keep_the_contract() -> None:
+def test_native_vectorization_conforms() -> None:
     keys = {"resize": (20, 20), "max_episode_steps": 9}
     for promise in (conformance.values_in_range, conformance.ended_rows):
         promise(lambda rows: native("Breakout", rows, **keys))
 
 
-def test_a_limit_counts_steps_and_not_frames_in_both_ways() -> None:
+def test_max_episode_steps_counts_agent_steps() -> None:
     for env in (native("Pong", max_episode_steps=7), console("Pong", max_episode_steps=7, **SMALL)):
         env.reset(0)
         ends = [bool(env.step(torch.zeros(2, dtype=torch.int64)).truncated.all()) for _ in range(7)]
@@ -62,14 +62,14 @@ def rewards(env: GymVecEnv, steps: int) -> set[float]:
 
 
 @pytest.mark.parametrize("way", ["native", "sync"])
-def test_rewards_are_clipped_in_training_and_whole_when_measured(way: str) -> None:
+def test_rewards_are_clipped_in_training_only(way: str) -> None:
     """What Ms. Pacman eats pays 10 at least."""
     spec = EnvSpec.model_validate({**SMALL, "vectorization": way, "wrappers": ({"name": "clip_reward"},)})
     assert rewards(make_vec("ALE/MsPacman-v5", spec, 2), 120) == {0, 1}
     assert max(rewards(make_vec("ALE/MsPacman-v5", spec.unshaped(), 2), 120)) >= 10
 
 
-def test_who_wants_to_look_gets_rows_that_show_the_same() -> None:
+def test_rendering_uses_rows_with_the_same_shape() -> None:
     env = console("Pong", 1, "rgb_array", **{"vectorization": "native", **SMALL})
     env.reset(0)
     assert env.layout == native("Pong", 1).layout
@@ -86,7 +86,7 @@ def test_who_wants_to_look_gets_rows_that_show_the_same() -> None:
         ({"kwargs": {"wheels": 3}}, "cannot be made.*wheels"),
     ],
 )
-def test_what_their_own_vectorization_cannot_do_is_said(keys: dict[str, Any], says: str) -> None:
+def test_unsupported_native_settings_are_rejected(keys: dict[str, Any], says: str) -> None:
     with pytest.raises(TownletError, match=says):
         native("Pong", **keys)
 
@@ -129,7 +129,7 @@ def of_breakout(frame: np.ndarray[Any, Any]) -> dict[str, float | None]:
 
 
 @pytest.mark.parametrize(("game", "found", "steps"), [("Pong", of_pong, 250), ("Breakout", of_breakout, 250)])
-def test_objects_are_where_the_picture_shows_them(game: str, found: Any, steps: int) -> None:
+def test_objects_match_the_rendered_picture(game: str, found: Any, steps: int) -> None:
     pairs = follow(game, steps, found)
     assert set(pairs) == set(found(np.zeros((210, 160, 3))))
     for name, seen in pairs.items():

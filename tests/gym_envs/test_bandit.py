@@ -13,11 +13,11 @@ import townlet
 from townlet.errors import TownletError
 
 
-def test_gymnasium_checker_has_nothing_to_say() -> None:
+def test_gymnasium_checker_passes() -> None:
     check_env(gym.make(townlet.BANDIT).unwrapped, skip_render_check=True)
 
 
-def test_arms_pay_around_their_means_for_as_long_as_asked() -> None:
+def test_arms_pay_around_their_means_until_truncation() -> None:
     env = gym.make(townlet.BANDIT, means=[1.0, -2.0], deviations=[0.5, 0.0], length=400)
     env.reset(seed=0)
     pulls = [env.step(0) for _ in range(400)]
@@ -39,6 +39,6 @@ def test_arms_pay_around_their_means_for_as_long_as_asked() -> None:
         ({"length": 0}, "0 pulls"),
     ],
 )
-def test_mistakes_are_told(kwargs: dict[str, Any], says: str) -> None:
+def test_errors_are_explained(kwargs: dict[str, Any], says: str) -> None:
     with pytest.raises(TownletError, match=says):
         gym.make(townlet.BANDIT, **kwargs)

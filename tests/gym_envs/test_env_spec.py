@@ -32,12 +32,12 @@ def test_wrappers_are_chosen_by_name() -> None:
         ({"frame_skip": "4"}, "frame_skip"),
     ],
 )
-def test_mistakes_are_named(given: dict[str, Any], says: str) -> None:
+def test_errors_name_the_key(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         EnvSpec.model_validate(given)
 
 
-def test_an_agent_is_measured_without_shaping() -> None:
+def test_unshaped_drops_shaping_wrappers() -> None:
     spec = EnvSpec.model_validate({"wrappers": ({"name": "cart_pole_shaping"}, {"name": "sticky_actions"})})
     assert [w.name for w in spec.unshaped().wrappers] == ["sticky_actions"]
 

@@ -60,7 +60,7 @@ def equal(a: Any, b: Any) -> bool:
 
 @settings(max_examples=100, deadline=None)
 @given(rows=st.lists(st.fixed_dictionaries({"a": VALUES, "b": ARRAYS}), min_size=1, max_size=3))
-def test_plain_values_of_rows_come_back_as_they_were_from_a_checkpoint(rows: list[dict[str, Any]]) -> None:
+def test_values_round_trip_through_a_checkpoint(rows: list[dict[str, Any]]) -> None:
     packed = pack([{"layer": {name: encode(value) for name, value in row.items()}} for row in rows])
     kept = serialization.unflatten(serialization.flatten(packed))  # what a checkpoint keeps
     back = [{name: decode(value) for name, value in row["layer"].items()} for row in unpack(kept, len(rows))]
@@ -68,12 +68,12 @@ def test_plain_values_of_rows_come_back_as_they_were_from_a_checkpoint(rows: lis
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, np.array([None]), [[object()]], 1j])
-def test_what_is_not_plain_is_not_saved(value: Any) -> None:
+def test_unsupported_values_are_rejected(value: Any) -> None:
     with pytest.raises(UnsupportedValue):
         encode(value)
 
 
-def test_generators_go_on_with_the_same_draws() -> None:
+def test_generators_continue_with_the_same_draws() -> None:
     for bits in (np.random.PCG64, np.random.MT19937, np.random.Philox):
         live = np.random.Generator(bits(4))
         live.random(7)
@@ -82,7 +82,7 @@ def test_generators_go_on_with_the_same_draws() -> None:
 
 
 @pytest.mark.parametrize("way", ["sync", "native"])
-def test_cart_poles_go_on_from_a_file(way: str, tmp_path: Path) -> None:
+def test_cart_pole_resumes_from_a_file(way: str, tmp_path: Path) -> None:
     spec = EnvSpec.model_validate({"vectorization": way, "normalize_obs": "running", "frame_stack": 2})
     one, two = (make_vec("CartPole-v1", spec, 3) for _ in range(2))
     *_, (_, last) = conformance.play(one, one.reset(0), 50)
@@ -94,7 +94,7 @@ def test_cart_poles_go_on_from_a_file(way: str, tmp_path: Path) -> None:
     assert all(conformance.alike(a, b) for (_, a), (_, b) in zip(ahead, again, strict=True))
 
 
-def test_what_cannot_be_saved_begins_new_episodes_the_same_ones_each_time() -> None:
+def test_unsavable_environment_restarts_reproducibly() -> None:
     env = make_vec(ID, EnvSpec(), 3)
     assert not env.exact
     conformance.check(lambda rows: make_vec(ID, EnvSpec(), rows))
@@ -108,7 +108,7 @@ def test_what_cannot_be_saved_begins_new_episodes_the_same_ones_each_time() -> N
     assert not torch.equal(again, one)  # resumed twice, it does not live the same life twice
 
 
-def test_another_map_is_refused() -> None:
+def test_state_of_another_map_is_rejected() -> None:
     small = EnvSpec(kwargs={"desc": ["SFFG"] * 8})
     lake, other = (make_vec("FrozenLake-v1", s, 2) for s in (small, EnvSpec(kwargs={"map_name": "8x8"})))
     lake.reset(0)
@@ -116,14 +116,14 @@ def test_another_map_is_refused() -> None:
         other.restore(lake.state())
 
 
-def test_other_wrappers_are_refused() -> None:
+def test_state_with_other_wrappers_is_rejected() -> None:
     env = make_vec("Acrobot-v1", EnvSpec(frame_skip=2), 2)
     env.reset(0)
     with pytest.raises(TownletError, match="saved wrappers are"):
         make_vec("Acrobot-v1", EnvSpec(), 2).restore(env.state())
 
 
-def test_a_large_table_is_compared_unless_it_changes() -> None:
+def test_unchanged_large_table_is_saved_as_digest() -> None:
     taxi = env_state.RowEnv(gym.make("Taxi-v4"))
     taxi.reset(seed=0)
     *_, (where, _) = env_state.layers(taxi.env)
@@ -179,7 +179,7 @@ class Game(gym.Env[Any, Any]):
         return np.array([self.ale.frames], np.float32)
 
 
-def test_a_console_is_saved_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ale_state_is_saved_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Game, "__module__", "ale_py.env")
     monkeypatch.setitem(sys.modules, "ale_py", ModuleType("ale_py"))
     gym.registry.pop("Game-v0", None)

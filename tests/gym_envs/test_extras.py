@@ -38,12 +38,12 @@ def test_an_id_names_the_extra_it_needs(id: str, extra: str, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("id", ["CartPole-v1", "Taxi-v4", "Bandit-v0", "Townlet/Town-v0"])
-def test_what_gymnasium_and_townlet_have_needs_nothing(id: str) -> None:
+def test_builtin_ids_need_no_extra(id: str) -> None:
     assert extras.family(id) is None
     extras.require(id)
 
 
-def test_every_registered_id_of_a_family_is_known_as_its_own() -> None:
+def test_registered_ids_match_their_family() -> None:
     rooms = {"box2d": "box2d", "mujoco": "mujoco"}
     for id, spec in gym.registry.items():
         for room, extra in rooms.items():
@@ -53,11 +53,11 @@ def test_every_registered_id_of_a_family_is_known_as_its_own() -> None:
                 assert found.extra == extra, id
 
 
-def test_a_near_miss_is_helped() -> None:
+def test_misspelled_id_gets_a_suggestion() -> None:
     with pytest.raises(TownletError, match="did you mean 'MountainCar-v0'"):
         extras.require("MountainCar-v7")
 
 
-def test_every_extra_can_be_installed_by_its_name() -> None:
+def test_every_extra_is_declared() -> None:
     offered = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {f.extra for f in extras.FAMILIES if not f.install_problem} <= set(offered)

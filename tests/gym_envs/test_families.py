@@ -36,7 +36,7 @@ BOX2D = pytest.mark.skipif(find_spec("Box2D") is None, reason="Box2D is not inst
         ("HalfCheetah-v5", {}, True),
     ],
 )
-def test_simulators_keep_the_contract(id: str, keys: dict[str, Any], exact: bool) -> None:
+def test_simulators_conform(id: str, keys: dict[str, Any], exact: bool) -> None:
     conformance.check(lambda rows: make_vec(id, spec(**keys), rows))
     assert make_vec(id, spec(**keys), 1).exact is exact
 
@@ -50,14 +50,14 @@ def test_simulators_keep_the_contract(id: str, keys: dict[str, Any], exact: bool
         {"observation": "rgb", "grayscale": True, "resize": (21, 21), "frame_stack": 2, "frame_skip": 4},
     ],
 )
-def test_consoles_go_on_where_they_were(keys: dict[str, Any]) -> None:
+def test_atari_rows_resume_exactly(keys: dict[str, Any]) -> None:
     conformance.goes_on_where_it_was(lambda rows: make_vec("ALE/Pong-v5", spec(**keys), rows))
     env = make_vec("ALE/Pong-v5", spec(**keys), 1)
     assert env.exact
     assert env.actions == Discrete(("noop", "fire", "right", "left", "rightfire", "leftfire"))
 
 
-def test_grids_keep_the_contract_without_their_words() -> None:
+def test_minigrid_conforms_without_the_mission_text() -> None:
     with pytest.raises(TownletError, match="'mission'"):
         make_vec("MiniGrid-Empty-5x5-v0", spec())
     parts = ({"name": "keys", "keep": ("image", "direction")},)
@@ -74,7 +74,7 @@ def test_a_level_of_doom_can_be_played() -> None:
     env.close()
 
 
-def test_pictures_among_named_parts_are_made_smaller() -> None:
+def test_images_in_dict_observations_are_resized() -> None:
     env = make_vec("VizdoomBasic-v1", spec(grayscale=True, resize=(30, 40)), 1)
     assert {block.name: (block.shape, block.kind) for block in env.layout} == {
         "gamevariables": ((1,), "values"),
@@ -84,7 +84,7 @@ def test_pictures_among_named_parts_are_made_smaller() -> None:
     env.close()
 
 
-def test_cells_of_a_grid_are_told_by_ones() -> None:
+def test_minigrid_cells_are_one_hot() -> None:
     parts = ({"name": "keys", "keep": ("image", "direction")}, {"name": "minigrid_one_hot"})
     env = make_vec("MiniGrid-DoorKey-5x5-v0", spec(wrappers=parts), 1)
     cells = env.layout.view(env.reset(0).obs, "image")[0]

@@ -41,12 +41,12 @@ def test_every_shipped_world_has_an_id() -> None:
 
 
 @pytest.mark.parametrize("name", townlet.IDS)
-def test_gymnasium_checker_has_nothing_to_say(name: str) -> None:
+def test_gymnasium_checker_passes(name: str) -> None:
     check_env(gym.make(name).unwrapped)
 
 
 @pytest.mark.parametrize("name", townlet.IDS)
-def test_stable_baselines_checker_has_nothing_to_say(name: str) -> None:
+def test_stable_baselines_checker_passes(name: str) -> None:
     check_env_sb3(gym.make(name).unwrapped)
 
 
@@ -68,7 +68,7 @@ def test_same_seed_same_episodes_and_another_seed_others() -> None:
     assert play(env, 400, seed=6) != first
 
 
-def test_without_a_seed_the_stream_goes_on() -> None:
+def test_reset_without_seed_continues_the_stream() -> None:
     env = TownEnv("town")
     starts = {env.reset(seed=3)[0].tobytes(), *(env.reset()[0].tobytes() for _ in range(8))}
     assert len(starts) > 4
@@ -122,19 +122,19 @@ def test_the_world_truncates() -> None:
 
 
 @pytest.mark.parametrize("action", [-1, 6, 1.5, "UP", None, [1, 2]])
-def test_what_is_no_action_is_refused(action: Any) -> None:
+def test_invalid_action_is_rejected(action: Any) -> None:
     env = TownEnv("town")
     env.reset(seed=0)
     with pytest.raises(TownletError, match="0 to 5"):
         env.step(action)
 
 
-def test_step_before_reset_is_refused() -> None:
+def test_step_before_reset_is_rejected() -> None:
     with pytest.raises(TownletError, match=r"reset\(\)"):
         TownEnv("town").step(0)
 
 
-def test_mistakes_are_named() -> None:
+def test_errors_name_the_key() -> None:
     with pytest.raises(TownletError, match="town-foggy"):
         TownEnv("town-fogy")
     with pytest.raises(TownletError, match="max_steps"):

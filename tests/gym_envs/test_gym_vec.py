@@ -49,13 +49,13 @@ def idle(env: GymVecEnv) -> torch.Tensor:
 
 
 @MODES
-def test_every_way_to_begin_anew_keeps_the_contract(mode: AutoresetMode) -> None:
+def test_every_autoreset_mode_conforms(mode: AutoresetMode) -> None:
     shared = (conformance.rows_do_not_meet,)  # one random stream for all rows
     conformance.check(lambda rows: counting(mode, rows), but=shared)
 
 
 @MODES
-def test_ends_are_shown_with_what_was_seen_last(mode: AutoresetMode) -> None:
+def test_final_observations_are_reported(mode: AutoresetMode) -> None:
     env = counting(mode)
     first = int(env.reset(0).obs[0, 0])
     assert not len(env.step(idle(env)).obs[:0])
@@ -70,7 +70,7 @@ def test_ends_are_shown_with_what_was_seen_last(mode: AutoresetMode) -> None:
     assert env.final_obs().obs.tolist() == [[first, 3]]
 
 
-def test_a_row_that_needs_a_step_to_begin_is_void_in_it() -> None:
+def test_next_step_mode_marks_autoreset_steps() -> None:
     env = counting(NEXT)
     first = int(env.reset(0).obs[0, 0])
     env.step(idle(env))
@@ -83,7 +83,7 @@ def test_a_row_that_needs_a_step_to_begin_is_void_in_it() -> None:
     assert env.step(idle(env)).episode_starts.tolist() == [False, True, False]
 
 
-def test_a_reset_forgets_that_rows_were_to_begin() -> None:
+def test_reset_clears_pending_autoresets() -> None:
     env = counting(NEXT)
     env.reset(0)
     for _ in range(2):
@@ -95,7 +95,7 @@ def test_a_reset_forgets_that_rows_were_to_begin() -> None:
     assert step.reward.tolist() == [1, 1, 1]
 
 
-def test_only_rows_that_ended_are_reset_where_nobody_else_does_it() -> None:
+def test_disabled_mode_resets_only_ended_rows() -> None:
     env = counting(OFF)
     env.reset(0)
     assert isinstance(env.vec, Counting)
@@ -106,7 +106,7 @@ def test_only_rows_that_ended_are_reset_where_nobody_else_does_it() -> None:
 
 
 @MODES
-def test_terminated_wins_where_both_are_said(mode: AutoresetMode) -> None:
+def test_termination_wins_over_truncation(mode: AutoresetMode) -> None:
     env = counting(mode, both=True)
     env.reset(0)
     ends = [env.step(idle(env)) for _ in range(2)][-1]
@@ -115,7 +115,7 @@ def test_terminated_wins_where_both_are_said(mode: AutoresetMode) -> None:
 
 
 @MODES
-def test_masks_come_from_the_info_also_those_of_ends(mode: AutoresetMode) -> None:
+def test_masks_are_read_from_info_and_final_info(mode: AutoresetMode) -> None:
     env = counting(mode, masks=ActionMasks(ActionMaskSpec()))
     assert env.reset(0).mask.tolist() == [[True, True]] * 3
     assert env.step(idle(env)).mask.tolist() == [[True, False]] * 3
@@ -126,7 +126,7 @@ def test_masks_come_from_the_info_also_those_of_ends(mode: AutoresetMode) -> Non
     assert step.mask[1].tolist() == ([True, False] if mode is NEXT else [True, True])
 
 
-def test_without_a_wrapper_that_says_so_everything_makes_sense() -> None:
+def test_without_mask_wrapper_all_actions_are_valid() -> None:
     env = make_vec("Taxi-v4", spec(), 2)
     assert env.reset(0).mask.all()
     told = make_vec("Taxi-v4", spec(wrappers=({"name": "action_mask"},)), 2)
@@ -158,13 +158,13 @@ def test_a_list_of_valid_actions_is_the_mask() -> None:
         ("Bandit-v0", {"kwargs": {"length": 50}}),
     ],
 )
-def test_environments_keep_the_contract(name: str, more: dict[str, Any]) -> None:
+def test_environments_conform(name: str, more: dict[str, Any]) -> None:
     conformance.check(lambda rows: make_vec(name, spec(vectorization="sync", **more), rows))
     assert make_vec(name, spec(vectorization="sync", **more), 1).exact
 
 
 @pytest.mark.parametrize("more", [{}, {"frame_stack": 2}, {"max_episode_steps": 9}])
-def test_cart_poles_own_vectorization_keeps_the_contract(more: dict[str, Any]) -> None:
+def test_native_cart_pole_conforms(more: dict[str, Any]) -> None:
     shared = (conformance.rows_do_not_meet,)  # one random stream for all rows
     conformance.check(lambda rows: make_vec("CartPole-v1", spec(vectorization="native", **more), rows), but=shared)
     env = make_vec("CartPole-v1", spec(vectorization="native"), 2)
@@ -173,12 +173,12 @@ def test_cart_poles_own_vectorization_keeps_the_contract(more: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("name", ["Blackjack-v1", "CliffWalking-v1"])
-def test_other_toys_go_on_where_they_were(name: str) -> None:
+def test_toy_text_resumes_exactly(name: str) -> None:
     assert make_vec(name, spec(), 1).exact
     conformance.goes_on_where_it_was(lambda rows: make_vec(name, spec(), rows))
 
 
-def test_rows_in_processes_live_as_rows_in_turn() -> None:
+def test_async_rows_equal_sync_rows() -> None:
     here, there = (make_vec("CartPole-v1", spec(vectorization=way), 2) for way in ("sync", "async"))
     try:
         assert torch.equal(here.reset(3).obs, there.reset(3).obs)
@@ -197,7 +197,7 @@ def test_rows_in_processes_live_as_rows_in_turn() -> None:
         there.close()
 
 
-def test_a_process_of_a_row_does_not_load_torch() -> None:
+def test_worker_process_does_not_import_torch() -> None:
     """It would take each of them seconds to start, and much memory."""
     code = "import sys, townlet.gym.row_env; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -205,7 +205,7 @@ def test_a_process_of_a_row_does_not_load_torch() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("promise", conformance.CHECKS, ids=lambda promise: promise.__name__)
-def test_rows_in_processes_keep_the_contract(promise: Callable[[conformance.Make], None]) -> None:
+def test_async_rows_conform(promise: Callable[[conformance.Make], None]) -> None:
     made: list[GymVecEnv] = []
 
     def make(rows: int) -> GymVecEnv:
@@ -221,14 +221,14 @@ def test_rows_in_processes_keep_the_contract(promise: Callable[[conformance.Make
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**63 - 1), rows=st.integers(1, 5))
-def test_rows_begin_apart_and_the_first_ones_alike_in_any_number(seed: int, rows: int) -> None:
+def test_row_seeds_do_not_depend_on_the_number_of_rows(seed: int, rows: int) -> None:
     few = make_vec("CartPole-v1", spec(vectorization="sync"), rows).reset(seed).obs
     many = make_vec("CartPole-v1", spec(vectorization="sync"), rows + 1).reset(seed).obs
     assert torch.equal(few, many[:rows])
     assert len(torch.unique(many, dim=0)) == rows + 1
 
 
-def test_actions_beyond_their_bounds_are_cut_off() -> None:
+def test_actions_are_clipped_to_bounds() -> None:
     env = make_vec("Pendulum-v1", spec(), 2)
     assert env.actions == Continuous(("0",), (-2.0,), (2.0,))
     env.reset(0)
@@ -277,7 +277,7 @@ gym.register("Switches-v0", Switches)
 gym.register("Odd-v0", Odd)
 
 
-def test_parts_of_every_kind_have_a_place() -> None:
+def test_every_kind_of_subspace_is_encoded() -> None:
     env = make_vec("Switches-v0", spec(), 2)
     assert env.actions == Binary(("0", "1", "2"))
     assert [(b.name, b.shape, b.kind, b.low, b.high) for b in env.layout] == [
@@ -301,7 +301,7 @@ def test_parts_of_every_kind_have_a_place() -> None:
 @pytest.mark.parametrize(
     ("of", "says"), [("action", "Sequence"), ("bounds", "have no bounds"), ("words", r"'words' as Text.*keep")]
 )
-def test_what_is_not_numbers_is_refused_by_name(of: str, says: str) -> None:
+def test_non_numeric_spaces_are_rejected(of: str, says: str) -> None:
     with pytest.raises(TownletError, match=says):
         make_vec("Odd-v0", spec(kwargs={"of": of}))
 
@@ -318,7 +318,7 @@ def test_what_is_not_numbers_is_refused_by_name(of: str, says: str) -> None:
         ("CartPole-v1", {"grayscale": True}, "need an image"),
     ],
 )
-def test_mistakes_are_told_without_a_traceback(name: str, keys: dict[str, Any], says: str) -> None:
+def test_construction_errors_are_explained(name: str, keys: dict[str, Any], says: str) -> None:
     with pytest.raises(TownletError, match=says):
         make_vec(name, spec(**keys))
 

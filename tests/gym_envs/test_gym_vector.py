@@ -36,7 +36,7 @@ def test_make_vec_steps_every_id_within_its_spaces(name: str) -> None:
     env.close()
 
 
-def test_first_row_lives_as_the_single_environment() -> None:
+def test_first_row_equals_the_single_environment() -> None:
     one, many = TownEnv("town-shuffled"), TownVectorEnv(2, "town-shuffled")
     obs, _ = one.reset(seed=9)
     rows, info = many.reset(seed=9)
@@ -67,7 +67,7 @@ def same(a: Any, b: Any) -> bool:
     return a.dtype == b.dtype and np.allclose(a, b)
 
 
-def test_an_end_looks_as_in_gymnasiums_own_vector_environment() -> None:
+def test_autoreset_matches_gymnasium_vector_env() -> None:
     overrides = ["map.start=[0, 0]", "max_steps=120"]
     theirs = SyncVectorEnv(
         [lambda: TownEnv("town", overrides) for _ in range(3)], autoreset_mode=AutoresetMode.SAME_STEP
@@ -90,7 +90,7 @@ def test_an_end_looks_as_in_gymnasiums_own_vector_environment() -> None:
     assert ends == [(100, 0, "energy"), (116, 2, "energy"), (120, 1, "time")]
 
 
-def test_results_are_the_callers_to_keep() -> None:
+def test_results_are_not_overwritten() -> None:
     env = TownVectorEnv(2, "town")
     env.reset(seed=0)
     kept = env.step([RIGHT, WAIT])
@@ -111,7 +111,7 @@ def test_same_seed_same_rows_and_rows_differ() -> None:
 
 
 @pytest.mark.parametrize("actions", [[0], [0, 6], [0, -1], [0.0, 1.0], 3])
-def test_wrong_actions_are_refused(actions: Any) -> None:
+def test_wrong_actions_are_rejected(actions: Any) -> None:
     env = TownVectorEnv(2, "town")
     env.reset(seed=0)
     with pytest.raises(TownletError, match="integers"):
@@ -129,7 +129,7 @@ def test_misuse_is_explained() -> None:
         TownVectorEnv(0, "town")
 
 
-def test_every_row_is_drawn() -> None:
+def test_every_row_is_rendered() -> None:
     env = gym.make_vec("Townlet/Town-L0-v0", num_envs=3, render_mode="rgb_array")
     env.reset(seed=0)
     env.step(np.array([RIGHT, WAIT, 0]))

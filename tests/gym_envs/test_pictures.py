@@ -37,7 +37,7 @@ def changed(a: Scene, b: Scene) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 @pytest.mark.parametrize("name", townlet.IDS)
-def test_every_id_draws_in_every_mode(name: str) -> None:
+def test_every_id_renders_in_every_mode(name: str) -> None:
     frames = {}
     for mode in ("rgb_array", "ansi", "human"):
         env = gym.make(name, render_mode=mode)
@@ -62,7 +62,7 @@ def test_the_window_shows_the_picture() -> None:
     assert not pygame.display.get_init()
 
 
-def test_without_pygame_the_window_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_without_pygame_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pygame", None)  # as if it were not installed
     with pytest.raises(TownletError, match=r"pip install .*townlet\[window\]"):
         TownEnv("town-l0", render_mode="human").reset(seed=0)
@@ -126,7 +126,7 @@ def test_plain_text_is_plain() -> None:
     assert all(cell_len(letter) == 1 for letter in text.replace("\n", ""))
 
 
-def test_the_end_is_told() -> None:
+def test_end_of_episode_is_rendered() -> None:
     scene = scene_at("town", "[0, 0]", (RIGHT,) * 100)
     assert "died: no energy left" in ansi.frame(scene)
     assert changed(scene, replace(scene, ended="")).any()

@@ -24,7 +24,7 @@ def run(script: str, folder: Path, *, real: bool = False) -> str:
     return done.stdout
 
 
-def test_games_are_rows_like_all_others(tmp_path: Path) -> None:
+def test_retro_games_work_as_rows(tmp_path: Path) -> None:
     said = run(
         """
 import torch

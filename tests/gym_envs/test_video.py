@@ -23,7 +23,7 @@ def pictures(count: int, height: int = 40, width: int = 60) -> list[np.ndarray]:
     return [np.full((height, width, 3), 255 * n // count, np.uint8) for n in range(count)]
 
 
-def test_a_video_has_as_many_pictures_as_were_given(tmp_path: Path) -> None:
+def test_video_has_one_frame_per_picture(tmp_path: Path) -> None:
     path = tmp_path / "x.mp4"
     with VideoWriter(path, 20) as video:
         for picture in pictures(30):
@@ -42,7 +42,7 @@ def test_odd_sides_become_even(tmp_path: Path) -> None:
     assert film_facts(tmp_path / "x.mp4").size == (48, 34)
 
 
-def test_what_goes_wrong_leaves_the_old_file_and_no_half_one(tmp_path: Path) -> None:
+def test_failed_recording_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "x.mp4"
     path.write_bytes(b"old")
     with pytest.raises(TownletError, match="another size"), VideoWriter(path, 10) as video:
@@ -51,7 +51,7 @@ def test_what_goes_wrong_leaves_the_old_file_and_no_half_one(tmp_path: Path) -> 
     assert [file.name for file in tmp_path.iterdir()] == ["x.mp4"]
 
 
-def test_a_town_is_filmed_life_after_life(tmp_path: Path) -> None:
+def test_town_is_recorded_over_several_episodes(tmp_path: Path) -> None:
     world = load("town-l0", ["max_steps=6"])
     players = [make_player(name, world, Streams(0).numpy(name)) for name in ("random", "passive")]
     shows = [TownShow(world, player, 1, rate=5) for player in players]
@@ -62,12 +62,12 @@ def test_a_town_is_filmed_life_after_life(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "told"), [("x.gif", "a video is an .mp4 file"), ("no/x.mp4", "there is no folder")])
-def test_a_wrong_name_is_refused(tmp_path: Path, name: str, told: str) -> None:
+def test_wrong_file_name_is_rejected(tmp_path: Path, name: str, told: str) -> None:
     with pytest.raises(TownletError, match=told):
         VideoWriter(tmp_path / name, 10)
 
 
-def test_a_missing_encoder_is_named_with_its_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_encoder_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("townlet.runs.videos.find_spec", lambda name: None)
     with pytest.raises(TownletError, match="imageio-ffmpeg") as caught:
         VideoWriter(tmp_path / "x.mp4", 10)

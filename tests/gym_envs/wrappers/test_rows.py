@@ -38,7 +38,7 @@ class Numbers(gym.Env[Any, Any]):
 
 
 @given(n=st.integers(1, 70), start=st.integers(-5, 5), data=st.data())
-def test_every_state_has_a_code_of_its_own(n: int, start: int, data: st.DataObject) -> None:
+def test_every_state_has_a_unique_code(n: int, start: int, data: st.DataObject) -> None:
     env = Numbers(gym.spaces.Discrete(n, start=start))
     to = data.draw(st.sampled_from(["one_hot", "binary", "array"]))
     wrapped = EncodeDiscrete(env, to)
@@ -47,7 +47,7 @@ def test_every_state_has_a_code_of_its_own(n: int, start: int, data: st.DataObje
     assert all(code in wrapped.observation_space for code in codes)
 
 
-def test_codes_say_what_they_promise() -> None:
+def test_encodings_match_their_definition() -> None:
     lake, cards = gym.make("FrozenLake-v1"), gym.make("Blackjack-v1")
     assert EncodeDiscrete(lake, "one_hot").observation(3).tolist() == [0, 0, 0, 1] + [0] * 12
     assert EncodeDiscrete(lake, "binary").observation(6).tolist() == [0, 1, 1, 0]
@@ -58,7 +58,7 @@ def test_codes_say_what_they_promise() -> None:
         EncodeDiscrete(gym.make("CartPole-v1"), "array")
 
 
-def test_actions_are_the_environments_under_other_numbers() -> None:
+def test_actions_are_remapped() -> None:
     env = make_vec("Taxi-v4", spec({"name": "remap_actions", "use": (5, 0)}, {"name": "action_mask"}), 4)
     assert env.actions == Discrete(("drop off", "south"))
     seen = env.reset(0)
@@ -69,7 +69,7 @@ def test_actions_are_the_environments_under_other_numbers() -> None:
         make_vec("Taxi-v4", spec({"name": "remap_actions", "use": (6,)}))
 
 
-def test_frames_are_skipped_and_paid_together() -> None:
+def test_frame_skip_sums_rewards() -> None:
     env = make_vec("Acrobot-v1", spec(frame_skip=3, max_episode_steps=7), 1)
     env.reset(0)
     steps = [conformance.copied(env.step(torch.zeros(1, dtype=torch.int64))) for _ in range(7)]
@@ -89,7 +89,7 @@ def test_sticky_actions_repeat_the_last_one() -> None:
     assert torch.equal(stuck.step(torch.tensor([[-2.0]])).obs, free.step(torch.tensor([[2.0]])).obs)
 
 
-def test_a_time_limit_cuts_off() -> None:
+def test_time_limit_truncates() -> None:
     env = make_vec("MountainCar-v0", spec({"name": "time_limit", "steps": 5}, frame_skip=2), 2)
     env.reset(0)
     ends = [bool(env.step(torch.zeros(2, dtype=torch.int64)).truncated.all()) for _ in range(5)]
@@ -105,7 +105,7 @@ SHAPED = {
 @pytest.mark.parametrize("name", SHAPED)
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 1000))
-def test_potentials_never_change_what_is_best(name: str, seed: int) -> None:
+def test_potential_shaping_telescopes(name: str, seed: int) -> None:
     """Discounted, all that shaping pays in an episode is γ^T Φ(end) − Φ(start): no way through it pays more."""
     plain, shaped = gym.make(name, max_episode_steps=60), gym.make(name, max_episode_steps=60)
     shaped = wrap(shaped, SHAPED[name])
@@ -123,7 +123,7 @@ def test_potentials_never_change_what_is_best(name: str, seed: int) -> None:
     assert paid == pytest.approx(discount * end - shaped.potential(first), abs=1e-6)
 
 
-def test_potentials_point_the_right_way() -> None:
+def test_potentials_are_higher_in_better_states() -> None:
     pole = wrap(gym.make("CartPole-v1"), CartPoleShapingSpec())
     assert pole.potential([0, 0, 0, 0]) == 0 > pole.potential([1, 0, 0, 0]) > pole.potential([1, 0, 0.1, 0])
     car = wrap(gym.make("MountainCar-v0"), MountainCarShapingSpec(position=1.0, velocity=1.0, height=1.0))
@@ -143,12 +143,12 @@ def test_potentials_point_the_right_way() -> None:
         assert lander.potential(worse) < 0
 
 
-def test_shaping_is_refused_where_it_does_not_belong() -> None:
+def test_shaping_is_rejected_for_other_environments() -> None:
     with pytest.raises(TownletError, match="put it first"):
         make_vec("CartPole-v1", spec({"name": "mountain_car_shaping", "position": 1.0}))
 
 
-def test_what_was_seen_often_pays_less_until_a_seed_begins_anew() -> None:
+def test_count_bonus_fades_until_reseeded() -> None:
     env = make_vec("MountainCar-v0", spec({"name": "mountain_car_shaping", "count": 1.0, "bins": 2}), 1)
     for _ in range(2):
         env.reset(0)
@@ -161,7 +161,7 @@ def test_what_was_seen_often_pays_less_until_a_seed_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("how", [{"observation": "rgb"}, {"wrappers": ({"name": "pixels"},)}])
-def test_pictures_are_rendered_shrunk_and_without_colour(how: dict[str, Any]) -> None:
+def test_images_are_resized_and_gray(how: dict[str, Any]) -> None:
     keys = {"vectorization": "sync", "grayscale": True, "resize": (40, 60), **how}
     env = make_vec("CartPole-v1", EnvSpec.model_validate(keys), 2)
     assert [(b.shape, b.kind) for b in env.layout] == [((1, 40, 60), "picture")]
@@ -196,7 +196,7 @@ class Memory(gym.Env[Any, Any]):
         return self._seen(), 0.0, False, False, {}
 
 
-def test_objects_are_found_in_the_consoles_memory() -> None:
+def test_objects_are_read_from_ram() -> None:
     env = AtariObjects(Memory(), "ALE/Pong-v5")
     assert env.names == ("player_y", "enemy_y", "ball_x", "ball_y", "ball_dx", "ball_dy")
     seen, _ = env.reset()
@@ -232,7 +232,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_a_wrapper_of_ones_own_runs_only_when_allowed(tmp_path: Path) -> None:
+def test_custom_wrapper_runs_only_when_allowed(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
     half = spec({"name": "custom", "wrapper": "half", "settings": {"share": 0.25}})
@@ -251,7 +251,7 @@ def test_a_wrapper_of_ones_own_runs_only_when_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_a_file_that_fails_is_told_by_name(tmp_path: Path) -> None:
+def test_failing_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("1 / 0")
     loaded = set(sys.modules)

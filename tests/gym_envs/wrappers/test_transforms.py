@@ -29,7 +29,7 @@ def spec(**keys: Any) -> EnvSpec:
 
 
 @MODES
-def test_frames_of_two_episodes_never_stand_together(mode: AutoresetMode) -> None:
+def test_frame_stack_never_mixes_episodes(mode: AutoresetMode) -> None:
     vec = Counting(2, mode)
     env = GymVecEnv(vec, "Counting", VectorSaver, transforms=[FrameStack(3)], one_seed=True)
     first = int(env.reset(0).obs[0, 0])
@@ -53,7 +53,7 @@ def test_frames_of_two_episodes_never_stand_together(mode: AutoresetMode) -> Non
     assert first >= 0
 
 
-def test_each_part_is_stacked_by_itself() -> None:
+def test_each_block_is_stacked_separately() -> None:
     env = make_vec("Blackjack-v1", spec(frame_stack=2), 12)
     assert [(b.name, b.start, b.shape, b.kind) for b in env.layout] == [
         ("0", 0, (2, 1), "index"),
@@ -72,14 +72,14 @@ def test_each_part_is_stacked_by_itself() -> None:
         assert torch.equal(pair[alive], torch.stack([before[:, n], after.obs[:, n]], 1)[alive])
 
 
-def test_bounds_become_minus_one_to_one() -> None:
+def test_static_normalization_maps_bounds_to_unit_range() -> None:
     env, plain = (make_vec("MountainCar-v0", spec(normalize_obs=way), 2) for way in ("static", "none"))
     assert [(b.low, b.high) for b in env.layout] == [(-1, 1)]
     low, high = torch.tensor([-1.2, -0.07]), torch.tensor([0.6, 0.07])
     assert torch.allclose(env.reset(0).obs, 2 * (plain.reset(0).obs - low) / (high - low) - 1, atol=1e-6)
 
 
-def test_numbers_without_bounds_stay_as_they_are() -> None:
+def test_unbounded_values_are_not_scaled() -> None:
     env, plain = (make_vec("CartPole-v1", spec(normalize_obs=way), 2) for way in ("static", "none"))
     a, b = env.reset(0).obs, plain.reset(0).obs
     assert torch.equal(a[:, [1, 3]], b[:, [1, 3]])
@@ -94,9 +94,7 @@ def test_numbers_without_bounds_stay_as_they_are() -> None:
     shift=st.floats(-1000, 1000),
     seed=st.integers(0, 999),
 )
-def test_running_moments_are_those_of_all_that_was_seen(
-    sizes: list[int], scale: float, shift: float, seed: int
-) -> None:
+def test_running_statistics_equal_batch_statistics(sizes: list[int], scale: float, shift: float, seed: int) -> None:
     import gymnasium as gym
 
     encoder = ObservationEncoder(gym.spaces.Box(-np.inf, np.inf, (3,)))
@@ -113,19 +111,19 @@ def test_running_moments_are_those_of_all_that_was_seen(
     assert np.allclose(state["squares"] / len(seen), seen.var(0), rtol=1e-4, atol=1e-4 * scale**2)
 
 
-def test_running_normalisation_keeps_the_contract_but_that_rows_share_it() -> None:
+def test_running_normalization_conforms_except_row_independence() -> None:
     shared = (conformance.rows_do_not_meet,)
     conformance.check(lambda rows: make_vec("Pendulum-v1", spec(normalize_obs="running"), rows), but=shared)
 
 
-def test_running_normalisation_centres_and_scales() -> None:
+def test_running_normalization_centers_and_scales() -> None:
     env = make_vec("Pendulum-v1", spec(normalize_obs="running", max_episode_steps=50), 8)
     seen = torch.stack([step.obs for _, step in conformance.play(env, env.reset(0), 300)][150:]).reshape(-1, 3)
     assert seen.mean(0).abs().max() < 0.5
     assert ((seen.std(0) > 0.5) & (seen.std(0) < 1.5)).all()
 
 
-def test_an_evaluation_sees_as_training_does_and_teaches_it_nothing() -> None:
+def test_evaluation_uses_frozen_training_statistics() -> None:
     train, judge = (make_vec("Pendulum-v1", spec(normalize_obs="running"), 4) for _ in range(2))
     list(conformance.play(train, train.reset(0), 100))
     known = train.state()["transforms"]["0"]
@@ -142,7 +140,7 @@ def test_an_evaluation_sees_as_training_does_and_teaches_it_nothing() -> None:
     assert judge.state()["transforms"]["0"]["count"] == 408
 
 
-def test_what_was_learned_of_observations_outlives_what_cannot_be_saved() -> None:
+def test_statistics_survive_an_inexact_restore() -> None:
     env, other = (make_vec("Pendulum-v1", spec(normalize_obs="running"), 2) for _ in range(2))
     for one in (env, other):
         one.exact = False  # as where a simulator cannot be saved
