@@ -30,7 +30,7 @@ SMALL: Final[dict[str, tuple[str, ...]]] = {
     "town-l2:drqn": (
         *SHARED, "budget.env_steps=800", "evaluation.every=400", "agent.warmup=200", "agent.replay=2000",
         "agent.batch_size=4", "evaluation.change={max_steps: 400}",
-        "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, after: [8]}}",
+        "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, post_widths: [8]}}",
     ),
 }  # fmt: skip
 # The same in other environments: every kind of action, of network and of observation once.
