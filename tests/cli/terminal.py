@@ -1,4 +1,4 @@
-"""A terminal of one's own for the program."""
+"""Runs the program in a pseudo-terminal."""
 
 from __future__ import annotations
 

@@ -37,24 +37,24 @@ def test_help_describes_every_argument_and_option(
     assert done.out.startswith(f"Usage: {' '.join(('townlet', *words))} ")
     assert max(map(len, done.out.splitlines())) <= 80
     assert not re.search(r"<\w+>|\bstr\b|\bint\b|float|bool|list\[|None|Path|\[x|>=|StrEnum", done.out)
-    told = " ".join(done.out.split())
+    printed = " ".join(done.out.split())
     for param in (one for one in EVERY[words].params if not getattr(one, "hidden", False)):
         assert len(param.help) > 10, param.name
-        assert all(name in told for name in param.opts if name.startswith("--"))
+        assert all(name in printed for name in param.opts if name.startswith("--"))
         choices = param.type_descriptor.choices or ()
-        assert all(str(choice.value) in told for choice in choices), param.name
+        assert all(str(choice.value) in printed for choice in choices), param.name
     if words in VERBS:
         assert f"$ townlet {' '.join(words)}" in done.out
     for name, below in getattr(EVERY[words], "commands", {}).items():
-        assert re.search(rf"^  {name} +[A-Z].*\.$", done.out, re.MULTILINE), f"{name} is not told in one line"
-        assert below.help.partition("\n")[0] in told
+        assert re.search(rf"^  {name} +[A-Z].*\.$", done.out, re.MULTILINE), f"{name} is not printed in one line"
+        assert below.help.partition("\n")[0] in printed
 
 
 def test_help_shows_metavars_instead_of_types(townlet: Program) -> None:
-    told = townlet("live", "--help").out
-    assert "--host HOST " in told
-    assert "--port N " in told
-    assert "--root FOLDER " in told
+    printed = townlet("live", "--help").out
+    assert "--host HOST " in printed
+    assert "--port N " in printed
+    assert "--root FOLDER " in printed
 
 
 def test_command_group_without_command_prints_its_help(townlet: Program) -> None:
@@ -68,7 +68,7 @@ def test_version_matches_the_package(townlet: Program) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "printed"),
     [
         (["fly"], "townlet: No such command 'fly'."),
         (["world", "chek"], "townlet world: No such command 'chek'. Did you mean 'check'"),
@@ -83,11 +83,11 @@ def test_version_matches_the_package(townlet: Program) -> None:
         (["train", "--resume"], "Option '--resume' requires an argument."),
     ],
 )
-def test_usage_errors_are_one_message_with_location_and_fix(townlet: Program, words: list[str], told: str) -> None:
+def test_usage_errors_are_one_message_with_location_and_fix(townlet: Program, words: list[str], printed: str) -> None:
     done = townlet(*words)
     assert (done.code, done.out) == (2, "")
     message, fix = done.err.splitlines()
-    assert told in message
+    assert printed in message
     assert re.fullmatch(r"    fix: see `townlet[a-z ]* --help`", fix)
 
 

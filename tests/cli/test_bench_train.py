@@ -63,8 +63,8 @@ def test_training_iterations_are_measured_by_phase() -> None:
     found = measure_iterations(8, 2, "cpu", rounds=2, words=["agent.precision=float32", "agent.n_steps=4"])
     assert (found.rows, found.steps, found.epochs) == (8, 4, 2)
     assert found.first_s > 0
-    told = found.as_json()
-    assert told["median_per_wall_s"] == pytest.approx(32 / (found.played_s + found.learned_s), abs=1)
+    results = found.as_json()
+    assert results["median_per_wall_s"] == pytest.approx(32 / (found.played_s + found.learned_s), abs=1)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -1,4 +1,4 @@
-"""The agent that is shipped: there is somebody to look at before anything was trained."""
+"""The shipped run, which can be played before anything is trained."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def test_the_elder_is_small_and_has_a_card() -> None:
 
 
 def test_shipped_run_is_listed_as_published_and_suggested(townlet: Program, tmp_path: Path) -> None:
-    told = townlet("runs", "show", "elder", "--root", str(tmp_path)).out
-    assert "published" in told
-    assert "problem" not in told
+    shown = townlet("runs", "show", "elder", "--root", str(tmp_path)).out
+    assert "published" in shown
+    assert "problem" not in shown
     assert "did you mean 'elder'?" in townlet("play", "eldr", "--root", str(tmp_path)).err
     assert "one that is shipped: elder" in townlet("eval", "latest", "--root", str(tmp_path)).err
 

@@ -102,20 +102,20 @@ def test_drawing_actions_needs_probabilities(townlet: Program, measured: Any, ru
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["town-ppo", "--world", "town-l2"], "position_onehot is not seen, was [64]"),
         (["town-ppo", "--world", "town-aspatial"], "actions, was 6"),
         (["town-ppo", "observation=partial"], "does not fit the agent of town-ppo"),
         (["town-ppo", "max_stps=9"], "command line: max_stps=9: unknown key 'max_stps'"),
-        (["town-nobody"], "there is no run 'town-nobody'"),
-        (["town:nobody"], "townlet train town:nobody"),
+        (["town-missing"], "there is no run 'town-missing'"),
+        (["town:missing"], "townlet train town:missing"),
     ],
 )
-def test_incompatible_world_is_rejected(townlet: Program, runs: Path, words: list[str], told: str) -> None:
+def test_incompatible_world_is_rejected(townlet: Program, runs: Path, words: list[str], message: str) -> None:
     done = townlet("eval", *words, "--root", str(runs))
     assert done.code == 2
-    assert told in done.err
+    assert message in done.err
     assert "Traceback" not in done.err
 
 

@@ -28,9 +28,9 @@ def test_evaluation_seed_reproduces_the_training_score(townlet: Program, gym_run
     run = gym_runs[kind]
     for which, found in (("best", checkpoint.best(run.checkpoints)), ("last", checkpoint.latest(run.checkpoints))):
         assert found is not None
-        told = measured(townlet, run, "--seed", "10001", "--episodes", "5", "--which", which)
-        assert told["env_steps"] == found.env_steps
-        assert told["trained"]["mean"] == found.info["score"]
+        result = measured(townlet, run, "--seed", "10001", "--episodes", "5", "--which", which)
+        assert result["env_steps"] == found.env_steps
+        assert result["trained"]["mean"] == found.info["score"]
 
 
 def test_sampled_actions_reproduce_the_score_of_a_sampling_recipe(townlet: Program, tmp_path: Path) -> None:
@@ -38,15 +38,15 @@ def test_sampled_actions_reproduce_the_score_of_a_sampling_recipe(townlet: Progr
     last = checkpoint.latest(run.checkpoints)
     assert last is not None
     words = ["--seed", "10001", "--episodes", "5", "--which", "last"]
-    told, asked = measured(townlet, run, *words), measured(townlet, run, *words, "--sample")
-    assert told == asked
-    assert told["trained"]["mean"] == last.info["score"]
-    assert measured(townlet, run, *words, "--greedy")["trained"] != told["trained"]
+    result, asked = measured(townlet, run, *words), measured(townlet, run, *words, "--sample")
+    assert result == asked
+    assert result["trained"]["mean"] == last.info["score"]
+    assert measured(townlet, run, *words, "--greedy")["trained"] != result["trained"]
     to = tmp_path / "agent"
     done = townlet("publish", str(run.path), "--to", str(to), "--seed", "10001", "--episodes", "5", "--which", "last")
     assert done.code == 0, done.err
     results = json.loads((to / "results.json").read_text())
-    assert (results["trained"], results["greedy"]) == (told["trained"], False)
+    assert (results["trained"], results["greedy"]) == (result["trained"], False)
     assert "its actions drawn by chance." in (to / "README.md").read_text()
 
 
@@ -59,9 +59,9 @@ def test_default_seed_is_new_and_reproducible(townlet: Program, gym_runs: dict[s
     assert once["random"] != other["random"]
     assert once["threshold"] == 475
     assert once["solved"] is False
-    told = once["trained"]
-    assert told["min"] <= told["q25"] <= told["median"] <= told["q75"] <= told["max"]
-    assert told["length"] == told["mean"]  # every step pays 1
+    result = once["trained"]
+    assert result["min"] <= result["q25"] <= result["median"] <= result["q75"] <= result["max"]
+    assert result["length"] == result["mean"]  # every step pays 1
 
 
 def test_table_and_sentences_agree(townlet: Program, gym_runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,13 +69,13 @@ def test_table_and_sentences_agree(townlet: Program, gym_runs: dict[str, Run], m
     run = gym_runs["numbers"]
     done = townlet("eval", run.name, "--episodes", "4", "--root", str(run.path.parent))
     assert done.code == 0
-    told = measured(townlet, run, "--episodes", "4")
+    result = measured(townlet, run, "--episodes", "4")
     assert max(map(len, done.out.splitlines())) <= 80
-    assert f"This one gets {told['trained']['mean']:.0f} in 60 steps" in done.out
-    assert f"A random agent gets {told['random']['mean']:.0f}" in done.out
+    assert f"This one gets {result['trained']['mean']:.0f} in 60 steps" in done.out
+    assert f"A random agent gets {result['random']['mean']:.0f}" in done.out
     assert "That is not solved: from -200 on it counts as solved." in done.out
     (line,) = [line.split() for line in done.out.splitlines() if line.startswith("trained")]
-    assert line[1] == f"{told['trained']['mean']:.0f}"
+    assert line[1] == f"{result['trained']['mean']:.0f}"
 
 
 def test_drawing_actions_needs_probabilities(townlet: Program, gym_runs: dict[str, Run]) -> None:

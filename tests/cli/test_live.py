@@ -19,13 +19,13 @@ import warm
 
 @contextmanager
 def served(root: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The program once it has told its link."""
+    """The program once it has printed its link."""
     command = [sys.executable, "-m", "townlet", "live", "--root", str(root), *words]
     with warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            told = process.stdout.readline()
-            yield process, next(word for word in told.split() if word.startswith("http"))
+            first_line = process.stdout.readline()
+            yield process, next(word for word in first_line.split() if word.startswith("http"))
         finally:
             process.kill()
 

@@ -1,4 +1,4 @@
-"""Mistakes that people make: each is one message that says where, what and how to mend it, and nothing is lost."""
+"""User errors: each is one message with location, cause and fix, and writes nothing."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ FILES = {
 
 
 @pytest.mark.parametrize(
-    ("words", "told", "mend"),
+    ("words", "printed", "fix"),
     [
-        ("eval nobody", "there is no run 'nobody'", "train one first"),
-        ("eval town:nobody", "there is no run of town:nobody", "townlet train town:nobody"),
-        ("play nobody", "there is no world and no run 'nobody'", "known: "),
+        ("eval missing", "there is no run 'missing'", "train one first"),
+        ("eval town:missing", "there is no run of town:missing", "townlet train town:missing"),
+        ("play missing", "there is no world and no run 'missing'", "known: "),
         ("play twon", "there is no world and no run 'twon'", "did you mean 'town'?"),
         ("play town --mode trained", "--mode trained needs a run", "townlet play latest"),
         ("play town --mode human", "--mode human needs a terminal", "--mode random"),
@@ -40,11 +40,11 @@ FILES = {
         ("train world.yaml:dqn", "world.yaml:3:20: unknown key 'decai' in meters.energy", "did you mean 'decay'?"),
         ("train town:dqn agent", "command line: agent: this is not key=value", "write it like "),
         ("train town:dqn agent.warmup=2e5", "agent.warmup waits for 200000 transitions", "lower agent.warmup"),
-        ("train town-l0:dqn init_from=nobody", "there is no run 'nobody'", "train one first"),
+        ("train town-l0:dqn init_from=missing", "there is no run 'missing'", "train one first"),
         ("train town-l0:dqn --root cart.yaml", "cart.yaml: a file of that name already", "choose another folder"),
-        ("train --resume nobody", "there is no run 'nobody'", "train one first"),
-        ("export nobody", "there is no run 'nobody'", "train one first"),
-        ("runs compare nobody noone", "there is no run 'nobody'", "train one first"),
+        ("train --resume missing", "there is no run 'missing'", "train one first"),
+        ("export missing", "there is no run 'missing'", "train one first"),
+        ("runs compare missing absent", "there is no run 'missing'", "train one first"),
         ("runs prune --keep 0", "townlet runs prune: Invalid value for '--keep'", "townlet runs prune --help"),
         ("world check none.yaml", "there is no file 'none.yaml'", "write its path as seen from "),
         ("world explain town enrgy", "has no meter 'enrgy'", "did you mean 'energy'?"),
@@ -52,17 +52,17 @@ FILES = {
     ],
 )
 def test_error_is_printed_once_with_a_fix(
-    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, told: str, mend: str
+    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, printed: str, fix: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     done = townlet(*words.split())
     assert (done.code, done.out) == (2, "")
-    assert done.err.count(told) == 1
-    assert mend in done.err.partition("    fix: ")[2]
+    assert done.err.count(printed) == 1
+    assert fix in done.err.partition("    fix: ")[2]
     assert "Traceback" not in done.err
-    assert sorted(os.listdir(tmp_path)) == sorted(FILES)  # no run was begun
+    assert sorted(os.listdir(tmp_path)) == sorted(FILES)  # no run was created
 
 
 @pytest.mark.parametrize("verb", ["eval", "play", "export"])

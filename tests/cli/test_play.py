@@ -168,7 +168,7 @@ def test_layout_fits_the_terminal(width: int, height: int, together: int) -> Non
         shown.append(capture.get())
         assert "the keys" in shown[-1]
     assert sum(name in shown[0] for name in (" random ", " planner ")) == together
-    assert all(any(name in s for s in shown) for name in (" random ", " planner "))  # nobody is left out
+    assert all(any(name in s for s in shown) for name in (" random ", " planner "))
 
 
 def test_episode_end_is_shown_before_the_next_starts() -> None:

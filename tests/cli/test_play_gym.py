@@ -23,9 +23,11 @@ def test_pipe_prints_a_line_per_episode_and_a_summary(townlet: Program, gym_runs
     assert done.code == 0
     assert "\x1b" not in done.out
     for name in ("trained", "random"):
-        told = re.findall(rf"^{name}, episode (\d): (\d+)(?:\.\d+)? in (\d+) steps, the end$", done.out, re.MULTILINE)
-        assert [number for number, *_ in told] == ["1", "2"]
-        assert all(won == steps for _, won, steps in told)  # every step pays 1
+        episodes = re.findall(
+            rf"^{name}, episode (\d): (\d+)(?:\.\d+)? in (\d+) steps, the end$", done.out, re.MULTILINE
+        )
+        assert [number for number, *_ in episodes] == ["1", "2"]
+        assert all(won == steps for _, won, steps in episodes)  # every step pays 1
         assert re.search(rf"^{name}: \d+(\.\d+)?, \d+(\.\d+)?$", done.out, re.MULTILINE)
     assert re.search(
         r"This agent gets \d+(\.\d+)? on average over 2 episodes; CartPole-v1 counts as solved from 475", done.out
@@ -53,7 +55,7 @@ def test_sample_draws_other_actions(townlet: Program, gym_runs: dict[str, Run]) 
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["CartPol-v1"], "there is no environment 'CartPol-v1'"),
         (["CartPole-v1", "--mode", "trained"], "or train one: `townlet train CartPole-v1`"),
@@ -71,13 +73,13 @@ def test_sample_draws_other_actions(townlet: Program, gym_runs: dict[str, Run]) 
     ],
 )
 def test_invalid_options_are_explained(
-    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
+    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     done = townlet("play", *words, "--root", str(tmp_path))
     assert done.code == 2
-    assert told in done.err
+    assert message in done.err
     assert "Traceback" not in done.err
 
 
@@ -146,7 +148,7 @@ def test_half_blocks_fit_the_given_size() -> None:
 
 
 def test_a_window_shows_every_step(gym_runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch, townlet: Program) -> None:
-    """SDL's own stand-in for a screen: all of pygame works, and nobody sees it."""
+    """With SDL's dummy video driver."""
     import pygame
 
     monkeypatch.setenv("DISPLAY", ":stand-in")

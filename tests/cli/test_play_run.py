@@ -50,7 +50,7 @@ def test_newest_run_of_a_recipe_is_used(townlet: Program, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["town:dqn"], "townlet train town:dqn"),
         (["town", "--mode", "trained"], "--mode trained needs a run"),
@@ -59,7 +59,7 @@ def test_newest_run_of_a_recipe_is_used(townlet: Program, tmp_path: Path) -> Non
         (["town-ppo", "observation=partial"], "does not fit the agent"),
     ],
 )
-def test_invalid_options_are_explained(townlet: Program, runs: Path, words: list[str], told: str) -> None:
+def test_invalid_options_are_explained(townlet: Program, runs: Path, words: list[str], message: str) -> None:
     done = townlet("play", *words, "--root", str(runs))
     assert done.code == 2
-    assert told in done.err
+    assert message in done.err

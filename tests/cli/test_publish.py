@@ -64,8 +64,8 @@ def test_published_folder_is_self_contained(townlet: Program, gym_runs: dict[str
     assert f"townlet train Acrobot-v1:ppo {run.meta()['overrides'][0]}" in text
     assert (to / "resolved.yaml").read_text() == run.resolved_file.read_text()
     assert not list(to.glob("*.db"))
-    told = townlet("eval", str(to), "--episodes", "4", "--json")
-    assert json.loads(told.out)["trained"] == results["trained"]  # whoever gets it can measure it
+    evaluated = townlet("eval", str(to), "--episodes", "4", "--json")
+    assert json.loads(evaluated.out)["trained"] == results["trained"]  # a copy can be evaluated
     refused = townlet("train", "--resume", str(to))
     assert refused.code == 2
     assert "its training cannot go on" in refused.err
@@ -175,7 +175,7 @@ def hub() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
 
 
 def to_the_hub(run: Run, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: the Hub's library reads where the Hub is when it is imported."""
+    """Run in a separate process: the Hub's library reads its endpoint at import."""
     words = ["publish", run.name, "--to", "hub:me/cartpole", "--episodes", "2", "--root", str(run.path.parent)]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
     command = [sys.executable, "-m", "townlet", *words]

@@ -69,7 +69,7 @@ def test_recipe_is_shown_with_value_origins(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["town-l0-dal"], "no recipe matches 'town-l0-dal'"),
         (["town", "agent.lr=1e-3"], "name it as ENV:VARIANT"),
@@ -77,19 +77,19 @@ def test_recipe_is_shown_with_value_origins(
         (["--keys", "flux"], "no key of a recipe matches 'flux'"),
     ],
 )
-def test_errors_are_explained(townlet: Program, words: list[str], told: str) -> None:
+def test_errors_are_explained(townlet: Program, words: list[str], message: str) -> None:
     done = townlet("recipes", *words)
     assert (done.code, done.out) == (2, "")
-    assert told in done.err
+    assert message in done.err
 
 
 def test_keys_are_listed_with_default_and_meaning(townlet: Program) -> None:
-    told = {key.path: key for section in key_sections() for key in section.keys}
+    keys = {key.path: key for section in key_sections() for key in section.keys}
     resolved = [line.split(":")[0] for line in townlet("recipes", "town:ppo").out.splitlines()[1:] if line[0] != " "]
-    assert set(resolved) <= set(told)  # every key of a recipe as it is shown whole
-    assert told["evaluation.episodes"].default == "100"
-    assert told["agent.prioritized.beta"].default == "{start: 0.4, end: 1.0}"
-    assert all(key.description for key in told.values())
+    assert set(resolved) <= set(keys)  # every key of a recipe as shown
+    assert keys["evaluation.episodes"].default == "100"
+    assert keys["agent.prioritized.beta"].default == "{start: 0.4, end: 1.0}"
+    assert all(key.description for key in keys.values())
     recipe_names = [section.title for section in key_sections()]
     assert [f"agent: {name}" for name in AGENTS] == [t for t in recipe_names if t.startswith("agent: ")]
     assert {"network: places", "network: keypoints", "explore.bonus: rnd", "curriculum: adversarial"} <= set(

@@ -21,7 +21,7 @@ DAMAGE = b"no database" * 500
 
 @pytest.fixture
 def run(runs: Path, tmp_path: Path) -> Run:
-    """A finished run of one's own."""
+    """A copy of a finished run."""
     source = Run.open("town-ppo", runs)
     shutil.copytree(source.path, tmp_path / source.name)
     return Run(tmp_path / source.name)
@@ -64,7 +64,7 @@ def test_new_metrics_survive_an_immediate_crash(townlet: Program, run: Run) -> N
 
 def test_run_without_metrics_is_shown(townlet: Program, run: Run) -> None:
     root = ["--root", str(run.path.parent)]
-    for change, told in ((run.metrics_file.unlink, "has no metrics"), (None, "damaged or foreign")):
+    for change, message in ((run.metrics_file.unlink, "has no metrics"), (None, "damaged or foreign")):
         if change:
             change()
         else:
@@ -72,11 +72,11 @@ def test_run_without_metrics_is_shown(townlet: Program, run: Run) -> None:
         shown = townlet("runs", "show", run.name, *root)
         assert shown.code == 0
         assert "damaged" in shown.out
-        assert told in shown.out
+        assert message in shown.out
         assert "--resume" in shown.out
         assert "runs show" in townlet("runs", "list", *root).out
         exported = townlet("runs", "export", run.name, *root)
-        assert (exported.code, told in exported.err) == (2, True)
+        assert (exported.code, message in exported.err) == (2, True)
     assert townlet("eval", run.name, "--episodes", "2", *root).code == 0  # the checkpoint is all it needs
 
 
@@ -138,9 +138,9 @@ def test_verify_reports_damage_and_usable_files(townlet: Program, run: Run) -> N
     damaged = {item["name"]: item["text"] for item in found["items"] if item["state"] == "damaged"}
     assert set(damaged) == {f"checkpoints/{last.name}", "metrics.db"}
     assert "'updates' between env_steps 0 and" in damaged["metrics.db"]
-    told = townlet(*words)
-    assert told.code == 1
-    assert "does not match its sha256" in told.out
-    assert "No command reports figures of a damaged table" in told.out
+    verified = townlet(*words)
+    assert verified.code == 1
+    assert "does not match its sha256" in verified.out
+    assert "No command reports figures of a damaged table" in verified.out
     assert townlet("runs", "export", run.name, "--root", str(run.path.parent)).code == 2
     assert townlet("runs", "verify", "nothing", "--root", str(run.path.parent)).code == 2

@@ -15,26 +15,26 @@ from townlet.train.multi_seed import iqm
 
 def test_report_states_solved_and_resources(gym_runs: dict[str, Run]) -> None:
     run = gym_runs["ppo"]
-    told, page = run.report_md.read_text(), run.report_html.read_text()
+    report, page = run.report_md.read_text(), run.report_html.read_text()
     recipe, words = SMALL_GYM["ppo"]
-    assert "| no, from 475 |" in told
-    assert "That is not solved: from 475 on it counts as solved." in told
-    assert f"townlet train {recipe} {words[0]}" in told
+    assert "| no, from 475 |" in report
+    assert "That is not solved: from 475 on it counts as solved." in report
+    assert f"townlet train {recipe} {words[0]}" in report
     assert "solved from 475" in page  # the line in the curve
     assert "evaluated" in page
     for heading in ("What is won", "Evaluations", "Learning", "Resources"):
         assert f"<h2>{heading}</h2>" in page
     assert " MB</td>" in page
     assert " steps/s</td>" in page
-    (line,) = [line for line in told.splitlines() if line.startswith("| entropy |")]
+    (line,) = [line for line in report.splitlines() if line.startswith("| entropy |")]
     assert set(line.split("|")[2].strip()) <= set("▁▂▃▄▅▆▇█")
 
 
 def test_recipe_threshold_overrides_the_environment(tmp_path: Path) -> None:
     run = train_gym("ppo", tmp_path, "reward_threshold=2", REPORT)
-    told = run.report_md.read_text()
-    assert "| yes, from 2 |" in told
-    assert "That is solved: from 2.00 on it counts as solved." in told
+    report = run.report_md.read_text()
+    assert "| yes, from 2 |" in report
+    assert "That is solved: from 2.00 on it counts as solved." in report
 
 
 def test_seeds_are_pooled_by_return(townlet: Program, tmp_path: Path) -> None:

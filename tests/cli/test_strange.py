@@ -56,7 +56,7 @@ gym.register("Strange-v0", Strange)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ("link", "Strange-v0 failed in step(): ConnectionResetError: the simulator hung up"),
         ("bug", "Strange-v0 failed in step(): ZeroDivisionError: nothing to divide by"),
@@ -64,11 +64,11 @@ gym.register("Strange-v0", Strange)
     ],
 )
 def test_failing_environment_is_named_and_run_is_resumable(
-    townlet: Program, tmp_path: Path, wrong: str, told: str
+    townlet: Program, tmp_path: Path, wrong: str, message: str
 ) -> None:
     done = townlet("train", "Strange-v0:ppo", f"gym.kwargs.wrong={wrong}", *QUICK, "--root", str(tmp_path))
     assert done.code == 2
-    last = done.err[done.err.rindex(told) :]
+    last = done.err[done.err.rindex(message) :]
     (run,) = [path for path in tmp_path.iterdir() if path.is_dir() and not path.is_symlink()]
     assert f"townlet train --resume {run}" in last
     assert "Traceback" not in done.err
@@ -139,7 +139,7 @@ def test_allowed_file_may_register_an_environment(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (
             ["CartPole-v1:ppo", "explore.action_selection.end=.05", *QUICK],
@@ -148,14 +148,14 @@ def test_allowed_file_may_register_an_environment(
         (["FrozenLake-v1:qlearning", "network.hidden=[3]", "--steps", "200"], "qlearning does not use network"),
     ],
 )
-def test_ineffective_settings_are_reported(townlet: Program, tmp_path: Path, words: list[str], told: str) -> None:
+def test_ineffective_settings_are_reported(townlet: Program, tmp_path: Path, words: list[str], message: str) -> None:
     done = townlet("train", *words, "--root", str(tmp_path))
     assert done.code == 0
-    assert told in done.out + done.err
+    assert message in done.out + done.err
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["MountainCar-v0:ppo", "evaluation.metric=length", "budget.threshold=true"], "true stands for a return"),
         (["CartPole-v1:dqn", "evaluation.deterministic=false"], "dqn learns values and has no probabilities"),
@@ -164,10 +164,10 @@ def test_ineffective_settings_are_reported(townlet: Program, tmp_path: Path, wor
         (["CartPole-v1:ppo", "gym.wrappers=[{name: action_mask, valid: [5]}]"], "command line: gym.wrappers="),
     ],
 )
-def test_contradictory_settings_are_rejected(townlet: Program, words: list[str], told: str) -> None:
+def test_contradictory_settings_are_rejected(townlet: Program, words: list[str], message: str) -> None:
     done = townlet("train", *words)
     assert done.code == 2
-    assert told in done.err
+    assert message in done.err
 
 
 def test_custom_agent_is_published_with_its_code(
@@ -179,9 +179,9 @@ def test_custom_agent_is_published_with_its_code(
     recipe = RECIPE.replace("as-it-is", "half").replace("mine.py", "half.py").replace("OfMyOwn-v0", "Elsewhere-v7")
     (tmp_path / "half.yaml").write_text(recipe)
     assert townlet("train", "half.yaml:ppo", *QUICK, "--allow-code").code == 0
-    told = townlet("publish", "latest", "--to", "given", "--episodes", "2", "--allow-code")
-    assert told.code == 0, told.err
-    assert "Play it: townlet play given --allow-code" in told.out
+    published = townlet("publish", "latest", "--to", "given", "--episodes", "2", "--allow-code")
+    assert published.code == 0, published.err
+    assert "Play it: townlet play given --allow-code" in published.out
     assert "townlet play . --allow-code" in (tmp_path / "given" / "README.md").read_text()
     (tmp_path / "half.py").unlink()
     del gym.registry["Elsewhere-v7"]  # as in another process

@@ -53,7 +53,7 @@ def test_recipe_may_define_the_search_space(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["agent.lrr=1e-4..1e-2"], "did you mean 'lr'"),
         (["agent.lr=1e-2..1e-4"], "must be below `high`"),
@@ -65,11 +65,11 @@ def test_recipe_may_define_the_search_space(tmp_path: Path) -> None:
     ],
 )
 def test_errors_are_reported_before_the_first_trial(
-    townlet: Program, tmp_path: Path, words: list[str], told: str
+    townlet: Program, tmp_path: Path, words: list[str], message: str
 ) -> None:
     done = townlet("sweep", "Bandit-v0:ppo", *words, "--root", str(tmp_path / "runs"))
     assert done.code == 2
-    assert told in done.err
+    assert message in done.err
     assert "s3cret" not in done.err
     assert "Traceback" not in done.err
     assert Run.list(tmp_path / "runs") == []

@@ -89,7 +89,7 @@ def test_diverged_seed_does_not_stop_the_others(townlet: Program, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["town-l0:dqn", "--seeds", "2", "--pause-at", "1e3"], "--seeds cannot be paused"),
         (["--resume", "latest", "--seeds", "2"], "--resume continues one run"),
@@ -98,10 +98,10 @@ def test_diverged_seed_does_not_stop_the_others(townlet: Program, tmp_path: Path
         (["town-l0:dqn", "--steps", "0"], "'0' is not a number of steps"),
     ],
 )
-def test_conflicting_options_are_rejected(townlet: Program, tmp_path: Path, words: list[str], told: str) -> None:
+def test_conflicting_options_are_rejected(townlet: Program, tmp_path: Path, words: list[str], message: str) -> None:
     done = townlet("train", *words, "--root", str(tmp_path))
     assert done.code == 2
-    assert told in done.err
+    assert message in done.err
     assert not Run.list(tmp_path)
 
 
@@ -156,7 +156,7 @@ def test_divergence_exits_with_3_and_keeps_the_last_checkpoint(townlet: Program,
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["town-l0:dqm"], "did you mean 'town-l0:dqn'?"),
         (["town-l0:dqn", "agent.lrr=1"], "did you mean 'lr'"),
@@ -164,8 +164,8 @@ def test_divergence_exits_with_3_and_keeps_the_last_checkpoint(townlet: Program,
         (["--resume", "nothing"], "there is no run 'nothing'"),
     ],
 )
-def test_user_errors_exit_with_2(townlet: Program, tmp_path: Path, words: list[str], told: str) -> None:
+def test_user_errors_exit_with_2(townlet: Program, tmp_path: Path, words: list[str], message: str) -> None:
     done = townlet("train", *words, "--root", str(tmp_path))
     assert done.code == 2
-    assert told in done.err
+    assert message in done.err
     assert not Run.list(tmp_path)

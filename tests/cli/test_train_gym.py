@@ -1,4 +1,4 @@
-"""`townlet train` elsewhere than in a town: code of one's own runs only when it is allowed."""
+"""`townlet train` with Gymnasium environments: user code runs only if allowed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ variants:
 
 
 def elsewhere(*words: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own: what was allowed in one counts in no other."""
+    """Run in a separate process: permissions hold for one process."""
     return warm.run([sys.executable, "-m", "townlet", *words], capture_output=True, text=True, check=False)
 
 

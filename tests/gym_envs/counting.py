@@ -1,4 +1,4 @@
-"""A small vector environment that can begin anew in all three ways, and counts so that every moment is known."""
+"""A vector environment with predictable observations in all three autoreset modes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Counting(VectorEnv[Any, Any, Any]):
 
 
 class CountingOne(gym.Env[Any, Any]):
-    """Only here so that the id can be registered with a way of its own to step all rows."""
+    """Single environment, needed to register an id with a vector entry point."""
 
 
 for name in AutoresetMode:

@@ -103,10 +103,10 @@ def follow(game: str, steps: int, found: Any) -> dict[str, list[tuple[float, flo
     names = env.vec.envs[0].get_wrapper_attr("names")  # type: ignore[attr-defined]
     pairs: dict[str, list[tuple[float, float]]] = {}
     for _, step in conformance.play(env, env.reset(3), steps):
-        told = dict(zip(names, step.obs[0].tolist(), strict=True))
+        read = dict(zip(names, step.obs[0].tolist(), strict=True))
         for name, place in found(env.frames()[0]).items():
-            if place is not None and told[name]:
-                pairs.setdefault(name, []).append((told[name] * 255, place))
+            if place is not None and read[name]:
+                pairs.setdefault(name, []).append((read[name] * 255, place))
     env.close()
     return pairs
 
@@ -133,7 +133,7 @@ def test_objects_match_the_rendered_picture(game: str, found: Any, steps: int) -
     pairs = follow(game, steps, found)
     assert set(pairs) == set(found(np.zeros((210, 160, 3))))
     for name, seen in pairs.items():
-        told, shown = np.array(seen).T
-        assert len(told) > 30, name
-        assert np.corrcoef(told, shown)[0, 1] > 0.97, name
-        assert np.polyfit(shown, told, 1)[0] == pytest.approx(1, abs=0.15), f"{name} is told in pixels"
+        read, shown = np.array(seen).T
+        assert len(read) > 30, name
+        assert np.corrcoef(read, shown)[0, 1] > 0.97, name
+        assert np.polyfit(shown, read, 1)[0] == pytest.approx(1, abs=0.15), f"{name} is measured in pixels"

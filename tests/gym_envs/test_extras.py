@@ -1,4 +1,4 @@
-"""Families that are installed apart, and ids that nobody knows."""
+"""Optional environment families, and unknown ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment as rows of tensors: the three ways to begin anew, ends, masks, seeds and saved states."""
+"""Gymnasium environments as rows of tensors: autoreset modes, ends, masks, seeds and saved state."""
 
 from __future__ import annotations
 
@@ -129,11 +129,11 @@ def test_masks_are_read_from_info_and_final_info(mode: AutoresetMode) -> None:
 def test_without_mask_wrapper_all_actions_are_valid() -> None:
     env = make_vec("Taxi-v4", spec(), 2)
     assert env.reset(0).mask.all()
-    told = make_vec("Taxi-v4", spec(wrappers=({"name": "action_mask"},)), 2)
-    seen = told.reset(0)
+    masked = make_vec("Taxi-v4", spec(wrappers=({"name": "action_mask"},)), 2)
+    seen = masked.reset(0)
     assert not seen.mask.all()
     assert seen.mask.any(1).all()
-    assert (seen.mask.numpy() == np.stack([e.unwrapped.action_mask(e.unwrapped.s) for e in told.vec.envs])).all()
+    assert (seen.mask.numpy() == np.stack([e.unwrapped.action_mask(e.unwrapped.s) for e in masked.vec.envs])).all()
 
 
 def test_a_list_of_valid_actions_is_the_mask() -> None:

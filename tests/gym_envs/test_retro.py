@@ -14,7 +14,7 @@ STAND_IN = Path(__file__).parent / "standin"
 
 
 def run(script: str, folder: Path, *, real: bool = False) -> str:
-    """In a process of its own, since a process can hold only one console."""
+    """Run in a separate process, which can hold only one emulator."""
     paths = [*([] if real else [str(STAND_IN)]), *filter(None, sys.path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(

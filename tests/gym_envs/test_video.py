@@ -61,9 +61,11 @@ def test_town_is_recorded_over_several_episodes(tmp_path: Path) -> None:
     assert (facts.frames, facts.size) == (24, (1920, 640))
 
 
-@pytest.mark.parametrize(("name", "told"), [("x.gif", "a video is an .mp4 file"), ("no/x.mp4", "there is no folder")])
-def test_wrong_file_name_is_rejected(tmp_path: Path, name: str, told: str) -> None:
-    with pytest.raises(TownletError, match=told):
+@pytest.mark.parametrize(
+    ("name", "message"), [("x.gif", "a video is an .mp4 file"), ("no/x.mp4", "there is no folder")]
+)
+def test_wrong_file_name_is_rejected(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(TownletError, match=message):
         VideoWriter(tmp_path / name, 10)
 
 
@@ -79,6 +81,6 @@ def test_every_player_can_show_it(tmp_path: Path) -> None:
     with VideoWriter(tmp_path / "x.mp4", 10) as video:
         video.add(pictures(1)[0])
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(tmp_path / "x.mp4")]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stderr
-    assert "h264" in told
-    assert "yuv420p" in told
+    stderr = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stderr
+    assert "h264" in stderr
+    assert "yuv420p" in stderr

@@ -30,7 +30,8 @@ RECIPES = {name: (name, SMALL[name]) for name in SMALL} | {
     "reinforce": ("town:ppo", ("agent={name: reinforce, episodes: 3}", "network.hidden=[16]", *SHARED)),
     "drqn, no carry": ("town-l2:drqn", (*SMALL["town-l2:drqn"], "agent.carry=false")),
     "ppo with memory": (
-        "town:ppo", (*SMALL["town:ppo"], "network.recurrent={kind: lstm, size: 8, post_widths: [8]}", "agent.batch_size=1.0"),
+        "town:ppo",
+        (*SMALL["town:ppo"], "network.recurrent={kind: lstm, size: 8, post_widths: [8]}", "agent.batch_size=1.0"),
     ),
 }  # fmt: skip
 

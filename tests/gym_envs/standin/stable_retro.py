@@ -1,4 +1,4 @@
-"""A stand-in for stable-retro with the same surface and a game of its own: press RIGHT to win."""
+"""A stand-in for stable-retro with the same interface and one game: press RIGHT to win."""
 
 from __future__ import annotations
 

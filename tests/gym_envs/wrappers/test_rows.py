@@ -1,4 +1,4 @@
-"""Wrappers of one row, each on a real environment."""
+"""Wrappers of single rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_actions_are_remapped() -> None:
     seen = env.reset(0)
     full = np.stack([e.unwrapped.action_mask(e.unwrapped.s) for e in env.vec.envs])
     assert (seen.mask.numpy() == full[:, [5, 0]]).all()
-    assert env.step(torch.zeros(4, dtype=torch.int64)).reward.tolist() == [-10] * 4  # dropping nobody off
+    assert env.step(torch.zeros(4, dtype=torch.int64)).reward.tolist() == [-10] * 4  # no passenger to drop off
     with pytest.raises(TownletError, match="no action 6"):
         make_vec("Taxi-v4", spec({"name": "remap_actions", "use": (6,)}))
 
