@@ -31,7 +31,7 @@ def main() -> None:
     for rows in o.rows:
         for epochs in o.epochs:
             found = measure_iterations(
-                rows, epochs, o.device, recipe=o.recipe, minibatches=o.minibatches, rounds=o.rounds, words=o.words
+                rows, epochs, o.device, recipe=o.recipe, minibatches=o.minibatches, rounds=o.rounds, overrides=o.words
             )
             played, learned = found.played_s * 1000, found.learned_s * 1000
             times = f"{played:.1f} ms | {learned:.1f} ms | {short(found.per_second)} | {found.first_s:.1f} s"

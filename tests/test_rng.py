@@ -104,7 +104,7 @@ def test_streams_leave_the_global_generators_alone() -> None:
 
 @pytest.mark.parametrize("seed", [-1, 2**63, True, 1.0, "7", None])
 def test_a_seed_that_is_no_whole_number_is_refused(seed: object) -> None:
-    with pytest.raises(TownletError, match=r"seed cannot be .*; write a whole number from 0 to"):
+    with pytest.raises(TownletError, match=r"seed cannot be .*; write an integer from 0 to"):
         Streams(seed)  # type: ignore[arg-type]
 
 

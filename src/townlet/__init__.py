@@ -1,6 +1,6 @@
 """Townlet: a deep-reinforcement-learning laboratory that you can watch.
 
-Importing it registers the Gymnasium ids by string and stays light: no torch, no Numba, no world is loaded.
+Importing it registers the Gymnasium ids as strings, and imports neither torch nor Numba.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ BANDIT = "Bandit-v0"
 
 
 def load_world(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
-    """A world by name or file, changed by `key=value` overrides, checked and compiled."""
+    """Load, check and compile a world by name or path, with `key=value` overrides."""
     from townlet.town.world.load import load
 
     return load(name_or_path, overrides)
 
 
 def make(world: str | Path | World = "town", rows: int = 1, **settings: Any) -> Town:
-    """N rows of a world as one batched environment of tensors (see `townlet.town.env.Town`)."""
+    """N rows of a world as one vectorized environment of tensors (see `townlet.town.env.Town`)."""
     from townlet.town.env import Town
     from townlet.town.world.tables import World
 
@@ -61,9 +61,9 @@ def train(
     root: str | Path = "runs",
     progress: bool = False,
 ) -> TrainedRun:
-    """Train ENV:VARIANT from nothing, with changes as {"agent.lr": 1e-3} or ["agent.lr=1e-3"]; gives the run.
+    """Train ENV:VARIANT and return the run; overrides are {"agent.lr": 1e-3} or ["agent.lr=1e-3"].
 
-    Quiet unless `progress`. Ctrl-C saves the run and then interrupts the program as usual.
+    Prints nothing unless `progress`. Ctrl-C saves the run and then raises KeyboardInterrupt as usual.
     """
     from townlet.train.api import train
 
@@ -73,14 +73,14 @@ def train(
 def load(
     run: str | Path | Run, which: Literal["best", "last"] = "best", *, root: str | Path = "runs", seed: int = 0
 ) -> TrainedPolicy:
-    """What a run learned, ready to act: `load("latest").act(obs, mask)`. `seed` is for actions that are drawn."""
+    """Load the policy of a run: `load("latest").act(obs, mask)`. `seed` is used for sampled actions."""
     from townlet.train.api import load
 
     return load(run, which, root=root, seed=seed)
 
 
 def _register() -> None:
-    """The world truncates by itself, so no time limit is given; Gymnasium's order checks stay on."""
+    """Worlds truncate their episodes, so the ids need no time limit; Gymnasium's order checks stay on."""
     for name, world in IDS.items():
         if name not in registry:
             register(

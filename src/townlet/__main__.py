@@ -1,4 +1,4 @@
-"""`python -m townlet` is the same program as `townlet`."""
+"""`python -m townlet` runs the `townlet` command."""
 
 from townlet.cli.app import main
 

@@ -1,4 +1,4 @@
-"""One seed into named random streams. Nothing else in Townlet seeds a generator."""
+"""One seed for all named random streams. Nothing else in Townlet seeds a generator."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ MAX_SEED: Final = 2**63 - 1
 
 
 def fresh_seed() -> int:
-    """A new seed from the operating system, small enough for any file format to keep exactly."""
+    """A random seed from the operating system, small enough to be exact in any file format."""
     return secrets.randbits(53)
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Independent random streams by name: the same seed and name give the same stream in every process."""
+    """Independent random streams by name; the same seed and name give the same stream in every process."""
 
     seed: int
     path: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        given: Any = self.seed
-        whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
-        if not whole or not 0 <= given <= MAX_SEED:
-            raise TownletError(f"seed cannot be {given!r}", f"write a whole number from 0 to {MAX_SEED}")
-        object.__setattr__(self, "seed", int(given))
+        seed: Any = self.seed
+        is_integer = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+        if not is_integer or not 0 <= seed <= MAX_SEED:
+            raise TownletError(f"seed cannot be {seed!r}", f"write an integer from 0 to {MAX_SEED}")
+        object.__setattr__(self, "seed", int(seed))
 
     def numpy(self, name: str) -> np.random.Generator:
         """A NumPy generator at the start of the stream."""
@@ -42,24 +42,23 @@ class Streams:
 
     def torch(self, name: str, device: str = "cpu") -> torch.Generator:
         """A torch generator on the device, at the start of the stream."""
-        import torch  # here, so that a town without torch stays light
+        import torch  # imported lazily: towns work without it
 
         return torch.Generator(device).manual_seed(self._bits("torch", name, 63))
 
     def key(self, name: str) -> int:
-        """A key of 62 bits for draws by counter, which need no generator."""
+        """A 62-bit key for counter-based draws, which need no generator."""
         return self._bits("key", name, 62)
 
     def child(self, name: str) -> Streams:
-        """Streams of a part, apart from those of every other part and of the whole."""
+        """Streams of a component, independent of those of its parent and siblings."""
         return Streams(self.seed, (*self.path, name))
 
     def _bits(self, kind: str, name: str, bits: int) -> int:
         return int(self._sequence(kind, name).generate_state(1, np.uint64)[0]) >> (64 - bits)
 
     def _sequence(self, kind: str, name: str) -> np.random.SeedSequence:
-        # Each part is hashed with its length before it, so that no two lists of names run together.
-        # Python's own hash() differs between processes.
+        # Length prefixes keep different lists of names distinct; Python's hash() differs between processes.
         words = (part.encode("utf-8", "surrogatepass") for part in (kind, *self.path, name))
         digest = blake2b(b"".join(len(word).to_bytes(8, "little") + word for word in words), digest_size=16).digest()
         return np.random.SeedSequence(self.seed, spawn_key=tuple(np.frombuffer(digest, "<u4").tolist()))

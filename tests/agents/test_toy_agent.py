@@ -134,7 +134,10 @@ def test_a_file_that_changed_after_the_start_is_mentioned(townlet: Program, tmp_
         ("{name: toy, file: toy_agent.py, lrr: 1}", "toy.yaml:6:40: unknown key 'lrr' in agent; did you mean 'lr'?"),
         ("{name: toy, file: toy_agent.py, lr: -1}", "toy.yaml:6:40: agent.lr cannot be -1; write a number above 0"),
         ("{name: toy, file: nothing.py}", "toy.yaml:6:20: there is no Python file"),
-        ("{name: toy, file: broken.py}", "cannot be loaded: NameError: name 'nonsense' is not defined; mend the file"),
+        (
+            "{name: toy, file: broken.py}",
+            "cannot be loaded: NameError: name 'nonsense' is not defined; correct the file",
+        ),
         ("{name: ppo, file: taken.py}", "an agent 'ppo' is built in; choose another name in Settings"),
         ("toy", "toy.yaml:6:1: agent.name cannot be 'toy'; known: dqn, drqn, ppo, pqn, reinforce, qlearning"),
     ],

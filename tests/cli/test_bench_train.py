@@ -60,7 +60,7 @@ def test_world_without_gymnasium_id_is_rejected(townlet: Program) -> None:
 
 
 def test_training_iterations_are_measured_by_phase() -> None:
-    found = measure_iterations(8, 2, "cpu", rounds=2, words=["agent.precision=float32", "agent.n_steps=4"])
+    found = measure_iterations(8, 2, "cpu", rounds=2, overrides=["agent.precision=float32", "agent.n_steps=4"])
     assert (found.rows, found.steps, found.epochs) == (8, 4, 2)
     assert found.first_s > 0
     results = found.as_json()

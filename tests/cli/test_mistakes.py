@@ -48,7 +48,7 @@ FILES = {
         ("runs prune --keep 0", "townlet runs prune: Invalid value for '--keep'", "townlet runs prune --help"),
         ("world check none.yaml", "there is no file 'none.yaml'", "write its path as seen from "),
         ("world explain town enrgy", "has no meter 'enrgy'", "did you mean 'energy'?"),
-        ("bench train cart.yaml", "no Gymnasium id stands for the world 'cart.yaml'", "known: town"),
+        ("bench train cart.yaml", "there is no Gymnasium id for the world 'cart.yaml'", "known: town"),
     ],
 )
 def test_error_is_printed_once_with_a_fix(

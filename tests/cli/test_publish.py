@@ -85,7 +85,7 @@ def test_earlier_publication_is_kept_until_the_next_is_complete(
     for place in (to, tmp_path / "link"):
         done = townlet("publish", str(to), "--to", str(place), "--episodes", "2")
         assert done.code == 2
-        assert "is the agent that is to be published" in done.err
+        assert "is the run to publish" in done.err
     # A run that breaks on the way.
     broken = tmp_path / "broken"
     shutil.copytree(run.path, broken)
@@ -124,7 +124,7 @@ def test_foreign_files_are_not_overwritten(townlet: Program, gym_runs: dict[str,
     run = gym_runs["ppo"]
     done = townlet("publish", run.name, "--to", str(tmp_path), "--root", str(run.path.parent))
     assert done.code == 2
-    assert "holds other things" in done.err
+    assert "contains other files" in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 

@@ -48,7 +48,7 @@ def test_custom_wrapper_needs_allow_code(townlet: Program, tmp_path: Path) -> No
     words = ["train", str(tmp_path / "my.yaml:ppo"), "env_steps=512", "threads=1", *root]
     refused = townlet(*words)
     assert refused.code == 2
-    assert "wants to run" in refused.err
+    assert "runs the Python file" in refused.err
     assert "--allow-code" in refused.err
     assert "the file ran" not in refused.out
     assert not (tmp_path / "runs").exists()

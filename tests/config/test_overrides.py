@@ -106,7 +106,7 @@ def test_the_given_tree_is_left_as_it_was() -> None:
         ("observation.window.size=3", "observation is 'full' and has no keys; set observation itself"),
         ("max_steps", "this is not key=value; write it like max_steps=200 or meters.energy.decay=0.01"),
         ("=5", "this is not key=value;"),
-        ("max_steps=", "there is no value; write null for nothing, '' for an empty text"),
+        ("max_steps=", "there is no value; write null for no value, '' for an empty text"),
         ("max_steps=#5", "there is no value;"),
         ("map..size=5", "this is not key=value;"),
         ("a.=5", "this is not key=value;"),

@@ -91,9 +91,9 @@ def test_a_value_stays_between_its_ends(a: float, b: float, f: float, t: float, 
 def test_shares_of_no_budget_never_begin() -> None:
     found = way("{start: 1, end: 0}")
     assert found.at(Moment(10**9, budget=0)) == 1
-    assert found.by_share
-    assert not way("{start: 1, from: 10, to: 20}").by_share
-    assert way("{start: 1, from: 10, to: 20, warmup: .1}").by_share
+    assert found.uses_fractions
+    assert not way("{start: 1, from: 10, to: 20}").uses_fractions
+    assert way("{start: 1, from: 10, to: 20, warmup: .1}").uses_fractions
 
 
 def test_from_is_a_key_in_a_file_and_on_the_command_line() -> None:
@@ -112,7 +112,7 @@ def test_what_is_dumped_can_be_read_again() -> None:
     ("text", "message"),
     [
         ("lin_fast", "'fast' is not a number; write it like lin_0.001"),
-        ("{start: 1, end: 0, shape: exponential}", "an exponential schedule cannot reach or leave 0"),
+        ("{start: 1, end: 0, shape: exponential}", "an exponential schedule cannot start or end at 0"),
         ("{start: 1, from: .6, to: .5}", "`to` (0.5) must come after `from` (0.6)"),
         ("{start: 1, from: 60, to: 50}", "`to` (50) must come after `from` (60)"),
         ("{end: 1}", "lr has no 'start'"),

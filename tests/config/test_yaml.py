@@ -94,7 +94,7 @@ def test_every_value_knows_its_place() -> None:
 @pytest.mark.parametrize("bom", ["", "\ufeff"])
 def test_line_ends_and_byte_order_marks_do_not_move_places(end: str, bom: str) -> None:
     text = f"{bom}a: 1{end}b: 2{end}b: 3{end}"
-    assert messages(text.encode()) == ["w.yaml:3:1: key 'b' stands here twice, first in line 2; keep one of them"]
+    assert messages(text.encode()) == ["w.yaml:3:1: key 'b' is repeated, first in line 2; keep one of them"]
 
 
 def test_all_mistakes_of_a_file_are_found_at_once() -> None:
@@ -107,8 +107,8 @@ def test_all_mistakes_of_a_file_are_found_at_once() -> None:
 
 
 REFUSED: dict[str, tuple[str | bytes, str]] = {
-    "duplicate keys": ("a: 1\nb: {c: 1, c: 2}", "w.yaml:2:11: key 'c' stands here twice, first in line 2; keep one"),
-    "quoted duplicates": ("a: 1\n'a': 2", "w.yaml:2:1: key 'a' stands here twice"),
+    "duplicate keys": ("a: 1\nb: {c: 1, c: 2}", "w.yaml:2:11: key 'c' is repeated, first in line 2; keep one"),
+    "quoted duplicates": ("a: 1\n'a': 2", "w.yaml:2:1: key 'a' is repeated"),
     "anchors": ("a: &name 1", "w.yaml:1:4: anchors are not accepted (&name)"),
     "aliases": ("a: *name", "w.yaml:1:4: aliases are not accepted (*name); write the value out"),
     "merge keys": ("a: {<<: {b: 1}}", "w.yaml:1:5: merge keys are not accepted (<<)"),
@@ -127,8 +127,8 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "19 digits": ("a: 1000000000000000000", "w.yaml:1:4: 1000000000000000000 has more than 18 digits"),
     "5000 digits": ("a: -" + "9" * 5000, "w.yaml:1:4: -9999"),
     "long hexadecimals": ("a: 0xde0b6b3a7640000", "w.yaml:1:4: 0xde0b6b3a7640000 has more than 18 digits"),
-    "nothing": ("", "w.yaml:1:1: there is nothing in it; write at least one 'key: value'"),
-    "only comments": ("# later\n", "w.yaml:1:1: there is nothing in it"),
+    "nothing": ("", "w.yaml:1:1: the file is empty; write at least one 'key: value'"),
+    "only comments": ("# later\n", "w.yaml:1:1: the file is empty"),
     "a list on top": ("- a", "w.yaml:1:1: the top level is not a mapping"),
     "a word on top": ("word", "w.yaml:1:1: the top level is not a mapping"),
     "control characters": ("a: 1\nbc: \x07", "w.yaml:2:5: hidden character U+0007; delete it"),
@@ -139,17 +139,17 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "old versions": ("%YAML 1.1\n---\na: yes", "w.yaml:2:1: this is not YAML 1.2"),
     "bytes that are no UTF-8": (b"a: 1\nb: \xc3\xa9\xff", "w.yaml:2:5: byte 0xff is not UTF-8 text; save the file"),
     "UTF-16": ("a: 1".encode("utf-16"), "w.yaml:1:1: byte 0xff is not UTF-8 text"),
-    "tabs": ("a:\n\t- b", "w.yaml:2:1: a tab stands where only spaces may; indent with spaces"),
-    "two colons": ("a: b: c", "w.yaml:1:5: a ':' stands where no key can be"),
+    "tabs": ("a:\n\t- b", "w.yaml:2:1: a tab where only spaces are allowed; indent with spaces"),
+    "two colons": ("a: b: c", "w.yaml:1:5: a ':' where no key is allowed"),
     "open lists": ("a: 1\nb: [1, 2", "w.yaml:2:4: a list in [ ] lacks a comma or its ]; write [a, b, c]"),
     "open mappings": ("b: {c: 1", "w.yaml:1:4: a mapping in { } lacks a comma or its }"),
     "open quotes": ('a: 1\nb: "x', "w.yaml:2:4: a quoted text is never closed"),
     "reserved characters": ("a: @x", "w.yaml:1:4: a plain text cannot begin with this character; put the text in quo"),
-    "lists on a key's line": ("a: - b", "w.yaml:1:4: a '- ' stands where no list can begin"),
+    "lists on a key's line": ("a: - b", "w.yaml:1:4: a '- ' where no list can begin"),
     "unknown escapes": ('a: "\\q"', "w.yaml:1:6: this escape is unknown"),
     "wrong indentation": ("a:\n  b: 1\n c: 2", "w.yaml:3:2: this does not fit the lines above it"),
     "lost brackets": ("a: ]", "w.yaml:1:4: a value is missing here"),
-    "trailing brackets": ("{a: 1}}", "w.yaml:1:7: something stands after the end of the content"),
+    "trailing brackets": ("{a: 1}}", "w.yaml:1:7: text after the end of the content"),
     "keys without colons": ("a: 1\nb\nc: 2", "w.yaml:2:1: this line has no ':' after its key; write 'key: value'"),
 }  # fmt: skip
 

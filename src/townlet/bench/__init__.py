@@ -1,1 +1,1 @@
-"""Benchmarks of simulation and training on this machine."""
+"""Benchmarks of simulation and training speed."""

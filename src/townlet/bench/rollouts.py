@@ -1,7 +1,7 @@
-"""How fast an agent with rollouts and epochs trains on a device, round by round.
+"""Benchmark of on-policy training on a device, iteration by iteration.
 
-A round is all that training does but for the log: policy, draws, town, storage, advantages and epochs of the update.
-The first one compiles everything and is told apart.
+An iteration is a rollout (policy, sampling, town, storage, advantages) and the epochs of an update, without logging.
+The first one compiles everything and is reported separately.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ ITERATIONS: Final = 12
 
 @dataclass(frozen=True)
 class IterationTimes:
-    """Of one size: medians of several rounds, in seconds."""
+    """Median times of several iterations, in seconds."""
 
     rows: int
-    steps: int  # of every row in a round
+    steps: int  # of every row in a rollout
     epochs: int
     device: str
     played_s: float
     learned_s: float
-    first_s: float  # with all compiling
+    first_s: float  # including compilation
 
     @property
     def per_second(self) -> float:
-        """Steps of all rows."""
+        """Steps of all rows per second."""
         return self.rows * self.steps / (self.played_s + self.learned_s)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it for programs."""
+        """The result as JSON."""
         return asdict(self) | {"median_per_wall_s": round(self.per_second)}
 
 
 def measure_iterations(
     rows: int, epochs: int, device: str, *, recipe: str = GPU_RECIPE, minibatches: int = MINIBATCHES,
-    rounds: int = ITERATIONS, words: Sequence[str] = (),
+    rounds: int = ITERATIONS, overrides: Sequence[str] = (),
 ) -> IterationTimes:  # fmt: skip
-    """Rounds of a recipe with so many rows, epochs and minibatches; `words` are further keys of it."""
+    """Time iterations of a recipe with these rows, epochs and minibatches, and further `overrides`."""
     sizes = [f"device={device}", f"rows={rows}", f"agent.epochs={epochs}", f"agent.batch_size={1 / minibatches}"]
-    t, ear = build(load_experiment(recipe, [*sizes, *words])), NullListener()
+    t, ear = build(load_experiment(recipe, [*sizes, *overrides])), NullListener()
 
     def play() -> None:
         collect(t, t.agent.update_interval, ear)
@@ -65,7 +65,7 @@ def measure_iterations(
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
-    """How long it takes until the device is done."""
+    """The time until the device is done."""
     begun = time.perf_counter()
     work()
     if device != "cpu":

@@ -1,4 +1,4 @@
-"""How fast a town runs here: engines stepped with random actions that were drawn beforehand."""
+"""Simulation benchmark: engines stepped with random actions drawn in advance."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 
 from townlet.town.world.tables import World
 
-# Enough different actions that nothing repeats soon, few enough that they stay small beside the town.
+# Enough actions to avoid early repetition, few enough to stay small compared with the town.
 DRAWN_ACTIONS = 1 << 19
 MIN_BATCHES, MAX_BATCHES = 2, 256
 
 
-def _at_once() -> None:
-    """On the CPU a step is done when it returns; a GPU has to be waited for."""
+def _no_sync() -> None:
+    """A CPU step is done when it returns; a GPU must be synchronized."""
 
 
 @dataclass(frozen=True)
 class TimedRound:
-    """One stretch of stepping: how much, and what it cost in wall time and in CPU time of all threads."""
+    """One timed round: steps, wall time, and CPU time of all threads."""
 
     agent_steps: int
     wall_s: float
@@ -41,7 +41,7 @@ class TimedRound:
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """What was measured, and its rounds in brief; rates are agent-steps per second."""
+    """Summary of a benchmark's rounds; rates are agent-steps per second."""
 
     subject: str
     world: str
@@ -54,14 +54,14 @@ class BenchmarkResult:
     median_per_wall_s: float
     best_per_cpu_s: float
     median_per_cpu_s: float
-    ready_s: float  # building, compiling and the first pass over the actions
+    ready_s: float  # construction, compilation and the first pass over the actions
 
     def as_json(self) -> dict[str, Any]:
         return {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(self).items()}
 
 
 class Benchmark:
-    """Something that can be stepped again and again: `play` makes one pass over the drawn actions."""
+    """Something that can be stepped repeatedly: `play` makes one pass over the drawn actions."""
 
     def __init__(
         self,
@@ -73,33 +73,33 @@ class Benchmark:
         world: str = "",
         threads: int = 1,
         device: str = "cpu",
-        settle: Callable[[], None] = _at_once,
+        sync: Callable[[], None] = _no_sync,
     ) -> None:
         self._play = play
-        self._settle = settle
+        self._sync = sync
         self._about = {"subject": subject, "world": world, "engine": engine, "device": device}
         self._rows, self._threads = rows, threads
         self._rounds: list[TimedRound] = []
         started = time.perf_counter()
         self._play()
-        self._settle()
+        self._sync()
         self.ready_s = time.perf_counter() - started
 
     def run(self, seconds: float) -> TimedRound:
-        """Step for about that long and remember the round."""
+        """Step for about that long and record the round."""
         steps = 0
-        self._settle()
+        self._sync()
         wall, cpu = time.perf_counter(), time.process_time()
         deadline = wall + seconds
         while time.perf_counter() < deadline:
             steps += self._play()
-        self._settle()
+        self._sync()
         done = TimedRound(steps * self._rows, time.perf_counter() - wall, time.process_time() - cpu)
         self._rounds.append(done)
         return done
 
     def result(self) -> BenchmarkResult:
-        """The best and the median of the rounds so far."""
+        """Best and median of the rounds so far."""
         wall = [r.per_wall_s for r in self._rounds]
         cpu = [r.per_cpu_s for r in self._rounds]
         return BenchmarkResult(
@@ -116,18 +116,18 @@ class Benchmark:
 
 
 def available_cores() -> int:
-    """Cores this process may use."""
+    """CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def draw_actions(rows: int, actions: int, seed: int = 0) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
-    """Batches of uniformly random actions [rows]; fewer batches when they are large."""
+    """Batches of uniformly random actions [rows]; fewer if they are large."""
     batches = min(max(DRAWN_ACTIONS // rows, MIN_BATCHES), MAX_BATCHES)
     return list(np.random.default_rng(seed).integers(0, actions, (batches, rows)))
 
 
 def engine_benchmark(world: World, rows: int, kind: str, threads: int | None = None, device: str = "cpu") -> Benchmark:
-    """An engine of this world, built and warmed up; ended rows begin anew inside the step."""
+    """An engine of this world, built and warmed up; finished rows are reset within the step."""
     from townlet.town.engines.engine import make_engine
 
     started = time.perf_counter()
@@ -138,12 +138,12 @@ def engine_benchmark(world: World, rows: int, kind: str, threads: int | None = N
     engine = make_engine(world, rows, kind, device=device, threads=threads)
     engine.reset(0)
     step = engine.step
-    settle: Callable[[], None] = _at_once
+    sync: Callable[[], None] = _no_sync
     batches: list[Any] = list(draw_actions(rows, len(world.actions)))
     if kind != "numba":
         batches = [torch.from_numpy(b).to(device) for b in batches]
         if device.startswith("cuda"):
-            settle = torch.cuda.synchronize
+            sync = torch.cuda.synchronize
     built = time.perf_counter() - started
 
     def play() -> int:
@@ -157,17 +157,17 @@ def engine_benchmark(world: World, rows: int, kind: str, threads: int | None = N
         world=world.name,
         engine=kind,
         rows=rows,
-        # Small towns stay on one thread even where more are allowed.
+        # Few rows use one thread even if more are allowed.
         threads=getattr(engine, "threads", None) or threads or available_cores(),
         device=device,
-        settle=settle,
+        sync=sync,
     )
     subject.ready_s += built
     return subject
 
 
 def run_interleaved(subjects: Sequence[Benchmark], seconds: float, rounds: int) -> list[BenchmarkResult]:
-    """Measure all in turn, round by round, so that a noisy minute hurts all of them alike."""
+    """Measure all in turn, round by round, so that noise affects all of them alike."""
     for _ in range(rounds):
         for subject in subjects:
             subject.run(seconds / rounds)

@@ -1,7 +1,7 @@
-"""How fast training is here, beside Stable-Baselines3 with equal settings: collecting and learning, nothing else.
+"""Training benchmark: rollouts and updates only, compared with Stable-Baselines3 at equal settings.
 
-Both sides have the same town, rows, network, batch, rounds of learning and threads. Theirs goes through Gymnasium, as
-its users have it; ours has the town as a batch. Rates count steps of all rows.
+Both sides have the same town, rows, network, batch size, updates and threads. The peer uses Gymnasium, as its users do;
+Townlet steps the town as one batch. Rates count the steps of all rows.
 """
 
 from __future__ import annotations
@@ -33,45 +33,45 @@ TOWNLET, SB3 = "townlet", "stable-baselines3"
 
 
 class NullListener:
-    """Hears of everything and writes nothing down."""
+    """A listener that ignores everything."""
 
     def stepped(self, actions: Tensor) -> None:
-        """Not kept."""
+        """Ignored."""
 
     def episodes(self, over: Episodes, ended: FinalObs) -> None:
-        """Not kept."""
+        """Ignored."""
 
     def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
-        """Not kept."""
+        """Ignored."""
 
     def stages(self, changes: list[StageChange]) -> None:
-        """Not kept."""
+        """Ignored."""
 
 
 @dataclass(frozen=True)
 class PeerComparison:
-    """What was measured, in pairs of the same agent, and why something is missing."""
+    """Results in pairs of the same agent, and why some are missing."""
 
-    results: dict[str, dict[str, BenchmarkResult]]  # agent → townlet or its peer
+    results: dict[str, dict[str, BenchmarkResult]]  # agent → library → result
     skipped: tuple[str, ...]
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Our median rate over theirs, for each agent with a peer."""
+        """Ratio of the median rates, for each agent with a peer."""
         pairs = {agent: found for agent, found in self.results.items() if SB3 in found}
         return {
             agent: found[TOWNLET].median_per_wall_s / found[SB3].median_per_wall_s for agent, found in pairs.items()
         }
 
     def as_json(self) -> dict[str, Any]:
-        """All of it for programs, with the settings."""
+        """The results and settings as JSON."""
         results = [r.as_json() for found in self.results.values() for r in found.values()]
         ratios = {agent: round(ratio, 3) for agent, ratio in self.ratios.items()}
         return {"settings": settings(), "results": results, "ratios": ratios, "skipped": list(self.skipped)}
 
 
 def settings() -> dict[str, dict[str, Any]]:
-    """What both sides share."""
+    """The settings that both sides share."""
     both = {"hidden": HIDDEN, "lr": LR, "gamma": GAMMA}
     return {name: both | dict(peer.reported) for name, peer in SB3_COMPARISONS.items()}
 
@@ -79,9 +79,9 @@ def settings() -> dict[str, dict[str, Any]]:
 def compare(
     world: str, agents: Sequence[str], rows: int, threads: int | None, seconds: float, rounds: int, peers: bool = True
 ) -> PeerComparison:
-    """Measure each agent beside its peer, in turn, `seconds` for each over all rounds."""
+    """Measure each agent and its peer, interleaved, `seconds` each over all rounds."""
     if world not in IDS.values():
-        raise TownletError(f"no Gymnasium id stands for the world '{world}'", did_you_mean(world, list(IDS.values())))
+        raise TownletError(f"there is no Gymnasium id for the world '{world}'", did_you_mean(world, list(IDS.values())))
     threads = threads or available_cores()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -101,7 +101,7 @@ def compare(
 
 
 def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
-    """Our agent, built from a recipe as training does it."""
+    """Townlet's agent, built from a recipe as for training."""
     training = build(load_experiment(f"town:{agent}", _overrides(world, agent, rows, threads)))
     ear, passes = NullListener(), SB3_COMPARISONS[agent].updates
 
@@ -115,7 +115,7 @@ def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchm
 
 
 def _overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
-    """Every setting that decides the work to be done, so that recipes may change without changing this."""
+    """Every setting that determines the work, so that changes of recipes do not affect the benchmark."""
     both = {
         "world": world, "potential": 0, "starts": None, "rows": rows, "threads": threads, "seed": 0,
         "network.hidden": HIDDEN, "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
@@ -124,7 +124,7 @@ def _overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
 
 
 def sb3_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
-    """The peer's agent with the peer's own loop, in one process."""
+    """The peer's agent with its own training loop, in one process."""
     model, steps = sb3_model(world, agent, rows), SB3_COMPARISONS[agent].steps
 
     def play() -> int:
@@ -137,7 +137,7 @@ def sb3_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
 
 @contextmanager
 def default_kernels() -> Iterator[None]:
-    """A peer calculates with the kernels that torch has chosen for its users, not with those that we chose for us."""
+    """Run with torch's default kernels, as the peer's users do, not with those that Townlet selects."""
     ours = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
     try:

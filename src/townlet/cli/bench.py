@@ -157,7 +157,7 @@ def _measure_iterations(world: str, agent: list[str] | None, rows: int, device: 
     results = []
     for epochs in EPOCHS:
         with err().status(f"{GPU_RECIPE}, {rows} rows, {epochs} epochs"):
-            results.append(measure_iterations(rows, epochs, device, words=[f"world={world}"]))
+            results.append(measure_iterations(rows, epochs, device, overrides=[f"world={world}"]))
     if as_json:
         print(json.dumps([r.as_json() for r in results], indent=2))
         return

@@ -101,8 +101,8 @@ def publish(
         card = write(trained, folder, episodes=episodes, seed=eval_seed)
         place = upload(folder, name) if name else str(folder)
     echo(f"Published {opened.name}: {place}", f"Files: {', '.join(['README.md', *card.files])}.")
-    if card.unfilmed:
-        echo(f"No video: {card.unfilmed}.")
+    if card.no_video:
+        echo(f"No video: {card.no_video}.")
     echo(*card.found.sentences())
     if not name:
         echo(f"Play it: townlet play {place}{card.permission}")

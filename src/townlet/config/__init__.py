@@ -1,4 +1,4 @@
-"""Strict YAML into frozen models, with every mistake at its place in the file.
+"""Strict YAML to frozen Pydantic models, with the source location of every error.
 
-Here: reading, inheritance, command-line overrides, checks of shape, JSON Schema. Not here: what the keys mean.
+Parsing, inheritance, overrides, validation and JSON Schema; not the meaning of any key.
 """

@@ -1,4 +1,4 @@
-"""The parent of everything that is read from YAML."""
+"""Building blocks of settings models: a strict base class, unions from a registry, search ranges, JSON Schema."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pydantic_core import CoreSchema, core_schema
 
 
 class StrictModel(BaseModel):
-    """Frozen data: no unknown keys, no silent conversion of types, no NaN or infinity."""
+    """Frozen model: no unknown keys, no type coercion, no NaN or infinity."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class RegistryUnion:
-    """Marks such a field: Annotated[Base, ByName(models)]. Validates as a union discriminated by `name` would.
+    """A union of registered models, discriminated by `name`: Annotated[Base, RegistryUnion(models)].
 
-    `models` is called whenever a value is validated, so that models registered after the class was built count too.
+    `models` is called at every validation, so that models registered after the class was defined count.
     """
 
     def __init__(self, models: Callable[[], Sequence[type[BaseModel]]]) -> None:
@@ -47,51 +47,51 @@ class RegistryUnion:
 
 @lru_cache(maxsize=8)
 def _union(models: tuple[type[BaseModel], ...]) -> TypeAdapter[Any]:
-    """The union of these models as it is now."""
-    arms: Any = reduce(or_, models)
-    return TypeAdapter(Annotated[arms, Field(discriminator="name")])
+    """The union of these models, cached."""
+    union: Any = reduce(or_, models)
+    return TypeAdapter(Annotated[union, Field(discriminator="name")])
 
 
-WIDE: Final = 100  # from this ratio of the ends on, a factor counts as a step
+LOG_RATIO: Final = 100  # from this ratio of high to low on, a range is logarithmic by default
 
 
 class SearchRange(StrictModel):
-    """The values that one key may take: a stretch from `low` to `high`, or some `choices`."""
+    """Values to search for one key: a range from `low` to `high`, or `choices`."""
 
     low: int | float | None = Field(
-        None, description="The least value. Between whole numbers a key that is one stays one."
+        None, description="Lower end. If both ends are integers, an integer key stays an integer."
     )
-    high: int | float | None = Field(None, description="The largest value.")
+    high: int | float | None = Field(None, description="Upper end.")
     log: bool | None = Field(
         None,
-        description="Whether equal factors are equally likely; left out, where high is 100 times low or more.",
+        description="Sample logarithmically; by default if high is at least 100 times low.",
     )
-    choices: tuple[Any, ...] = Field((), description="The values to choose from, of any kind: [16, 32, 64].")
+    choices: tuple[Any, ...] = Field((), description="The values to choose from, of any type: [16, 32, 64].")
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> SearchRange:
+    def _check(self) -> SearchRange:
         if self.choices:
             if (self.low, self.high, self.log) != (None, None, None):
-                raise ValueError("`choices` stand alone; leave out low, high and log")
+                raise ValueError("`choices` excludes low, high and log")
             return self
         if self.low is None or self.high is None:
             raise ValueError("give `low` and `high`, or `choices`")
         if self.low >= self.high:
             raise ValueError(f"`low` ({self.low:g}) must be below `high` ({self.high:g})")
         if self.log and self.low <= 0:
-            raise ValueError("by factors one cannot leave 0; give a `low` above 0")
+            raise ValueError("a logarithmic range cannot start at 0; give a `low` above 0")
         return self
 
     @property
     def is_log(self) -> bool:
-        """Whether equal factors are equally likely, also where nothing is said."""
+        """Whether to sample logarithmically, with the default resolved."""
         if self.log is not None or self.low is None or self.high is None:
             return bool(self.log)
-        return self.low > 0 and self.high >= WIDE * self.low
+        return self.low > 0 and self.high >= LOG_RATIO * self.low
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """Values that must go with the recipe, or none between them does."""
+        """The values to check against the recipe: all choices, or both ends."""
         return self.choices or (self.low, self.high)
 
 
@@ -99,20 +99,22 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(model: type[BaseModel], extra: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The schema of files of this model: no key is required, since a file may inherit it; `extra` are
-    the schemas of further top-level keys."""
+    """JSON Schema of files of this model. No key is required, because a file may inherit it.
+
+    `extra` holds the schemas of further top-level keys.
+    """
     schema: dict[str, Any] = _without_required(model.model_json_schema())
     schema["properties"] = {**(extra or {}), **schema.get("properties", {})}
     return {"$schema": DIALECT, **schema}
 
 
 def _without_required(schema: Any) -> Any:
-    """The same schema without `required`; a property of that name is kept."""
+    """The schema without `required`; a property of that name stays."""
     if isinstance(schema, list):
         return [_without_required(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    names = ("properties", "$defs")  # below these the keys are names, not words of the schema language
+    names = ("properties", "$defs")  # their keys are names, not schema keywords
     return {
         key: {name: _without_required(part) for name, part in value.items()}
         if key in names

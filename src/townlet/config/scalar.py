@@ -1,4 +1,4 @@
-"""Single values of a file: plain words into YAML 1.2 scalars, and scalars into words for messages."""
+"""YAML 1.2 scalars: parse plain ones, write values as flow-style YAML, and shorten them for messages."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from townlet.errors import SourceLocation, TownletError
 
 Scalar = str | int | float | bool | None
 
-MAX_NUMBER: Final = 100  # characters; no honest number is longer
+MAX_NUMBER: Final = 100  # characters
 NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
 BOOL: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 INT: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 NOT_FINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-# Control characters, halves of surrogate pairs, line breaks that editors do not count, and marks that turn
-# the direction of the text: each can make a person see another file than the program reads.
+# Control characters, lone surrogates, line breaks that editors do not count, and bidirectional controls: with any of
+# them, a person sees another file than the program reads.
 HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )
 
 
 def resolve(text: str, where: SourceLocation) -> Scalar:
-    """What an unquoted word means in the core schema of YAML 1.2."""
+    """The value of an unquoted scalar in the core schema of YAML 1.2."""
     if text in NULL:
         return None
     if text in BOOL:
@@ -40,7 +40,7 @@ def resolve(text: str, where: SourceLocation) -> Scalar:
 
 
 def _int(text: str, where: SourceLocation) -> int:
-    # Python refuses to convert thousands of digits, so the length is looked at first.
+    # Python refuses to convert thousands of digits, so check the length first.
     number = 10**18 if len(text) > MAX_NUMBER else int(text, 0 if text[:2] in ("0o", "0x") else 10)
     if abs(number) >= 10**18:
         raise TownletError(f"{shorten(text)} has more than 18 digits", "write a smaller number or quote a text", where)
@@ -55,12 +55,12 @@ def _float(text: str, where: SourceLocation) -> float:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """The text, or its beginning and an ellipsis."""
+    """The text, truncated with an ellipsis if it is longer than `length`."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def show(value: Any) -> str:
-    """A value as a file has it, short enough for a message."""
+    """A short description of a value for a message."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, (list, tuple)):
@@ -76,7 +76,7 @@ WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 def to_flow_yaml(value: Any) -> str:
-    """A value in one line, as YAML 1.2 reads it back."""
+    """A value as one line of YAML 1.2."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{quote(key)}: {to_flow_yaml(part)}" for key, part in value.items()) + "}"
     if isinstance(value, (list, tuple)):
@@ -89,6 +89,6 @@ def to_flow_yaml(value: Any) -> str:
 
 
 def quote(text: str) -> str:
-    """A text, bare where YAML reads it back as the same text."""
+    """A text as YAML, unquoted if that parses as the same text."""
     plain = WORD.fullmatch(text) and text.lower() not in ("true", "false", "null")
     return text if plain else json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Values that change while a run goes on: a number, or a way from one number to another."""
+"""Settings that change during training: a number, or a schedule from one number to another."""
 
 from __future__ import annotations
 
@@ -10,96 +10,98 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from townlet.config.models import StrictModel
 
-SHORT: Final = re.compile(r"(lin|cos|exp)_(.+)")
+SHORTHAND: Final = re.compile(r"(lin|cos|exp)_(.+)")
 SHAPES: Final = {"lin": "linear", "cos": "cosine", "exp": "exponential"}
 
 
 class ScheduleClock(Protocol):
-    """What a schedule reads: see `townlet.interfaces.counters.Counters`."""
+    """The part of `townlet.interfaces.counters.Counters` that a schedule needs."""
 
     env_steps: int
     budget: int
 
 
 class Schedule(StrictModel):
-    """From `start` to `end` between two moments; constant before and after."""
+    """A value that moves from `start` to `end` between two moments and is constant before and after."""
 
-    model_config = ConfigDict(serialize_by_alias=True)  # `from` is a word of Python, so only the attribute differs
+    model_config = ConfigDict(serialize_by_alias=True)  # `from` is a Python keyword, so the attribute has another name
 
-    start: float = Field(description="Value at `from` and before. Raise it for more at the beginning.")
-    end: float = Field(0.0, description="Value at `to` and after. Raise it for more in the long run.")
+    start: float = Field(description="Value until `from`. Raise it for larger values early in training.")
+    end: float = Field(0.0, description="Value after `to`. Raise it for larger values late in training.")
     from_: float = Field(
         0.0,
         ge=0,
         alias="from",
-        description="When the way begins: up to 1 a share of the budget, above it env_steps. Raise it to hold `start`.",
+        description="When the change begins: up to 1 a fraction of the budget, above 1 env_steps. Raise it to hold "
+        "`start` longer.",
     )
     to: float = Field(
         1.0,
         ge=0,
-        description="When the way ends, counted as `from`. Lower it to be at `end` early.",
+        description="When the change ends, in the units of `from`. Lower it to reach `end` earlier.",
     )
     shape: Literal["linear", "cosine", "exponential"] = Field(
-        "linear", description="The way: straight, slow at both ends, or by the same factor in equal times."
+        "linear",
+        description="Shape of the change: linear, cosine (slow at both ends) or exponential (constant factor).",
     )
     warmup: float = Field(
         0.0,
         ge=0,
-        description="Until this moment, counted as `from`, the value rises from 0. Raise it to begin gently.",
+        description="Linear warm-up from 0 until this moment, in the units of `from`. Raise it to start more gently.",
     )
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Schedule:
+    def _check(self) -> Schedule:
         if self.shape == "exponential" and min(self.start, self.end) <= 0:
-            raise ValueError("an exponential schedule cannot reach or leave 0; give both `start` and `end` above 0")
+            raise ValueError("an exponential schedule cannot start or end at 0; give both `start` and `end` above 0")
         if (self.from_ <= 1) == (self.to <= 1) and self.to <= self.from_:
             raise ValueError(f"`to` ({self.to:g}) must come after `from` ({self.from_:g})")
         return self
 
     @property
     def uses_fractions(self) -> bool:
-        """Whether a moment is a share of the budget, so that a budget in steps is needed."""
+        """Whether it needs a budget in env_steps, because a moment is a fraction of it."""
         return 0 < self.from_ <= 1 or self.to <= 1 or 0 < self.warmup <= 1
 
     def at(self, clock: ScheduleClock) -> float:
-        """The value at this moment."""
+        """The value at the current env_steps."""
         warm = _moment(self.warmup, clock.budget)
         gain = clock.env_steps / warm if clock.env_steps < warm else 1.0
         begin, end = _moment(self.from_, clock.budget), _moment(self.to, clock.budget)
-        share = min(1.0, max(0.0, (clock.env_steps - begin) / (end - begin))) if end > begin else 0.0
+        fraction = min(1.0, max(0.0, (clock.env_steps - begin) / (end - begin))) if end > begin else 0.0
         if self.shape == "exponential":
-            return float(gain * self.start * (self.end / self.start) ** share)
+            return float(gain * self.start * (self.end / self.start) ** fraction)
         if self.shape == "cosine":
-            share = (1 - math.cos(math.pi * share)) / 2
-        return gain * (self.start * (1 - share) + self.end * share)
+            fraction = (1 - math.cos(math.pi * fraction)) / 2
+        return gain * (self.start * (1 - fraction) + self.end * fraction)
 
 
 def _moment(value: float, budget: int) -> float:
-    """A moment in env_steps. Shares of a budget that is not given in steps never begin."""
+    """A moment in env_steps; fractions of a missing budget are 0."""
     return value * budget if value <= 1 else value
 
 
-def expand_shorthand(given: Any) -> Any:
-    """`lin_0.001` is a way from .001 to 0; all else is left as it is."""
-    found = SHORT.fullmatch(given) if isinstance(given, str) else None
-    if found is None:
-        return given
+def expand_shorthand(value: Any) -> Any:
+    """`lin_0.001` as a mapping: from .001 to 0, linear. Other values are returned unchanged."""
+    match = SHORTHAND.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return value
     try:
-        start = float(found[2])
+        start = float(match[2])
     except ValueError:
-        raise ValueError(f"'{found[2]}' is not a number; write it like lin_0.001") from None
-    # An exponential way cannot end at 0; a hundredth is where such a value hardly matters any more.
-    return {"start": start, "shape": SHAPES[found[1]], "end": start * 0.01 if found[1] == "exp" else 0.0}
+        raise ValueError(f"'{match[2]}' is not a number; write it like lin_0.001") from None
+    # An exponential schedule cannot end at 0; at a hundredth of the start, such a value hardly matters.
+    return {"start": start, "shape": SHAPES[match[1]], "end": start * 0.01 if match[1] == "exp" else 0.0}
 
 
 FloatOrSchedule = Annotated[
     float | Schedule,
     BeforeValidator(
-        expand_shorthand, json_schema_input_type=float | Schedule | Annotated[str, Field(pattern=SHORT.pattern)]
+        expand_shorthand, json_schema_input_type=float | Schedule | Annotated[str, Field(pattern=SHORTHAND.pattern)]
     ),
 ]
 
 
 def value_at(value: float | Schedule, clock: ScheduleClock) -> float:
-    """The value of a setting that may be scheduled, at this moment."""
+    """The current value of a setting that may be scheduled."""
     return value.at(clock) if isinstance(value, Schedule) else value

@@ -1,4 +1,4 @@
-"""What a model expects at a place, found from its annotations and said in plain words."""
+"""The types that a model allows at a path, from its annotations, and their description in plain words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENTRIES: Final = {int: "whole numbers", float: "numbers", str: "texts", bool: "t
 
 @dataclass(frozen=True)
 class AllowedType:
-    """One type that is allowed at a place, with its limits."""
+    """One allowed type, with its limits."""
 
     type: Any
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -33,12 +33,12 @@ class AllowedType:
 
 
 def fields_by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields of a model by the keys that a file has for them."""
+    """The fields of a model by their keys in a file."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def allowed_types_of_field(info: FieldInfo) -> tuple[AllowedType, ...]:
-    """The types that a field allows, without None; of a registry all that it has now."""
+    """The types that a field allows, without None; of a registry all current members."""
     for location in info.metadata:
         if isinstance(location, RegistryUnion):
             return tuple(AllowedType(model) for model in location.models())
@@ -53,16 +53,18 @@ def allowed_types(annotation: Any, limits: Mapping[str, Any] | None = None) -> t
         inner, *metadata = get_args(annotation)
         return allowed_types(inner, {**limits, **_limits(metadata)})
     if origin in (Union, UnionType):
-        return tuple(kind for union_member in get_args(annotation) for kind in allowed_types(union_member, limits))
+        return tuple(
+            allowed for union_member in get_args(annotation) for allowed in allowed_types(union_member, limits)
+        )
     return () if annotation is NoneType else (AllowedType(annotation, limits),)
 
 
-def child_types(kind: AllowedType, item: str | int) -> tuple[AllowedType, ...]:
-    """The types allowed under a key or index of a value of this kind; none when nothing may be there."""
-    if kind.model is not None:
-        info = fields_by_key(kind.model).get(str(item))
+def child_types(allowed: AllowedType, item: str | int) -> tuple[AllowedType, ...]:
+    """The types allowed at a key or index of a value of this type; empty if there can be none."""
+    if allowed.model is not None:
+        info = fields_by_key(allowed.model).get(str(item))
         return allowed_types_of_field(info) if info else ()
-    origin, args = get_origin(kind.type), get_args(kind.type)
+    origin, args = get_origin(allowed.type), get_args(allowed.type)
     if origin is dict:
         return allowed_types(args[1])
     if origin in (tuple, list, set, frozenset) and isinstance(item, int):
@@ -72,63 +74,63 @@ def child_types(kind: AllowedType, item: str | int) -> tuple[AllowedType, ...]:
     return ()
 
 
-def key_types(kind: AllowedType) -> tuple[AllowedType, ...]:
-    """The types allowed as keys of a mapping of this kind."""
-    return allowed_types(get_args(kind.type)[0]) if get_origin(kind.type) is dict else ()
+def key_types(allowed: AllowedType) -> tuple[AllowedType, ...]:
+    """The types allowed as keys of a mapping of this type."""
+    return allowed_types(get_args(allowed.type)[0]) if get_origin(allowed.type) is dict else ()
 
 
-def union_member(kinds: Sequence[AllowedType], tag: str) -> tuple[AllowedType, ...]:
-    """The arm of a union that pydantic calls by this tag: a discriminator's value or the name of a type."""
-    by_value = tuple(k for k in kinds if k.model and any(tag in child_choices(k, f) for f in fields_by_key(k.model)))
+def union_member(types: Sequence[AllowedType], tag: str) -> tuple[AllowedType, ...]:
+    """The union member that Pydantic's tag refers to: a discriminator's value or the name of a type."""
+    by_value = tuple(k for k in types if k.model and any(tag in child_choices(k, f) for f in fields_by_key(k.model)))
     word = tag.split("[")[0].removeprefix("constrained-")
-    by_type = tuple(k for k in kinds if _type_name(k) == word)
-    by_part = tuple(k for k in kinds if _type_name(k) in tag)
-    return by_value[:1] or by_type[:1] or by_part[:1] or tuple(kinds[:1])
+    by_type = tuple(k for k in types if _type_name(k) == word)
+    by_part = tuple(k for k in types if _type_name(k) in tag)
+    return by_value[:1] or by_type[:1] or by_part[:1] or tuple(types[:1])
 
 
-def child_choices(kind: AllowedType, item: str) -> tuple[Any, ...]:
-    """The words to choose from under a key, if it is a choice."""
-    return tuple(choice for k in child_types(kind, item) for choice in k.choices)
+def child_choices(allowed: AllowedType, item: str) -> tuple[Any, ...]:
+    """The literal choices at a key, if it has any."""
+    return tuple(choice for k in child_types(allowed, item) for choice in k.choices)
 
 
-def describe(kinds: Sequence[AllowedType]) -> str:
-    """What to write at a place that allows these kinds."""
-    tags = [str(tag) for kind in kinds if kind.model for tag in child_choices(kind, "name")]
-    if len(kinds) > 1 and all(kind.model for kind in kinds) and tags:
+def describe(types: Sequence[AllowedType]) -> str:
+    """What to write where these types are allowed."""
+    tags = [str(tag) for allowed in types if allowed.model for tag in child_choices(allowed, "name")]
+    if len(types) > 1 and all(allowed.model for allowed in types) and tags:
         return f"a mapping whose name is one of {', '.join(tags)}"
-    return " or ".join(dict.fromkeys(_one_in_words(kind) for kind in kinds)) or "another value"
+    return " or ".join(dict.fromkeys(_one_in_words(allowed) for allowed in types)) or "another value"
 
 
-def _one_in_words(kind: AllowedType) -> str:
-    if kind.model is not None:
-        keys = list(fields_by_key(kind.model))
+def _one_in_words(allowed: AllowedType) -> str:
+    if allowed.model is not None:
+        keys = list(fields_by_key(allowed.model))
         return "a mapping with the keys " + ", ".join(keys[:6]) + (", …" if len(keys) > 6 else "")
-    if kind.choices:
-        return ("one of " if len(kind.choices) > 1 else "") + ", ".join(str(c) for c in kind.choices)
-    if kind.type is bool:
+    if allowed.choices:
+        return ("one of " if len(allowed.choices) > 1 else "") + ", ".join(str(c) for c in allowed.choices)
+    if allowed.type is bool:
         return "true or false"
-    if kind.type is int:
-        return "a whole number" + _range(kind.limits)
-    if kind.type is float:
-        return "a number" + _range(kind.limits)
-    if kind.type is str:
-        pattern = kind.limits.get("pattern")
-        return "a text" + _length(kind.limits, " of {} characters") + (f" that matches {pattern}" if pattern else "")
-    origin, args = get_origin(kind.type), get_args(kind.type)
+    if allowed.type is int:
+        return "a whole number" + _range(allowed.limits)
+    if allowed.type is float:
+        return "a number" + _range(allowed.limits)
+    if allowed.type is str:
+        pattern = allowed.limits.get("pattern")
+        return "a text" + _length(allowed.limits, " of {} characters") + (f" that matches {pattern}" if pattern else "")
+    origin, args = get_origin(allowed.type), get_args(allowed.type)
     if origin is dict:
         return "a mapping {key: value}"
     if origin is tuple and Ellipsis not in args:
         return f"a list of {len(args)} {_entries(args[0])}"
     if origin in (tuple, list, set, frozenset):
-        return f"a list of {_entries(args[0])}" + _length(kind.limits, ", {} of them")
-    return str(getattr(kind.type, "__name__", kind.type))
+        return f"a list of {_entries(args[0])}" + _length(allowed.limits, ", {} of them")
+    return str(getattr(allowed.type, "__name__", allowed.type))
 
 
 def _entries(annotation: Any) -> str:
-    kinds = allowed_types(annotation)
-    if len(kinds) == 1 and kinds[0].type in ENTRIES:
-        return ENTRIES[kinds[0].type]
-    return "mappings" if all(kind.model for kind in kinds) else "values"
+    types = allowed_types(annotation)
+    if len(types) == 1 and types[0].type in ENTRIES:
+        return ENTRIES[types[0].type]
+    return "mappings" if all(allowed.model for allowed in types) else "values"
 
 
 def _range(limits: Mapping[str, Any]) -> str:
@@ -154,7 +156,7 @@ def _length(limits: Mapping[str, Any], form: str) -> str:
 
 
 def _limits(metadata: Sequence[Any]) -> dict[str, Any]:
-    """The limits among an annotation's metadata, whatever library's objects carry them."""
+    """The limits in an annotation's metadata, from objects of any library."""
     found: dict[str, Any] = {}
     for item in metadata:
         if isinstance(item, FieldInfo):
@@ -164,5 +166,9 @@ def _limits(metadata: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def _type_name(kind: AllowedType) -> str:
-    return "literal" if kind.choices else str(getattr(get_origin(kind.type) or kind.type, "__name__", kind.type))
+def _type_name(allowed: AllowedType) -> str:
+    return (
+        "literal"
+        if allowed.choices
+        else str(getattr(get_origin(allowed.type) or allowed.type, "__name__", allowed.type))
+    )

@@ -1,6 +1,6 @@
-"""Python files that a recipe names, for wrappers and agents of the user's own: they run only when allowed.
+"""The user's Python files with wrappers and agents, named by recipes; they run only if permitted.
 
-A wrapper is registered by the decorator below, an agent by `townlet.agents.registry.register`.
+Wrappers register with the decorator below, agents with `townlet.agents.registry.register`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _permitted = False
 
 
 def wrapper(name: str) -> Callable[[Maker], Maker]:
-    """Register a wrapper, made as `maker(env, **settings)`. Recipes: {name: custom, wrapper: NAME, file: FILE.py}."""
+    """Register a wrapper factory `maker(env, **settings)` for {name: custom, wrapper: NAME, file: FILE.py} in recipes."""
 
     def register(maker: Maker) -> Maker:
         _makers[name] = maker
@@ -32,7 +32,7 @@ def wrapper(name: str) -> Callable[[Maker], Maker]:
 
 
 def registered(name: str) -> Callable[..., Any]:
-    """The wrapper of that name."""
+    """The wrapper factory of that name; raises TownletError."""
     if name not in _makers:
         hint = did_you_mean(name, sorted(_makers)) if _makers else "name the file that registers it: `file: FILE.py`"
         raise TownletError(f"no wrapper '{name}' is registered", hint)
@@ -40,40 +40,40 @@ def registered(name: str) -> Callable[..., Any]:
 
 
 def permit() -> None:
-    """Recipes may run the files that they name, from now on and in this process."""
+    """Allow recipes to run the files they name, in this process."""
     global _permitted
     _permitted = True
 
 
 def run(path: str) -> None:
-    """Run the file that a recipe names, once, if that is permitted."""
+    """Run a file named by a recipe, once, if permitted."""
     if str(Path(path).resolve()) not in _allowed and not _permitted:
-        what = f"the recipe wants to run {path}, which could do anything"
+        what = f"the recipe runs the Python file {path}, which can do anything"
         raise TownletError(what, "read it, and add --allow-code if you trust it")
     allow_code(path)
 
 
 def allow_code(path: str | Path) -> None:
-    """Run a Python file of the user's, once: it registers wrappers and agents. Nothing else ever runs one."""
+    """Run a Python file, once, so that it registers wrappers and agents. Nothing else runs user code."""
     file = Path(path).resolve()
     if str(file) in _allowed:
         return
     if not file.is_file() or file.suffix != ".py":
         fix = "give the path of a .py file with your wrappers or agents"
         raise TownletError(f"there is no Python file '{path}'", fix)
-    # A name of its own for each file, so that classes in it can be found again by other processes.
+    # A unique module name per file, so that other processes can find its classes.
     name = f"townlet_own_{blake2b(str(file).encode(), digest_size=8).hexdigest()}"
     loader = SourceFileLoader(name, str(file))
     module = module_from_spec(ModuleSpec(name, loader, origin=str(file)))
     sys.modules[name] = module
     try:
         loader.exec_module(module)
-    except (Exception, SystemExit) as wrong:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise TownletError(f"'{path}' cannot be loaded: {type(wrong).__name__}: {wrong}", "mend the file") from wrong
+        raise TownletError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}", "correct the file") from error
     _allowed.append(str(file))
 
 
 def allowed() -> tuple[str, ...]:
-    """The files that were allowed to run, in order."""
+    """The files that were run, in order."""
     return tuple(_allowed)

@@ -1,4 +1,4 @@
-"""A tree of nodes into a model: every mistake at once, each with its place, the value and the fix."""
+"""Validate a tree of nodes against a Pydantic model; each error has its location, the value and a fix."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from townlet.errors import ConfigError, Diagnostic, did_you_mean, nearest
 
 M = TypeVar("M", bound=BaseModel)
 
-MENDS: Final = 3  # taking out a wrong value may uncover another
+MAX_ATTEMPTS: Final = 3  # removing a wrong value may uncover another
 
-# These say only that a value is of the wrong sort; in a union the other arms may still say more.
-WRONG_SORT: Final = ("literal_error", "none_required", "model_attributes_type")
+# Besides *_type: a value has the wrong type, so other members of a union may give a better message.
+WRONG_TYPE: Final = ("literal_error", "none_required", "model_attributes_type")
 
 
 @dataclass(frozen=True)
 class _Error:
-    """One of pydantic's errors, led back to the node and the type it is about."""
+    """A Pydantic error, traced back to the path and the allowed types."""
 
     type: str
     path: tuple[str | int, ...]
-    kinds: tuple[AllowedType, ...]  # allowed at the path
+    types: tuple[AllowedType, ...]  # allowed at the path
     owner: tuple[AllowedType, ...]  # allowed one level above
-    union: tuple[str | int, ...] | None  # path of the union whose arm complains
+    union: tuple[str | int, ...] | None  # path of the union, if the error is of one of its members
     value: Any
     message: str
     about_key: bool
 
     @property
-    def wrong_sort(self) -> bool:
-        return self.path == self.union and (self.type.endswith("_type") or self.type in WRONG_SORT)
+    def wrong_type(self) -> bool:
+        return self.path == self.union and (self.type.endswith("_type") or self.type in WRONG_TYPE)
 
 
 def validate_model(model: type[M], node: Node, extra: Sequence[str] = ()) -> M:
-    """The model of these values; raises ConfigError. `extra` are further top-level keys worth suggesting."""
+    """The model of a tree; raises ConfigError. `extra` are further top-level keys to suggest."""
     built, errors = _validate(model, node)
     if built is not None:
         return built
@@ -60,17 +60,17 @@ def validate_model(model: type[M], node: Node, extra: Sequence[str] = ()) -> M:
 
 
 def validate_partially(model: type[M], node: Node, droppable: Sequence[str] = ()) -> tuple[M, Node] | None:
-    """The model of what is left when wrong values are taken out, so that later checks can speak as well.
+    """The model of a tree without its wrong values, so that later checks can run; None if that is impossible.
 
-    An entry whose `name` is wrong can be taken out of `droppable` lists only: of others too much hangs on it.
+    An entry with a wrong `name` is removed from `droppable` lists only: too much depends on other entries.
     """
-    for _ in range(MENDS):
+    for _ in range(MAX_ATTEMPTS):
         built, errors = _validate(model, node)
         if built is not None:
             return built, node
         paths = {e.path[:-1] if e.path[-1:] == ("name",) and e.path[0] in droppable else e.path for e in errors}
         if any(not path or path[-1] == "name" or _at(node, path) is None for path in paths):
-            return None  # something is missing, or too central
+            return None  # a required value is missing, or too much depends on it
         for path in sorted(paths, key=lambda path: [str(item).rjust(9, "0") for item in path], reverse=True):
             node = node.without(*path)
     return None
@@ -81,34 +81,34 @@ def _validate(model: type[M], node: Node) -> tuple[M | None, list[_Error]]:
         return model.model_validate(node.to_python()), []
     except ValidationError as error:
         raw = error.errors(include_url=False)[: 4 * MAX_DIAGNOSTICS]
-    return None, _without_other_arms([_locate(model, item, node) for item in raw if not _follows(item)])
+    return None, _drop_other_members([_locate(model, item, node) for item in raw if not _is_consequence(item)])
 
 
-def _follows(item: Any) -> bool:
-    """True for "too few entries" that only counts the good ones: the bad ones are reported already."""
+def _is_consequence(item: Any) -> bool:
+    """True for "too few entries" that counts only valid ones: the invalid ones are reported already."""
     return bool(item["type"] == "too_short" and len(item["input"]) >= item["ctx"]["min_length"])
 
 
 def _locate(model: type[BaseModel], item: Any, node: Node) -> _Error:
-    """Walk pydantic's location through the types; it holds names of union arms that are no keys."""
+    """Walk Pydantic's location through the types; it contains names of union members, which are not keys."""
     path: list[str | int] = []
-    kinds: tuple[AllowedType, ...] = (AllowedType(model),)
+    types: tuple[AllowedType, ...] = (AllowedType(model),)
     owner: tuple[AllowedType, ...] = ()
     union: tuple[str | int, ...] | None = None
     for step in item["loc"]:
         if step == "[key]":
-            kinds = key_types(owner[0])
+            types = key_types(owner[0])
             break
-        if len(kinds) > 1:
-            union = tuple(path)  # the innermost: in a choice by name only the chosen arm speaks
-            kinds = union_member(kinds, str(step))
+        if len(types) > 1:
+            union = tuple(path)  # the innermost: in a discriminated union only the chosen member reports
+            types = union_member(types, str(step))
         else:
             path.append(step)
-            owner, kinds = kinds, child_types(kinds[0], step) if kinds else ()
+            owner, types = types, child_types(types[0], step) if types else ()
     found = _at(node, path)
     value = item["input"] if found is None else found.to_python()
     message = str(item["msg"]).removeprefix("Value error, ")
-    return _Error(item["type"], tuple(path), kinds, owner, union, value, message, "[key]" in item["loc"])
+    return _Error(item["type"], tuple(path), types, owner, union, value, message, "[key]" in item["loc"])
 
 
 def _at(node: Node, path: Iterable[str | int]) -> Node | None:
@@ -118,66 +118,68 @@ def _at(node: Node, path: Iterable[str | int]) -> Node | None:
     return found
 
 
-def _without_other_arms(errors: list[_Error]) -> list[_Error]:
-    """In a union keep what the fitting arm says; where none fits, one error that allows the kinds of all."""
-    fitting = {e.union for e in errors if e.union is not None and not e.wrong_sort}
+def _drop_other_members(errors: list[_Error]) -> list[_Error]:
+    """In a union keep the errors of the matching member; if none matches, one error that allows all types."""
+    fitting = {e.union for e in errors if e.union is not None and not e.wrong_type}
     misfits: dict[tuple[str | int, ...], _Error] = {}
     kept: list[_Error] = []
     for e in errors:
-        if e.union is None or not e.wrong_sort:
+        if e.union is None or not e.wrong_type:
             kept.append(e)
         elif e.union not in fitting:
             before = misfits.get(e.union)
-            kinds = (*before.kinds, *e.kinds) if before else e.kinds
-            misfits[e.union] = _Error(e.type, e.path, kinds, e.owner, None, e.value, e.message, e.about_key)
+            types = (*before.types, *e.types) if before else e.types
+            misfits[e.union] = _Error(e.type, e.path, types, e.owner, None, e.value, e.message, e.about_key)
     return kept + list(misfits.values())
 
 
 def _diagnostic(e: _Error, node: Node, extra: Sequence[str]) -> Diagnostic:
-    """One error in words."""
+    """The message and fix of one error."""
     where, label, last = node.location_of(*e.path), _label(e.path, node), e.path[-1] if e.path else ""
     inside = _label(e.path[:-1], node)
     if e.type == "extra_forbidden":
-        fields = {key: info for kind in e.owner if kind.model for key, info in fields_by_key(kind.model).items()}
+        fields = {
+            key: info for allowed in e.owner if allowed.model for key, info in fields_by_key(allowed.model).items()
+        }
         known = [*fields, *(extra if len(e.path) == 1 else [])]
         fix = _by_meaning(str(last)[:80], fields) if nearest(str(last)[:80], known) is None else None
         return Diagnostic(
             f"unknown key {show(last)}" + (f" in {inside}" if inside else ""), fix or _near(last, known), where
         )
     if e.type == "missing" and isinstance(last, str):
-        return Diagnostic(f"{inside or 'the file'} has no '{last}'", f"add {last}: {describe(e.kinds)}", where)
+        return Diagnostic(f"{inside or 'the file'} has no '{last}'", f"add {last}: {describe(e.types)}", where)
     if e.type == "missing":  # a list of a fixed length is too short
         return _wrong_length(e.path[:-1], e.owner, e.value, node)
     if e.type in ("too_short", "too_long"):
-        return _wrong_length(e.path, e.kinds, e.value, node)
+        return _wrong_length(e.path, e.types, e.value, node)
     if e.type in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_name(e, node)
     if e.type in ("value_error", "assertion_error"):
         return Diagnostic(f"{label}: {e.message}" if label else e.message, "", where)
     if e.about_key:
-        return Diagnostic(f"{inside} cannot have a key {show(last)}", f"write {describe(e.kinds)}", where)
-    texts = any(kind.type is str or kind.choices for kind in e.kinds)
+        return Diagnostic(f"{inside} cannot have a key {show(last)}", f"write {describe(e.types)}", where)
+    texts = any(allowed.type is str or allowed.choices for allowed in e.types)
     text = "the text " if isinstance(e.value, str) and not texts else ""
     return Diagnostic(f"{label or 'the file'} cannot be {text}{show(e.value)}", _what_to_write(e), where)
 
 
 def _what_to_write(e: _Error) -> str:
-    """The nearest choice when a word was meant as one, else everything that is allowed."""
-    choices = [str(choice) for kind in e.kinds for choice in kind.choices]
+    """The nearest choice if one is close, else everything that is allowed."""
+    choices = [str(choice) for allowed in e.types for choice in allowed.choices]
     near = _near(e.value, choices) if choices and isinstance(e.value, str) else ""
-    return near if near.startswith("did you mean") else f"write {describe(e.kinds)}"
+    return near if near.startswith("did you mean") else f"write {describe(e.types)}"
 
 
-def _wrong_length(path: tuple[str | int, ...], kinds: tuple[AllowedType, ...], value: Any, node: Node) -> Diagnostic:
+def _wrong_length(path: tuple[str | int, ...], types: tuple[AllowedType, ...], value: Any, node: Node) -> Diagnostic:
     found = _at(node, path)
     count = len(value if found is None else found.to_python())
     what = f"{_label(path, node)} has {count} {'entry' if count == 1 else 'entries'}"
-    return Diagnostic(what, f"write {describe(kinds)}", node.location_of(*path))
+    return Diagnostic(what, f"write {describe(types)}", node.location_of(*path))
 
 
 def _wrong_name(e: _Error, node: Node) -> Diagnostic:
-    """An entry that is told apart from others by its `name` has none or an unknown one."""
-    names = [str(choice) for kind in e.kinds for choice in child_choices(kind, "name")]
+    """A member of a discriminated union has no `name` or an unknown one."""
+    names = [str(choice) for allowed in e.types for choice in child_choices(allowed, "name")]
     path = (*e.path, "name")
     if e.type == "union_tag_not_found":
         return Diagnostic(
@@ -188,7 +190,7 @@ def _wrong_name(e: _Error, node: Node) -> Diagnostic:
 
 
 def _by_meaning(word: str, fields: Mapping[str, FieldInfo]) -> str | None:
-    """A hint for whoever wrote out what a key is short for, as learning_rate: the first words of its description."""
+    """A hint for a key written out, such as learning_rate for lr: it matches the start of a description."""
     meant = {
         re.split(r"[.,:;]", info.description or "")[0].strip().replace(" ", "_"): key for key, info in fields.items()
     }
@@ -201,13 +203,13 @@ def _near(word: object, known: Sequence[str]) -> str:
 
 
 def _label(path: Sequence[str | int], node: Node) -> str:
-    """The path as an override writes it, with the names of entries; an index where the name itself is wrong."""
+    """The path as in an override, with entry names; an index if the name itself is wrong."""
     label = ""
     current: Node | None = node
     for depth, item in enumerate(path):
         current = current.child(item) if current else None
         if current is None and item == "name" and depth:
-            break  # a bare word stands for an entry with that name
+            break  # a bare word is an entry with that name
         if isinstance(item, int):
             name = entry_name(current) if current and isinstance(current.value, dict) else None
             wrong = path[depth + 1 : depth + 2] == ("name",)

@@ -1,1 +1,1 @@
-"""Trained policies for others: published folders with a model card, and exports as safetensors or ONNX."""
+"""Share trained policies: export to safetensors or ONNX, and publish folders with a model card."""

@@ -1,4 +1,4 @@
-"""The part of a run that acts, as one file that another program can use: safetensors or ONNX."""
+"""Export a policy as one file for use in another program: safetensors or ONNX."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 Format = Literal["safetensors", "onnx"]
 VERSION: Final = "1"
-MASKED: Final = torch.finfo(torch.float32).min  # of an invalid action; ONNX runtimes differ about infinity
-# What a network gives beside the action, by what its outputs are.
+MASKED: Final = torch.finfo(
+    torch.float32
+).min  # for invalid actions; ONNX runtimes differ in their handling of infinity
+# Outputs of an ONNX graph besides the action, by kind of network output.
 OUTPUTS: Final = {
     "values": ("values",),
     "discrete": ("logits",),
@@ -47,22 +49,22 @@ ACTION_RULE: Final = {
 SCALING_README: Final = " First subtract `center`, divide by `scale` and clip to ± `limit`."
 SAFETENSORS_README: Final = """\
 The network of an agent trained by Townlet. Tensors have the names of the modules in townlet.nets; `network` and
-`agent` say how these are put together. Concatenate the blocks of `observation` in their order, as float32.{scaled} \
+`agent` describe how they are connected. Concatenate the blocks of `observation` in their order, as float32.{scaled} \
 Outputs ({outputs}): {take}"""
 ONNX_README: Final = """\
-An agent trained by Townlet. Inputs: obs [rows, {size}] float32, the blocks of `observation` one after the other, as \
-the environment gives them{mask}{memory}. Outputs: {action}; {outputs}{after}."""
-MASK_README: Final = "; mask [rows, {count}] bool, true where an action makes sense, all of them when it is left out"
+An agent trained by Townlet. Inputs: obs [rows, {size}] float32, the concatenated blocks of `observation` as the \
+environment returns them{mask}{memory}. Outputs: {action}; {outputs}{after}."""
+MASK_README: Final = "; mask [rows, {count}] bool, true for valid actions, optional"
 ACTION_README: Final = {
-    "values": "action [rows] int64, a place in `actions`",
-    "discrete": "action [rows] int64, a place in `actions`",
+    "values": "action [rows] int64, an index into `actions`",
+    "discrete": "action [rows] int64, an index into `actions`",
     "binary": "action [rows, {count}] int64, each 0 or 1",
     "continuous": "action [rows, {count}] float32, within `bounds`",
 }
 
 
 def export(trained: TrainedPolicy, form: Format, to: Path | None = None) -> Path:
-    """Write the policy into a file, by default beside the run's own; gives its path."""
+    """Write the policy to a file, by default in the run's folder; returns its path."""
     makers: dict[str, Callable[[TrainedPolicy], bytes]] = {"safetensors": to_safetensors, "onnx": to_onnx}
     if form not in makers:
         raise TownletError(f"there is no format '{form}'", f"known: {', '.join(get_args(Format))}")
@@ -74,7 +76,7 @@ def export(trained: TrainedPolicy, form: Format, to: Path | None = None) -> Path
 
 
 def metadata(trained: TrainedPolicy, layout: ObservationLayout) -> dict[str, str]:
-    """What another program must know, as texts; all but plain words are JSON. `layout` is what it is to give."""
+    """Metadata for another program, as plain text or JSON. `layout` describes the observation it must provide."""
     recipe, actions = trained.loaded.recipe, trained.actions
     blocks = [
         {"name": b.name, "start": b.start, "shape": b.shape, "low": _finite(b.low), "high": _finite(b.high),
@@ -107,12 +109,12 @@ def metadata(trained: TrainedPolicy, layout: ObservationLayout) -> dict[str, str
 
 
 def _finite(bound: float) -> float | None:
-    """A bound, or nothing where there is none: JSON knows no infinity."""
+    """A bound, or None if infinite: JSON has no infinity."""
     return bound if math.isfinite(bound) else None
 
 
 def to_safetensors(trained: TrainedPolicy) -> bytes:
-    """Tensors by name, and what they mean as metadata."""
+    """The network's tensors by name, described in the metadata."""
     raw = trained.loaded.task.raw()
     readme = SAFETENSORS_README.format(
         outputs=trained.kind, take=ACTION_RULE[trained.kind], scaled=SCALING_README if raw.scaling else ""
@@ -126,14 +128,14 @@ def to_safetensors(trained: TrainedPolicy) -> bytes:
 
 
 class GreedyStep(nn.Module):
-    """One greedy step: obs [N, D], mask [N, K] → action [N] or [N, A], and what stood behind it.
+    """One greedy step: obs [N, D], mask [N, K] → action [N] or [N, A], and the network's outputs.
 
-    Only discrete actions take a mask. With memory it takes hidden [N, H] last, and gives the next.
+    Only discrete actions take a mask. A recurrent network takes hidden [N, H] last and returns the next one last.
     """
 
     def __init__(self, trained: TrainedPolicy, scaling: Scaling | None) -> None:
         super().__init__()
-        self.network, self.kind, self.remembers = trained.network, trained.kind, trained.hidden > 0
+        self.network, self.kind, self.recurrent = trained.network, trained.kind, trained.hidden > 0
         self.scaling = as_tensors(scaling)
         actions = trained.actions
         if isinstance(actions, Continuous):
@@ -141,12 +143,12 @@ class GreedyStep(nn.Module):
 
     def forward(self, obs: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         obs = scaled(obs, self.scaling)
-        before = rest[-1] if self.remembers else obs.new_zeros((obs.shape[0], 0))
+        before = rest[-1] if self.recurrent else obs.new_zeros((obs.shape[0], 0))
         outputs, after = self.network(obs, before)
-        found = self._chosen(outputs, rest[0] if self.kind in ("values", "discrete") else None)
-        return (*found, after) if self.remembers else found
+        found = self._choose(outputs, rest[0] if self.kind in ("values", "discrete") else None)
+        return (*found, after) if self.recurrent else found
 
-    def _chosen(self, outputs: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+    def _choose(self, outputs: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
         if mask is not None:
             return torch.where(mask, outputs, MASKED).argmax(-1), outputs
         if self.kind == "binary":
@@ -156,7 +158,7 @@ class GreedyStep(nn.Module):
 
 
 def to_onnx(trained: TrainedPolicy) -> bytes:
-    """A graph of one greedy step for any number of rows, from raw observations; the mask may be left out."""
+    """A graph of one greedy step for any number of rows, from raw observations, with an optional mask."""
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise TownletError(f"the exporter for ONNX needs {' and '.join(missing)}", "pip install 'townlet[onnx]'")
@@ -180,21 +182,21 @@ def to_onnx(trained: TrainedPolicy) -> bytes:
                 dynamo=True,
                 verbose=False,
             )
-        except torch.onnx.OnnxExporterError:  # an operation that ONNX does not have
+        except torch.onnx.OnnxExporterError:  # an operation that ONNX lacks
             name = trained.loaded.recipe.network.name
             raise TownletError(f"the network '{name}' cannot be written as ONNX", "use --format safetensors") from None
         assert program is not None
-        return _finished(program.model_proto, trained, raw.layout)
+        return _with_metadata(program.model_proto, trained, raw.layout)
 
 
-def _finished(model: onnx.ModelProto, trained: TrainedPolicy, layout: ObservationLayout) -> bytes:
-    """The graph with a mask that may be left out, and with what another program must know."""
+def _with_metadata(model: onnx.ModelProto, trained: TrainedPolicy, layout: ObservationLayout) -> bytes:
+    """The graph with an optional mask and with metadata."""
     import onnx
     from onnx import helper, numpy_helper
 
     choices, memory, count = trained.actions.choices, trained.hidden, trained.actions.n
     if choices:
-        # An input that has a value of its own is optional; one line of it stands for all rows.
+        # An input with an initializer is optional; one row of it is broadcast.
         mask = next(entry for entry in model.graph.input if entry.name == "mask")
         mask.type.tensor_type.shape.dim[0].dim_param = "mask_rows"
         every = torch.ones(1, choices, dtype=torch.bool).numpy()
@@ -215,7 +217,7 @@ def _finished(model: onnx.ModelProto, trained: TrainedPolicy, layout: Observatio
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's own warnings and log lines: they speak to its authors."""
+    """Suppress the exporter's warnings and log lines, which are meant for its developers."""
     loggers = [logging.getLogger(name) for name in ("torch", "torch.onnx", "onnxscript", "onnx_ir")]
     before = [logger.level for logger in loggers]
     try:

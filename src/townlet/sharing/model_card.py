@@ -1,4 +1,4 @@
-"""The card of a published agent: what it is, what it was measured to do, and how to train and play it."""
+"""The model card of a published agent: results, and how to train and play it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from townlet.train.policies import TrainedPolicy
 
 LIBRARY: Final = "townlet"
 TASK: Final = "reinforcement-learning"
-# What each file of the folder is; README.md itself is not listed.
+# Description of each file, without README.md.
 FILE_DESCRIPTIONS: Final = {
-    "policy.safetensors": "the network that acts; its metadata says what another program must know",
-    "resolved.yaml": "the recipe with every setting and where it came from",
-    "results.json": "all that was measured",
+    "policy.safetensors": "the policy network; its metadata describes inputs and outputs",
+    "resolved.yaml": "the recipe with every setting and its origin",
+    "results.json": "all evaluation results",
     "curve.png": "the learning curve",
-    "replay.mp4": "an episode, filmed",
+    "replay.mp4": "a video of an episode",
 }
 
 
 def user_files(trained: TrainedPolicy) -> list[str]:
-    """Files of the user's own that an agent needs wherever it plays."""
+    """The user's Python files that the agent needs."""
     return trained.loaded.recipe.user_files
 
 
@@ -37,17 +37,17 @@ class ModelCard:
 
     trained: TrainedPolicy
     found: Measured
-    files: Sequence[str]  # that are there
-    unfilmed: str = ""  # why there is no film
+    files: Sequence[str]  # in the folder
+    no_video: str = ""  # why there is no video
 
     @property
     def title(self) -> str:
-        """The agent and where it lives."""
+        """The agent and its environment."""
         recipe = self.trained.loaded.recipe
         return f"{recipe.agent.name} in {recipe.env}"
 
     def about(self) -> dict[str, Any]:
-        """The front matter: library, tags and measured results."""
+        """The front matter: library, tags and results."""
         recipe, told = self.trained.loaded.recipe, self.found.figures()["trained"]
         metric = "mean_length" if recipe.gym is None else "mean_reward"
         result = {
@@ -63,7 +63,7 @@ class ModelCard:
         }
 
     def text(self) -> str:
-        """The whole card."""
+        """The text of the card."""
         trained, meta = self.trained, self.trained.run.meta()
         page = io.StringIO()
         writer = YAML(typ="safe")
@@ -80,12 +80,14 @@ class ModelCard:
             *self._pictures(),
             "## Results\n",
             *self._tables(),
-            escape_markdown(f"Measured after {trained.env_steps:,} env_steps with seeds that training never saw.")
+            escape_markdown(
+                f"Evaluated after {trained.env_steps:,} env_steps with seeds that were not used in training."
+            )
             + "\n",
             "## Train it again\n",
             "\n".join(code_block(summary_text.rerun_command(meta), "sh")) + "\n",
-            "## Play and measure it\n",
-            "In the folder of these files, where Townlet is installed:\n",
+            "## Play and evaluate it\n",
+            "In this folder, with Townlet installed:\n",
             "\n".join(code_block(f"townlet play .{self.permission}\ntownlet eval .{self.permission}", "sh")) + "\n",
             "## Files\n",
             "\n".join(f"- [{name}]({name}): {FILE_DESCRIPTIONS[name]}" for name in self.files) + "\n",
@@ -94,14 +96,14 @@ class ModelCard:
 
     @property
     def permission(self) -> str:
-        """What must be added to a command that plays it: it may bring code that its reader should read first."""
+        """The option that commands need if the folder contains code, which should be read first."""
         return " --allow-code" if user_files(self.trained) else ""
 
     def _pictures(self) -> list[str]:
         shown = ["![The learning curve](curve.png)\n"] if "curve.png" in self.files else []
         if "replay.mp4" in self.files:
-            return [*shown, "[An episode, filmed](replay.mp4)\n"]
-        return [*shown, escape_markdown(f"There is no video: {self.unfilmed}.") + "\n"] if self.unfilmed else shown
+            return [*shown, "[Video of an episode](replay.mp4)\n"]
+        return [*shown, escape_markdown(f"There is no video: {self.no_video}.") + "\n"] if self.no_video else shown
 
     def _tables(self) -> list[str]:
         found = []

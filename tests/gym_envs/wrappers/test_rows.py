@@ -238,7 +238,7 @@ def test_custom_wrapper_runs_only_when_allowed(tmp_path: Path) -> None:
     half = spec({"name": "custom", "wrapper": "half", "settings": {"share": 0.25}})
     with pytest.raises(TownletError, match=r"name the file that registers it"):
         make_vec("Acrobot-v1", half)
-    with pytest.raises(TownletError, match=r"wants to run .*mine\.py.*--allow-code"):
+    with pytest.raises(TownletError, match=r"runs the Python file .*mine\.py.*--allow-code"):
         make_vec("Acrobot-v1", spec({"name": "custom", "wrapper": "half", "file": str(file)}))
     user_code.allow_code(file)
     env = make_vec("Acrobot-v1", half, 2)
