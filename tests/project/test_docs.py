@@ -154,7 +154,7 @@ def reported(case: Case) -> set[str]:
     curious = {"bonus": case.entry.bonuses[0], "weight": {"name": "fixed", "value": 0.1}}
     agent: dict[str, Any] = {"name": case.entry.name, **case.entry.smoke}
     agent |= {key: value for key, value in OFTEN.items() if key in fields}
-    found = set(update(build(case.load(agent=agent, explore={"choose": "boltzmann"}))))
+    found = set(update(build(case.load(agent=agent, explore={"action_selection": "boltzmann"}))))
     for key, info in fields.items():
         if any(kind.model is Schedule for kind in allowed_types_of_field(info)):
             agent[key] = {"start": info.default or 0.2, "end": 0.1}

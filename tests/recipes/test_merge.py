@@ -29,9 +29,9 @@ def test_another_name_drops_the_settings_of_the_part_below() -> None:
         "name": "ppo",
         "clip": 0.1,
     }
-    assert laid("explore: {choose: {name: epsilon, end: .2}, bonus: rnd}", "explore: {choose: boltzmann}") == {
-        "explore": {"choose": {"name": "boltzmann"}, "bonus": {"name": "rnd"}}
-    }
+    assert laid(
+        "explore: {action_selection: {name: epsilon, end: .2}, bonus: rnd}", "explore: {action_selection: boltzmann}"
+    ) == {"explore": {"action_selection": {"name": "boltzmann"}, "bonus": {"name": "rnd"}}}
 
 
 def test_the_same_name_or_none_keeps_them() -> None:

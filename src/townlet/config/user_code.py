@@ -22,7 +22,7 @@ _permitted = False
 
 
 def wrapper(name: str) -> Callable[[Maker], Maker]:
-    """Register a wrapper factory `maker(env, **settings)` for {name: custom, wrapper: NAME, file: FILE.py} in recipes."""
+    """Register a factory `maker(env, **settings)` for {name: custom, wrapper: NAME, file: FILE.py} in recipes."""
 
     def register(maker: Maker) -> Maker:
         _makers[name] = maker

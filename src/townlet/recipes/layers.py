@@ -16,7 +16,7 @@ NAMED_PARTS: Final = (
     ("agent",),
     ("network",),
     ("curriculum",),
-    ("explore", "choose"),
+    ("explore", "action_selection"),
     ("explore", "bonus"),
     ("explore", "weight"),
 )
