@@ -264,7 +264,7 @@ class Recipe(StrictModel):
     network: NetworkSpec = Field(default_factory=lambda: MlpSpec(name="mlp"), description="The network, by `name`.")
     explore: ExploreSpec = Field(
         default_factory=ExploreSpec,
-        description="Exploration: how actions are chosen (`action_selection`) and novelty is rewarded (`bonus`, `weight`).",
+        description="Exploration: choice of actions (`action_selection`) and novelty rewards (`bonus`, `weight`).",
     )
     curriculum: CurriculumSpec | None = Field(None, description="Difficulty stages per row; off by default.")
     init_from: str | None = Field(None, min_length=1, description="A run whose weights to start from.")
