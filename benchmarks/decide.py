@@ -135,12 +135,12 @@ def measure(words: Sequence[str], games: int, rate: float, seconds: float) -> di
         load = Load(port, "game", games, rate, seconds)
         begun = time.perf_counter()
         asyncio.run(load.run())
-        took, told = time.perf_counter() - begun, stats(port)
+        took, shown = time.perf_counter() - begun, stats(port)
     p50, p99 = np.percentile(load.latency, [50, 99]) * 1000
     return {
         "games": games, "asked_per_s": rate, "answered_per_s": len(load.latency) / took, "p50_ms": float(p50),
         "p99_ms": float(p99), "max_ms": max(load.latency) * 1000, "answers": load.kinds,
-        "versions": told["versions"]["serving"],
+        "versions": shown["versions"]["serving"],
     }  # fmt: skip
 
 

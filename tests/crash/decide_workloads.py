@@ -123,9 +123,9 @@ def _snapshots(folder: Path) -> list[Path]:
 
 
 def _known(service: Service) -> dict[str, Any]:
-    ledger = snapshots.serialize(snapshots.copy_state(service.state))
-    del ledger["epochs"]  # every start has a key of its own
-    return {"ledger": ledger, "trainer": service.trainer.copy()}
+    state = snapshots.serialize(snapshots.copy_state(service.state))
+    del state["epochs"]  # every start has a new key
+    return {"state": state, "trainer": service.trainer.copy()}
 
 
 class Publications:

@@ -307,13 +307,13 @@ def test_evaluator_cache_does_not_change_results(tmp_path: Path) -> None:
     service, training, clock = start_service(
         tmp_path, ["memory.held_out=0.5", "memory.held_out_capacity=40", "judge.min_count=40"]
     )
-    hearing, sizes = OfflineEvaluator(service), set()
+    evaluator, sizes = OfflineEvaluator(service), set()
     for turn in range(6):
         run_visits(service, training, clock, 40, seed=turn)
         serving, published = service.versions.serving, training.publish()
         assert serving is not None
         cached, fresh = (
-            one.evaluate(published, serving, np.random.default_rng(0)) for one in (hearing, OfflineEvaluator(service))
+            one.evaluate(published, serving, np.random.default_rng(0)) for one in (evaluator, OfflineEvaluator(service))
         )
         assert cached == fresh
         sizes.add(cached.count)
