@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from townlet.town.ops import real, rule, unit, where
 from townlet.town.rules import active_flag
 from townlet.town.state import Row, Value
-from townlet.town.world.tables import REWARD_KIND, Tables
+from townlet.town.world.tables import REWARDS, Tables
 
-MILESTONE: Final = REWARD_KIND["milestone"]
-SURVIVAL: Final = REWARD_KIND["survival"]
-VITALITY: Final = REWARD_KIND["vitality"]
-POTENTIAL: Final = REWARD_KIND["potential"]
-METER_BONUS: Final = REWARD_KIND["meter_bonus"]
-PROXIMITY: Final = REWARD_KIND["proximity"]
+# The order of `REWARDS`.
+MILESTONE, SURVIVAL, VITALITY, POTENTIAL, METER_BONUS, PROXIMITY = range(len(REWARDS))
 
 
 @rule

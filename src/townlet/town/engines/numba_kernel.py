@@ -19,16 +19,10 @@ from townlet.town.rules import action_is_valid, predict_use
 from townlet.town.step import step_row
 from townlet.town.world.tables import BLOCK_KIND
 
-POSITION_ONEHOT: Final = BLOCK_KIND["position_onehot"]
-POSITION: Final = BLOCK_KIND["position"]
-WINDOW: Final = BLOCK_KIND["window"]
-WINDOW_TYPED: Final = BLOCK_KIND["window_typed"]
-MAP_TYPED: Final = BLOCK_KIND["map_typed"]
-METERS: Final = BLOCK_KIND["meters"]
-AFFORDANCE_HERE: Final = BLOCK_KIND["affordance_here"]
-CLOCK: Final = BLOCK_KIND["clock"]
-PROGRESS: Final = BLOCK_KIND["progress"]
-AGE: Final = BLOCK_KIND["age"]
+# The order of `BLOCKS`.
+(
+    POSITION_ONEHOT, POSITION, WINDOW, WINDOW_TYPED, MAP_TYPED, METERS, AFFORDANCE_HERE, CLOCK, PROGRESS, AGE,
+) = range(len(BLOCK_KIND))  # fmt: skip
 
 ZERO: Final = np.float32(0.0)
 ONE: Final = np.float32(1.0)

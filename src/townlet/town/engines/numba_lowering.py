@@ -12,26 +12,16 @@ from typing import Final
 
 import numpy as np
 from llvmlite import ir
+from numba import extending
 from numba.core import cgutils, types
 from numba.core.typing.templates import AttributeTemplate
-from numba.extending import (
-    NativeValue,
-    infer_getattr,
-    intrinsic,
-    lower_builtin,
-    lower_getattr_generic,
-    models,
-    register_model,
-    type_callable,
-    unbox,
-)
 from numba.np.arrayobj import populate_array
 
 from townlet.town import ops
 from townlet.town.world.tables import Tables
 
 
-@type_callable(ops.where)
+@extending.type_callable(ops.where)
 def _(context):
     def where(condition, yes, no):
         return context.unify_types(types.unliteral(yes), types.unliteral(no))
@@ -39,19 +29,19 @@ def _(context):
     return where
 
 
-@lower_builtin(ops.where, types.Any, types.Any, types.Any)
+@extending.lower_builtin(ops.where, types.Any, types.Any, types.Any)
 def _(context, builder, signature, args):
     wanted = types.boolean, signature.return_type, signature.return_type
     cast = [context.cast(builder, a, given, want) for a, given, want in zip(args, signature.args, wanted, strict=True)]
     return builder.select(*cast)
 
 
-@type_callable(ops.unit)
+@extending.type_callable(ops.unit)
 def _(context):
     return lambda x: types.float32
 
 
-@lower_builtin(ops.unit, types.Any)
+@extending.lower_builtin(ops.unit, types.Any)
 def _(context, builder, signature, args):
     x = context.cast(builder, args[0], signature.args[0], types.float32)
     zero, one = (ir.Constant(ir.FloatType(), limit) for limit in (0.0, 1.0))
@@ -59,38 +49,38 @@ def _(context, builder, signature, args):
     return builder.select(builder.fcmp_ordered("<", x, one), x, one)
 
 
-@type_callable(ops.real)
+@extending.type_callable(ops.real)
 def _(context):
     return lambda x: types.float32
 
 
-@type_callable(ops.wide)
+@extending.type_callable(ops.wide)
 def _(context):
     return lambda x: types.int64
 
 
-@lower_builtin(ops.real, types.Any)
-@lower_builtin(ops.wide, types.Any)
+@extending.lower_builtin(ops.real, types.Any)
+@extending.lower_builtin(ops.wide, types.Any)
 def _(context, builder, signature, args):
     return context.cast(builder, args[0], signature.args[0], signature.return_type)
 
 
-@type_callable(ops.take)
+@extending.type_callable(ops.take)
 def _(context):
     return lambda values, k: values.dtype
 
 
-@lower_builtin(ops.take, types.Any, types.Any)
+@extending.lower_builtin(ops.take, types.Any, types.Any)
 def _(context, builder, signature, args):
     return context.get_function(operator.getitem, signature)(builder, args)
 
 
-@type_callable(ops.fill)
+@extending.type_callable(ops.fill)
 def _(context):
     return lambda like, value: types.unliteral(value)
 
 
-@lower_builtin(ops.fill, types.Any, types.Any)
+@extending.lower_builtin(ops.fill, types.Any, types.Any)
 def _(context, builder, signature, args):
     return context.cast(builder, args[1], signature.args[1], signature.return_type)
 
@@ -143,19 +133,19 @@ class HandleType(types.Type):
 
 
 handle_type: Final = HandleType()
-register_model(HandleType)(models.OpaqueModel)
+extending.register_model(HandleType)(extending.models.OpaqueModel)
 Handle._numba_type_ = handle_type  # spares Numba a type lookup at every call
 
 
-@unbox(HandleType)
+@extending.unbox(HandleType)
 def _unbox(kind, value, c):
     number = c.pyapi.object_getattr_string(value, "address")
     address = c.pyapi.number_as_ssize_t(number)
     c.pyapi.decref(number)
-    return NativeValue(c.builder.inttoptr(address, cgutils.voidptr_t))
+    return extending.NativeValue(c.builder.inttoptr(address, cgutils.voidptr_t))
 
 
-@infer_getattr
+@extending.infer_getattr
 class _Attributes(AttributeTemplate):
     key = HandleType
 
@@ -169,7 +159,7 @@ def _load(builder, address):
     return value
 
 
-@lower_getattr_generic(HandleType)
+@extending.lower_getattr_generic(HandleType)
 def _get(context, builder, handle_kind, handle, name):
     place, kind = FIELDS[name]
     word = ir.IntType(64)
@@ -193,7 +183,7 @@ LINES: Final = 6  # cache lines per row: a standard observation
 WRITE, KEEP, DATA = 1, 3, 1  # arguments of LLVM's prefetch
 
 
-@intrinsic
+@extending.intrinsic
 def prefetch(typing, array, row):
     """Prefetch the start of array[row + AHEAD], which may lie beyond the end.
 
