@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, did_you_mean
 
 
-def test_a_place_shows_as_much_as_is_known() -> None:
+def test_source_location_omits_unknown_parts() -> None:
     assert str(SourceLocation("a.yaml", 3, 7)) == "a.yaml:3:7"
     assert str(SourceLocation("a.yaml", 3)) == "a.yaml:3"
     assert str(SourceLocation("a.yaml")) == "a.yaml"
 
 
-def test_an_error_says_where_what_and_how_to_mend_it() -> None:
+def test_error_has_location_problem_and_fix() -> None:
     error = TownletError("size is 0", "write 1 or more", SourceLocation("a.yaml", 2, 1))
     assert str(error) == "a.yaml:2:1: size is 0; write 1 or more"
     assert error.diagnostics == (Diagnostic("size is 0", "write 1 or more", SourceLocation("a.yaml", 2, 1)),)
     assert str(TownletError("size is 0")) == "size is 0"
 
 
-def test_mistakes_are_one_error_in_the_order_of_lines_without_repeats() -> None:
+def test_config_error_sorts_by_line_and_drops_repeats() -> None:
     late, early, tenth = (Diagnostic("x", "", SourceLocation("a.yaml", line, 1)) for line in (2, 1, 10))
     with pytest.raises(TownletError) as caught:
         raise ConfigError([tenth, late, early, late, Diagnostic("no place")])
@@ -39,19 +39,19 @@ def test_the_nearest_name_is_suggested() -> None:
     assert did_you_mean("zzz", []) == "none is known here"
 
 
-def test_a_long_list_of_names_is_cut() -> None:
+def test_long_list_of_names_is_truncated() -> None:
     hint = did_you_mean("zzz", [f"name{i}" for i in range(100)])
     assert hint.endswith("name11, …")
 
 
 @given(st.text(max_size=20), st.lists(st.text(min_size=1, max_size=20), max_size=5))
-def test_a_hint_comes_for_any_word(word: str, names: list[str]) -> None:
+def test_any_word_gives_a_hint(word: str, names: list[str]) -> None:
     assert did_you_mean(word, names)
     for name in names:
         assert did_you_mean(name, [name]) == f"did you mean '{name}'?"
 
 
-def test_mistakes_can_be_taken_apart_and_put_together() -> None:
+def test_config_error_can_be_copied_between_processes() -> None:
     """As processes do that send them to each other."""
     made = ConfigError(
         [Diagnostic("no such row", "take another", SourceLocation("a.yaml", 3)), Diagnostic("and another")]

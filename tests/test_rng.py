@@ -38,7 +38,7 @@ def test_other_seeds_and_names_give_other_streams(seed: int, other: int, name: s
         assert Streams(seed).key(name) != Streams(other).key(name)
 
 
-def test_parts_have_streams_of_their_own() -> None:
+def test_children_have_independent_streams() -> None:
     streams = Streams(5)
     parts = [
         streams,
@@ -53,7 +53,7 @@ def test_parts_have_streams_of_their_own() -> None:
     assert streams.child("a").key("x") == Streams(5).child("a").key("x")
 
 
-def test_streams_are_those_of_every_process_and_version() -> None:
+def test_streams_are_stable_across_processes_and_versions() -> None:
     """Runs are repeated from their seed years later: these figures may never change."""
     code = "from townlet.rng import Streams as S; print(S(7).key('town'), S(7).child('a').numpy('b').integers(2**32))"
     runs = [
@@ -65,7 +65,7 @@ def test_streams_are_those_of_every_process_and_version() -> None:
     assert [run.stdout.split() for run in runs] == [["1036009454779283761", "435219109"]] * 2
 
 
-def test_streams_do_not_move_together() -> None:
+def test_streams_are_uncorrelated() -> None:
     columns = np.array([Streams(seed).numpy(f"row{i}").random(2000) for seed, i in ((0, 0), (0, 1), (1, 0), (1, 1))])
     correlation = np.corrcoef(columns) - np.eye(4)
     assert np.abs(correlation).max() < 0.1
@@ -103,7 +103,7 @@ def test_streams_leave_the_global_generators_alone() -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, True, 1.0, "7", None])
-def test_a_seed_that_is_no_whole_number_is_refused(seed: object) -> None:
+def test_non_integer_seed_is_refused(seed: object) -> None:
     with pytest.raises(TownletError, match=r"seed cannot be .*; write an integer from 0 to"):
         Streams(seed)  # type: ignore[arg-type]
 

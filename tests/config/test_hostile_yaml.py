@@ -57,7 +57,7 @@ def test_a_file_over_the_size_limit_is_refused(tmp_path: Path) -> None:
         read(path)
 
 
-def test_endless_mistakes_are_cut_short() -> None:
+def test_number_of_errors_is_limited() -> None:
     assert len(refused("a: 1\n" * 9000).splitlines()) == MAX_DIAGNOSTICS
     assert len(refused("\x00" * 9000).splitlines()) == MAX_DIAGNOSTICS
 
@@ -91,7 +91,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_hostile_shape_ends_soon(name: str) -> None:
+def test_hostile_structure_fails_fast(name: str) -> None:
     text = SHAPES[name]
     assert len(text) <= SIZE
     said: list[str] = []

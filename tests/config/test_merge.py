@@ -55,7 +55,7 @@ def test_merging_a_file_with_itself_changes_nothing(data: dict[str, Any]) -> Non
 
 
 @given(files, files)
-def test_the_order_of_the_parent_is_kept_and_the_child_wins(a: dict[str, Any], b: dict[str, Any]) -> None:
+def test_parent_order_stays_and_child_wins(a: dict[str, Any], b: dict[str, Any]) -> None:
     result = merge(node(a), node(b), NAMED).to_python()
     assert list(result) == [*a, *(key for key in b if key not in a)]
     for key, value in node(b).to_python().items():
@@ -101,12 +101,12 @@ def test_bare_words_name_themselves() -> None:
     assert merged("rewards: [{name: a, v: 1}]", "rewards: [a]") == {"rewards": ({"name": "a", "v": 1},)}
 
 
-def test_a_name_written_twice_stays_twice_for_later_checks() -> None:
+def test_repeated_name_stays_repeated_for_later_checks() -> None:
     found = merged("meters: [{name: a, v: 1}]", "meters: [{name: a, v: 2}, {name: a, v: 3}]")["meters"]
     assert [entry["v"] for entry in found] == [2, 3]
 
 
-def test_places_tell_which_file_a_value_came_from() -> None:
+def test_locations_name_the_file_of_each_value() -> None:
     whole = merge(parse("a: {b: 1, c: 2}\nd: 1", "parent"), parse("a: {c: 3}", "child"), NAMED)
     assert whole.location_of("a", "b") == SourceLocation("parent", 1, 5)
     assert whole.location_of("a", "c") == SourceLocation("child", 1, 5)

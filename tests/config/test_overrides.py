@@ -73,7 +73,7 @@ def test_later_overrides_win_and_build_on_earlier_ones() -> None:
     assert applied("meters=[{name: rest}]", "meters.rest.decay=.5")["meters"] == ({"name": "rest", "decay": 0.5},)
 
 
-def test_new_keys_are_left_to_the_check_of_shape() -> None:
+def test_unknown_keys_are_left_to_validation() -> None:
     node = apply_overrides(parse(FILE, "w.yaml"), ["max_step=3", "map.new.deeper=1"])
     assert node.to_python()["max_step"] == 3
     assert node.to_python()["map"]["new"] == {"deeper": 1}
@@ -81,7 +81,7 @@ def test_new_keys_are_left_to_the_check_of_shape() -> None:
     assert node.location_of("map", "new", "deeper") == SourceLocation("command line: map.new.deeper=1")
 
 
-def test_places_name_the_command_line_only_where_it_spoke() -> None:
+def test_only_overridden_values_are_located_on_command_line() -> None:
     node = apply_overrides(parse(FILE, "w.yaml"), ["meters.energy.decay=.01", "description=" + "x" * 100])
     assert str(node.location_of("meters", 0, "decay")) == "command line: meters.energy.decay=.01"
     assert str(node.location_of("meters", 0, "name")) == "w.yaml:7:6"
@@ -89,7 +89,7 @@ def test_places_name_the_command_line_only_where_it_spoke() -> None:
     assert len(str(node.location_of("description"))) < 80
 
 
-def test_the_given_tree_is_left_as_it_was() -> None:
+def test_input_tree_is_not_modified() -> None:
     node = parse(FILE, "w.yaml")
     before = node.to_python()
     apply_overrides(node, ["meters.energy.decay=.9", "map.size=[1]", "rewards.milestone.death=0"])

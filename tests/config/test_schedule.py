@@ -62,13 +62,13 @@ def test_a_number_is_constant() -> None:
         ("exp_1e-2", [0.01, 0.01 * 0.01**0.25, 1e-3, 0.01 * 0.01**0.75, 1e-4]),
     ],
 )
-def test_the_way_by_hand(text: str, values: list[float]) -> None:
+def test_hand_computed_values(text: str, values: list[float]) -> None:
     found = way(text)
     assert [found.at(Moment(steps)) for steps in (0, 250, 500, 750, 1000)] == pytest.approx(values)
     assert found.at(Moment(5000)) == pytest.approx(values[-1])
 
 
-def test_warming_up_never_jumps_where_the_way_has_begun() -> None:
+def test_warmup_is_continuous_with_schedule() -> None:
     found = way("{start: 1, end: 0, warmup: 500}")
     assert found.at(Moment(499)) == pytest.approx(found.at(Moment(500)), abs=0.01)
 
@@ -88,7 +88,7 @@ def test_a_value_stays_between_its_ends(a: float, b: float, f: float, t: float, 
     assert found.at(Moment(1000)) == pytest.approx(b)
 
 
-def test_shares_of_no_budget_never_begin() -> None:
+def test_fractions_without_budget_never_begin() -> None:
     found = way("{start: 1, end: 0}")
     assert found.at(Moment(10**9, budget=0)) == 1
     assert found.uses_fractions
@@ -102,7 +102,7 @@ def test_from_is_a_key_in_a_file_and_on_the_command_line() -> None:
     assert (found.from_, found.end) == (0.4, 0.5)
 
 
-def test_what_is_dumped_can_be_read_again() -> None:
+def test_dump_round_trips() -> None:
     settings = read("lr: {start: 1, from: .2}\nclip: cos_.3")
     assert settings.model_dump()["lr"]["from"] == 0.2
     assert Settings.model_validate(settings.model_dump()) == settings
@@ -122,18 +122,18 @@ def test_what_is_dumped_can_be_read_again() -> None:
         ("true", "lr cannot be true"),
     ],
 )
-def test_a_wrong_schedule_is_refused_at_its_place(text: str, message: str) -> None:
+def test_invalid_schedule_is_refused_at_its_location(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(f"lr: {text}")
     assert message in str(caught.value)
     assert str(caught.value).startswith("r.yaml:1:")
 
 
-def test_only_the_key_of_files_is_known() -> None:
+def test_only_the_alias_is_accepted() -> None:
     with pytest.raises(ValidationError, match="from_"):
         Schedule.model_validate({"start": 1, "from_": 0.5})
 
 
-def test_the_short_form_is_in_the_schema_for_editors() -> None:
+def test_shorthand_is_in_json_schema() -> None:
     kinds = Settings.model_json_schema()["properties"]["lr"]["anyOf"]
     assert {kind.get("type") for kind in kinds} == {"number", "string", None}

@@ -49,7 +49,7 @@ def test_plain_data_comes_back_as_written(data: dict[str, Any]) -> None:
 
 
 @given(st.binary(max_size=200) | st.text("ab:-[]{}?,&*!|>'\"%@`#\n\t 01.~\\<=", max_size=120))
-def test_any_bytes_give_a_node_or_mistakes(text: bytes | str) -> None:
+def test_any_bytes_give_node_or_errors(text: bytes | str) -> None:
     said: tuple[Diagnostic, ...] = ()
     try:
         plain = parse(text, "x").to_python()
@@ -77,7 +77,7 @@ def test_scalars_follow_the_core_schema(written: str, value: object) -> None:
     assert type(found) is type(value)
 
 
-def test_every_value_knows_its_place() -> None:
+def test_every_value_has_its_location() -> None:
     text = "map:\n  size: [8, 9]\nmeters:\n  - name: energy\n    decay: .1\n  - {name: mood}\n"
     node = parse(text, "w.yaml")
     assert node.location_of("map", "size") == SourceLocation("w.yaml", 2, 3)
@@ -92,12 +92,12 @@ def test_every_value_knows_its_place() -> None:
 
 @pytest.mark.parametrize("end", ["\r\n", "\r", "\n"])
 @pytest.mark.parametrize("bom", ["", "\ufeff"])
-def test_line_ends_and_byte_order_marks_do_not_move_places(end: str, bom: str) -> None:
+def test_line_ends_and_bom_do_not_shift_locations(end: str, bom: str) -> None:
     text = f"{bom}a: 1{end}b: 2{end}b: 3{end}"
     assert messages(text.encode()) == ["w.yaml:3:1: key 'b' is repeated, first in line 2; keep one of them"]
 
 
-def test_all_mistakes_of_a_file_are_found_at_once() -> None:
+def test_all_errors_of_a_file_are_reported_at_once() -> None:
     text = "a: &x 1\nb: *x\na: .nan\nc: !!int 5\n1: x\n<<: {d: 1}\ne: [99999999999999999999, 1e999]\nf: {g: 1"
     found = messages(text)
     assert [line.split(": ", 1)[0] for line in found] == [
@@ -155,7 +155,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_is_refused_at_its_place(name: str) -> None:
+def test_invalid_yaml_is_refused_at_its_location(name: str) -> None:
     text, begins = REFUSED[name]
     assert messages(text)[0].startswith(begins)
 
@@ -169,7 +169,7 @@ def test_a_value_of_the_command_line_is_typed() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "#x", "a: b", "- a", "[1", "*a", "!!str a", "1e400", "a\nb: c", "\x00", '"'])
-def test_a_value_that_is_no_value_is_refused_without_lines(text: str) -> None:
+def test_empty_value_is_refused_without_line(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_value(text, "here")
     assert all(str(mistake).startswith("here: ") for mistake in caught.value.diagnostics)
@@ -194,7 +194,7 @@ def test_a_missing_file_suggests_its_siblings(tmp_path: Path) -> None:
         read(tmp_path / "nowhere" / "town.yaml")
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_non_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="this is a directory"):
         read(tmp_path)
     for name in ("x" * 5000, "nul\0byte"):

@@ -81,12 +81,12 @@ def test_nothing_changes_before_enough_episodes_and_steps() -> None:
         (450, -0.2, 0.2, True),  # a level reward is no fall, whatever its size
     ],
 )
-def test_going_on_needs_survival_and_a_sure_policy(length: int, per_step: float, entropy: float, goes_on: bool) -> None:
+def test_advance_needs_survival_and_low_entropy(length: int, per_step: float, entropy: float, goes_on: bool) -> None:
     assert bool(play(curriculum(), 10, length, per_step, entropy)) is goes_on
 
 
 @pytest.mark.parametrize(("fall", "goes_on"), [(0.04, True), (0.06, False)])
-def test_a_small_fall_of_reward_is_put_up_with(fall: float, goes_on: bool) -> None:
+def test_small_drop_of_reward_is_tolerated(fall: float, goes_on: bool) -> None:
     c = curriculum()
     assert play(c, 10, 450, per_step=0.3, entropy=0.9) == []  # the first ten, too unsure to go on
     play(c, 9, 450, per_step=0.3 - fall, entropy=0.9)
@@ -118,14 +118,14 @@ def at_stage_two(**keys: object) -> AdversarialCurriculum:
         (351, 0.24, False),  # a fall with survival above .7 neither advances nor retreats
     ],
 )
-def test_going_back_is_for_failing_or_falling(length: int, later: float, goes_back: bool) -> None:
+def test_retreat_on_low_survival_or_reward_drop(length: int, later: float, goes_back: bool) -> None:
     c = at_stage_two()
     assert play(c, 10, length if length > 200 else 200, per_step=0.3, entropy=0.9) == []
     changes = play(c, 10, length, per_step=later, entropy=0.9)
     assert [s.to_stage for s in changes] == ([1] if goes_back else [])
 
 
-def test_going_back_needs_as_many_episodes_and_steps_as_going_on() -> None:
+def test_retreat_needs_as_many_episodes_and_steps_as_advance() -> None:
     c = at_stage_two(steps=1000)
     assert play(c, 19, 50) == []  # 950 steps
     assert [s.to_stage for s in play(c, 1, 50)] == [1]
@@ -134,7 +134,7 @@ def test_going_back_needs_as_many_episodes_and_steps_as_going_on() -> None:
     assert [s.to_stage for s in play(c, 1, 120)] == [1]
 
 
-def test_the_first_stage_has_no_way_back_and_the_last_none_on() -> None:
+def test_first_stage_never_retreats_and_last_never_advances() -> None:
     c = curriculum()
     assert play(c, 50, 60) == []
     assert c.stage.tolist() == [1]
@@ -154,13 +154,13 @@ def test_progress_weighs_an_episode_by_its_steps() -> None:
     assert change.entropy == pytest.approx(0.495)
 
 
-def test_a_change_begins_the_window_anew() -> None:
+def test_change_clears_the_window() -> None:
     c = at_stage_two()
     assert play(c, 9, 450) == []
     assert [s.to_stage for s in play(c, 1, 450)] == [3]
 
 
-def test_the_reason_tells_the_figures() -> None:
+def test_reason_contains_the_statistics() -> None:
     (on,) = play(curriculum(), 10, 412, entropy=0.31)
     assert on.reason == (
         "advance to stage 2: survived 412 of 500 steps (0.82 > 0.7), reward per step +0.000 ≥ -0.05, "
@@ -174,7 +174,7 @@ def test_the_reason_tells_the_figures() -> None:
     assert "reward per step -0.060 < -0.05 and survived 300 of 500 steps (0.60 < 0.7)" in back.reason
 
 
-def test_rows_that_end_together_are_judged_apart() -> None:
+def test_rows_are_judged_independently() -> None:
     c = curriculum(5)
     for _ in range(10):
         c.update(episodes([0, 2, 3], 450))
@@ -195,7 +195,7 @@ def test_rows_that_end_together_are_judged_apart() -> None:
         max_size=40,
     )
 )
-def test_the_rules_hold_against_a_plain_restatement(lives: list[tuple[int, int, float, float]]) -> None:
+def test_rules_match_reference_implementation(lives: list[tuple[int, int, float, float]]) -> None:
     """Row by row with lists, as the rules are told."""
     c = curriculum(3, episodes=2, steps=300, delta=0.1, entropy=0.6)
     stage, past = [1, 1, 1], [[], [], []]  # type: ignore[var-annotated]
@@ -217,7 +217,7 @@ def test_the_rules_hold_against_a_plain_restatement(lives: list[tuple[int, int, 
         assert c.stage.tolist() == stage
 
 
-def test_a_restored_curriculum_goes_on_exactly() -> None:
+def test_restored_curriculum_continues_exactly() -> None:
     one, two = curriculum(2), curriculum(2)
     play(one, 17, 450, per_step=0.13, row=1)  # at stage 2, amid the first ten episodes there
     two.restore(deepcopy(one.state()))
@@ -246,12 +246,12 @@ def test_a_state_of_another_curriculum_is_refused() -> None:
         ({"stages": ({"active": ("energy",), "reward": "dense"},)}, "'shaped', 'half' or 'sparse'"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(keys: dict[str, object], says: str) -> None:
+def test_invalid_settings_are_refused(keys: dict[str, object], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         AdversarialSpec.model_validate(keys)
 
 
-def test_a_fixed_curriculum_stays() -> None:
+def test_fixed_curriculum_never_changes() -> None:
     c = make_curriculum(FixedSpec(stage=4), 2, MAX_STEPS, METERS, REWARDS)
     for _ in range(40):
         assert c.update(episodes([0, 1], 500)) == []

@@ -60,7 +60,7 @@ def test_decay_grows_from_stage_to_stage(town: Town) -> None:
     assert meter(town, step, "health") == pytest.approx([1 - 0.0005 * m for m in (0.2, 0.5, 0.8, 1, 1)], abs=1e-5)
 
 
-def test_inactive_meters_rest_and_active_ones_move(town: Town) -> None:
+def test_only_active_meters_change(town: Town) -> None:
     for _ in range(30):
         step = act(town, "UP")
     moved = {name: [v < 0.999 for v in meter(town, step, name)] for name in town.world.meters if name != "money"}
@@ -82,7 +82,7 @@ def test_nothing_costs_or_pays_until_money_is_active(town: Town) -> None:
     assert meter(town, act(town, "INTERACT"), "money") == pytest.approx([0.5, 0.5, 0.675, 0.675, 0.675])
 
 
-def test_guidance_is_paid_until_the_last_stage(town: Town) -> None:
+def test_shaping_reward_ends_with_last_stage(town: Town) -> None:
     step = act(town, "WAIT")
     guidance = step.components[:, town.components.index("potential")]
     assert (guidance[:4] < 0).all()
@@ -92,7 +92,7 @@ def test_guidance_is_paid_until_the_last_stage(town: Town) -> None:
     assert step.components[:, town.components.index("milestone")].tolist() == [0.5] * 5
 
 
-def test_six_stages_pay_half_the_guidance_before_the_last() -> None:
+def test_six_stages_halve_shaping_before_the_last() -> None:
     town = townlet.make(townlet.load_world("town", SHAPED), rows=3)
     town.reset(3)
     curriculum = adversarial(town, AdversarialSpec(stages="six"))
@@ -105,7 +105,7 @@ def test_six_stages_pay_half_the_guidance_before_the_last() -> None:
     town.close()
 
 
-def test_a_row_that_goes_on_lives_its_next_life_by_the_new_rules() -> None:
+def test_advanced_row_uses_new_stage_in_next_episode() -> None:
     world = townlet.load_world("town", [*SHAPED, "max_steps=20"])
     town = townlet.make(world, rows=2)
     town.reset(1)
@@ -141,7 +141,7 @@ def settings_of(spec: FixedSpec, meters: tuple[str, ...], rewards: tuple[str, ..
     return {name: t.tolist() for name, t in make_curriculum(spec, 2, 500, meters, rewards).settings().items()}
 
 
-def test_stages_of_ones_own_name_meters_and_rewards_of_the_world() -> None:
+def test_user_defined_stages_name_meters_and_rewards_of_world() -> None:
     stage = StageSpec(active=("thirst",), depletion=0.5, reward={"vitality": 0.25})
     spec = FixedSpec(stages=(stage,), always=("warmth",))
     assert settings_of(spec, ("hunger", "thirst", "warmth"), ("milestone", "vitality")) == {
@@ -151,7 +151,7 @@ def test_stages_of_ones_own_name_meters_and_rewards_of_the_world() -> None:
     }
 
 
-def test_shipped_stages_pass_over_meters_that_a_world_lacks() -> None:
+def test_shipped_stages_ignore_missing_meters() -> None:
     assert settings_of(FixedSpec(stage=5), ("energy", "health"), ("milestone",))["active"] == [0b11, 0b11]
     assert settings_of(FixedSpec(stage=1, stages=STAGES_SIX), ("health", "mood"), ("potential", "milestone")) == {
         "multiplier": [pytest.approx(0.2)] * 2,
@@ -168,12 +168,12 @@ def test_shipped_stages_pass_over_meters_that_a_world_lacks() -> None:
         (FixedSpec(stages=(StageSpec(active=("energy",), reward={"joy": 1.0}),)), "uses the reward 'joy'"),
     ],
 )
-def test_names_that_the_world_lacks_are_told(spec: FixedSpec, says: str) -> None:
+def test_unknown_names_are_reported(spec: FixedSpec, says: str) -> None:
     with pytest.raises(TownletError, match=says):
         settings_of(spec, ("energy", "health"), ("milestone", "potential"))
 
 
-def test_a_shaped_stage_asks_for_the_potential_reward() -> None:
+def test_shaped_stage_requires_potential_reward() -> None:
     with pytest.raises(
         TownletError, match=r"stage 1 .* is shaped and uses the reward 'potential'.*rewards=\[milestone, potential\]"
     ):

@@ -1,4 +1,4 @@
-"""One layer laid over another."""
+"""One layer merged over another."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from townlet.errors import SourceLocation
 from townlet.recipes.layers import normalize
 
 
-def laid(*texts: str) -> Any:
+def merged(*texts: str) -> Any:
     return reduce(merge, (normalize(parse(text, f"{i}.yaml")) for i, text in enumerate(texts))).to_python()
 
 
 def test_mappings_merge_at_every_depth_and_lists_are_replaced() -> None:
-    found = laid("a: {b: {c: 1, d: 2}, e: [1, 2]}\nf: 3", "a: {b: {d: 5}, e: [9]}\ng: 4")
+    found = merged("a: {b: {c: 1, d: 2}, e: [1, 2]}\nf: 3", "a: {b: {d: 5}, e: [9]}\ng: 4")
     assert found == {"a": {"b": {"c": 1, "d": 5}, "e": (9,)}, "f": 3, "g": 4}
 
 
-def test_another_name_drops_the_settings_of_the_part_below() -> None:
-    assert laid("agent: {name: dqn, replay: 5}", "agent: {name: ppo, clip: .1}")["agent"] == {
+def test_other_name_replaces_inherited_settings() -> None:
+    assert merged("agent: {name: dqn, replay: 5}", "agent: {name: ppo, clip: .1}")["agent"] == {
         "name": "ppo",
         "clip": 0.1,
     }
-    assert laid(
+    assert merged(
         "explore: {action_selection: {name: epsilon, end: .2}, bonus: rnd}", "explore: {action_selection: boltzmann}"
     ) == {"explore": {"action_selection": {"name": "boltzmann"}, "bonus": {"name": "rnd"}}}
 
 
-def test_the_same_name_or_none_keeps_them() -> None:
+def test_same_or_missing_name_keeps_inherited_settings() -> None:
     below = "agent: {name: dqn, replay: 5}"
     for above in ("agent: {lr: 1}", "agent: {name: dqn, lr: 1}"):
-        assert laid(below, above)["agent"] == {"name": "dqn", "replay": 5, "lr": 1}
-    assert laid(below, "agent: dqn")["agent"] == {"name": "dqn", "replay": 5}
+        assert merged(below, above)["agent"] == {"name": "dqn", "replay": 5, "lr": 1}
+    assert merged(below, "agent: dqn")["agent"] == {"name": "dqn", "replay": 5}
 
 
 @pytest.mark.parametrize(
@@ -53,34 +53,34 @@ def test_the_same_name_or_none_keeps_them() -> None:
         ("null", {"end": 0.5}),
     ],
 )
-def test_a_number_below_part_of_a_schedule_is_its_start(below: str, expected: dict[str, Any]) -> None:
-    assert laid(f"agent: {{lr: {below}}}", "agent: {lr: {end: .5}}")["agent"]["lr"] == expected
+def test_partial_schedule_over_number_starts_at_it(below: str, expected: dict[str, Any]) -> None:
+    assert merged(f"agent: {{lr: {below}}}", "agent: {lr: {end: .5}}")["agent"]["lr"] == expected
 
 
-def test_a_whole_schedule_or_another_mapping_replaces_a_number() -> None:
-    assert laid("a: 3", "a: {start: 1, end: 2}")["a"] == {"start": 1, "end": 2}
-    assert laid("a: 3", "a: {size: 1}")["a"] == {"size": 1}
+def test_complete_schedule_or_other_mapping_replaces_number() -> None:
+    assert merged("a: 3", "a: {start: 1, end: 2}")["a"] == {"start": 1, "end": 2}
+    assert merged("a: 3", "a: {size: 1}")["a"] == {"size": 1}
 
 
-def test_a_mapping_over_a_list_speaks_of_its_entries_by_name() -> None:
+def test_mapping_over_list_changes_named_entries() -> None:
     below = "rewards: [milestone, {name: potential, weight: 2}]"
-    assert laid(below, "rewards: {potential: {weight: 3}, milestone: {death: -1}}")["rewards"] == (
+    assert merged(below, "rewards: {potential: {weight: 3}, milestone: {death: -1}}")["rewards"] == (
         {"name": "milestone", "death": -1},
         {"name": "potential", "weight": 3},
     )
-    assert laid(below, "rewards: {survival: {weight: 3}}")["rewards"] == {"survival": {"weight": 3}}
+    assert merged(below, "rewards: {survival: {weight: 3}}")["rewards"] == {"survival": {"weight": 3}}
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("1e5", 100_000), ("2.5e6", 2_500_000), ("1.0", 1.0), ("0.0", 0.0), ("2.5", 2.5), ("-3.0", -3)]
 )
-def test_whole_numbers_are_whole_however_they_are_written(text: str, value: float) -> None:
-    found = laid(f"a: [{{b: {text}}}]")["a"][0]["b"]
+def test_integral_numbers_become_integers(text: str, value: float) -> None:
+    found = merged(f"a: [{{b: {text}}}]")["a"][0]["b"]
     assert found == value
     assert type(found) is type(value)
 
 
-def test_values_keep_the_place_they_came_from() -> None:
+def test_values_keep_their_source_location() -> None:
     found = merge(parse("a: {b: 1,\n c: 2}", "x.yaml"), parse("\n\na: {b: 3}", "y.yaml"))
     assert str(found.location_of("a", "b")) == "y.yaml:3:5"
     assert str(found.location_of("a", "c")) == "x.yaml:2:2"
@@ -97,11 +97,11 @@ def node(value: Any) -> Node:
 
 
 @given(roots, roots, roots)
-def test_what_is_laid_over_twice_is_laid_over_once_and_grouping_does_not_matter(a: Any, b: Any, c: Any) -> None:
+def test_merge_is_idempotent_and_associative(a: Any, b: Any, c: Any) -> None:
     ab, bc = merge(node(a), node(b)), merge(node(b), node(c))
     assert merge(ab, node(b)).to_python() == ab.to_python()
     assert merge(node({}), node(a)).to_python() == merge(node(a), node({})).to_python() == a
-    # A scalar between two mappings hides the lower one only when they are laid one by one.
+    # A scalar between two mappings hides the lower one only when they are merged one by one.
     if not _cut(a, b) and not _cut(b, c) and not _cut(a, c):
         assert merge(ab, node(c)).to_python() == merge(node(a), bc).to_python()
 

@@ -54,7 +54,7 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
 
 
 @pytest.mark.parametrize("title", SHIPPED)
-def test_every_shipped_recipe_is_sound(title: str) -> None:
+def test_every_shipped_recipe_is_valid(title: str) -> None:
     loaded = load_experiment(title)
     recipe = loaded.recipe
     assert recipe.title == title
@@ -71,7 +71,7 @@ def test_nothing_else_is_shipped() -> None:
     assert {name for name in shipped_recipes() if name.startswith("town")} <= set(shipped_worlds())
 
 
-def test_recipes_elsewhere_are_sound() -> None:
+def test_recipes_in_other_folders_are_valid() -> None:
     others = [title for title in recipe_names() if not title.startswith("town") and not title.startswith("gym:")]
     assert len(others) >= 8
     for title in filter(is_here, others):
@@ -81,7 +81,7 @@ def test_recipes_elsewhere_are_sound() -> None:
         assert recipe.budget.env_steps
 
 
-def test_life_trains_poor_and_is_measured_by_the_standard_start_for_longer() -> None:
+def test_life_trains_with_little_money_and_is_evaluated_longer_from_standard_start() -> None:
     loaded = load_experiment("town:life")
     assert loaded.recipe.starts is not None
     assert loaded.worlds.training.spec.max_steps == 1000
@@ -99,7 +99,7 @@ def test_a_tuned_recipe_names_the_command_of_its_result() -> None:
             assert all(result.command.startswith("townlet ") for result in recipe.result)
 
 
-def test_a_result_is_told_in_one_line_of_100_columns(write: Write) -> None:
+def test_result_fits_one_line_of_100_columns(write: Write) -> None:
     line = "x" * 78
     write("my.yaml", f"{SMALL}result: [{{what: {line}, command: townlet train town-l0:dqn}}]\n")
     assert load_experiment("my.yaml").recipe.result[0].what == line
@@ -112,7 +112,7 @@ def test_a_result_is_told_in_one_line_of_100_columns(write: Write) -> None:
     assert "78" in said
 
 
-def test_small_updates_take_one_thread_and_large_ones_every_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_updates_use_one_thread_and_large_ones_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     counts = {
         title: load_experiment(title).recipe.thread_count
@@ -126,7 +126,7 @@ def test_small_updates_take_one_thread_and_large_ones_every_core(monkeypatch: py
 # --- names
 
 
-def test_a_name_without_variant_lists_them_with_what_is_known(write: Write) -> None:
+def test_name_without_variant_lists_variants_with_results(write: Write) -> None:
     write("my.yaml", FAMILY)
     (said,) = mistakes("my.yaml")
     assert said.startswith("my.yaml has 2 variants; choose one")
@@ -162,7 +162,7 @@ def test_the_only_variant_and_the_default_one_need_no_name(write: Write) -> None
         ("", "there is no recipe ''"),
     ],
 )
-def test_near_misses_are_suggested(write: Write, asked: str, message: str) -> None:
+def test_close_names_are_suggested(write: Write, asked: str, message: str) -> None:
     write("my.yaml", FAMILY)
     assert mistakes(asked)[0].startswith(message)
 
@@ -180,7 +180,7 @@ def test_base_then_variant_then_command_line(write: Write) -> None:
     assert (changed.rows, changed.agent.lr, changed.agent.replay) == (32, 1e-5, 4000)  # type: ignore[union-attr]
 
 
-def test_a_variant_extends_another_but_not_its_praise(write: Write) -> None:
+def test_variant_does_not_inherit_description_and_result(write: Write) -> None:
     write("my.yaml", FAMILY)
     first, second = load_experiment("my.yaml:a").recipe, load_experiment("my.yaml:b").recipe
     assert (second.rows, second.agent.lr) == (16, 5e-4)
@@ -189,7 +189,7 @@ def test_a_variant_extends_another_but_not_its_praise(write: Write) -> None:
     assert (second.tuned, second.result, second.description) == (False, (), "")
 
 
-def test_what_a_file_says_beats_all_that_it_extends(write: Write) -> None:
+def test_file_overrides_what_it_extends(write: Write) -> None:
     write("my.yaml", FAMILY)
     write("child.yaml", "extends: my.yaml\nrows: 99\nvariants:\n  a: {agent: {lr: 7e-4}}\n  c: {extends: b}\n")
     a, b, c = (load_experiment(f"child.yaml:{v}").recipe for v in "abc")
@@ -228,7 +228,7 @@ def test_a_shipped_recipe_is_extended_by_name(write: Write) -> None:
         ("variants: {a: {}}\ndefault: b\n", "`default` does not name a variant of this file"),
     ],
 )
-def test_wrong_structure_is_told_with_its_place(write: Write, text: str, message: str) -> None:
+def test_wrong_structure_is_reported_with_its_location(write: Write, text: str, message: str) -> None:
     write("my.yaml", text)
     assert message in mistakes("my.yaml:a")[0]
 
@@ -249,19 +249,19 @@ def test_another_agent_on_the_command_line_takes_none_of_the_old_settings() -> N
         assert agent == fresh.model_validate({"name": "ppo", "epochs": 7})
 
 
-def test_parts_with_a_usual_kind_need_no_name() -> None:
+def test_parts_with_default_name_need_no_name() -> None:
     recipe = load_experiment("town:ppo", ["explore.action_selection.end=.2", "network.hidden=tiny"]).recipe
     assert recipe.explore.action_selection.model_dump()["end"] == 0.2
     assert recipe.network.model_dump()["hidden"] == "tiny"
 
 
-def test_numbers_as_people_write_them() -> None:
+def test_scientific_notation_gives_integers() -> None:
     recipe = load_experiment("town:dqn", ["budget.env_steps=1e5", "agent.replay=2.5e4", "rows=32.0"]).recipe
     assert (recipe.budget.env_steps, recipe.agent.replay, recipe.rows) == (100_000, 25_000, 32)  # type: ignore[union-attr]
     assert load_experiment("town:ppo", ["agent.batch_size=1.0"]).recipe.agent.batch_size == 1.0
 
 
-def test_a_setting_becomes_a_schedule_from_where_it_stood() -> None:
+def test_partial_schedule_starts_at_inherited_value() -> None:
     lr = load_experiment("town-l0:dqn", ["agent.lr=1e-3", "agent.lr.end=0", "agent.lr.from=.5"]).recipe.agent.lr
     assert getattr(lr, "start", None) == 1e-3
     assert getattr(lr, "from_", None) == 0.5
@@ -285,19 +285,19 @@ def test_an_edited_world_trains_with_one_command(write: Write) -> None:
 
 
 @pytest.mark.parametrize("text", ["extends: town-l1\nmax_steps: 9\n", "extends: town-house\n"])
-def test_it_takes_the_recipes_of_the_nearest_world_that_has_some(write: Write, text: str) -> None:
+def test_world_uses_recipes_of_nearest_extended_world(write: Write, text: str) -> None:
     own_town(write, text)
     assert load_experiment("places/my-town.yaml:dqn").recipe.agent == load_experiment("town:dqn").recipe.agent
 
 
-def test_a_shipped_world_without_recipes_trains_as_well() -> None:
+def test_shipped_world_without_recipe_can_be_trained() -> None:
     loaded = load_experiment("town-house:ppo")
     assert loaded.recipe.title == "town-house:ppo"
     assert loaded.recipe.world == "town-house"
     assert (loaded.recipe.tuned, loaded.recipe.result) == (False, ())
 
 
-def test_what_was_measured_in_one_world_is_not_said_of_another(
+def test_results_are_not_inherited_by_another_world(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write("shipped/town.yaml", FAMILY.replace("town-l0", "town"))
@@ -313,14 +313,14 @@ def test_what_was_measured_in_one_world_is_not_said_of_another(
     assert (there.tuned, there.result, there.agent) == (False, (), here.agent)
 
 
-def test_a_recipe_names_a_world_as_seen_from_its_own_file(write: Write) -> None:
+def test_world_path_is_relative_to_recipe_file(write: Write) -> None:
     own_town(write)
     write("places/my.yaml", "extends: town\nworld: my-town.yaml\n")
     for asked, overrides in (("places/my.yaml:ppo", []), ("town:ppo", ["world=places/my-town.yaml"])):
         assert load_experiment(asked, overrides).worlds.training.spec.max_steps == 77
 
 
-def test_mistakes_in_the_world_keep_their_own_places(write: Write) -> None:
+def test_errors_in_world_keep_their_location(write: Write) -> None:
     own_town(write, "extends: town\nmax_stepz: 3\n")
     (said,) = mistakes("places/my-town.yaml:ppo")
     assert "my-town.yaml:2:1: unknown key 'max_stepz'; did you mean 'max_steps'?" in said
@@ -346,14 +346,14 @@ def test_the_command_line_reaches_into_lists_of_the_recipe_and_of_the_world() ->
     )
 
 
-def test_a_wrong_change_is_told_at_its_place_in_the_recipe(write: Write) -> None:
+def test_wrong_change_is_reported_at_its_location_in_recipe(write: Write) -> None:
     write("my.yaml", SMALL + "change:\n  max_steps: never\n  affordances: {Bed: {price: 3}}\n")
     first, second = mistakes("my.yaml")
     assert first.startswith("my.yaml:6:3: max_steps cannot be the text 'never'")
     assert second.startswith("my.yaml:7:23: affordances.Bed.price cannot be 3")
 
 
-def test_keys_that_belong_elsewhere_are_sent_there(write: Write) -> None:
+def test_misplaced_keys_get_the_right_part_suggested(write: Write) -> None:
     write("my.yaml", SMALL + "max_steps: 5\nlr: 3\nepisodes: 9\nevery: .1\nrwos: 3\n")
     assert [said.partition(";")[2].strip() for said in mistakes("my.yaml")] == [
         "write it in `change`",
@@ -374,7 +374,7 @@ def test_keys_that_belong_elsewhere_are_sent_there(write: Write) -> None:
         ("batch=32", "agent.batch_size=32"),
     ],
 )
-def test_a_word_of_the_command_line_that_belongs_elsewhere_is_given_back_mended(word: str, meant: str) -> None:
+def test_misplaced_override_gets_corrected_override_suggested(word: str, meant: str) -> None:
     (said,) = mistakes("town:ppo", word)
     assert said.startswith(f"command line: {word}: ")
     assert said.endswith(f"did you mean {meant}?")
@@ -391,25 +391,25 @@ def test_a_word_of_the_command_line_that_belongs_elsewhere_is_given_back_mended(
         ("agent.lates=1", "unknown key 'lates' in agent"),
     ],
 )
-def test_one_mistake_gives_one_message(word: str, said: str) -> None:
+def test_one_error_gives_one_message(word: str, said: str) -> None:
     """What only follows from a wrong value, such as a budget without steps, is not told as well."""
     (found,) = mistakes("town:ppo", word)
     assert said in found
 
 
 @pytest.mark.parametrize(("key", "meant"), [("lerning_rate", "lr"), ("learning_rate", "lr"), ("discount", "gamma")])
-def test_a_key_that_is_written_out_suggests_the_short_one(key: str, meant: str) -> None:
+def test_written_out_key_suggests_short_key(key: str, meant: str) -> None:
     (said,) = mistakes("town:ppo", f"agent.{key}=1")
     assert said.endswith(f"did you mean '{meant}'?")
 
 
-def test_the_budget_in_steps_needs_no_home_on_the_command_line() -> None:
+def test_env_steps_override_needs_no_budget_prefix() -> None:
     assert load_experiment("town:ppo", ["env_steps=2e4", "minutes=3"]).recipe.budget.model_dump() == {
         **load_experiment("town:ppo").recipe.budget.model_dump(), "env_steps": 20_000, "minutes": 3.0
     }  # fmt: skip
 
 
-def test_every_key_says_what_it_does() -> None:
+def test_every_key_has_a_description() -> None:
     def silent(model: object, path: str) -> list[str]:
         fields = getattr(model, "model_fields", {})
         return [f"{path}.{name}" for name, info in fields.items() if not info.description and name != "name"]
@@ -419,7 +419,7 @@ def test_every_key_says_what_it_does() -> None:
     assert [key for name, model in {"recipe": Recipe, **parts}.items() for key in silent(model, name)] == []
 
 
-def test_guidance_is_added_to_the_rewards_of_a_world_and_replaces_none(write: Write) -> None:
+def test_potential_is_added_to_rewards_of_world(write: Write) -> None:
     own_town(write, "extends: town\nrewards: [{name: vitality, meters: [energy], weight: 3}]\n")
     spec = load_experiment("places/my-town.yaml:dqn", ["potential=7", "agent.gamma=.9"]).worlds.training.spec
     assert [(reward.name, reward.weight) for reward in spec.rewards] == [("vitality", 3.0), ("potential", 7.0)]

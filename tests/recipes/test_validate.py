@@ -39,7 +39,7 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
         (["evaluation.change.observation=partial"], "evaluation.change gives the agent other actions or another obs"),
     ],
 )
-def test_what_does_not_go_together_is_told_where_it_was_said(overrides: list[str], message: str) -> None:
+def test_contradictions_are_reported_at_their_location(overrides: list[str], message: str) -> None:
     found = mistakes("town:dqn", *overrides)
     assert any(message in said for said in found)
     assert any(said.startswith("command line: ") for said in found)
@@ -52,7 +52,7 @@ def test_a_batch_is_no_larger_than_the_rollout() -> None:
     assert load_experiment("town:ppo", ["rows=8", rollout, "agent.batch_size=128"]).recipe.row_count == 8
 
 
-def test_windows_fit_into_the_memory() -> None:
+def test_windows_fit_into_replay_buffer() -> None:
     sizes = ["rows=10", "agent.sequence_length=30", "agent.burn_in=10", "agent.warmup=10"]
     assert "one window of every row needs 400" in mistakes("town-l2:drqn", *sizes, "agent.replay=399")[0]
     assert load_experiment("town-l2:drqn", [*sizes, "agent.replay=400"]).recipe.agent.name == "drqn"
@@ -64,7 +64,7 @@ def test_a_run_must_end(write: Write) -> None:
     assert said.startswith("my.yaml:3:1: budget: nothing ends this run; set one of env_steps, minutes, episodes")
 
 
-def test_shares_need_a_budget_in_steps(write: Write) -> None:
+def test_fractions_need_budget_in_env_steps(write: Write) -> None:
     text = "env: town\nagent: {name: ppo, lr: lin_1e-3}\nbudget: {minutes: 1}\n"
     write("my.yaml", text)
     found = mistakes("my.yaml")
@@ -75,7 +75,7 @@ def test_shares_need_a_budget_in_steps(write: Write) -> None:
     assert load_experiment("my.yaml", ["evaluation.every=1e5", "metrics.every=1e4"]).recipe.to_env_steps(1e5) == 100_000
 
 
-def test_guidance_follows_the_discount_of_the_agent() -> None:
+def test_potential_uses_discount_of_agent() -> None:
     guided = ["change.rewards=[milestone, potential]", "agent.gamma=.9"]
     worlds = load_experiment("town:ppo", guided).worlds
     assert worlds.training.tables.potential_gamma == pytest.approx(0.9)
@@ -92,7 +92,7 @@ def test_a_curriculum_with_its_rewards_is_accepted() -> None:
     assert load_experiment("town:dqn", [sparse, "potential=0"]).worlds.training.rewards == ("milestone",)
 
 
-def test_a_recipe_for_the_poor_suits_a_world_without_money(write: Write) -> None:
+def test_starts_with_little_money_work_in_world_without_money(write: Write) -> None:
     write(
         "free.yaml",
         "description: no money\nmeters:\n  - {name: energy, decay: .01, move: .01}\nlethal: [energy]\n"
@@ -104,7 +104,7 @@ def test_a_recipe_for_the_poor_suits_a_world_without_money(write: Write) -> None
     assert loaded.worlds.training.spec.currency is None
 
 
-def test_all_mistakes_come_at_once(write: Write) -> None:
+def test_all_errors_are_reported_at_once(write: Write) -> None:
     write("my.yaml", "env: town\nagent: {name: dqn, replay: 10}\nbudget: {env_steps: 1e4}\nsed: 3\nrows: -1\n")
     found = mistakes("my.yaml", "change.max_steps=x")
     assert len(found) >= 4
@@ -112,7 +112,7 @@ def test_all_mistakes_come_at_once(write: Write) -> None:
         assert any(part in said for said in found), part
 
 
-def test_shares_are_of_the_budget() -> None:
+def test_fractions_are_of_the_budget() -> None:
     recipe = load_experiment("town:ppo", ["budget.env_steps=1e6"]).recipe
     assert (recipe.to_env_steps(0.25), recipe.to_env_steps(1.0), recipe.to_env_steps(5000)) == (
         250_000,
@@ -121,6 +121,6 @@ def test_shares_are_of_the_budget() -> None:
     )
 
 
-def test_rows_are_given_where_the_recipe_leaves_them_open() -> None:
+def test_auto_rows_are_resolved() -> None:
     assert load_experiment("town:dqn", ["rows=auto"]).recipe.row_count == 64
     assert load_experiment("town:ppo", ["rows=auto"]).recipe.row_count == 1024

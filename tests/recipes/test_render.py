@@ -35,7 +35,7 @@ def leaves(node: Node, path: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("title", [title for title in recipe_names() if is_here(title)])
-def test_it_gives_the_same_recipe_and_worlds_again(write: Write, title: str) -> None:
+def test_resolved_file_loads_as_same_recipe_and_worlds(write: Write, title: str) -> None:
     own = "change.meters.energy.decay=.004" if title.startswith("town") else "gym.max_episode_steps=77"
     # The recipe for all that have none names no environment by itself.
     loaded = load_experiment(title.replace("gym:", "CliffWalking-v1:"), ["seed=7", "agent.lr=lin_1e-3", own])
@@ -45,7 +45,7 @@ def test_it_gives_the_same_recipe_and_worlds_again(write: Write, title: str) -> 
     assert again.task.facts() == loaded.task.facts()
 
 
-def test_every_value_says_where_it_came_from(write: Write) -> None:
+def test_every_value_has_its_origin(write: Write) -> None:
     write("my.yaml", "extends: town\nrows: 2048\nvariants:\n  ppo:\n    agent: {entropy: exp_.1}\n")
     text = resolved_text(load_experiment("my.yaml:ppo", ["agent.clip=.3", "agent.lr.end=1e-4"]))
     found = origins(text)
@@ -61,7 +61,7 @@ def test_every_value_says_where_it_came_from(write: Write) -> None:
     assert set(leaves(parse(text, "resolved.yaml"))) == set(found)
 
 
-def test_worlds_of_ones_own_are_found_from_anywhere(write: Write) -> None:
+def test_user_worlds_are_found_from_any_folder(write: Write) -> None:
     write("a/my-town.yaml", "extends: town\nmax_steps: 66\n")
     write("b/resolved.yaml", resolved_text(load_experiment("a/my-town.yaml:ppo")))
     again = load_experiment("b/resolved.yaml")
@@ -69,7 +69,7 @@ def test_worlds_of_ones_own_are_found_from_anywhere(write: Write) -> None:
     assert again.worlds.training.spec.max_steps == 66
 
 
-def test_odd_texts_survive(write: Write) -> None:
+def test_special_characters_survive(write: Write) -> None:
     text = "a: #b 'c' \"d\" \\ é 🛏 null"
     write("my.yaml", "extends: town\nresult: [{what: yes}, {what: '1e5', command: 'townlet train x: y'}]\n")
     loaded = load_experiment("my.yaml:ppo", [f"description={json.dumps(text, ensure_ascii=False)}", "init_from='true'"])
@@ -78,7 +78,7 @@ def test_odd_texts_survive(write: Write) -> None:
     assert load_experiment("resolved.yaml").recipe == loaded.recipe
 
 
-def test_what_was_asked_for_is_kept_with_its_file(write: Write) -> None:
+def test_original_text_has_command_and_file(write: Write) -> None:
     write("my.yaml", "extends: town # mine\nrows: 512\n")
     text = original_text(load_experiment("my.yaml:ppo", ["seed=3", "change.rewards=[milestone, vitality]"]))
     assert text.startswith('# townlet train my.yaml:ppo seed=3 "change.rewards=[milestone, vitality]"\n')

@@ -142,13 +142,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_one_mistake_is_one_message(text: str) -> None:
+def test_one_error_gives_one_message(text: str) -> None:
     found = messages(text)
     assert len(found) == 1
     assert found[0].startswith("w.yaml:" + WRONG[text])
 
 
-def test_what_is_missing_is_named_with_what_to_add() -> None:
+def test_missing_key_is_named_with_its_type() -> None:
     assert messages("must: 1", Strict) == [
         "w.yaml:1:1: the file has no 'also'; add also: a list of mappings, at least 1 of them"
     ]
@@ -156,7 +156,7 @@ def test_what_is_missing_is_named_with_what_to_add() -> None:
     assert len(messages("must: 1\nalso: [{name: a, share: 2}]", Strict)) == 1
 
 
-def test_all_mistakes_come_in_the_order_of_lines() -> None:
+def test_errors_are_in_line_order() -> None:
     text = "zzz: 1\nmust: x\nthings:\n  - {name: a, share: 2, wrong: 1}\n  - {}\nmode: 1\n"
     assert [line.split(": ")[0] for line in messages(text)] == [
         "w.yaml:1:1", "w.yaml:2:1", "w.yaml:4:15", "w.yaml:4:25", "w.yaml:5:5", "w.yaml:6:1",
@@ -174,7 +174,7 @@ trees = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from((*Top.model_fields, "other")), trees, min_size=1, max_size=4))
-def test_any_values_give_a_model_or_mistakes_with_places(data: dict[str, Any]) -> None:
+def test_any_values_give_model_or_located_errors(data: dict[str, Any]) -> None:
     said: tuple[Diagnostic, ...] = ()
     try:
         validate_model(Top, parse(json.dumps(data), "w.yaml"))
@@ -184,14 +184,14 @@ def test_any_values_give_a_model_or_mistakes_with_places(data: dict[str, Any]) -
     assert "other" not in data or any(m.what == "unknown key 'other'" for m in said)
 
 
-def test_keys_that_others_read_are_suggested_too() -> None:
+def test_extra_keys_are_suggested() -> None:
     assert messages("extend: town", extra=("extends", "remove")) == [
         "w.yaml:1:1: unknown key 'extend'; did you mean 'extends'?"
     ]
     assert "did you mean 'extends'" not in messages("things: [{name: a, extend: 1}]", extra=("extends",))[0]
 
 
-def test_a_wrong_override_is_named_as_such() -> None:
+def test_wrong_override_is_located_on_command_line() -> None:
     node = apply_overrides(
         parse("things: [{name: a}]", "w.yaml"), ["things.a.shar=1", "things.a.inner.depth=0", "mdoe=fast"]
     )
@@ -204,6 +204,6 @@ def test_a_wrong_override_is_named_as_such() -> None:
     }
 
 
-def test_long_values_and_endless_mistakes_are_shortened() -> None:
+def test_long_values_and_many_errors_are_truncated() -> None:
     assert all(len(line) < 250 for line in messages(f"must: {'x' * 5000}\n{'k' * 900}: 1"))
     assert len(messages("".join(f"k{i}: 1\n" for i in range(500)))) == MAX_DIAGNOSTICS
