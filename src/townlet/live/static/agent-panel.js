@@ -85,19 +85,19 @@ export class AgentPanel {
 
   /** @param {Playback} playback */
   update(playback) {
-    const moment = playback.current();
-    if (!moment) return;
-    const before = playback.timesteps.get(moment.age - 1) ?? null;
-    this.updateMeters(moment, before);
-    this.updateActions(moment, playback.start?.output_kind ?? 'values');
-    this.updateRewards(moment);
+    const timestep = playback.current();
+    if (!timestep) return;
+    const before = playback.timesteps.get(timestep.age - 1) ?? null;
+    this.updateMeters(timestep, before);
+    this.updateActions(timestep, playback.start?.output_kind ?? 'values');
+    this.updateRewards(timestep);
     this.updateHistory(playback);
-    setText(this.why, moment.why ? asProse(moment.why) : 'The episode starts. No action was taken yet.');
+    setText(this.why, timestep.why ? asProse(timestep.why) : 'The episode starts. No action was taken yet.');
   }
 
-  /** @param {Timestep} moment @param {Timestep | null} before */
-  updateMeters(moment, before) {
-    moment.meters.forEach((value, m) => {
+  /** @param {Timestep} timestep @param {Timestep | null} before */
+  updateMeters(timestep, before) {
+    timestep.meters.forEach((value, m) => {
       const shown = this.meters[m];
       const meter = this.world.meters[m];
       if (!shown || !meter) return;
@@ -111,9 +111,9 @@ export class AgentPanel {
     });
   }
 
-  /** @param {Timestep} moment @param {'values' | 'probabilities'} kind */
-  updateActions(moment, kind) {
-    const { outputs, mask, action } = moment;
+  /** @param {Timestep} timestep @param {'values' | 'probabilities'} kind */
+  updateActions(timestep, kind) {
+    const { outputs, mask, action } = timestep;
     const likely = kind === 'probabilities';
     setText(/** @type {HTMLElement} */ (this.actionsTitle), likely ? 'Probability of each action' : 'Value of each action');
     const allowed = outputs?.filter((_, k) => mask?.[k] ?? true) ?? [];
@@ -138,9 +138,9 @@ export class AgentPanel {
     this.mode.hidden = !words;
   }
 
-  /** @param {Timestep} moment */
-  updateRewards(moment) {
-    const parts = moment.components ?? [];
+  /** @param {Timestep} timestep */
+  updateRewards(timestep) {
+    const parts = timestep.components ?? [];
     const most = Math.max(0.5, ...parts.map(Math.abs));
     this.rewards.forEach(({ bar, text }, k) => {
       const value = parts[k];
@@ -150,7 +150,7 @@ export class AgentPanel {
       bar.dataset.way = value < 0 ? 'down' : 'up';
       setText(text, value === undefined ? '' : value === 0 ? '0' : formatSigned(value));
     });
-    setText(this.total, moment.reward === null ? '' : formatSigned(moment.reward));
+    setText(this.total, timestep.reward === null ? '' : formatSigned(timestep.reward));
   }
 
   /** @param {Playback} playback */
@@ -185,7 +185,7 @@ export class AgentPanel {
 
 /** Replace action constants in a sentence of the server by words. @param {string} why */
 function asProse(why) {
-  const said = why.replace(/\b(UP|DOWN|LEFT|RIGHT|ABOVE|BELOW|WAIT|INTERACT)\b( [A-Z]\w+)?/g, (_, verb, place) =>
+  const prose = why.replace(/\b(UP|DOWN|LEFT|RIGHT|ABOVE|BELOW|WAIT|INTERACT)\b( [A-Z]\w+)?/g, (_, verb, place) =>
     (verb === 'INTERACT' && place ? `use${place}` : verb === 'INTERACT' ? 'use' : verb.toLowerCase() + (place ?? '')));
-  return said.charAt(0).toUpperCase() + said.slice(1);
+  return prose.charAt(0).toUpperCase() + prose.slice(1);
 }

@@ -7,19 +7,19 @@ const DEAD = '#8d9099';
  * @param {CanvasRenderingContext2D} ctx
  * @param {{x: number, y: number}} at
  * @param {number} cell
- * @param {{side: number, dead: boolean, mood: number, facing: number, bob: number, ring: number}} look
+ * @param {{side: number, dead: boolean, mood: number, facing: number, bob: number, ring: number}} pose
  *   mood: lowest lethal meter; ring: progress of an interaction
  */
-export function drawAgent(ctx, at, cell, look) {
+export function drawAgent(ctx, at, cell, pose) {
   const r = Math.max(5, Math.min(26, cell * 0.235));
-  const x = at.x, y = at.y + cell * 0.16 - look.bob * r * 0.35;
+  const x = at.x, y = at.y + cell * 0.16 - pose.bob * r * 0.35;
   ctx.save();
   ctx.fillStyle = 'rgba(20, 22, 40, 0.25)';
   ctx.beginPath();
-  ctx.ellipse(at.x, at.y + cell * 0.16 + r * 0.95, r * (0.85 - 0.15 * look.bob), r * 0.26, 0, 0, 2 * Math.PI);
+  ctx.ellipse(at.x, at.y + cell * 0.16 + r * 0.95, r * (0.85 - 0.15 * pose.bob), r * 0.26, 0, 0, 2 * Math.PI);
   ctx.fill();
-  if (look.ring > 0) drawRing(ctx, x, y, r, look.ring);
-  ctx.fillStyle = look.dead ? DEAD : BODY[look.side];
+  if (pose.ring > 0) drawRing(ctx, x, y, r, pose.ring);
+  ctx.fillStyle = pose.dead ? DEAD : BODY[pose.side];
   ctx.strokeStyle = '#fffdf8';
   ctx.lineWidth = Math.max(1.5, r * 0.16);
   ctx.beginPath();
@@ -30,7 +30,7 @@ export function drawAgent(ctx, at, cell, look) {
   ctx.closePath();
   ctx.fill();
   ctx.stroke();
-  drawFace(ctx, x + look.facing * r * 0.2, y, r, look);
+  drawFace(ctx, x + pose.facing * r * 0.2, y, r, pose);
   ctx.restore();
 }
 
@@ -50,16 +50,16 @@ function drawRing(ctx, x, y, r, done) {
 
 /**
  * @param {CanvasRenderingContext2D} ctx @param {number} x @param {number} y @param {number} r
- * @param {{dead: boolean, mood: number}} look
+ * @param {{dead: boolean, mood: number}} pose
  */
-function drawFace(ctx, x, y, r, look) {
+function drawFace(ctx, x, y, r, pose) {
   ctx.fillStyle = ctx.strokeStyle = '#2c211b';
   ctx.lineWidth = Math.max(1.2, r * 0.13);
   ctx.lineCap = 'round';
   const eye = r * 0.34;
   for (const side of [-1, 1]) {
     ctx.beginPath();
-    if (look.dead) {
+    if (pose.dead) {
       ctx.moveTo(x + side * eye - r * 0.14, y - r * 0.1);
       ctx.lineTo(x + side * eye + r * 0.14, y - r * 0.1);
       ctx.stroke();
@@ -68,7 +68,7 @@ function drawFace(ctx, x, y, r, look) {
       ctx.fill();
     }
   }
-  const smile = look.dead ? 0 : look.mood >= 0.5 ? 0.32 : look.mood >= 0.3 ? 0.14 : look.mood >= 0.2 ? -0.04 : -0.26;
+  const smile = pose.dead ? 0 : pose.mood >= 0.5 ? 0.32 : pose.mood >= 0.3 ? 0.14 : pose.mood >= 0.2 ? -0.04 : -0.26;
   ctx.beginPath();
   ctx.moveTo(x - r * 0.28, y + r * 0.3);
   ctx.quadraticCurveTo(x, y + r * (0.3 + smile), x + r * 0.28, y + r * 0.3);

@@ -28,11 +28,11 @@ export async function request(path, body) {
   const asked = body && { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) };
   const answer = await fetch(path, asked || undefined);
   const text = await answer.text();
-  const told = parseJson(text);
-  if (answer.ok) return told;
+  const data = parseJson(text);
+  if (answer.ok) return data;
   // Errors of the server may be plain text; a proxy may answer with an HTML page.
   const plain = answer.headers.get('Content-Type')?.startsWith('text/plain') ? text.trim().slice(0, 200) : '';
-  throw new ApiError(told.what ?? told.detail?.[0]?.msg ?? (plain || `the server answered with status ${answer.status}`), told.fix ?? '');
+  throw new ApiError(data.what ?? data.detail?.[0]?.msg ?? (plain || `the server answered with status ${answer.status}`), data.fix ?? '');
 }
 
 /** @typedef {import('./types.js').ServerMessage} ServerMessage */

@@ -106,11 +106,11 @@ const MINUTE = 60, HOUR = 3600, DAY = 86400;
 
 /** 40 s, 12 min, 3.5 h or 2.1 days. @param {number} seconds */
 export function formatDuration(seconds) {
-  const whole = Math.max(0, seconds);
-  if (whole < 1.5 * MINUTE) return `${Math.round(whole)} s`;
-  if (whole < 1.5 * HOUR) return `${Math.round(whole / MINUTE)} min`;
-  if (whole < 1.5 * DAY) return `${(whole / HOUR).toFixed(1)} h`;
-  return `${(whole / DAY).toFixed(1)} days`;
+  const total = Math.max(0, seconds);
+  if (total < 1.5 * MINUTE) return `${Math.round(total)} s`;
+  if (total < 1.5 * HOUR) return `${Math.round(total / MINUTE)} min`;
+  if (total < 1.5 * DAY) return `${(total / HOUR).toFixed(1)} h`;
+  return `${(total / DAY).toFixed(1)} days`;
 }
 
 /** 14:05:09 in local time. @param {number} at seconds since 1970 */

@@ -11,8 +11,8 @@ import { announce, toast } from './notifications.js';
  * @typedef {import('./decide-types.js').Stats} Stats
  * @typedef {object} Confirmation
  * @property {string} title
- * @property {string}text consequences
- * @property {string}act label of the button
+ * @property {string} text consequences
+ * @property {string} act label of the button
  * @property {boolean} [dangerous]
  * @property {string} [hold] label of an optional checkbox
  * @property {boolean} [why] whether a reason is requested
@@ -91,13 +91,13 @@ export class ControlPanel {
     this.killButton.setAttribute('aria-label', service.gate_only ? 'Kill switch, on: the gate decides alone. Switch it off' : 'Kill switch: let the gate decide alone');
     // do not change an open list under the pointer
     if (document.activeElement === this.choice) return;
-    const kept = versions.versions.map((one) => one.version).reverse();
-    const key = kept.join();
+    const stored = versions.versions.map((one) => one.version).reverse();
+    const key = stored.join();
     if (this.choice.dataset.key === key) return;
     const chosen = this.choice.value;
     this.choice.dataset.key = key;
-    this.choice.replaceChildren(el('option', { value: '', text: NEWEST }), ...kept.map((one) => el('option', { value: one, text: `version ${one}` })));
-    if (kept.includes(Number(chosen))) this.choice.value = chosen;
+    this.choice.replaceChildren(el('option', { value: '', text: NEWEST }), ...stored.map((one) => el('option', { value: one, text: `version ${one}` })));
+    if (stored.includes(Number(chosen))) this.choice.value = chosen;
   }
 
   pin() {

@@ -25,8 +25,8 @@ export class VersionsPanel {
     this.summary = el('summary');
     const head = el('tr', {}, ...['version', 'step', 'from', 'created', 'weights'].map((text) => el('th', { text, scope: 'col' })));
     const wide = matchMedia('(min-width: 1251px)').matches; // wide screens have space for the table
-    this.kept = el('details', { open: wide }, this.summary, el('div', { class: 'scroll-table' }, el('table', {}, el('thead', {}, head), this.rows)));
-    byId('versions-body').append(this.list, this.kept);
+    this.stored = el('details', { open: wide }, this.summary, el('div', { class: 'scroll-table' }, el('table', {}, el('thead', {}, head), this.rows)));
+    byId('versions-body').append(this.list, this.stored);
   }
 
   /** @param {Stats} stats */
@@ -40,10 +40,10 @@ export class VersionsPanel {
       this.list.dataset.key = key;
       this.list.replaceChildren(...newest.map((one) => historyItem(one, scale, service.now)));
     }
-    const kept = versions.versions.length, damaged = Object.keys(versions.damaged).length;
-    setText(this.summary, `${plural(kept, 'version')} stored${damaged ? `, ${formatCount(damaged)} damaged` : ''}`);
+    const stored = versions.versions.length, damaged = Object.keys(versions.damaged).length;
+    setText(this.summary, `${plural(stored, 'version')} stored${damaged ? `, ${formatCount(damaged)} damaged` : ''}`);
     const made = `${versions.versions.map((one) => one.version).join()} ${serving} ${pinned}`;
-    if (!this.kept.open || this.rows.dataset.key === made) return;
+    if (!this.stored.open || this.rows.dataset.key === made) return;
     this.rows.dataset.key = made;
     this.rows.replaceChildren(...[...versions.versions].reverse().map((one) => el('tr', { 'data-serves': one.version === serving },
       el('td', { text: `${one.version}${one.version === pinned ? ', pinned' : one.version === serving ? ', serving' : ''}` }),
@@ -108,12 +108,12 @@ export class RecentPanel {
     while (this.rows.length < recent.length) this.add();
     recent.forEach((one, k) => {
       const cells = this.rows[k];
-      const told = rowTexts(one, actionName(one.action, decisions.actions), service.now);
-      for (const [key, text] of Object.entries(told)) setText(cells[key], text);
+      const texts = rowTexts(one, actionName(one.action, decisions.actions), service.now);
+      for (const [key, text] of Object.entries(texts)) setText(cells[key], text);
       /** @type {HTMLElement} */ (this.body.children[k]).dataset.send = String(one.send);
       cells.actual.dataset.way = !one.actual ? '' : one.actual < 0 ? 'down' : 'up';
       cells.territory.title = one.territory;
-      cells.action.title = told.action;
+      cells.action.title = texts.action;
       cells.gate.title = humanize(one.reason);
     });
     [...this.body.children].forEach((row, k) => { /** @type {HTMLElement} */ (row).hidden = k >= recent.length; });

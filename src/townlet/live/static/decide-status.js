@@ -69,17 +69,17 @@ export class ServiceStatus {
 
   /** @param {string} phase */
   showEmptyState(phase) {
-    const blank = byId('empty');
-    blank.hidden = phase === 'ready' || (phase === 'connecting' && !this.slow);
-    if (blank.dataset.key === phase) return; // unchanged: do not interrupt readers or screen readers
-    blank.dataset.key = phase;
+    const box = byId('empty');
+    box.hidden = phase === 'ready' || (phase === 'connecting' && !this.slow);
+    if (box.dataset.key === phase) return; // unchanged: do not interrupt readers or screen readers
+    box.dataset.key = phase;
     if (phase === 'away') {
       const again = el('button', { type: 'button', class: 'primary', text: 'Try now' });
       again.addEventListener('click', this.reconnectNow);
-      blank.replaceChildren(illustration(), el('h2', { text: 'The service is offline' }),
+      box.replaceChildren(illustration(), el('h2', { text: 'The service is offline' }),
         el('p', { text: 'Start it again with “townlet decide serve”; this page reconnects automatically.' }), again);
     } else if (phase === 'connecting') {
-      blank.replaceChildren(illustration(), el('h2', { text: 'Connecting' }), el('p', { text: 'Waiting for the service …' }));
+      box.replaceChildren(illustration(), el('h2', { text: 'Connecting' }), el('p', { text: 'Waiting for the service …' }));
     }
   }
 

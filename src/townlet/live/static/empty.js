@@ -12,7 +12,7 @@ const FIRST_COMMAND = 'train town-l0'; // learns within seconds
 
 /** Full-page placeholder and the offline banner. @param {Store} store @param {() => void} hurry */
 export function showEmptyState(store, hurry) {
-  const blank = byId('empty');
+  const box = byId('empty');
   const banner = byId('banner');
   let slow = false;
   setTimeout(() => { slow = true; show(); }, 1200); // avoid a flash on fast connections
@@ -22,14 +22,14 @@ export function showEmptyState(store, hurry) {
     document.body.dataset.phase = phase;
     banner.hidden = !(link === 'away' && about);
     setText(byId('banner-text'), `The server has stopped or does not answer. Start it again with “${program} live”; the page reconnects automatically and shows the last data until then.`);
-    blank.hidden = phase === 'ready' || (phase === 'connecting' && !slow);
+    box.hidden = phase === 'ready' || (phase === 'connecting' && !slow);
     const key = phase === 'connecting' ? `${phase} ${runs?.length}` : `${phase} ${program}`;
-    if (blank.dataset.key === key) return; // unchanged: do not interrupt readers or screen readers
-    blank.dataset.key = key;
-    if (phase === 'empty') blank.replaceChildren(illustration(), ...noRuns(program));
-    else if (phase === 'away') blank.replaceChildren(illustration(), ...serverOffline(hurry, program));
+    if (box.dataset.key === key) return; // unchanged: do not interrupt readers or screen readers
+    box.dataset.key = key;
+    if (phase === 'empty') box.replaceChildren(illustration(), ...noRuns(program));
+    else if (phase === 'away') box.replaceChildren(illustration(), ...serverOffline(hurry, program));
     else if (phase === 'connecting') {
-      blank.replaceChildren(illustration(), el('h2', { text: 'Connecting' }), el('p', { text: runs?.length ? 'Opening the run …' : 'Waiting for the server …' }));
+      box.replaceChildren(illustration(), el('h2', { text: 'Connecting' }), el('p', { text: runs?.length ? 'Opening the run …' : 'Waiting for the server …' }));
     }
   };
   store.on(['link', 'runs', 'about', 'program'], show);

@@ -17,15 +17,14 @@ export function initEpisodesPanel(store, session) {
   /** @param {string} cause */
   const kind = (cause) => causeCategory(cause, store.state.about?.world);
   store.on(['maps', 'run'], () => {
-    const words = labelsFor(store.state);
-    showCauses(trained, store.state.maps?.causes ?? {}, kind, words, (lives) => `All of training, ${formatCount(lives)} ${words.episodes}`);
+    const labels = labelsFor(store.state);
+    showCauses(trained, store.state.maps?.causes ?? {}, kind, labels, (count) => `All of training, ${formatCount(count)} episodes`);
   });
   store.on(['evaluations', 'run'], () => {
-    const last = store.state.evaluations.at(-1), words = labelsFor(store.state);
-    showCauses(tested, last?.causes ?? {}, kind, words, (lives) => `Last evaluation, ${formatCount(lives)} ${words.episodes}, after ${formatCompact(last?.env_steps ?? 0)} steps`);
+    const last = store.state.evaluations.at(-1), labels = labelsFor(store.state);
+    showCauses(tested, last?.causes ?? {}, kind, labels, (count) => `Last evaluation, ${formatCount(count)} episodes, after ${formatCompact(last?.env_steps ?? 0)} steps`);
   });
   store.on(['about'], () => {
-    setText(byId('episodes-title'), labelsFor(store.state).ends);
     title.hidden = runKind(store.state) !== 'town';
     none.hidden = title.hidden || store.state.episodeEnds.length > 0;
   });
@@ -41,17 +40,17 @@ export function initEpisodesPanel(store, session) {
 /**
  * Bars of causes, most frequent first.
  * @param {HTMLElement} box @param {Record<string, number>} causes
- * @param {(cause: string) => string} kind @param {import('./format.js').RunLabels} words @param {(lives: number) => string} title
+ * @param {(cause: string) => string} kind @param {import('./format.js').RunLabels} labels @param {(count: number) => string} title
  */
-function showCauses(box, causes, kind, words, title) {
+function showCauses(box, causes, kind, labels, title) {
   const sorted = Object.entries(causes).sort((a, b) => b[1] - a[1]);
-  const all = sorted.reduce((sum, [, lives]) => sum + lives, 0);
+  const all = sorted.reduce((sum, [, count]) => sum + count, 0);
   box.hidden = !all;
-  box.replaceChildren(el('h3', { text: title(all) }), ...sorted.map(([cause, lives]) => {
+  box.replaceChildren(el('h3', { text: title(all) }), ...sorted.map(([cause, count]) => {
     const bar = el('i');
-    bar.style.width = `${(lives / all) * 100}%`;
-    return el('div', { class: 'bar-row', 'data-cause': kind(cause), title: `${formatCount(lives)} ${words.episodes}` },
-      el('span', { text: words.endedBy(cause) }), el('div', { class: 'bar' }, bar), el('b', { text: formatShare(lives / all) }));
+    bar.style.width = `${(count / all) * 100}%`;
+    return el('div', { class: 'bar-row', 'data-cause': kind(cause), title: `${formatCount(count)} episodes` },
+      el('span', { text: labels.endedBy(cause) }), el('div', { class: 'bar' }, bar), el('b', { text: formatShare(count / all) }));
   }));
 }
 
@@ -86,15 +85,15 @@ export function makeEpisodeBars(store, session) {
   rows.addEventListener('click', choose);
 
   const show = () => {
-    const { trainingEpisodes: lived, status, about, row } = store.state;
-    box.hidden = !lived.length;
-    if (!lived.length) return;
+    const { trainingEpisodes: episodes, status, about, row } = store.state;
+    box.hidden = !episodes.length;
+    if (!episodes.length) return;
     setText(title, status?.state === 'running' ? 'Training episodes as they end' : 'Latest training episodes');
-    const most = about?.world?.max_steps ?? Math.max(...lived.map((one) => one.length));
-    bars.forEach((bar, k) => drawBar(bar, lived[lived.length - MAX_BARS + k], most, about?.world));
-    const reached = lived.filter((one) => one.cause === 'time').length;
-    strip.setAttribute('aria-label', `Latest training episodes: ${reached} of ${lived.length} reached the limit of ${formatCount(most)} steps.`);
-    const latest = new Map(lived.map((one) => [one.row, one]));
+    const most = about?.world?.max_steps ?? Math.max(...episodes.map((one) => one.length));
+    bars.forEach((bar, k) => drawBar(bar, episodes[episodes.length - MAX_BARS + k], most, about?.world));
+    const reached = episodes.filter((one) => one.cause === 'time').length;
+    strip.setAttribute('aria-label', `Latest training episodes: ${reached} of ${episodes.length} reached the limit of ${formatCount(most)} steps.`);
+    const latest = new Map(episodes.map((one) => [one.row, one]));
     for (const one of [...latest.values()].sort((a, b) => a.row - b.row)) {
       const button = buttons.get(one.row) ?? add(one.row);
       updateButton(button, one, row === one.row);
@@ -113,20 +112,20 @@ export function makeEpisodeBars(store, session) {
   return box;
 }
 
-/** @param {HTMLElement} bar @param {TrainingEpisode | undefined} life @param {number} most @param {import('./types.js').World | undefined} world */
-function drawBar(bar, life, most, world) {
-  bar.hidden = !life;
-  if (!life) return;
-  bar.style.height = `${Math.min(100, MIN_HEIGHT + ((100 - MIN_HEIGHT) * life.length) / most)}%`;
-  bar.dataset.cause = causeCategory(life.cause, world);
-  bar.dataset.row = String(life.row);
-  bar.title = `Row ${life.row}: ${formatCount(life.length)} steps, ${causeLabel(life.cause)}`;
+/** @param {HTMLElement} bar @param {TrainingEpisode | undefined} episode @param {number} most @param {import('./types.js').World | undefined} world */
+function drawBar(bar, episode, most, world) {
+  bar.hidden = !episode;
+  if (!episode) return;
+  bar.style.height = `${Math.min(100, MIN_HEIGHT + ((100 - MIN_HEIGHT) * episode.length) / most)}%`;
+  bar.dataset.cause = causeCategory(episode.cause, world);
+  bar.dataset.row = String(episode.row);
+  bar.title = `Row ${episode.row}: ${formatCount(episode.length)} steps, ${causeLabel(episode.cause)}`;
 }
 
-/** @param {HTMLButtonElement} button @param {TrainingEpisode} life @param {boolean} chosen */
-function updateButton(button, life, chosen) {
+/** @param {HTMLButtonElement} button @param {TrainingEpisode} episode @param {boolean} chosen */
+function updateButton(button, episode, chosen) {
   button.hidden = false;
   button.setAttribute('aria-pressed', String(chosen));
-  setText(/** @type {Element} */ (button.lastElementChild), `${formatCount(life.length)} · ${life.cause === 'time' ? 'limit' : causeLabel(life.cause)}`);
-  button.title = `Watch the latest episode of row ${life.row}`;
+  setText(/** @type {Element} */ (button.lastElementChild), `${formatCount(episode.length)} · ${episode.cause === 'time' ? 'limit' : causeLabel(episode.cause)}`);
+  button.title = `Watch the latest episode of row ${episode.row}`;
 }

@@ -73,21 +73,18 @@ export function causeCategory(cause, world) {
 
 /**
  * @typedef {object} RunLabels
- * @property {string} episode
- * @property {string} episodes
- * @property {string}curve title of the main curve
- * @property {string}series its metric in training
- * @property {'length' | 'return'}tested its column in evaluations
- * @property {string}ends title of the panel
+ * @property {string} curve title of the main curve
+ * @property {string} series its metric in training
+ * @property {'length' | 'return'} evaluation its column in evaluations
  * @property {(cause: string) => string} endedBy
  */
 
 
 /** @type {Record<'town' | 'gym', RunLabels>} */
 const LABELS = {
-  town: { episode: 'life', episodes: 'lives', curve: 'Episode length (steps)', series: 'episode_length', tested: 'length', ends: 'How episodes ended', endedBy: causeLabel },
+  town: { curve: 'Episode length (steps)', series: 'episode_length', evaluation: 'length', endedBy: causeLabel },
   gym: {
-    episode: 'episode', episodes: 'episodes', curve: 'Episode return', series: 'episode_return', tested: 'return', ends: 'How episodes ended',
+    curve: 'Episode return', series: 'episode_return', evaluation: 'return',
     endedBy: (cause) => (cause === 'time' ? 'reached the limit' : 'terminated'),
   },
 };

@@ -39,33 +39,33 @@ export class FrameView {
     setText(this.note, words);
   }
 
-  /** @param {GymEpisode} film @param {number} at @param {number} ahead direction of playback */
-  show(film, at, ahead) {
-    if (!film.about || !film.known) return;
-    if (this.prepared !== film.path) this.prepare(film);
-    this.image.hidden = !film.frameCount;
-    this.setNote(film.renderProblem);
-    const key = `${film.path} ${at}`;
+  /** @param {GymEpisode} episode @param {number} at @param {number} ahead direction of playback */
+  show(episode, at, ahead) {
+    if (!episode.about || !episode.known) return;
+    if (this.prepared !== episode.path) this.prepare(episode);
+    this.image.hidden = !episode.frameCount;
+    this.setNote(episode.renderProblem);
+    const key = `${episode.path} ${at}`;
     // Wait for the pending frame: fast scrubbing skips frames.
     if (key === this.shown || this.busy) return;
     this.shown = key;
-    const moment = Math.min(at, film.frameCount - 1);
-    if (moment >= 0) {
+    const timestep = Math.min(at, episode.frameCount - 1);
+    if (timestep >= 0) {
       this.busy = true;
-      this.image.src = film.frameUrl(moment);
+      this.image.src = episode.frameUrl(timestep);
       this.image.alt = `The environment at step ${at}`;
       for (let k = 1; k <= AHEAD; k += 1) {
-        const next = moment + k * ahead;
-        if (next >= 0 && next < film.frameCount) new Image().src = film.frameUrl(next);
+        const next = timestep + k * ahead;
+        if (next >= 0 && next < episode.frameCount) new Image().src = episode.frameUrl(next);
       }
     }
-    this.images.forEach((image, block) => { image.src = film.observationUrl(block, at); });
+    this.images.forEach((image, block) => { image.src = episode.observationUrl(block, at); });
   }
 
-  /** @param {GymEpisode} film */
-  prepare(film) {
-    this.prepared = film.path;
-    const blocks = film.about?.images ?? [];
+  /** @param {GymEpisode} episode */
+  prepare(episode) {
+    this.prepared = episode.path;
+    const blocks = episode.about?.images ?? [];
     this.images = blocks.map(({ name }) => el('img', { class: 'observation-image', alt: `Observation ${name}` }));
     this.observationImages.hidden = !blocks.length;
     this.observationImages.replaceChildren(...blocks.map((block, k) => {

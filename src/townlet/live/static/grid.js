@@ -57,15 +57,15 @@ export function ringPosition(g, k, places) {
 /**
  * Position of the agent; without a map, next to the affordance in use or in the centre.
  * @param {Grid} g
- * @param {import('./types.js').Timestep} moment
+ * @param {import('./types.js').Timestep} timestep
  * @param {string[]} actions
  * @param {number} places
  * @returns {Point}
  */
-export function agentPosition(g, moment, actions, places) {
-  if (g.hasMap) return cellCenter(g, moment.cell);
+export function agentPosition(g, timestep, actions, places) {
+  if (g.hasMap) return cellCenter(g, timestep.cell);
   const centre = { x: g.width / 2, y: g.height / 2 };
-  if (moment.action === null || !(actions[moment.action] ?? '').startsWith('INTERACT')) return centre;
-  const place = ringPosition(g, moment.action, places);
+  if (timestep.action === null || !(actions[timestep.action] ?? '').startsWith('INTERACT')) return centre;
+  const place = ringPosition(g, timestep.action, places);
   return { x: centre.x + (place.x - centre.x) * 0.62, y: centre.y + (place.y - centre.y) * 0.62 };
 }

@@ -68,14 +68,14 @@ export class GymEpisode {
     this.ended = part.ended;
   }
 
-  /** @param {number} moment */
-  frameUrl(moment) {
-    return `${this.path}/frames/${moment}.jpg`;
+  /** @param {number} timestep */
+  frameUrl(timestep) {
+    return `${this.path}/frames/${timestep}.jpg`;
   }
 
-  /** Image observation of the agent. @param {number} block @param {number} moment */
-  observationUrl(block, moment) {
-    return `${this.path}/observations/${block}/${moment}.png`;
+  /** Image observation of the agent. @param {number} block @param {number} timestep */
+  observationUrl(block, timestep) {
+    return `${this.path}/observations/${block}/${timestep}.png`;
   }
 
   /** The action of a step as text, or null after the last. @param {number} step */

@@ -38,13 +38,13 @@ export class Inspector {
     this.lastRetry = -RETRY_AFTER;
     this.shown = '';
     this.player = new PlayerControls('episode', {
-      reset: () => this.reset(), toggle: () => this.toggle(), step: (by) => this.step(by), seek: (moment) => this.seek(moment),
+      reset: () => this.reset(), toggle: () => this.toggle(), step: (by) => this.step(by), seek: (timestep) => this.seek(timestep),
       speed: (speed) => { this.speed = speed; this.player.showSpeed(speed); },
     });
     this.frameView = new FrameView();
     this.frameView.image.addEventListener('error', () => this.rollOutAgain());
     this.stepPanel = new StepPanel();
-    this.stepTable = new StepTable((moment) => this.seek(moment));
+    this.stepTable = new StepTable((timestep) => this.seek(timestep));
     this.checkpoint = el('select', { 'aria-label': 'Checkpoint to play' });
     this.seed = el('input', { type: 'number', id: 'episode-seed', min: 0, max: SEEDS - 1, step: 1, value: 1, class: 'seed', title: 'Seed of the environment' });
     this.selection = el('select', { 'aria-label': 'Action selection' }, el('option', { value: 'greedy', text: 'greedy' }), el('option', { value: 'sampled', text: 'sampled' }));
@@ -97,7 +97,7 @@ export class Inspector {
     const { run } = this.store.state;
     if (!run) return;
     this.requests += 1;
-    const mine = this.requests;
+    const requestId = this.requests;
     this.started = true;
     this.startButton.hidden = true;
     this.episode = null;
@@ -108,27 +108,27 @@ export class Inspector {
     this.seed.value = String(seed);
     try {
       const { episode } = await request(`api/runs/${encodeURIComponent(run)}/episodes`, { checkpoint: this.checkpoint.value || 'best', seed, greedy: this.selection.value === 'greedy' });
-      await this.poll(new GymEpisode(run, episode), mine);
+      await this.poll(new GymEpisode(run, episode), requestId);
     } catch (error) {
-      if (mine !== this.requests) return;
+      if (requestId !== this.requests) return;
       this.episode = null;
       this.frameView.clear(error instanceof Error ? `${error.message}${error instanceof ApiError && error.fix ? `: ${error.fix}` : ''}.` : String(error));
     }
     this.show();
   }
 
-  /** Poll an episode until it is complete or another one is requested. @param {GymEpisode} film @param {number} mine */
-  async poll(film, mine) {
-    while (!film.over) {
-      const part = await request(`${film.path}?since=${film.since}`);
-      if (mine !== this.requests) return;
-      film.append(part);
-      if (film.known) this.episode = film;
+  /** Poll an episode until it is complete or another one is requested. @param {GymEpisode} episode @param {number} requestId */
+  async poll(episode, requestId) {
+    while (!episode.over) {
+      const part = await request(`${episode.path}?since=${episode.since}`);
+      if (requestId !== this.requests) return;
+      episode.append(part);
+      if (episode.known) this.episode = episode;
       this.show();
-      if (!film.over) await wait(POLL);
+      if (!episode.over) await wait(POLL);
     }
-    if (film.error) throw new Error(`The episode could not be rolled out: ${film.error}`);
-    announce(`The episode has ${formatCount(film.steps)} steps.`);
+    if (episode.error) throw new Error(`The episode could not be rolled out: ${episode.error}`);
+    announce(`The episode has ${formatCount(episode.steps)} steps.`);
   }
 
   /** Roll out an evicted episode again, at the same timestep. */
@@ -161,9 +161,9 @@ export class Inspector {
     this.seek(Math.floor(this.position) + by);
   }
 
-  /** @param {number} moment */
-  seek(moment) {
-    const to = Math.min(this.last, Math.max(0, Math.round(moment)));
+  /** @param {number} timestep */
+  seek(timestep) {
+    const to = Math.min(this.last, Math.max(0, Math.round(timestep)));
     this.direction = to < this.position ? -1 : 1;
     this.position = to;
     this.show();
@@ -180,21 +180,21 @@ export class Inspector {
   }
 
   show() {
-    const { episode: film } = this;
+    const { episode } = this;
     const at = Math.floor(this.position + 1e-6);
     this.player.showPlaying(this.playing);
-    this.saveButton.disabled = !film;
-    setText(byId('episode-label'), film?.about ? `${film.about.label}, ${film.about.greedy ? 'greedy' : 'sampled'}, seed ${film.about.seed}` : '');
-    setText(byId('step-table-note'), !film ? '' : film.over ? film.endText : `${formatCount(film.steps)} so far …`);
-    if (!film) return;
+    this.saveButton.disabled = !episode;
+    setText(byId('episode-label'), episode?.about ? `${episode.about.label}, ${episode.about.greedy ? 'greedy' : 'sampled'}, seed ${episode.about.seed}` : '');
+    setText(byId('step-table-note'), !episode ? '' : episode.over ? episode.endText : `${formatCount(episode.steps)} so far …`);
+    if (!episode) return;
     const shown = Math.min(at, this.last);
-    this.frameView.show(film, shown, this.direction);
-    this.player.showPosition(shown, 0, this.last, (now) => `step ${formatCount(now)}${film.over ? ` of ${formatCount(this.last)}` : ''}`);
-    const key = [film.path, shown, film.known, film.over].join();
+    this.frameView.show(episode, shown, this.direction);
+    this.player.showPosition(shown, 0, this.last, (now) => `step ${formatCount(now)}${episode.over ? ` of ${formatCount(this.last)}` : ''}`);
+    const key = [episode.path, shown, episode.known, episode.over].join();
     if (key === this.shown) return;
     this.shown = key;
-    this.stepPanel.show(film, shown);
-    this.stepTable.show(film, shown);
+    this.stepPanel.show(episode, shown);
+    this.stepTable.show(episode, shown);
   }
 
   download() {

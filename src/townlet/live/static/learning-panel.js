@@ -61,15 +61,15 @@ export class LearningPanel {
 
   draw() {
     const { series, evaluations, runs, run, about } = this.store.state;
-    const words = labelsFor(this.store.state);
-    const trained = [...(series.get(words.series) ?? [])];
-    const tested = evaluations.filter((one) => Number.isFinite(one[words.tested])).map((one) => /** @type {[number, number]} */ ([one.env_steps, one[words.tested]]));
-    const xs = [...trained, ...tested].map(([x]) => x);
+    const labels = labelsFor(this.store.state);
+    const trained = [...(series.get(labels.series) ?? [])];
+    const evaluated = evaluations.filter((one) => Number.isFinite(one[labels.evaluation])).map((one) => /** @type {[number, number]} */ ([one.env_steps, one[labels.evaluation]]));
+    const xs = [...trained, ...evaluated].map(([x]) => x);
     /** @param {number | null | undefined} value @returns {[number, number][]} */
     const flat = (value) => (typeof value === 'number' && xs.length ? [[Math.min(...xs), value], [Math.max(...xs), value]] : []);
     this.waiting.hidden = xs.length > 0;
     this.main.box.hidden = this.legend.hidden = !xs.length;
-    this.main.setData([trained, tested, flat(runs?.find((line) => line.name === run)?.random), flat(about?.threshold)]);
+    this.main.setData([trained, evaluated, flat(runs?.find((line) => line.name === run)?.random), flat(about?.threshold)]);
     for (const { names, title } of SMALL_CHARTS) {
       const name = names.find((one) => (series.get(one)?.size ?? 0) > 1);
       const points = name ? [...(series.get(name) ?? [])] : [];
@@ -95,11 +95,11 @@ export class LearningPanel {
   showAlerts() {
     // only the newest of each kind
     const newest = [...new Map(this.store.state.alerts.map((alert) => [alert.name, alert])).values()].reverse();
-    const told = newest.map((alert) => el('div', { class: 'alert' },
+    const lines = newest.map((alert) => el('div', { class: 'alert' },
       el('strong', { text: alert.message }),
       alert.tip ? el('span', { text: alert.tip }) : null,
       el('small', { text: `after ${formatCompact(alert.env_steps)} steps` })));
-    const [first, ...rest] = told;
+    const [first, ...rest] = lines;
     this.alerts.replaceChildren(...(first ? [first] : []), ...(rest.length
       ? [el('details', {}, el('summary', { text: `${plural(rest.length, 'more alert')}` }), ...rest)] : []));
   }
@@ -107,12 +107,12 @@ export class LearningPanel {
   showSummary() {
     const { status } = this.store.state;
     // Sentences with commands are meant for the terminal.
-    const told = status && status.state !== 'running' ? status.summary.filter((line) => !line.includes('`')) : [];
-    this.summary.hidden = !told.length;
-    const key = told.join('\n');
+    const lines = status && status.state !== 'running' ? status.summary.filter((line) => !line.includes('`')) : [];
+    this.summary.hidden = !lines.length;
+    const key = lines.join('\n');
     if (this.summary.dataset.key === key) return;
     this.summary.dataset.key = key;
-    const chief = told.slice(0, 4), rest = told.slice(4);
+    const chief = lines.slice(0, 4), rest = lines.slice(4);
     const more = el('details', {}, el('summary', { text: 'More' }), ...rest.map((line) => el('p', { text: line })));
     this.summary.replaceChildren(...chief.map((line) => el('p', { text: line })), ...(rest.length ? [more] : []));
     setText(this.waiting, !status ? '' : status.state === 'running' ? 'The first metrics appear after a few thousand steps.' : 'This run has no metrics.');

@@ -92,15 +92,15 @@ function updatePanels(now) {
   controls.updatePosition();
   for (const town of towns) town.updateCaption();
   const main = playbacks[0];
-  const moment = main.current();
+  const timestep = main.current();
   const { world } = store.state;
   setText(byId('town-label'), main.start && store.state.compare === null ? main.start.label : '');
   const hour = byId('clock');
-  hour.hidden = !(moment && world?.temporal);
-  if (moment && world?.temporal && hour.dataset.hour !== `${moment.hour}`) {
-    hour.dataset.hour = `${moment.hour}`;
-    const day = moment.hour >= world.day / 4 && moment.hour < (world.day * 5) / 6;
-    hour.replaceChildren(icon(day ? 'sun' : 'moon', 15), formatHour(moment.hour));
+  hour.hidden = !(timestep && world?.temporal);
+  if (timestep && world?.temporal && hour.dataset.hour !== `${timestep.hour}`) {
+    hour.dataset.hour = `${timestep.hour}`;
+    const day = timestep.hour >= world.day / 4 && timestep.hour < (world.day * 5) / 6;
+    hour.replaceChildren(icon(day ? 'sun' : 'moon', 15), formatHour(timestep.hour));
   }
 }
 

@@ -99,8 +99,8 @@ export class Playback {
 
   /** The next timestep and the animated fraction towards it. @returns {{next: Timestep | null, part: number}} */
   upcoming() {
-    const whole = Math.floor(this.position + 1e-6);
-    return { next: this.timesteps.get(whole + 1) ?? null, part: Math.max(0, this.position - whole) };
+    const base = Math.floor(this.position + 1e-6);
+    return { next: this.timesteps.get(base + 1) ?? null, part: Math.max(0, this.position - base) };
   }
 
   /** The latest timesteps up to the one on screen, oldest first. @param {number} many @returns {Timestep[]} */
@@ -109,8 +109,8 @@ export class Playback {
     /** @type {Timestep[]} */
     const found = [];
     for (let age = now - many + 1; age <= now; age += 1) {
-      const moment = this.timesteps.get(age);
-      if (moment) found.push(moment);
+      const timestep = this.timesteps.get(age);
+      if (timestep) found.push(timestep);
     }
     return found;
   }

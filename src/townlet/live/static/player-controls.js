@@ -9,8 +9,8 @@ import { icon } from './icons.js';
  * @property {() => void} reset
  * @property {() => void} toggle
  * @property {(by: number) => void} step
- * @property {(speed: number) => void}speed in steps per second
- * @property {(moment: number) => void} seek
+ * @property {(speed: number) => void} speed in steps per second
+ * @property {(timestep: number) => void} seek
  */
 
 const SEEK_SETTLE = 350; // milliseconds to wait for the answer to a seek
@@ -84,23 +84,23 @@ export class PlayerControls {
     this.playButton.title = `${words} (Space)`;
   }
 
-  /** @param {number}speed in steps per second @param {string} [told] text in place of the number */
-  showSpeed(speed, told) {
+  /** @param {number} speed in steps per second @param {string} [label] text in place of the number */
+  showSpeed(speed, label) {
     this.speed.value = String(nearestSpeed(speed));
-    const words = told ?? `${SPEEDS[Number(this.speed.value)]} steps/s`;
+    const words = label ?? `${SPEEDS[Number(this.speed.value)]} steps/s`;
     setText(this.speedText, words);
     this.speed.setAttribute('aria-valuetext', words);
   }
 
-  /** Show the position. @param {number} now @param {number} first @param {number} last @param {(now: number) => string} told */
-  showPosition(now, first, last, told) {
+  /** Show the position. @param {number} now @param {number} first @param {number} last @param {(now: number) => string} label */
+  showPosition(now, first, last, label) {
     if (Number(this.scrub.max) !== last) this.scrub.max = String(last);
     if (Number(this.scrub.min) !== first) this.scrub.min = String(first);
     const held = this.scrubbing || performance.now() < this.settledAt; // else the thumb jumps back until the answer arrives
     if (!held) this.scrub.value = String(now);
     const shown = Number(this.scrub.value);
     this.scrub.style.setProperty('--done', `${((shown - first) / Math.max(1, last - first)) * 100}%`);
-    const words = told(held ? shown : now);
+    const words = label(held ? shown : now);
     setText(this.positionText, words);
     this.scrub.setAttribute('aria-valuetext', words);
   }

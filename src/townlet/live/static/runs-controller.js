@@ -208,6 +208,6 @@ function showStatus(store) {
   const speed = [...(series.get('steps_per_second')?.values() ?? [])].at(-1);
   const parts = [`${formatCompact(status.env_steps)}${status.budget ? ` of ${formatCompact(status.budget)}` : ''} steps`];
   if (status.state === 'running' && speed) parts.push(`${formatCompact(speed)}/s`);
-  else if (status.episodes) parts.push(`${formatCount(status.episodes)} ${labelsFor(store.state).episodes}`);
+  else if (status.episodes) parts.push(`${formatCount(status.episodes)} episodes`);
   setText(byId('progress-text'), parts.join(' · '));
 }

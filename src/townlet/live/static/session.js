@@ -82,10 +82,10 @@ export class Session {
     this.send({ type: 'step', by });
   }
 
-  /** @param {number} moment */
-  seek(moment) {
+  /** @param {number} timestep */
+  seek(timestep) {
     this.detach();
-    this.send({ type: 'seek', timestep: Math.max(0, Math.round(moment)) });
+    this.send({ type: 'seek', timestep: Math.max(0, Math.round(timestep)) });
   }
 
   /** @param {number} speed */

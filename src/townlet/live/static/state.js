@@ -6,36 +6,36 @@
  * @property {import('./types.js').RunSummary[] | null} runs
  * @property {string | null} run
  * @property {import('./types.js').RunInfo | null} about
- * @property {import('./types.js').World | null}world on screen: the run's, or an edited one
- * @property {boolean}preview an edited world is on screen
+ * @property {import('./types.js').World | null} world on screen: the run's, or an edited one
+ * @property {boolean} preview an edited world is on screen
  * @property {import('./types.js').Maps | null} maps of all of training
  * @property {import('./types.js').RunStatus | null} status
  * @property {import('./types.js').Source} source
  * @property {boolean} playing
- * @property {boolean}detached the controls were used while following training
- * @property {'live' | 'own'}pace training plays at its own speed until the user sets one
- * @property {number}speed chosen speed in steps per second
- * @property {number | null}row chosen row of training
- * @property {number | null}recording chosen recording; null: the newest
+ * @property {boolean} detached the controls were used while following training
+ * @property {'live' | 'own'} pace training plays at its own speed until the user sets one
+ * @property {number} speed chosen speed in steps per second
+ * @property {number | null} row chosen row of training
+ * @property {number | null} recording chosen recording; null: the newest
  * @property {string} checkpoint
  * @property {number} epsilon
  * @property {string | null} compare
- * @property {number}side shown in the agent panel
+ * @property {number} side shown in the agent panel
  * @property {import('./types.js').Checkpoint[]} checkpoints
  * @property {Map<string, Map<number, number>>} series
  * @property {Record<string, any>[]} evaluations
  * @property {import('./types.js').Alert[]} alerts
- * @property {Map<number, import('./types.js').StageChange>}stages last change of each row
- * @property {import('./types.js').TrainingEpisode[]}trainingEpisodes latest episodes of training
- * @property {{who: string, end: import('./types.js').EpisodeEnd}[]} episodeEnds
+ * @property {Map<number, import('./types.js').StageChange>} stages last change of each row
+ * @property {import('./types.js').TrainingEpisode[]} trainingEpisodes latest episodes of training
+ * @property {{who: string, end: import('./types.js').EpisodeEnd} []} episodeEnds
  * @property {import('./types.js').RowsOverview | null} rowsOverview
  * @property {import('./types.js').WorldChecked | null} worldChecked
- * @property {boolean}previewPending a preview was requested and not answered yet
- * @property {import('./types.js').ErrorMessage | null}previewError answer to a refused preview
+ * @property {boolean} previewPending a preview was requested and not answered yet
+ * @property {import('./types.js').ErrorMessage | null} previewError answer to a refused preview
  * @property {'watch' | 'world'} view
  * @property {import('./overlay.js').Overlay} overlay on the town
  * @property {string} theme
- * @property {string}program command that starts townlet
+ * @property {string} program command that starts townlet
  */
 
 /** @returns {AppState} */
@@ -54,7 +54,7 @@ const MAX_EPISODE_SECONDS = 15; // of the shared playback; longer episodes are s
 
 /**
  * Playback speed in steps per second.
- * @param {AppState} known @param {import('./types.js').EpisodeStart | null}start of the episode
+ * @param {AppState} known @param {import('./types.js').EpisodeStart | null} start of the episode
  */
 export function playbackSpeed(known, start) {
   return known.pace === 'own' ? known.speed : Math.max(TRAINING_SPEED, (start?.length ?? 0) / MAX_EPISODE_SECONDS);

@@ -30,11 +30,11 @@ export class StepPanel {
     this.prepared = '';
   }
 
-  /** @param {GymEpisode} film */
-  prepare(film) {
-    const about = film.about;
-    if (!about || this.prepared === film.path) return;
-    this.prepared = film.path;
+  /** @param {GymEpisode} episode */
+  prepare(episode) {
+    const about = episode.about;
+    if (!about || this.prepared === episode.path) return;
+    this.prepared = episode.path;
     this.list.classList.toggle('compact', about.actions.length > MANY_ACTIONS);
     this.actions = about.actions.map((name) => {
       const bar = el('i'), text = el('b');
@@ -47,32 +47,32 @@ export class StepPanel {
       ...(about.omitted ? [el('p', { class: 'muted', text: `${about.omitted} more are in the CSV.` })] : []));
   }
 
-  /** @param {GymEpisode} film @param {number} at */
-  show(film, at) {
-    this.prepare(film);
+  /** @param {GymEpisode} episode @param {number} at */
+  show(episode, at) {
+    this.prepare(episode);
     const { reward, return: won, value, advantage } = this.facts;
-    const last = at >= film.steps;
-    setText(reward, last ? '–' : formatValue(film.rewards[at], signed));
-    setText(won, formatValue(film.returns[Math.min(at, film.steps - 1)]));
-    setText(value, formatValue(film.values[at]));
-    setText(advantage, last ? '–' : formatValue(film.advantages[at], signed));
-    this.end.hidden = !(last && film.over);
-    this.title.hidden = this.list.hidden = last && film.over;
-    setText(this.end, film.endText);
-    this.numbers.forEach((number, k) => setText(number, formatValue(film.obs[at]?.[k])));
-    this.showActions(film, at);
+    const last = at >= episode.steps;
+    setText(reward, last ? '–' : formatValue(episode.rewards[at], signed));
+    setText(won, formatValue(episode.returns[Math.min(at, episode.steps - 1)]));
+    setText(value, formatValue(episode.values[at]));
+    setText(advantage, last ? '–' : formatValue(episode.advantages[at], signed));
+    this.end.hidden = !(last && episode.over);
+    this.title.hidden = this.list.hidden = last && episode.over;
+    setText(this.end, episode.endText);
+    this.numbers.forEach((number, k) => setText(number, formatValue(episode.obs[at]?.[k])));
+    this.showActions(episode, at);
   }
 
-  /** @param {GymEpisode} film @param {number} at */
-  showActions(film, at) {
-    const [name, beside] = film.outputKinds;
+  /** @param {GymEpisode} episode @param {number} at */
+  showActions(episode, at) {
+    const [name, beside] = episode.outputKinds;
     setText(this.title, TITLES[/** @type {'values'} */ (name)] ?? 'Actions');
-    const values = film.outputs[name]?.[at] ?? [], deviations = beside ? film.outputs[beside]?.[at] ?? [] : [];
+    const values = episode.outputs[name]?.[at] ?? [], deviations = beside ? episode.outputs[beside]?.[at] ?? [] : [];
     const known = values.filter((one) => one !== null);
     const low = Math.min(...known), high = Math.max(...known);
     this.actions.forEach(({ row, bar, text }, k) => {
-      const value = values[k], done = film.actions[at];
-      const chosen = film.about?.discrete ? done?.[0] === k : name === 'probabilities' && done?.[k] === 1;
+      const value = values[k], done = episode.actions[at];
+      const chosen = episode.about?.discrete ? done?.[0] === k : name === 'probabilities' && done?.[k] === 1;
       row.classList.toggle('chosen', Boolean(chosen));
       const numbers = name === 'means';
       const share = typeof value !== 'number' ? 0 : name === 'probabilities' ? value : numbers ? 0 : high > low ? 0.06 + (0.94 * (value - low)) / (high - low) : 1;

@@ -13,13 +13,13 @@ const OUTPUT_HEADS = { values: 'Q', means: 'mean', stds: '±', probabilities: 'p
  * @typedef {object} Column
  * @property {string} head
  * @property {string} title
- * @property {(film: GymEpisode, at: number) => string} text
- * @property {(film: GymEpisode, at: number) => number} [share] filled share of the cell
- * @property {(film: GymEpisode, at: number) => boolean} [strong]
+ * @property {(episode: GymEpisode, at: number) => string} text
+ * @property {(episode: GymEpisode, at: number) => number} [share] filled share of the cell
+ * @property {(episode: GymEpisode, at: number) => boolean} [strong]
  */
 
 export class StepTable {
-  /** @param {(moment: number) => void} go */
+  /** @param {(timestep: number) => void} go */
   constructor(go) {
     this.onSelect = go;
     this.head = el('thead');
@@ -29,7 +29,7 @@ export class StepTable {
     /** @type {Column[]} */
     this.columns = [];
     /** @type {GymEpisode | null} */
-    this.film = null;
+    this.episode = null;
     this.at = 0;
     this.drawn = '';
     this.box.addEventListener('scroll', () => this.draw());
@@ -46,20 +46,20 @@ export class StepTable {
     });
   }
 
-  /** @param {GymEpisode} film @param {number} at current timestep */
-  show(film, at) {
-    const fresh = film !== this.film || this.columns.length !== 6 + film.outputKinds.length * (film.about?.actions.length ?? 0) + (film.about?.components.length ?? 0);
+  /** @param {GymEpisode} episode @param {number} at current timestep */
+  show(episode, at) {
+    const fresh = episode !== this.episode || this.columns.length !== 6 + episode.outputKinds.length * (episode.about?.actions.length ?? 0) + (episode.about?.components.length ?? 0);
     const moved = at !== this.at || fresh;
-    this.film = film;
+    this.episode = episode;
     this.at = at;
-    if (fresh) this.prepare(film);
+    if (fresh) this.prepare(episode);
     if (moved) this.follow();
     this.draw();
   }
 
-  /** @param {GymEpisode} film */
-  prepare(film) {
-    this.columns = columnsFor(film);
+  /** @param {GymEpisode} episode */
+  prepare(episode) {
+    this.columns = columnsFor(episode);
     this.head.replaceChildren(el('tr', {}, ...this.columns.map(({ head, title }) => el('th', { scope: 'col', title, text: head }))));
     this.drawn = '';
   }
@@ -72,25 +72,25 @@ export class StepTable {
   }
 
   draw() {
-    const { film, box } = this;
-    if (!film || !film.about) return;
+    const { episode, box } = this;
+    if (!episode || !episode.about) return;
     const first = Math.max(0, Math.floor(box.scrollTop / ROW_HEIGHT) - OVERSCAN);
-    const last = Math.min(film.known - 1, Math.ceil((box.scrollTop + box.clientHeight) / ROW_HEIGHT) + OVERSCAN);
-    const key = [film.path, first, last, film.known, film.over, this.at].join();
+    const last = Math.min(episode.known - 1, Math.ceil((box.scrollTop + box.clientHeight) / ROW_HEIGHT) + OVERSCAN);
+    const key = [episode.path, first, last, episode.known, episode.over, this.at].join();
     if (key === this.drawn) return;
     this.drawn = key;
     const rows = [];
-    for (let at = first; at <= last; at += 1) rows.push(this.row(film, at));
-    this.body.replaceChildren(spacer(first * ROW_HEIGHT), ...rows, spacer((film.known - 1 - last) * ROW_HEIGHT));
-    this.table.setAttribute('aria-rowcount', String(film.known + 1));
+    for (let at = first; at <= last; at += 1) rows.push(this.row(episode, at));
+    this.body.replaceChildren(spacer(first * ROW_HEIGHT), ...rows, spacer((episode.known - 1 - last) * ROW_HEIGHT));
+    this.table.setAttribute('aria-rowcount', String(episode.known + 1));
   }
 
-  /** @param {GymEpisode} film @param {number} at */
-  row(film, at) {
+  /** @param {GymEpisode} episode @param {number} at */
+  row(episode, at) {
     return el('tr', { 'data-step': at, 'aria-rowindex': at + 2, 'aria-current': at === this.at ? 'true' : null },
       ...this.columns.map(({ text, share, strong }) => {
-        const cell = el('td', { text: text(film, at), class: strong?.(film, at) ? 'strong' : null });
-        if (share) cell.style.setProperty('--share', `${Math.round(share(film, at) * 100)}%`);
+        const cell = el('td', { text: text(episode, at), class: strong?.(episode, at) ? 'strong' : null });
+        if (share) cell.style.setProperty('--share', `${Math.round(share(episode, at) * 100)}%`);
         return cell;
       }));
   }
@@ -106,11 +106,11 @@ function spacer(height) {
 /** @param {number | null | undefined} value */
 const formatValue = (value) => (value === undefined ? '' : value === null ? '–' : formatNumber(value, 4));
 
-/** @param {GymEpisode} film @returns {Column[]} */
-function columnsFor(film) {
-  const about = /** @type {NonNullable<GymEpisode['about']>} */ (film.about);
-  const likely = film.outputKinds[0] === 'probabilities';
-  const outputs = film.outputKinds.flatMap((name) => about.actions.map((action, k) => outputColumn(name, action, k, likely)));
+/** @param {GymEpisode} episode @returns {Column[]} */
+function columnsFor(episode) {
+  const about = /** @type {NonNullable<GymEpisode['about']>} */ (episode.about);
+  const likely = episode.outputKinds[0] === 'probabilities';
+  const outputs = episode.outputKinds.flatMap((name) => about.actions.map((action, k) => outputColumn(name, action, k, likely)));
   return [
     { head: 'step', title: 'Step number; click a row to show it', text: (_, at) => String(at) },
     { head: 'action', title: 'Action taken', text: (f, at) => f.actionText(at) ?? (f.over ? 'end' : '…'), strong: () => true },

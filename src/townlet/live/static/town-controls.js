@@ -121,8 +121,8 @@ export class TownControls {
     this.checkpoint.value = checkpoint;
     this.compare.replaceChildren(el('option', { value: '', text: 'compare with …' }), ...checkpointOptions(checkpoints, 'beside: ', ''));
     this.compare.value = compare ?? '';
-    const lives = [...(about?.recordings ?? [])].reverse();
-    this.recording.replaceChildren(...(lives.length ? lives.map((one) => el('option', {
+    const recordings = [...(about?.recordings ?? [])].reverse();
+    this.recording.replaceChildren(...(recordings.length ? recordings.map((one) => el('option', {
       value: one.number,
       text: `${one.kind}: ${one.length} steps, ${causeLabel(one.cause)} (after ${formatCompact(one.env_steps)})`,
     })) : [el('option', { value: '', text: 'none yet' })]));
@@ -179,16 +179,16 @@ export class Timeline {
     // A slider's thumb does not reach its ends: align with its centre.
     const inset = 8, step = (width - 2 * inset) / Math.max(1, last - first);
     let used = -1, usedAt = -99;
-    for (const moment of playback.all()) {
-      const x = inset + (moment.age - first) * step;
-      const lowest = Math.min(...moment.meters.filter((_, m) => world.meters[m]?.lethal), 1);
-      const action = moment.action === null ? '' : world.actions[moment.action] ?? '';
+    for (const timestep of playback.all()) {
+      const x = inset + (timestep.age - first) * step;
+      const lowest = Math.min(...timestep.meters.filter((_, m) => world.meters[m]?.lethal), 1);
+      const action = timestep.action === null ? '' : world.actions[timestep.action] ?? '';
       ctx.fillStyle = colours[meterLevel(lowest)];
       ctx.globalAlpha = 0.75;
       ctx.fillRect(x - step / 2, HEIGHT - 4, Math.max(1, step + 0.4), 4);
       ctx.globalAlpha = 1;
       if (!action.startsWith('INTERACT')) continue;
-      const place = world.size.length ? cells.indexOf(moment.cell) : moment.action ?? -1;
+      const place = world.size.length ? cells.indexOf(timestep.cell) : timestep.action ?? -1;
       if (place < 0 || (place === used && x - usedAt < 7)) continue;
       used = place;
       usedAt = x;

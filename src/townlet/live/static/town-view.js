@@ -65,41 +65,41 @@ export class TownView {
     if (!world || !this.resize(world.size)) return;
     const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext('2d'));
     const g = layoutGrid(world.size, this.width, this.height);
-    const moment = this.playback.current();
+    const timestep = this.playback.current();
     const ratio = this.canvas.width / this.width;
     ctx.setTransform(1, 0, 0, 1, 0, 0);
-    this.refreshLayers(g, moment, ratio);
+    this.refreshLayers(g, timestep, ratio);
     ctx.drawImage(this.background, 0, 0);
-    if (world.temporal && moment) {
+    if (world.temporal && timestep) {
       ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
       const depth = Number(getComputedStyle(this.canvas).getPropertyValue('--night'));
-      drawDaylight(ctx, g, world, this.hour(moment), this.affordanceCells(), this.lightStrength, depth, this.floor(moment));
+      drawDaylight(ctx, g, world, this.hour(timestep), this.affordanceCells(), this.lightStrength, depth, this.floor(timestep));
       ctx.setTransform(1, 0, 0, 1, 0, 0);
     }
     ctx.drawImage(this.affordances, 0, 0);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-    if (!moment) return;
+    if (!timestep) return;
     const { next, part } = this.playback.upcoming();
-    const here = this.interpolate(g, moment, next, part);
+    const here = this.interpolate(g, timestep, next, part);
     this.agentY = here.y;
     this.drawTrail(ctx, g, here);
-    const using = moment.using < this.affordanceCells().length ? moment : next && next.using < this.affordanceCells().length && part > 0 ? next : null;
+    const using = timestep.using < this.affordanceCells().length ? timestep : next && next.using < this.affordanceCells().length && part > 0 ? next : null;
     const ticks = using ? world.affordances[using.using]?.ticks ?? 1 : 1;
     drawAgent(ctx, here, g.cell, {
       side: this.side,
       dead: this.playback.over && this.playback.end?.cause !== 'time',
-      mood: this.lowestMeter(moment),
+      mood: this.lowestMeter(timestep),
       facing: next ? Math.sign(this.interpolate(g, next, null, 0).x - here.x) : 0,
-      bob: next && this.isMoving(moment, next) ? Math.abs(Math.sin(part * Math.PI)) : 0,
-      ring: using && ticks > 1 ? Math.min(1, (using.progress + (using === moment ? part : part - 1)) / ticks) : 0,
+      bob: next && this.isMoving(timestep, next) ? Math.abs(Math.sin(part * Math.PI)) : 0,
+      ring: using && ticks > 1 ? Math.min(1, (using.progress + (using === timestep ? part : part - 1)) / ticks) : 0,
     });
-    this.addFloatingTexts(here, moment);
+    this.addFloatingTexts(here, timestep);
     this.drawFloatingTexts(ctx, g);
     if (this.playback.over && this.playback.end?.cause !== 'time') {
       ctx.fillStyle = getComputedStyle(this.canvas).getPropertyValue('--veil');
       ctx.fillRect(0, 0, this.width, this.height);
     }
-    updateCanvasLabel(this.canvas, moment, world, this.playback);
+    updateCanvasLabel(this.canvas, timestep, world, this.playback);
   }
 
   /** Fit the canvas to its box; false while hidden. @param {number[]} size */
@@ -121,15 +121,15 @@ export class TownView {
     return true;
   }
 
-  /** @param {import('./grid.js').Grid} g @param {Timestep | null} moment @param {number} ratio */
-  refreshLayers(g, moment, ratio) {
+  /** @param {import('./grid.js').Grid} g @param {Timestep | null} timestep @param {number} ratio */
+  refreshLayers(g, timestep, ratio) {
     const world = /** @type {import('./types.js').World} */ (this.world);
     const cells = this.affordanceCells();
-    const hour = moment ? moment.hour : 12;
+    const hour = timestep ? timestep.hour : 12;
     const open = world.affordances.map((a) => (a.open_at[hour % a.open_at.length] ? 1 : 0)).join('');
-    const floor = moment ? this.floor(moment) : 0;
+    const floor = timestep ? this.floor(timestep) : 0;
     const overlay = activeOverlay(this.store.state);
-    const night = world.temporal && moment !== null && darkness(hour, world.day) * this.lightStrength > 0.5;
+    const night = world.temporal && timestep !== null && darkness(hour, world.day) * this.lightStrength > 0.5;
     const grown = overlay === 'visits' || overlay === 'transitions' ? `${this.playback.start?.episode} ${this.playback.timesteps.size}` : '';
     const key = [open, night, floor, cells.join(), overlay, grown].join('|');
     if (key === this.layersKey && this.background.width === this.canvas.width && this.background.height === this.canvas.height) return;
@@ -157,20 +157,20 @@ export class TownView {
     return given?.length ? given : (this.world?.affordances ?? []).map((a) => a.cell ?? -1);
   }
 
-  /** @param {Timestep} moment */
-  floor(moment) {
-    return this.world ? floorOf(layoutGrid(this.world.size, 1, 1), moment.cell) : 0;
+  /** @param {Timestep} timestep */
+  floor(timestep) {
+    return this.world ? floorOf(layoutGrid(this.world.size, 1, 1), timestep.cell) : 0;
   }
 
-  /** Hour with the animated fraction of the next. @param {Timestep} moment */
-  hour(moment) {
-    return moment.hour + this.playback.upcoming().part;
+  /** Hour with the animated fraction of the next. @param {Timestep} timestep */
+  hour(timestep) {
+    return timestep.hour + this.playback.upcoming().part;
   }
 
-  /** @param {Timestep} moment */
-  lowestMeter(moment) {
-    const lethal = moment.meters.filter((_, m) => this.world?.meters[m]?.lethal);
-    return Math.min(1, ...(lethal.length ? lethal : moment.meters));
+  /** @param {Timestep} timestep */
+  lowestMeter(timestep) {
+    const lethal = timestep.meters.filter((_, m) => this.world?.meters[m]?.lethal);
+    return Math.min(1, ...(lethal.length ? lethal : timestep.meters));
   }
 
   /** @param {Timestep} a @param {Timestep} b */
@@ -180,11 +180,11 @@ export class TownView {
 
   /**
    * @param {import('./grid.js').Grid} g
-   * @param {Timestep} moment @param {Timestep | null} next @param {number} part
+   * @param {Timestep} timestep @param {Timestep | null} next @param {number} part
    */
-  interpolate(g, moment, next, part) {
+  interpolate(g, timestep, next, part) {
     const world = /** @type {import('./types.js').World} */ (this.world);
-    const a = agentPosition(g, moment, world.actions, this.affordanceCells().length);
+    const a = agentPosition(g, timestep, world.actions, this.affordanceCells().length);
     if (!next || part <= 0) return a;
     const b = agentPosition(g, next, world.actions, this.affordanceCells().length);
     // Do not animate across a wrapped edge or between floors.
@@ -217,13 +217,13 @@ export class TownView {
     ctx.restore();
   }
 
-  /** Float the largest meter changes above the agent. @param {{x: number, y: number}} here @param {Timestep} moment */
-  addFloatingTexts(here, moment) {
-    if (moment.age === this.lastFloatedAge || this.reducedMotion.matches || playbackSpeed(this.store.state, this.playback.start) > 15) return;
-    const before = this.playback.timesteps.get(moment.age - 1);
-    this.lastFloatedAge = moment.age;
+  /** Float the largest meter changes above the agent. @param {{x: number, y: number}} here @param {Timestep} timestep */
+  addFloatingTexts(here, timestep) {
+    if (timestep.age === this.lastFloatedAge || this.reducedMotion.matches || playbackSpeed(this.store.state, this.playback.start) > 15) return;
+    const before = this.playback.timesteps.get(timestep.age - 1);
+    this.lastFloatedAge = timestep.age;
     if (!before || !this.world) return;
-    const changes = moment.meters.map((value, m) => ({ by: value - before.meters[m], name: this.world?.meters[m]?.name ?? '' }))
+    const changes = timestep.meters.map((value, m) => ({ by: value - before.meters[m], name: this.world?.meters[m]?.name ?? '' }))
       .filter((c) => Math.abs(c.by) >= MIN_CHANGE).sort((a, b) => Math.abs(b.by) - Math.abs(a.by)).slice(0, 3);
     changes.forEach((c, k) => this.floatingTexts.push({
       text: `${c.by > 0 ? '+' : '−'}${Math.round(Math.abs(c.by) * 100)} ${c.name}`, good: c.by > 0,
@@ -256,12 +256,12 @@ export class TownView {
   /** Update the caption and the end card. */
   updateCaption() {
     const { start, over, end } = this.playback;
-    const moment = this.playback.current();
+    const timestep = this.playback.current();
     const compared = this.store.state.compare !== null;
-    if (compared && start && moment) {
-      const low = this.world?.meters.map((m, k) => ({ m, value: moment.meters[k] })).filter((x) => x.m.lethal)
+    if (compared && start && timestep) {
+      const low = this.world?.meters.map((m, k) => ({ m, value: timestep.meters[k] })).filter((x) => x.m.lethal)
         .map((x) => `${x.m.name} ${formatPercent(x.value)}`).join(', ');
-      setText(this.caption, `${start.label}. Step ${formatCount(moment.age)}${low ? `; ${low}` : ''}`);
+      setText(this.caption, `${start.label}. Step ${formatCount(timestep.age)}${low ? `; ${low}` : ''}`);
     }
     this.caption.hidden = !compared;
     const shown = over && end ? `${end.episode}` : '';
@@ -283,12 +283,12 @@ export class TownView {
 
 /**
  * Describe the canvas to screen readers, every ten steps.
- * @param {HTMLCanvasElement} canvas @param {Timestep} moment
+ * @param {HTMLCanvasElement} canvas @param {Timestep} timestep
  * @param {import('./types.js').World} world @param {Playback} playback
  */
-function updateCanvasLabel(canvas, moment, world, playback) {
-  if (moment.age % 10) return;
-  const here = (playback.start?.cell_of ?? []).indexOf(moment.cell);
+function updateCanvasLabel(canvas, timestep, world, playback) {
+  if (timestep.age % 10) return;
+  const here = (playback.start?.cell_of ?? []).indexOf(timestep.cell);
   const place = here >= 0 && world.size.length ? ` at ${humanize(world.affordances[here]?.name ?? '')}` : '';
-  canvas.setAttribute('aria-label', `The town of ${world.name}: the agent is at step ${moment.age}${place}.`);
+  canvas.setAttribute('aria-label', `The town of ${world.name}: the agent is at step ${timestep.age}${place}.`);
 }

@@ -22,14 +22,14 @@ function rankTransitions(transitions) {
   return transitions.map(([from, to, times]) => ({ from, to, times, share: times / (left.get(from) || 1) })).sort((a, b) => b.times - a.times);
 }
 
-/** Order on the ring that puts frequently connected nodes next to each other. @param {Transition[]} ways */
-function ringOrder(ways) {
-  const names = new Set(ways.flatMap((way) => [way.from, way.to]));
+/** Order on the ring that puts frequently connected nodes next to each other. @param {Transition[]} transitions */
+function ringOrder(transitions) {
+  const names = new Set(transitions.flatMap((transition) => [transition.from, transition.to]));
   /** @type {string[]} */
   const order = [];
   /** @param {string} a @param {string} b */
-  const between = (a, b) => ways.filter((way) => (way.from === a && way.to === b) || (way.from === b && way.to === a)).reduce((sum, way) => sum + way.times, 0);
-  let here = ways[0]?.from;
+  const between = (a, b) => transitions.filter((transition) => (transition.from === a && transition.to === b) || (transition.from === b && transition.to === a)).reduce((sum, transition) => sum + transition.times, 0);
+  let here = transitions[0]?.from;
   while (here) {
     order.push(here);
     names.delete(here);
@@ -39,10 +39,10 @@ function ringOrder(ways) {
   return order;
 }
 
-/** @param {Transition[]} ways @param {number} width @param {number} height @returns {Map<string, GraphNode>} */
-function layoutNodes(ways, width, height) {
-  const order = ringOrder(ways);
-  const uses = order.map((name) => ways.filter((way) => way.to === name).reduce((sum, way) => sum + way.times, 0));
+/** @param {Transition[]} transitions @param {number} width @param {number} height @returns {Map<string, GraphNode>} */
+function layoutNodes(transitions, width, height) {
+  const order = ringOrder(transitions);
+  const uses = order.map((name) => transitions.filter((transition) => transition.to === name).reduce((sum, transition) => sum + transition.times, 0));
   const most = Math.max(1, ...uses);
   const radii = uses.map((times) => 10 + 10 * Math.sqrt(times / most));
   const round = radii.reduce((sum, r) => sum + r, 0); // larger nodes need more of the ring
@@ -58,16 +58,16 @@ function layoutNodes(ways, width, height) {
 
 /** The most frequent transitions, and at least one from each node. @param {Transition[]} walked */
 function visibleTransitions(walked) {
-  const first = new Map([...walked].reverse().map((way) => [way.from, way]));
-  return walked.filter((way, k) => k < MAX_ARROWS || first.get(way.from) === way);
+  const first = new Map([...walked].reverse().map((transition) => [transition.from, transition]));
+  return walked.filter((transition, k) => k < MAX_ARROWS || first.get(transition.from) === transition);
 }
 
 /**
- * @param {Transition} way @param {GraphNode} a @param {GraphNode} b
+ * @param {Transition} transition @param {GraphNode} a @param {GraphNode} b
  * @param {number} most @param {{x: number, y: number}} centre
  */
-function drawArrow(way, a, b, most, centre) {
-  const weight = way.times / most, wide = 1 + 7 * weight;
+function drawArrow(transition, a, b, most, centre) {
+  const weight = transition.times / most, wide = 1 + 7 * weight;
   // Curves bend inwards, away from labels, by different amounts for the two directions.
   const half = { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
   const inwards = (half.x - centre.x) * (b.y - a.y) - (half.y - centre.y) * (b.x - a.x) > 0 ? 1 : -1;
@@ -79,8 +79,8 @@ function drawArrow(way, a, b, most, centre) {
   const end = { x: tip.x - Math.cos(angle) * head, y: tip.y - Math.sin(angle) * head };
   const wing = [-1, 1].map((side) => `${end.x + Math.sin(angle) * side * head * 0.6},${end.y - Math.cos(angle) * side * head * 0.6}`);
   const title = svg('title');
-  title.textContent = `${humanize(way.from)} → ${humanize(way.to)}: ${formatCount(way.times)} times, ${formatPercent(way.share)} of all transitions from ${humanize(way.from)}`;
-  return svg('g', { class: 'transition', 'data-from': way.from, 'data-to': way.to, opacity: (0.3 + 0.6 * Math.sqrt(weight)).toFixed(2) }, title,
+  title.textContent = `${humanize(transition.from)} → ${humanize(transition.to)}: ${formatCount(transition.times)} times, ${formatPercent(transition.share)} of all transitions from ${humanize(transition.from)}`;
+  return svg('g', { class: 'transition', 'data-from': transition.from, 'data-to': transition.to, opacity: (0.3 + 0.6 * Math.sqrt(weight)).toFixed(2) }, title,
     svg('path', { d: `M${a.x},${a.y}Q${mid.x},${mid.y} ${end.x},${end.y}`, 'stroke-width': wide.toFixed(1) }),
     svg('polygon', { points: `${tip.x},${tip.y} ${wing.join(' ')}` }));
 }
@@ -102,26 +102,26 @@ function drawNode(spot) {
   return svg('g', { class: 'node', 'data-name': name }, title, svg('circle', { cx: x, cy: y, r, fill: affordanceColor(name) }), sign, words);
 }
 
-/** @param {Transition[]} ways @param {number} width */
-function drawGraph(ways, width) {
+/** @param {Transition[]} transitions @param {number} width */
+function drawGraph(transitions, width) {
   const height = Math.round(Math.min(430, Math.max(270, width * 0.56)));
-  const walked = ways.filter((way) => way.from !== way.to);
+  const walked = transitions.filter((transition) => transition.from !== transition.to);
   const spots = layoutNodes(walked, width, height);
   const most = Math.max(1, walked[0]?.times ?? 1);
   /** @param {string} name */
   const at = (name) => /** @type {GraphNode} */ (spots.get(name));
-  const lines = visibleTransitions(walked).reverse().map((way) => drawArrow(way, at(way.from), at(way.to), most, { x: width / 2, y: height / 2 }));
-  const told = walked.slice(0, 5).map((way) => `${humanize(way.from)} to ${humanize(way.to)}, ${formatPercent(way.share)}`).join('; ');
-  return svg('svg', { class: 'transitions-graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Transitions between places. Most frequent: ${told}. The table below lists them all.` },
+  const lines = visibleTransitions(walked).reverse().map((transition) => drawArrow(transition, at(transition.from), at(transition.to), most, { x: width / 2, y: height / 2 }));
+  const summary = walked.slice(0, 5).map((transition) => `${humanize(transition.from)} to ${humanize(transition.to)}, ${formatPercent(transition.share)}`).join('; ');
+  return svg('svg', { class: 'transitions-graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Transitions between places. Most frequent: ${summary}. The table below lists them all.` },
     ...lines, ...[...spots.values()].map(drawNode));
 }
 
-/** @param {Transition[]} ways */
-function makeTable(ways) {
+/** @param {Transition[]} transitions */
+function makeTable(transitions) {
   const head = el('tr', {}, ...['From', 'To', 'Count', 'Share'].map((text) => el('th', { scope: 'col', text })));
-  return el('table', {}, el('thead', {}, head), el('tbody', {}, ...ways.slice(0, MAX_TABLE_ROWS).map((way) => el('tr', {},
-    el('td', { text: humanize(way.from) }), el('td', { text: way.from === way.to ? 'the same place' : humanize(way.to) }),
-    el('td', { text: formatCompact(way.times) }), el('td', { text: formatPercent(way.share) })))));
+  return el('table', {}, el('thead', {}, head), el('tbody', {}, ...transitions.slice(0, MAX_TABLE_ROWS).map((transition) => el('tr', {},
+    el('td', { text: humanize(transition.from) }), el('td', { text: transition.from === transition.to ? 'the same place' : humanize(transition.to) }),
+    el('td', { text: formatCompact(transition.times) }), el('td', { text: formatPercent(transition.share) })))));
 }
 
 /** @param {import('./state.js').Store} store */
@@ -135,16 +135,16 @@ export function initTransitionsPanel(store) {
   let drawn = '';
   const draw = () => {
     byId('transitions').hidden = (store.state.about?.world?.affordances.length ?? 0) < 2;
-    const ways = rankTransitions(store.state.maps?.transitions ?? []);
+    const transitions = rankTransitions(store.state.maps?.transitions ?? []);
     const width = body.clientWidth;
-    const key = `${store.state.run} ${width} ${JSON.stringify(ways.map((way) => way.times))}`;
+    const key = `${store.state.run} ${width} ${JSON.stringify(transitions.map((transition) => transition.times))}`;
     if (key === drawn || width < 40) return;
     drawn = key;
-    const some = ways.some((way) => way.from !== way.to);
+    const some = transitions.some((transition) => transition.from !== transition.to);
     none.hidden = some;
     drawing.hidden = details.hidden = !some;
-    drawing.replaceChildren(...(some ? [drawGraph(ways, width)] : []));
-    listed.replaceChildren(makeTable(ways));
+    drawing.replaceChildren(...(some ? [drawGraph(transitions, width)] : []));
+    listed.replaceChildren(makeTable(transitions));
   };
   drawing.addEventListener('pointerover', (event) => highlight(drawing, /** @type {Element} */ (event.target)));
   drawing.addEventListener('pointerleave', () => highlight(drawing, null));
@@ -155,8 +155,8 @@ export function initTransitionsPanel(store) {
 /** Highlight the transitions of the node under the pointer. @param {HTMLElement} drawing @param {Element | null} target */
 function highlight(drawing, target) {
   const name = target?.closest('.node')?.getAttribute('data-name');
-  for (const way of drawing.querySelectorAll('.transition')) {
-    way.classList.toggle('dim', Boolean(name) && way.getAttribute('data-from') !== name && way.getAttribute('data-to') !== name);
+  for (const transition of drawing.querySelectorAll('.transition')) {
+    transition.classList.toggle('dim', Boolean(name) && transition.getAttribute('data-from') !== name && transition.getAttribute('data-to') !== name);
   }
 }
 
@@ -169,17 +169,17 @@ function highlight(drawing, target) {
 export function episodeTransitions(playback, world) {
   const cells = playback.start?.cell_of ?? [];
   /** @type {Map<string, number>} */
-  const ways = new Map();
+  const transitions = new Map();
   let last = -1;
-  for (const moment of playback.all()) {
-    const action = moment.action === null ? '' : world.actions[moment.action] ?? '';
+  for (const timestep of playback.all()) {
+    const action = timestep.action === null ? '' : world.actions[timestep.action] ?? '';
     if (!action.startsWith('INTERACT')) continue;
     // The agent uses the affordance of its cell and stays there.
-    const place = world.size.length ? cells.indexOf(moment.cell) : moment.action ?? -1;
-    if (place >= 0 && last >= 0 && place !== last) ways.set(`${last} ${place}`, (ways.get(`${last} ${place}`) ?? 0) + 1);
+    const place = world.size.length ? cells.indexOf(timestep.cell) : timestep.action ?? -1;
+    if (place >= 0 && last >= 0 && place !== last) transitions.set(`${last} ${place}`, (transitions.get(`${last} ${place}`) ?? 0) + 1);
     if (place >= 0) last = place;
   }
-  return ways;
+  return transitions;
 }
 
 /**
@@ -188,13 +188,13 @@ export function episodeTransitions(playback, world) {
  * @param {import('./town-scene.js').Scene} scene
  */
 export function drawTransitions(ctx, g, scene) {
-  const ways = scene.transitions ?? new Map();
-  const most = Math.max(1, ...ways.values());
+  const transitions = scene.transitions ?? new Map();
+  const most = Math.max(1, ...transitions.values());
   ctx.save();
   ctx.strokeStyle = ctx.fillStyle = scene.style.getPropertyValue(scene.colour);
   ctx.lineCap = 'round';
-  for (const [way, times] of ways) {
-    const [from, to] = way.split(' ').map(Number);
+  for (const [transition, times] of transitions) {
+    const [from, to] = transition.split(' ').map(Number);
     if (g.hasMap && (floorOf(g, scene.cells[from]) !== scene.floor || floorOf(g, scene.cells[to]) !== scene.floor)) continue;
     const a = g.hasMap ? cellCenter(g, scene.cells[from]) : ringPosition(g, from, scene.cells.length);
     const b = g.hasMap ? cellCenter(g, scene.cells[to]) : ringPosition(g, to, scene.cells.length);

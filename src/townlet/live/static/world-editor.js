@@ -171,24 +171,24 @@ export function makeSaveForm(text, program) {
     autocapitalize: 'off', spellcheck: 'false', 'aria-describedby': 'world-save-result', title: 'Lowercase letters, digits and dashes, starting with a letter',
   });
   const button = el('button', { type: 'submit', text: 'Save as new world' });
-  const told = el('div', { class: 'save-result', id: 'world-save-result', role: 'status' });
+  const output = el('div', { class: 'save-result', id: 'world-save-result', role: 'status' });
   const form = el('form', { class: 'save-form operator-only' },
-    el('label', { for: 'world-save-name', text: 'Name' }), name, button, told);
+    el('label', { for: 'world-save-name', text: 'Name' }), name, button, output);
 
   form.addEventListener('submit', async (event) => {
     event.preventDefault();
     button.disabled = true;
     try {
       const { file } = await request('api/worlds', { name: name.value, text: text() });
-      showResult(told, 'right', el('p', { text: `Saved as ${file}. To train an agent in it, run this where you started the server:` }),
+      showResult(output, 'right', el('p', { text: `Saved as ${file}. To train an agent in it, run this where you started the server:` }),
         el('pre', {}, el('code', { text: `${program()} train ${file} --live` })));
     } catch (error) {
       const fix = error instanceof ApiError ? error.fix : 'Your text is unchanged; try again.';
-      showResult(told, 'wrong', el('p', { text: sentence(error instanceof Error ? error.message : String(error)) }), fix ? el('p', { class: 'muted', text: sentence(fix) }) : null);
+      showResult(output, 'wrong', el('p', { text: sentence(error instanceof Error ? error.message : String(error)) }), fix ? el('p', { class: 'muted', text: sentence(fix) }) : null);
     }
     button.disabled = false;
   });
-  name.addEventListener('input', () => told.replaceChildren());
+  name.addEventListener('input', () => output.replaceChildren());
   return form;
 }
 
