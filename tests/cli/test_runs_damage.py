@@ -141,6 +141,6 @@ def test_verify_reports_damage_and_usable_files(townlet: Program, run: Run) -> N
     verified = townlet(*words)
     assert verified.code == 1
     assert "does not match its sha256" in verified.out
-    assert "No command reports figures of a damaged table" in verified.out
+    assert "No command reports metrics of a damaged table" in verified.out
     assert townlet("runs", "export", run.name, "--root", str(run.path.parent)).code == 2
     assert townlet("runs", "verify", "nothing", "--root", str(run.path.parent)).code == 2

@@ -139,7 +139,7 @@ def test_a_missing_file_is_named(name: str, whole: dict[str, bytes], tmp_path: P
 
 
 def test_a_foreign_file_is_named(whole: dict[str, bytes], tmp_path: Path) -> None:
-    assert "foreign file 'x.pkl'" in refusal(laid(tmp_path, {**whole, "x.pkl": b"cos\nsystem\n"}))
+    assert "unexpected file 'x.pkl'" in refusal(laid(tmp_path, {**whole, "x.pkl": b"cos\nsystem\n"}))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -183,7 +183,7 @@ def test_the_newest_is_the_highest_step_and_leftovers_are_not_seen(tmp_path: Pat
 def test_a_damaged_newest_is_refused_by_name(tmp_path: Path) -> None:
     put(tmp_path, 1)
     (put(tmp_path, 2) / MANIFEST).write_text("{}")
-    with pytest.raises(TownletError, match=r"step-000000000002 is damaged.*go on from the one before"):
+    with pytest.raises(TownletError, match=r"step-000000000002 is damaged.*resume from the one before"):
         latest(tmp_path)
 
 
@@ -242,7 +242,7 @@ def test_a_type_that_no_file_keeps_is_refused(tmp_path: Path) -> None:
 def test_another_world_is_named(tmp_path: Path) -> None:
     made = save(tmp_path, folder_name(1), {}, {"interface": "abc", "env": "town"})
     require_info(made, interface="abc", env="town")
-    with pytest.raises(TownletError, match="has interface abc, and this run xyz"):
+    with pytest.raises(TownletError, match="has interface abc, but this run xyz"):
         require_info(made, env="town", interface="xyz")
 
 
@@ -259,7 +259,7 @@ def test_a_failing_fsync_leaves_the_old_checkpoint_and_nothing_else(
         raise OSError(number, "injected")
 
     monkeypatch.setattr(os, "fsync", failing)
-    with pytest.raises(TownletError, match=r"step-000000000002 in .*(error|full).*go on from step-000000000001"):
+    with pytest.raises(TownletError, match=r"step-000000000002 in .*(error|full).*resume from step-000000000001"):
         put(tmp_path, 2)
     monkeypatch.undo()
     assert calls

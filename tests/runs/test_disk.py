@@ -35,7 +35,7 @@ def test_a_full_and_a_read_only_disk_are_named_and_leave_what_was_there(tmp_path
     )
     assert done.returncode == 0, done.stdout + done.stderr
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
-    assert "the disk is full; free some space there, then go on from step-000000000001" in said["checkpoint"]
+    assert "the disk is full; free some space there, then resume from step-000000000001" in said["checkpoint"]
     assert "the disk is full" in said["metrics"]
     for name in ("read-only checkpoint", "read-only run", "read-only lock"):
         assert "the disk is read-only" in said[name]

@@ -68,7 +68,7 @@ def test_a_torn_message_is_not_believed(tmp_path: Path) -> None:
 def test_foreign_files_are_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "feed"
     path.write_bytes(data)
-    with pytest.raises(TownletError, match="nothing is told here"):
+    with pytest.raises(TownletError, match="this run publishes no messages"):
         Feed.open(path)
 
 

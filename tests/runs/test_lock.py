@@ -109,7 +109,7 @@ def test_a_spoilt_note_hurts_nobody(note: bytes, tmp_path: Path) -> None:
     assert lock_holder(tmp_path) is None
     with Lock(tmp_path):
         (tmp_path / LOCK_FILE).write_bytes(note)
-        with pytest.raises(TownletError, match="it has not left its name"):
+        with pytest.raises(TownletError, match="it left no name"):
             Lock(tmp_path).acquire()
 
 

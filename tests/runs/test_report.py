@@ -185,7 +185,7 @@ def test_every_plot_is_there_and_reads_as_xml(full: Run) -> None:
         "causes",
         "transitions",
         "cells",
-        "intrinsic_reward",
+        "novelty",
         "learning",
     }
     assert {path.stem for path in full.plots.iterdir()} == names

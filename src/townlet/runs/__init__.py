@@ -1,1 +1,1 @@
-"""What a run leaves on disk: its folder, lock, checkpoints, metrics and report. Nothing here trains."""
+"""A run on disk: folder, lock, checkpoints, metrics in SQLite, videos and report. Nothing here trains."""

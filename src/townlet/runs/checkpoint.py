@@ -1,9 +1,9 @@
-"""Checkpoints: whole or refused by name. Loading reads tensors and JSON and runs nothing.
+"""Checkpoints: complete or refused by name. Loading reads tensors and JSON and executes no code.
 
 A checkpoint is a folder `step-000001234567` with `state.safetensors`, `manifest.json` and `manifest.sha256`. It is
-written under another name, fsynced, and renamed: the rename is the commit. There is no pointer that could disagree
-with what is on disk: the last checkpoint is the one with the highest step, the best the one whose own manifest
-records the highest `score`.
+written under a temporary name, fsynced, and renamed: the rename is the commit. No separate pointer can disagree with
+the disk: the latest checkpoint is the one with the highest step, the best the one with the highest `score` in its
+manifest.
 """
 
 from __future__ import annotations
@@ -24,38 +24,26 @@ from townlet.runs.checkpoint_files import Manifest
 from townlet.runs.serialization import flatten, json_value, unflatten
 
 NAME_PATTERN: Final = re.compile(r"step-(\d{12,18})(?:\.(\d{1,6}))?")
-NEW_PREFIX, REMOVED_PREFIX = ".new-", ".gone-"  # being written, being removed: never a checkpoint
+NEW_PREFIX, REMOVED_PREFIX = ".new-", ".gone-"  # being written or removed: not checkpoints
 
-# Every instant of a commit at which a crash leaves something different on disk, in order.
+# Points of a commit after which a crash leaves a different state on disk, in order.
 COMMIT_POINTS: Final = (
-    "begun",
-    "folder made",
-    "state written",
-    "state synced",
-    "manifest written",
-    "digest written",
-    "folder synced",
-    "renamed",
-    "committed",
-    "replaced set aside",
-    "replaced removed",
-    "pruning begun",
-    "pruned set aside",
-    "pruned removed",
-    "pruning ended",
-)
+    "begun", "folder made", "state written", "state synced", "manifest written", "digest written", "folder synced",
+    "renamed", "committed", "replaced set aside", "replaced removed", "pruning begun", "pruned set aside",
+    "pruned removed", "pruning ended",
+)  # fmt: skip
 
 
 def _do_nothing(point: str) -> None:
-    """Nothing happens at a point, outside tests of crashes."""
+    """Default hook; crash tests replace it."""
 
 
-on_point: Callable[[str], None] = _do_nothing  # called at every one of POINTS
+on_point: Callable[[str], None] = _do_nothing  # called at each of COMMIT_POINTS
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A committed checkpoint and what its manifest says of it (env_steps, updates, hashes, score, …)."""
+    """A committed checkpoint and the info in its manifest (env_steps, updates, hashes, score, …)."""
 
     path: Path
     info: dict[str, Any]
@@ -67,22 +55,22 @@ class Checkpoint:
 
     @property
     def env_steps(self) -> int:
-        """The moment at which it was taken."""
+        """The env_steps at which it was saved."""
         return step_and_serial(self.path)[0]
 
 
 def folder_name(env_steps: int) -> str:
-    """The name of the checkpoint of that moment."""
+    """The name of a checkpoint's folder."""
     return f"step-{env_steps:012d}"
 
 
 def step_and_serial(path: Path) -> tuple[int, int]:
-    """(env_steps, serial) of a checkpoint: a moment that is saved again gets the next serial."""
+    """(env_steps, serial) of a checkpoint; saving the same step again increments the serial."""
     return _parse_name(path.name)
 
 
 def paths(folder: Path) -> list[Path]:
-    """The folders of all committed checkpoints, oldest first; leftovers of a crash are not among them."""
+    """Folders of all committed checkpoints, oldest first, without leftovers of a crash."""
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:
@@ -91,68 +79,65 @@ def paths(folder: Path) -> list[Path]:
 
 
 def reject_symlinks(folder: Path) -> None:
-    """Refuse a link under the name of a checkpoint: it counts for nothing, so an older one would be taken instead."""
+    """Refuse links named like checkpoints: they are ignored, so an older checkpoint would be used instead."""
     odd = [path for path in folder.iterdir() if NAME_PATTERN.fullmatch(path.name) and path.is_symlink()]
     if odd:
-        what = f"{min(odd).name} is a link and not a checkpoint"
+        what = f"{min(odd).name} is a link, not a checkpoint"
         raise TownletError(what, "move the folder itself there, or remove the link", SourceLocation(str(min(odd))))
 
 
 def latest(folder: Path) -> Checkpoint | None:
-    """The last checkpoint, or None. Only reads, so that a viewer may ask while a commit goes on."""
+    """The latest checkpoint, or None. Read-only, so safe for viewers during a commit."""
     found = paths(folder)
     return Checkpoint(found[-1], _manifest(found[-1]).info) if found else None
 
 
 def scan(folder: Path) -> tuple[list[Checkpoint], dict[Path, TownletError]]:
-    """All checkpoints that say of themselves what they are, oldest first; and what is wrong with the others."""
-    whole, damaged = [], {}
+    """All checkpoints with a valid manifest, oldest first, and the errors of the others."""
+    intact, damaged = [], {}
     for path in paths(folder):
         try:
-            whole.append(Checkpoint(path, _manifest(path).info))
+            intact.append(Checkpoint(path, _manifest(path).info))
         except TownletError as error:
-            if path.is_dir():  # else its run has just let go of it
+            if path.is_dir():  # otherwise the running training has just removed it
                 damaged[path] = error
-    return whole, damaged
+    return intact, damaged
 
 
 def best(folder: Path) -> Checkpoint | None:
-    """The checkpoint with the highest `score` in its info, the earliest of equals; None where none has one.
-
-    A damaged one does not hide the others; `survey` tells of it.
-    """
+    """The checkpoint with the highest `score`, the earliest on ties; None without scores. Damaged ones are skipped."""
     return best_of(scan(folder)[0])
 
 
 def save(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Checkpoint:
-    """Commit a state. When it fails the older checkpoints are untouched, and the message says why."""
+    """Commit a state. If that fails, older checkpoints are untouched and the error says why."""
     leaves, facts = flatten(state), _json_info(info)
     checkpoint_files.check_types(leaves)
-    _parse_name(name)  # refuses what is not a name, before anything is touched
+    _parse_name(name)  # refuses invalid names before touching the disk
     on_point("begun")
-    fresh, older = folder / f"{NEW_PREFIX}{secrets.token_hex(8)}", paths(folder)
+    partial, older = folder / f"{NEW_PREFIX}{secrets.token_hex(8)}", paths(folder)
     try:
         disk.make_folder(folder)
         remove_leftovers(folder)
-        checkpoint_files.fill(fresh, leaves, facts, on_point)
+        checkpoint_files.fill(partial, leaves, facts, on_point)
         target = _unused_path(folder / name, older)
-        os.rename(fresh, target)
+        os.rename(partial, target)
         on_point("renamed")
         _sync_name(target)
         on_point("committed")
     except OSError as error:
-        then = f"then go on from {older[-1].name}" if older else "then begin again"
+        then = f"then resume from {older[-1].name}" if older else "then start again"
         raise disk.describe_error(error, f"cannot write the checkpoint {name} in {folder}", then) from error
     finally:
-        disk.remove_tree(fresh)
+        disk.remove_tree(partial)
     remove(folder, [path.name for path in older if step_and_serial(path)[0] == step_and_serial(target)[0]], "replaced")
     return Checkpoint(target, facts)
 
 
 def load(path: Path) -> tuple[State, dict[str, Any]]:
-    """The state and the info of a checkpoint; leaves are tensors on the CPU and JSON values.
+    """State and info of a checkpoint; leaves are CPU tensors and JSON values.
 
-    Everything is checked first: names, kinds and sizes of files, digests, and each leaf against the manifest.
+    File names, types and sizes, digests, and every leaf are checked against the manifest first.
     """
     manifest = _manifest(path)
     leaves = checkpoint_files.load(path, manifest)
@@ -163,46 +148,48 @@ def load(path: Path) -> tuple[State, dict[str, Any]]:
 
 
 def verify(path: Path) -> Checkpoint:
-    """Check every byte of a checkpoint without taking its tensors into memory."""
+    """Check every byte of a checkpoint without loading its tensors into memory."""
     manifest = _manifest(path)
     checkpoint_files.check(path, manifest)
     return Checkpoint(path, manifest.info)
 
 
 def require_info(checkpoint: Checkpoint, **facts: Any) -> None:
-    """Refuse a checkpoint of another world, recipe or agent: each fact must be in its info, with this value."""
-    for name, wanted in facts.items():
-        if (found := checkpoint.info.get(name)) != wanted:
-            what = f"the checkpoint {checkpoint.name} has {name} {str(found)[:80]}, and this run {str(wanted)[:80]}"
-            raise TownletError(what, "resume it with what it was trained with", SourceLocation(str(checkpoint.path)))
+    """Refuse a checkpoint of another world, recipe or agent: its info must have these values."""
+    for name, expected in facts.items():
+        if (found := checkpoint.info.get(name)) != expected:
+            what = f"the checkpoint {checkpoint.name} has {name} {str(found)[:80]}, but this run {str(expected)[:80]}"
+            raise TownletError(
+                what, "resume it with the recipe it was trained with", SourceLocation(str(checkpoint.path))
+            )
 
 
 def prune(folder: Path, keep_every: int = 0) -> None:
     """Remove all but the last, the best, and the first in every `keep_every` env_steps (0: none of these).
 
-    A damaged one stays too: it may have been the best, and a person may want to save it.
+    Damaged ones are kept too: one may have been the best and be worth repairing.
     """
     on_point("pruning begun")
-    found, (whole, damaged) = paths(folder), scan(folder)
-    kept = {*found[-1:], *([best_one.path] if (best_one := best_of(whole)) else []), *damaged}
-    stretches = set()
+    found, (intact, damaged) = paths(folder), scan(folder)
+    keep = {*found[-1:], *([best_scored.path] if (best_scored := best_of(intact)) else []), *damaged}
+    intervals = set()
     for path in found if keep_every > 0 else []:
-        if (stretch := step_and_serial(path)[0] // keep_every) and stretch not in stretches:
-            stretches.add(stretch)
-            kept.add(path)
-    remove(folder, [path.name for path in found if path not in kept])
+        if (interval := step_and_serial(path)[0] // keep_every) and interval not in intervals:
+            intervals.add(interval)
+            keep.add(path)
+    remove(folder, [path.name for path in found if path not in keep])
     on_point("pruning ended")
 
 
 def rewind(folder: Path, env_steps: int) -> None:
-    """Remove the checkpoints after a moment: a run that goes on from there will write its own."""
+    """Remove the checkpoints after `env_steps`: a run that resumes there writes new ones."""
     remove(folder, [path.name for path in reversed(paths(folder)) if step_and_serial(path)[0] > env_steps])
 
 
 def remove(folder: Path, names: Sequence[str], why: str = "pruned") -> None:
     """Remove checkpoints: rename each, then delete their files.
 
-    The new names are fsynced first: otherwise power loss could bring back a checkpoint without its files.
+    The new names are fsynced first: otherwise a power loss could restore a checkpoint without its files.
     """
     asides = {folder / name: folder / f"{REMOVED_PREFIX}{secrets.token_hex(8)}" for name in names}
     try:
@@ -219,7 +206,7 @@ def remove(folder: Path, names: Sequence[str], why: str = "pruned") -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a crash left half written or half removed. Only for the one who may write."""
+    """Delete partly written or removed checkpoints of a crash. Only the writer may call it."""
     if not folder.is_dir():
         return
     left = [entry for entry in os.scandir(folder) if entry.name.startswith((NEW_PREFIX, REMOVED_PREFIX))]
@@ -233,22 +220,18 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def best_of(found: list[Checkpoint]) -> Checkpoint | None:
-    """The one with the highest `score`, the earliest of equals."""
-    scored = [one for one in found if isinstance(one.info.get("score"), int | float)]
-    return max(scored, key=lambda one: (one.info["score"], -one.env_steps), default=None)
+    """The checkpoint with the highest `score`, the earliest on ties."""
+    scored = [checkpoint for checkpoint in found if isinstance(checkpoint.info.get("score"), int | float)]
+    return max(scored, key=lambda c: (c.info["score"], -c.env_steps), default=None)
 
 
 def _manifest(path: Path) -> Manifest:
-    """The manifest of a checkpoint that has the name of its own step: a renamed one is refused."""
+    """The manifest of a checkpoint; a renamed folder is refused."""
     manifest = checkpoint_files.open_manifest(path)
     taken = manifest.info.get("env_steps")
     if taken is not None and NAME_PATTERN.fullmatch(path.name) and taken != step_and_serial(path)[0]:
         what = f"the checkpoint {path.name} was renamed: it was taken at step {str(taken)[:20]}"
-        fix = (
-            f"give it its name back ({folder_name(taken)})"
-            if type(taken) is int
-            else "remove it: its step is not valid"
-        )
+        fix = f"restore its name ({folder_name(taken)})" if type(taken) is int else "remove it: its step is not valid"
         raise TownletError(what, fix, SourceLocation(str(path)))
     return manifest
 
@@ -256,17 +239,17 @@ def _manifest(path: Path) -> Manifest:
 def _parse_name(name: str) -> tuple[int, int]:
     found = NAME_PATTERN.fullmatch(name)
     if not found:
-        raise TownletError(f"'{name}' is not the name of a checkpoint", "it is like step-000001234567")
+        raise TownletError(f"'{name}' is not the name of a checkpoint", "names look like step-000001234567")
     return int(found[1]), int(found[2] or 0)
 
 
 def _json_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The info as JSON; tensors have no place in it."""
+    """The info as JSON values; tensors are refused."""
     return {name: json_value(value, name) for name, value in info.items()}
 
 
 def _sync_name(path: Path) -> None:
-    """Make the name of a new checkpoint durable; if that fails it is set aside, since it was not acknowledged."""
+    """Make the name of a new checkpoint durable; on failure the checkpoint is set aside."""
     try:
         disk.sync_folder(path.parent)
     except OSError:
@@ -276,7 +259,7 @@ def _sync_name(path: Path) -> None:
 
 
 def _unused_path(path: Path, older: list[Path]) -> Path:
-    """The path itself, or with the next serial where that moment is saved already.
+    """The path itself, or with the next serial if that step is saved already.
 
     A checkpoint is never replaced in place: between two renames there would be none.
     """

@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself: format, files with their sha256, and a table of every leaf of the state."""
+"""The files of a checkpoint: tensors, and a manifest with checksums and a table of every leaf of the state."""
 
 from __future__ import annotations
 
@@ -28,22 +28,12 @@ MANIFEST: Final = "manifest.json"
 DIGEST: Final = "manifest.sha256"
 MAX_MANIFEST_BYTES: Final = 1 << 20  # of a manifest; a larger one would cost memory before it is known to be ours
 
-# As safetensors spells them, and as torch does.
+# dtypes as safetensors names them, and as torch does
 DTYPES: Final = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U64": torch.uint64,
-    "U32": torch.uint32,
-    "U16": torch.uint16,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U64": torch.uint64, "U32": torch.uint32,
+    "U16": torch.uint16, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
 DTYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 Side = Annotated[int, Field(ge=0, lt=1 << 40)]
 
@@ -56,20 +46,20 @@ class FileRecord(StrictModel):
 
 
 class TensorRecord(StrictModel):
-    """A leaf that lies in the safetensors file."""
+    """A leaf in the safetensors file."""
 
     dtype: str
     shape: list[Side] = Field(max_length=16)
 
 
 class ValueRecord(StrictModel):
-    """A leaf that is its JSON value."""
+    """A leaf stored as a JSON value."""
 
     value: Any
 
 
 class Manifest(StrictModel):
-    """The current format. `state` keeps the order in which the parts named their leaves."""
+    """The manifest in its current format; `state` keeps the order of the leaves."""
 
     format: Literal["townlet-checkpoint"]
     version: int
@@ -79,16 +69,16 @@ class Manifest(StrictModel):
 
     @property
     def tensors(self) -> dict[str, TensorRecord]:
-        """The leaves that lie in the safetensors file."""
+        """The leaves in the safetensors file."""
         return {name: leaf for name, leaf in self.state.items() if isinstance(leaf, TensorRecord)}
 
 
-# A reader for each format that was ever released: it gives the current form.
+# Readers by format version; each returns the current format.
 FORMAT_READERS: Final[dict[int, Callable[[dict[str, Any]], Manifest]]] = {1: Manifest.model_validate}
 
 
 def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int, sha256: str) -> bytes:
-    """The manifest of a state whose tensors are already on disk, as JSON."""
+    """The manifest as JSON, for a state whose tensors are already on disk."""
     state = {
         name: {"dtype": DTYPE_NAMES[leaf.dtype], "shape": list(leaf.shape)}
         if isinstance(leaf, torch.Tensor)
@@ -96,8 +86,8 @@ def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int,
         for name, leaf in leaves.items()
     }
     files = {STATE: {"bytes": size, "sha256": sha256}}
-    whole = {"format": FORMAT, "version": FORMAT_VERSION, "info": dict(info), "files": files, "state": state}
-    text = json.dumps(whole, allow_nan=False).encode()
+    manifest = {"format": FORMAT, "version": FORMAT_VERSION, "info": dict(info), "files": files, "state": state}
+    text = json.dumps(manifest, allow_nan=False).encode()
     if len(text) > MAX_MANIFEST_BYTES:
         raise TownletError(
             f"the numbers and texts of the state take more than {MAX_MANIFEST_BYTES >> 20} MiB",
@@ -107,7 +97,7 @@ def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int,
 
 
 def parse_manifest(text: bytes, path: Path) -> Manifest:
-    """The manifest in any format that was ever released; anything else is refused with its reason."""
+    """The manifest in any known format version; anything else is refused with a reason."""
     where = SourceLocation(str(path))
     found = parse_json(text, path)
     if found.get("format") != FORMAT:
@@ -125,8 +115,8 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
         place = ".".join(str(part) for part in first["loc"])[:120]
         raise TownletError(f"{place}: {first['msg']}", "the manifest is damaged or foreign", where) from None
     if set(manifest.files) != {STATE}:
-        strange = sorted({STATE} ^ set(manifest.files))[0]
-        raise TownletError(f"the manifest should list {STATE} alone, not {strange[:80]!r}", "it is foreign", where)
+        unexpected = sorted({STATE} ^ set(manifest.files))[0]
+        raise TownletError(f"the manifest should list {STATE} alone, not {unexpected[:80]!r}", "it is foreign", where)
     for name, leaf in manifest.tensors.items():
         if leaf.dtype not in DTYPES:
             raise TownletError(f"'{name[:80]}' has the unknown type {leaf.dtype[:20]!r}", "it is foreign", where)
@@ -134,7 +124,7 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
 
 
 def fill(folder: Path, leaves: Mapping[str, Any], info: Mapping[str, Any], at: Callable[[str], None]) -> None:
-    """Write and fsync a checkpoint's files in a new folder; `at` is told of every step."""
+    """Write and fsync a checkpoint's files in a new folder; `at` is called after every step."""
     folder.mkdir()
     at("folder made")
     tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
@@ -155,7 +145,7 @@ def fill(folder: Path, leaves: Mapping[str, Any], info: Mapping[str, Any], at: C
 
 
 def open_manifest(folder: Path) -> Manifest:
-    """The manifest of a checkpoint, once the folder holds its three files and nothing else."""
+    """The manifest of a checkpoint whose folder holds exactly its three files."""
     try:
         if not stat.S_ISDIR(os.lstat(folder).st_mode):
             raise damaged(folder, "it is not a folder")
@@ -165,8 +155,8 @@ def open_manifest(folder: Path) -> Manifest:
     for name in (DIGEST, MANIFEST, STATE):
         if name not in present:
             raise damaged(folder, f"{name} is missing")
-    if strange := sorted(present - {DIGEST, MANIFEST, STATE}):
-        raise damaged(folder, f"a foreign file {strange[0][:80]!r} lies in it")
+    if unexpected := sorted(present - {DIGEST, MANIFEST, STATE}):
+        raise damaged(folder, f"an unexpected file {unexpected[0][:80]!r} is in it")
     text = disk.read_bounded(folder / MANIFEST, MAX_MANIFEST_BYTES)
     if disk.read_bounded(folder / DIGEST, 1024) != _seal(text):
         raise damaged(folder, f"{MANIFEST} does not match its sha256 in {DIGEST}")
@@ -174,14 +164,14 @@ def open_manifest(folder: Path) -> Manifest:
 
 
 def check(folder: Path, manifest: Manifest) -> None:
-    """Refuse a state file that is not byte for byte what the manifest says, without taking it into memory."""
+    """Refuse a state file that differs from the manifest, without loading it into memory."""
     _check_bytes(folder, manifest)
     with _opened(folder) as file:
         _check_tensors(folder, manifest, file)
 
 
 def load(folder: Path, manifest: Manifest) -> dict[str, Any]:
-    """Every leaf in the manifest's order, after the checks."""
+    """Load every leaf in the manifest's order, after the checks."""
     _check_bytes(folder, manifest)
     with _opened(folder) as file:
         _check_tensors(folder, manifest, file)
@@ -195,20 +185,20 @@ def load(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def damaged(folder: Path, why: str) -> TownletError:
-    """The refusal of a checkpoint, by name."""
-    fix = "use another checkpoint, or remove this one to go on from the one before"
+    """The error for a damaged checkpoint."""
+    fix = "use another checkpoint, or remove this one to resume from the one before"
     return TownletError(f"the checkpoint {folder.name} is damaged or foreign: {why}", fix, SourceLocation(str(folder)))
 
 
 def _spec(tensor: Tensor) -> TensorSpec:
-    """Where a tensor lies in memory. Unlike `save_file` this allows two leaves to share it."""
+    """The memory of a tensor. Unlike `save_file`, this lets two leaves share it."""
     kind = str(tensor.dtype).removeprefix("torch.")
     size = tensor.numel() * tensor.element_size()
     return TensorSpec(dtype=kind, shape=list(tensor.shape), data_ptr=tensor.data_ptr(), data_len=size)
 
 
 def _seal(text: bytes) -> bytes:
-    """As `sha256sum` writes it, so that `sha256sum -c` can check it too."""
+    """The checksum in the format of `sha256sum`, which can check it too."""
     return f"{hashlib.sha256(text).hexdigest()}  {MANIFEST}\n".encode()
 
 
@@ -224,7 +214,7 @@ def _check_bytes(folder: Path, manifest: Manifest) -> None:
         if not stat.S_ISREG(found.st_mode):
             raise damaged(folder, f"{STATE} is not a plain file")
         if found.st_size != record.bytes:
-            raise damaged(folder, f"{STATE} has {found.st_size} bytes and should have {record.bytes}")
+            raise damaged(folder, f"{STATE} has {found.st_size} bytes but should have {record.bytes}")
         if _sha256(path) != record.sha256:
             raise damaged(folder, f"{STATE} does not match its sha256")
     except OSError as error:
@@ -239,7 +229,7 @@ def _opened(folder: Path) -> Any:
 
 
 def _check_tensors(folder: Path, manifest: Manifest, file: Any) -> None:
-    """Compare names, types and shapes with the manifest, before any memory is taken for them."""
+    """Compare names, types and shapes with the manifest before allocating memory."""
     wanted, present = manifest.tensors, set(file.keys())
     if different := sorted(present ^ set(wanted)):
         place = STATE if different[0] in wanted else MANIFEST
@@ -251,13 +241,13 @@ def _check_tensors(folder: Path, manifest: Manifest, file: Any) -> None:
 
 
 def _os_error(error: SafetensorError) -> OSError:
-    """safetensors tells an error of the disk only in words."""
+    """An OSError from the message of safetensors, which has no error number."""
     found = re.search(r"os error (\d+)", str(error))
     return OSError(int(found[1]), str(error)) if found else OSError(str(error))
 
 
 def check_types(leaves: Mapping[str, Any]) -> None:
-    """Refuse tensors of a type that no file could keep."""
+    """Refuse tensors of a type that safetensors cannot store."""
     for name, leaf in leaves.items():
         if isinstance(leaf, Tensor) and leaf.dtype not in DTYPE_NAMES:
             known = ", ".join(str(kind).removeprefix("torch.") for kind in DTYPE_NAMES)

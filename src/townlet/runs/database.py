@@ -1,4 +1,4 @@
-"""The tables of the metrics store as data. Every row says at which env_steps it was true, so that it can be undone."""
+"""The SQLite database of metrics: its tables as data, connections, and error messages. Every row has its env_steps."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from townlet.runs import disk
 
 APPLICATION_ID: Final = 0x746F776E  # "town", in the header of the file
 SCHEMA_VERSION: Final = 4
-ROW_GROUPS: Final = "row_groups"  # checksums of the rows of each flush, by table; see `integrity`
-WALL_TIME: Final = "wall"  # seconds of the wall clock: in every table, and in no comparison of two runs
+ROW_GROUPS: Final = "row_groups"  # checksums of the rows of each flush; see `integrity`
+WALL_TIME: Final = "wall"  # wall-clock seconds: in every table, but ignored when runs are compared
 
 _MOMENT: Final = {"env_steps": "INTEGER", "updates": "INTEGER"}
 _SPREAD: Final = ("mean", "min", "max", "p10", "p50", "p90")
 
-# table → column → type. JSON is kept as text. The name of a column is the name of the figure everywhere.
+# table → column → type; JSON is stored as text. Column names are the metric names used everywhere.
 _FIGURES: Final[dict[str, dict[str, str]]] = {
-    "episodes": {  # finished ones; above the rate a sample of them
+    "episodes": {  # finished episodes, or a sample of them where they end too fast
         **_MOMENT,
         "row": "INTEGER",
         "start": "INTEGER",  # env_steps when it began
@@ -33,7 +33,7 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
         "intrinsic": "REAL",
         "stage": "INTEGER",
         "epsilon": "REAL",
-        "cause": "TEXT",  # of death; "time" when the limit ended it
+        "cause": "TEXT",  # of death; "time" at the step limit
         "meters": "JSON",  # {meter: final value}
     },
     "episode_intervals": {  # all episodes that ended in (start, env_steps]
@@ -48,7 +48,7 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
         "stages": "JSON",  # {stage: count}
         "meters": "JSON",  # {meter: mean final value}
     },
-    # One row for each figure: a chart reads one name through one index, and a new agent needs no new column.
+    # One row per metric: a chart reads one name through one index, and a new agent needs no new column.
     "updates": {**_MOMENT, "name": "TEXT", "value": "REAL"},
     "affordance_visits": {"env_steps": "INTEGER", "affordance": "TEXT", "count": "INTEGER"},
     "affordance_transitions": {"env_steps": "INTEGER", "from": "TEXT", "to": "TEXT", "count": "INTEGER"},
@@ -63,9 +63,9 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
         "progress": "REAL",
         "entropy": "REAL",
     },
-    "recordings": {  # a few whole lives
+    "recordings": {  # a few complete episodes
         **_MOMENT,
-        "kind": "TEXT",  # why it is kept
+        "kind": "TEXT",  # why it was recorded
         "row": "INTEGER",
         "length": "INTEGER",
         "stage": "INTEGER",
@@ -74,7 +74,7 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
         "outputs": "TEXT",  # "values" or "probabilities"
         "data": "BLOB",  # see townlet.town.episode_recorder.Recording
     },
-    "setting_changes": {  # of the agent, while it trained
+    "setting_changes": {  # of agent settings during training
         **_MOMENT,
         "key": "TEXT",
         "old": "JSON",  # a value as in a recipe: a number, or a schedule
@@ -84,16 +84,16 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
     "alerts": {**_MOMENT, "name": "TEXT", "message": "TEXT", "tip": "TEXT", "value": "REAL"},
     "evaluations": {
         **_MOMENT,
-        "policy": "TEXT",  # "greedy", or "random" for the yardstick
+        "policy": "TEXT",  # "greedy", or "random" for comparison
         "episodes": "INTEGER",
-        "limit": "INTEGER",  # the longest possible life
+        "limit": "INTEGER",  # maximum episode length
         "length": "REAL",
         "length_min": "REAL",
         "length_max": "REAL",
         "return": "REAL",
-        "survived": "REAL",  # share of lives that reached the limit
-        "works": "REAL",  # share of lives that earned money
-        "score": "REAL",  # what decides which checkpoint is the best
+        "survived": "REAL",  # fraction of episodes that reached the limit
+        "works": "REAL",  # fraction of episodes that earned money
+        "score": "REAL",  # decides which checkpoint is the best
         "causes": "JSON",
         "meters": "JSON",
     },
@@ -102,7 +102,7 @@ TABLES: Final = {name: {**columns, WALL_TIME: "REAL"} for name, columns in _FIGU
 
 
 def create_statements() -> list[str]:
-    """SQL that makes the tables, each with an index by moment (and by name where a chart asks for one)."""
+    """SQL that creates the tables, each with an index on env_steps (updates also on name)."""
     made = []
     for table, columns in TABLES.items():
         fields = ", ".join(
@@ -121,19 +121,19 @@ def create_statements() -> list[str]:
 
 
 def insert_statement(table: str) -> str:
-    """SQL that adds one row."""
+    """SQL that inserts one row."""
     columns = ", ".join(f'"{column}"' for column in TABLES[table])
     return f'INSERT INTO "{table}" ({columns}) VALUES ({", ".join("?" * len(TABLES[table]))})'
 
 
-MAX_WAL: Final = 64 << 20  # bytes that stay allocated for the log
+MAX_WAL: Final = 64 << 20  # bytes that stay allocated for the write-ahead log
 READER_TIMEOUT_MS: Final = 200  # milliseconds for readers to finish when a writer closes
 METRICS_FIX: Final = "move metrics.db away; `townlet train --resume` then begins new metrics, and no checkpoint is lost"
 DAMAGED: Final = ("the metrics are damaged or foreign", METRICS_FIX)
 
-# beginning of SQLite's name of an error → (what is wrong, how to mend it)
+# prefix of SQLite's error name → (what is wrong, what to do)
 SQLITE_MESSAGES: Final = (
-    ("SQLITE_FULL", "the disk is full", "free some space, then go on from the last checkpoint"),
+    ("SQLITE_FULL", "the disk is full", "free some space, then resume from the last checkpoint"),
     ("SQLITE_READONLY", "the metrics cannot be written", "check the permissions of the run's folder, and the disk"),
     ("SQLITE_CANTOPEN", "the metrics cannot be opened", "check that the file exists and is readable, and the disk"),
     ("SQLITE_BUSY", "another process writes the metrics", "wait until it ends, or stop it"),
@@ -145,7 +145,7 @@ SQLITE_MESSAGES: Final = (
 
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours."""
+    """Raise SQLite errors as TownletError."""
     try:
         yield
     except sqlite3.Error as error:
@@ -153,18 +153,21 @@ def sqlite_errors(path: Path) -> Iterator[None]:
 
 
 def describe_sqlite_error(error: sqlite3.Error, path: Path) -> TownletError:
-    """What an error of SQLite means, and what to do."""
+    """The error for users: what an SQLite error means, and what to do."""
     name = getattr(error, "sqlite_errorname", "")
     for begin, what, fix in SQLITE_MESSAGES:
         if name.startswith(begin):
             return TownletError(f"{what} ({error})", fix, SourceLocation(str(path)))
-    if not name and type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):  # found by Python or by us
+    if not name and type(error) in (
+        sqlite3.DatabaseError,
+        sqlite3.OperationalError,
+    ):  # raised by Python or by this package
         return TownletError(f"{DAMAGED[0]} ({error})", METRICS_FIX, SourceLocation(str(path)))
     return TownletError(f"the metrics cannot be used ({error})", METRICS_FIX, SourceLocation(str(path)))
 
 
 def connect(path: Path, read_only: bool) -> sqlite3.Connection:
-    """A connection whose file has our tables and nothing else; a new file gets them when it may be written."""
+    """A connection to a database with exactly our tables; a writer creates them in a new file."""
     if read_only and not path.exists():
         fix = "`townlet train --resume` begins new ones; its checkpoints can be used without them"
         raise TownletError("this run has no metrics", fix, SourceLocation(str(path)))
@@ -186,7 +189,7 @@ def wal_path(path: Path) -> Path:
 def _writer(path: Path) -> sqlite3.Connection:
     try:
         if (log := wal_path(path)).exists():
-            disk.rewrite_file(log)  # of a crash, perhaps after a failed fsync: what SQLite reads must be on the disk
+            disk.rewrite_file(log)  # left by a crash, perhaps after a failed fsync: what SQLite reads must be on disk
     except OSError as error:
         raise disk.describe_error(error, f"cannot write {log}") from error
     connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
@@ -195,7 +198,7 @@ def _writer(path: Path) -> sqlite3.Connection:
         "journal_mode=WAL",
         "synchronous=NORMAL",
         f"journal_size_limit={MAX_WAL}",
-        "wal_autocheckpoint=0",  # it would hide a failed fsync; `Store` does it
+        "wal_autocheckpoint=0",  # it would hide a failed fsync; `MetricsStore` checkpoints explicitly
         "temp_store=MEMORY",
     ):
         connection.execute(f"PRAGMA {setting}")
@@ -203,7 +206,7 @@ def _writer(path: Path) -> sqlite3.Connection:
 
 
 def _reader(path: Path) -> sqlite3.Connection:
-    """Where nobody can write and no log waits, as on a read-only disk, the file is read as it lies."""
+    """A read-only connection; immutable where the folder is read-only and there is no log."""
     frozen = not os.access(path.parent, os.W_OK) and not wal_path(path).exists()
     mode = "mode=ro&immutable=1" if frozen else "mode=ro"
     connection = sqlite3.connect(
@@ -215,9 +218,9 @@ def _reader(path: Path) -> sqlite3.Connection:
 
 
 def leave_wal_mode(connection: sqlite3.Connection) -> None:
-    """Bring the log into the file and do without one, so that a run at rest is a single file that can be copied.
+    """Merge the write-ahead log into the file, so that a finished run is a single file that can be copied.
 
-    Whoever reads at this moment keeps the log in use; then it stays until the next writer closes.
+    A concurrent reader keeps the log in use; then it stays until the next writer closes.
     """
     with suppress(sqlite3.Error):
         connection.execute(f"PRAGMA busy_timeout={READER_TIMEOUT_MS}")
@@ -225,7 +228,7 @@ def leave_wal_mode(connection: sqlite3.Connection) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
-    """Make or check the tables. A file with other tables, views or triggers is not read further."""
+    """Create or check the tables. A file with other tables, views or triggers is refused."""
     if not read_only and not _shape(connection):
         _create(connection)
     application = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -235,7 +238,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
             "this is not a metrics store of Townlet", "name the folder of a run", SourceLocation(str(path))
         )
     if version != SCHEMA_VERSION:
-        what = f"the metrics have format version {version} and this Townlet reads {SCHEMA_VERSION}"
+        what = f"the metrics have format version {version}, but this Townlet reads {SCHEMA_VERSION}"
         raise TownletError(what, "use the release of Townlet that wrote them", SourceLocation(str(path)))
     with sqlite3.connect(":memory:", isolation_level=None) as ours:
         _create(ours)

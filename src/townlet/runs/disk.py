@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and what a failing disk means in words."""
+"""Durable file operations: atomic writes, fsync, bounded reads, and messages for disk errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 
 from townlet.errors import SourceLocation, TownletError
 
-# errno → (what is wrong, how to mend it)
+# errno → (what is wrong, what to do)
 ERRNO_MESSAGES: Final = {
     errno.ENOSPC: ("the disk is full", "free some space there"),
     errno.EDQUOT: ("the disk quota is used up", "free some space there"),
@@ -21,7 +21,7 @@ ERRNO_MESSAGES: Final = {
     errno.EROFS: ("the disk is read-only", "mount it writable, or choose another folder"),
     errno.EACCES: ("permission is denied", "change the owner or the permissions of the folder"),
     errno.EPERM: ("permission is denied", "change the owner or the permissions of the folder"),
-    errno.EIO: ("the disk reports an error", "look at the health of the disk before going on"),
+    errno.EIO: ("the disk reports an error", "check the health of the disk before continuing"),
     errno.ENOENT: ("it is not there", "look whether it was moved or removed"),
     errno.EEXIST: ("a file of that name already exists", "move it, or choose another folder"),
     errno.ENOTDIR: ("this is a file and not a folder", "name a folder"),
@@ -30,14 +30,14 @@ ERRNO_MESSAGES: Final = {
 
 
 def describe_error(error: OSError, doing: str, then: str = "") -> TownletError:
-    """The error for people: what could not be done, why, and what to do (`then` follows the remedy)."""
+    """The error for users: what failed, why, and what to do (`then` follows the remedy)."""
     number = error.errno or 0
     what, fix = ERRNO_MESSAGES.get(number, (os.strerror(number) if number else str(error), "look at the disk"))
     return TownletError(f"{doing}: {what}", f"{fix}{', ' + then if then else ''}")
 
 
 def sync_folder(path: Path) -> None:
-    """Make names in a folder survive a loss of power."""
+    """Fsync a folder, so that its names survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -46,7 +46,7 @@ def sync_folder(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make the bytes of a file survive a loss of power."""
+    """Fsync a file, so that its bytes survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -55,9 +55,9 @@ def sync_file(path: Path) -> None:
 
 
 def rewrite_file(path: Path) -> None:
-    """Write a file's own bytes over themselves and fsync it.
+    """Rewrite a file with its own bytes and fsync it.
 
-    After a failed fsync the kernel may show bytes that the disk never got, and the next fsync succeeds without them.
+    After a failed fsync the page cache may hold bytes that never reached the disk, and the next fsync succeeds.
     """
     descriptor = os.open(path, os.O_RDWR)
     try:
@@ -85,7 +85,7 @@ def make_folder(path: Path) -> None:
         sync_folder(path.parent)
     except OSError:
         with suppress(OSError):
-            path.rmdir()  # otherwise the next call would take its name for durable
+            path.rmdir()  # otherwise the next call would assume that its name is durable
         raise
 
 
@@ -104,7 +104,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file in one instant: readers and crashes see the old bytes or the new ones, never a mixture."""
+    """Replace a file atomically: readers and crashes see the old bytes or the new ones, never a mixture."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         write_new(fresh, data)
@@ -116,7 +116,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """The bytes of a plain file of at most `limit` bytes; links, pipes and devices are refused unopened."""
+    """The bytes of a regular file of at most `limit` bytes; links, pipes and devices are refused unopened."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise TownletError(

@@ -1,8 +1,8 @@
-"""What a run tells those who watch it now: a small file in memory, written in turn, never waited for.
+"""Messages of a running training for viewers: a small memory-mapped file with a ring of slots, never waited for.
 
-The trainer writes the latest messages into slots; whoever watches looks for new ones a few times a second. A reader
-that is slow misses messages, one that is gone costs nothing: the trainer writes only while somebody has polled
-within the last seconds. A message that was overwritten while it was read is known by its checksum.
+The trainer writes the latest messages into slots; viewers poll for new ones a few times a second. A slow reader misses
+messages. The trainer writes only if a reader has polled within the last seconds. A message that was overwritten while
+it was read fails its checksum.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Final, NamedTuple, Self
 from townlet.errors import SourceLocation, TownletError
 
 MAGIC: Final = b"townfeed"
-HEADER: Final = struct.Struct("<8sIIQd")  # magic, slots, bytes of a slot, messages so far, when somebody last polled
-SLOT: Final = struct.Struct("<QIII")  # which message, its bytes, its kind, its checksum
-EPISODE_ENDED, ROWS_OVERVIEW = 1, 2  # kinds of messages: a life that ended, and where all rows are
+HEADER: Final = struct.Struct("<8sIIQd")  # magic, slots, bytes of a slot, messages so far, time of the last poll
+SLOT: Final = struct.Struct("<QIII")  # message number, length, kind, checksum
+EPISODE_ENDED, ROWS_OVERVIEW = 1, 2  # kinds of messages: an ended episode, and the positions of all rows
 SLOTS: Final = 16
 SIZE: Final = 1 << 18  # bytes of a slot
 WRITTEN: Final = struct.calcsize("<8sII")
 POLLED: Final = WRITTEN + 8
-READER_TIMEOUT: Final = 5.0  # seconds after the last look in which it is worth writing
+READER_TIMEOUT: Final = 5.0  # seconds after the last poll in which messages are written
 
 
 class FeedMessage(NamedTuple):
-    """One message: what it is about decides whoever writes it."""
+    """One message; the writer defines the content of each kind."""
 
     number: int
     kind: int
@@ -36,7 +36,7 @@ class FeedMessage(NamedTuple):
 
 
 class Feed:
-    """The file, mapped. One process writes (`Feed.create`), any number read (`Feed.open`)."""
+    """The memory-mapped file. One process writes (`Feed.create`), any number read (`Feed.open`)."""
 
     def __init__(self, path: Path, memory: mmap.mmap, slots: int, size: int) -> None:
         self.path, self._memory, self._slots, self._size = path, memory, slots, size
@@ -45,7 +45,7 @@ class Feed:
 
     @classmethod
     def create(cls, path: Path, slots: int = SLOTS, size: int = SIZE) -> Self:
-        """A new feed in the place of an older one; readers of that one see that it has ended."""
+        """Create a feed in place of an older one, whose readers see that it has ended."""
         path.unlink(missing_ok=True)
         with path.open("w+b") as file:
             file.truncate(HEADER.size + slots * (SLOT.size + size))
@@ -55,7 +55,7 @@ class Feed:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read a feed, from its latest message on."""
+        """Open a feed for reading, from its latest message on."""
         try:
             with path.open("r+b") as file:
                 memory = mmap.mmap(file.fileno(), 0)
@@ -64,7 +64,7 @@ class Feed:
         except (OSError, ValueError, struct.error):
             valid = False
         if not valid:
-            raise TownletError("nothing is told here", "the run does not train now", SourceLocation(str(path)))
+            raise TownletError("this run publishes no messages", "it is not training now", SourceLocation(str(path)))
         return cls(path, memory, slots, size)
 
     def _count(self) -> int:
@@ -72,7 +72,7 @@ class Feed:
 
     @property
     def is_current(self) -> bool:
-        """Whether the file is still this one: not removed, not replaced by that of a new training."""
+        """Whether the file is still this one, neither removed nor replaced by a new training."""
         try:
             return self.path.stat().st_ino == self._file
         except OSError:
@@ -80,14 +80,14 @@ class Feed:
 
     @property
     def has_readers(self) -> bool:
-        """Whether somebody has polled lately."""
+        """Whether a reader has polled recently."""
         polled = struct.unpack_from("<d", self._memory, POLLED)[0]
         return bool(0 <= time.time() - polled < READER_TIMEOUT)
 
     def poll(self) -> list[FeedMessage]:
-        """The messages since the last look, oldest first, as far as they are still there."""
+        """Messages since the last poll, oldest first, unless they were overwritten."""
         struct.pack_into("<d", self._memory, POLLED, time.time())
-        count = max(self._number, self._count())  # while it is written, its lower bytes may be there first
+        count = max(self._number, self._count())  # a reader may see a partly written number
         numbers = range(max(self._number, count - self._slots), count)
         self._number = count
         return [message for n in numbers if (message := self._read(n))]
@@ -102,11 +102,11 @@ class Feed:
         return FeedMessage(number, kind, data) if _checksum(found, kind, data) == checksum else None
 
     def publish(self, kind: int, data: bytes) -> bool:
-        """Write a message in the place of the oldest; False for one that is too large."""
+        """Write a message in place of the oldest; False if it is too large."""
         if len(data) > self._size:
             return False
         at = HEADER.size + self._number % self._slots * (SLOT.size + self._size)
-        SLOT.pack_into(self._memory, at, 0, 0, 0, 0)  # nobody reads it half written
+        SLOT.pack_into(self._memory, at, 0, 0, 0, 0)  # invalid until it is complete
         self._memory[at + SLOT.size : at + SLOT.size + len(data)] = data
         self._number += 1
         SLOT.pack_into(self._memory, at, self._number, len(data), kind, _checksum(self._number, kind, data))
@@ -114,16 +114,16 @@ class Feed:
         return True
 
     def close(self) -> None:
-        """Let go of the memory; the file stays for those who still read."""
+        """Unmap the memory; the file stays for its readers."""
         self._memory.close()
 
     def remove(self) -> None:
-        """Remove the file when training ends, unless another one has taken its place."""
+        """Remove the file when training ends, unless a new one has replaced it."""
         self.close()
         if self.is_current:
             self.path.unlink(missing_ok=True)
 
 
 def _checksum(number: int, kind: int, data: bytes) -> int:
-    """Of all that belongs together: a header that is replaced while it is read may be half of one message."""
+    """Checksum of number, kind and data: a header may be replaced while it is read."""
     return zlib.crc32(data, zlib.crc32(struct.pack("<QI", number, kind)))

@@ -1,7 +1,7 @@
-"""Checksums of metrics: each flush adds one group of rows per table, and the digests of all groups form a chain.
+"""Checksums of metrics: each flush adds a group of rows per table, and the digests of all groups form a chain.
 
-A digest covers the rows of its group as SQLite returns them, so that storage classes count (1 is not 1.0), and the
-digest before it. The last one thus authenticates every row; a checkpoint carries it.
+A digest covers the rows of its group as SQLite returns them, including storage classes (1 is not 1.0), and the previous
+digest. The last one authenticates every row; checkpoints store it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from townlet.errors import SourceLocation, TownletError
 from townlet.runs.database import METRICS_FIX, ROW_GROUPS, TABLES
 
 SIZE: Final = 32  # bytes of a digest
-START: Final = bytes(SIZE)  # what the first digest of a chain continues
+START: Final = bytes(SIZE)  # predecessor of the first digest of a chain
 _SELECT: Final = {
     table: f'SELECT rowid, {", ".join(f"{chr(34)}{column}{chr(34)}" for column in columns)} FROM "{table}"'
     for table, columns in TABLES.items()
@@ -42,7 +42,7 @@ class RowGroup(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Rows that are not as they were written, within a range of env_steps."""
+    """Damaged rows of a table, within a range of env_steps."""
 
     table: str
     why: str
@@ -59,7 +59,7 @@ class Damage(NamedTuple):
 
 
 def add_group(connection: sqlite3.Connection, table: str, first: int, last: int, previous: bytes) -> bytes:
-    """Add the checksum of rows that were just inserted; the new end of the chain."""
+    """Add the checksum of rows that were just inserted; returns the new end of the chain."""
     rows = _rows(connection, table, first, last)
     if len(rows) != last - first + 1:
         raise sqlite3.DatabaseError(f"'{table}' has rows that this run did not write")
@@ -79,15 +79,15 @@ def head(connection: sqlite3.Connection) -> bytes:
 
 
 def digests(connection: sqlite3.Connection) -> set[str]:
-    """Every digest of the chain (hex), with that of no rows at all."""
+    """Every digest of the chain (hex), including that of an empty table."""
     return {
         START.hex(),
         *(bytes(found).hex() for (found,) in connection.execute(f'SELECT "digest" FROM "{ROW_GROUPS}"')),
     }
 
 
-def cut(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes:
-    """Shorten the chain to tables that were cut to these numbers of rows; returns its new end."""
+def truncate(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes:
+    """Truncate the chain to tables of these numbers of rows; returns its new end."""
     broken = [
         found
         for table, count in counts.items()
@@ -107,7 +107,7 @@ def cut(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes:
 
 
 def groups(connection: sqlite3.Connection, table: str, after: int = 0) -> list[RowGroup]:
-    """The groups of a table in order, from one after the given number on."""
+    """The groups of a table in order, after the given number."""
     found = connection.execute(f"{_CHAIN} AND g.rowid > ? ORDER BY g.rowid", (table, after))
     return [_group(row, table) for row in found]
 
@@ -124,7 +124,7 @@ def newest_groups(connection: sqlite3.Connection, table: str, rows: int) -> list
 
 
 def damages(connection: sqlite3.Connection, table: str, chain: Sequence[RowGroup], row: int = 0) -> Iterator[Damage]:
-    """What is wrong with these groups, which follow each other from the row after `row` to the end of the table."""
+    """Yield the damage in consecutive groups from the row after `row` to the end of the table."""
     begin = 0
     for group in chain:
         if group.first != row + 1 or group.last < group.first:
@@ -145,19 +145,19 @@ def intact(connection: sqlite3.Connection, group: RowGroup) -> bool:
 
 
 def structure(connection: sqlite3.Connection, table: str = "") -> str:
-    """What SQLite itself finds wrong with a table and its indexes, or with the whole file; nothing when all is well."""
+    """The first fault that SQLite finds in a table and its indexes, or in the file; empty if none."""
     query = f"PRAGMA integrity_check('{table}')" if table else "PRAGMA integrity_check"
     found = str(connection.execute(query).fetchone()[0])
     return "" if found == "ok" else found.splitlines()[0]
 
 
 def _group(row: tuple[Any, ...], table: str) -> RowGroup:
-    """A group as it was read; wrong storage classes, and an index that disagrees with its row, are damage."""
+    """A group from a row of the chain; wrong storage classes or a wrong index are damage."""
     kinds = (int, str, int, int, int, bytes, bytes)
-    whole = (*row[:6], START if row[0] == 1 else row[6])
-    if row[1] != table or not all(type(value) is kind for value, kind in zip(whole, kinds, strict=True)):
+    values = (*row[:6], START if row[0] == 1 else row[6])
+    if row[1] != table or not all(type(value) is kind for value, kind in zip(values, kinds, strict=True)):
         raise sqlite3.DatabaseError("the checksums of rows are damaged")
-    return RowGroup(*whole)
+    return RowGroup(*values)
 
 
 def _rows(connection: sqlite3.Connection, table: str, first: int, last: int) -> list[tuple[Any, ...]]:
@@ -166,7 +166,7 @@ def _rows(connection: sqlite3.Connection, table: str, first: int, last: int) -> 
 
 
 def _digest(previous: bytes, table: str, first: int, last: int, env_steps: int, rows: Sequence[Sequence[Any]]) -> bytes:
-    """The digest of a group: the one before it, its place, and its rows column by column."""
+    """The digest of a group, from the previous digest, its position, and its rows column by column."""
     state = blake2b(previous, digest_size=SIZE)
     state.update(f"{table} {first} {last} {env_steps} {len(rows)}\n".encode())
     for column in zip(*rows, strict=True):
@@ -175,7 +175,7 @@ def _digest(previous: bytes, table: str, first: int, last: int, env_steps: int, 
 
 
 def _encoded(values: Sequence[Any]) -> bytes:
-    """Values with their storage classes, little-endian; those of one class lie together."""
+    """Values with their storage classes, little-endian, grouped by class."""
     kinds = set(map(type, values))
     if len(kinds) == 1:
         (kind,) = kinds
@@ -194,7 +194,7 @@ def _blobs(values: Sequence[bytes]) -> bytes:
     return struct.pack(f"<{len(values)}I", *map(len, values)) + b"".join(values)
 
 
-# What SQLite returns, by storage class.
+# Python types that SQLite returns, by storage class.
 _CODES: Final[dict[type, bytes]] = {int: b"I", float: b"R", str: b"T", bytes: b"B", type(None): b"N"}
 _PACKED: Final[dict[type, Callable[[Sequence[Any]], bytes]]] = {
     int: lambda values: struct.pack(f"<{len(values)}q", *values),
@@ -205,12 +205,12 @@ _PACKED: Final[dict[type, Callable[[Sequence[Any]], bytes]]] = {
 }
 
 
-MAX_CACHED_TABLES: Final = 256  # tables, of all files together
+MAX_CACHED_TABLES: Final = 256  # tables of all files together
 FileStamp = tuple[int, ...]
 
 
 class IntactTable(NamedTuple):
-    """A table as it was when it was last checked: the file's size and date, and its last group."""
+    """The last check of a table: the file's size and date, and the last group."""
 
     stamp: FileStamp
     number: int
@@ -224,7 +224,7 @@ _checked: dict[tuple[int, int, str], IntactTable] = {}
 def require_intact(connection: sqlite3.Connection, path: Path, table: str, last: int | None = None) -> None:
     """Refuse a table whose rows or indexes are damaged; with `last` only the groups of its last rows are checked.
 
-    A file that has not changed since is not read again; of one that has grown, only the new groups are.
+    An unchanged file is not read again; of a file that has grown, only the new groups are.
     """
     identity, stamp = _file_stamp(path)
     before = _checked.get((*identity, table))
@@ -235,7 +235,7 @@ def require_intact(connection: sqlite3.Connection, path: Path, table: str, last:
         return
     known = before if before and _continues(connection, before) else None
     chain = groups(connection, table, known.number if known else 0)
-    if known and not chain:  # the file has changed, yet not by a flush of this table
+    if known and not chain:  # the file changed, but not by a flush of this table
         known, chain = None, groups(connection, table)
     for damage in damages(connection, table, chain, known.row if known else 0):
         raise damage.error(path)
@@ -248,7 +248,7 @@ def require_intact(connection: sqlite3.Connection, path: Path, table: str, last:
 
 
 def _require_newest(connection: sqlite3.Connection, path: Path, table: str, rows: int) -> None:
-    """Refuse damaged groups among those of the last rows, and rows behind them that have no checksum."""
+    """Refuse damaged groups of the last rows, and later rows without a checksum."""
     found = newest_groups(connection, table, rows)
     (largest,) = connection.execute(f'SELECT coalesce(max(rowid), 0) FROM "{table}"').fetchone()
     if largest != (found[0].last if found else 0):
@@ -265,7 +265,7 @@ def _continues(connection: sqlite3.Connection, before: IntactTable) -> bool:
 
 
 def _file_stamp(path: Path) -> tuple[tuple[int, int], FileStamp]:
-    """Identity of the file, and a stamp that changes when it or its log is written."""
+    """Identity of the file, and a stamp that changes when the file or its log is written."""
     try:
         found = os.stat(path)
     except OSError as error:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
 
-LOCK_FILE: Final = "lock"  # the note: pid, host, start
+LOCK_FILE: Final = "lock"  # holds pid, host and start of the writer
 TIMEOUT: Final = 0.25  # seconds: `holder` looks by taking a shared lock for an instant
 UNSUPPORTED: Final = (errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK)
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -34,7 +34,7 @@ class Lock:
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / LOCK_FILE
         self._descriptors: list[int] = []  # of the folder and of the note
-        self._identity: dict[Path, tuple[int, int]] = {}  # what must stay where it is, by device and inode
+        self._identity: dict[Path, tuple[int, int]] = {}  # device and inode of the locked paths
 
     def acquire(self) -> None:
         """Take the lock, or raise an error that names its holder."""
@@ -81,7 +81,7 @@ class Lock:
     def release(self) -> None:
         """Release the lock; does nothing when it is not held."""
         for note in self._descriptors[1:]:
-            with suppress(OSError):  # without a lock the note means nothing
+            with suppress(OSError):  # without a lock the note has no meaning
                 os.ftruncate(note, 0)
         self._drop()
 
@@ -138,7 +138,7 @@ def _locked(path: Path, flags: int) -> bool:
 def describe_holder(who: dict[str, Any]) -> str:
     """A holder in words."""
     if not who:
-        return "it has not left its name"
+        return "it left no name"
     return f"process {who.get('pid')} on {who.get('host')}, since {who.get('started')}"
 
 
@@ -201,7 +201,7 @@ def _close(descriptor: int) -> None:
 
 
 def _drop_in_child() -> None:
-    """A forked child shares its parent's lock and would keep it beyond the parent's death."""
+    """Close inherited locks in a forked child, which would otherwise outlive its parent's lock."""
     for lock in list(_held):
         lock._drop()
 

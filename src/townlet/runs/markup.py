@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from townlet.runs.plots import Plot
 
-# Nothing is loaded and nothing runs, whatever a name or a text of a run contains.
+# Nothing is loaded or executed, whatever the names and texts of a run contain.
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1d2330; --soft: #5a6472; --paper: #fff; --card: #f3f5f8; --line: #d8dee6; }
@@ -38,11 +38,10 @@ NUMBER: Final = re.compile(r"[-−]?[\d,.]+(e[-+]?\d+)?( ?%)?")
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands below it, in this order; without a title it opens the page.
+    """A heading and its content, in this order; a section without a title opens the page.
 
-    `cards` are names with a value each, `code` is a line to copy, `links` are texts with a file beside the report
-    each, `verbatim` a long text that one may look up.
-    A table without a header has the names of its rows in the first column.
+    `cards` are pairs of name and value, `code` is a command to copy, `links` are pairs of text and file, `verbatim` is
+    a long text that is collapsed. A table without a header has row names in its first column.
     """
 
     title: str
@@ -81,7 +80,7 @@ def markdown(title: str, about: str, sections: Iterable[Section], folder: str) -
 
 
 def html(title: str, about: str, sections: Iterable[Section]) -> str:
-    """The report as one file that needs no other."""
+    """The report as one self-contained HTML file."""
     body = [f'<h1>{escape(title)}</h1><p class="about">{escape(about)}</p>']
     for section in sections:
         body.append("<section>" + (f"<h2>{escape(section.title)}</h2>" if section.title else ""))
@@ -105,7 +104,7 @@ def html(title: str, about: str, sections: Iterable[Section]) -> str:
 
 
 def _table(section: Section) -> str:
-    """Columns of numbers are set to the right; without a header the first column names the rows."""
+    """An HTML table with numeric columns aligned right."""
     columns = zip(*section.rows, strict=True)
     numbers = [all(NUMBER.fullmatch(cell) for cell in column if cell) and any(column) for column in columns]
     kinds = [' class="number"' if number and section.header else "" for number in numbers]
@@ -121,7 +120,7 @@ def _table(section: Section) -> str:
 
 
 def code_block(text: str, language: str) -> list[str]:
-    """A block of code whose fence is longer than any in the text."""
+    """A fenced code block whose fence is longer than any in the text."""
     fence = "`" * max(3, *(len(found) + 1 for found in re.findall("`+", text)), 0)
     return [f"{fence}{language}", text.rstrip("\n"), fence]
 
@@ -132,10 +131,10 @@ def table_row(cells: Sequence[str]) -> str:
 
 
 def table_rule(columns: int) -> str:
-    """What stands below the head of a table."""
+    """The line below a table header."""
     return "|" + " --- |" * columns
 
 
 def escape_markdown(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Text escaped for Markdown."""
     return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""Every metric described once: for the console, the page, the report and the docs."""
+"""Descriptions of all metrics, for the console, the page, the report and the docs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Metric:
-    """One figure; `timed` ones depend on the clock. Which values should worry is in `townlet.train.monitors`."""
+    """A metric; `timed` ones depend on the clock. Alarm thresholds are in `townlet.train.monitors`."""
 
     name: str
     about: str
@@ -18,51 +18,51 @@ class Metric:
 
 
 _ALL: Final = (
-    # Lives
-    Metric("episode_length", "how long an episode lasted", "steps from reset to its end", "steps"),
-    Metric("episode_return", "what the world's own rewards paid in an episode: unscaled, without guidance or novelty",
+    # Episodes
+    Metric("episode_length", "length of an episode", "steps from reset to its end", "steps"),
+    Metric("episode_return", "unscaled return of an episode, without shaping or intrinsic reward",
            "Σ reward, less `potential`", "reward"),
-    Metric("extrinsic", "what the environment paid in an episode, guidance included", "Σ reward", "reward"),
-    Metric("intrinsic", "novelty met in an episode, unweighted", "Σ bonus", "reward"),
-    Metric("stage", "the curriculum's stage, mean over rows", "mean stage", "stage"),
-    # Evaluation: no exploration, fresh episodes
-    Metric("evaluation_length", "how long a life lasts without exploration", "mean length of evaluated lives", "steps"),
-    Metric("evaluation_return", "what a life pays without exploration", "mean Σ reward of evaluated lives", "reward"),
-    Metric("survived", "share of evaluated lives that reached the limit", "truncated / episodes", "share"),
-    Metric("works", "share of evaluated lives that earned money", "lives with a gain of money / lives", "share"),
+    Metric("extrinsic", "return of an episode, including shaping", "Σ reward", "reward"),
+    Metric("intrinsic", "intrinsic return of an episode, unweighted", "Σ bonus", "reward"),
+    Metric("stage", "curriculum stage, mean over rows", "mean stage", "stage"),
+    # Evaluation: no exploration, new episodes
+    Metric("evaluation_length", "mean length of evaluation episodes", "mean length", "steps"),
+    Metric("evaluation_return", "mean return of evaluation episodes", "mean Σ reward", "reward"),
+    Metric("survived", "fraction of evaluation episodes that reached the limit", "truncated / episodes", "share"),
+    Metric("works", "fraction of evaluation episodes that earned money", "episodes with income / episodes", "share"),
     # Exploration
-    Metric("epsilon", "share of random actions, mean over rows", "ε", "share"),
-    Metric("intrinsic_weight", "weight of novelty in the reward", "w"),
+    Metric("epsilon", "probability of a random action, mean over rows", "ε", "share"),
+    Metric("intrinsic_weight", "weight of the intrinsic reward", "w"),
     Metric("intrinsic_reward", "mean intrinsic reward of the last step, unweighted", "mean bonus", "reward"),
-    Metric("rnd_loss", "error of the predictor of random features", "mean (f̂(s) − f(s))²"),
-    Metric("entropy", "how undecided the policy is", "−Σ p log p", "nats"),
-    Metric("normalized_entropy", "the same beside a blind choice", "entropy / log (valid actions)", "share"),
+    Metric("rnd_loss", "error of the RND predictor", "mean (f̂(s) − f(s))²"),
+    Metric("entropy", "entropy of the policy", "−Σ p log p", "nats"),
+    Metric("normalized_entropy", "entropy relative to a uniform policy", "entropy / log (valid actions)", "share"),
     Metric("action_std", "standard deviation of continuous actions", "mean σ"),
-    Metric("temperature", "Boltzmann's temperature", "T"),
-    # Learning from values
-    Metric("loss", "what the optimizer minimizes", "mean loss of the update"),
-    Metric("td_error", "how far estimates are from their targets", "mean |target − Q|", "reward"),
-    Metric("mean_q", "mean estimate of the actions taken", "mean Q(s, a)", "reward"),
-    Metric("grad_norm", "length of the gradient before clipping", "‖∇‖₂"),
+    Metric("temperature", "Boltzmann temperature", "T"),
+    # Value learning
+    Metric("loss", "loss minimized by the optimizer", "mean loss of the update"),
+    Metric("td_error", "absolute TD error", "mean |target − Q|", "reward"),
+    Metric("mean_q", "mean value of the actions taken", "mean Q(s, a)", "reward"),
+    Metric("grad_norm", "gradient norm before clipping", "‖∇‖₂"),
     Metric("lr", "learning rate", "lr"),
-    Metric("beta", "how much of the bias by priorities is corrected now", "β", "share"),
-    Metric("dead_units", "units that are 0 whatever is seen", "share of relu units that are 0 at 256 observations"),
-    # Learning a policy
-    Metric("policy_loss", "loss of the policy", "−mean A log π, or clipped −mean min(r A, clip(r) A)"),
-    Metric("value_loss", "error of the value estimate", "mean (V − return)²"),
-    Metric("approx_kl", "how far the policy moved in one update", "mean (r − 1 − log r)", "nats"),
-    Metric("clip_fraction", "share of samples beyond the clip", "mean |r − 1| > clip", "share"),
-    Metric("explained_variance", "how much of the returns the value explains", "1 − Var(return − V) / Var(return)"),
-    Metric("clip", "how far probabilities may move now", "ε"),
-    Metric("value_clip", "how far values may move now", "ε of V", "reward"),
-    Metric("entropy_coef", "weight of the bonus for undecided policies now", "c₂"),
-    Metric("value_coef", "weight of the value's loss now", "c₁"),
-    Metric("epochs_done", "times each step was learned from", "epochs until target_kl stopped them", "epochs"),
+    Metric("beta", "exponent of the importance weights of prioritized replay", "β", "share"),
+    Metric("dead_units", "relu units that are 0 for every observation", "fraction over at least 256 observations"),
+    # Policy learning
+    Metric("policy_loss", "policy loss", "−mean A log π, or clipped −mean min(r A, clip(r) A)"),
+    Metric("value_loss", "value loss", "mean (V − return)²"),
+    Metric("approx_kl", "KL divergence of the policy in one update", "mean (r − 1 − log r)", "nats"),
+    Metric("clip_fraction", "fraction of clipped samples", "mean |r − 1| > clip", "share"),
+    Metric("explained_variance", "variance of returns explained by the value", "1 − Var(return − V) / Var(return)"),
+    Metric("clip", "current clip range of the probability ratio", "ε"),
+    Metric("value_clip", "current clip range of values", "ε of V", "reward"),
+    Metric("entropy_coef", "current entropy coefficient", "c₂"),
+    Metric("value_coef", "current value coefficient", "c₁"),
+    Metric("epochs_done", "epochs of the update", "epochs until target_kl stopped them", "epochs"),
     Metric("gradient_steps", "gradient steps of one update", "epochs × batches", "steps"),
-    # The machine
-    Metric("steps_per_second", "speed of the whole loop", "Δ env_steps / Δ time", "steps/s", timed=True),
+    # Resources
+    Metric("steps_per_second", "speed of training", "Δ env_steps / Δ time", "steps/s", timed=True),
     Metric("updates_per_second", "speed of learning", "Δ updates / Δ time", "1/s", timed=True),
-    Metric("memory_mb", "the most memory the process ever held", "largest resident set", "MB", timed=True),
+    Metric("memory_mb", "peak memory of the process", "largest resident set", "MB", timed=True),
 )  # fmt: skip
 
 METER_PREFIX: Final = "meter_"  # followed by the name of a meter
@@ -70,8 +70,8 @@ METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _ALL}
 
 
 def describe_metric(name: str) -> Metric | None:
-    """What is known of a figure; each meter of a world has one of its own."""
+    """The description of a metric; every meter of a world has a metric too."""
     if name.startswith(METER_PREFIX):
-        about = f"how full the meter {name.removeprefix(METER_PREFIX)} is while training"
-        return Metric(name, about, "mean over watched rows and steps", "share")
+        about = f"mean of the meter {name.removeprefix(METER_PREFIX)} during training"
+        return Metric(name, about, "mean over sampled rows and steps", "share")
     return METRICS.get(name)

@@ -1,4 +1,4 @@
-"""What was measured, for those who only read: charts, pages, reports, comparisons. Reads go on while a run writes."""
+"""Read-only access to the metrics of a run, also while it trains, and export as CSV."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from townlet.runs.integrity import require_intact
 from townlet.runs.metric_catalog import METRICS
 
 Columns = dict[str, list[Any]]
-ROW_NUMBER: Final = "number"  # SQLite's own column for the place of a row
+ROW_NUMBER: Final = "number"  # SQLite's rowid
 TIMED_METRICS: Final = tuple(name for name, metric in METRICS.items() if metric.timed)
 
 
 class MetricsReader:
-    """The metrics of one run, read-only; columns come as lists by name."""
+    """Reader of the metrics of one run; columns are lists by name."""
 
     read_only = True
 
@@ -33,30 +33,30 @@ class MetricsReader:
         self._connection = connect(path, self.read_only)
 
     def _require_intact(self, table: str, last: int | None = None) -> None:
-        """Refuse a table, or its last few rows, that are not as they were written."""
+        """Refuse a damaged table, or damage in its last rows."""
         require_intact(self._connection, self.path, table, last)
 
     @contextmanager
     def _snapshot(self, *tables: str, last: int | None = None) -> Iterator[None]:
-        """One state of the file for the check of these tables and for all that is read from them."""
+        """A read transaction in which these tables are checked and read."""
         self.flush()
         with sqlite_errors(self.path):
-            began = not self._connection.in_transaction
-            if began:
+            started = not self._connection.in_transaction
+            if started:
                 self._connection.execute("BEGIN")
             try:
                 for table in tables:
                     self._require_intact(table, last)
                 yield
             finally:
-                if began:
+                if started:
                     self._connection.execute("COMMIT")
 
     def flush(self) -> None:
-        """Nothing waits in a reader."""
+        """No-op: a reader buffers nothing."""
 
     def content_digest(self) -> str:
-        """A sha256 over all that does not depend on the clock: equal for two runs that did the same."""
+        """A sha256 of everything that does not depend on the clock: equal for identical runs."""
         digest, marks = hashlib.sha256(), ", ".join("?" * len(TIMED_METRICS))
         with self._snapshot(*TABLES):
             for table, columns in TABLES.items():
@@ -80,9 +80,9 @@ class MetricsReader:
         last: int | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> Columns:
-        """Columns of rows in the order they were added: those with since < env_steps ≤ until, the `last` few.
+        """Columns of rows in insertion order, with since < env_steps ≤ until, or only the `last` few.
 
-        Every table also has the column `number`, by which a row is found again; it must be asked for.
+        Every table also has the column `number`, which identifies a row; it is returned only on request.
         """
         types = table_columns(table, (*columns, *(where or {})))
         names = tuple(columns) or tuple(types)
@@ -103,27 +103,27 @@ class MetricsReader:
         return {name: self._decoded(types.get(name, ""), column) for name, column in zip(names, lists, strict=True)}
 
     def names(self) -> list[str]:
-        """The figures of updates that were recorded."""
+        """Names of the recorded metrics of updates."""
         with self._snapshot("updates"):
             return [row[0] for row in self._fetch('SELECT DISTINCT "name" FROM "updates" ORDER BY "name"')]
 
     def series(self, name: str, points: int = 0) -> tuple[list[int], list[float]]:
-        """A figure over env_steps; with `points` at most so many, each the mean over a stretch."""
+        """A metric over env_steps; with `points` at most that many, each the mean of a bin."""
         query = 'SELECT "env_steps", "value" FROM "updates" WHERE "name" = :name ORDER BY rowid'
         if points:
             span = 'SELECT min("env_steps") AS low, max("env_steps") AS high FROM "updates" WHERE "name" = :name'
-            stretch = '("env_steps" - low) * :points / (high - low + 1)'
+            bin_index = '("env_steps" - low) * :points / (high - low + 1)'
             query = (
                 f'SELECT max("env_steps"), avg("value") FROM "updates", ({span}) WHERE "name" = :name '
-                f"GROUP BY {stretch} ORDER BY 1"
+                f"GROUP BY {bin_index} ORDER BY 1"
             )
         with self._snapshot("updates"):
             rows = self._fetch(query, {"name": name, "points": points} if points else {"name": name})
-        there = [(moment, value) for moment, value in rows if value is not None]
-        return [moment for moment, _ in there], [value for _, value in there]
+        present = [(moment, value) for moment, value in rows if value is not None]
+        return [moment for moment, _ in present], [value for _, value in present]
 
     def totals(self, table: str, by: Sequence[str], since: int = -1) -> dict[tuple[Any, ...], int]:
-        """The sum of `count` after a moment, for each combination of the columns `by`."""
+        """The sum of `count` after `since`, for each combination of the columns `by`."""
         table_columns(table, (*by, "count"))
         keys = ", ".join(f'"{name}"' for name in by)
         query = f'SELECT {keys}, sum("count") FROM "{table}" WHERE "env_steps" > ? GROUP BY {keys} ORDER BY {keys}'
@@ -157,7 +157,7 @@ class MetricsReader:
 
 
 def table_columns(table: str, columns: Sequence[str] = ()) -> dict[str, str]:
-    """The columns of a table with their types; unknown names are refused with the nearest right one."""
+    """Column types of a table; unknown names are refused with a suggestion."""
     if table not in TABLES:
         raise TownletError(f"there is no table '{table}'", did_you_mean(table, tuple(TABLES)))
     for name in columns:
@@ -171,7 +171,7 @@ def _column(name: str) -> str:
 
 
 def as_rows(columns: Columns) -> list[dict[str, Any]]:
-    """Columns of equal length as one mapping for each row."""
+    """Columns of equal length as one dictionary per row."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -185,14 +185,14 @@ EVALUATION_METRICS: Final = {
 
 
 def write_csv(store: MetricsReader, path: Path) -> None:
-    """Write every figure of every interval and evaluation, each once. Single lives stay in the database."""
+    """Write every metric of every interval and evaluation; single episodes stay in the database."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("env_steps", "updates", "name", "value"))
     moments = ("env_steps", "updates")
     found = store.read("updates", (*moments, "name", "value"))
     table.writerows(zip(*found.values(), strict=True))
-    # The yardstick of random lives is no figure of this agent.
+    # Evaluations of the random policy are not metrics of this agent.
     rows = store.read("evaluations", (*moments, *EVALUATION_METRICS), where={"policy": "greedy"})
     for column, name in EVALUATION_METRICS.items():
         for moment, updates, value in zip(rows["env_steps"], rows["updates"], rows[column], strict=True):

@@ -1,8 +1,8 @@
-"""The metrics of a run: SQLite in WAL mode, one writer and any number of readers.
+"""The writer of a run's metrics: SQLite in WAL mode, one writer and any number of readers.
 
-Rows wait in memory until `flush`, which is one transaction and adds their checksums. Before a checkpoint call `sync`;
-after a crash call `rewind` with the checkpoint's env_steps and position: exactly the rows that it counts remain, and
-each is checked against its checksum.
+Rows are buffered in memory until `flush`, which is one transaction and adds their checksums. Call `sync` before a
+checkpoint, and after a crash `rewind` with the checkpoint's env_steps and position: exactly the rows that it counts
+remain, and each is checked against its checksum.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from townlet.runs.database import (
 )
 from townlet.runs.metrics_reader import MetricsReader, table_columns
 
-as_json: Final = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder at every call
-MAX_BUFFERED_ROWS: Final = 20_000  # rows in memory before they are flushed without a request
-MAX_WAL_BYTES: Final = 4 << 20  # bytes of SQLite's log, beyond which `flush` moves it into the database
+as_json: Final = json.JSONEncoder(allow_nan=False).encode  # json.dumps would create an encoder at every call
+MAX_BUFFERED_ROWS: Final = 20_000  # rows in memory that trigger a flush
+MAX_WAL_BYTES: Final = 4 << 20  # bytes of the write-ahead log beyond which `flush` checkpoints it
 
 
-def _unchecked() -> None:
+def _no_check() -> None:
     """No check, for a file that is written without a lock."""
 
 
@@ -45,15 +45,15 @@ class StorePosition(NamedTuple):
 
 
 class MetricsStore(MetricsReader):
-    """The metrics of one run, for its one writer, who can read them too."""
+    """Writer of the metrics of one run; it can read them too."""
 
     read_only = False
 
-    def __init__(self, path: Path, check: Callable[[], None] = _unchecked) -> None:
+    def __init__(self, path: Path, check: Callable[[], None] = _no_check) -> None:
         """`check` raises when the folder may no longer be written (`Lock.check`); it precedes every transaction."""
         self._check = check
         super().__init__(path)
-        self._waiting: dict[str, list[tuple[Any, ...]]] = {table: [] for table in TABLES}
+        self._buffered: dict[str, list[tuple[Any, ...]]] = {table: [] for table in TABLES}
         self._counts = self._count()
         with sqlite_errors(path):
             self._head = integrity.head(self._connection)
@@ -62,8 +62,8 @@ class MetricsStore(MetricsReader):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was ever written here, or all of it was undone."""
-        return not any(self._counts.values()) and not any(self._waiting.values())
+        """Whether there are no rows."""
+        return not any(self._counts.values()) and not any(self._buffered.values())
 
     @property
     def reach(self) -> int:
@@ -78,7 +78,7 @@ class MetricsStore(MetricsReader):
         Values may be tensors or arrays. Missing columns stay empty.
         """
         columns = _columns(rows) if isinstance(rows, Mapping) else _transposed(rows)
-        types, waiting = table_columns(table, tuple(columns)), self._waiting[table]
+        types, buffered = table_columns(table, tuple(columns)), self._buffered[table]
         count = len(next(iter(columns.values()), ()))
         if count and ("env_steps" not in columns or None in columns["env_steps"]):
             raise TownletError(f"a row of '{table}' lacks env_steps", "give the moment of every row")
@@ -87,31 +87,31 @@ class MetricsStore(MetricsReader):
         for name, kind in types.items():
             if kind == "JSON" and name in columns:
                 columns[name] = [None if v is None else as_json(v) for v in columns[name]]
-        waiting.extend(zip(*(columns.get(name, empty) for name in types), strict=True))
-        if len(waiting) >= MAX_BUFFERED_ROWS:
+        buffered.extend(zip(*(columns.get(name, empty) for name in types), strict=True))
+        if len(buffered) >= MAX_BUFFERED_ROWS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits, in one transaction. When it fails nothing is written and the rows go on waiting."""
-        if not any(self._waiting.values()):
+        """Write buffered rows in one transaction. If it fails, nothing is written and the rows stay buffered."""
+        if not any(self._buffered.values()):
             return
         counts, head = dict(self._counts), self._head
         with sqlite_errors(self.path), self._transaction():
-            for table, rows in self._waiting.items():
+            for table, rows in self._buffered.items():
                 if rows:
                     self._connection.executemany(insert_statement(table), rows)
                     first, counts[table] = counts[table] + 1, counts[table] + len(rows)
                     head = integrity.add_group(self._connection, table, first, counts[table], head)
         self._counts, self._head = counts, head
-        for rows in self._waiting.values():
+        for rows in self._buffered.values():
             rows.clear()
         if (log := wal_path(self.path)).exists() and log.stat().st_size > MAX_WAL_BYTES:
             self._settle_log()
 
     def sync(self) -> StorePosition:
-        """Flush and make every row durable; the position belongs into a checkpoint.
+        """Flush and make every row durable; returns the position to store in a checkpoint.
 
-        SQLite fsyncs its log only when it checkpoints, which a reader may prevent: so it is fsynced here.
+        SQLite fsyncs its log only when it checkpoints, which a reader may prevent, so the log is fsynced here.
         """
         self.flush()
         self._settle_log()
@@ -120,8 +120,8 @@ class MetricsStore(MetricsReader):
     def _settle_log(self) -> None:
         """Fsync SQLite's log, then move it into the database as far as readers allow.
 
-        After a failed fsync the disk may lack bytes that a second fsync would not write: so there is none, until the
-        file is opened again, which rewrites them.
+        After a failed fsync the disk may lack bytes that a second fsync would not write, so there is no second one
+        until the file is opened again, which rewrites them.
         """
         if self._unsynced:
             raise self._unsynced
@@ -142,14 +142,14 @@ class MetricsStore(MetricsReader):
                 disk.sync_folder(self.path.parent)
                 self._named = True
         except OSError as error:
-            raise disk.describe_error(error, f"cannot write {log}", "then go on from the last checkpoint") from error
+            raise disk.describe_error(error, f"cannot write {log}", "then resume from the last checkpoint") from error
 
     def rewind(self, env_steps: int, position: StorePosition | None = None) -> None:
-        """Remove everything after a moment and after a position from `sync`, in one transaction.
+        """Remove all rows after `env_steps` and after a position from `sync`, in one transaction.
 
-        An episode that ended before that moment may have been written after it, so the moment alone does not tell.
-        Rows are only ever added: the n-th has rowid n. With a position all that remains is checked: missing or
-        changed rows are refused, and nothing is removed then.
+        An episode that ended before `env_steps` may have been written later, so env_steps alone are not enough. Rows
+        are only appended: the n-th has rowid n. With a position all remaining rows are checked; missing or changed
+        ones are refused, and nothing is removed.
         """
         rows = position.rows if position else {}
         with sqlite_errors(self.path), self._transaction():
@@ -167,20 +167,20 @@ class MetricsStore(MetricsReader):
                         f"these metrics are of another run or damaged: {METRICS_FIX}",
                         SourceLocation(str(self.path)),
                     )
-            head = integrity.cut(self._connection, counts)
+            head = integrity.truncate(self._connection, counts)
             if position:
                 self._verify_all(head, position)
         self._counts, self._head = counts, head
-        for waiting in self._waiting.values():
-            waiting.clear()
+        for buffered in self._buffered.values():
+            buffered.clear()
 
     def _verify_all(self, head: bytes, position: StorePosition) -> None:
-        """Refuse rows that are not those which the position authenticates."""
+        """Refuse rows that the position does not authenticate."""
         for table in TABLES:
             for damage in integrity.damages(self._connection, table, integrity.groups(self._connection, table)):
                 raise damage.error(self.path)
         if head.hex() != position.digest:
-            what = "the metrics do not match the checkpoint: their checksums end in another digest"
+            what = "the metrics do not match the checkpoint: the last checksum differs"
             raise TownletError(what, METRICS_FIX, SourceLocation(str(self.path)))
         if fault := integrity.structure(self._connection):
             raise TownletError(f"the metrics are damaged: {fault}", METRICS_FIX, SourceLocation(str(self.path)))
@@ -189,7 +189,7 @@ class MetricsStore(MetricsReader):
         """The writer's own rows were checked by `rewind`."""
 
     def close(self) -> None:
-        """Flush and close; the file alone then holds everything."""
+        """Flush and close; a single file then holds everything."""
         try:
             if self._unsynced:
                 with suppress(OSError):
@@ -206,12 +206,12 @@ class MetricsStore(MetricsReader):
         try:
             self.close()
         except TownletError:
-            if error is None:  # else a full disk has been told of already
+            if error is None:  # otherwise the first error is raised
                 raise
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All of it or nothing, also when what went wrong is not SQLite's fault."""
+        """A transaction that is rolled back on any exception."""
         self._check()
         self._connection.execute("BEGIN IMMEDIATE")
         try:
@@ -228,7 +228,7 @@ class MetricsStore(MetricsReader):
 
 
 def _columns(given: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Columns of equal length; a single value stands for every row."""
+    """Columns of equal length; single values are repeated for every row."""
     lists = {name: _listed(values) for name, values in given.items()}
     lengths = {len(column) for column in lists.values() if column is not None}
     if len(lengths) > 1:
@@ -240,7 +240,7 @@ def _columns(given: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 def _listed(values: Any) -> list[Any] | None:
     """A column as a list of Python values, or None for a single value."""
-    if hasattr(values, "tolist"):  # tensors and arrays; a single number of theirs is no list
+    if hasattr(values, "tolist"):  # tensors and arrays; a scalar is not a list
         found = values.tolist()
         return found if isinstance(found, list) else None
     return [_single(value) for value in values] if isinstance(values, list | tuple) else None
@@ -252,5 +252,5 @@ def _transposed(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _single(value: Any) -> Any:
-    """A Python value of what may be a number of NumPy or torch."""
+    """A Python value, also from a NumPy or torch scalar."""
     return value.item() if hasattr(value, "item") else value

@@ -1,4 +1,4 @@
-"""JSON without surprises: no NaN, no number beyond reach, no key twice, no endless nesting."""
+"""Serialization of state: nested mappings as flat leaves with names joined by "/", and strict JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_DIGITS: Final = 40  # the state of a 128-bit generator has 39
 
 
 def parse_json(text: bytes, path: Path) -> dict[str, Any]:
-    """The JSON object in `text`; anything else is refused with its reason."""
+    """The JSON object in `text`; NaN, duplicate keys, huge numbers and deep nesting are refused."""
     try:
         found = json.loads(
             text.decode("utf-8"),
@@ -46,12 +46,12 @@ def _refusal(why: str, path: Path) -> TownletError:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key occurs twice")
     return found
 
 
 def _constant(word: str) -> float:
-    raise ValueError(f"{word} is not a number that JSON knows")
+    raise ValueError(f"{word} is not valid JSON")
 
 
 def _float(digits: str) -> float:
@@ -68,16 +68,16 @@ def _int(digits: str) -> int:
 
 
 MAX_DEPTH: Final = 32
-_TOO_LARGE: Final = 10 ** (MAX_DIGITS - 1)  # leaves room for the sign
+_TOO_LARGE: Final = 10 ** (MAX_DIGITS - 1)  # one digit less, for the sign
 
 
 def flatten(state: State) -> dict[str, Any]:
-    """Every leaf by its path: tensors on the CPU, contiguous; or plain JSON. An empty mapping is a leaf too."""
+    """Every leaf by its path: contiguous CPU tensors or JSON values. An empty mapping is a leaf too."""
     return dict(_leaves(state, (), 0))
 
 
 def unflatten(leaves: Mapping[str, Any]) -> State:
-    """The tree of the leaves. A name cannot be both a leaf and a branch."""
+    """The nested state of these leaves. A name cannot be both a leaf and a branch."""
     state: State = {}
     branches: dict[tuple[str, ...], State] = {(): state}
     for name, leaf in leaves.items():
@@ -92,7 +92,7 @@ def unflatten(leaves: Mapping[str, Any]) -> State:
                 branches[stem] = branches[stem[:-1]][stem[-1]] = {}
         home = branches[parts[:-1]]
         if parts[-1] in home:
-            raise _unfit(name, "stands there twice")
+            raise _unfit(name, "occurs twice")
         home[parts[-1]] = leaf
     return state
 
@@ -111,7 +111,7 @@ def _leaves(value: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[str
 
 
 def _key(key: Any, name: str) -> str:
-    """A key as one part of a path: a "/" of its own is escaped."""
+    """A key as one part of a path, with "/" escaped."""
     if not isinstance(key, str):
         raise _unfit(f"{name}/{key!r}", "has a name that is not text")
     try:
@@ -144,7 +144,7 @@ def json_value(value: Any, name: str, depth: int = 0) -> Any:
         return value
     if isinstance(value, int):
         if abs(value) >= _TOO_LARGE:
-            raise _unfit(name, "is a whole number that is too large")
+            raise _unfit(name, "is an integer that is too large")
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -159,5 +159,5 @@ def json_value(value: Any, name: str, depth: int = 0) -> Any:
 
 def _unfit(name: str, why: str) -> TownletError:
     return TownletError(
-        f"the part '{name}' of the state {why}", "keep tensors, arrays, finite numbers, texts, None and lists by name"
+        f"the part '{name}' of the state {why}", "use tensors, arrays, finite numbers, strings, None and lists by name"
     )

@@ -1,6 +1,6 @@
-"""The result of an integrity check: what is whole, what is damaged, and what can still be used.
+"""Integrity check of a run: every file with a checksum, and every reference between files.
 
-`townlet runs verify` and `townlet decide verify` both return one.
+`townlet decide verify` returns the same kind of report.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from townlet.runs.serialization import parse_json
 
 INTACT, DAMAGED, MISSING = "whole", "damaged", "missing"
 UNPROTECTED: Final = "unprotected"  # without a checksum
-NOTED: Final = "noted"  # worth knowing, and harmless
+NOTED: Final = "noted"  # informative and harmless
 
 
 @dataclass(frozen=True)
 class CheckedItem:
-    """One thing that was checked, usually a file."""
+    """One checked item, usually a file."""
 
     name: str
     state: str  # one of the constants above
@@ -32,7 +32,7 @@ class CheckedItem:
 
 @dataclass
 class IntegrityReport:
-    """Everything that was checked in one folder."""
+    """Results of all checks in one folder."""
 
     subject: str  # name of the run, or folder of the service
     items: list[CheckedItem] = field(default_factory=list)
@@ -44,7 +44,7 @@ class IntegrityReport:
         return all(item.state not in (DAMAGED, MISSING) for item in self.items)
 
     def add(self, name: str, problem: str = "", text: str = "") -> bool:
-        """Add the result of a check: damaged where there is a problem. Returns whether it is whole."""
+        """Add the result of a check: damaged if there is a problem. Returns whether it is intact."""
         self.items.append(CheckedItem(name, DAMAGED if problem else INTACT, problem or text))
         return not problem
 
@@ -53,19 +53,19 @@ class IntegrityReport:
         self.items.append(CheckedItem(name, state, text))
 
     def as_json(self) -> dict[str, Any]:
-        """The whole report for programs."""
+        """The report as JSON."""
         items = [vars(item) for item in self.items]
         return {"subject": self.subject, "whole": self.whole, "items": items, "usable": self.usable}
 
 
-# What has no checksum, and why a change there alters neither a resumed weight nor a figure that Townlet reports.
+# Files without a checksum, and why a change in them affects neither resumed weights nor reported metrics.
 NOT_CHECKED: Final = {
     "tune.yaml": "edited by hand while training; every change is recorded in the metrics",
     "log.txt": "a log for people; never read back",
     "tensorboard": "a copy of the metrics for TensorBoard; never read back",
     "metrics.csv": "an export of the metrics; `townlet runs export` writes it again",
     "videos": "pictures; never read back",
-    "live.feed": "frames for viewers while training; each has a checksum of its own",
+    "live.feed": "frames for viewers while training; each has its own checksum",
     "lock": "a note of the process that writes; the lock is on the folder",
     "README.md": "the card of a published agent, edited by people",
     "replay.mp4": "a picture; never read back",
@@ -101,7 +101,7 @@ def _meta(run: Run, found: IntegrityReport) -> Mapping[str, Any]:
     try:
         known = run.meta()
     except TownletError as error:
-        found.add("meta.json", _said(error))
+        found.add("meta.json", _message(error))
         return {}
     if "run_id" in known:
         found.add("meta.json")
@@ -132,16 +132,16 @@ def _files(run: Run, found: IntegrityReport, known: Mapping[str, Any]) -> bool:
 
 
 def _settings(run: Run) -> str:
-    """What is wrong with the settings in resolved.yaml."""
+    """The problem with the settings in resolved.yaml; empty if there is none."""
     try:
         provenance.require_settings(run)
     except TownletError as error:
-        return _said(error)
+        return _message(error)
     return ""
 
 
 def _checkpoints(run: Run, found: IntegrityReport, known: Mapping[str, Any]) -> list[Checkpoint]:
-    """Every byte of every checkpoint, and that it belongs to this run; those that are whole, oldest first."""
+    """Check every byte of every checkpoint, and that it belongs to this run; the intact ones, oldest first."""
     whole = []
     for path in checkpoint.paths(run.checkpoints):
         name = f"checkpoints/{path.name}"
@@ -150,8 +150,8 @@ def _checkpoints(run: Run, found: IntegrityReport, known: Mapping[str, Any]) -> 
             if not one.info.get("published") and "run_id" in one.info:
                 provenance.require_own(run, one)
         except TownletError as error:
-            if path.is_dir():  # else the running training has just pruned it
-                found.add(name, _said(error))
+            if path.is_dir():  # otherwise the running training has just pruned it
+                found.add(name, _message(error))
             continue
         found.add(name)
         whole.append(one)
@@ -161,7 +161,7 @@ def _checkpoints(run: Run, found: IntegrityReport, known: Mapping[str, Any]) -> 
 def _metrics(
     run: Run, found: IntegrityReport, known: Mapping[str, Any], saved: list[Checkpoint]
 ) -> list[integrity.Damage]:
-    """SQLite's own check, every group of rows, and the digests that checkpoints carry."""
+    """Check the database file, every group of rows, and the digests stored in checkpoints."""
     path, name = run.metrics_file, "metrics.db"
     if not path.exists():
         if not known.get("published") and any(any(one.info.get("metrics", {}).values()) for one in saved):
@@ -178,12 +178,12 @@ def _metrics(
             finally:
                 connection.close()
     except TownletError as error:
-        found.add(name, _said(error))
-        return [integrity.Damage("", _said(error))]
+        found.add(name, _message(error))
+        return [integrity.Damage("", _message(error))]
     damages += [integrity.Damage("", fault)] if fault and not damages else []
     for damage in damages:
         found.add(name, str(damage))
-    for one in saved[-1:]:  # those before it may count metrics that were moved away
+    for one in saved[-1:]:  # earlier ones may refer to metrics that were moved away
         if not damages and one.info.get("metrics_digest", integrity.START.hex()) not in digests:
             damages.append(integrity.Damage("", f"they do not match the checkpoint {one.name}"))
             found.add(name, damages[-1].why)
@@ -212,7 +212,7 @@ def _report(run: Run, found: IntegrityReport) -> None:
 
 
 def _unprotected(run: Run, found: IntegrityReport) -> None:
-    """Everything else in the folder, and why it may lack a checksum."""
+    """Note every other file in the folder, and why it needs no checksum."""
     known = {item.name.partition("/")[0] for item in found.items}
     for path in sorted(run.path.iterdir()):
         if path.name not in known and path.name not in CHECKED:
@@ -229,28 +229,28 @@ def _usable(
     damages: list[integrity.Damage],
 ) -> None:
     """Add what can still be used."""
-    say = found.usable.append
+    add = found.usable.append
     newest = checkpoint.paths(run.checkpoints)[-1:]
     if known.get("published"):
-        say("It is a published agent: it can be played and evaluated, not resumed.")
+        add("It is a published agent: it can be played and evaluated, not resumed.")
     elif not saved:
-        say(
+        add(
             "No checkpoint can be used."
             if newest
             else "There is no checkpoint yet: a resume starts from the beginning."
         )
     elif not known or not sealed:
-        say("The run cannot be resumed or played until meta.json, resolved.yaml and the worlds are restored.")
+        add("The run cannot be resumed or played until meta.json, resolved.yaml and the worlds are restored.")
     else:
         last = saved[-1]
         aside = "" if last.path in newest else ", once the damaged checkpoints after it are moved away"
         new = ", with new metrics once metrics.db is moved away" if damages else ""
-        say(f"Resume, play and eval work from step {last.env_steps:,}{aside}{new}.")
+        add(f"Resume, play and eval work from step {last.env_steps:,}{aside}{new}.")
     moments = [damage.begin for damage in damages if damage.begin is not None]
     if damages:
         upto = f"; rows up to env_steps {min(moments):,} are whole" if moments else ""
-        say(f"No command reports figures of a damaged table{upto}.")
+        add(f"No command reports metrics of a damaged table{upto}.")
 
 
-def _said(error: TownletError) -> str:
+def _message(error: TownletError) -> str:
     return error.diagnostics[0].what

@@ -19,11 +19,11 @@ from townlet.runs import disk
 
 VideoReason = Literal["start", "best", "end"]
 FILE_NAME: Final = re.compile(r"(\d+)-(start|best|end)\.mp4")
-DIGITS: Final = 12  # so that names sort by the moment
+DIGITS: Final = 12  # so that names sort by env_steps
 
 
 class VideoFile(NamedTuple):
-    """One video."""
+    """A video file of a run."""
 
     path: Path
     env_steps: int
@@ -31,7 +31,7 @@ class VideoFile(NamedTuple):
 
 
 def video_name(env_steps: int, reason: VideoReason) -> str:
-    """The name of the video of a moment."""
+    """The file name of a video."""
     return f"{env_steps:0{DIGITS}d}-{reason}.mp4"
 
 
@@ -44,7 +44,7 @@ def list_videos(folder: Path) -> list[VideoFile]:
 
 
 def rewind(folder: Path, env_steps: int) -> None:
-    """Remove what was filmed after this moment, and what a process that was killed left half done."""
+    """Remove videos after `env_steps`, and partial files of a killed process."""
     for video in list_videos(folder):
         if video.env_steps > env_steps:
             video.path.unlink(missing_ok=True)
@@ -53,8 +53,8 @@ def rewind(folder: Path, env_steps: int) -> None:
 
 
 SUFFIX: Final = ".mp4"
-END_PAUSE: Final = 1.0  # seconds that an end stays on show
-# Every player understands it, it is small, and the beginning of the file says what is in it.
+END_PAUSE: Final = 1.0  # seconds that the last frame stays visible
+# Playable everywhere and small; faststart puts the index first.
 FFMPEG_OPTIONS: Final = ("-preset", "veryfast", "-movflags", "+faststart", "-threads", "1")
 
 
