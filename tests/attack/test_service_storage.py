@@ -224,7 +224,7 @@ def test_both_commands_and_their_exit_codes(
     done = townlet("decide", "verify", str(copy), "--json")
     assert done.code == 1
     assert "line 1 of serving.jsonl is damaged" in done.out
-    assert not json.loads(done.out)["intact"]
+    assert not json.loads(done.out)["whole"]
     done = townlet("decide", "verify", str(tmp_path / "none"))
     assert done.code == 2
     assert "has no decision log" in done.err
@@ -266,7 +266,7 @@ def test_a_log_without_its_beginning_and_without_a_snapshot_is_refused_by_name(c
     min((copy / LOG).glob("*.wal")).unlink()
     shutil.rmtree(copy / "snapshots")
     for _ in range(2):  # also if the loss is accepted
-        with pytest.raises(TownletError, match=r"log begins with record \d+, but no whole snapshot covers"):
+        with pytest.raises(TownletError, match=r"log begins with record \d+, but no intact snapshot covers"):
             start_service(copy, WORDS, accept_data_loss=True)
 
 

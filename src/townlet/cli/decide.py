@@ -228,7 +228,7 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     state = [" Pinned."] * (summary["pinned"] is not None) + [" The gate decides alone."] * summary["gate_only"]
     echo(f"Stored: {listed or 'none'}. Serving: {summary['serving'] or 'none'}.{''.join(state)}")
     if summary["fault"]:
-        echo_err(f"The serving record cannot be trusted: {summary['fault']}. After a start the gate decides alone.")
+        echo_err(f"The serving log cannot be trusted: {summary['fault']}. After a start the gate decides alone.")
 
 
 def _history_line(chapter: dict[str, Any]) -> str:

@@ -79,13 +79,13 @@ class StateCopy(NamedTuple):
 
 def copy_state(service: ServiceState) -> StateCopy:
     """Copy what could change, quickly; the caller holds the service's lock."""
-    tally = asdict(service.totals)
+    totals = asdict(service.totals)
     small = {
         "epochs": encode_json(service.ids.state()),
         "serving": encode_json(service.serving),
         "gates": dict(service.gates),
-        "reasons": tally.pop("reasons"),
-        "tally": tally,
+        "reasons": totals.pop("reasons"),
+        "totals": totals,
         "inserted": service.inserted,
         "join": service.join.state(),
         "buffer": service.buffer.state(),
@@ -120,7 +120,7 @@ def restore_state(service: ServiceState, state: State) -> None:
     serving = _decode_json(state["serving"])
     service.serving = ServingChanged(*serving) if serving else None
     service.gates = dict(state["gates"])
-    service.totals = Totals(**state["tally"], reasons=dict(state["reasons"]))
+    service.totals = Totals(**state["totals"], reasons=dict(state["reasons"]))
     service.inserted = int(state["inserted"])
     service.join.restore(state["join"])
     service.buffer.restore(state["buffer"])

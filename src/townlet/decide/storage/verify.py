@@ -140,7 +140,7 @@ def _check_snapshots(
         elif info.get("schema") != SCHEMA:
             problem = "another version of Townlet wrote it"
         elif number in logged.counts:
-            stored, expected = info["state"]["join"]["tally"], logged.counts[number]
+            stored, expected = info["state"]["join"]["counts"], logged.counts[number]
             different = [name for name in expected if stored[name] != expected[name]]
             listed = ", ".join(f"{name} {stored[name]} instead of {expected[name]}" for name in different)
             problem = f"it counts other decisions than the log: {listed}" if different else ""

@@ -135,4 +135,4 @@ def test_the_list_of_versions_names_a_damaged_serving_log(
     cut_off(tmp_path / RECORD, switched_off(tmp_path))
     done = program(capsys, monkeypatch)("decide", "versions", "--folder", str(tmp_path))
     assert "The gate decides alone." in done.out
-    assert "The serving record cannot be trusted: the last line of serving.jsonl" in done.err
+    assert "The serving log cannot be trusted: the last line of serving.jsonl" in done.err
