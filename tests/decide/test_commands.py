@@ -168,7 +168,7 @@ def test_stop_with_a_full_disk_fails_with_one_line(tmp_path: Path) -> None:
     printed = service.process.communicate(timeout=30)[1].decode().splitlines()
     assert service.process.returncode == 1
     assert [line for line in printed if not line.startswith(("Opening", "a training round failed"))] == [printed[-1]]
-    assert printed[-1].startswith("Saved, but for the last moments: cannot write the log in")
+    assert printed[-1].startswith("Saved, except for the last records: cannot write the log in")
 
 
 def test_option_among_settings_is_named(townlet: Program) -> None:
