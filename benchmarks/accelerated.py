@@ -7,10 +7,10 @@ import time
 from statistics import median
 from typing import Final
 
-from townlet.bench.training import NullListener
 from townlet.tasks.experiment import load_experiment
-from townlet.train.build import Training, build
 from townlet.train.collect import collect
+from townlet.train.episodes import NullListener
+from townlet.train.training import Training, build_training
 
 RECIPES: Final = ("town:ppo", "town:dqn", "town:life", "CartPole-v1:ppo", "CartPole-v1:dqn")
 
@@ -27,7 +27,7 @@ def update(training: Training) -> tuple[float, float]:
 
 def measure(recipe: str, seconds: float, overrides: list[str]) -> tuple[list[float], list[float]]:
     """Median milliseconds of rollout and update, with and without the fast paths."""
-    both = [build(load_experiment(recipe, [f"agent.accelerate={on}", *overrides])) for on in ("true", "false")]
+    both = [build_training(load_experiment(recipe, [f"agent.accelerate={on}", *overrides])) for on in ("true", "false")]
     times: list[list[tuple[float, float]]] = [[], []]
     for training in both:
         for _ in range(5):

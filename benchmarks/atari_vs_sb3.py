@@ -18,11 +18,12 @@ import torch
 
 from sim import machine, short
 from townlet.bench.simulation import Benchmark, BenchmarkResult, available_cores
-from townlet.bench.training import SB3, TOWNLET, NullListener
+from townlet.bench.training import SB3, TOWNLET
 from townlet.tasks.experiment import load_experiment
-from townlet.train.api import as_words
-from townlet.train.build import build
+from townlet.train.api import override_words
 from townlet.train.collect import collect
+from townlet.train.episodes import NullListener
+from townlet.train.training import build_training
 
 LR, GAMMA, GAE, CLIP, ENTROPY, VALUE, NORM = 2.5e-4, 0.99, 0.95, 0.1, 0.01, 0.5, 0.5
 STACK: Final = 4
@@ -36,7 +37,11 @@ def our_subject(o: argparse.Namespace) -> Benchmark:
         "agent.entropy_coef": ENTROPY, "agent.value_coef": VALUE, "agent.max_grad_norm": NORM, "agent.shared": True,
         "network.name": "nature", "gym.frame_stack": STACK,
     }  # fmt: skip
-    training, ear, steps = build(load_experiment(f"{o.game}:rgb", as_words(keys))), NullListener(), int(o.n_steps)
+    training, ear, steps = (
+        build_training(load_experiment(f"{o.game}:rgb", override_words(keys))),
+        NullListener(),
+        int(o.n_steps),
+    )
 
     def play() -> int:
         collect(training, steps, ear)

@@ -22,13 +22,13 @@ def measure(recipe: str, seconds: float) -> float:
     """Milliseconds of processor time per vector step."""
     import torch  # a tree of before is measured by this function, too: only names that both have
 
-    from townlet.bench.training import NullListener
     from townlet.tasks.experiment import load_experiment
-    from townlet.train.build import build
     from townlet.train.collect import collect
+    from townlet.train.episodes import NullListener
+    from townlet.train.training import build_training
 
     torch.set_num_threads(1)
-    training = build(load_experiment(recipe, ["threads=1"]))
+    training = build_training(load_experiment(recipe, ["threads=1"]))
     agent = training.agent
     interval: int = getattr(agent, "update_interval", 0) or agent.round  # type: ignore[attr-defined]  # before
 

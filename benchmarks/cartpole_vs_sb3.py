@@ -20,11 +20,12 @@ import torch
 from sim import machine, short
 from townlet.agents.agent import no_interrupt
 from townlet.bench.simulation import Benchmark, BenchmarkResult, run_interleaved
-from townlet.bench.training import AGENTS, SB3, TOWNLET, NullListener, default_kernels
+from townlet.bench.training import AGENTS, SB3, TOWNLET, default_kernels
 from townlet.tasks.experiment import load_experiment
-from townlet.train.api import as_words
-from townlet.train.build import build
+from townlet.train.api import override_words
 from townlet.train.collect import collect
+from townlet.train.episodes import NullListener
+from townlet.train.training import build_training
 
 ENV: Final = "CartPole-v1"
 SOLVED, EPISODES = 475.0, 100
@@ -67,7 +68,7 @@ def overrides(agent: str, seed: int, threads: int) -> list[str]:
         "agent.double": False, "agent.dueling": False, "agent.prioritized": None, "agent.max_grad_norm": DQN_NORM,
         "explore.action_selection.schedule": EPSILON,
     }  # fmt: skip
-    return as_words(both | (ppo if agent == "ppo" else dqn))
+    return override_words(both | (ppo if agent == "ppo" else dqn))
 
 
 def their_model(agent: str, seed: int) -> Any:
@@ -98,7 +99,7 @@ def their_model(agent: str, seed: int) -> Any:
 
 def our_subject(agent: str, threads: int) -> Benchmark:
     """A pass is one round of collecting and learning."""
-    training, ear = build(load_experiment(f"{ENV}:{agent}", overrides(agent, 0, threads))), NullListener()
+    training, ear = build_training(load_experiment(f"{ENV}:{agent}", overrides(agent, 0, threads))), NullListener()
 
     def play() -> int:
         collect(training, training.agent.update_interval, ear)
@@ -130,7 +131,7 @@ def _past_warmup(subject: Benchmark, play: Callable[[], int]) -> Benchmark:
 def our_steps(agent: str, seed: int, threads: int) -> int | None:
     """Steps until the mean of an evaluation is high enough; None where it never is."""
     loaded = load_experiment(f"{ENV}:{agent}", overrides(agent, seed, threads))
-    training, ear = build(loaded), NullListener()
+    training, ear = build_training(loaded), NullListener()
 
     def scores() -> Iterator[tuple[int, float]]:
         while training.counters.env_steps < BUDGET:
@@ -138,7 +139,7 @@ def our_steps(agent: str, seed: int, threads: int) -> int | None:
             while training.counters.env_steps // EVERY == due:
                 collect(training, training.agent.update_interval, ear)
                 training.agent.learn()
-            found = loaded.task.measure(training.agent.policy(), loaded.recipe, no_interrupt)
+            found = loaded.task.evaluate(training.agent.policy(), loaded.recipe, no_interrupt)
             yield training.counters.env_steps, found.score("return")
 
     return _first(scores())

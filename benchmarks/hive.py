@@ -31,7 +31,7 @@ from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
 from townlet.decide.state import Experience
 from townlet.decide.training_thread import TrainingThread
-from townlet.train.multi_seed import interval, iqm
+from townlet.train.multi_seed import bootstrap_interval, iqm
 
 DOMAIN: Final = DOMAINS["hive"]
 LEARNERS: Final = tuple(DOMAIN.policies)
@@ -172,7 +172,7 @@ def as_markdown(lines: Sequence[dict[str, Any]]) -> str:
 
 def over_seeds(values: NDArray[np.float64]) -> str:
     """What seeds have in common, and how far from it the truth may be."""
-    low, high = interval(values.tolist())
+    low, high = bootstrap_interval(values.tolist())
     return f"{iqm(values.tolist()):.3f} ({low:.3f} to {high:.3f})"
 
 

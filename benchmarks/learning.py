@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from townlet.runs.metrics_reader import MetricsReader
+from townlet.tasks.comparison import GymSummary
 from townlet.tasks.experiment import load_experiment
-from townlet.tasks.gym_summary import GymSummary
-from townlet.tasks.town_evaluation import TownEvaluated
-from townlet.tasks.town_summary import TownSummary
-from townlet.train.session import Outcome, start
+from townlet.tasks.town_evaluation import TownEvaluation, TownSummary
+from townlet.train.session import TrainingOutcome, start
 
 Row = dict[str, Any]
 
@@ -88,22 +87,22 @@ def train(trial: Trial, seed: int) -> Row:
     return {"name": trial.name, "seed": seed, **_of_town(outcome), **_of_gym(outcome), **took}
 
 
-def _of_town(outcome: Outcome) -> Row:
+def _of_town(outcome: TrainingOutcome) -> Row:
     """How long its lives are, and what they are like."""
     last, summary = outcome.ending.last, outcome.summary
-    if not isinstance(last, TownEvaluated) or not isinstance(summary, TownSummary):
+    if not isinstance(last, TownEvaluation) or not isinstance(summary, TownSummary):
         return {}
     return {
-        "mean": last.mean,
+        "mean": last.mean_length,
         "limit": last.world.spec.max_steps,
         "survived": last.survived,
         "works": last.works,
-        "lifted": summary.lifted.mean,
-        "random": summary.random.mean,
+        "lifted": summary.lifted.mean_length,
+        "random": summary.random.mean_length,
     }
 
 
-def _of_gym(outcome: Outcome) -> Row:
+def _of_gym(outcome: TrainingOutcome) -> Row:
     """What it wins, and where it would count as solved."""
     summary = outcome.summary
     if not isinstance(summary, GymSummary):

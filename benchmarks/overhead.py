@@ -26,26 +26,23 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from torch import Tensor
-
 from sim import machine
-from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.recipes.schema import Budget
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.runs.metrics_store import MetricsStore
-from townlet.tasks.evaluation import Evaluated
+from townlet.tasks.evaluation import EvaluationResult
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.town.env import Town
-from townlet.train.build import build
-from townlet.train.logger import Journal
-from townlet.train.loop import loop
-from townlet.train.session import Saver
+from townlet.train.checkpointer import Checkpointer
+from townlet.train.episodes import NullListener
+from townlet.train.logger import MetricsLogger
+from townlet.train.loop import train_loop
 from townlet.train.sinks import LogFile, TensorBoard, closing
-from townlet.train.stop_conditions import Limits
-from townlet.train.tuning import Change
+from townlet.train.stop_conditions import StopConditions
+from townlet.train.training import build_training
+from townlet.train.tuning import SettingChange
 
 RECIPES: Final = ("town:ppo", "town:dqn", "town-l0:dqn", "town:life")
 WAYS: Final = ("neither", "metrics", "checkpoints")
@@ -58,51 +55,39 @@ NEVER: Final = 10**15  # env_steps
 Times = dict[str, float]  # seconds of a slice by clock
 
 
-class Silence:
-    """A log and a keeper that keep nothing."""
+class Silence(NullListener):
+    """A logger and a checkpointer that store nothing."""
 
-    def stepped(self, actions: Tensor) -> None:
-        """Nothing is counted."""
+    def on_update(self, metrics: Mapping[str, float]) -> None:
+        """Ignored."""
 
-    def episodes(self, over: Episodes, ended: FinalObs) -> None:
-        """Nothing is counted."""
+    def on_setting_change(self, change: SettingChange) -> None:
+        """Ignored."""
 
-    def lives(self, over: Episodes, extras: Any, ago: Any = None) -> None:
-        """Nothing."""
+    def message(self, text: str) -> None:
+        """Ignored."""
 
-    def stages(self, changes: list[StageChange]) -> None:
-        """Nothing is written."""
+    def on_rollout_end(self) -> None:
+        """Ignored."""
 
-    def update(self, figures: Mapping[str, float]) -> None:
-        """Nothing is summed."""
-
-    def changed(self, change: Change) -> None:
-        """Nothing is written."""
-
-    def note(self, text: str) -> None:
-        """Nothing is said."""
-
-    def tick(self) -> None:
-        """Nothing is shown."""
-
-    def evaluated(self, found: Evaluated) -> None:
-        """Nothing is written."""
+    def on_evaluation(self, result: EvaluationResult) -> None:
+        """Ignored."""
 
     def finish(self) -> None:
-        """Nothing is left."""
+        """Ignored."""
+
+    def roll_back(self, state: State) -> None:
+        """Ignored."""
 
     def save(self, score: float | None = None, ended: str | None = None) -> None:
-        """Nothing is saved."""
-
-    def take_back(self, state: State) -> None:
-        """Nothing was said."""
+        """Ignored."""
 
     def state(self) -> State:
-        """Nothing is kept."""
+        """Nothing to save."""
         return {}
 
     def restore(self, state: State) -> None:
-        """Nothing was kept."""
+        """Nothing to restore."""
 
 
 class Turns:
@@ -111,15 +96,15 @@ class Turns:
     def __init__(self, loaded: LoadedExperiment, folder: Path, stack: ExitStack) -> None:
         recipe, silence = loaded.recipe, Silence()
         endless = recipe.model_copy(update={"budget": Budget(env_steps=NEVER)})  # schedules keep to the real one
-        self.t, self.limits = build(loaded), Limits(endless, NEVER, pause_at=0)
+        self.t, self.limits = build_training(loaded), StopConditions(endless, NEVER, pause_at=0)
         run = Run.create(folder, recipe.env, "overhead", "", "", {})
         lock = stack.enter_context(Lock(run.path))
         store = stack.enter_context(MetricsStore(run.metrics_file, lock.check))
         sinks = stack.enter_context(closing([LogFile(run.log_file), TensorBoard(run.tensorboard)]))
         every, whole = recipe.to_env_steps(recipe.metrics.every), recipe.metrics.whole_episodes
-        self.journal = Journal(self.t, every, whole, store, sinks)
-        saver = Saver(run, lock, self.t, silence, store, self.limits, {})
-        self.ways: dict[str, tuple[Journal | Silence, Saver | Silence]] = {
+        self.journal = MetricsLogger(self.t, every, whole, store, sinks)
+        saver = Checkpointer(run, lock, self.t, silence, store, self.limits, {})
+        self.ways: dict[str, tuple[MetricsLogger | Silence, Checkpointer | Silence]] = {
             "neither": (silence, silence),
             "metrics": (self.journal, silence),
             "checkpoints": (silence, saver),
@@ -136,11 +121,11 @@ class Turns:
         self.journal.restore({**self.journal.state(), "since": now})  # it was not asked for the slices between
         began = {name: clock() for name, clock in CLOCKS.items()}
         self.limits.pause_at = now + steps
-        loop(self.t, self.limits, *self.ways[way], _nobody)
+        train_loop(self.t, self.limits, *self.ways[way], _nobody)
         return {name: clock() - began[name] for name, clock in CLOCKS.items()}
 
 
-def _nobody() -> Evaluated:
+def _nobody() -> EvaluationResult:
     raise AssertionError("nothing is evaluated here")
 
 

@@ -21,7 +21,6 @@ from crash.smith import differences
 from sharing import once
 from townlet.agents.policy import Policy
 from townlet.agents.registry import AgentEntry, entries
-from townlet.bench.training import NullListener
 from townlet.config.scalar import to_flow_yaml
 from townlet.config.schedule import Schedule
 from townlet.config.type_info import allowed_types_of_field
@@ -40,14 +39,14 @@ from townlet.runs.folder import Run
 from townlet.sharing.export import export
 from townlet.sweep.space import check_space, search_space
 from townlet.sweep.trial import RUNS, SweepConfig, train_trial
-from townlet.tasks.experiment import LoadedExperiment, load_experiment
-from townlet.train.build import Training, build
+from townlet.tasks.experiment import LoadedExperiment, load_experiment, reopen
+from townlet.train.checkpointer import warm_start
 from townlet.train.collect import collect
+from townlet.train.episodes import NullListener
+from townlet.train.multi_process import require_shareable
 from townlet.train.policies import TrainedPolicy, load_policy
-from townlet.train.reopen import reopen
 from townlet.train.session import resume, start
-from townlet.train.shareable import require_shared
-from townlet.train.weights import warm_start
+from townlet.train.training import Training, build_training
 from train.processes import Processes, last, the_same
 
 ROWS, STEPS, MIDDLE, TRIED = 4, 512, 256, 64
@@ -194,7 +193,7 @@ class AgentConformance:
 
     def test_a_warm_start_begins_with_the_weights_of_another_run(self, case: Case) -> None:
         """Everywhere: a target network, if there is one, starts as a copy of the network."""
-        fresh = build(case.load("seed=9"))
+        fresh = build_training(case.load("seed=9"))
         before = copy_of(fresh.agent.parameters())
         warm_start(fresh, case.run())
         state = fresh.agent.state()
@@ -207,8 +206,8 @@ class AgentConformance:
         assert found is not None
         assert case.run().meta()["finished"]
         assert int(found.info["updates"]) >= 2
-        weights = copy_of(build(case.load()).agent.parameters())
-        trained = build(case.load())
+        weights = copy_of(build_training(case.load()).agent.parameters())
+        trained = build_training(case.load())
         trained.restore(checkpoint.load(found.path)[0]["training"])
         assert not same(weights, trained.agent.parameters())
 
@@ -225,13 +224,13 @@ class AgentConformance:
             actions = trained.act(obs, mask, greedy=greedy)
             assert (actions.shape, actions.dtype) == ((TRIED,), torch.int64)
             assert bool(mask.gather(1, actions.unsqueeze(1)).all())
-        exploring = build(case.load()).agent
+        exploring = build_training(case.load()).agent
         obs, mask = observations(trained, ROWS)
         for _ in range(TRIED):  # one act after another, without a step between: nothing is stored yet
             assert bool(mask.gather(1, exploring.act(MaskedObs(obs, mask)).unsqueeze(1)).all())
 
     def test_outputs_entropy_and_metrics_have_their_shapes(self, case: Case) -> None:
-        t = build(case.load())
+        t = build_training(case.load())
         agent, count = t.agent, t.env.actions.n
         metrics = update(t)
         assert metrics
@@ -239,9 +238,9 @@ class AgentConformance:
             assert isinstance(value, float), name
             assert math.isfinite(value), name
         assert {"lr"} <= agent.metrics().keys()
-        agent.act(t.seen)
+        agent.act(t.obs)
         kept = [agent.action_outputs]
-        agent.act(t.seen)
+        agent.act(t.obs)
         assert agent.describe_outputs([*kept, agent.action_outputs], 3).shape == (2, 3, count)
         assert agent.output_label == ("values" if case.entry.kind == "value" else "probabilities")
         entropy = agent.entropy()
@@ -250,7 +249,7 @@ class AgentConformance:
         assert agent.intrinsic.shape == (ROWS,)
 
     def test_parameters_keep_their_names_and_are_those_of_the_checkpoint(self, case: Case) -> None:
-        one, other = build(case.load()).agent, build(case.load("seed=3")).agent
+        one, other = build_training(case.load()).agent, build_training(case.load("seed=3")).agent
         assert list(one.parameters()) == list(other.parameters()) != []
         assert set(one.parameters()) <= set(one.state()["network"])
         assert one.name == case.entry.name
@@ -277,7 +276,7 @@ class AgentConformance:
         for key, value in switches(case.entry):
             word = f"agent.{key}={to_flow_yaml(value)}"
             loaded = case.load(word)
-            t, again = build(loaded), build(loaded)
+            t, again = build_training(loaded), build_training(loaded)
             now = getattr(t.recipe.agent, key)
             assert now == value or (value == {} and now is not None), word
             assert update(t), word
@@ -298,14 +297,14 @@ class AgentConformance:
                 with pytest.raises(TownletError, match=rf"cannot learn from explore.bonus={name}"):
                     case.load(explore=explore)
                 continue
-            t = build(case.load(explore=explore))
+            t = build_training(case.load(explore=explore))
             metrics = update(t)
             assert metrics["intrinsic_weight"] == pytest.approx(0.1)
             assert float(t.agent.intrinsic.sum()) > 0
             assert name != "rnd" or metrics["rnd_loss"] > 0, "its predictor is trained"
 
     def test_every_tunable_setting_changes_the_next_update(self, case: Case) -> None:
-        t = build(case.load())
+        t = build_training(case.load())
         update(t)
         settings, before = t.agent.settings, clone_state(t.state())
         update(t)
@@ -363,8 +362,8 @@ class AgentConformance:
 
     def test_the_loaded_and_the_exported_policy_act_as_the_agent(self, case: Case, tmp_path: Path) -> None:
         trained = load_policy(case.run(), "last")
-        t = build(case.load())
-        t.restore(checkpoint.load(trained.found.path)[0]["training"])
+        t = build_training(case.load())
+        t.restore(checkpoint.load(trained.checkpoint.path)[0]["training"])
         fresh = case.entry.network(t.agent.settings, t.recipe.network, t.env.layout, t.env.actions)
         exported: Any = getattr(fresh, "actor", fresh) if case.entry.kind == "policy" else fresh
         exported.load_state_dict(load_file(export(trained, "safetensors", tmp_path / "policy.safetensors")))
@@ -397,7 +396,7 @@ class AgentConformance:
             with pytest.raises(TownletError, match="cannot train a recurrent network"):
                 case.load(network=network)
             return
-        assert update(build(case.load(network=network)))
+        assert update(build_training(case.load(network=network)))
         if case.entry.recurrent == "required":
             with pytest.raises(TownletError, match="needs a recurrent network"):
                 case.load(network={"name": "mlp", "hidden": [8]})
@@ -408,16 +407,16 @@ class AgentConformance:
             with pytest.raises(TownletError, match="needs discrete actions"):
                 case.load(**place)
             return
-        t = build(case.load(**place))
+        t = build_training(case.load(**place))
         assert update(t)
-        assert t.agent.act(t.seen).shape == (ROWS, 1)
+        assert t.agent.act(t.obs).shape == (ROWS, 1)
 
     def test_two_processes_and_then_one_train_what_one_trains(
         self, case: Case, tmp_path_factory: pytest.TempPathFactory
     ) -> None:
         if not case.entry.shard_axes:
             with pytest.raises(TownletError, match=r"(cannot be trained by|train towns together)"):
-                require_shared(case.load(rows=8).recipe, cast(ProcessGroup, Two()))
+                require_shareable(case.load(rows=8).recipe, cast(ProcessGroup, Two()))
             return
         run = once(tmp_path_factory, "two-processes", trained_by_two)[case.entry.name]
         the_same(case.run("one", **SHARED), run, updates=5)

@@ -133,11 +133,11 @@ def test_an_environment_may_reuse_its_tensors() -> None:
     trained = life(rows=1)
     env, agent = trained.env, trained.agent
     assert isinstance(agent, Dqn)
-    obs, mask = trained.seen.obs.clone(), trained.seen.mask.clone()
+    obs, mask = trained.obs.obs.clone(), trained.obs.mask.clone()
     actions = agent.act(MaskedObs(obs, mask))
     obs.fill_(7.0)
     agent.observe(env.step(actions), env.final_obs())
-    assert torch.equal(agent.buffer.sample(1).obs, trained.seen.obs)
+    assert torch.equal(agent.buffer.sample(1).obs, trained.obs.obs)
 
 
 def test_a_weight_that_is_not_a_number_shows_in_the_figures() -> None:
@@ -159,8 +159,8 @@ def test_learning_rate_follows_its_schedule() -> None:
 
 def test_entropy_falls_with_epsilon() -> None:
     trained = life(explore=ExploreSpec(action_selection=EpsilonSpec(start=1.0, end=0.0, decay=0.5)))
-    several = trained.seen.mask.all(1)
-    trained.agent.act(trained.seen)
+    several = trained.obs.mask.all(1)
+    trained.agent.act(trained.obs)
     blind = trained.agent.entropy()
     assert several.any()
     assert blind[several].tolist() == pytest.approx([1.0] * int(several.sum()), abs=1e-5)

@@ -218,7 +218,7 @@ def test_intrinsic_reward_is_weighted_once() -> None:
     agent, env = agent_of(trained), trained.env
     twin = make_intrinsic_reward(bonus, env.layout, Streams(1).child("bonus"))
     assert twin is not None
-    step = env.step(agent.act(trained.seen))
+    step = env.step(agent.act(trained.obs))
     agent.observe(step, env.final_obs())
     unweighted = twin.reward(step.obs)
     assert unweighted.min() > 0

@@ -62,12 +62,12 @@ def test_what_is_learned_are_lambda_returns() -> None:
         agent.network.head.bias[0] += 5.0  # type: ignore[index,operator]
     rollout, trace, gamma = agent.rollout, agent.settings.q_lambda, agent.settings.gamma
     learn, kept = agent.learn, []
-    agent.learn = lambda ask=None: kept.append(1)  # type: ignore[method-assign,assignment]
+    agent.learn = lambda check_interrupt=None: kept.append(1)  # type: ignore[method-assign,assignment]
     trained.go_on(8)
     assert kept
     obs, mask, rewards = seen_in(rollout), rollout.mask.clone(), rollout.reward.clone()
     over, cut, bootstrap = rollout.terminated.clone(), rollout.truncated.clone(), rollout.bootstrap.clone()
-    best, follow = best_of(agent, obs.flatten(0, 1), mask.flatten(0, 1)).view(8, 8), best_of(agent, *trained.seen)
+    best, follow = best_of(agent, obs.flatten(0, 1), mask.flatten(0, 1)).view(8, 8), best_of(agent, *trained.obs)
     wanted = torch.zeros(8, 8)
     later = follow
     for step in reversed(range(8)):

@@ -18,8 +18,7 @@ from townlet.errors import TownletError
 from townlet.live.policy_cache import CheckpointActor, PolicyCache
 from townlet.live.watched_run import WatchedTownRun, open_watched_run
 from townlet.runs.folder import Run
-from townlet.tasks.experiment import load_experiment
-from townlet.train.reopen import reopen
+from townlet.tasks.experiment import load_experiment, reopen
 
 FILE = Path(__file__).with_name("toy_agent.py")
 RECIPE = """

@@ -13,10 +13,10 @@ from crash.smith import DQN, digest, kept
 from small import SMALL_GYM
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters
+from townlet.interfaces.metrics import MetricsInterval
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start
-from townlet.train.sinks import Mark
 
 TUNED, PAUSED, RESUMED = 400, 800, 1000  # env_steps
 TUNE = "lr: 0.00051  # a value that differs from the recipe's\n"
@@ -52,16 +52,16 @@ class Messages:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def tick(self, counters: Counters) -> None:
+    def on_rollout(self, counters: Counters) -> None:
         """Ignore progress."""
 
-    def mark(self, mark: Mark) -> None:
+    def on_interval(self, mark: MetricsInterval) -> None:
         """Ignore metrics."""
 
-    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
         """Ignore evaluations."""
 
-    def note(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Collect a message."""
         self.texts.append(text)
 

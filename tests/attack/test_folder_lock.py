@@ -13,12 +13,12 @@ import pytest
 from townlet.decide.storage.log import LogStopped, WriteAheadLog
 from townlet.decide.storage.segments import read_records
 from townlet.errors import TownletError
+from townlet.interfaces.metrics import MetricsInterval
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import LOCK_FILE, Lock, lock_holder
 from townlet.runs.metrics_store import MetricsStore
 from townlet.train.session import start
-from townlet.train.sinks import Mark
 from train.tiny import Heard, tiny
 
 TAKE = """
@@ -100,7 +100,7 @@ class Swap(Heard):
         super().__init__()
         self.root, self.before = root, dict[str, bytes]()
 
-    def mark(self, mark: Mark) -> None:
+    def on_interval(self, mark: MetricsInterval) -> None:
         super().mark(mark)
         if len(self.marks) == 5:
             (run,) = Run.list(self.root)

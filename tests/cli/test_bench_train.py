@@ -13,7 +13,7 @@ from townlet.bench.rollouts import measure_iterations
 from townlet.bench.training import _overrides, sb3_model
 from townlet.tasks.experiment import load_experiment
 from townlet.town.world.load import load as load_world
-from townlet.train.build import build
+from townlet.train.training import build_training
 
 QUICK = ["--rows", "4", "--threads", "1", "--seconds", ".05"]
 
@@ -33,7 +33,7 @@ def test_both_sides_do_the_same_work() -> None:
     for agent in ("ppo", "dqn"):
         loaded = load_experiment(f"town:{agent}", _overrides("town-l0", agent, 4, 1))
         assert loaded.worlds.training.content_hash == load_world("town-l0").content_hash
-        ours, theirs = build(loaded).agent, sb3_model("town-l0", agent, 4)
+        ours, theirs = build_training(loaded).agent, sb3_model("town-l0", agent, 4)
         network = theirs.policy if agent == "ppo" else theirs.q_net
         assert sum(w.numel() for w in ours.parameters().values()) == sum(w.numel() for w in network.parameters())
         assert theirs.n_envs == loaded.recipe.row_count

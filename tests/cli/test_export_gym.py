@@ -23,7 +23,7 @@ from townlet.rng import Streams
 from townlet.runs.folder import Run
 from townlet.sharing.export import export
 from townlet.tasks.gym import GymTask
-from townlet.tasks.gym_rollout import Rollout
+from townlet.tasks.gym_playback import Rollout
 from townlet.train.policies import TrainedPolicy, load_policy
 
 
@@ -32,11 +32,11 @@ def episode(trained: TrainedPolicy) -> tuple[list[Any], int]:
     task = trained.loaded.task
     assert isinstance(task, GymTask)
     task.spec = task.spec.model_copy(update={"vectorization": "sync"})  # seeded as the other program seeds it
-    env = task.stage()
+    env = task.make_eval_env()
     played = Rollout(env, 3, trained.policy()).play()
     env.close()
     seed = int(Streams(Streams(3).key("env")).numpy("environments").integers(2**31, size=1)[0])
-    acted = [moment.led.action for moment in played if moment.led]
+    acted = [moment.transition.action for moment in played if moment.transition]
     bounds = trained.actions
     return [np.clip(a, bounds.low, bounds.high) for a in acted] if isinstance(bounds, Continuous) else acted, seed
 

@@ -18,7 +18,7 @@ from townlet.cli.play_targets import town_action, town_legend
 from townlet.rng import Streams
 from townlet.town.engines.engine import make_engine
 from townlet.town.planner import make_player
-from townlet.town.render.show import TownShow
+from townlet.town.render.show import RenderedTown
 from townlet.town.scene import Scene, read_scene
 from townlet.town.world.load import load
 from townlet.town.world.tables import World
@@ -159,7 +159,7 @@ def test_affordances_have_keys_without_a_map() -> None:
 def test_layout_fits_the_terminal(width: int, height: int, together: int) -> None:
     world = load("town")
     players = {name: make_player(name, world, Streams(0).numpy(name)) for name in ("random", "planner")}
-    seats = [PlayerView(name, TownShow(world, player, 0)) for name, player in players.items()]
+    seats = [PlayerView(name, RenderedTown(world, player, 0)) for name, player in players.items()]
     console = Console(width=width, height=height, no_color=True)
     shown = []
     for moment in (0.0, 4.5):
@@ -173,7 +173,7 @@ def test_layout_fits_the_terminal(width: int, height: int, together: int) -> Non
 
 def test_episode_end_is_shown_before_the_next_starts() -> None:
     world = load("town", ["max_steps=3"])
-    seat = PlayerView("passive", TownShow(world, make_player("passive", world, Streams(0).numpy("x")), 0))
+    seat = PlayerView("passive", RenderedTown(world, make_player("passive", world, Streams(0).numpy("x")), 0))
     ages = []
     for _ in range(8):
         seat.step(pause=2)

@@ -13,7 +13,7 @@ from cli.terminal import at_a_terminal
 from films import film_facts
 from townlet.cli.play_targets import action_keys
 from townlet.runs.folder import Run
-from townlet.tasks.gym_show import half_block_text
+from townlet.tasks.gym_playback import half_block_text
 
 
 def test_pipe_prints_a_line_per_episode_and_a_summary(townlet: Program, gym_runs: dict[str, Run]) -> None:

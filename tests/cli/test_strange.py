@@ -16,7 +16,7 @@ from townlet.gym.make import make_vec
 from townlet.gym.spec import EnvSpec
 from townlet.interfaces.vec_env import Continuous
 from townlet.rng import Streams
-from townlet.tasks.evaluation import Uniform
+from townlet.tasks.evaluation import RandomPolicy
 
 ENDLESS = float(np.finfo(np.float32).max)
 QUICK = ["rows=2", "agent.n_steps=16", "--steps", "200", "evaluation.episodes=2"]
@@ -86,7 +86,7 @@ def test_nan_reward_is_attributed_to_the_environment(townlet: Program, tmp_path:
 def test_integer_actions_are_reached_uniformly() -> None:
     env = make_vec("Strange-v0", EnvSpec(kwargs={"done": "whole"}), 1)
     assert isinstance(env.actions, Continuous)
-    chance = Uniform(env.actions, Streams(0).torch("whole"))
+    chance = RandomPolicy(env.actions, Streams(0).torch("whole"))
     seen = env.reset(0)
     for _ in range(600):
         env.step(chance.act(seen.obs, seen.mask))

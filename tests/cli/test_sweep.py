@@ -176,8 +176,8 @@ def _last(run: Run) -> float:
 
 
 def test_database_password_is_not_stored(tmp_path: Path) -> None:
-    from townlet.train.fingerprint import without_secrets
+    from townlet.runs.provenance import without_passwords
 
     typed = json.dumps("townlet sweep X --storage postgresql://me:s3cret@db.example/x --trials 2")
-    assert "s3cret" not in without_secrets(typed)
-    assert "db.example" in without_secrets(typed)
+    assert "s3cret" not in without_passwords(typed)
+    assert "db.example" in without_passwords(typed)

@@ -22,13 +22,12 @@ from townlet.errors import EXIT_INTERRUPTED, TownletError
 from townlet.interfaces.vec_env import Discrete
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.tasks.evaluation import Uniform
+from townlet.tasks.evaluation import RandomPolicy
 from townlet.tasks.experiment import load_experiment
-from townlet.tasks.town_evaluation import evaluate
+from townlet.tasks.town_evaluation import evaluate_town
 from townlet.train import logger
-from townlet.train.build import build
-from townlet.train.session import Outcome, resume, start
-from townlet.train.single_process import Alone
+from townlet.train.session import TrainingOutcome, resume, start
+from townlet.train.training import build_training
 
 LONGEST = 240  # seconds
 
@@ -53,17 +52,20 @@ def kill_between_checkpoints(commits: int, steps: int, passed: list[str]) -> Non
     """SIGKILL this process once it has made so many commits, and so many vector steps since the last of them."""
     seen, since = 0, 0
 
-    def stepped(company: Alone) -> None:
+    on_step = logger.MetricsLogger.on_step
+
+    def stepped(self: logger.MetricsLogger, actions: torch.Tensor) -> None:
         nonlocal seen, since
+        on_step(self, actions)
         done = passed.count("committed")
         seen, since = done, since + 1 if done == seen else 1
         if done >= commits and since >= steps:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Alone.stepped = stepped  # type: ignore[method-assign]
+    logger.MetricsLogger.on_step = stepped  # type: ignore[method-assign]
 
 
-def train(order: dict[str, Any]) -> Outcome:
+def train(order: dict[str, Any]) -> TrainingOutcome:
     if order.get("run"):
         return resume(Run(Path(order["run"])), order["words"], pause_at=order["pause_at"])
     return start(load_experiment(order["recipe"], order["words"]), Path(order["root"]), pause_at=order["pause_at"])
@@ -77,7 +79,7 @@ def child(order: dict[str, Any]) -> int:
     passed = watch_commits(order)
     if "killed_after" in order:
         kill_between_checkpoints(*order["killed_after"], passed)
-    logger.FRESH = order.get("fresh", logger.FRESH)  # type: ignore[misc]
+    logger.FLUSH_SECONDS = order.get("fresh", logger.FLUSH_SECONDS)  # type: ignore[misc]
     user_code.permit()
     try:
         outcome = train(order)
@@ -93,9 +95,11 @@ def child(order: dict[str, Any]) -> int:
 def warm_up() -> None:
     """Import and compile what every child needs."""
     loaded = load_experiment("town:dqn", ["rows=2", "threads=1", "agent.replay=5000"])
-    build(loaded).env.close()
-    evaluate(Uniform(Discrete(loaded.worlds.evaluation.actions), torch.Generator()), loaded.worlds.evaluation, 1, 0)
-    build(load_experiment("CartPole-v1:ppo", ["rows=2", "threads=1"])).env.close()
+    build_training(loaded).env.close()
+    evaluate_town(
+        RandomPolicy(Discrete(loaded.worlds.evaluation.actions), torch.Generator()), loaded.worlds.evaluation, 1, 0
+    )
+    build_training(load_experiment("CartPole-v1:ppo", ["rows=2", "threads=1"])).env.close()
 
 
 def main() -> None:

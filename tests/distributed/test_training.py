@@ -19,8 +19,8 @@ from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
 from townlet.train.api import train
-from townlet.train.session import Outcome, resume, start
-from townlet.train.shareable import require_shared
+from townlet.train.multi_process import require_shareable
+from townlet.train.session import TrainingOutcome, resume, start
 from train.processes import WAIT, Launch, last, launch, the_same
 from train.tiny import tiny
 
@@ -45,7 +45,7 @@ def words_of(recipe: str, steps: int = STEPS) -> tuple[str, ...]:
     return (*SMALL, *SETTINGS[recipe], f"budget={{env_steps: {steps}}}")
 
 
-def alone(recipe: str, root: Path, pause_at: int | None = None) -> Outcome:
+def alone(recipe: str, root: Path, pause_at: int | None = None) -> TrainingOutcome:
     return start(tiny(recipe, *words_of(recipe)), root, pause_at=pause_at)
 
 
@@ -109,7 +109,7 @@ def wrong_step(self, actions):
         made.reward[2] = float("nan")
     return made
 
-def wrong_learn(self, ask=None):
+def wrong_learn(self, check_interrupt=None):
     if "{what}" == "learn" and here:
         raise MemoryError("too much")
     return learn(self)
@@ -194,7 +194,7 @@ def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_shared_is_refused(recipe: str, words: list[str], what: str) -> None:
     with pytest.raises(TownletError) as found:
-        require_shared(load_experiment(recipe, words).recipe, cast(ProcessGroup, Four()))
+        require_shareable(load_experiment(recipe, words).recipe, cast(ProcessGroup, Four()))
     assert what in str(found.value)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from townlet.tasks.experiment import load_experiment
-from townlet.train.session import Outcome, start
+from townlet.train.session import TrainingOutcome, start
 
 FIRST = "an evaluation reached the threshold"
 
@@ -49,7 +49,7 @@ SHORT = {
 SLOW = ("Bandit-v0:reinforce", "Taxi-v4:qlearning")  # the same agents learn CartPole and FrozenLake more quickly
 
 
-def trained(recipe: str, root: Path, *words: str) -> Outcome:
+def trained(recipe: str, root: Path, *words: str) -> TrainingOutcome:
     """Train it on one thread; the figures are printed (pytest -s)."""
     outcome = start(
         load_experiment(recipe, (*words, "threads=1", "metrics.tensorboard=false", "metrics.report=false")), root

@@ -8,7 +8,7 @@ import pytest
 
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.experiment import load_experiment
-from townlet.train.session import Outcome, start
+from townlet.train.session import TrainingOutcome, start
 
 SHORT = (
     "threads=1",
@@ -19,18 +19,18 @@ SHORT = (
 )
 
 
-def learned(recipe: str, root: Path, *words: str) -> Outcome:
+def learned(recipe: str, root: Path, *words: str) -> TrainingOutcome:
     outcome = start(load_experiment(recipe, [*SHORT, *words]), root)
     print(
         recipe,
         outcome.ending.why,
-        outcome.ending.last.mean if outcome.ending.last else None,
+        outcome.ending.last.mean_length if outcome.ending.last else None,
         f"{outcome.seconds:.0f} s",
     )
     return outcome
 
 
-def random_life(outcome: Outcome) -> float:
+def random_life(outcome: TrainingOutcome) -> float:
     """How long a random agent lived in the same towns."""
     with MetricsReader(outcome.run.metrics_file) as metrics:
         (length,) = metrics.read("evaluations", ["length"], where={"policy": "random"})["length"]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from townlet.runs.metrics_reader import MetricsReader
-from townlet.tasks.evaluation import Evaluated
+from townlet.tasks.evaluation import EvaluationResult
 from townlet.tasks.experiment import load_experiment
-from townlet.train.session import Outcome, start
+from townlet.train.session import TrainingOutcome, start
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ GOALS = {
 }
 
 
-def trained(recipe: str, root: Path) -> tuple[Outcome, Evaluated, float]:
+def trained(recipe: str, root: Path) -> tuple[TrainingOutcome, EvaluationResult, float]:
     """Train it whole on one thread, so that the other cores can train another; the evaluation at its end, seconds."""
     begun = time.process_time()
     outcome = start(load_experiment(recipe, ("threads=1", "budget.minutes=120")), root)
@@ -53,7 +53,7 @@ def trained(recipe: str, root: Path) -> tuple[Outcome, Evaluated, float]:
     last = outcome.ending.last
     assert outcome.ending.finished
     assert last is not None
-    print(f"\n{recipe}: {last.mean:.1f} of {last.world.spec.max_steps}, {last.survived:.0%} reach it, ", end="")
+    print(f"\n{recipe}: {last.mean_length:.1f} of {last.world.spec.max_steps}, {last.survived:.0%} reach it, ", end="")
     print(f"{last.works or 0:.0%} work, {len(last.length)} lives, {seconds:.0f} s; {outcome.ending.why}")
     return outcome, last, seconds
 
@@ -65,7 +65,7 @@ def test_a_shipped_recipe_reaches_its_mark_in_its_time(recipe: str, tmp_path: Pa
     goal = GOALS[recipe]
     _, last, seconds = trained(recipe, tmp_path)
     assert (last.world.spec.max_steps, len(last.length)) == (goal.limit, 100)
-    assert last.mean >= goal.mean
+    assert last.mean_length >= goal.mean_length
     assert last.survived >= goal.survived
     assert (last.works or 0.0) >= goal.works
     assert seconds <= 60 * goal.minutes
@@ -89,4 +89,4 @@ def test_curiosity_fades_as_life_gets_steady_and_good(tmp_path: Path) -> None:
         weight = metrics.series("intrinsic_weight")[1]
     assert all(after <= before * (1 + 1e-9) for before, after in pairwise(weight))  # means, which are rounded
     assert weight[-1] < 0.1 * weight[0]
-    assert last.mean > 250
+    assert last.mean_length > 250

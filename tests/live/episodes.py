@@ -9,7 +9,7 @@ from typing import Any
 from live.conftest import LiveServer
 from live.test_security import ask
 from townlet.runs.folder import Run
-from townlet.tasks.gym_rollout import Rollout
+from townlet.tasks.gym_playback import Rollout
 from townlet.train.policies import TrainedPolicy, load_policy
 
 
@@ -17,7 +17,7 @@ def local_rollout(run: Run, seed: int, greedy: bool = True) -> tuple[Rollout, Tr
     """The same episode, rolled out in this process."""
     trained = load_policy(run, "best")
     task: Any = trained.loaded.task
-    rollout = Rollout(task.stage(), seed, trained.policy(seed), greedy=greedy)
+    rollout = Rollout(task.make_eval_env(), seed, trained.policy(seed), greedy=greedy)
     rollout.play()
     rollout.env.close()
     return rollout, trained

@@ -142,7 +142,7 @@ def test_rollout_is_scrubbed_and_saved(open_page: OpenPage, gym_server: LiveServ
         rows = list(csv.DictReader(file))
     assert len(rows) == last + 1
     assert [line["action"] for line in rows[:-1]] == [
-        ("left", "right")[int(one.led.action)] for one in rollout.moments if one.led
+        ("left", "right")[int(one.transition.action)] for one in rollout.frames if one.transition
     ]
     assert float(rows[3]["value"]) == pytest.approx(value, rel=1e-3)
 

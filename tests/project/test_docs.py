@@ -30,7 +30,7 @@ from townlet.sharing.export import export
 from townlet.tasks.experiment import load_experiment
 from townlet.town.world.load import from_text
 from townlet.town.world.load import load as load_world
-from townlet.train.build import build
+from townlet.train.training import build_training
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
@@ -154,14 +154,14 @@ def reported(case: Case) -> set[str]:
     curious = {"bonus": case.entry.bonuses[0], "weight": {"name": "fixed", "value": 0.1}}
     agent: dict[str, Any] = {"name": case.entry.name, **case.entry.smoke}
     agent |= {key: value for key, value in OFTEN.items() if key in fields}
-    found = set(update(build(case.load(agent=agent, explore={"action_selection": "boltzmann"}))))
+    found = set(update(build_training(case.load(agent=agent, explore={"action_selection": "boltzmann"}))))
     for key, info in fields.items():
         if any(kind.model is Schedule for kind in allowed_types_of_field(info)):
             agent[key] = {"start": info.default or 0.2, "end": 0.1}
-    found |= set(update(build(case.load(agent=agent, explore=curious))))
+    found |= set(update(build_training(case.load(agent=agent, explore=curious))))
     if Continuous in case.entry.actions:
         place = {"env": "Pendulum-v1", "gym": {"max_episode_steps": 30}, "change": {}}
-        found |= set(update(build(case.load(**place))))
+        found |= set(update(build_training(case.load(**place))))
     return found
 
 
@@ -195,7 +195,7 @@ def test_the_agent_of_the_documents_trains(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "soft_q.py").write_text(code, encoding="utf-8")
     (tmp_path / "mine.yaml").write_text(recipe, encoding="utf-8")
     user_code.allow_code(tmp_path / "soft_q.py")
-    training = build(load_experiment(f"{tmp_path / 'mine.yaml'}:soft", ["agent.warmup=64"]))
+    training = build_training(load_experiment(f"{tmp_path / 'mine.yaml'}:soft", ["agent.warmup=64"]))
     assert training.agent.name == "soft_q"
     assert update(training)["loss"] > 0
 

@@ -42,7 +42,7 @@ def test_resolved_file_loads_as_same_recipe_and_worlds(write: Write, title: str)
     write("resolved.yaml", resolved_text(loaded))
     again = load_experiment("resolved.yaml")
     assert again.recipe == loaded.recipe
-    assert again.task.facts() == loaded.task.facts()
+    assert again.task.fingerprint() == loaded.task.fingerprint()
 
 
 def test_every_value_has_its_origin(write: Write) -> None:

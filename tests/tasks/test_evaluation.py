@@ -15,14 +15,13 @@ from townlet import load_world
 from townlet.interfaces.vec_env import Discrete
 from townlet.rng import Streams
 from townlet.runs.metrics_reader import MetricsReader
-from townlet.tasks.evaluation import Acting, Uniform
-from townlet.tasks.town_evaluation import SIDE_BY_SIDE, Planning, evaluate
-from townlet.tasks.town_summary import lift
+from townlet.tasks.evaluation import ActingPolicy, RandomPolicy
+from townlet.tasks.town_evaluation import PARALLEL_TOWNS, PlannerPolicy, evaluate_town, with_limit
 from townlet.town.env import Town
 from townlet.town.world.tables import World
-from townlet.train.build import build
 from townlet.train.session import start
-from townlet.train.signals import Interrupted
+from townlet.train.stop_conditions import Interrupted
+from townlet.train.training import build_training
 from train.tiny import tiny
 
 RANDOM_LIFE = 112.9  # steps, over many thousand lives
@@ -43,10 +42,10 @@ class Scripted:
         return torch.where(mask, order, -1).argmax(1)
 
 
-class Unequal(Planning):
+class Unequal(PlannerPolicy):
     """Row 0 plans, the others have another player and die several times meanwhile. Every action is kept."""
 
-    def __init__(self, world: World, others: Acting) -> None:
+    def __init__(self, world: World, others: ActingPolicy) -> None:
         super().__init__(world)
         self.others, self.actions = others, list[Tensor]()
 
@@ -89,9 +88,9 @@ def by_hand(world: World, rows: int, seed: int, actions: list[Tensor]) -> list[d
 @pytest.mark.parametrize("name", ["town", "town-l3"])
 def test_lives_are_what_a_count_by_hand_gives(name: str) -> None:
     world = load_world(name, ["max_steps=300"])
-    for others in (Scripted(), Uniform(Discrete(world.actions), torch.Generator().manual_seed(1))):
+    for others in (Scripted(), RandomPolicy(Discrete(world.actions), torch.Generator().manual_seed(1))):
         player = Unequal(world, others)
-        found = evaluate(player, world, 6, 9)
+        found = evaluate_town(player, world, 6, 9)
         lives = by_hand(world, 6, 9, player.actions)
         assert all(life["over"] for life in lives)
         assert found.length.tolist() == [life["length"] for life in lives]
@@ -109,8 +108,8 @@ def test_lives_are_what_a_count_by_hand_gives(name: str) -> None:
 
 def test_the_number_of_lives_is_exact() -> None:
     world = load_world("town", ["max_steps=30"])
-    for episodes in (1, 3, SIDE_BY_SIDE + 5):
-        found = evaluate(Scripted(), world, episodes, 0)
+    for episodes in (1, 3, PARALLEL_TOWNS + 5):
+        found = evaluate_town(Scripted(), world, episodes, 0)
         assert len(found.length) == len(found.causes) == len(found.uses) == episodes
 
 
@@ -127,7 +126,7 @@ def test_towns_are_many_and_decided_by_the_seed_alone() -> None:
     world, seen = load_world("town", ["max_steps=2"]), []
     for seed in (1, 1, 2):
         player = Looking()
-        evaluate(player, world, 400, seed)
+        evaluate_town(player, world, 400, seed)
         seen.append(player.first)
     assert torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0], seen[2])
@@ -135,22 +134,24 @@ def test_towns_are_many_and_decided_by_the_seed_alone() -> None:
 
 
 def test_a_random_agent_lives_as_long_as_it_is_known_to() -> None:
-    found = evaluate(
-        Uniform(Discrete(load_world("town").actions), Streams(3).torch("random")), load_world("town"), 500, 3
+    found = evaluate_town(
+        RandomPolicy(Discrete(load_world("town").actions), Streams(3).torch("random")), load_world("town"), 500, 3
     )
-    assert found.mean == pytest.approx(RANDOM_LIFE, abs=3)
+    assert found.mean_length == pytest.approx(RANDOM_LIFE, abs=3)
     assert found.survived == 0
 
 
 def test_a_longer_limit_lets_a_good_life_go_on() -> None:
     world = load_world("town")
-    short = evaluate(Planning(world), world, 5, 0)
-    assert (short.mean, short.survived, set(short.causes)) == (500, 1, {"time"})
-    longer = evaluate(Planning(world), lift(world, 1500), 5, 0)
-    assert (longer.mean, longer.works) == (1500, 1)
+    short = evaluate_town(PlannerPolicy(world), world, 5, 0)
+    assert (short.mean_length, short.survived, set(short.causes)) == (500, 1, {"time"})
+    longer = evaluate_town(PlannerPolicy(world), with_limit(world, 1500), 5, 0)
+    assert (longer.mean_length, longer.works) == (1500, 1)
     assert longer.earned.min() > 0
-    random = evaluate(Uniform(Discrete(world.actions), torch.Generator().manual_seed(0)), lift(world, 1500), 20, 0)
-    assert random.mean < 200
+    random = evaluate_town(
+        RandomPolicy(Discrete(world.actions), torch.Generator().manual_seed(0)), with_limit(world, 1500), 20, 0
+    )
+    assert random.mean_length < 200
 
 
 @pytest.mark.parametrize(
@@ -158,8 +159,8 @@ def test_a_longer_limit_lets_a_good_life_go_on() -> None:
 )
 def test_the_greedy_policy_is_measured_alike_every_time(recipe: str, words: tuple[str, ...]) -> None:
     loaded = tiny(recipe, *words)
-    t, world = build(loaded), loaded.worlds.evaluation
-    one, two = (evaluate(t.agent.policy(), world, 7, 5) for _ in range(2))
+    t, world = build_training(loaded), loaded.worlds.evaluation
+    one, two = (evaluate_town(t.agent.policy(), world, 7, 5) for _ in range(2))
     assert one.length.tolist() == two.length.tolist()
     assert one.reward.tolist() == two.reward.tolist()
 
@@ -167,15 +168,15 @@ def test_the_greedy_policy_is_measured_alike_every_time(recipe: str, words: tupl
 def test_drawn_actions_come_from_the_policys_own_stream() -> None:
     """A policy taken anew draws the same again, so that a resumed run measures what the whole one did."""
     loaded = tiny("town:ppo")
-    t, world = build(loaded), loaded.worlds.evaluation
-    one, two = (evaluate(t.agent.policy(), world, 7, 5, greedy=False) for _ in range(2))
+    t, world = build_training(loaded), loaded.worlds.evaluation
+    one, two = (evaluate_town(t.agent.policy(), world, 7, 5, greedy=False) for _ in range(2))
     assert one.reward.tolist() == two.reward.tolist()
-    assert one.uses.tolist() != evaluate(t.agent.policy(), world, 7, 5).uses.tolist()
+    assert one.uses.tolist() != evaluate_town(t.agent.policy(), world, 7, 5).uses.tolist()
 
 
 def test_an_evaluation_as_a_row_of_the_store() -> None:
     world = load_world("town", ["max_steps=120"])
-    found = evaluate(Uniform(Discrete(world.actions), torch.Generator().manual_seed(0)), world, 40, 1)
+    found = evaluate_town(RandomPolicy(Discrete(world.actions), torch.Generator().manual_seed(0)), world, 40, 1)
     row = found.columns("random", "length")
     assert (row["policy"], row["episodes"], row["limit"]) == ("random", 40, 120)
     assert row["length_min"] <= row["length"] == row["score"] <= row["length_max"] <= 120
@@ -214,5 +215,5 @@ def test_an_evaluation_can_be_given_up_at_any_step() -> None:
 
     world = load_world("town", ["max_steps=30"])
     with pytest.raises(Interrupted):
-        evaluate(Scripted(), world, 5, 0, ask=ask)
+        evaluate_town(Scripted(), world, 5, 0, check_interrupt=ask)
     assert asked == 20

@@ -16,12 +16,12 @@ from townlet.gym.vector_env import GymVecEnv
 from townlet.rng import Streams
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
-from townlet.tasks.evaluation import Uniform
+from townlet.tasks.evaluation import RandomPolicy
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.tasks.gym import GymTask
-from townlet.train.build import build
 from townlet.train.policies import load_policy
 from townlet.train.session import resume, start
+from townlet.train.training import build_training
 
 torch.set_num_threads(1)
 SMALL = (
@@ -112,7 +112,7 @@ def test_a_network_that_remembers_gets_rows_that_need_no_step_to_begin(tmp_path:
     run = start(small("CartPole-v1:ppo", memory, "env_steps=512"), tmp_path).run
     assert run.meta()["finished"]
     with pytest.raises(TownletError, match=r"write gym\.vectorization: sync"):
-        build(small("CartPole-v1:ppo", memory, "gym.vectorization=native"))
+        build_training(small("CartPole-v1:ppo", memory, "gym.vectorization=native"))
     with pytest.raises(ConfigError, match="did you mean 'CartPole-v1'"):
         load_experiment("CartPol-v1:ppo", [memory])
 
@@ -125,7 +125,7 @@ def test_an_evaluation_that_is_interrupted_closes_its_environment(monkeypatch: p
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        task.evaluate(Uniform(task.actions, torch.Generator()), 2, 0, ask=ask)
+        task.evaluate(RandomPolicy(task.actions, torch.Generator()), 2, 0, check_interrupt=ask)
     assert len(closed) == 1
 
 
@@ -167,7 +167,7 @@ def test_a_limit_is_counted_in_steps_of_the_agent() -> None:
     whole, cut = (small("Pendulum-v1:ppo", "gym.frame_skip=4", *more) for more in ((), ("gym.max_episode_steps=20",)))
     assert (whole.task.limit, cut.task.limit) == (50, 20)
     assert isinstance(cut.task, GymTask)
-    env = cut.task.stage()
+    env = cut.task.make_eval_env()
     env.reset(0)
     steps = [bool(env.step(torch.zeros(1, 1)).truncated[0]) for _ in range(20)]
     assert steps == [False] * 19 + [True]
@@ -184,7 +184,7 @@ def test_a_policy_takes_observations_as_the_environment_gives_them(tmp_path: Pat
     run = start(small("CartPole-v1:ppo", "gym.normalize_obs=running"), tmp_path, pause_at=512).run
     trained = load_policy(run, "last")
     assert isinstance(trained.loaded.task, GymTask)
-    env = trained.loaded.task.stage(8)
+    env = trained.loaded.task.make_eval_env(8)
     env.reset(0)
     plain = make_vec("CartPole-v1", EnvSpec(), 8)
     raw = plain.reset(Streams(0).key("env")).obs.clone()

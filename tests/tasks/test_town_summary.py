@@ -6,15 +6,22 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from townlet.tasks.task import BestCheckpoint
 
 from townlet import load_world
 from townlet.interfaces.vec_env import Discrete
-from townlet.tasks.evaluation import Uniform
-from townlet.tasks.task import Best
-from townlet.tasks.town_evaluation import Planning, TownEvaluated, evaluate
-from townlet.tasks.town_summary import LIFTED, TownSummary, lift, summarize
+from townlet.tasks.evaluation import RandomPolicy
+from townlet.tasks.town_evaluation import (
+    LIMIT_FACTOR,
+    PlannerPolicy,
+    TownEvaluation,
+    TownSummary,
+    evaluate_town,
+    summarize_town,
+    with_limit,
+)
 from townlet.town.world.tables import World
-from townlet.train.build import build
+from townlet.train.training import build_training
 from train.tiny import tiny
 
 
@@ -29,7 +36,7 @@ class Waiting:
         return torch.full((len(mask),), mask.shape[1] - 1)
 
 
-class Sleeping(Planning):
+class Sleeping(PlannerPolicy):
     """Plans for as long as the usual limit, then waits for the end."""
 
     def reset(self, rows: int) -> None:
@@ -40,21 +47,21 @@ class Sleeping(Planning):
         return (Waiting() if self._age > 500 else super()).act(obs, mask, episode_start, greedy)
 
 
-def summary_of(world: World, player: type[Waiting] | type[Planning]) -> tuple[TownSummary, str]:
+def summary_of(world: World, player: type[Waiting] | type[PlannerPolicy]) -> tuple[TownSummary, str]:
     """What is said of a player that is no network."""
 
-    def measured(place: World) -> TownEvaluated:
-        return evaluate(Waiting() if player is Waiting else player(place), place, 5, 0)  # type: ignore[call-arg]
+    def measured(place: World) -> TownEvaluation:
+        return evaluate_town(Waiting() if player is Waiting else player(place), place, 5, 0)  # type: ignore[call-arg]
 
-    random = evaluate(Uniform(Discrete(world.actions), torch.Generator().manual_seed(0)), world, 20, 0)
-    longer = lift(world, LIFTED * world.spec.max_steps)
+    random = evaluate_town(RandomPolicy(Discrete(world.actions), torch.Generator().manual_seed(0)), world, 20, 0)
+    longer = with_limit(world, LIMIT_FACTOR * world.spec.max_steps)
     found = TownSummary(random, measured(world), measured(longer))
     return found, "\n".join(found.sentences())
 
 
 def test_who_works_for_a_sustained_life_is_told_so() -> None:
-    found, said = summary_of(load_world("town"), Planning)
-    assert f"A random agent lives {found.random.mean:.0f} of 500 steps." in said
+    found, said = summary_of(load_world("town"), PlannerPolicy)
+    assert f"A random agent lives {found.random.mean_length:.0f} of 500 steps." in said
     assert "This one lives 500: all of 5 lives reach the limit." in said
     assert "With the limit lifted to 2000 it lives 2000; all reach that." in said
     assert "It works for its money, in all of these lives." in said
@@ -63,7 +70,7 @@ def test_who_works_for_a_sustained_life_is_told_so() -> None:
 
 def test_who_does_nothing_is_told_what_killed_it_and_that_it_does_not_work() -> None:
     found, said = summary_of(load_world("town"), Waiting)
-    assert f"This one lives {found.agent.mean:.0f}: none of 5 lives reach the limit." in said
+    assert f"This one lives {found.agent.mean_length:.0f}: none of 5 lives reach the limit." in said
     assert f"What ends its lives: no {found.agent.causes[0]} (5)." in said
     assert "It has not learned to work" in said
 
@@ -78,7 +85,7 @@ def test_who_dies_only_when_the_limit_is_lifted_is_told_of_what() -> None:
 def test_what_eval_and_play_take_is_told_where_it_is_another_checkpoint() -> None:
     found, said = summary_of(load_world("town-l0"), Waiting)
     assert "checkpoint" not in said
-    again = replace(found, best=Best(12_000, "length", 298.25))
+    again = replace(found, best=BestCheckpoint(12_000, "length", 298.25))
     assert again.sentences()[:-1] == found.sentences()
     last = again.sentences()[-1]
     assert "`eval` and `play` take the best one (length 298.2 at 12,000 env_steps)" in last
@@ -88,13 +95,13 @@ def test_what_eval_and_play_take_is_told_where_it_is_another_checkpoint() -> Non
 def test_all_of_a_summary_is_drawn_or_none_of_it() -> None:
     """A drawn life and a greedy one are not to be compared."""
     loaded = tiny("town:ppo", "evaluation.deterministic=false", "change.max_steps=60")
-    t, world, wanted = build(loaded), loaded.worlds.evaluation, loaded.recipe.evaluation
-    agent = evaluate(t.agent.policy(), world, 5, wanted.seed, greedy=False)
-    found = summarize(t.agent.policy(), loaded.recipe, agent, agent, None)
-    drawn = evaluate(t.agent.policy(), lift(world, 240), 5, wanted.seed, greedy=False)
+    t, world, wanted = build_training(loaded), loaded.worlds.evaluation, loaded.recipe.evaluation
+    agent = evaluate_town(t.agent.policy(), world, 5, wanted.seed, greedy=False)
+    found = summarize_town(t.agent.policy(), loaded.recipe, agent, agent, None)
+    drawn = evaluate_town(t.agent.policy(), with_limit(world, 240), 5, wanted.seed, greedy=False)
     assert found.lifted.reward.tolist() == drawn.reward.tolist()
     assert found.lifted.uses.tolist() == drawn.uses.tolist()
-    greedy = evaluate(t.agent.policy(), lift(world, 240), 5, wanted.seed)
+    greedy = evaluate_town(t.agent.policy(), with_limit(world, 240), 5, wanted.seed)
     assert found.lifted.uses.tolist() != greedy.uses.tolist()
     assert "drawn by chance" in found.sentences()[1]
 
@@ -106,7 +113,7 @@ def test_a_town_without_money_is_not_asked_about_work() -> None:
 
 def test_lifting_the_limit_changes_nothing_else() -> None:
     world = load_world("town")
-    longer = lift(world, 2000)
+    longer = with_limit(world, 2000)
     assert longer.spec.max_steps == 2000
     assert longer.interface_hash == world.interface_hash
     assert longer.spec.model_copy(update={"max_steps": 500}) == world.spec

@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 
 from townlet.agents.ppo import Ppo
-from townlet.bench.training import NullListener
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
-from townlet.train.build import build
 from townlet.train.collect import collect
+from townlet.train.episodes import NullListener
 from townlet.train.session import resume, start
+from townlet.train.training import build_training
 
 torch.set_num_threads(1)
 LIMIT = 20
@@ -41,7 +41,7 @@ def test_a_run_trains_is_saved_and_goes_on_with_new_episodes(tmp_path: Path) -> 
 
 
 def test_no_step_that_only_begins_an_episode_is_learned_from() -> None:
-    t = build(pong("env_steps=512"))
+    t = build_training(pong("env_steps=512"))
     assert isinstance(t.agent, Ppo)
     collect(t, 32, NullListener())
     autoreset = t.agent.rollout._storage.columns["autoreset"].flatten()

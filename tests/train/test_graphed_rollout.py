@@ -10,13 +10,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from townlet.bench.training import NullListener
 from townlet.interfaces.state import clone_state
 from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.tasks.experiment import load_experiment
-from townlet.train.build import Training, build
 from townlet.train.collect import collect
-from townlet.train.graphed_rollout import WholeRound, fits
+from townlet.train.episodes import NullListener
+from townlet.train.graphed_rollout import GraphedRollout, can_graph
+from townlet.train.training import Training, build_training
 
 WORDS = (
     "engine=torch", "rows=32", "threads=1", "network.hidden=[32, 32]", "change.max_steps=30", "agent.n_steps=24",
@@ -31,19 +31,19 @@ class Ear(NullListener):
     def __init__(self, t: Training) -> None:
         self._t, self.over, self.ends = t, list[Episodes](), list[NDArray[Any]]()
 
-    def episodes(self, over: Episodes, ended: FinalObs) -> None:
+    def on_episodes(self, over: Episodes, ended: FinalObs) -> None:
         self.over.append(over)
         self.ends.append(self._t.env.final_meters(ended).numpy())  # type: ignore[attr-defined]
 
-    def lives(self, over: Episodes, extras: NDArray[np.float32]) -> None:
+    def on_rollout_episodes(self, over: Episodes, extras: NDArray[np.float32]) -> None:
         self.over.append(over)
         self.ends.append(extras)
 
 
 def both(*words: str) -> tuple[Training, Training]:
     """The same training twice: looked at step by step, and not."""
-    stepwise, whole = (build(load_experiment("town:ppo", [*WORDS, *words])) for _ in range(2))
-    whole.whole = WholeRound(whole)
+    stepwise, whole = (build_training(load_experiment("town:ppo", [*WORDS, *words])) for _ in range(2))
+    whole.whole = GraphedRollout(whole)
     return stepwise, whole
 
 
@@ -112,17 +112,17 @@ def test_values_are_clipped_also_where_value_clip_is_set_during_training() -> No
     ],
 )
 def test_rounds_are_made_whole_only_where_they_can_be(words: Sequence[str], can: bool) -> None:
-    training = build(load_experiment("town:ppo", [*WORDS, *words]))
-    assert not fits(training)  # a CPU waits for nobody, so nothing would be won
+    training = build_training(load_experiment("town:ppo", [*WORDS, *words]))
+    assert not can_graph(training)  # a CPU waits for nobody, so nothing would be won
     training.env.device = "cuda"  # as if it were there
-    assert fits(training) is can
+    assert can_graph(training) is can
 
 
 @pytest.mark.parametrize("network", ["{name: mlp, hidden: [16]}", "{name: mlp, hidden: [16], recurrent: {size: 8}}"])
 @pytest.mark.parametrize("shared", ["true", "false"])
 def test_half_precision_learns_step_by_step_as_well(network: str, shared: str) -> None:
     words = (f"network={network}", f"agent.shared={shared}", "agent.batch_size=256", "agent.precision=bfloat16")
-    half, whole = (build(load_experiment("town:ppo", [*WORDS, *words[:n]])) for n in (4, 3))
+    half, whole = (build_training(load_experiment("town:ppo", [*WORDS, *words[:n]])) for n in (4, 3))
     for t in (half, whole):
         collect(t, t.agent.update_interval, NullListener())
     figures, found = half.agent.learn(), whole.agent.learn()
@@ -136,7 +136,9 @@ def test_half_precision_learns_step_by_step_as_well(network: str, shared: str) -
 def test_a_recorded_round_is_the_same_and_its_update_as_well() -> None:
     """On the device itself: compiled, recorded and launched at once."""
     words = ("device=cuda", "engine=compiled", "rows=256")
-    stepwise, whole = (build(load_experiment("town:ppo", [*WORDS, *words, "agent.batch_size=6144"])) for _ in range(2))
+    stepwise, whole = (
+        build_training(load_experiment("town:ppo", [*WORDS, *words, "agent.batch_size=6144"])) for _ in range(2)
+    )
     assert whole.whole is not None
     stepwise.whole = None
     for _ in range(3):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from townlet.train.guards import Diverged, check_figures, check_reward, check_weights
+from townlet.train.monitors import Diverged, check_metrics, check_reward, check_weights
 
 NAN, INF = float("nan"), float("inf")
 
@@ -29,11 +29,11 @@ def test_rewards_that_are_finite_may_overflow_their_sum() -> None:
 
 def test_the_loss_is_named_before_what_follows_from_it() -> None:
     with pytest.raises(Diverged, match="diverged: loss is nan") as caught:
-        check_figures({"grad_norm": NAN, "mean_q": NAN, "loss": NAN}, "now")
+        check_metrics({"grad_norm": NAN, "mean_q": NAN, "loss": NAN}, "now")
     assert caught.value.tensor == "loss"
     with pytest.raises(Diverged, match="diverged: grad_norm is inf"):
-        check_figures({"mean_q": 0.0, "loss": 0.0, "grad_norm": INF}, "now")
-    check_figures({"loss": 1e300}, "now")
+        check_metrics({"mean_q": 0.0, "loss": 0.0, "grad_norm": INF}, "now")
+    check_metrics({"loss": 1e300}, "now")
 
 
 def test_weights_are_named_with_what_was_found_in_them() -> None:

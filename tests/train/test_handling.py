@@ -24,12 +24,11 @@ from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
-from townlet.tasks.evaluation import play
-from townlet.tasks.experiment import LoadedExperiment, load_experiment
-from townlet.train.build import Training, build
+from townlet.tasks.evaluation import run_episodes
+from townlet.tasks.experiment import LoadedExperiment, load_experiment, reopen
 from townlet.train.collect import collect
-from townlet.train.reopen import reopen
 from townlet.train.session import resume, start
+from townlet.train.training import Training, build_training
 from train.tiny import Heard
 
 torch.set_num_threads(1)
@@ -56,16 +55,16 @@ def small(agent: str, *words: str) -> LoadedExperiment:
 class Silence:
     """Who need not be told."""
 
-    def stepped(self, actions: Tensor) -> None: ...
+    def on_step(self, actions: Tensor) -> None: ...
 
-    def episodes(self, over: Episodes, ended: FinalObs) -> None: ...
+    def on_episodes(self, over: Episodes, ended: FinalObs) -> None: ...
 
-    def stages(self, changes: list[StageChange]) -> None: ...
+    def on_stage_changes(self, changes: list[StageChange]) -> None: ...
 
 
 def lived(agent: str, steps: int, *words: str) -> Training:
     """A training that has collected, and learned nothing yet."""
-    t = build(small(agent, "gym.normalize_obs=none", *words))
+    t = build_training(small(agent, "gym.normalize_obs=none", *words))
     collect(t, steps, Silence())
     return t
 
@@ -126,7 +125,7 @@ def test_no_transition_across_a_reset_is_learned_from(way: str) -> None:
 def scored(run: Run, found: checkpoint.Checkpoint) -> tuple[float, int]:
     """The score of a checkpoint's weights, measured by another training that takes them over; and of how many."""
     loaded = reopen(run)
-    t = build(loaded)
+    t = build_training(loaded)
     t.restore(checkpoint.load(found.path)[0]["training"])
     measured = loaded.task.measure(t.agent.policy(), loaded.recipe, no_interrupt)
     return measured.score(loaded.recipe.metric), len(measured.reward)
@@ -164,7 +163,7 @@ class Uneven:
 
 @pytest.mark.parametrize(("episodes", "short"), [(8, 4), (6, 4), (5, 3)])
 def test_short_episodes_are_not_counted_more_often(episodes: int, short: int) -> None:
-    found: Mapping[str, Any] = play(Uneven(), make_vec("CartPole-v1", None, 4), episodes, 7)
+    found: Mapping[str, Any] = run_episodes(Uneven(), make_vec("CartPole-v1", None, 4), episodes, 7)
     assert len(found["length"]) == episodes
     assert int((found["length"] < 20).sum()) == short
     assert np.array_equal(found["length"], found["reward"])
@@ -177,7 +176,7 @@ def test_normalisation_is_restored_on_resume(way: str, tmp_path: Path) -> None:
     last = checkpoint.latest(run.checkpoints)
     assert last is not None
     known = checkpoint.load(last.path)[0]["training"]["env"]["transforms"]["0"]
-    fresh = build(loaded)
+    fresh = build_training(loaded)
     fresh.restore(checkpoint.load(last.path)[0]["training"])
     now = fresh.env.state()["transforms"]["0"]
     assert now["count"] == known["count"] >= 512

@@ -15,23 +15,23 @@ from pace import within
 from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs.metrics_store import MetricsStore
-from townlet.train.build import Training
 from townlet.train.collect import collect
-from townlet.train.logger import Journal
+from townlet.train.logger import MetricsLogger
+from townlet.train.training import Training
 from train.tiny import STAGES, Heard, begun, tiny
 
 
 class Recount:
     """Stands before a journal and remembers all episodes one by one."""
 
-    def __init__(self, t: Training, journal: Journal) -> None:
+    def __init__(self, t: Training, journal: MetricsLogger) -> None:
         self.t, self.journal, self.lives = t, journal, []
         self.changes: list[StageChange] = []
 
-    def stepped(self, actions: Tensor) -> None:
-        self.journal.stepped(actions)
+    def on_step(self, actions: Tensor) -> None:
+        self.journal.on_step(actions)
 
-    def episodes(self, over: Episodes, ended: FinalObs) -> None:
+    def on_episodes(self, over: Episodes, ended: FinalObs) -> None:
         t = self.t
         for k in range(len(over)):
             row = int(over.rows[k])
@@ -45,20 +45,20 @@ class Recount:
                 "meters": t.env.final_meters(ended)[k].tolist(),
             }
             self.lives.append(life)
-        self.journal.episodes(over, ended)
+        self.journal.on_episodes(over, ended)
 
-    def stages(self, changes: list[StageChange]) -> None:
+    def on_stage_changes(self, changes: list[StageChange]) -> None:
         self.changes += changes
-        self.journal.stages(changes)
+        self.journal.on_stage_changes(changes)
 
 
-def live(t: Training, journal: Journal, until: int) -> Recount:
+def live(t: Training, journal: MetricsLogger, until: int) -> Recount:
     """Collect and learn until a moment, with every episode counted."""
     recount = Recount(t, journal)
     while t.counters.env_steps < until:
         collect(t, t.agent.update_interval, recount)
-        journal.update(t.agent.learn() or {})
-        journal.tick()
+        journal.on_update(t.agent.learn() or {})
+        journal.on_rollout_end()
     return recount
 
 
@@ -106,19 +106,19 @@ def test_figures_of_an_interval_are_means_over_its_updates(tmp_path: Path) -> No
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store, heard)
         for value in (1.0, 2.0, 6.0):
-            journal.update({"loss": value})
+            journal.on_update({"loss": value})
         t.counters.env_steps = 100
-        journal.tick()
-        journal.update({"loss": 5.0})
+        journal.on_rollout_end()
+        journal.on_update({"loss": 5.0})
         t.counters.env_steps = 199
-        journal.tick()
+        journal.on_rollout_end()
         assert store.series("loss") == ([100], [3.0])
         t.counters.env_steps = 200
-        journal.tick()
+        journal.on_rollout_end()
         assert store.series("loss") == ([100, 200], [3.0, 5.0])
         journal.finish()  # nothing happened since
         assert store.series("steps_per_second")[0] == [100, 200]
-    assert [mark.figures["loss"] for mark in heard.marks] == [3.0, 5.0]
+    assert [mark.metrics["loss"] for mark in heard.marks] == [3.0, 5.0]
     assert heard.ticks == 3
 
 
@@ -140,7 +140,7 @@ def test_an_interval_goes_on_in_another_journal(tmp_path: Path) -> None:
         u, other = begun(loaded, two)
         live(t, journal, 148)
         live(u, other, 148)
-        again = Journal(u, 100, 20, two, ())
+        again = MetricsLogger(u, 100, 20, two, ())
         again.restore(other.state())
         live(t, journal, 500)
         live(u, again, 500)
@@ -178,6 +178,6 @@ def test_what_many_episodes_cost_does_not_grow_with_their_number(tmp_path: Path)
         t, journal = begun(loaded, store)
         collect(t, 60, journal)
         with within(2, time.monotonic):
-            journal.mark()
+            journal.end_interval()
         assert store.read("episode_intervals", ["count"])["count"] == [2048 * 30]
         assert len(store.read("episodes", ["row"])["row"]) == loaded.recipe.metrics.whole_episodes

@@ -14,14 +14,14 @@ from torch import Tensor
 from townlet.curriculum.curriculum import AdversarialCurriculum, StageChange
 from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs.metrics_store import MetricsStore
-from townlet.tasks.evaluation import Evaluated
+from townlet.tasks.evaluation import EvaluationResult
 from townlet.tasks.experiment import LoadedExperiment
-from townlet.tasks.town_evaluation import evaluate
-from townlet.train.build import Training
+from townlet.tasks.town_evaluation import evaluate_town
 from townlet.train.collect import collect
-from townlet.train.logger import Journal
-from townlet.train.loop import Ending, loop
-from townlet.train.stop_conditions import Limits
+from townlet.train.logger import MetricsLogger
+from townlet.train.loop import LoopResult, train_loop
+from townlet.train.stop_conditions import StopConditions
+from townlet.train.training import Training
 from train.tiny import STAGES, Heard, begun, tiny
 
 
@@ -39,7 +39,7 @@ class Kept:
 @dataclass
 class Ran:
     t: Training
-    ending: Ending
+    ending: LoopResult
     saved: list[tuple[int, float | None, str | None]]
     heard: Heard
 
@@ -52,8 +52,10 @@ def ran(
     with MetricsStore(folder / "metrics.db") as store:
         t, journal = begun(loaded, store, heard)
         keeper = Kept(t)
-        limits = Limits(loaded.recipe, loaded.recipe.to_env_steps(loaded.recipe.evaluation.every), pause_at, asked)
-        ending = loop(t, limits, journal, keeper, lambda: evaluate(t.agent.policy(), there, 3, 0))
+        limits = StopConditions(
+            loaded.recipe, loaded.recipe.to_env_steps(loaded.recipe.evaluation.every), pause_at, asked
+        )
+        ending = train_loop(t, limits, journal, keeper, lambda: evaluate_town(t.agent.policy(), there, 3, 0))
     return Ran(t, ending, keeper.saved, heard)
 
 
@@ -63,7 +65,7 @@ def ran(
         ("{env_steps: 500}", "all steps of the budget are spent", lambda t: t.counters.env_steps == 500),
         (
             "{env_steps: 1e6, episodes: 9}",
-            "all episodes of the budget are lived",
+            "all episodes of the budget are spent",
             lambda t: 9 <= t.counters.episodes <= 12,
         ),
         ("{env_steps: 1e6, minutes: 1e-4}", "the time of the budget is spent", lambda t: t.counters.env_steps < 1e5),
@@ -84,7 +86,7 @@ def test_a_run_ends_at_whichever_comes_first(
     assert found.ending.last is not None
     moment, score, ended = found.saved[-1]
     assert (moment, ended) == (found.t.counters.env_steps, why)
-    assert score == found.ending.last.mean
+    assert score == found.ending.last.mean_length
 
 
 def test_marks_and_evaluations_lie_at_their_moments_once_each(tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_nothing_is_evaluated_while_it_warms_up(tmp_path: Path, warmup: float) -
 def test_what_came_after_the_last_mark_is_not_lost(tmp_path: Path) -> None:
     found = ran(tiny("town:dqn", "budget={env_steps: 348}"), tmp_path)
     assert [mark.env_steps for mark in found.heard.marks] == [100, 200, 300, 348]
-    assert all(mark.figures["meter_energy"] > 0 for mark in found.heard.marks)
+    assert all(mark.metrics["meter_energy"] > 0 for mark in found.heard.marks)
 
 
 def test_a_pause_says_nothing_and_changes_nothing_but_saves(tmp_path: Path) -> None:
@@ -136,19 +138,25 @@ def test_a_run_that_was_over_is_only_measured(tmp_path: Path) -> None:
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(loaded, store)
         keeper = Kept(t)
-        ending = loop(t, Limits(loaded.recipe, 400, over="it was over"), journal, keeper, lambda: measured(loaded, t))
+        ending = train_loop(
+            t,
+            StopConditions(loaded.recipe, 400, already_already_already_over="it was over"),
+            journal,
+            keeper,
+            lambda: measured(loaded, t),
+        )
         assert (ending.why, ending.finished, t.counters.env_steps, keeper.saved) == ("it was over", True, 0, [])
         assert store.read("evaluations", ["policy"])["policy"] == []
 
 
-def measured(loaded: LoadedExperiment, t: Training) -> Evaluated:
-    return evaluate(t.agent.policy(), loaded.worlds.evaluation, 1, 0)
+def measured(loaded: LoadedExperiment, t: Training) -> EvaluationResult:
+    return evaluate_town(t.agent.policy(), loaded.worlds.evaluation, 1, 0)
 
 
 def test_epsilon_falls_over_a_run(tmp_path: Path) -> None:
     by_schedule = "explore={choose: {name: epsilon, schedule: {start: 1, end: .1, to: .5}}}"
     found = ran(tiny("town:dqn", by_schedule, "budget={env_steps: 1200}"), tmp_path)
-    told = [mark.figures["epsilon"] for mark in found.heard.marks if "epsilon" in mark.figures]
+    told = [mark.metrics["epsilon"] for mark in found.heard.marks if "epsilon" in mark.metrics]
     assert told == sorted(told, reverse=True)
     assert told[0] > 0.6
     assert told[-1] == pytest.approx(0.1)
@@ -157,7 +165,7 @@ def test_epsilon_falls_over_a_run(tmp_path: Path) -> None:
 def test_epsilon_falls_with_the_episodes_of_each_row(tmp_path: Path) -> None:
     by_episode = "explore={choose: {name: epsilon, start: 1, end: .2, decay: .5, schedule: null}}"
     found = ran(tiny("town:dqn", by_episode, "budget={env_steps: 1000}"), tmp_path)
-    told = [mark.figures["epsilon"] for mark in found.heard.marks if "epsilon" in mark.figures]
+    told = [mark.metrics["epsilon"] for mark in found.heard.marks if "epsilon" in mark.metrics]
     assert told == sorted(told, reverse=True)
     assert told[-1] == pytest.approx(0.2)
     with MetricsStore(tmp_path / "metrics.db") as store:
@@ -176,7 +184,7 @@ def test_the_weight_of_novelty_falls_only_while_life_is_steady_and_good(
     weight = f"weight: {{name: adaptive, start: .5, minimum: .1, factor: .9, episodes: 12, {gates}}}"
     needy = "starts={share: .7, meters: [.02, .4]}"
     found = ran(tiny("town:dqn", f"explore={{choose: epsilon, {bonus}, {weight}}}", needy), tmp_path)
-    told = [mark.figures["intrinsic_weight"] for mark in found.heard.marks if "intrinsic_weight" in mark.figures]
+    told = [mark.metrics["intrinsic_weight"] for mark in found.heard.marks if "intrinsic_weight" in mark.metrics]
     assert told[0] == 0.5
     assert (told[-1] == pytest.approx(0.1)) if falls else (set(told) == {0.5})
 
@@ -198,7 +206,7 @@ def test_stages_act_in_the_town_from_the_next_life_on(tmp_path: Path) -> None:
             changed = before != t.curriculum.stage
             assert not town["age"][changed.numpy()].any()  # only between two lives
             seen |= set(t.curriculum.stage.tolist())
-        journal.mark()
+        journal.end_interval()
         told = store.read("stage_changes")
     assert {1, 2, 3} <= seen
     assert all(reason.startswith(("advance to stage", "retreat to stage")) for reason in told["reason"])
@@ -211,26 +219,26 @@ def test_stages_act_in_the_town_from_the_next_life_on(tmp_path: Path) -> None:
 class Accountant:
     """Adds up what each reward pays each row, and compares it with what is said of its episodes."""
 
-    def __init__(self, t: Training, journal: Journal) -> None:
+    def __init__(self, t: Training, journal: MetricsLogger) -> None:
         self.t, self.journal = t, journal
         self.sums = np.zeros((t.env.rows, len(t.env.components)))
         self.own: list[float] = []
         self.paid: list[float] = []
 
-    def stepped(self, actions: Tensor) -> None:
+    def on_step(self, actions: Tensor) -> None:
         self.sums += np.asarray(self.t.env.engine.components)
-        self.journal.stepped(actions)
+        self.journal.on_step(actions)
 
-    def episodes(self, over: Episodes, ended: FinalObs) -> None:
+    def on_episodes(self, over: Episodes, ended: FinalObs) -> None:
         rows = over.rows.numpy()
         self.own += self.sums[rows, 0].tolist()
         self.paid += self.sums[rows].sum(1).tolist()
         assert over.reward.numpy() == pytest.approx(self.sums[rows, 0], abs=1e-3)
         self.sums[rows] = 0
-        self.journal.episodes(over, ended)
+        self.journal.on_episodes(over, ended)
 
-    def stages(self, changes: list[StageChange]) -> None:
-        self.journal.stages(changes)
+    def on_stage_changes(self, changes: list[StageChange]) -> None:
+        self.journal.on_stage_changes(changes)
 
 
 def test_what_is_told_and_judged_is_what_the_world_pays_without_guidance(tmp_path: Path) -> None:
@@ -242,7 +250,7 @@ def test_what_is_told_and_judged_is_what_the_world_pays_without_guidance(tmp_pat
         assert t.env.components == ("milestone", "potential")
         accountant = Accountant(t, journal)
         collect(t, 100, accountant)
-        journal.mark()
+        journal.end_interval()
         told = store.read("episodes", ["return", "extrinsic"])
     assert told["return"] == pytest.approx(accountant.own, abs=1e-3)
     assert told["extrinsic"] == pytest.approx(accountant.paid, abs=1e-3)
@@ -257,7 +265,7 @@ def test_what_is_told_and_judged_is_what_the_world_pays_without_guidance(tmp_pat
 def test_the_journal_is_told_of_every_part_of_a_round(tmp_path: Path) -> None:
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny("town:ppo"), store)
-        assert isinstance(journal, Journal)
+        assert isinstance(journal, MetricsLogger)
         collect(t, t.agent.update_interval, journal)
         assert t.counters.env_steps == 64
-        assert int(np.sum(journal.state()["env_metrics"]["diary"]["cells"])) == 64
+        assert int(np.sum(journal.state()["env_metrics"]["usage"]["cells"])) == 64

@@ -10,12 +10,12 @@ import pytest
 from townlet.runs.metrics_store import MetricsStore
 from townlet.runs.report import write_report
 from townlet.tasks.experiment import load_experiment
-from townlet.train.logger import Journal
-from townlet.train.monitors import MONITORS, PATIENCE, SCORE, SMOOTH, STALE, Alert, Monitors
+from townlet.train.logger import MetricsLogger
+from townlet.train.monitors import MONITORS, PATIENCE_INTERVALS, SCORE, STALE_INTERVALS, WINDOW, Alert, Monitors
 from townlet.train.session import start
 from train.tiny import Heard, begun, tiny
 
-LONG = 4 * PATIENCE
+LONG = 4 * PATIENCE_INTERVALS
 RETURN = "episode_return"
 RISING = [float(at) for at in range(40)]
 # monitor → (values that are well, values that are not, a word of what is told)
@@ -27,7 +27,7 @@ WAYS: dict[str, tuple[list[float], list[float], str]] = {
     "explained variance": ([0.5], [-0.9] * LONG, "worse than a constant"),
     "entropy collapse": ([1.6], [0.3] * LONG, "below 25% of the 1.6"),
     "deviation collapse": ([1.0], [1e-4] * LONG, "0.0001"),
-    "score stalls": (RISING, [39.0, 38.0] * STALE, "episode_return has not risen above 38.6"),
+    "score stalls": (RISING, [39.0, 38.0] * STALE_INTERVALS, "episode_return has not risen above 38.6"),
     "score falls": (RISING, [5.0] * LONG, "episode_return was 34.5"),
     "dead units": ([0.1], [0.8] * LONG, "80%"),
     "gradient explosion": ([1.0], [1e5] * LONG, "began with 1"),
@@ -37,14 +37,14 @@ WAYS: dict[str, tuple[list[float], list[float], str]] = {
     "td error": ([1.0], [1e6] * LONG, "1e+06"),
     "values run away": ([3.0], [1e6] * LONG, "1e+06"),
     "novelty": ([1.0], [1e3] * LONG, "off by 1e+03"),
-    "steps_per_second": ([1000.0] * SMOOTH, [300.0] * 4, "usual 1,000"),
+    "steps_per_second": ([1000.0] * WINDOW, [300.0] * 4, "usual 1,000"),
 }
 
 
 def told(values: Sequence[float], figure: str, goal: float | None = None) -> list[tuple[int, Alert]]:
     """At which of the marks an alert comes, and what it says."""
     monitors = Monitors(RETURN, goal)
-    return [(at, alert) for at, value in enumerate(values) for alert in monitors.look({figure: value})]
+    return [(at, alert) for at, value in enumerate(values) for alert in monitors.check({figure: value})]
 
 
 def test_every_monitor_has_a_case_below() -> None:
@@ -69,21 +69,24 @@ def test_what_stays_bad_is_told_once_with_a_tip(name: str) -> None:
 def test_a_single_bad_interval_is_no_alert(name: str) -> None:
     (well,), (bad, *_), _ = WAYS[name]
     (figure,) = (monitor.figure for monitor in MONITORS if monitor.name == name)
-    assert told([well, *[bad] * (PATIENCE - 1), well, bad], figure) == []
+    assert told([well, *[bad] * (PATIENCE_INTERVALS - 1), well, bad], figure) == []
 
 
 @pytest.mark.parametrize("figure", ["approx_kl", "clip_fraction"])
 def test_the_only_gradient_step_of_an_update_is_not_told_to_be_too_small(figure: str) -> None:
     def alerts(steps: float) -> int:
         monitors = Monitors(RETURN)
-        return sum(len(monitors.look({figure: 0.0, "gradient_steps": steps})) for _ in range(LONG))
+        return sum(len(monitors.check({figure: 0.0, "gradient_steps": steps})) for _ in range(LONG))
 
     assert (alerts(1.0), alerts(2.0)) == (0, 1)
 
 
 def test_it_is_told_again_after_it_had_been_well() -> None:
-    bad = [9.0] * PATIENCE
-    assert [at for at, _ in told([*bad, *bad, 0.01, *bad], "approx_kl")] == [PATIENCE - 1, 3 * PATIENCE]
+    bad = [9.0] * PATIENCE_INTERVALS
+    assert [at for at, _ in told([*bad, *bad, 0.01, *bad], "approx_kl")] == [
+        PATIENCE_INTERVALS - 1,
+        3 * PATIENCE_INTERVALS,
+    ]
 
 
 @pytest.mark.parametrize(("name", "value"), [("policy_loss", -0.01), ("explained_variance", -0.1), ("mean_q", -50.0)])
@@ -92,8 +95,8 @@ def test_a_figure_may_be_below_zero(name: str, value: float) -> None:
 
 
 def test_a_score_that_is_good_enough_need_not_rise() -> None:
-    assert told([*RISING, *[39.0] * (STALE + LONG)], RETURN, goal=38.0) == []
-    assert told([*RISING, *[39.0] * (STALE + LONG)], RETURN, goal=40.0) != []
+    assert told([*RISING, *[39.0] * (STALE_INTERVALS + LONG)], RETURN, goal=38.0) == []
+    assert told([*RISING, *[39.0] * (STALE_INTERVALS + LONG)], RETURN, goal=40.0) != []
 
 
 def test_an_unsteady_score_that_gains_nothing_does_not_fall() -> None:
@@ -108,21 +111,21 @@ def test_alerts_of_a_training_are_kept_and_told_also_after_a_resume(tmp_path: Pa
     heard = Heard()
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store, heard)
-        for mark in range(1, PATIENCE + 3):
+        for mark in range(1, PATIENCE_INTERVALS + 3):
             t.counters.env_steps = 100 * mark
-            journal.update({"mean_q": 1e7})
-            journal.tick()
-            state, journal = journal.state(), Journal(t, 100, 20, store, [heard])
+            journal.on_update({"mean_q": 1e7})
+            journal.on_rollout_end()
+            state, journal = journal.state(), MetricsLogger(t, 100, 20, store, [heard])
             journal.restore(state)
         found = store.read("alerts", ["env_steps", "name", "value"])
-    assert found == {"env_steps": [100 * PATIENCE], "name": ["values run away"], "value": [1e7]}
+    assert found == {"env_steps": [100 * PATIENCE_INTERVALS], "name": ["values run away"], "value": [1e7]}
     assert [note.split(":")[0] for note in heard.notes] == ["values run away"]
 
 
 def test_what_depends_on_the_clock_is_in_no_checkpoint_and_in_no_comparison(tmp_path: Path) -> None:
     monitors = Monitors()
-    for _ in range(SMOOTH):
-        monitors.look({"steps_per_second": 1e3, "loss": 1.0})
+    for _ in range(WINDOW):
+        monitors.check({"steps_per_second": 1e3, "loss": 1.0})
     assert list(monitors.state()["past"]) == ["loss"]
     assert "steps_per_second" not in monitors.state()["bad"]
     with MetricsStore(tmp_path / "metrics.db") as store:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters
 from townlet.recipes.schema import Recipe
-from townlet.train.multi_seed import interval, iqm, several
+from townlet.train.multi_seed import bootstrap_interval, iqm, train_seeds
 from train.tiny import DQN, Heard
 
 
@@ -35,7 +35,7 @@ def test_the_interquartile_mean_by_hand(scores: list[float], mean: float) -> Non
 @settings(deadline=None)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=10))
 def test_the_interval_holds_the_mean_and_lies_within_the_scores(scores: list[float]) -> None:
-    low, high = interval(scores)
+    low, high = bootstrap_interval(scores)
     slack = 1e-9 * max(1.0, *map(abs, scores))
     assert min(scores) - slack <= low <= iqm(scores) + slack
     assert iqm(scores) - slack <= high <= max(scores) + slack
@@ -43,7 +43,7 @@ def test_the_interval_holds_the_mean_and_lies_within_the_scores(scores: list[flo
 
 def test_the_interval_narrows_with_more_seeds() -> None:
     def width(scores: list[float]) -> float:
-        low, high = interval(scores)
+        low, high = bootstrap_interval(scores)
         return high - low
 
     assert width([400.0, 450.0, 500.0] * 10) < width([400.0, 450.0, 500.0]) / 2
@@ -56,7 +56,7 @@ def test_seeds_follow_each_other_and_give_runs_of_their_own(tmp_path: Path) -> N
         heard.append(Heard())
         return heard[-1]
 
-    found = several("town:dqn", [*DQN, "seed=5", "budget={env_steps: 400}"], tmp_path, 2, sink)
+    found = train_seeds("town:dqn", [*DQN, "seed=5", "budget={env_steps: 400}"], tmp_path, 2, sink)
     assert [outcome.seed for outcome in found.outcomes] == [5, 6]
     assert len({outcome.run.path for outcome in found.outcomes}) == 2
     assert not found.interrupted
@@ -68,7 +68,7 @@ def test_seeds_follow_each_other_and_give_runs_of_their_own(tmp_path: Path) -> N
 class Falling(Heard):
     """A sink that breaks the training of its run after the first round."""
 
-    def tick(self, counters: Counters) -> None:
+    def on_rollout(self, counters: Counters) -> None:
         raise RuntimeError("out of memory\nmore about it")
 
 
@@ -76,7 +76,7 @@ def test_a_seed_that_dies_does_not_stop_the_others_and_is_named(tmp_path: Path) 
     def sink(recipe: Recipe) -> Heard:
         return Falling() if recipe.seed == 5 else Heard()
 
-    found = several("town:dqn", [*DQN, "seed=5", "budget={env_steps: 200}"], tmp_path, 2, sink)
+    found = train_seeds("town:dqn", [*DQN, "seed=5", "budget={env_steps: 200}"], tmp_path, 2, sink)
     assert [outcome.seed for outcome in found.outcomes] == [6]
     (failed,) = found.failed
     assert (failed.seed, failed.why, failed.exit_code) == (5, "RuntimeError: out of memory", 1)
@@ -88,4 +88,4 @@ def test_a_seed_that_dies_does_not_stop_the_others_and_is_named(tmp_path: Path) 
 
 def test_a_mistake_of_all_seeds_is_told_once(tmp_path: Path) -> None:
     with pytest.raises(TownletError, match="there is no run 'nothing'"):
-        several("town:dqn", [*DQN, "init_from=nothing"], tmp_path, 2)
+        train_seeds("town:dqn", [*DQN, "init_from=nothing"], tmp_path, 2)

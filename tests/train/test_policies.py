@@ -17,13 +17,13 @@ from townlet.rng import Streams
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
-from townlet.tasks.town_evaluation import evaluate
-from townlet.tasks.town_player import TrainedPlayer
+from townlet.tasks.town import PolicyPlayer
+from townlet.tasks.town_evaluation import evaluate_town
 from townlet.town.engines.engine import make_engine
 from townlet.town.feasibility import measure_survival
-from townlet.train.build import build
 from townlet.train.policies import TrainedPolicy, load_policy
 from townlet.train.session import start
+from townlet.train.training import build_training
 
 RECIPES = {name: (name, SMALL[name]) for name in SMALL} | {
     "ppo, one body": ("town:ppo", (*SMALL["town:ppo"], "agent.shared=true")),
@@ -58,7 +58,7 @@ def inputs(rows: int, size: int, actions: int, seed: int) -> tuple[Any, Any]:
 @pytest.mark.parametrize("key", RECIPES)
 def test_it_acts_as_the_agent_that_was_saved(runs: dict[str, Run], key: str) -> None:
     recipe, words = RECIPES[key]
-    training = build(load_experiment(recipe, words))
+    training = build_training(load_experiment(recipe, words))
     state, _ = checkpoint.load(checkpoint.latest(runs[key].checkpoints).path)  # type: ignore[union-attr]
     training.restore(state["training"])
     agent, trained = training.agent.policy(), load_policy(runs[key], "last")
@@ -78,7 +78,7 @@ def test_it_acts_as_the_agent_that_was_saved(runs: dict[str, Run], key: str) -> 
 
 def test_weights_are_those_of_the_checkpoint_and_not_the_first_ones(runs: dict[str, Run]) -> None:
     recipe, words = RECIPES["town:ppo"]
-    fresh = build(load_experiment(recipe, words)).agent.policy()
+    fresh = build_training(load_experiment(recipe, words)).agent.policy()
     trained = load_policy(runs["town:ppo"], "last")
     obs = torch.from_numpy(inputs(4, trained.layout.size, 6, 0)[0])
     assert not torch.equal(fresh.outputs(obs)["logits"], trained.outputs(obs)["logits"])
@@ -136,9 +136,9 @@ def test_memory_goes_from_step_to_step_until_told_otherwise(runs: dict[str, Run]
 def test_a_player_lives_as_long_as_the_evaluation_says(runs: dict[str, Run]) -> None:
     """The engine alone, as `townlet play` has it, and the batched town give the same lives."""
     trained = load_policy(runs["town-l2:drqn"])
-    lives = evaluate(trained.policy(), trained.world, 6, 7)
+    lives = evaluate_town(trained.policy(), trained.world, 6, 7)
     key = Streams(Streams(7).child("0").key("env")).key("town")
-    played = measure_survival(trained.world, TrainedPlayer(trained.policy()), 6, key)
+    played = measure_survival(trained.world, PolicyPlayer(trained.policy()), 6, key)
     assert played.ages.tolist() == lives.length.tolist()
 
 
@@ -146,7 +146,7 @@ def test_a_player_forgets_its_last_life(runs: dict[str, Run]) -> None:
     trained = load_policy(runs["ppo with memory"])
     engine = make_engine(trained.world, 1, autoreset=False)
     engine.reset(0)
-    old, new = (TrainedPlayer(trained.policy()) for _ in range(2))
+    old, new = (PolicyPlayer(trained.policy()) for _ in range(2))
     for _ in range(10):
         engine.step(old.act(engine))
     engine.reset_rows(np.ones(1, np.bool_))

@@ -12,15 +12,13 @@ from townlet.errors import TownletError
 from townlet.recipes.render import resolved_text
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.tasks.experiment import load_experiment
-from townlet.tasks.town import TownTask
-from townlet.tasks.town_eval import measure, world_for
-from townlet.tasks.town_worlds import Worlds, changed
+from townlet.tasks.comparison import compare_town, evaluation_world
+from townlet.tasks.experiment import MAY_CHANGE, load_experiment, reopen, world_file
+from townlet.tasks.town import TownTask, Worlds, with_overrides
 from townlet.town.world.load import from_text, shipped
 from townlet.town.world.load import load as load_world
 from townlet.train import session
 from townlet.train.policies import load_policy
-from townlet.train.reopen import MAY_CHANGE, reopen, world_file
 from townlet.train.session import resume, start
 from train.processes import last
 from train.tiny import DQN, Heard, tiny
@@ -40,11 +38,11 @@ def own(tmp_path: Path) -> tuple[Path, Run]:
 @pytest.mark.parametrize("name", shipped())
 def test_a_copy_of_a_world_is_the_same_world(name: str) -> None:
     world = load_world(name)
-    for text in TownTask(Worlds(world, world)).texts().values():
+    for text in TownTask(Worlds(world, world)).files().values():
         again = from_text(text)
         assert (again.content_hash, again.interface_hash) == (world.content_hash, world.interface_hash)
         assert again.spec == world.spec
-    assert changed(world, ["max_steps=77"]).spec == world.spec.model_copy(update={"max_steps": 77})
+    assert with_overrides(world, ["max_steps=77"]).spec == world.spec.model_copy(update={"max_steps": 77})
 
 
 def test_a_run_keeps_both_worlds_with_all_their_changes(tmp_path: Path) -> None:
@@ -91,7 +89,7 @@ def test_whatever_becomes_of_the_file_the_run_has_its_world(
     (note,) = trained.loaded.notes
     assert str(path) in note
     assert told in note
-    found = measure(trained, world_for(trained.loaded, ["affordances.Bed.price=0"]), 3, 0)
+    found = compare_town(trained, evaluation_world(trained.loaded, ["affordances.Bed.price=0"]), 3, 0)
     assert found.trained.world.spec.max_steps == 30
     assert found.trained.world.spec.affordances[0].price == 0
     heard = Heard()
@@ -152,7 +150,7 @@ def test_what_the_experiment_does_not_depend_on_may_change(own: tuple[Path, Run]
     assert run.meta()["resumed_with"] == words
     assert [row["episodes"] for row in heard.evaluations] == [2]
     assert [mark.env_steps for mark in heard.marks] == [152, 200]  # a round is 4 steps of 4 rows
-    assert all(mark.figures["lr"] < 1e-4 for mark in heard.marks)
+    assert all(mark.metrics["lr"] < 1e-4 for mark in heard.marks)
 
 
 def test_threads_are_written_down_as_the_number_they_were(tmp_path: Path) -> None:

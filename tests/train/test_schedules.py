@@ -11,7 +11,7 @@ from townlet.config.schedule import Schedule
 from townlet.interfaces.counters import Counters
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.experiment import load_experiment
-from townlet.train.session import begin, start
+from townlet.train.session import create_session, start
 
 torch.set_num_threads(1)
 BUDGET, ROWS = 512, 4
@@ -59,5 +59,5 @@ def test_a_share_as_batch_size_is_rounded_down_and_stands_in_the_resolved_recipe
     """A single step has no number of its own: 1 is the share of all."""
     alone = ["agent.normalize_advantage=rollout"] if share < 0.01 else []
     loaded = load_experiment("CartPole-v1:ppo", [*SMALL, "agent.n_steps=16", f"agent.batch_size={share}", *alone])
-    text = begin(loaded, tmp_path).run.resolved_file.read_text()
+    text = create_session(loaded, tmp_path).run.resolved_file.read_text()
     assert f"  batch_size: {size} " in text

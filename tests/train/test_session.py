@@ -16,24 +16,24 @@ from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.runs.serialization import flatten
 from townlet.tasks.experiment import load_experiment
-from townlet.tasks.town_evaluation import evaluate
-from townlet.train.build import build
+from townlet.tasks.town_evaluation import evaluate_town
+from townlet.train.checkpointer import warm_start
 from townlet.train.policies import load_policy
-from townlet.train.session import Outcome, resume, start
-from townlet.train.stop_conditions import ENDS
-from townlet.train.weights import warm_start
+from townlet.train.session import TrainingOutcome, resume, start
+from townlet.train.stop_conditions import END_REASONS
+from townlet.train.training import build_training
 from train.tiny import Heard, tiny
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Heard]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainingOutcome, Heard]:
     """A finished run, only to be read."""
     heard = Heard()
     root = tmp_path_factory.mktemp("trained") / "runs"
     return start(tiny("town:dqn", "metrics.tensorboard=true", REPORT), root, sinks=[heard]), heard
 
 
-def test_a_run_leaves_all_its_files(trained: tuple[Outcome, Heard]) -> None:
+def test_a_run_leaves_all_its_files(trained: tuple[TrainingOutcome, Heard]) -> None:
     run = trained[0].run
     names = {path.name for path in run.path.iterdir()}
     assert {
@@ -46,7 +46,7 @@ def test_a_run_leaves_all_its_files(trained: tuple[Outcome, Heard]) -> None:
     assert "evaluation: lives" in run.log_file.read_text()
 
 
-def test_meta_tells_what_was_run_and_how_it_ended(trained: tuple[Outcome, Heard]) -> None:
+def test_meta_tells_what_was_run_and_how_it_ended(trained: tuple[TrainingOutcome, Heard]) -> None:
     outcome = trained[0]
     meta = outcome.run.meta()
     assert (meta["recipe"], meta["seed"], meta["rows"], meta["agent"]) == ("town:dqn", 0, 4, "dqn")
@@ -57,7 +57,7 @@ def test_meta_tells_what_was_run_and_how_it_ended(trained: tuple[Outcome, Heard]
     assert meta["summary"] == outcome.summary.sentences()
 
 
-def test_the_yardstick_and_every_evaluation_are_told_and_stored(trained: tuple[Outcome, Heard]) -> None:
+def test_the_yardstick_and_every_evaluation_are_told_and_stored(trained: tuple[TrainingOutcome, Heard]) -> None:
     outcome, heard = trained
     with MetricsReader(outcome.run.metrics_file) as metrics:
         rows = metrics.read("evaluations", ["env_steps", "policy", "length"])
@@ -67,7 +67,7 @@ def test_the_yardstick_and_every_evaluation_are_told_and_stored(trained: tuple[O
     assert heard.closed
 
 
-def test_the_last_and_the_best_checkpoint_are_kept(trained: tuple[Outcome, Heard]) -> None:
+def test_the_last_and_the_best_checkpoint_are_kept(trained: tuple[TrainingOutcome, Heard]) -> None:
     folder = trained[0].run.checkpoints
     last, best = checkpoint.latest(folder), checkpoint.best(folder)
     assert last is not None
@@ -78,12 +78,12 @@ def test_the_last_and_the_best_checkpoint_are_kept(trained: tuple[Outcome, Heard
     assert len(checkpoint.paths(folder)) <= 2
 
 
-def test_a_warm_start_begins_with_the_weights_of_the_best_checkpoint(trained: tuple[Outcome, Heard]) -> None:
+def test_a_warm_start_begins_with_the_weights_of_the_best_checkpoint(trained: tuple[TrainingOutcome, Heard]) -> None:
     source = trained[0].run
     best = checkpoint.best(source.checkpoints)
     assert best is not None
     wanted = checkpoint.load(best.path)[0]["training"]["agent"]["network"]
-    fresh = build(tiny("town:dqn", "seed=9"))
+    fresh = build_training(tiny("town:dqn", "seed=9"))
     before = {name: value.clone() for name, value in fresh.agent.parameters().items()}
     warm_start(fresh, source)
     state = fresh.agent.state()
@@ -92,7 +92,7 @@ def test_a_warm_start_begins_with_the_weights_of_the_best_checkpoint(trained: tu
     assert any(not torch.equal(before[name], value) for name, value in fresh.agent.parameters().items())
 
 
-def test_init_from_is_a_key_of_the_recipe(trained: tuple[Outcome, Heard]) -> None:
+def test_init_from_is_a_key_of_the_recipe(trained: tuple[TrainingOutcome, Heard]) -> None:
     root, name = trained[0].run.path.parent, trained[0].run.name
     outcome = start(tiny("town:dqn", f"init_from={name}", "agent.warmup=400", "seed=3"), root, pause_at=100)
     here, there = (checkpoint.load(checkpoint.paths(run.checkpoints)[-1])[0] for run in (outcome.run, trained[0].run))
@@ -107,7 +107,7 @@ def test_init_from_is_a_key_of_the_recipe(trained: tuple[Outcome, Heard]) -> Non
 
 
 def test_weights_of_another_run_are_the_best_of_nothing_before_they_were_measured(
-    trained: tuple[Outcome, Heard],
+    trained: tuple[TrainingOutcome, Heard],
 ) -> None:
     """A run that is killed at once has a checkpoint to go on from, and none that claims a score."""
     source = trained[0].run
@@ -127,10 +127,10 @@ def test_weights_of_another_run_are_the_best_of_nothing_before_they_were_measure
     ],
 )
 def test_a_warm_start_from_another_interface_network_or_agent_is_refused(
-    recipe: str, words: tuple[str, ...], said: str, trained: tuple[Outcome, Heard]
+    recipe: str, words: tuple[str, ...], said: str, trained: tuple[TrainingOutcome, Heard]
 ) -> None:
     with pytest.raises(TownletError, match=said):
-        warm_start(build(tiny(recipe, *words)), trained[0].run)
+        warm_start(build_training(tiny(recipe, *words)), trained[0].run)
 
 
 def test_a_mistake_in_init_from_leaves_no_run_behind(tmp_path: Path) -> None:
@@ -155,14 +155,14 @@ def digest(run: Run) -> str:
     ],
 )  # fmt: skip
 def test_a_finished_run_with_no_more_to_spend_is_only_measured(
-    words: tuple[str, ...], trained: tuple[Outcome, Heard]
+    words: tuple[str, ...], trained: tuple[TrainingOutcome, Heard]
 ) -> None:
     before = trained[0]
     run = before.run
     figures, meta, names = digest(run), run.meta(), checkpoint.paths(run.checkpoints)
     heard = Heard()
     again = resume(run, words, sinks=[heard])
-    assert (again.trained, again.ending.why, again.ending.finished) == (False, ENDS["env_steps"], True)
+    assert (again.trained, again.ending.why, again.ending.finished) == (False, END_REASONS["env_steps"], True)
     assert again.summary is not None
     assert before.summary is not None
     assert again.summary.sentences() == before.summary.sentences()
@@ -174,7 +174,7 @@ def test_a_paused_run_that_is_given_less_than_it_has_lived_ends_there(tmp_path: 
     run = start(tiny(), tmp_path, pause_at=640).run
     heard = Heard()
     ended = resume(run, ["budget.env_steps=600"], sinks=[heard])
-    assert (ended.ending.why, ended.ending.finished) == (ENDS["env_steps"], True)
+    assert (ended.ending.why, ended.ending.finished) == (END_REASONS["env_steps"], True)
     assert [row["env_steps"] for row in heard.evaluations] == [640]
     assert heard.ticks == 0
     assert resume(run).trained is False
@@ -186,7 +186,7 @@ def test_a_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
     assert saved is not None
     before = saved.info["seconds"]
     ended = resume(first.run, [f"budget.minutes={before / 120}"], sinks=[heard])
-    assert ended.ending.why == ENDS["minutes"]
+    assert ended.ending.why == END_REASONS["minutes"]
     assert heard.ticks == 0  # half of the time it has had already
     assert ended.seconds > before
     last = checkpoint.latest(first.run.checkpoints)
@@ -214,7 +214,7 @@ def test_a_resumed_run_saves_when_the_whole_one_would(tmp_path: Path, monkeypatc
 def test_what_is_learned_until_the_time_is_up_does_not_depend_on_the_time(tmp_path: Path) -> None:
     """Schedules go by env_steps: minutes only decide where a run ends."""
     timed = start(tiny("town:dqn", "budget={env_steps: 1e5, minutes: .02}"), tmp_path / "timed")
-    assert timed.ending.why == ENDS["minutes"]
+    assert timed.ending.why == END_REASONS["minutes"]
     states = [checkpoint.load(checkpoint.paths(timed.run.checkpoints)[-1])[0]["training"]]
     lived = int(states[0]["counters"]["env_steps"])
     free = start(tiny("town:dqn", "budget={env_steps: 1e5}"), tmp_path / "free", pause_at=lived).run
@@ -234,9 +234,9 @@ def test_evaluations_are_made_in_the_world_of_evaluation(tmp_path: Path) -> None
     assert {row["limit"] for row in heard.evaluations} == {70}
     assert random["length"] > 60  # needy as in training it would die within a few steps
     policy = load_policy(run, "last").policy()
-    again = evaluate(policy, loaded.worlds.evaluation, 3, loaded.recipe.evaluation.seed)
-    assert (last["length"], last["return"]) == (again.mean, pytest.approx(again.reward.mean()))
-    guided = evaluate(policy, loaded.worlds.training, 3, loaded.recipe.evaluation.seed)
+    again = evaluate_town(policy, loaded.worlds.evaluation, 3, loaded.recipe.evaluation.seed)
+    assert (last["length"], last["return"]) == (again.mean_length, pytest.approx(again.reward.mean()))
+    guided = evaluate_town(policy, loaded.worlds.training, 3, loaded.recipe.evaluation.seed)
     assert guided.reward.mean() != pytest.approx(again.reward.mean())
 
 

@@ -15,27 +15,26 @@ import torch
 
 from townlet.runs.metrics_store import MetricsStore
 from townlet.runs.serialization import flatten
-from townlet.tasks.town_evaluation import evaluate
-from townlet.train.build import Training
-from townlet.train.loop import loop
-from townlet.train.signals import ASKING, Signals
-from townlet.train.stop_conditions import Limits
+from townlet.tasks.town_evaluation import evaluate_town
+from townlet.train.loop import train_loop
+from townlet.train.stop_conditions import STOP_SIGNALS, SignalHandler, StopConditions
+from townlet.train.training import Training
 from train.tiny import STAGES, begun, tiny
 
 
-@pytest.mark.parametrize("number", ASKING)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_the_first_signal_only_asks(number: int) -> None:
     before = signal.getsignal(number)
-    with Signals() as signals:
-        assert not signals.asked
+    with SignalHandler() as signals:
+        assert not signals.requested
         os.kill(os.getpid(), number)
-        assert signals.asked
+        assert signals.requested
     assert signal.getsignal(number) is before
 
 
-@pytest.mark.parametrize("number", ASKING)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_when_all_is_saved_a_signal_interrupts(number: int) -> None:
-    with Signals() as signals:
+    with SignalHandler() as signals:
         signals.urgent = True
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
@@ -47,8 +46,8 @@ def test_in_another_thread_nothing_is_taken_over() -> None:
     seen = []
 
     def train() -> None:
-        with Signals() as signals:
-            seen.append((signals.asked, signal.getsignal(signal.SIGTERM)))
+        with SignalHandler() as signals:
+            seen.append((signals.requested, signal.getsignal(signal.SIGTERM)))
 
     thread = threading.Thread(target=train)
     thread.start()
@@ -90,22 +89,28 @@ class Lived:
     def __init__(self, store: MetricsStore, every: int = 10**6) -> None:
         self.loaded, self.store = tiny("town:ppo", *LONG), store
         self.t, self.journal = begun(self.loaded, self.store)
-        self.keeper, self.every, self.owed = Kept(self.t), every, False
+        self.keeper, self.every, self.evaluation_pending = Kept(self.t), every, False
 
     def go_on(self, asked: Callable[[], bool] = lambda: False, pause_at: int | None = None) -> str:
         """Why it stopped."""
-        limits = Limits(self.loaded.recipe, self.every, pause_at, asked, owed=self.owed)
-        there, policy = self.loaded.worlds.evaluation, self.t.agent.policy
-        ending = loop(
-            self.t, limits, self.journal, self.keeper, lambda: evaluate(policy(), there, 3, 0, ask=limits.ask)
+        limits = StopConditions(
+            self.loaded.recipe, self.every, pause_at, asked, evaluation_pending=self.evaluation_pending
         )
-        self.owed = limits.owed
+        there, policy = self.loaded.worlds.evaluation, self.t.agent.policy
+        ending = train_loop(
+            self.t,
+            limits,
+            self.journal,
+            self.keeper,
+            lambda: evaluate_town(policy(), there, 3, 0, check_interrupt=limits.ask),
+        )
+        self.evaluation_pending = limits.evaluation_pending
         return ending.why
 
     def all(self) -> tuple[dict[str, Any], str]:
         """Everything that it is, and everything that it said."""
         self.store.flush()
-        leaves = flatten({"training": self.t.state(), "journal": self.journal.state()})
+        leaves = flatten({"training": self.t.state(), "logger": self.journal.state()})
         return {
             name: leaf.tolist() if isinstance(leaf, torch.Tensor) else leaf for name, leaf in leaves.items()
         }, self.store.content_digest()
@@ -140,7 +145,7 @@ def test_a_round_that_is_interrupted_never_happened(
 def test_an_evaluation_that_is_interrupted_is_owed_and_made_once(stores: tuple[MetricsStore, MetricsStore]) -> None:
     one, never = (Lived(store, every=ROUND) for store in stores)
     assert one.go_on(Asked(COLLECT + LEARN + 10)) == "interrupted"
-    assert one.owed
+    assert one.evaluation_pending
     assert one.keeper.moments == [ROUND]
     assert one.store.read("evaluations", ["policy"])["policy"] == []
     for lived in (one, never):
@@ -164,8 +169,10 @@ def test_where_nothing_could_be_taken_back_a_round_is_lived_to_its_end(
     """A replay memory is too large to be copied before every round; such rounds are short."""
     loaded = tiny("town:dqn", "agent.update_every=50")
     t, journal = begun(loaded, stores[0])
-    limits = Limits(loaded.recipe, 10**6, None, Asked(1))
-    ending = loop(t, limits, journal, Kept(t), lambda: evaluate(t.agent.policy(), loaded.worlds.evaluation, 1, 0))
+    limits = StopConditions(loaded.recipe, 10**6, None, Asked(1))
+    ending = train_loop(
+        t, limits, journal, Kept(t), lambda: evaluate_town(t.agent.policy(), loaded.worlds.evaluation, 1, 0)
+    )
     assert (ending.why, t.counters.env_steps) == ("interrupted", 200)
 
 

@@ -14,7 +14,17 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from townlet.interfaces.counters import Counters
 from townlet.tasks.experiment import load_experiment
-from townlet.train.sinks import Bar, Lines, LogFile, Mark, TensorBoard, closing, in_words, on_console, rate_in_words
+from townlet.train.sinks import (
+    LogFile,
+    MetricsInterval,
+    PlainConsole,
+    ProgressBar,
+    TensorBoard,
+    closing,
+    console_sink,
+    evaluation_text,
+    rate_text,
+)
 from train.tiny import Heard
 
 FIGURES = {"steps_per_second": 12_345.0, "episode_length": 99.25, "loss": 0.5, "epsilon": 0.1, "meter_energy": 0.75}
@@ -28,19 +38,19 @@ SENTENCE = "evaluation: lives 480 of 500, 50% to the limit, 25% work"
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
 
 
-def mark(env_steps: int = 2000) -> Mark:
-    return Mark(env_steps, 10, 3, FIGURES, {"body.weight": torch.arange(6.0).reshape(2, 3)})
+def mark(env_steps: int = 2000) -> MetricsInterval:
+    return MetricsInterval(env_steps, 10, 3, FIGURES, {"body.weight": torch.arange(6.0).reshape(2, 3)})
 
 
 def test_where_no_place_pays_nothing_is_said_of_work() -> None:
-    assert in_words(EVALUATION | {"works": None}) == SENTENCE.removesuffix(", 25% work")
+    assert evaluation_text(EVALUATION | {"works": None}) == SENTENCE.removesuffix(", 25% work")
 
 
 def test_lines_in_a_pipe_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: clock)
     stream = io.StringIO()
-    lines = Lines(stream, seconds=5.0)
+    lines = PlainConsole(stream, seconds=5.0)
     for moment in range(200):  # a mark every tenth of a second
         clock = 100.0 + moment / 10
         lines.tick(Counters())
@@ -100,8 +110,8 @@ def plain(screen: io.StringIO) -> list[str]:
 
 def test_the_bar_shows_how_far_and_how_well_in_80_columns() -> None:
     screen = io.StringIO()
-    bar = Bar(Console(file=screen, force_terminal=True, width=80), "town:dqn-curriculum", 24_000_000)
-    bar.mark(Mark(12_000_000, 10, 3, {**FIGURES, "stage": 3.25, "entropy": 1.25}, {}))
+    bar = ProgressBar(Console(file=screen, force_terminal=True, width=80), "town:dqn-curriculum", 24_000_000)
+    bar.mark(MetricsInterval(12_000_000, 10, 3, {**FIGURES, "stage": 3.25, "entropy": 1.25}, {}))
     bar.tick(Counters(env_steps=12_000_000))
     bar.evaluated(Counters(env_steps=12_000_000), {**EVALUATION, "length": 1999, "limit": 2000, "survived": 1.0})
     bar.close()
@@ -115,7 +125,7 @@ def test_the_bar_shows_how_far_and_how_well_in_80_columns() -> None:
 
 def test_a_bar_that_never_began_draws_nothing_and_the_cursor_is_never_left_hidden() -> None:
     screen = io.StringIO()
-    bar = Bar(Console(file=screen, force_terminal=True, width=80), "town:dqn", 4000)
+    bar = ProgressBar(Console(file=screen, force_terminal=True, width=80), "town:dqn", 4000)
     bar.close()
     assert screen.getvalue() == ""
     bar.tick(Counters(env_steps=1))  # and here the program is killed
@@ -125,10 +135,10 @@ def test_a_bar_that_never_began_draws_nothing_and_the_cursor_is_never_left_hidde
 def test_only_a_terminal_that_can_be_drawn_on_gets_a_bar() -> None:
     recipe = load_experiment("town:dqn").recipe
     kinds = [
-        type(on_console(Console(file=io.StringIO(), force_terminal=terminal, _environ={"TERM": term}), recipe))
+        type(console_sink(Console(file=io.StringIO(), force_terminal=terminal, _environ={"TERM": term}), recipe))
         for terminal, term in ((True, "xterm"), (True, "dumb"), (False, "xterm"))
     ]
-    assert kinds == [Bar, Lines, Lines]
+    assert kinds == [ProgressBar, PlainConsole, PlainConsole]
 
 
 def test_all_are_closed_and_the_first_thing_that_went_wrong_is_told() -> None:
@@ -146,7 +156,7 @@ def test_all_are_closed_and_the_first_thing_that_went_wrong_is_told() -> None:
 
 
 def test_rates_are_short() -> None:
-    assert [rate_in_words(rate) for rate in (12.3, 999.0, 45_678.0, 1_234_567.0)] == [
+    assert [rate_text(rate) for rate in (12.3, 999.0, 45_678.0, 1_234_567.0)] == [
         "12/s",
         "999/s",
         "46 k/s",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from townlet.interfaces.vec_env import FinalObs, Step
-from townlet.train.tracker import Tracker
+from townlet.train.episodes import EpisodeTracker
 
 ROWS = 3
 Steps = st.lists(
@@ -32,10 +32,10 @@ def step_of(told: list[tuple[int, int, str]]) -> tuple[Step, FinalObs, torch.Ten
 
 @given(Steps, st.integers(0, 12))
 def test_every_episode_is_summed_once(steps: list[list[tuple[int, int, str]]], stop: int) -> None:
-    tracker, running = Tracker(ROWS), [(0, 0.0, 0.0)] * ROWS
+    tracker, running = EpisodeTracker(ROWS), [(0, 0.0, 0.0)] * ROWS
     for count, told in enumerate(steps):
         if count == stop:  # taken up elsewhere
-            state, tracker = {k: v.clone() for k, v in tracker.state().items()}, Tracker(ROWS)
+            state, tracker = {k: v.clone() for k, v in tracker.state().items()}, EpisodeTracker(ROWS)
             tracker.restore(state)
         step, ended, new = step_of(told)
         over = tracker.step(step, ended, new, new)
@@ -52,7 +52,7 @@ def test_every_episode_is_summed_once(steps: list[list[tuple[int, int, str]]], s
 
 
 def test_guidance_is_summed_apart_from_what_the_world_pays() -> None:
-    tracker, none = Tracker(2, components=("milestone", "potential", "vitality")), torch.zeros(2, 1)
+    tracker, none = EpisodeTracker(2, components=("milestone", "potential", "vitality")), torch.zeros(2, 1)
     for components in ([[1, 10, 0.5], [2, 20, 0]], [[4, -30, 0], [8, 1, 0.25]]):
         paid = torch.tensor(components, dtype=torch.float32)
         over = torch.tensor([components[0][0] == 4] * 2)

@@ -16,9 +16,9 @@ from townlet.interfaces.counters import Counters
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
-from townlet.train.build import build
-from townlet.train.session import begin, resume, start
-from townlet.train.stop_conditions import ENDS
+from townlet.train.session import create_session, resume, start
+from townlet.train.stop_conditions import END_REASONS
+from townlet.train.training import build_training
 from train.tiny import Heard, tiny
 
 SMALL = (
@@ -49,7 +49,7 @@ class Editor(Heard):
         super().__init__()
         self._root, self._edits = root, dict(edits)
 
-    def tick(self, counters: Counters) -> None:
+    def on_rollout(self, counters: Counters) -> None:
         for at in [at for at in self._edits if counters.env_steps >= at]:
             file = Run.open("latest", self._root).tune_file
             file.write_text(self._edits.pop(at))
@@ -67,7 +67,7 @@ def series(run: Run, name: str) -> dict[int, float]:
 
 
 def test_the_file_explains_what_could_be_changed_and_changes_nothing(tmp_path: Path) -> None:
-    begun = begin(small("CartPole-v1:ppo", "agent.clip=.2"), tmp_path)
+    begun = create_session(small("CartPole-v1:ppo", "agent.clip=.2"), tmp_path)
     text = begun.run.tune_file.read_text()
     assert all(line.startswith("# ") for line in text.splitlines())
     for key in ("lr: 0.001", "clip: 0.2", "value_clip: null", "entropy: 0.0", "value: 0.5", "epochs: 2"):
@@ -133,7 +133,7 @@ def test_a_mistake_is_told_once_and_changes_nothing(text: str, says: str, tmp_pa
 
 
 def test_an_unchanged_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = begin(small(), tmp_path)
+    begun = create_session(small(), tmp_path)
     tuning, heard, read = begun.training.tuning, _Listener(), []
     tuning.file = begun.run.tune_file
     monkeypatch.setattr("townlet.runs.disk.read_bounded", lambda *of: read.append(of) or b"lr: 1e-2\n")
@@ -151,13 +151,13 @@ class _Listener:
     def changed(self, change: Any) -> None:
         self.changes.append(change)
 
-    def note(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self.notes.append(text)
 
 
 def judged(words: str, scores: list[float], every: int = 100) -> tuple[Any, _Listener]:
     """The settings of an agent whose evaluations have these scores, one every so many env_steps."""
-    training = build(small("CartPole-v1:ppo", f"plateau={words}"))
+    training = build_training(small("CartPole-v1:ppo", f"plateau={words}"))
     heard = _Listener()
     for score in scores:
         training.counters.env_steps += every
@@ -261,7 +261,7 @@ def test_a_learning_rate_given_with_resume_wins_over_an_older_change(tmp_path: P
 def test_a_run_ends_when_its_last_episodes_are_good_enough(tmp_path: Path) -> None:
     words = ("rows=8", "env_steps=2e4", "evaluation.every=2e4", "budget.train_threshold=15")
     outcome = start(small("CartPole-v1:ppo", *words), tmp_path)
-    assert outcome.ending.why == ENDS["train_threshold"]
+    assert outcome.ending.why == END_REASONS["train_threshold"]
     with MetricsReader(outcome.run.metrics_file) as store:
         counts = store.read("episode_intervals", ("count",))["count"]
     assert 100 <= sum(counts) < 400
@@ -276,6 +276,6 @@ def test_true_stands_for_the_environments_own_threshold_in_training_too() -> Non
 
 def test_one_plateau_or_a_list_of_them_says_in_the_resolved_recipe_where_it_came_from(tmp_path: Path) -> None:
     for words in (PLATEAU, PLATEAU.replace("={", "=[{") + "]"):
-        text = begin(small("CartPole-v1:ppo", words), tmp_path).run.resolved_file.read_text()
+        text = create_session(small("CartPole-v1:ppo", words), tmp_path).run.resolved_file.read_text()
         (line,) = (line for line in text.splitlines() if "key: lr" in line)
         assert "# command line: plateau=" in line

@@ -72,9 +72,9 @@ def test_whoever_is_not_logged_in_is_told_before_anything_is_written(tmp_path: P
 
 def test_what_a_sweep_asks_for_is_checked_like_any_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "asked.yaml").write_text("wandb_version: 1\nagent.lrr: {desc: null, value: 0.1}\n")
-    monkeypatch.setenv(wandb.ASKED, str(tmp_path / "asked.yaml"))
+    monkeypatch.setenv(wandb.SWEEP_FILE, str(tmp_path / "asked.yaml"))
     with pytest.raises(TownletError, match="did you mean 'lr'"):
-        load_experiment("Bandit-v0:ppo", wandb.sweep_words())
+        load_experiment("Bandit-v0:ppo", wandb.sweep_overrides())
 
 
 def test_a_missing_extra_is_a_mistake_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from townlet.interfaces.counters import Counters
+from townlet.interfaces.metrics import MetricsInterval, Sink
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
-from townlet.train.build import Training, build
-from townlet.train.logger import Journal
-from townlet.train.sinks import Mark, Sink
+from townlet.train.logger import MetricsLogger
+from townlet.train.training import Training, build_training
 
 torch.set_num_threads(1)
 
@@ -31,32 +31,32 @@ def tiny(recipe: str = "town:dqn", *words: str) -> LoadedExperiment:
     return load_experiment(recipe, [*(PPO if recipe.endswith("ppo") else DQN), *words])
 
 
-def begun(loaded: LoadedExperiment, store: MetricsStore, *sinks: Sink) -> tuple[Training, Journal]:
+def begun(loaded: LoadedExperiment, store: MetricsStore, *sinks: Sink) -> tuple[Training, MetricsLogger]:
     """A training before its first step, and its journal."""
-    t, metrics = build(loaded), loaded.recipe.metrics
-    return t, Journal(t, loaded.recipe.to_env_steps(metrics.every), metrics.whole_episodes, store, sinks)
+    t, metrics = build_training(loaded), loaded.recipe.metrics
+    return t, MetricsLogger(t, loaded.recipe.to_env_steps(metrics.every), metrics.whole_episodes, store, sinks)
 
 
 class Heard:
     """A sink that remembers."""
 
     def __init__(self) -> None:
-        self.marks: list[Mark] = []
+        self.marks: list[MetricsInterval] = []
         self.evaluations: list[Mapping[str, Any]] = []
         self.notes: list[str] = []
         self.ticks = 0
         self.closed = False
 
-    def tick(self, counters: Counters) -> None:
+    def on_rollout(self, counters: Counters) -> None:
         self.ticks += 1
 
-    def mark(self, mark: Mark) -> None:
+    def on_interval(self, mark: MetricsInterval) -> None:
         self.marks.append(mark)
 
-    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
         self.evaluations.append({"env_steps": counters.env_steps, **columns})
 
-    def note(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self.notes.append(text)
 
     def close(self) -> None:

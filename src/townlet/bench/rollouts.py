@@ -15,10 +15,10 @@ from typing import Any, Final
 import torch
 
 from townlet.agents.sb3_comparison import GPU_RECIPE
-from townlet.bench.training import NullListener
 from townlet.tasks.experiment import load_experiment
-from townlet.train.build import build
 from townlet.train.collect import collect
+from townlet.train.episodes import NullListener
+from townlet.train.training import build_training
 
 EPOCHS: Final = (1, 4)
 MINIBATCHES: Final = 4
@@ -53,7 +53,7 @@ def measure_iterations(
 ) -> IterationTimes:  # fmt: skip
     """Time iterations of a recipe with these rows, epochs and minibatches, and further `overrides`."""
     sizes = [f"device={device}", f"rows={rows}", f"agent.epochs={epochs}", f"agent.batch_size={1 / minibatches}"]
-    t, ear = build(load_experiment(recipe, [*sizes, *overrides])), NullListener()
+    t, ear = build_training(load_experiment(recipe, [*sizes, *overrides])), NullListener()
 
     def play() -> None:
         collect(t, t.agent.update_interval, ear)

@@ -12,40 +12,20 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from townlet import IDS
 from townlet.agents.sb3_comparison import GAMMA, HIDDEN, LR, SB3_COMPARISONS
 from townlet.bench.simulation import Benchmark, BenchmarkResult, available_cores, run_interleaved
-from townlet.curriculum.curriculum import StageChange
 from townlet.errors import TownletError, did_you_mean
-from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.tasks.experiment import load_experiment
-from townlet.train.api import as_words
-from townlet.train.build import build
+from townlet.train.api import override_words
 from townlet.train.collect import collect
+from townlet.train.episodes import NullListener
+from townlet.train.training import build_training
 
 AGENTS: Final = tuple(SB3_COMPARISONS)
 TOWNLET, SB3 = "townlet", "stable-baselines3"
-
-
-class NullListener:
-    """A listener that ignores everything."""
-
-    def stepped(self, actions: Tensor) -> None:
-        """Ignored."""
-
-    def episodes(self, over: Episodes, ended: FinalObs) -> None:
-        """Ignored."""
-
-    def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
-        """Ignored."""
-
-    def stages(self, changes: list[StageChange]) -> None:
-        """Ignored."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +82,7 @@ def compare(
 
 def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
     """Townlet's agent, built from a recipe as for training."""
-    training = build(load_experiment(f"town:{agent}", _overrides(world, agent, rows, threads)))
+    training = build_training(load_experiment(f"town:{agent}", _overrides(world, agent, rows, threads)))
     ear, passes = NullListener(), SB3_COMPARISONS[agent].updates
 
     def play() -> int:
@@ -120,7 +100,7 @@ def _overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
         "world": world, "potential": 0, "starts": None, "rows": rows, "threads": threads, "seed": 0,
         "network.hidden": HIDDEN, "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
     }  # fmt: skip
-    return as_words(both | dict(SB3_COMPARISONS[agent].overrides))
+    return override_words(both | dict(SB3_COMPARISONS[agent].overrides))
 
 
 def sb3_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:

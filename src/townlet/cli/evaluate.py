@@ -28,7 +28,7 @@ from townlet.errors import TownletError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from townlet.tasks.eval_tables import Measured, Sheet
+    from townlet.tasks.comparison import Comparison, ResultTable
     from townlet.train.policies import TrainedPolicy
 
 
@@ -63,13 +63,11 @@ def evaluate(
 
     It plays unseen episodes; a random agent plays for comparison, and in towns a planner that knows the rules.
     """
-    from townlet.tasks.eval_tables import acts_greedily
-
     opened = open_run(run, root)
     with err().status(f"{episodes} episodes per agent"):
         trained = trained_policy(opened, which.value)
         eval_seed = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
-        greedy = acts_greedily(trained, sample)
+        greedy = trained.use_greedy(sample)
         if trained.loaded.recipe.gym is None:
             where = (tuple(changes or ()), world, layout.value if layout else None)
             about, measured = _measure_town(trained, *where, episodes, eval_seed, greedy)
@@ -81,7 +79,7 @@ def evaluate(
         print(json.dumps(header | {"seed": eval_seed, "greedy": greedy} | dict(measured.figures()), indent=2))
         return
     echo(f"{opened.name}, {trained.info['agent']} after {trained.env_steps:,} env_steps")
-    for sheet in measured.sheets():
+    for sheet in measured.tables():
         out().print(_table(sheet))
         echo("")
     for sentence in measured.sentences():
@@ -96,23 +94,26 @@ def _measure_town(
     episodes: int,
     seed: int,
     greedy: bool,
-) -> tuple[dict[str, Any], Measured]:
-    from townlet.tasks.town_eval import measure, world_for
+) -> tuple[dict[str, Any], Comparison]:
+    from townlet.tasks.comparison import compare_town
+    from townlet.tasks.experiment import evaluation_world
 
-    place = world_for(trained.loaded, changes, world, layout)
+    place = evaluation_world(trained.loaded, changes, world, layout)
     shuffled = layout == "shuffled" and world is None and trained.world.spec.map.layout == "fixed"
-    home = world_for(trained.loaded, changes) if shuffled else None
+    home = evaluation_world(trained.loaded, changes) if shuffled else None
     about = {"world": place.name, "layout": place.spec.map.layout}
-    return about, measure(trained, place, episodes, seed, greedy=greedy, home=home)
+    trained.require_interface(place)
+    trained.require_probabilities(greedy)
+    return about, compare_town(trained.policy, place, episodes, seed, greedy=greedy, home=home)
 
 
-def _measure_gym(trained: TrainedPolicy, episodes: int, seed: int, greedy: bool) -> tuple[dict[str, Any], Measured]:
+def _measure_gym(trained: TrainedPolicy, episodes: int, seed: int, greedy: bool) -> tuple[dict[str, Any], Comparison]:
     from townlet.tasks.gym import GymTask
-    from townlet.tasks.gym_eval import measure
 
     task = trained.loaded.task
     assert isinstance(task, GymTask)
-    return {"env": task.name}, measure(task, trained, episodes, seed, greedy=greedy)
+    trained.require_probabilities(greedy)
+    return {"env": task.name}, task.compare(trained.policy, episodes, seed, greedy=greedy)
 
 
 def _reject_town_options(given: dict[str, Any], trained: TrainedPolicy) -> None:
@@ -121,7 +122,7 @@ def _reject_town_options(given: dict[str, Any], trained: TrainedPolicy) -> None:
         raise TownletError(what, "drop it; the agent is evaluated in the environment it was trained in")
 
 
-def _table(sheet: Sheet) -> Table:
+def _table(sheet: ResultTable) -> Table:
     from rich.table import Table
 
     table = Table(title=sheet.title, title_justify="left", box=None, pad_edge=False)

@@ -153,7 +153,7 @@ def _record(players: Sequence[PlayerView], path: Path, episodes: int, steps: int
     shows = [player.show for player in players]
     with err().status("recording"):
         frames = record_video(shows, path, episodes=episodes, steps=steps, ended=record_ends)
-    echo(f"Wrote {path}: {frames} frames, {frames / shows[0].rate:.0f} seconds.")
+    echo(f"Wrote {path}: {frames} frames, {frames / shows[0].fps:.0f} seconds.")
 
 
 @dataclass(frozen=True)
@@ -198,17 +198,14 @@ def _experiment_target(experiment: LoadedExperiment, trained: TrainedPolicy | No
     """The environment in which a recipe evaluates its agents."""
     greedy = True
     if trained:
-        from townlet.tasks.eval_tables import acts_greedily, require_chances
-
-        greedy = acts_greedily(trained, options.sample)
-        require_chances(trained, greedy)
+        greedy = trained.use_greedy(options.sample)
+        trained.require_probabilities(greedy)
     if experiment.recipe.gym is None:
-        from townlet.tasks.town_eval import world_for
-        from townlet.train.policies import require_interface
+        from townlet.tasks.experiment import evaluation_world
 
-        world = world_for(experiment, options.changes if trained else ())
+        world = evaluation_world(experiment, options.changes if trained else ())
         if trained:
-            require_interface(trained, world)
+            trained.require_interface(world)
         return _town_target(world, trained, options, greedy)
     from townlet.tasks.gym import GymTask
 
@@ -239,7 +236,7 @@ def _env_target(id: str, options: PlayOptions) -> GymTarget:
     changes = [change.removeprefix("gym.") for change in options.changes]  # accept the keys of recipes, too
     spec = validate_model(EnvSpec, apply_overrides(Node({}, SourceLocation("command line")), changes))
     task = GymTask(id, spec)
-    task.look()
+    task.check()
     return GymTarget(task, None, options.seed)
 
 

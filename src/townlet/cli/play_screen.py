@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-    from townlet.interfaces.show import Show
+    from townlet.interfaces.task import RenderedEnv
 
 try:
     import termios
@@ -88,7 +88,7 @@ class PlayerView:
     """A player and its display, episode after episode, up to `max_episodes`."""
 
     name: str
-    show: Show
+    show: RenderedEnv
     max_episodes: int | None = None
     finished: list[FinishedEpisode] = field(default_factory=list)
     pause: int = 0  # remaining steps for which the end of an episode is shown
@@ -105,7 +105,7 @@ class PlayerView:
             self.pause -= 1
         elif self.show.over:
             if not self.done:
-                self.show.begin()
+                self.show.next_episode()
         else:
             self.show.step(action)
             self.pause = pause if self.record_end() else 0
@@ -113,12 +113,12 @@ class PlayerView:
     def record_end(self) -> bool:
         """Store the result if the episode has just ended."""
         if self.show.over:
-            self.finished.append(FinishedEpisode(self.show.score, f"{self.show.told()}, {self.show.over}"))
+            self.finished.append(FinishedEpisode(self.show.score, f"{self.show.describe()}, {self.show.over}"))
         return bool(self.show.over)
 
     def caption(self) -> str:
         """Number of the episode, last and best result."""
-        words, number = self.show.words, len(self.finished) + (not self.show.over)
+        words, number = self.show.terms, len(self.finished) + (not self.show.over)
         if not self.finished:
             return f"{words.episode} {number}"
         best = max(episode.score for episode in self.finished)
@@ -188,7 +188,9 @@ class WindowDisplay:
         from townlet.runs.videos import side_by_side
 
         self._window.show(side_by_side([player.show for player in players]))
-        self._window.title(" · ".join(f"{player.name}: {player.show.told()}" for player in players) + f" · {status}")
+        self._window.title(
+            " · ".join(f"{player.name}: {player.show.describe()}" for player in players) + f" · {status}"
+        )
 
     def key(self, timeout: float | None) -> str:
         """The next key; closing the window counts as q."""
@@ -203,7 +205,7 @@ def render_players(players: Sequence[PlayerView], console: Console, status: str,
     from rich.text import Text
 
     columns, lines = console.width // len(players) - 4, console.height - 4
-    frames = [Text.from_ansi(player.show.text(columns, lines, not console.no_color)) for player in players]
+    frames = [Text.from_ansi(player.show.render_text(columns, lines, not console.no_color)) for player in players]
     for player, frame in zip(players, frames, strict=True):
         rows = frame.split()
         player.size = max(player.size[0], *(row.cell_len for row in rows)), max(player.size[1], len(rows))
@@ -272,7 +274,7 @@ def play_by_hand(players: Sequence[PlayerView], human: PlayerView, keys: KeyBind
         for player in players:
             player.step(action=choice if player is human else None)
         if human.show.over:
-            next_key = "quit" if human.done else f"next {human.show.words.episode} · q: quit"
+            next_key = "quit" if human.done else f"next {human.show.terms.episode} · q: quit"
             status = f"{human.show.over} after {human.show.age} steps · any key: {next_key}"
 
 
@@ -287,13 +289,13 @@ def print_frames(players: Sequence[PlayerView], steps: int | None) -> None:
 
 def _print_episode(player: PlayerView, steps: int | None) -> None:
     show = player.show
-    frames = [(show.age, show.text(0, 0, False))]
+    frames = [(show.age, show.render_text(0, 0, False))]
     while not show.over and (steps is None or len(frames) <= steps):
         player.step()
-        frames.append((show.age, show.text(0, 0, False)))
+        frames.append((show.age, show.render_text(0, 0, False)))
     for age, text in (frames[0], frames[len(frames) // 2], frames[-1]) if frames[0][1] else ():
         out().print(f"{player.name}, step {age}", style="bold", markup=False)
         echo(text, "")
     if show.over:
-        number = f"{show.words.episode} {len(player.finished)}"
+        number = f"{show.terms.episode} {len(player.finished)}"
         echo(f"{player.name}, {number}: {player.finished[-1].summary}")

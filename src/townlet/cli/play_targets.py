@@ -14,12 +14,12 @@ from townlet.errors import TownletError
 
 if TYPE_CHECKING:
     from townlet.rng import Streams
-    from townlet.tasks.evaluation import Acting
+    from townlet.tasks.evaluation import ActingPolicy
     from townlet.tasks.gym import GymTask
-    from townlet.tasks.gym_show import GymShow, Mode
+    from townlet.tasks.gym_playback import RenderedGym, RenderMode
     from townlet.town.feasibility import SurvivalStats
     from townlet.town.planner import Player
-    from townlet.town.render.show import TownShow
+    from townlet.town.render.show import RenderedTown
     from townlet.town.scene import Scene
     from townlet.town.world.tables import World
     from townlet.train.policies import TrainedPolicy
@@ -100,24 +100,24 @@ class TownTarget:
 
     def player(self, mode: str, medium: str) -> PlayerView:
         """A player in a separate town."""
-        from townlet.town.render.show import TownShow
+        from townlet.town.render.show import RenderedTown
 
         player = self._player("passive" if mode == "human" else mode, self.streams)
         name = "you" if mode == "human" else player.name
-        return PlayerView(name, TownShow(self.world, player, self.streams.key("towns")))
+        return PlayerView(name, RenderedTown(self.world, player, self.streams.key("towns")))
 
     def _player(self, mode: str, streams: Streams) -> Player:
         if mode == "trained" and self.trained is not None:
-            from townlet.tasks.town_player import TrainedPlayer
+            from townlet.tasks.town import PolicyPlayer
 
-            return TrainedPlayer(self.trained.policy(), self.greedy)
+            return PolicyPlayer(self.trained.policy(), self.greedy)
         from townlet.town.planner import make_player
 
         return make_player(mode, self.world, streams.numpy(mode))
 
     def key_bindings(self, player: PlayerView) -> TownKeys:
         """Keys for a human player."""
-        return TownKeys(cast("TownShow", player.show))
+        return TownKeys(cast("RenderedTown", player.show))
 
     def print_summary(self, players: Sequence[PlayerView], modes: Sequence[str]) -> None:
         """Measure how long each kind of player lives and print a table and a sentence."""
@@ -159,7 +159,7 @@ def survival_summary(world: World, stats: Sequence[SurvivalStats]) -> str:
 class TownKeys:
     """Key bindings of a town."""
 
-    show: TownShow
+    show: RenderedTown
 
     def legend(self) -> str:
         """Short description of the keys."""
@@ -242,14 +242,13 @@ class GymTarget:
     def player(self, mode: str, medium: str) -> PlayerView:
         """A player in a separate environment; a human starts with a random agent, replaced at the first key."""
         from townlet.rng import Streams
-        from townlet.tasks.evaluation import Uniform
-        from townlet.tasks.gym_show import GymShow
+        from townlet.tasks.evaluation import RandomPolicy
 
-        policy: Acting = Uniform(self.task.actions, Streams(self.seed).torch("random"))
+        policy: ActingPolicy = RandomPolicy(self.task.actions, Streams(self.seed).torch("random"))
         if mode == "trained" and self.trained is not None:
             policy = self.trained.policy()
-        render_mode = cast("Mode | None", self._render_mode(medium))
-        show = GymShow(self.task, policy, self.seed, render_mode, greedy=self.greedy)
+        render_mode = cast("RenderMode | None", self._render_mode(medium))
+        show = self.task.render_episodes(policy, self.seed, render_mode, greedy=self.greedy)
         return PlayerView("you" if mode == "human" else mode, show)
 
     def _render_mode(self, medium: str) -> str | None:
@@ -268,22 +267,22 @@ class GymTarget:
         if not isinstance(self.task.actions, Discrete):
             what = f"the actions of {self.task.name} are not discrete, so they have no keys"
             raise TownletError(what, "use --mode random, or --mode trained with a run")
-        return GymKeys(cast("GymShow", player.show), self.task.actions.names)
+        return GymKeys(cast("RenderedGym", player.show), self.task.actions.names)
 
     def print_summary(self, players: Sequence[PlayerView], modes: Sequence[str]) -> None:
         """Print the return of each episode and the mean of the first player."""
-        from townlet.tasks.gym_summary import figure
+        from townlet.tasks.comparison import format_return
 
         for player in players:
-            returns = ", ".join(figure(episode.score) for episode in player.finished) or "no episode ended"
+            returns = ", ".join(format_return(episode.score) for episode in player.finished) or "no episode ended"
             echo(f"{player.name}: {returns}")
         first = players[0]
         if first.finished:
             mean = sum(episode.score for episode in first.finished) / len(first.finished)
             who = {"you": "You get", "trained": "This agent gets"}.get(first.name, "A random agent gets")
             threshold = self.task.threshold
-            solved = "" if threshold is None else f"; {self.task.name} counts as solved from {figure(threshold)}"
-            echo(f"{who} {figure(mean)} on average over {plural(len(first.finished), 'episode')}{solved}.")
+            solved = "" if threshold is None else f"; {self.task.name} counts as solved from {format_return(threshold)}"
+            echo(f"{who} {format_return(mean)} on average over {plural(len(first.finished), 'episode')}{solved}.")
 
 
 def action_keys(names: Sequence[str]) -> dict[str, int]:
@@ -300,7 +299,7 @@ def action_keys(names: Sequence[str]) -> dict[str, int]:
 class GymKeys:
     """Key bindings of a Gymnasium environment."""
 
-    show: GymShow
+    show: RenderedGym
     names: Sequence[str]
 
     @cached_property
@@ -319,7 +318,7 @@ class GymKeys:
         action = self._keys.get(key)
         if action is None:
             return f"{key!r} does nothing here · {self.legend()}"
-        valid = self.show.rollout.moments[-1].mask[action]
+        valid = self.show.rollout.frames[-1].mask[action]
         return action if valid else f"{self.names[action]} is not valid now · {self.legend()}"
 
     def warning(self, action: int) -> str:

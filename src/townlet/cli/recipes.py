@@ -70,12 +70,12 @@ def _print_list(search: str) -> None:
 def _print_smoke(search: str) -> None:
     """Print a line per recipe as it completes; exits with code 1 if one fails for no known reason."""
     from townlet.recipes.render import list_recipes
-    from townlet.train.smoke import smoke
+    from townlet.train.api import smoke_test
 
     counts = {"works": 0, "missing": 0, "fails": 0}
     found = list_recipes(search)
     width = max(len(line.title) for line in found)
-    for result in smoke(found):
+    for result in smoke_test(found):
         state = "works" if result.works else "missing" if result.excused else "fails"
         counts[state] += 1
         detail = f"{result.seconds:.1f} s" if result.works else result.said

@@ -376,7 +376,7 @@ def _seed_groups(overviews: dict[str, Overview]) -> list[dict[str, Any]]:
     groups = {key: scores for key, scores in experiments.items() if len({overviews[x].seed for x in scores}) > 1}
     if not groups:
         return []
-    from townlet.train.multi_seed import interval, iqm
+    from townlet.train.multi_seed import bootstrap_interval, iqm
 
     return [
         {
@@ -385,7 +385,7 @@ def _seed_groups(overviews: dict[str, Overview]) -> list[dict[str, Any]]:
             "labels": list(scores),
             "runs": [overviews[label].run.name for label in scores],
             "iqm": iqm(list(scores.values())),
-            "interval": interval(list(scores.values())),
+            "interval": bootstrap_interval(list(scores.values())),
         }
         for key, scores in groups.items()
     ]

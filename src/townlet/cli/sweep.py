@@ -155,6 +155,6 @@ def _write_best(study: Study, config: SweepConfig, to: Path | None) -> None:
 
 def _command() -> str:
     """The command line of this sweep, without database passwords."""
-    from townlet.train.fingerprint import without_secrets
+    from townlet.runs.provenance import without_passwords
 
-    return without_secrets(" ".join([program_name(), *map(shlex.quote, sys.argv[1:])]))
+    return without_passwords(" ".join([program_name(), *map(shlex.quote, sys.argv[1:])]))

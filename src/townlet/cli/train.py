@@ -17,10 +17,10 @@ from townlet.errors import EXIT_INTERRUPTED, TownletError
 
 if TYPE_CHECKING:
     from townlet.distributed.process_group import ProcessGroup
+    from townlet.interfaces.metrics import Sink
     from townlet.recipes.schema import Recipe
     from townlet.runs.folder import Run
-    from townlet.train.session import Outcome
-    from townlet.train.sinks import Sink
+    from townlet.train.session import TrainingOutcome
 
 DEFAULT = "town"
 
@@ -81,12 +81,12 @@ def train(
         if value is not None:
             words.append(f"{key}={value}")
     if resume is None:
-        from townlet.train.wandb import sweep_words
+        from townlet.train.wandb import sweep_overrides
 
-        words += sweep_words()
+        words += sweep_overrides()
     group = _process_group(seeds)
     if group and not group.is_leader:
-        from townlet.train.follower import follow
+        from townlet.train.session import follow
 
         follow(group)
         return
@@ -125,10 +125,10 @@ def _start(name: str, words: list[str], options: SessionOptions) -> None:
     from townlet.distributed.process_group import SINGLE_PROCESS
     from townlet.runs.lock import Lock
     from townlet.tasks.experiment import load_experiment
-    from townlet.train.session import begin
+    from townlet.train.session import create_session
 
     experiment = load_experiment(name, words)
-    session = begin(experiment, options.root, options.group or SINGLE_PROCESS)
+    session = create_session(experiment, options.root, options.group or SINGLE_PROCESS)
     with Lock(session.run.path) as lock, _live_page(session.run, options):
         _print_outcome(session.train(lock, [console_sink(experiment.recipe)], options.pause_at))
 
@@ -136,7 +136,7 @@ def _start(name: str, words: list[str], options: SessionOptions) -> None:
 def _resume(name: str, words: list[str], options: SessionOptions) -> None:
     from townlet.distributed.process_group import SINGLE_PROCESS
     from townlet.runs.folder import Run
-    from townlet.train.reopen import reopen
+    from townlet.tasks.experiment import reopen
     from townlet.train.session import resume
 
     run = Run.open(name, options.root)
@@ -163,12 +163,12 @@ def _live_page(run: Run, options: SessionOptions) -> Iterator[None]:
 
 def console_sink(recipe: Recipe) -> Sink:
     """Progress on stderr: a bar at a terminal, lines in a pipe."""
-    from townlet.train.sinks import on_console
+    from townlet.train.sinks import console_sink
 
-    return on_console(err(), recipe)
+    return console_sink(err(), recipe)
 
 
-def _print_outcome(outcome: Outcome) -> None:
+def _print_outcome(outcome: TrainingOutcome) -> None:
     """Print the results, or how to resume."""
     if not outcome.ending.finished:
         echo(f"Saved after {outcome.seconds:.0f} s. Resume with:", resume_command(outcome.run))
@@ -181,21 +181,21 @@ def _print_outcome(outcome: Outcome) -> None:
     echo(f"Watch:    {run_command('play', outcome.run)}", f"Evaluate: {run_command('eval', outcome.run)}")
 
 
-def _ending(outcome: Outcome) -> str:
+def _ending(outcome: TrainingOutcome) -> str:
     """Why training stopped; for a run that was finished before, also how to continue it."""
-    from townlet.train.stop_conditions import ENDS
+    from townlet.train.stop_conditions import END_REASONS
 
     why = outcome.ending.why
     if outcome.trained:
         return f"Trained for {outcome.seconds:.0f} s; {why}."
-    key = next((f"budget.{key}" for key, end in ENDS.items() if end == why), "budget.env_steps")
+    key = next((f"budget.{key}" for key, end in END_REASONS.items() if end == why), "budget.env_steps")
     return f"This run is finished: {why}. To continue, raise it: {resume_command(outcome.run, f'{key}=…')}"
 
 
 def _train_seeds(name: str, words: list[str], root: Path, seeds: int) -> None:
-    from townlet.train.multi_seed import several
+    from townlet.train.multi_seed import train_seeds
 
-    results = several(name, words, root, seeds, console_sink)
+    results = train_seeds(name, words, root, seeds, console_sink)
     lines = {}
     for outcome in results.outcomes:
         last = outcome.ending.last

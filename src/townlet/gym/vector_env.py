@@ -16,8 +16,9 @@ from townlet.errors import EnvironmentFailed, TownletError
 from townlet.gym.env_state import EnvSaver
 from townlet.gym.spaces import Floats, ObservationEncoder, action_encoder, actions_from_space
 from townlet.gym.wrappers.actions import ActionMasks
-from townlet.gym.wrappers.transforms import ObservationTransform, Scaling
+from townlet.gym.wrappers.transforms import ObservationTransform
 from townlet.interfaces.state import SAME_RECIPE, clone_state, get_part
+from townlet.interfaces.task import Scaling
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.rng import Streams
 

@@ -154,7 +154,7 @@ class DeviceVecEnv(VecEnv, Protocol):
     def truncated_obs(self) -> Tensor:
         """What each row saw last in its last episode that time cut short [N, D]; anything where there was none."""
 
-    def last(self) -> Tensor:
+    def final_values(self) -> Tensor:
         """What is known of the end of episodes [N, E], as if all had ended with the last step."""
 
     def written_tensors(self) -> list[Tensor]:

@@ -19,7 +19,7 @@ from townlet.interfaces.vec_env import Actions, Continuous, Discrete
 from townlet.recipes.schema import Recipe
 
 if TYPE_CHECKING:
-    from townlet.tasks.gym_rollout import Moment  # imports Gymnasium, which towns do not need
+    from townlet.tasks.gym_playback import RolloutFrame  # imports Gymnasium, which towns do not need
 
 MAX_SIDE: Final = 640  # pixels of a frame's longer side; larger frames are scaled down
 QUALITY: Final = 85  # of JPEG
@@ -116,19 +116,19 @@ class GymEpisode:
         """Whether it is complete or has failed."""
         return self.ended is not None or bool(self.error)
 
-    def add(self, moment: Moment) -> None:
+    def add(self, moment: RolloutFrame) -> None:
         """Append a timestep and the transition that led to it."""
-        if moment.led is not None:
-            action = np.atleast_1d(moment.led.action).astype(np.float64)
+        if moment.transition is not None:
+            action = np.atleast_1d(moment.transition.action).astype(np.float64)
             if isinstance(self._action_space, Continuous):
                 action = action.clip(self._action_space.low, self._action_space.high)  # as the environment receives it
             self._actions.append(action.tolist())
-            self._rewards.append(moment.led.reward)
-            for name, part in moment.led.outputs.items():
+            self._rewards.append(moment.transition.reward)
+            for name, part in moment.transition.outputs.items():
                 self._outputs.setdefault(name, []).append(part.astype(np.float64).tolist())
         self._obs.append(np.concatenate([np.zeros(0, np.float32), *(moment.obs[b.slice] for b in self._number_blocks)]))
-        if moment.frame is not None:
-            self._add_image(self.frames, encode_frame(moment.frame))
+        if moment.image is not None:
+            self._add_image(self.frames, encode_frame(moment.image))
         for block in self._image_blocks:
             self._add_image(self.observations[block.name], encode_observation(block, moment.obs, self._stacked))
         self.known += 1

@@ -27,7 +27,7 @@ from townlet.train.policies import TrainedPolicy
 
 if TYPE_CHECKING:
     from townlet.tasks.gym import GymTask
-    from townlet.tasks.gym_rollout import Rollout
+    from townlet.tasks.gym_playback import Rollout
 
 LOG: Final = logging.getLogger(__name__)
 MAX_STEPS: Final = 4000  # of one episode; a longer one is stopped there
@@ -133,11 +133,11 @@ class RolloutWorker:
             pending.clear()
 
         while True:
-            at = len(rollout.moments) - 1
-            moment = rollout.moments[at]
+            at = len(rollout.frames) - 1
+            moment = rollout.frames[at]
             episode.add(moment)
             pending.append(torch.from_numpy(moment.obs))
-            rollout.moments[at] = moment._replace(frame=None, obs=NO_OBSERVATION)  # the episode has its own copy
+            rollout.frames[at] = moment._replace(image=None, obs=NO_OBSERVATION)  # the episode has its own copy
             if len(pending) == VALUE_BATCH and not trained.hidden:  # recurrent networks need all timesteps at once
                 compute_values()
             if rollout.over or at == MAX_STEPS or episode.image_bytes > MAX_IMAGE_BYTES:
@@ -151,11 +151,11 @@ class RolloutWorker:
 
 def _start_rollout(trained: TrainedPolicy, episode: GymEpisode) -> Rollout:
     """A rollout before its first step, with rendering if the environment supports it."""
-    from townlet.tasks.gym_rollout import Rollout
+    from townlet.tasks.gym_playback import Rollout
 
     task = cast("GymTask", trained.loaded.task)
     if "rgb_array" in task.render_info.modes:
-        env = task.stage(render_mode="rgb_array")
+        env = task.make_eval_env(render_mode="rgb_array")
         try:
             return Rollout(env, episode.seed, trained.policy(episode.seed), greedy=episode.greedy)
         except Exception as error:  # rendering may lack a package, a screen or a driver
@@ -164,7 +164,7 @@ def _start_rollout(trained: TrainedPolicy, episode: GymEpisode) -> Rollout:
             episode.render_problem = f"{task.name} cannot be rendered here: {reason[:200]}"
     else:
         episode.render_problem = f"{task.name} does not support rendering."
-    return Rollout(task.stage(), episode.seed, trained.policy(episode.seed), greedy=episode.greedy)
+    return Rollout(task.make_eval_env(), episode.seed, trained.policy(episode.seed), greedy=episode.greedy)
 
 
 def _error_text(error: TownletError) -> str:

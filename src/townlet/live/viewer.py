@@ -17,7 +17,7 @@ from townlet.live.watched_run import WatchedRun, WatchedTownRun
 from townlet.live.world_view import world_json
 from townlet.runs.checkpoint import Checkpoint
 from townlet.town.world.tables import World
-from townlet.train.policies import TrainedPolicy, require_interface
+from townlet.train.policies import TrainedPolicy
 from townlet.web.mailbox import Mailbox
 
 DEFAULT_SPEED: Final = 5.0  # steps per second
@@ -226,7 +226,7 @@ class Viewer:
         def load() -> tuple[Checkpoint, TrainedPolicy]:
             found = self.hub.policies.find(town.run, name)
             trained = self.hub.policies.policy(town.run, found)
-            require_interface(trained, world)
+            trained.require_interface(world)
             return found, trained
 
         def next_episode() -> TownEpisode:

@@ -18,10 +18,9 @@ from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.runs.overview import state_of
-from townlet.tasks.experiment import LoadedExperiment
+from townlet.tasks.experiment import LoadedExperiment, reopen
 from townlet.town.episode_recorder import Recording
 from townlet.town.world.tables import World
-from townlet.train.reopen import reopen
 
 TABLES: Final = ("updates", "evaluations", "stage_changes", "alerts")
 MAX_POINTS: Final = 400  # of a complete curve

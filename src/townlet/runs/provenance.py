@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
+import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +25,8 @@ from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 
 IDENTITY_KEYS: Final = ("run_id", "recipe", "recipe_hash", "resumed_with", "env_steps", "metrics", "metrics_digest")
+URL_PASSWORD: Final = re.compile(r"(://[^\s:/@]*:)[^\s/]*(@)")
+PACKAGES: Final = ("torch", "numpy", "numba", "gymnasium")  # whose versions are recorded
 MAX_BYTES: Final = 16 << 20  # of a recipe or a world
 
 
@@ -221,3 +228,43 @@ def differing_settings(runs: Sequence[Run]) -> dict[str, list[Any]]:
     keys = dict.fromkeys(key for of_run in settings for key in of_run)
     values = {key: [of_run.get(key) for of_run in settings] for key in keys}
     return {key: found for key, found in values.items() if any(value != found[0] for value in found)}
+
+
+def describe_machine(release: str) -> dict[str, Any]:
+    """Command, versions, machine and commit, for meta.json."""
+    return {
+        "command": _command(),
+        "versions": {"townlet": release, **{name: _version(name) for name in PACKAGES}},
+        "python": platform.python_version(),
+        "machine": {"system": platform.platform(), "processor": platform.machine()},
+        "commit": _commit(),
+    }
+
+
+def without_passwords(text: str) -> str:
+    """The text without the passwords of URLs such as postgresql://name:password@host."""
+    return URL_PASSWORD.sub(r"\1***\2", text)
+
+
+def _version(name: str) -> str | None:
+    """None if a package is not installed or has no metadata."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _command() -> str:
+    """The command line; "" if the run was started by another program."""
+    typed = "townlet" in Path(sys.argv[0]).parts[-2:]
+    return without_passwords(" ".join(["townlet", *sys.argv[1:]])) if typed else ""
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, if it is one."""
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import TownletError
-from townlet.interfaces.show import Show
+from townlet.interfaces.task import RenderedEnv
 from townlet.runs import disk
 
 VideoReason = Literal["start", "best", "end"]
@@ -121,17 +121,17 @@ class VideoWriter:
 
 
 def record_video(
-    shows: Sequence[Show], path: Path, *, episodes: int, steps: int, ended: Callable[[], None] = lambda: None
+    shows: Sequence[RenderedEnv], path: Path, *, episodes: int, steps: int, ended: Callable[[], None] = lambda: None
 ) -> int:
     """Record episodes of all shows side by side, each of at most `steps` steps; returns the number of frames.
 
     `ended` is called after each episode, before the next begins.
     """
-    rate = shows[0].rate
+    rate = shows[0].fps
     with VideoWriter(path, rate) as video:
         for episode in range(episodes):
             for show in shows if episode else ():
-                show.begin()
+                show.next_episode()
             video.add(side_by_side(shows))
             while not all(show.over or show.age >= steps for show in shows):
                 for show in shows:
@@ -144,9 +144,9 @@ def record_video(
     return video.frames
 
 
-def side_by_side(shows: Sequence[Show]) -> NDArray[np.uint8]:
+def side_by_side(shows: Sequence[RenderedEnv]) -> NDArray[np.uint8]:
     """The current images of all shows in one frame."""
-    images = [image for show in shows if (image := show.picture()) is not None]
+    images = [image for show in shows if (image := show.render_rgb()) is not None]
     if len(images) < len(shows):
         raise TownletError("no pictures are drawn here", "watch in a terminal")
     height = max(map(len, images))

@@ -26,7 +26,7 @@ from townlet.train.policies import TrainedPolicy, as_tensors, scaled
 if TYPE_CHECKING:
     import onnx
 
-    from townlet.gym.wrappers.transforms import Scaling
+    from townlet.interfaces.task import Scaling
 
 Format = Literal["safetensors", "onnx"]
 VERSION: Final = "1"
@@ -115,7 +115,7 @@ def _finite(bound: float) -> float | None:
 
 def to_safetensors(trained: TrainedPolicy) -> bytes:
     """The network's tensors by name, described in the metadata."""
-    raw = trained.loaded.task.raw()
+    raw = trained.loaded.task.raw_observation()
     readme = SAFETENSORS_README.format(
         outputs=trained.kind, take=ACTION_RULE[trained.kind], scaled=SCALING_README if raw.scaling else ""
     )
@@ -162,7 +162,7 @@ def to_onnx(trained: TrainedPolicy) -> bytes:
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise TownletError(f"the exporter for ONNX needs {' and '.join(missing)}", "pip install 'townlet[onnx]'")
-    memory, raw = trained.hidden, trained.loaded.task.raw()
+    memory, raw = trained.hidden, trained.loaded.task.raw_observation()
     rows = torch.export.Dim("rows", min=1)
     inputs = {"obs": torch.zeros(2, raw.layout.size)}
     if choices := trained.actions.choices:

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from townlet.runs import summary_text
 from townlet.runs.markup import code_block, escape_markdown, table_row, table_rule
-from townlet.tasks.eval_tables import Measured
+from townlet.tasks.comparison import Comparison
 from townlet.train.policies import TrainedPolicy
 
 LIBRARY: Final = "townlet"
@@ -36,7 +36,7 @@ class ModelCard:
     """README.md of a published run, as the Hugging Face Hub reads it."""
 
     trained: TrainedPolicy
-    found: Measured
+    found: Comparison
     files: Sequence[str]  # in the folder
     no_video: str = ""  # why there is no video
 
@@ -107,7 +107,7 @@ class ModelCard:
 
     def _tables(self) -> list[str]:
         found = []
-        for sheet in self.found.sheets():
+        for sheet in self.found.tables():
             lines = [table_row(sheet.headings), table_rule(len(sheet.headings)), *map(table_row, sheet.rows)]
             found.append(f"{escape_markdown(sheet.title)}\n\n" + "\n".join(lines) + "\n")
         return found

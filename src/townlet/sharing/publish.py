@@ -22,9 +22,9 @@ from townlet.runs.folder import Run
 from townlet.runs.videos import record_video
 from townlet.sharing.export import export
 from townlet.sharing.model_card import LIBRARY, ModelCard, user_files
-from townlet.tasks.eval_tables import Measured, acts_greedily
+from townlet.tasks.comparison import Comparison
+from townlet.train.checkpointer import training_state
 from townlet.train.policies import TrainedPolicy
-from townlet.train.weights import training_state
 
 CURVE: Final = "curve.png"
 VIDEO: Final = "replay.mp4"  # the name that the Hub displays on a model card
@@ -63,11 +63,11 @@ def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -
     return card
 
 
-def _fill(folder: Path, trained: TrainedPolicy, found: Measured, episodes: int, seed: int) -> ModelCard:
+def _fill(folder: Path, trained: TrainedPolicy, found: Comparison, episodes: int, seed: int) -> ModelCard:
     """Write all files into an empty folder."""
     _copy_run(trained, folder)
     export(trained, "safetensors", folder / POLICY)
-    asked = {"episodes": episodes, "seed": seed, "greedy": acts_greedily(trained)}
+    asked = {"episodes": episodes, "seed": seed, "greedy": trained.use_greedy()}
     disk.replace_file(folder / RESULTS, json.dumps(asked | dict(found.figures()), indent=2).encode() + b"\n")
     with suppress(TownletError):  # a run without metrics, such as a published one, has no curve
         if (drawn := report.learning_curve_png(trained.run)) is not None:
@@ -98,18 +98,18 @@ def _replace(fresh: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def evaluate(trained: TrainedPolicy, episodes: int, seed: int) -> Measured:
+def evaluate(trained: TrainedPolicy, episodes: int, seed: int) -> Comparison:
     """Evaluate the agent and its baselines in the environment and way in which the run was evaluated."""
-    greedy = acts_greedily(trained)
+    greedy = trained.use_greedy()
     if trained.loaded.recipe.gym is None:
-        from townlet.tasks import town_eval as towns
+        from townlet.tasks.comparison import compare_town
+        from townlet.tasks.experiment import evaluation_world
 
-        return towns.measure(trained, towns.world_for(trained.loaded, ()), episodes, seed, greedy=greedy)
-    from townlet.tasks import gym_eval as gyms
+        return compare_town(trained.policy, evaluation_world(trained.loaded, ()), episodes, seed, greedy=greedy)
     from townlet.tasks.gym import GymTask
 
     assert isinstance(trained.loaded.task, GymTask)
-    return gyms.measure(trained.loaded.task, trained, episodes, seed, greedy=greedy)
+    return trained.loaded.task.compare(trained.policy, episodes, seed, greedy=greedy)
 
 
 def _require_free(folder: Path, run: Run) -> None:
@@ -138,7 +138,7 @@ def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     disk.replace_file(folder / run.resolved_file.name, strip_folders(settled, trained).encode())
     if run.worlds.is_dir():
         shutil.copytree(run.worlds, new.worlds)
-    state, info = training_state(trained.found)
+    state, info = training_state(trained.checkpoint)
     acting = {"agent": {"network": state["agent"]["network"]}, "env": {"stages": state["env"].get("stages", {})}}
     new.checkpoints.mkdir()
     slim = {name: value for name, value in info.items() if name not in PRIVATE_INFO} | {"published": True}
@@ -171,7 +171,7 @@ def _record(trained: TrainedPolicy, path: Path) -> str:
     if find_spec("imageio_ffmpeg") is None:
         return "imageio-ffmpeg is not installed: pip install 'townlet[video]'"
     try:
-        show = trained.loaded.task.show(trained.policy(), trained.loaded.recipe)
+        show = trained.loaded.task.render(trained.policy(), trained.loaded.recipe)
     except TownletError as error:
         return error.diagnostics[0].what
     record_video([show], path, episodes=1, steps=VIDEO_STEPS)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from townlet.config.scalar import quote, to_flow_yaml
 from townlet.errors import TownletError
+from townlet.interfaces.metrics import Sink
 from townlet.recipes.catalogue import FOLDER, RecipeLayers, find_layers
 from townlet.recipes.load import override_layers
 from townlet.recipes.schema import Recipe
@@ -22,7 +23,6 @@ from townlet.rng import Streams
 from townlet.runs.disk import replace_file
 from townlet.sweep.space import recipe_values
 from townlet.sweep.trial import BASELINE, SweepConfig, train_trial
-from townlet.train.sinks import Sink
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from townlet.config.scalar import to_flow_yaml
 from townlet.interfaces.counters import Counters
+from townlet.interfaces.metrics import Sink
 from townlet.recipes.schema import Recipe
 from townlet.runs.lock import Lock
 from townlet.sweep.space import SearchSpace, is_integer, round_suggested
 from townlet.tasks.experiment import load_experiment
-from townlet.train.session import begin, report
-from townlet.train.sinks import Mark, Sink
+from townlet.train.session import create_session, write_run_report
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -39,14 +39,14 @@ class SweepConfig:
     seeds: int = 1
 
 
-class PruningSink:
+class PruningSink(Sink):
     """Reports each evaluation to the study, which decides whether to prune the trial."""
 
     def __init__(self, trial: Trial, every: int) -> None:
         self._trial, self._every, self._reported = trial, every, -1
         self.pruned = False
 
-    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
         """Trials are compared by evaluation number: with other update sizes they end at other env_steps."""
         number = counters.env_steps // self._every
         if columns["policy"] != "random" and number > self._reported:
@@ -57,18 +57,6 @@ class PruningSink:
     def stop(self) -> str | None:
         """The reason to end the run, or None."""
         return PRUNED if self.pruned else None
-
-    def tick(self, counters: Counters) -> None:
-        """Ignored."""
-
-    def mark(self, mark: Mark) -> None:
-        """Ignored."""
-
-    def note(self, text: str) -> None:
-        """Ignored."""
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 def suggest(trial: Trial, config: SweepConfig) -> None:
@@ -105,15 +93,15 @@ def train_trial(trial: Trial, config: SweepConfig, sink: Callable[[Recipe], Sink
     scores: list[float] = []
     for number in range(config.seeds):
         loaded = load_experiment(config.recipe_name, [*overrides, f"seed={config.recipe.seed + number}"])
-        session = begin(loaded, config.root)
+        session = create_session(loaded, config.root)
         session.run.update_meta(sweep={"study": config.study, "trial": trial.number})
         trial.set_user_attr(RUNS, [*trial.user_attrs.get(RUNS, ()), session.run.name])
         pruning = PruningSink(trial, loaded.recipe.evaluation_interval)
         sinks: Sequence[Sink] = [*([sink(loaded.recipe)] if sink else ()), *([] if number else [pruning])]
         with Lock(session.run.path) as lock:
-            outcome = session.train(lock, sinks, stop=pruning.stop)
+            outcome = session.train(lock, sinks, stop_reason=pruning.stop)
         if outcome.ending.why == PRUNED:
-            report(session.run, loaded.recipe)
+            write_run_report(session.run, loaded.recipe)
             raise TrialPruned
         if outcome.summary is None or outcome.ending.last is None:
             raise KeyboardInterrupt

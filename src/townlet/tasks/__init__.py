@@ -1,1 +1,1 @@
-"""What the trainer needs to know about its environment: one task for towns, one for Gymnasium environments."""
+"""Towns and Gymnasium environments as tasks: the only place where the trainer distinguishes them."""

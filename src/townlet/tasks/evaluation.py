@@ -1,6 +1,6 @@
-"""How well a policy does: whole episodes on environments of its own, as many from each row, none counted twice.
+"""Evaluation of a policy on complete episodes.
 
-Whoever takes the first episodes that end counts short ones too often: so every row owes a fixed number.
+Every row plays a fixed number of episodes: taking the first episodes that end would favour short ones.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -18,80 +18,81 @@ from torch import Tensor
 from townlet.agents.agent import no_interrupt
 from townlet.interfaces.vec_env import Actions, Continuous, Discrete, FinalObs, Step, VecEnv
 
-TIME: Final = "time"
+TIME_LIMIT: Final = "time"  # cause of the end of a truncated episode
+ENVIRONMENT_END: Final = "the end"  # of a terminated one in Gymnasium: won or lost, the environment does not say
 
 
-class Acting(Protocol):
-    """What is measured: see `townlet.agents.policy.Policy`."""
+class ActingPolicy(Protocol):
+    """A policy that can be evaluated, such as `townlet.agents.policy.Policy`."""
 
     def reset(self, rows: int) -> None:
-        """Forget the past."""
+        """Reset the memory of all rows."""
 
     def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
-        """Actions of all rows."""
+        """Actions of all rows; `episode_start` [N] marks rows at the start of an episode."""
 
 
-class Uniform:
-    """Any valid action: the yardstick."""
+class RandomPolicy:
+    """Uniformly random valid actions: the baseline."""
 
     def __init__(self, actions: Actions, generator: torch.Generator) -> None:
         self._actions, self._generator = actions, generator
 
     def reset(self, rows: int) -> None:
-        """There is no past."""
+        """Nothing to reset."""
 
     def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
-        """Each valid action as likely as another."""
+        """Actions of all rows."""
         kind = self._actions
         if isinstance(kind, Discrete):
             assert mask is not None
-            marks = torch.rand(mask.shape, generator=self._generator, device=mask.device)
-            return marks.masked_fill(mask.logical_not(), -1.0).argmax(1)
-        chance = torch.rand((len(obs), kind.n), generator=self._generator, device=obs.device)
+            draws = torch.rand(mask.shape, generator=self._generator, device=mask.device)
+            return draws.masked_fill(mask.logical_not(), -1.0).argmax(1)
+        draws = torch.rand((len(obs), kind.n), generator=self._generator, device=obs.device)
         if isinstance(kind, Continuous):
             low, high = (torch.tensor(bound, device=obs.device) for bound in (kind.low, kind.high))
-            return low + (high - low) * chance
-        return (chance < 0.5).long()
+            return low + (high - low) * draws
+        return (draws < 0.5).long()
 
 
-class Sums(Protocol):
-    """What is added up over an episode beside its length and reward."""
+class EpisodeStats(Protocol):
+    """Statistics of episodes beside length and reward."""
 
-    def note(self, step: Step, ended: FinalObs) -> dict[str, NDArray[Any]]:
+    def add_step(self, step: Step, ended: FinalObs) -> dict[str, NDArray[Any]]:
         """Add the last step; columns [k, …] of the k episodes that it ended."""
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """Whole episodes, one entry each [n]."""
+class EvaluationResult:
+    """Complete episodes, one entry each [n]."""
 
-    limit: int | None  # steps after which an episode is cut short
+    limit: int | None  # steps after which an episode is truncated
     length: NDArray[np.int64]
     reward: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     causes: tuple[str, ...]
 
     @property
-    def mean(self) -> float:
-        """Steps lived."""
+    def mean_length(self) -> float:
+        """Mean number of steps."""
         return float(self.length.mean())
 
     @property
     def survived(self) -> float:
-        """The share of episodes that reached the limit."""
+        """Share of episodes that reached the limit."""
         return float(1 - self.terminated.mean())
 
     def score(self, metric: str) -> float:
-        """What decides which of two evaluations is better."""
-        return self.mean if metric == "length" else float(self.reward.mean())
+        """Mean length or mean return: decides which of two evaluations is better."""
+        return self.mean_length if metric == "length" else float(self.reward.mean())
 
     def columns(self, policy: str, metric: str) -> dict[str, Any]:
-        """The evaluation as a row of the metrics store, less its moment."""
+        """A row of the metrics store, without its counters."""
         return {
             "policy": policy,
             "episodes": len(self.length),
             "limit": self.limit,
-            "length": self.mean,
+            "length": self.mean_length,
             "length_min": int(self.length.min()),
             "length_max": int(self.length.max()),
             "return": float(self.reward.mean()),
@@ -103,47 +104,69 @@ class Evaluated:
         }
 
 
-def play(
-    policy: Acting,
+class BestCheckpoint(NamedTuple):
+    """The best checkpoint of a run, if it is not the last one."""
+
+    env_steps: int
+    metric: str
+    score: float
+
+    def sentence(self) -> str:
+        """What `eval` and `play` use by default."""
+        return (
+            f"This is the last checkpoint. `eval` and `play` take the best one ({self.metric} {self.score:.1f} "
+            f"at {self.env_steps:,} env_steps), and this one with --which last."
+        )
+
+
+class TrainingSummary(Protocol):
+    """The result of a training."""
+
+    def sentences(self) -> list[str]:
+        """What the agent learned and what it did not, in sentences."""
+
+
+def run_episodes(
+    policy: ActingPolicy,
     env: VecEnv,
     episodes: int,
     seed: int,
     *,
     greedy: bool = True,
-    watch: Callable[[], Sums] | None = None,
-    ask: Callable[[], None] = no_interrupt,
+    make_stats: Callable[[], EpisodeStats] | None = None,
+    check_interrupt: Callable[[], None] = no_interrupt,
 ) -> dict[str, NDArray[Any]]:
-    """So many whole episodes, row by row; `ask` is called before every step and may raise.
+    """Play complete episodes, as many per row; `check_interrupt` is called before every step and may raise.
 
-    Columns [episodes, …]: length, reward, terminated, and those of `watch`, which is called once all has begun.
+    Columns [episodes, …]: length, reward, terminated, and those of `make_stats`, which is called after the reset.
     """
     rows = env.rows
-    owed = np.full(rows, episodes // rows) + (np.arange(rows) < episodes % rows)
-    first, done = np.cumsum(owed) - owed, np.zeros(rows, np.int64)
-    seen = env.reset(seed)
-    sums = watch() if watch else None
+    quota = np.full(rows, episodes // rows) + (np.arange(rows) < episodes % rows)
+    first, done = np.cumsum(quota) - quota, np.zeros(rows, np.int64)
+    obs, mask = env.reset(seed)
+    stats = make_stats() if make_stats else None
     policy.reset(rows)
     length, reward = np.zeros(rows, np.int64), np.zeros(rows)
-    out: dict[str, NDArray[Any]] = {}
-    obs, mask, fresh = seen.obs, seen.mask, None
-    while (done < owed).any():
-        ask()
-        step = env.step(policy.act(obs, mask, fresh, greedy))
+    columns: dict[str, NDArray[Any]] = {}
+    episode_start = None
+    while (done < quota).any():
+        check_interrupt()
+        step = env.step(policy.act(obs, mask, episode_start, greedy))
         length += 1 if step.autoreset_step is None else ~step.autoreset_step.cpu().numpy()
         reward += step.reward.cpu().numpy()
         ended = env.final_obs()
         over = ended.rows.cpu().numpy()
-        more = sums.note(step, ended) if sums else {}
+        more = stats.add_step(step, ended) if stats else {}
         if len(over):
-            dead = step.terminated.cpu().numpy()[over]
-            found = {"length": length[over], "reward": reward[over], "terminated": dead, **more}
-            counted = done[over] < owed[over]
-            place = (first[over] + done[over])[counted]
-            for name, values in found.items():
-                if name not in out:
-                    out[name] = np.zeros((episodes, *values.shape[1:]), values.dtype)
-                out[name][place] = values[counted]
+            terminated = step.terminated.cpu().numpy()[over]
+            finished = {"length": length[over], "reward": reward[over], "terminated": terminated, **more}
+            counted = done[over] < quota[over]
+            index = (first[over] + done[over])[counted]
+            for name, values in finished.items():
+                if name not in columns:
+                    columns[name] = np.zeros((episodes, *values.shape[1:]), values.dtype)
+                columns[name][index] = values[counted]
             done[over] += 1
             length[over], reward[over] = 0, 0
-        obs, mask, fresh = step.obs, step.mask, step.episode_starts
-    return out
+        obs, mask, episode_start = step.obs, step.mask, step.episode_starts
+    return columns

@@ -1,31 +1,108 @@
-"""An experiment: a recipe together with the environment it trains in, checked against each other."""
+"""An experiment: a recipe together with the task it trains in, loaded from files or from a run's folder."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from townlet.agents.agent import Agent
 from townlet.agents.registry import entries, entry
 from townlet.config.yaml import Node
+from townlet.curriculum.curriculum import Curriculum, StageChange
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError
-from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.metrics import Sink
+from townlet.interfaces.state import Stateful
+from townlet.interfaces.task import RenderedEnv, Task
+from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete, Episodes, VecEnv
 from townlet.recipes.catalogue import GENERIC_GYM
 from townlet.recipes.load import LoadedRecipe, load_recipe
 from townlet.recipes.schema import Recipe
-from townlet.tasks.task import Task
-from townlet.tasks.town import TownTask
-from townlet.tasks.town_worlds import Worlds, load_worlds
+from townlet.runs import provenance
+from townlet.runs.folder import Run
+from townlet.runs.metrics_store import MetricsStore
+from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, TrainingSummary
+from townlet.tasks.town import TownTask, Worlds, load_worlds, with_overrides
+from townlet.town.world.load import load as load_world
 from townlet.town.world.tables import World
 
 ACTIONS: Final[dict[type[Actions], str]] = {Discrete: "discrete", Binary: "binary", Continuous: "continuous"}
+LAYOUTS: Final = {
+    "fixed": ("map.layout=fixed",),
+    "shuffled": ("map.layout=shuffled", "map.allow_hidden_layout=true"),
+}
+# Keys that may differ when a run is resumed, because neither the experiment nor its results so far depend on them; a
+# part stands for all of its keys.
+RESUMABLE_KEYS: Final = (
+    "budget", "agent.lr", "checkpoints", "metrics", "video", "evaluation.every", "evaluation.episodes", "threads",
+    "device",
+)  # fmt: skip
+
+
+class EnvMetrics(Stateful, Protocol):
+    """Metrics that depend on the kind of environment."""
+
+    causes: tuple[str, ...]  # why episodes end, by code
+
+    def on_step(self, actions: Tensor) -> None:
+        """All rows took these actions."""
+
+    def cause_codes(self, terminated: NDArray[np.bool_], final_values: NDArray[Any]) -> NDArray[np.int64]:
+        """Why episodes ended [k]: indices into `causes`."""
+
+    def on_episodes(self, over: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
+        """Episodes that ended in the last step, with the stage [k] of each."""
+
+    def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
+        """Rows that changed their stage of the curriculum."""
+
+    def flush(self, store: MetricsStore, counters: dict[str, int]) -> dict[str, float]:
+        """Write what was collected since the last call; metrics of the interval."""
+
+    def sinks(self, feed_file: Path) -> list[Sink]:
+        """Sinks that only this kind of environment has."""
+
+
+class TrainingTask(Task, Protocol):
+    """A task with everything that is needed to train in it and to evaluate there."""
+
+    def make_env(self, recipe: Recipe, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> VecEnv:
+        """The environment to train in, before its reset: the rows of this process."""
+
+    def make_curriculum(self, recipe: Recipe) -> Curriculum | None:
+        """The curriculum of the recipe."""
+
+    def make_metrics(
+        self, recipe: Recipe, env: VecEnv, agent: Agent, counters: Counters, curriculum: Curriculum | None,
+        store: MetricsStore,
+    ) -> EnvMetrics:  # fmt: skip
+        """The metrics of this kind of environment."""
+
+    def evaluate(self, policy: ActingPolicy, recipe: Recipe, check_interrupt: Callable[[], None]) -> EvaluationResult:
+        """Evaluate a policy as the recipe specifies."""
+
+    def render(self, policy: ActingPolicy, recipe: Recipe, device: str = "cpu") -> RenderedEnv:
+        """Episodes of an evaluation as images, with the policy's network on `device`; an error if there are none."""
+
+    def summarize(
+        self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, agent: EvaluationResult,
+        best: BestCheckpoint | None,
+    ) -> TrainingSummary:  # fmt: skip
+        """The result of a training, with further evaluations where they help."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedExperiment(LoadedRecipe):
     """A valid recipe and its task."""
 
-    task: Task
+    task: TrainingTask
 
     @property
     def worlds(self) -> Worlds:
@@ -33,6 +110,11 @@ class LoadedExperiment(LoadedRecipe):
         if not isinstance(self.task, TownTask):
             raise TownletError(f"{self.recipe.env} is not a town", "this works for runs in towns only")
         return self.task.worlds
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What a checkpoint must have in common with the run that resumes from it."""
+        recipe = self.recipe
+        return {"env": recipe.env, "agent": recipe.agent.name, "rows": recipe.row_count, **self.task.fingerprint()}
 
 
 def load_experiment(asked: str, overrides: Sequence[str] = (), worlds: Worlds | None = None) -> LoadedExperiment:
@@ -53,7 +135,7 @@ def load_experiment(asked: str, overrides: Sequence[str] = (), worlds: Worlds | 
     return LoadedExperiment(loaded.name, loaded.overrides, recipe, node, loaded.notes, task=task)
 
 
-def make_task(recipe: Recipe, node: Node, worlds: Worlds | None = None) -> Task:
+def make_task(recipe: Recipe, node: Node, worlds: Worlds | None = None) -> TrainingTask:
     """The town or Gymnasium environment of a recipe; raises ConfigError."""
     if recipe.gym is None:
         return TownTask(worlds or load_worlds(recipe, node))
@@ -68,7 +150,7 @@ def make_task(recipe: Recipe, node: Node, worlds: Worlds | None = None) -> Task:
     try:
         spec = without_autoreset_steps(recipe.env, recipe.gym) if recipe.network.is_recurrent else recipe.gym
         task = GymTask(recipe.env, spec, recipe.reward_threshold)
-        task.look()
+        task.check()
     except TownletError as error:
         raise ConfigError(
             [Diagnostic(m.what, m.fix, m.where or _gym_mark(m, node)) for m in error.diagnostics]
@@ -85,7 +167,7 @@ def _gym_mark(mistake: Diagnostic, node: Node) -> SourceLocation:
     return node.location_of("gym", key) if key else node.location_of("env")
 
 
-def check_task(recipe: Recipe, node: Node, task: Task, repaired: Collection[str] = ()) -> list[Diagnostic]:
+def check_task(recipe: Recipe, node: Node, task: TrainingTask, repaired: Collection[str] = ()) -> list[Diagnostic]:
     """What in the recipe does not suit its environment; rules about `repaired` parts are skipped."""
     mistakes: list[Diagnostic] = []
     if not {"agent", "gym"} & {*repaired}:
@@ -95,7 +177,7 @@ def check_task(recipe: Recipe, node: Node, task: Task, repaired: Collection[str]
     return mistakes
 
 
-def _unsupported(recipe: Recipe, node: Node, task: Task) -> Iterator[Diagnostic]:
+def _unsupported(recipe: Recipe, node: Node, task: TrainingTask) -> Iterator[Diagnostic]:
     """Actions and observations that the agent cannot learn with."""
     agent, where, layout = entry(recipe.agent.name), node.location_of("agent", "name"), task.layout
     if not isinstance(task.actions, agent.actions):
@@ -122,14 +204,14 @@ def _missing_rewards(recipe: Recipe, node: Node, world: World) -> Iterator[Diagn
         yield Diagnostic(what, fix, node.location_of("curriculum"))
 
 
-def with_threshold(recipe: Recipe, task: Task, node: Node) -> Recipe:
+def with_threshold(recipe: Recipe, task: TrainingTask, node: Node) -> Recipe:
     """The recipe with the number that `true` stands for in its budget; raises ConfigError if there is none."""
     keys = [key for key in ("threshold", "train_threshold") if getattr(recipe.budget, key) is True]
     if not keys:
         return recipe
     what = ""
     if task.threshold is None:
-        what = f"{recipe.env} has no threshold of its own"
+        what = f"{recipe.env} has no threshold"
     elif recipe.metric != "return":
         what = f"true stands for a return, and evaluation.metric is {recipe.metric}"
     if what:
@@ -138,3 +220,88 @@ def with_threshold(recipe: Recipe, task: Task, node: Node) -> Recipe:
         )
     budget = recipe.budget.model_copy(update=dict.fromkeys(keys, task.threshold))
     return recipe.model_copy(update={"budget": budget})
+
+
+def evaluation_world(
+    loaded: LoadedExperiment, overrides: Sequence[str], name: str | None = None, layout: str | None = None
+) -> World:
+    """The world to evaluate in: that of the experiment, or the one of this name, with overrides."""
+    overrides = [*overrides, *LAYOUTS[layout]] if layout else list(overrides)
+    return with_overrides(loaded.worlds.evaluation, overrides) if name is None else load_world(name, overrides)
+
+
+def reopen(run: Run, overrides: Sequence[str] = ()) -> LoadedExperiment:
+    """The experiment of a run, from its own copies of recipe and worlds, with overrides of resumable keys."""
+    earlier = run.meta().get("resumed_with", ())
+    provenance.require_files(run)
+    copies = _world_copies(run)
+    before = load_experiment(str(run.resolved_file), earlier, copies)
+    loaded = load_experiment(str(run.resolved_file), [*earlier, *overrides], copies) if overrides else before
+    _refuse_changes(run, before.recipe, loaded)
+    code = tuple(_changed_code(run, loaded.recipe))
+    if copies is None:
+        return replace(loaded, notes=(*loaded.notes, *code))
+    name = Path(loaded.recipe.world or loaded.recipe.env).stem  # a copy is not named after its file
+    worlds = Worlds(*(replace(world, name=name) for world in copies))
+    return replace(loaded, task=TownTask(worlds), notes=(*_changed_worlds(run, loaded), *code))
+
+
+def world_file(run: Run, role: str) -> Path:
+    """The run's copy of its `training` or `evaluation` world."""
+    return run.worlds / f"{role}.yaml"
+
+
+def _world_copies(run: Run) -> Worlds | None:
+    """The run's copies of its worlds; None if it has none."""
+    if not run.worlds.is_dir():
+        return None
+    return Worlds(*(load_world(world_file(run, role)) for role in Worlds._fields))
+
+
+def _changed_worlds(run: Run, loaded: LoadedExperiment) -> tuple[str, ...]:
+    """A note if the original files of the worlds have changed."""
+    name = loaded.recipe.world or loaded.recipe.env
+    try:
+        now = load_worlds(loaded.recipe, loaded.node)
+    except ConfigError:
+        return (f"The world {name} is missing or cannot be read; this run has a copy in {run.worlds}.",)
+    same = all(a.content_hash == b.content_hash for a, b in zip(now, loaded.worlds, strict=True))
+    return () if same else (f"The world {name} has changed since; this run uses its copy in {run.worlds}.",)
+
+
+def code_hashes(recipe: Recipe) -> list[str | None]:
+    """The sha256 of each user-defined Python file, in the order of `user_files`; None if it is missing."""
+    files = [Path(file) for file in recipe.user_files]
+    return [provenance.sha256(file) if file.is_file() else None for file in files]
+
+
+def _changed_code(run: Run, recipe: Recipe) -> Iterator[str]:
+    """A note for each user-defined Python file that changed after the run started."""
+    for file, before, now in zip(recipe.user_files, run.meta().get("code", ()), code_hashes(recipe), strict=False):
+        if before != now:
+            yield f"{file} has changed since this run started: the new code is used from here on."
+
+
+def _refuse_changes(run: Run, before: Recipe, after: LoadedExperiment) -> None:
+    """Refuse overrides of keys that are not resumable, in one message."""
+    changed = [path for path in _differing(before.model_dump(), after.recipe.model_dump()) if not _is_resumable(path)]
+    if not changed:
+        return
+    sources = (after.node.location_of(*path).source.removeprefix("command line: ") for path in changed)
+    what = f"a resumed run cannot be changed in {', '.join(dict.fromkeys(sources))}"
+    fix = f"only {', '.join(RESUMABLE_KEYS)} may change; for the rest start a new run with init_from={run.name}"
+    raise TownletError(what, fix)
+
+
+def _is_resumable(path: tuple[str, ...]) -> bool:
+    return any(path[: part.count(".") + 1] == tuple(part.split(".")) for part in RESUMABLE_KEYS)
+
+
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of the values that differ."""
+    for key in {**a, **b}:
+        left, right = a.get(key), b.get(key)
+        if isinstance(left, Mapping) and isinstance(right, Mapping):
+            yield from _differing(left, right, (*path, key))
+        elif left != right:
+            yield (*path, key)

@@ -1,194 +1,260 @@
-"""A Gymnasium environment as an task."""
+"""A Gymnasium environment as a task."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from townlet.agents.agent import no_interrupt
-from townlet.curriculum.curriculum import Curriculum
+from townlet.agents.agent import Agent, no_interrupt
+from townlet.curriculum.curriculum import Curriculum, StageChange
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from townlet.errors import TownletError
 from townlet.gym.extras import is_atari
 from townlet.gym.make import RenderInfo, env_info, make_vec, render_info
 from townlet.gym.row_env import construct
 from townlet.gym.spec import EnvSpec
 from townlet.gym.vector_env import GymVecEnv
 from townlet.gym.wrappers.spec import TimeLimitSpec
+from townlet.interfaces.counters import Counters
 from townlet.interfaces.layout import ObservationLayout
+from townlet.interfaces.metrics import Sink
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Actions, FinalObs, VecEnv
+from townlet.interfaces.task import RawObservation
+from townlet.interfaces.vec_env import Actions, Episodes, FinalObs, VecEnv
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
 from townlet.runs.metrics_store import MetricsStore
-from townlet.tasks.evaluation import TIME, Acting, Evaluated, Uniform, play
-from townlet.tasks.gym_metrics import OVER, GymMetrics
-from townlet.tasks.gym_show import GymShow
-from townlet.tasks.gym_summary import GymSummary
-from townlet.tasks.task import Best, EnvMetrics, Raw
+from townlet.tasks.comparison import GymComparison, GymSummary
+from townlet.tasks.evaluation import (
+    ENVIRONMENT_END,
+    TIME_LIMIT,
+    ActingPolicy,
+    BestCheckpoint,
+    EvaluationResult,
+    RandomPolicy,
+    run_episodes,
+)
+from townlet.tasks.gym_playback import RenderedGym, RenderMode
 
-if TYPE_CHECKING:
-    from townlet.runs.folder import Run
-    from townlet.train.build import Training
-    from townlet.train.sinks import Sink
+PARALLEL_EPISODES: Final = 16  # of an evaluation: an environment may be large
 
-SIDE_BY_SIDE: Final = 16  # episodes at once: an environment of others may be large
+
+class GymMetrics:
+    """Causes of the end of episodes; see `townlet.tasks.experiment.EnvMetrics`. Nothing else is collected."""
+
+    causes: tuple[str, ...] = (ENVIRONMENT_END, TIME_LIMIT)
+
+    def on_step(self, actions: Tensor) -> None:
+        """Nothing is collected."""
+
+    def cause_codes(self, terminated: NDArray[np.bool_], final_values: NDArray[Any]) -> NDArray[np.int64]:
+        """0 for terminated episodes, 1 for truncated ones."""
+        return np.where(terminated, 0, 1)
+
+    def on_episodes(self, over: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
+        """Nothing is collected."""
+
+    def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
+        """There are no stages."""
+
+    def flush(self, store: MetricsStore, counters: dict[str, int]) -> dict[str, float]:
+        """No metrics."""
+        return {}
+
+    def sinks(self, feed_file: Path) -> list[Sink]:
+        """No live feed: curves are read from the store."""
+        return []
+
+    def state(self) -> State:
+        """Nothing to save."""
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Nothing to restore."""
 
 
 class GymTask:
-    """One environment by its id, as a recipe wants it made; `threshold` is the recipe's own, if it has one."""
+    """One environment, by its id and the settings of a recipe; see `townlet.tasks.experiment.TrainingTask`."""
 
     def __init__(self, id: str, spec: EnvSpec, threshold: float | None = None) -> None:
         self.name, self.spec, self._threshold = id, spec, threshold
         self._training: GymVecEnv | None = None
 
     @cached_property
-    def _one(self) -> GymVecEnv:
-        """A row to look at."""
+    def _probe(self) -> GymVecEnv:
+        """One row, for its spaces."""
         return make_vec(self.name, self.spec, 1)
 
-    def look(self) -> None:
-        """Make a row and one step in it: what cannot be made is said now."""
-        construct(self.name, self._try_out)
+    def check(self) -> None:
+        """Make one row and step it, to report early what cannot be made."""
+        construct(self.name, self._step_probe)
 
-    def _try_out(self) -> None:
-        seen = self._one.reset(0)
-        self._one.step(Uniform(self.actions, Streams(0).torch("look")).act(seen.obs, seen.mask))
-        self._one.reset(0)
+    def _step_probe(self) -> None:
+        obs, mask = self._probe.reset(0)
+        self._probe.step(RandomPolicy(self.actions, Streams(0).torch("look")).act(obs, mask))
+        self._probe.reset(0)
 
     @property
     def layout(self) -> ObservationLayout:
-        """What is seen."""
-        return self._one.layout
+        """The observation."""
+        return self._probe.layout
 
     @property
     def actions(self) -> Actions:
-        """What can be done."""
-        return self._one.actions
+        """The action space."""
+        return self._probe.actions
 
     @property
     def limit(self) -> int | None:
-        """Steps after which an episode is cut short."""
+        """Steps after which an episode is truncated."""
         limits = [wrapper.steps for wrapper in self.spec.wrappers if isinstance(wrapper, TimeLimitSpec)]
         if self.spec.max_episode_steps is not None:
             limits.append(self.spec.max_episode_steps)
-        elif (own := env_info(self.name).max_episode_steps) is not None:
-            limits.append(own if is_atari(self.name) else math.ceil(own / self.spec.frame_skip))
+        elif (registered := env_info(self.name).max_episode_steps) is not None:
+            limits.append(registered if is_atari(self.name) else math.ceil(registered / self.spec.frame_skip))
         return min(limits, default=None)
 
     @property
     def threshold(self) -> float | None:
-        """The return from which on it counts as solved: the recipe's, or the environment's own."""
+        """The mean return that counts as solved: of the recipe, or of the environment."""
         return env_info(self.name).reward_threshold if self._threshold is None else self._threshold
 
     @cached_property
     def interface(self) -> str:
-        """Equal where an agent sees and does the same things."""
+        """Hash of observation and actions."""
         actions = {"kind": type(self.actions).__name__, **asdict(self.actions)}
-        seen = [asdict(block) for block in self.layout]
-        return hashlib.sha256(json.dumps([seen, actions], sort_keys=True).encode()).hexdigest()
+        blocks = [asdict(block) for block in self.layout]
+        return hashlib.sha256(json.dumps([blocks, actions], sort_keys=True).encode()).hexdigest()
 
-    def raw(self) -> Raw:
-        """The layout without normalisation, and what was learned of that."""
-        if self._eyes.scaling is None:
-            return Raw(self.layout, None)
+    def raw_observation(self) -> RawObservation:
+        """The layout without normalization, and the normalization learned so far."""
+        scaling = self._normalizing_env.scaling
+        if scaling is None:
+            return RawObservation(self.layout, None)
         plain = make_vec(self.name, self.spec.model_copy(update={"normalize_obs": "none"}))
         plain.close()
-        return Raw(plain.layout, self._eyes.scaling)
+        return RawObservation(plain.layout, scaling)
 
-    def make(self, recipe: Recipe, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> GymVecEnv:
-        """The environment to train in, whole: processes do not share it."""
+    def load_normalization(self, state: State) -> None:
+        """Normalize observations as a training did."""
+        self._normalizing_env.restore_transforms(state)
+
+    @property
+    def _normalizing_env(self) -> GymVecEnv:
+        """The environment whose normalization the others follow."""
+        return self._probe if self._training is None else self._training
+
+    def make_env(self, recipe: Recipe, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> GymVecEnv:
+        """The environment to train in; it is not split over processes."""
         self._training = make_vec(self.name, self.spec, recipe.row_count, recipe.device)
         return self._training
 
-    extras: tuple[str, ...] = ()
-
-    def last(self, env: VecEnv, ended: FinalObs) -> NDArray[np.float32]:
-        """None [k, 0]."""
-        return np.zeros((len(ended.rows), 0), np.float32)
-
-    def recall(self, state: State) -> None:
-        """Bring observations to one size as a training did."""
-        self._eyes.restore_transforms(state)
-
-    @property
-    def _eyes(self) -> GymVecEnv:
-        """The environment whose view of things others follow."""
-        return self._one if self._training is None else self._training
-
-    def stage(self, rows: int = 1, device: str = "cpu", render_mode: str | None = None) -> GymVecEnv:
-        """An environment to be measured or shown in: its own rewards, seen as training sees it now."""
+    def make_eval_env(self, rows: int = 1, device: str = "cpu", render_mode: str | None = None) -> GymVecEnv:
+        """An environment with its original rewards, normalized as the training is at this moment."""
         env = make_vec(self.name, self.spec.unshaped(), rows, device, render_mode=render_mode)
-        env.copy_transforms(self._eyes)
+        env.copy_transforms(self._normalizing_env)
         return env
 
-    def curriculum(self, recipe: Recipe) -> Curriculum | None:
+    final_value_names: tuple[str, ...] = ()
+
+    def final_values(self, env: VecEnv, ended: FinalObs) -> NDArray[np.float32]:
+        """No values [k, 0]."""
+        return np.zeros((len(ended.rows), 0), np.float32)
+
+    def make_curriculum(self, recipe: Recipe) -> Curriculum | None:
         """None: only towns have stages."""
         return None
 
-    def env_metrics(self, t: Training, store: MetricsStore) -> GymMetrics:
-        """Who counts how episodes end."""
+    def make_metrics(
+        self, recipe: Recipe, env: VecEnv, agent: Agent, counters: Counters, curriculum: Curriculum | None,
+        store: MetricsStore,
+    ) -> GymMetrics:  # fmt: skip
+        """Causes of the end of episodes."""
         return GymMetrics()
 
-    def broadcasts(self, run: Run, t: Training, env_metrics: EnvMetrics) -> list[Sink]:
-        """Nobody: curves are read from the store."""
-        return []
+    def evaluate(self, policy: ActingPolicy, recipe: Recipe, check_interrupt: Callable[[], None]) -> EvaluationResult:
+        """Complete episodes, as the recipe specifies."""
+        settings = recipe.evaluation
+        return self.run_evaluation(
+            policy, settings.episodes, settings.seed, greedy=settings.deterministic, device=recipe.device,
+            check_interrupt=check_interrupt,
+        )  # fmt: skip
 
-    def measure(self, policy: Acting, recipe: Recipe, ask: Callable[[], None]) -> Evaluated:
-        """An evaluation as the recipe wants it."""
-        wanted = recipe.evaluation
-        greedy, device = wanted.deterministic, recipe.device
-        return self.evaluate(policy, wanted.episodes, wanted.seed, greedy=greedy, device=device, ask=ask)
-
-    def evaluate(
+    def run_evaluation(
         self,
-        policy: Acting,
+        policy: ActingPolicy,
         episodes: int,
         seed: int,
         *,
         greedy: bool = True,
         device: str = "cpu",
-        ask: Callable[[], None] = no_interrupt,
-    ) -> Evaluated:
-        """Whole episodes with the environment's own rewards, seen as training sees them."""
-        with closing(self.stage(min(SIDE_BY_SIDE, episodes), device)) as env:
-            found = play(policy, env, episodes, Streams(seed).key("env"), greedy=greedy, ask=ask)
-        causes = tuple(OVER if dead else TIME for dead in found["terminated"])
-        return Evaluated(limit=self.limit, causes=causes, **found)
+        check_interrupt: Callable[[], None] = no_interrupt,
+    ) -> EvaluationResult:
+        """Complete episodes with the original rewards of the environment."""
+        with closing(self.make_eval_env(min(PARALLEL_EPISODES, episodes), device)) as env:
+            key = Streams(seed).key("env")
+            columns = run_episodes(policy, env, episodes, key, greedy=greedy, check_interrupt=check_interrupt)
+        causes = tuple(ENVIRONMENT_END if terminated else TIME_LIMIT for terminated in columns["terminated"])
+        return EvaluationResult(limit=self.limit, causes=causes, **columns)
 
     @cached_property
     def render_info(self) -> RenderInfo:
-        """How it can be watched."""
+        """Render modes and frame rate."""
         return render_info(self.name, self.spec)
 
-    def show(self, policy: Acting, recipe: Recipe, device: str = "cpu") -> GymShow:
-        """Episodes of an evaluation, drawn."""
-        wanted = recipe.evaluation
-        return GymShow(self, policy, wanted.seed, "rgb_array", greedy=wanted.deterministic, device=device)
+    def render(self, policy: ActingPolicy, recipe: Recipe, device: str = "cpu") -> RenderedGym:
+        """Episodes of an evaluation, as images."""
+        settings = recipe.evaluation
+        return self.render_episodes(policy, settings.seed, "rgb_array", greedy=settings.deterministic, device=device)
+
+    def render_episodes(
+        self, player: ActingPolicy, seed: int, mode: RenderMode | None, *, greedy: bool = True, device: str = "cpu"
+    ) -> RenderedGym:
+        """Episodes of a player from this seed; an error if the environment cannot be rendered in this mode."""
+        if mode is not None and mode not in self.render_info.modes:
+            raise TownletError(f"{self.name} draws no pictures", "leave out what needs them")
+        return RenderedGym(self.make_eval_env(1, device, mode), self.render_info.fps, player, seed, greedy=greedy)
 
     def summarize(
-        self, policy: Acting, recipe: Recipe, random: Evaluated, agent: Evaluated, best: Best | None
-    ) -> GymSummary:
-        """Solved, or not."""
+        self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, agent: EvaluationResult,
+        best: BestCheckpoint | None,
+    ) -> GymSummary:  # fmt: skip
+        """Whether the environment is solved."""
         return GymSummary(random, agent, self.threshold, best, recipe.evaluation.deterministic)
 
-    def facts(self) -> dict[str, Any]:
-        """What is seen and done, and how it is made."""
-        made = json.dumps(self.spec.model_dump(mode="json"), sort_keys=True)
-        return {"gym": hashlib.sha256(made.encode()).hexdigest(), "interface": self.interface}
+    def compare(
+        self, make_policy: Callable[[], ActingPolicy], episodes: int, seed: int, *, greedy: bool = True
+    ) -> GymComparison:
+        """Evaluate a policy and a random one."""
+        random = RandomPolicy(self.actions, Streams(seed).torch("random"))
+        return GymComparison(
+            self.run_evaluation(random, episodes, seed),
+            self.run_evaluation(make_policy(), episodes, seed, greedy=greedy),
+            self.threshold,
+            greedy=greedy,
+            title=f"{self.name}: {episodes} episodes of each, seed {seed}",
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Hashes of the settings and of the interface."""
+        settings = json.dumps(self.spec.model_dump(mode="json"), sort_keys=True)
+        return {"gym": hashlib.sha256(settings.encode()).hexdigest(), "interface": self.interface}
 
     def describe(self) -> dict[str, Any]:
-        """The limit and the threshold, for reports."""
+        """Limit and threshold, for reports."""
         return {"limit": self.limit, "threshold": self.threshold}
 
-    def texts(self) -> dict[str, str]:
-        """Nothing: the environment is another package's."""
+    def files(self) -> dict[str, str]:
+        """None: the environment belongs to another package."""
         return {}

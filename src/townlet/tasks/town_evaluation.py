@@ -1,7 +1,8 @@
-"""How well a policy lives: in towns that only the seed decides."""
+"""Evaluation of a policy in towns, and the summary of a training in sentences."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,39 +14,45 @@ from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
 from townlet.interfaces.vec_env import FinalObs, Step
+from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
-from townlet.tasks.evaluation import Acting, Evaluated, play
+from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, run_episodes
 from townlet.town.env import Town
 from townlet.town.planner import PlannerPlayer
 from townlet.town.usage_counts import LifetimeStats, workplaces
+from townlet.town.world.load import from_spec
 from townlet.town.world.tables import World
 
-SIDE_BY_SIDE: Final = 512  # lives at once
+PARALLEL_TOWNS: Final = 512
+LIMIT_FACTOR: Final = 4  # times `max_steps`: long enough for the initial money to be spent
+RARELY: Final = 0.05
+NEARLY_ALL: Final = 0.95
+NEARLY_BROKE: Final = 0.05  # of the money meter: less buys hardly anything
 
 
-class Planning:
-    """One that knows every rule and looks at the town itself: the other yardstick."""
+class PlannerPolicy:
+    """The planner, which knows every rule and reads the state of the town: the other baseline."""
 
     def __init__(self, world: World) -> None:
         self._player = PlannerPlayer(world)
         self._town: Town | None = None
 
-    def sit(self, town: Town) -> None:
-        """Look at this town from now on."""
+    def attach(self, town: Town) -> None:
+        """Plan in this town from now on."""
         self._town = town
 
     def reset(self, rows: int) -> None:
-        """There is no past."""
+        """Nothing to reset."""
 
     def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
-        """Actions [N] int64, each the first of the best plan."""
+        """Actions [N] int64, each the first one of the best plan."""
         assert self._town is not None
         return torch.from_numpy(self._player.act(self._town.engine))
 
 
 @dataclass(frozen=True)
-class TownEvaluated(Evaluated):
-    """Whole lives, one entry each [n]."""
+class TownEvaluation(EvaluationResult):
+    """Complete episodes in towns, one entry each [n]."""
 
     world: World
     uses: NDArray[np.int64]  # [n, A]
@@ -54,77 +61,156 @@ class TownEvaluated(Evaluated):
 
     @property
     def works(self) -> float | None:
-        """The share of lives that worked for money; None where no place pays."""
+        """Share of episodes in which the agent worked for money; None if no affordance pays."""
         work = workplaces(self.world)
         return float((self.uses[:, work].sum(1) > 0).mean()) if work.any() else None
 
     def columns(self, policy: str, metric: str) -> dict[str, Any]:
-        """The evaluation as a row of the metrics store, less its moment."""
+        """A row of the metrics store, without its counters."""
         meters = dict(zip(self.world.meters, self.meters.mean(0).round(4).tolist(), strict=True))
         return super().columns(policy, metric) | {"works": self.works, "meters": meters}
 
 
-class Afar:
-    """A policy on another device, for towns on the CPU."""
+class DeviceAdapter:
+    """A policy on another device than the town, which is on the CPU."""
 
-    def __init__(self, policy: Acting, device: str) -> None:
+    def __init__(self, policy: ActingPolicy, device: str) -> None:
         self._policy, self._device = policy, device
 
     def reset(self, rows: int) -> None:
-        """Forget the past."""
+        """Reset the memory of all rows."""
         self._policy.reset(rows)
 
     def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         """Actions of all rows."""
-        allowed, begin = (None if given is None else given.to(self._device) for given in (mask, episode_start))
-        return self._policy.act(obs.to(self._device), allowed, begin, greedy).cpu()
+        mask, episode_start = (None if tensor is None else tensor.to(self._device) for tensor in (mask, episode_start))
+        return self._policy.act(obs.to(self._device), mask, episode_start, greedy).cpu()
 
 
-class LifeSums:
-    """What is used and earned in a life, and how it ends."""
+class TownEpisodeStats:
+    """Uses of affordances and money earned in each episode, and how it ends."""
 
     def __init__(self, town: Town) -> None:
-        self._town, self._lives = town, LifetimeStats(town)
+        self._town, self._lifetimes = town, LifetimeStats(town)
 
-    def note(self, step: Step, ended: FinalObs) -> dict[str, NDArray[Any]]:
-        """Add the last step; columns of the lives that it ended."""
-        lived = self._lives.update()
-        if not len(lived.rows):
+    def add_step(self, step: Step, ended: FinalObs) -> dict[str, NDArray[Any]]:
+        """Add the last step; columns of the episodes that it ended."""
+        finished = self._lifetimes.update()
+        if not len(finished.rows):
             return {}
         return {
             "code": self._town.causes(ended).numpy(),
-            "uses": lived.uses,
-            "earned": lived.earned,
+            "uses": finished.uses,
+            "earned": finished.earned,
             "meters": self._town.final_meters(ended).double().numpy(),
         }
 
 
-def stream(seed: int) -> int:
-    """What decides the towns of an evaluation."""
+def town_seed(seed: int) -> int:
+    """The seed of the towns of an evaluation."""
     return Streams(seed).child("0").key("env")
 
 
-def evaluate(
-    policy: Acting,
+def evaluate_town(
+    policy: ActingPolicy,
     world: World,
     episodes: int,
     seed: int,
     *,
     greedy: bool = True,
     device: str = "cpu",
-    ask: Callable[[], None] = no_interrupt,
-) -> TownEvaluated:
-    """So many whole lives in towns that only the seed decides; `ask` is called before every step and may raise.
+    check_interrupt: Callable[[], None] = no_interrupt,
+) -> TownEvaluation:
+    """Play complete episodes in towns that depend only on the seed; see `run_episodes`.
 
-    `device` is that of the policy. The towns are few and on the CPU in any case: an engine for another device would
-    take longer to compile than they live.
+    `device` is that of the policy. The towns are always on the CPU: compiling an engine for another device would take
+    longer than the evaluation.
     """
-    town = Town(world, min(SIDE_BY_SIDE, episodes), threads=1)
-    if isinstance(policy, Planning):
-        policy.sit(town)
+    town = Town(world, min(PARALLEL_TOWNS, episodes), threads=1)
+    if isinstance(policy, PlannerPolicy):
+        policy.attach(town)
     if device != "cpu":
-        policy = Afar(policy, device)
-    found = play(policy, town, episodes, stream(seed), greedy=greedy, watch=lambda: LifeSums(town), ask=ask)
+        policy = DeviceAdapter(policy, device)
+    columns = run_episodes(
+        policy, town, episodes, town_seed(seed), greedy=greedy, make_stats=lambda: TownEpisodeStats(town),
+        check_interrupt=check_interrupt,
+    )  # fmt: skip
     town.close()
-    causes = tuple(town.cause_names[code] for code in found.pop("code"))
-    return TownEvaluated(limit=world.spec.max_steps, causes=causes, world=world, **found)
+    causes = tuple(town.cause_names[code] for code in columns.pop("code"))
+    return TownEvaluation(limit=world.spec.max_steps, causes=causes, world=world, **columns)
+
+
+@dataclass(frozen=True)
+class TownSummary:
+    """How long episodes are: of a random agent, of the trained one, and of that one with a longer limit."""
+
+    random: TownEvaluation
+    agent: TownEvaluation
+    lifted: TownEvaluation
+    best: BestCheckpoint | None = None
+    greedy: bool = True
+
+    def sentences(self) -> list[str]:
+        """What the agent learned and what it did not, in sentences."""
+        agent, lifted, limit = self.agent, self.lifted, self.agent.world.spec.max_steps
+        drawn = "" if self.greedy else ", its actions drawn by chance"
+        sentences = [
+            f"A random agent lives {self.random.mean_length:.0f} of {limit} steps.",
+            f"This one lives {agent.mean_length:.0f}: "
+            f"{share_text(agent.survived)} of {len(agent.length)} lives reach the limit{drawn}.",
+        ]
+        if agent.survived < NEARLY_ALL:
+            sentences.append(f"What ends its lives: {death_causes(agent)}.")
+        more = lifted.world.spec.max_steps
+        sentences.append(
+            f"With the limit lifted to {more} it lives {lifted.mean_length:.0f}; "
+            f"{share_text(lifted.survived)} reach that."
+        )
+        if lifted.survived < NEARLY_ALL and death_causes(lifted) != death_causes(agent):
+            sentences.append(f"What ends its lives then: {death_causes(lifted)}.")
+        sentences += money_summary(lifted)
+        return [*sentences, self.best.sentence()] if self.best else sentences
+
+
+def summarize_town(
+    policy: ActingPolicy, recipe: Recipe, random: TownEvaluation, agent: TownEvaluation, best: BestCheckpoint | None
+) -> TownSummary:
+    """Evaluate again with a longer limit, and combine the results."""
+    world, settings = agent.world, recipe.evaluation
+    longer, greedy = with_limit(world, LIMIT_FACTOR * world.spec.max_steps), settings.deterministic
+    lifted = evaluate_town(policy, longer, len(agent.length), settings.seed, greedy=greedy, device=recipe.device)
+    return TownSummary(random, agent, lifted, best, greedy)
+
+
+def with_limit(world: World, max_steps: int) -> World:
+    """The same world with longer episodes."""
+    return from_spec(world.spec.model_copy(update={"max_steps": max_steps}), world.name)
+
+
+def money_summary(result: TownEvaluation) -> list[str]:
+    """Whether the agent works or lives on its initial money, in a sentence; none if no affordance pays."""
+    world, works = result.world, result.works
+    if works is None:
+        return []
+    if works >= NEARLY_ALL:
+        return [f"It works for its money, in {share_text(works)} of these lives."]
+    if works > RARELY:
+        return [
+            f"It works for money in {share_text(works)} of these lives; in the others it lives on what it starts with."
+        ]
+    fate = "and that is enough here"
+    if result.survived < 0.5:
+        left = float(result.meters[result.terminated, world.tables.currency].mean())
+        fate = "and dies when that is spent" if left < NEARLY_BROKE else "and dies of other things before that is spent"
+    return [f"It has not learned to work: it lives on the money it starts with, {fate}."]
+
+
+def share_text(part: float) -> str:
+    """A share as text."""
+    return "all" if part == 1 else "none" if part == 0 else f"{part:.0%}"
+
+
+def death_causes(result: EvaluationResult) -> str:
+    """What ended episodes before the limit, the most frequent first."""
+    counts = Counter(cause for cause, dead in zip(result.causes, result.terminated, strict=True) if dead)
+    return ", ".join(f"no {cause} ({count})" for cause, count in counts.most_common())

@@ -1,80 +1,269 @@
-"""What the journal keeps of towns: where rows are and what they use, their meters, and lives worth seeing again."""
+"""Metrics of a training in a town: usage of affordances and cells, meters, recorded episodes, and the live feed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.curriculum.curriculum import StageChange
+from townlet.agents.agent import Agent
+from townlet.curriculum.curriculum import Curriculum, StageChange
+from townlet.explore.intrinsic_reward import novelty_map
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.metrics import Sink
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Episodes
+from townlet.recipes.schema import Recipe
+from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
 from townlet.runs.metric_catalog import METER_PREFIX
 from townlet.runs.metrics_store import MetricsStore
-from townlet.tasks.town_highlights import PERIODS, UNLIMITED, Album
-from townlet.tasks.town_novelty import NoveltyMap
 from townlet.town.env import Town
-from townlet.town.state import cause_codes
+from townlet.town.episode_recorder import EpisodeRecorder, Recording
+from townlet.town.state import OUT_OF_TIME, cause_codes
 from townlet.town.usage_counts import UsageCounter
 
-if TYPE_CHECKING:
-    from townlet.train.build import Training
+PERIODS: Final = 24  # of the budget: the first episode that ends in each is kept,
+PERIOD_GROWTH: Final = 1.1  # and fewer later on, so that a run without a budget keeps a bounded number
+OPEN_ENDED_PERIOD: Final = 10**6  # env_steps of a period if the budget has none
+LONGER_BY, SHORTER_BY = 1.1, 0.8  # a new longest or shortest episode must differ this much from the last one kept
+MAX_CELLS: Final = 4096  # of a novelty map; a larger one would cost more than it shows
+EPISODE_SECONDS: Final = 0.4  # between two episodes in the feed: the page shows one for longer than that
+OVERVIEW_SECONDS: Final = 0.2  # between two overviews of all rows in the feed
+OVERVIEW_ROWS: Final = 64
+
+EpisodeCallback = Callable[[int, Recording, str], None]  # row, recording, cause of its end
+
+
+class Highlights:
+    """Records the first rows and keeps some episodes, by fixed rules, so that equal runs keep the same ones."""
+
+    def __init__(self, town: Town, agent: Agent, counters: Counters, store: MetricsStore, period: int) -> None:
+        self._agent, self._counters, self._store, self._period = agent, counters, store, max(1, period)
+        self._recorder = EpisodeRecorder(town, agent.describe_outputs)
+        self._next = 0  # env_steps from which the next episode is kept in any case
+        self._longest, self._shortest = 0, 0
+        self._stages: list[int] = []  # already seen
+        self._decided: list[str] = []  # stage changes of which an episode was kept
+        self._last: dict[int, tuple[Recording, str, float]] = {}  # of the rows that ended in the last step
+        self.on_episode: EpisodeCallback | None = None
+
+    @property
+    def watched(self) -> int:
+        """Number of recorded rows."""
+        return self._recorder.rows
+
+    def on_step(self, actions: Tensor) -> None:
+        """Record a step of all rows."""
+        self._recorder.record(actions, self._agent.action_outputs)
+        self._last.clear()
+
+    def on_episodes(self, over: Episodes, stage: Tensor | None, causes: Sequence[str]) -> None:
+        """Episodes that ended in the last step, with the stage [k] of each."""
+        for k, row in enumerate(over.rows.tolist()):  # recorded rows come first
+            if row >= self._recorder.rows:
+                return
+            recording = self._recorder.finish_episode(row)
+            self._last[row] = recording, causes[k], float(over.reward[k])
+            length, its_stage = int(over.length[k]), 0 if stage is None else int(stage[k])
+            if kind := self._kind(length, its_stage, causes[k]):
+                self._keep(kind, row, recording, its_stage, causes[k], length, float(over.reward[k]))
+            if self.on_episode:
+                self.on_episode(row, recording, causes[k])
+
+    def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
+        """Keep the first episode that decided a promotion or demotion, for each stage."""
+        for change in changes:
+            kind = "promoted" if change.to_stage > change.from_stage else "demoted"
+            decided = f"{kind} from {change.from_stage}"
+            if change.row in self._last and decided not in self._decided:
+                self._decided.append(decided)
+                recording, cause, reward = self._last[change.row]
+                self._keep(kind, change.row, recording, change.from_stage, cause, int(recording.age[-1]), reward)
+
+    def _kind(self, length: int, stage: int, cause: str) -> str | None:
+        """Why an episode is kept; None if it is not."""
+        now = self._counters.env_steps
+        if stage and stage not in self._stages:
+            self._stages.append(stage)
+            return "first of its stage"
+        if length >= LONGER_BY * self._longest or (cause == OUT_OF_TIME and length > self._longest):
+            self._longest = length
+            self._shortest = self._shortest or length
+            return "longest"
+        if length <= SHORTER_BY * self._shortest:
+            self._shortest = length
+            return "shortest"
+        if now >= self._next:
+            self._next = max(now + self._period, int(PERIOD_GROWTH * now))
+            return "at intervals"
+        return None
+
+    def _keep(
+        self, kind: str, row: int, recording: Recording, stage: int, cause: str, length: int, reward: float
+    ) -> None:
+        now = self._counters
+        columns: dict[str, Any] = {
+            "env_steps": now.env_steps, "updates": now.updates, "kind": kind, "row": row, "length": length,
+            "stage": stage, "cause": cause, "return": reward, "outputs": self._agent.output_label,
+            "data": recording.to_bytes(),
+        }  # fmt: skip
+        self._store.add("recordings", [columns])
+
+    def state(self) -> State:
+        """The recorder, and what the rules remember."""
+        return {
+            "recorder": self._recorder.state(),
+            "next": self._next,
+            "longest": self._longest,
+            "shortest": self._shortest,
+            "stages": list(self._stages),
+            "decided": list(self._decided),
+        }
+
+    def restore(self, state: State) -> None:
+        """Continue exactly where `state` was taken."""
+        self._recorder.restore(state["recorder"])
+        self._next, self._longest, self._shortest = (int(state[n]) for n in ("next", "longest", "shortest"))
+        self._stages = [int(stage) for stage in state["stages"]]
+        self._decided = [str(decided) for decided in state["decided"]]
+
+
+class NoveltyMap:
+    """The agent's novelty bonus on each cell, at the start of an episode. Looking does not count as a visit."""
+
+    def __init__(self, env: Town, agent: Agent) -> None:
+        self._agent, self._layout = agent, env.layout
+        self._obs = _obs_of_all_cells(env) if agent.bonus and env.world.size else None
+
+    def compute(self) -> NDArray[np.float64] | None:
+        """Novelty [C], or None without a bonus or a map."""
+        if self._agent.bonus is None or self._obs is None:
+            return None
+        return np.asarray(novelty_map(self._agent.bonus, self._layout, self._obs).double().cpu())
+
+
+def _obs_of_all_cells(env: Town) -> Tensor | None:
+    """The observation from each cell [C, D], from a town with a row on every cell."""
+    cells = env.world.tables.next_cell.shape[1]
+    if cells > MAX_CELLS:
+        return None
+    town = Town(env.world, cells, engine="torch", device=env.device)
+    town.reset(0)
+    obs = town.restore({**town.state(), "cell": np.arange(cells)}).obs.clone()
+    town.close()
+    return obs
+
+
+class FeedSink(Sink):
+    """Writes episodes and an overview of all rows into the run's live feed, while a page watches it."""
+
+    def __init__(self, path: Path, town: Town, agent: Agent, counters: Counters, curriculum: Curriculum | None) -> None:
+        self._town, self._agent, self._counters, self._curriculum = town, agent, counters, curriculum
+        self._feed = Feed.create(path)
+        self._last_episode = self._last_overview = 0.0
+        self._lethal = [int(m) for m in town.world.tables.lethal] or slice(None)
+
+    def on_episode(self, row: int, recording: Recording, cause: str) -> None:
+        """Send an episode of a recorded row, unless the last one is recent."""
+        now = time.monotonic()
+        if now - self._last_episode < EPISODE_SECONDS or not self._feed.has_readers:
+            return
+        self._last_episode = now
+        header = {
+            "row": row, "env_steps": self._counters.env_steps, "outputs": self._agent.output_label,
+            "length": int(recording.age[-1]), "cause": cause, "ended": time.time(),
+        }  # fmt: skip
+        self._feed.publish(EPISODE_ENDED, json.dumps(header).encode() + b"\n" + recording.to_bytes())
+
+    def on_rollout(self, counters: Counters) -> None:
+        """Send where the rows are, unless the last overview is recent."""
+        now = time.monotonic()
+        if now - self._last_overview < OVERVIEW_SECONDS or not self._feed.has_readers:
+            return
+        self._last_overview = now
+        state = self._town.engine.peek("cell", "age", "meters")
+        alive = state["meters"][:OVERVIEW_ROWS][:, self._lethal].min(1)
+        overview = {
+            "env_steps": counters.env_steps,
+            "cell": state["cell"][:OVERVIEW_ROWS].tolist(),
+            "age": state["age"][:OVERVIEW_ROWS].tolist(),
+            "alive": [round(float(value), 3) for value in alive],
+            "stage": None if self._curriculum is None else self._curriculum.stage[:OVERVIEW_ROWS].tolist(),
+        }
+        self._feed.publish(ROWS_OVERVIEW, json.dumps(overview).encode())
+
+    def close(self) -> None:
+        """Remove the feed: the run no longer trains."""
+        self._feed.remove()
 
 
 class TownMetrics:
-    """Listens to a training in a town."""
+    """The metrics that only a town has; see `townlet.tasks.experiment.EnvMetrics`."""
 
-    def __init__(self, t: Training, town: Town, store: MetricsStore) -> None:
-        self._town, self._world = town, town.world
+    def __init__(
+        self, recipe: Recipe, town: Town, agent: Agent, counters: Counters, curriculum: Curriculum | None,
+        store: MetricsStore,
+    ) -> None:  # fmt: skip
+        self._town, self._world, self._agent = town, town.world, agent
+        self._counters, self._curriculum = counters, curriculum
         self.causes = town.cause_names
-        self._diary, self._novelty = UsageCounter(town), NoveltyMap(town, t.agent)
-        every = t.recipe.to_env_steps(1 / PERIODS) if t.recipe.budget.env_steps else UNLIMITED
-        self.album = Album(t, town, store, every)
+        self._usage, self._novelty = UsageCounter(town), NoveltyMap(town, agent)
+        period = recipe.to_env_steps(1 / PERIODS) if recipe.budget.env_steps else OPEN_ENDED_PERIOD
+        self.highlights = Highlights(town, agent, counters, store, period)
 
-    def stepped(self, actions: Tensor) -> None:
-        """A step of all rows was made by these actions."""
-        self._diary.update()
-        self.album.stepped(actions)
+    def on_step(self, actions: Tensor) -> None:
+        """Count and record a step of all rows."""
+        self._usage.update()
+        self.highlights.on_step(actions)
 
-    def codes(self, terminated: NDArray[np.bool_], extras: NDArray[Any]) -> NDArray[np.int64]:
-        """Which meter ended each life, or that time did."""
-        return cause_codes(self._world, extras)
+    def cause_codes(self, terminated: NDArray[np.bool_], final_values: NDArray[Any]) -> NDArray[np.int64]:
+        """The meter that ended each episode, or the time limit."""
+        return cause_codes(self._world, final_values)
 
-    def episodes(self, over: Episodes, stage: Tensor | None, extras: NDArray[np.float32]) -> None:
-        """Lives that ended in the last step; only those of the watched rows may be kept."""
+    def on_episodes(self, over: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
+        """Episodes that ended in the last step; those of recorded rows may be kept."""
         rows = over.rows.numpy()
-        if rows[0] < self.album.watched:  # rows ascend
-            codes = cause_codes(self._world, extras[rows < self.album.watched])
-            self.album.episodes(over, stage, [self.causes[code] for code in codes])
+        if rows[0] < self.highlights.watched:  # rows ascend
+            codes = cause_codes(self._world, final_values[rows < self.highlights.watched])
+            self.highlights.on_episodes(over, stage, [self.causes[code] for code in codes])
 
-    def stages(self, changes: Sequence[StageChange]) -> None:
-        """Rows that went on or back."""
-        self.album.stages(changes)
+    def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
+        """Rows that changed their stage of the curriculum."""
+        self.highlights.on_stage_changes(changes)
 
-    def mark(self, store: MetricsStore, moment: dict[str, int]) -> dict[str, float]:
-        """Write where the watched rows were and what they used; their mean meters."""
-        page, world = self._diary.flush(), self._world
-        places, when = np.array(world.affordances), {"env_steps": moment["env_steps"]}
-        used = np.flatnonzero(page.uses)
-        store.add("affordance_visits", {**when, "affordance": places[used].tolist(), "count": page.uses[used]})
-        begin, end = np.nonzero(page.transitions)
-        ways = {"from": places[begin].tolist(), "to": places[end].tolist(), "count": page.transitions[begin, end]}
-        store.add("affordance_transitions", {**when, **ways})
+    def flush(self, store: MetricsStore, counters: dict[str, int]) -> dict[str, float]:
+        """Write the usage since the last call; the mean meters."""
+        usage, world = self._usage.flush(), self._world
+        names, when = np.array(world.affordances), {"env_steps": counters["env_steps"]}
+        used = np.flatnonzero(usage.uses)
+        store.add("affordance_visits", {**when, "affordance": names[used].tolist(), "count": usage.uses[used]})
+        start, end = np.nonzero(usage.transitions)
+        transitions = {"from": names[start].tolist(), "to": names[end].tolist(), "count": usage.transitions[start, end]}
+        store.add("affordance_transitions", {**when, **transitions})
         if world.size:
-            novelty = self._novelty.look()  # also where nobody was: there it matters most
-            cells = np.flatnonzero(page.cells) if novelty is None else np.arange(len(page.cells))
-            there = {"novelty": None if novelty is None else novelty[cells]}
-            store.add("cell_visits", {**when, "cell": cells, "count": page.cells[cells], **there})
-        return {f"{METER_PREFIX}{name}": float(value) for name, value in zip(world.meters, page.meters, strict=True)}
+            novelty = self._novelty.compute()  # also of cells without visits, where it matters most
+            cells = np.flatnonzero(usage.cells) if novelty is None else np.arange(len(usage.cells))
+            values = {"novelty": None if novelty is None else novelty[cells]}
+            store.add("cell_visits", {**when, "cell": cells, "count": usage.cells[cells], **values})
+        return {f"{METER_PREFIX}{name}": float(value) for name, value in zip(world.meters, usage.meters, strict=True)}
+
+    def sinks(self, feed_file: Path) -> list[Sink]:
+        """The live feed."""
+        sink = FeedSink(feed_file, self._town, self._agent, self._counters, self._curriculum)
+        self.highlights.on_episode = sink.on_episode
+        return [sink]
 
     def state(self) -> State:
-        """What was gathered since the last mark, and the album."""
-        return {"diary": self._diary.state(), "album": self.album.state()}
+        """Usage since the last flush, and the highlights."""
+        return {"usage": self._usage.state(), "highlights": self.highlights.state()}
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken."""
-        self._diary.restore(state["diary"])
-        self.album.restore(state["album"])
+        """Continue exactly where `state` was taken."""
+        self._usage.restore(state["usage"])
+        self.highlights.restore(state["highlights"])

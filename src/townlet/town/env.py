@@ -94,7 +94,7 @@ class Town:
     def truncated_obs(self) -> Tensor:
         return self._tensor.truncated_obs()
 
-    def last(self) -> Tensor:
+    def final_values(self) -> Tensor:
         return self._tensor.last_meters
 
     def written_tensors(self) -> list[Tensor]:

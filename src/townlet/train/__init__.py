@@ -1,4 +1,4 @@
-"""From a recipe to a trained run: recipes, building, the loop, evaluation, guards and where results are sent."""
+"""From an experiment to a trained run: session, loop, rollouts, checkpoints, metrics and monitors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Train(ModuleType):
-    """This room stands where `townlet.train` looks for the function, as soon as it is imported: calling it trains."""
+    """Makes the package callable: `townlet.train` is also a function, whichever was imported first."""
 
     def __call__(self, *arguments: Any, **settings: Any) -> Any:
         from townlet.train.api import train

@@ -1,40 +1,46 @@
-"""Training and loading for programs of one's own: `townlet.train` and `townlet.load`."""
+"""The Python API, `townlet.train` and `townlet.load`, and a smoke test of recipes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 from rich.console import Console
 
+from townlet.agents.registry import entry
 from townlet.distributed import launched_with_others
 from townlet.errors import TownletError
+from townlet.gym import extras
+from townlet.recipes.catalogue import GENERIC_GYM
+from townlet.recipes.render import RecipeSummary
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
 from townlet.train.policies import TrainedPolicy, Which, load_policy
-from townlet.train.session import Outcome, start
-from townlet.train.sinks import on_console
+from townlet.train.session import TrainingOutcome, start
+from townlet.train.sinks import console_sink
 
 Overrides = Mapping[str, Any] | Sequence[str] | str
 
 
 @dataclass(frozen=True)
 class TrainedRun(Run):
-    """A run with what came of it."""
+    """A finished run with its result."""
 
     score: float | None  # of the evaluation at its end, by the recipe's metric
-    outcome: Outcome = field(repr=False, compare=False)
+    outcome: TrainingOutcome = field(repr=False, compare=False)
 
     @property
     def summary(self) -> list[str]:
-        """What was learned and what was not, in sentences."""
+        """What the agent learned and what it did not, in sentences."""
         return self.outcome.summary.sentences() if self.outcome.summary else []
 
     def load(self, which: Which = "best") -> TrainedPolicy:
-        """What it learned."""
+        """The trained policy."""
         return load_policy(self, which)
 
 
@@ -57,11 +63,11 @@ def train(
     if launched_with_others():
         what = "a program of one's own trains in one process"
         raise TownletError(what, "start it without torchrun, or type torchrun … -m townlet train")
-    words = as_words(overrides)
+    words = override_words(overrides)
     if seed is not None:
         words.append(f"seed={seed}")
     loaded = load_experiment(recipe, words)
-    outcome = start(loaded, Path(root), sinks=[on_console(Console(stderr=True), loaded.recipe)] if progress else ())
+    outcome = start(loaded, Path(root), sinks=[console_sink(Console(stderr=True), loaded.recipe)] if progress else ())
     if outcome.ending.why == "interrupted":
         raise KeyboardInterrupt
     last = outcome.ending.last
@@ -69,7 +75,7 @@ def train(
     return TrainedRun(outcome.run.path, score, outcome)
 
 
-def as_words(overrides: Overrides) -> list[str]:
+def override_words(overrides: Overrides) -> list[str]:
     """`key=value` of each change; a mapping may have any value that JSON can write."""
     if isinstance(overrides, str):
         return [overrides]
@@ -81,3 +87,56 @@ def as_words(overrides: Overrides) -> list[str]:
 def _plain(value: Any) -> Any:
     """Numbers of NumPy and torch as Python's, paths as text."""
     return value.item() if hasattr(value, "item") else str(value)
+
+
+ROWS: Final = 2
+# A few updates and two evaluations of short episodes, of whatever agent in whatever environment.
+MOMENT: Final = (
+    f"rows={ROWS}", "threads=1", "budget.env_steps=256", "evaluation.episodes=1", "evaluation.every=256",
+    "metrics.tensorboard=false", "metrics.report=false",
+)  # fmt: skip
+ANYWHERE: Final = "CartPole-v1"  # where settings for any environment are tried
+STEPS: Final = 32  # of an episode
+
+
+@dataclass(frozen=True)
+class SmokeResult:
+    """One recipe: whether it trained, or why not."""
+
+    title: str
+    works: bool
+    said: str  # why not, in a line
+    excused: bool = False  # what it needs is not installed
+    seconds: float = 0.0
+
+
+def smoke_test(recipes: Sequence[RecipeSummary]) -> Iterator[SmokeResult]:
+    """Train each for a moment in a folder that is gone afterwards; what breaks one does not stop the others."""
+    for line in recipes:
+        with TemporaryDirectory(prefix="townlet-smoke-") as folder:
+            yield _one(line.title, line.env, Path(folder))
+
+
+def _one(title: str, env: str, root: Path) -> SmokeResult:
+    begun = time.monotonic()
+    if (missing := extras.missing(env)) is not None:
+        return SmokeResult(title, False, missing, excused=True)
+    try:
+        outcome = start(load_experiment(title, _words(title)), root)
+    except TownletError as error:
+        return SmokeResult(title, False, str(error.diagnostics[0]))
+    except Exception as error:  # whatever a simulator of others raises is told, and the next recipe is tried
+        return SmokeResult(title, False, f"{type(error).__name__}: {error}".partition("\n")[0][:200])
+    if outcome.summary is None:
+        raise KeyboardInterrupt
+    return SmokeResult(title, True, "", seconds=time.monotonic() - begun)
+
+
+def _words(title: str) -> list[str]:
+    """What makes a recipe short."""
+    somewhere = [f"env={ANYWHERE}"] if title.startswith(f"{GENERIC_GYM}:") else []
+    recipe = load_experiment(title, somewhere).recipe
+    short = f"change.max_steps={STEPS}" if recipe.gym is None else f"gym.max_episode_steps={STEPS}"
+    measured = () if recipe.gym is not None else (f"evaluation.change.max_steps={STEPS}",)
+    settings = override_words({f"agent.{key}": value for key, value in entry(recipe.agent.name).smoke.items()})
+    return [*somewhere, *MOMENT, *settings, short, *measured]

@@ -1,64 +1,51 @@
-"""Steps of all rows: act, step, observe, and tell of what ended."""
+"""A rollout: act, step, observe and report, for all rows at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.curriculum.curriculum import StageChange
-from townlet.interfaces.vec_env import ConfigurableVecEnv, Episodes, FinalObs, MaskedObs
-from townlet.train.build import Training
+from townlet.interfaces.vec_env import ConfigurableVecEnv, MaskedObs
+from townlet.train.episodes import RolloutListener
+from townlet.train.monitors import check_reward
+from townlet.train.training import Training
 
 
-class Listener(Protocol):
-    """Who is told of steps, episodes and stages."""
-
-    def stepped(self, actions: Tensor) -> None:
-        """A step of all rows was made by these actions [N]."""
-
-    def episodes(self, over: Episodes, ended: FinalObs) -> None:
-        """Episodes that ended in the last step."""
-
-    def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
-        """Episodes that ended in a round into which nobody looked, with what is known of their ends [k, E].
-
-        They ended so many env_steps `ago` [k], where that is known.
-        """
-
-    def stages(self, changes: list[StageChange]) -> None:
-        """Rows that went on or back."""
-
-
-def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None] = no_interrupt) -> None:
-    """That many steps of every row; `ask` is called before each and may raise."""
-    if t.whole is not None:
-        t.whole.collect(listener)
+def collect(
+    t: Training, steps: int, listener: RolloutListener, check_interrupt: Callable[[], None] = no_interrupt
+) -> None:
+    """Take that many steps in every row; `check_interrupt` is called before each and may raise."""
+    if t.graphed is not None:
+        t.graphed.collect(t.obs, listener)
         return
-    asks_entropy = t.curriculum is not None and t.curriculum.needs_entropy
+    needs_entropy = t.curriculum is not None and t.curriculum.needs_entropy
     for _ in range(steps):
-        ask()
-        actions = t.agent.act(t.seen)
+        check_interrupt()
+        actions = t.agent.act(t.obs)
         step = t.env.step(actions)
         t.counters.env_steps += t.rows
-        t.company.check(step.reward)
+        if t.multi_process is None:
+            check_reward(step.reward, f"at env_steps {t.counters.env_steps}")
+        else:
+            t.multi_process.on_step(step.reward)
         ended = t.env.final_obs()
         t.agent.observe(step, ended)
-        listener.stepped(actions)
-        over = t.tracker.step(step, ended, t.agent.intrinsic, t.agent.entropy() if asks_entropy else None)
-        t.seen = MaskedObs(step.obs, step.mask)
+        listener.on_step(actions)
+        over = t.tracker.step(step, ended, t.agent.intrinsic, t.agent.entropy() if needs_entropy else None)
+        t.obs = MaskedObs(step.obs, step.mask)
         if len(over):
-            t.company.note(over, ended)
+            if t.multi_process is None:
+                t.count(over)
+            else:
+                t.multi_process.add_episodes(over, ended)
             t.agent.on_episodes_end(over)
-            listener.episodes(over, ended)
+            listener.on_episodes(over, ended)
             if t.curriculum and (changes := t.curriculum.update(over)):
                 rows = torch.tensor([change.row for change in changes])
-                t.seen = cast(ConfigurableVecEnv, t.env).set(rows, **t.curriculum.settings(rows))
-                listener.stages(changes)
-        t.company.stepped()
-    t.company.meet(listener)
+                t.obs = cast(ConfigurableVecEnv, t.env).set(rows, **t.curriculum.settings(rows))
+                listener.on_stage_changes(changes)
+    if t.multi_process is not None:
+        t.multi_process.exchange_episodes(listener)

@@ -1,105 +1,106 @@
-"""A whole round as one launch of the device: its steps are looked at together, after the last one."""
+"""A rollout captured as one CUDA graph; its episodes are reported after the last step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from townlet.agents.agent import Agent
 from townlet.cuda_graph import CudaGraph, compile_method
-from townlet.interfaces.vec_env import DeviceVecEnv, Episodes, Step
-from townlet.train.guards import check_reward
+from townlet.curriculum.curriculum import Curriculum
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.vec_env import DeviceVecEnv, Episodes, MaskedObs, Step, VecEnv
+from townlet.train.episodes import EpisodeTracker, RolloutListener
+from townlet.train.monitors import check_reward
 
-if TYPE_CHECKING:
-    from townlet.train.build import Training
-    from townlet.train.collect import Listener
 
+def can_graph(agent: Agent, env: VecEnv, curriculum: Curriculum | None, limit: int | None) -> bool:
+    """Whether rollouts can be captured as CUDA graphs.
 
-def fits(t: Training) -> bool:
-    """Whether a training can go on like this.
-
-    Nobody may want to look at single steps, as a curriculum does, and a round must be no longer than a life, so that
-    no row is cut short twice in it.
+    Nothing may inspect single steps (a curriculum does), and a rollout must be no longer than an episode, so that each
+    row is truncated at most once per rollout.
     """
     return (
-        t.agent.graphed is not None
-        and t.env.device != "cpu"
-        and getattr(t.env, "can_step_in_place", False)
-        and t.curriculum is None
-        and t.agent.update_interval <= (t.task.limit or 0)
+        agent.graphed is not None
+        and env.device != "cpu"
+        and getattr(env, "can_step_in_place", False)
+        and curriculum is None
+        and agent.update_interval <= (limit or 0)
     )
 
 
-class WholeRound:
-    """Rounds of one training, in tables that are there from the beginning."""
+class GraphedRollout:
+    """Rollouts of one training, in preallocated tensors [T, N]."""
 
-    def __init__(self, t: Training) -> None:
-        assert t.agent.graphed is not None
-        self._t, self._env, self._agent = t, cast(DeviceVecEnv, t.env), t.agent.graphed
-        steps, rows, device = t.agent.update_interval, t.env.rows, t.env.device
+    def __init__(
+        self, agent: Agent, env: VecEnv, tracker: EpisodeTracker, counters: Counters, count: Callable[[Episodes], None]
+    ) -> None:
+        assert agent.graphed is not None
+        self._env, self._graphed = cast(DeviceVecEnv, env), agent.graphed
+        self._agent, self._tracker, self._counters, self._count = agent, tracker, counters, count
+        steps, rows, device = agent.update_interval, env.rows, env.device
         self._length = torch.zeros((steps, rows), dtype=torch.int64, device=device)
         self._reward, self._guidance = torch.zeros((2, steps, rows), device=device)
         self._terminated, self._over = torch.zeros((2, steps, rows), dtype=torch.bool, device=device)
         self._env.track_truncations()
-        self._last = torch.zeros((steps, *self._env.last().shape), device=device)
-        self._play: Callable[[], None] | None = None
-        self._note = compile_method(self._note_here, device) if device.startswith("cuda") else self._note_here
+        self._final = torch.zeros((steps, *self._env.final_values().shape), device=device)
+        self._run: Callable[[], None] | None = None
+        self._store = compile_method(self._store_step, device) if device.startswith("cuda") else self._store_step
 
-    def collect(self, listener: Listener) -> None:
-        """All steps of a round, and what ended in it."""
-        t = self._t
-        if self._play is None:
-            self._play = self._recorded() if t.env.device.startswith("cuda") else self._steps
-        self._play()
-        self._agent.mark_rollout_full()
-        t.counters.env_steps += self._length.numel()
-        over, extras = self._ended()
-        check_reward(over.reward, f"until env_steps {t.counters.env_steps}")
+    def collect(self, obs: MaskedObs, listener: RolloutListener) -> None:
+        """One rollout, and the episodes that ended in it."""
+        self._obs = obs
+        if self._run is None:
+            self._run = self._capture() if self._env.device.startswith("cuda") else self._steps
+        self._run()
+        self._graphed.mark_rollout_full()
+        self._counters.env_steps += self._length.numel()
+        over, final_values = self._finished()
+        check_reward(over.reward, f"until env_steps {self._counters.env_steps}")
         if len(over):
-            t.counters.episodes += len(over)
-            t.agent.on_episodes_end(over)
-            t.recent.add(over)
-            listener.lives(over, extras)
+            self._count(over)
+            self._agent.on_episodes_end(over)
+            listener.on_rollout_episodes(over, final_values)
 
-    def _recorded(self) -> CudaGraph:
-        t = self._t
-        changed = [*self._env.written_tensors(), *(sums for sums in t.tracker.state().values())]
-        return CudaGraph(self._steps, changed, [self._agent.generator])
+    def _capture(self) -> CudaGraph:
+        changed = [*self._env.written_tensors(), *self._tracker.state().values()]
+        return CudaGraph(self._steps, changed, [self._graphed.generator])
 
     @torch.no_grad()
     def _steps(self) -> None:
-        t, seen = self._t, self._t.seen
-        self._agent.start_rollout()
-        for k in range(t.agent.update_interval):
-            step = self._env.step_in_place(self._agent.act(seen))
-            self._agent.observe(step)
-            tables = (self._length, self._reward, self._guidance, self._terminated, self._over, self._last)
-            self._note(*step[:-1], *(table[k] for table in tables))
-        self._agent.finish_rollout(self._env.truncated_obs(), seen.obs)
+        self._graphed.start_rollout()
+        for k in range(self._agent.update_interval):
+            step = self._env.step_in_place(self._graphed.act(self._obs))
+            self._graphed.observe(step)
+            tables = (self._length, self._reward, self._guidance, self._terminated, self._over, self._final)
+            self._store(*step[:-1], *(table[k] for table in tables))
+        self._graphed.finish_rollout(self._env.truncated_obs(), self._obs.obs)
 
-    def _note_here(
+    def _store_step(
         self, obs: Tensor, mask: Tensor, reward: Tensor, components: Tensor, terminated: Tensor, truncated: Tensor,
-        length: Tensor, sums: Tensor, guidance: Tensor, dead: Tensor, over: Tensor, last: Tensor,
+        length: Tensor, sums: Tensor, guidance: Tensor, dead: Tensor, over: Tensor, final: Tensor,
     ) -> None:  # fmt: skip
-        """What a step brought, into a line of each table."""
+        """Write the results of a step into one line of each table."""
         step = Step(obs, mask, reward, components, terminated, truncated)
-        self._t.tracker.witness(step, length, sums, guidance)
+        self._tracker.step_in_place(step, length, sums, guidance)
         dead.copy_(terminated)
         over.copy_(step.episode_starts)
-        last.copy_(self._env.last())
+        final.copy_(self._env.final_values())
 
-    def _ended(self) -> tuple[Episodes, NDArray[np.float32]]:
-        """The episodes that ended, in the order in which they did, and what is known of their ends [k, E]."""
+    def _finished(self) -> tuple[Episodes, NDArray[np.float32]]:
+        """The episodes that ended, in order, and their final values [k, E]."""
         at, rows = self._over.nonzero(as_tuple=True)
         columns = (self._length, self._reward, self._guidance, self._terminated)
-        found = _to_host(rows, *(column[at, rows] for column in columns), self._last[at, rows])
-        row, length, reward, guidance, terminated, last = found
-        nothing = torch.zeros(len(row))
-        return Episodes(row, length, reward, nothing, nothing, terminated, guidance), last.numpy()
+        row, length, reward, guidance, terminated, final = _to_host(
+            rows, *(column[at, rows] for column in columns), self._final[at, rows]
+        )
+        zeros = torch.zeros(len(row))
+        return Episodes(row, length, reward, zeros, zeros, terminated, guidance), final.numpy()
 
 
 def _to_host(*tensors: Tensor) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""The training loop: collect → learn → log → evaluate → save. It knows the contract and nothing of towns or agents."""
+"""The training loop: collect → learn → log → evaluate → save. It knows neither towns nor algorithms."""
 
 from __future__ import annotations
 
@@ -11,131 +11,134 @@ from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
 from townlet.interfaces.state import State, Stateful, clone_state
-from townlet.tasks.evaluation import Evaluated
-from townlet.train.build import Training
-from townlet.train.collect import Listener, collect
-from townlet.train.guards import check_figures, check_weights
-from townlet.train.signals import Interrupted
-from townlet.train.stop_conditions import Limits
-from townlet.train.tuning import Change
+from townlet.tasks.evaluation import EvaluationResult
+from townlet.train.collect import collect
+from townlet.train.episodes import RolloutListener
+from townlet.train.monitors import check_metrics, check_weights
+from townlet.train.stop_conditions import Interrupted, StopConditions
+from townlet.train.training import Training
+from townlet.train.tuning import TuningListener
 
 
-class Keeper(Protocol):
-    """Who writes checkpoints."""
+class Saver(Protocol):
+    """Writes checkpoints; see `townlet.train.checkpointer.Checkpointer`."""
 
     def save(self, score: float | None = None, ended: str | None = None) -> None:
-        """Commit the run as it is now; `score` is that of an evaluation at this moment, `ended` why it is over."""
+        """Save the run; `score` is that of an evaluation at this step, `ended` why the run is over."""
 
 
-class Log(Listener, Stateful, Protocol):
-    """Who writes down what happens; see `townlet.train.logger.Journal`."""
+class Logger(RolloutListener, TuningListener, Stateful, Protocol):
+    """Writes metrics; see `townlet.train.logger.MetricsLogger`."""
 
-    def update(self, figures: Mapping[str, float]) -> None:
-        """Figures of one update."""
+    def on_update(self, metrics: Mapping[str, float]) -> None:
+        """Metrics of one update."""
 
-    def changed(self, change: Change) -> None:
-        """A setting of the agent has another value from now on."""
-
-    def note(self, text: str) -> None:
-        """A sentence for people."""
-
-    def tick(self) -> None:
-        """After every round."""
-
-    def evaluated(self, found: Evaluated) -> None:
+    def on_evaluation(self, result: EvaluationResult) -> None:
         """An evaluation of the agent."""
+
+    def on_rollout_end(self) -> None:
+        """Called after every rollout and update."""
 
     def finish(self) -> None:
         """The run is over."""
 
-    def take_back(self, state: State) -> None:
-        """What was said since `state` was taken, at this very moment, never happened."""
+    def roll_back(self, state: State) -> None:
+        """Undo what was logged since `state` was taken, at the current step."""
 
 
 @dataclass(frozen=True)
-class Ending:
+class LoopResult:
     """How a loop ended."""
 
     why: str
-    finished: bool  # or only stopped on the way
-    last: Evaluated | None  # the evaluation at its end
+    finished: bool  # False if it was only interrupted or paused
+    last: EvaluationResult | None  # the evaluation at its end
 
 
-def loop(t: Training, limits: Limits, log: Log, keeper: Keeper, evaluate: Callable[[], Evaluated]) -> Ending:
-    """Train until the budget is spent or somebody asks to stop; the run is saved either way.
+def train_loop(
+    t: Training, stop: StopConditions, logger: Logger, saver: Saver, evaluate: Callable[[], EvaluationResult]
+) -> LoopResult:
+    """Train until the budget is spent or a stop is requested; the run is saved either way.
 
-    Each moment is saved at most once, after all that is said of it: whoever is killed here can go on exactly.
+    Each step is saved at most once, after everything has been logged, so a run that is killed resumes exactly.
     """
-    if limits.over:
-        return Ending(limits.over, True, evaluate())
+    if stop.already_over:
+        return LoopResult(stop.already_over, True, evaluate())
     last, why, weights = None, None, t.agent.parameters()
-    lived = limits.owed or (t.counters.env_steps > 0 and limits.ending(t, None) is not None)  # before it was resumed
-    stop = None if lived else limits.pausing(t)
-    while not stop:
-        with suppress(Interrupted):  # then the round never happened, or its evaluation is owed
-            if not lived:
-                _round(t, weights, log, limits.ask)
-            lived, last = False, None
-            last, why = _judge(t, limits, log, evaluate)
-        stop = why or limits.pausing(t)
+    # A resumed run may first owe the evaluation of its last step.
+    collected = stop.evaluation_pending or (t.counters.env_steps > 0 and stop.ending(t, None) is not None)
+    stopped = None if collected else stop.pausing(t)
+    while not stopped:
+        with suppress(Interrupted):  # the rollout was undone, or its evaluation is pending
+            if not collected:
+                _collect_and_learn(t, weights, logger, stop.check_interrupt)
+            collected, last = False, None
+            last, why = _evaluate_if_due(t, stop, logger, evaluate)
+        stopped = why or stop.pausing(t)
         if why:
-            log.finish()
-        if stop or limits.best_yet(last) or limits.save_due(t):
-            _save(t, limits, keeper, last, why)
-    return Ending(stop, bool(why), last)
+            logger.finish()
+        if stopped or stop.is_best(last) or stop.save_due(t):
+            _save(t, stop, saver, last, why)
+    return LoopResult(stopped, bool(why), last)
 
 
-def _round(t: Training, weights: Mapping[str, Tensor], log: Log, ask: Callable[[], None]) -> None:
-    """Collect and learn; nothing that is not a number goes on.
+def _collect_and_learn(
+    t: Training, weights: Mapping[str, Tensor], logger: Logger, check_interrupt: Callable[[], None]
+) -> None:
+    """One rollout and its update; raises if metrics or weights are not finite.
 
-    A round of an `interruptible` agent is undone when it is interrupted: the state before it is restored. Other agents
-    have short rounds or too large a state, and several processes cannot go back together.
+    The rollout of an `interruptible` agent is undone when it is interrupted: the state before it is restored. Other
+    agents have short rollouts or too large a state, and several processes cannot go back together.
     """
-    slow = t.agent.interruptible and t.whole is None and t.company.size == 1
-    before = clone_state({"training": t.state(), "log": log.state()}) if slow else None
+    undo = t.agent.interruptible and t.graphed is None and t.multi_process is None
+    before = clone_state({"training": t.state(), "logger": logger.state()}) if undo else None
+    check = check_interrupt if undo else no_interrupt
     try:
-        t.company.begin_round()
-        collect(t, t.agent.update_interval, log, ask if before else no_interrupt)
-        t.tuning.follow(log)
-        t.company.agree()
-        figures = t.agent.learn(ask if before else no_interrupt)
-        t.company.end_round()
+        if t.multi_process:
+            t.multi_process.start_rollout()
+        collect(t, t.agent.update_interval, logger, check)
+        t.tuning.follow(logger)
+        if t.multi_process:
+            t.multi_process.sync_settings()
+        metrics = t.agent.learn(check)
+        if t.multi_process:
+            t.multi_process.end_update()
     except Interrupted:
         assert before is not None
         t.restore(before["training"])
-        log.take_back(before["log"])
+        logger.roll_back(before["logger"])
         raise
-    when = f"at env_steps {t.counters.env_steps}"
-    if figures is not None:
-        check_figures(figures, when)
+    if metrics is not None:
+        when = f"at env_steps {t.counters.env_steps}"
+        check_metrics(metrics, when)
         check_weights(weights, when)
-        log.update(figures)
-    log.tick()
+        logger.on_update(metrics)
+    logger.on_rollout_end()
 
 
-def _judge(
-    t: Training, limits: Limits, log: Log, evaluate: Callable[[], Evaluated]
-) -> tuple[Evaluated | None, str | None]:
-    """The evaluation that is due now, and why the run is over, if it is: then there is one in any case."""
-    limits.owed = True
-    last = _evaluate(t, log, evaluate) if limits.evaluation_due(t) else None
-    if (why := limits.ending(t, last)) and last is None:
-        last = _evaluate(t, log, evaluate)
-    limits.owed = False
+def _evaluate_if_due(
+    t: Training, stop: StopConditions, logger: Logger, evaluate: Callable[[], EvaluationResult]
+) -> tuple[EvaluationResult | None, str | None]:
+    """The evaluation that is due now, and why the run is over; the end is always evaluated."""
+    stop.evaluation_pending = True
+    last = _evaluate(t, logger, evaluate) if stop.evaluation_due(t) else None
+    if (why := stop.ending(t, last)) and last is None:
+        last = _evaluate(t, logger, evaluate)
+    stop.evaluation_pending = False
     return last, why
 
 
-def _evaluate(t: Training, log: Log, evaluate: Callable[[], Evaluated]) -> Evaluated:
-    log.evaluated(found := evaluate())
-    t.tuning.evaluated(found.score(t.recipe.metric), log)
-    return found
+def _evaluate(t: Training, logger: Logger, evaluate: Callable[[], EvaluationResult]) -> EvaluationResult:
+    logger.on_evaluation(result := evaluate())
+    t.tuning.on_evaluation(result.score(t.recipe.metric), logger)
+    return result
 
 
-def _save(t: Training, limits: Limits, keeper: Keeper, last: Evaluated | None, why: str | None) -> None:
-    """Commit; an evaluation made at this very moment goes with it, and may be the best so far."""
-    if not why and limits.is_kept(t):
+def _save(t: Training, stop: StopConditions, saver: Saver, last: EvaluationResult | None, why: str | None) -> None:
+    """Save, unless this very step is saved already; an evaluation of this step may be the best so far."""
+    if not why and stop.is_saved(t):
         return
-    score = None if last is None else last.score(limits.recipe.metric)
-    keeper.save(score, why)
-    limits.best = score if limits.best_yet(last) else limits.best
-    limits.note_kept(t)
+    score = None if last is None else last.score(stop.recipe.metric)
+    saver.save(score, why)
+    stop.best = score if stop.is_best(last) else stop.best
+    stop.mark_saved(t)

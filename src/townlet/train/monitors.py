@@ -1,4 +1,7 @@
-"""Figures that should worry somebody: told once with what to do, and again only after they had been well."""
+"""Checks of a training: values that are not finite stop it, suspicious metrics raise an alert.
+
+An alert is raised once, and again only after the metric has recovered.
+"""
 
 from __future__ import annotations
 
@@ -7,81 +10,144 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final, NamedTuple
 
+import torch
+from torch import Tensor, nn
+
+from townlet.errors import TownletError
 from townlet.interfaces.state import State
 from townlet.runs.metrics_reader import TIMED_METRICS
 
-PATIENCE: Final = 5  # marks in a row: one bad interval is an accident
-SMOOTH: Final = 10  # marks that a steady figure is the mean of
-STALE: Final = 30  # marks without a new best of it
-FELL: Final = 0.3  # of all that was gained
+LOWER_LR: Final = (
+    "lower agent.lr and resume, since the last checkpoint is from before this; "
+    "or start again with a lower agent.reward_scale"
+)
+
+ENVIRONMENT_REWARD: Final = (
+    "it comes from the environment: check its rewards and reward wrappers, and resume, "
+    "since the last checkpoint is from before this"
+)
+
+
+class Diverged(TownletError):
+    """A value is NaN or infinite; `tensor` names it."""
+
+    exit_code = 3
+
+    def __init__(self, tensor: str, value: float, when: str, fix: str = LOWER_LR) -> None:
+        super().__init__(f"training diverged: {tensor} is {value} {when}", fix)
+        self.tensor = tensor
+
+
+def check_reward(reward: Tensor, when: str) -> None:
+    """Refuse a reward [N] that is not finite."""
+    if bad := first_bad_reward(reward):
+        row, value = bad
+        raise Diverged(f"reward of row {row}", value, when, ENVIRONMENT_REWARD)
+
+
+def first_bad_reward(reward: Tensor) -> tuple[int, float] | None:
+    """The first row whose reward [N] is not finite, and that reward; None if all are.
+
+    A finite sum proves it with one synchronization.
+    """
+    if math.isfinite(float(reward.sum())):
+        return None
+    bad = torch.isfinite(reward).logical_not().nonzero()
+    return (int(bad[0]), float(reward[bad[0]])) if len(bad) else None
+
+
+def check_metrics(metrics: Mapping[str, float], when: str) -> None:
+    """Refuse metrics of an update that are not finite, the loss first."""
+    if all(map(math.isfinite, metrics.values())):
+        return
+    for name in sorted(metrics, key=lambda name: "loss" not in name):
+        if not math.isfinite(metrics[name]):
+            raise Diverged(name, metrics[name], when)
+
+
+@torch.no_grad()
+def check_weights(weights: Mapping[str, Tensor], when: str) -> None:
+    """Refuse weights that are not finite; a finite total norm proves it at once."""
+    if math.isfinite(nn.utils.get_total_norm(weights.values()).item()):
+        return
+    for name, values in weights.items():
+        bad = values[torch.isfinite(values).logical_not()]
+        if len(bad):
+            raise Diverged(f"weight {name}", float(bad[0]), when)
+
+
+PATIENCE_INTERVALS: Final = 5  # intervals in a row: a single one is an accident
+WINDOW: Final = 10  # intervals that are averaged
+STALE_INTERVALS: Final = 30  # intervals without a new best mean
+FALL_SHARE: Final = 0.3  # of the total gain
 
 
 @dataclass
-class Past:
-    """What a figure has been so far, mark by mark."""
+class MetricHistory:
+    """The past of one metric, interval by interval."""
 
     first: float
-    recent: list[float] = field(default_factory=list)  # the last ones, this one included
-    begun: float | None = None  # its first steady value
-    best: float | None = None  # its best steady value
-    stale: int = 0  # marks since that one
+    recent: list[float] = field(default_factory=list)  # with the current one
+    initial: float | None = None  # first mean
+    best: float | None = None  # best mean
+    stale: int = 0  # intervals since the best mean
 
     def add(self, value: float) -> None:
-        """One more mark."""
-        self.recent = [*self.recent, value][-SMOOTH:]
-        if len(self.recent) < SMOOTH:
+        """Add an interval."""
+        self.recent = [*self.recent, value][-WINDOW:]
+        if len(self.recent) < WINDOW:
             return
-        self.begun = self.steady if self.begun is None else self.begun
+        self.initial = self.steady if self.initial is None else self.initial
         self.stale = 0 if self.best is None or self.steady > self.best else self.stale + 1
         self.best = self.steady if self.best is None else max(self.best, self.steady)
 
     @property
     def steady(self) -> float:
-        """The mean of the last marks."""
+        """Mean of the last intervals."""
         return sum(self.recent) / len(self.recent)
 
     @property
     def usual(self) -> float:
-        """The middle one of the last marks before this one."""
+        """Median of the last intervals before this one."""
         earlier = sorted(self.recent[:-1])
         return earlier[len(earlier) // 2] if earlier else self.recent[-1]
 
     @property
     def fell(self) -> bool:
-        """Whether it lost much of what it had gained, and more than it ever moves between marks."""
-        if self.best is None or self.begun is None:
+        """Whether it lost much of what it had gained, and more than it fluctuates."""
+        if self.best is None or self.initial is None:
             return False
         lost, spread = self.best - self.steady, max(self.recent) - min(self.recent)
-        return lost > max(FELL * (self.best - self.begun), spread)
+        return lost > max(FALL_SHARE * (self.best - self.initial), spread)
 
 
 @dataclass(frozen=True)
 class Monitor:
-    """Looks at one figure. `message` may speak of its {value} and of its past: {first}, {usual}, {best}, {steady}.
+    """A rule for one metric. `message` may contain {value} and {first}, {usual}, {best}, {steady} of its history.
 
-    One that depends on the clock is named after its figure, by which the store knows that it does.
+    A monitor of a metric that depends on the clock has the name of that metric, so that the store can tell.
     """
 
     name: str
-    figure: str
-    worrying: Callable[[float, Past], bool]
+    metric: str
+    is_bad: Callable[[float, MetricHistory], bool]
     message: str
     tip: str
-    patience: int = PATIENCE
-    needs: tuple[str, float] | None = None  # another figure, up to this value of which it says nothing
+    patience: int = PATIENCE_INTERVALS
+    needs: tuple[str, float] | None = None  # another metric that must be above this value
 
 
-def above(limit: float) -> Callable[[float, Past], bool]:
-    """Worrying above this; what is not a number is not below it either."""
+def above(limit: float) -> Callable[[float, MetricHistory], bool]:
+    """Bad above this limit, and if not a number."""
     return lambda value, past: not value <= limit
 
 
-def below(limit: float) -> Callable[[float, Past], bool]:
-    """Worrying below this."""
+def below(limit: float) -> Callable[[float, MetricHistory], bool]:
+    """Bad below this limit, and if not a number."""
     return lambda value, past: not value >= limit
 
 
-SCORE: Final = "score"  # stands for the figure that evaluations are judged by: episode_return or episode_length
+SCORE: Final = "score"  # stands for the metric of evaluations: episode_return or episode_length
 SMALLER: Final = "lower agent.lr, agent.epochs or agent.clip"
 LARGER: Final = "where it learns too slowly, raise agent.lr or agent.epochs; near the end of a schedule all is well"
 STEPPED: Final = ("gradient_steps", 1.0)  # ratios are taken before a step: before the only one nothing has moved
@@ -103,10 +169,10 @@ MONITORS: Final = (
             "it hardly explores any more; where it has not learned enough, raise agent.entropy_coef or lower agent.lr"),
     Monitor("deviation collapse", "action_std", below(1e-3), "actions are tried only {value:.2g} around their means",
             "it hardly explores any more; where it has not learned enough, raise agent.entropy_coef"),
-    Monitor("score stalls", SCORE, lambda value, past: past.stale >= STALE,
-            f"{{figure}} has not risen above {{best:.4g}} for {STALE} marks and is {{steady:.4g}} now",
+    Monitor("score stalls", SCORE, lambda value, past: past.stale >= STALE_INTERVALS,
+            f"{{metric}} has not risen above {{best:.4g}} for {STALE_INTERVALS} intervals and is {{steady:.4g}} now",
             "if that is too low, explore more (agent.entropy_coef, explore), change agent.lr, or widen the network", 1),
-    Monitor("score falls", SCORE, lambda value, past: past.fell, "{figure} was {best:.4g} and is {steady:.4g} now",
+    Monitor("score falls", SCORE, lambda value, past: past.fell, "{metric} was {best:.4g} and is {steady:.4g} now",
             "what was learned is being lost: lower agent.lr, or let it fall by a schedule; the best checkpoint stays"),
     Monitor("dead units", "dead_units", above(0.5), "{value:.0%} of the units do nothing whatever is seen, above 50%",
             "lower agent.lr, take network.layer_norm or another network.activation, or normalize what is seen"),
@@ -123,14 +189,14 @@ MONITORS: Final = (
     Monitor("novelty", "rnd_loss", above(100.0), "the predictor of novelty is off by {value:.3g}",
             "where this does not fall, novelty tells nothing: lower explore.bonus.lr"),
     Monitor("steps_per_second", "steps_per_second",
-            lambda value, past: past.begun is not None and value < 0.5 * past.usual,
+            lambda value, past: past.initial is not None and value < 0.5 * past.usual,
             "{value:,.0f} steps per second, less than half of the usual {usual:,.0f}",
             "look what else runs on this machine, and whether its memory or disk is full", 3),
 )  # fmt: skip
 
 
 class Alert(NamedTuple):
-    """What should be looked at."""
+    """Something that needs attention."""
 
     name: str
     message: str
@@ -139,52 +205,52 @@ class Alert(NamedTuple):
 
 
 class Monitors:
-    """Looks at the figures of every mark. `score` is the figure that matters, from `goal` on it need not rise."""
+    """Checks the metrics of every interval. `score` is the metric that matters; from `goal` on it need not rise."""
 
     def __init__(self, score: str = "episode_return", goal: float | None = None) -> None:
         self._score, self._goal = score, goal
-        self._watched = {score, *(monitor.figure for monitor in MONITORS)}
-        self._past: dict[str, Past] = {}
-        self._bad: dict[str, int] = {}  # marks in a row, by monitor
+        self._watched = {score, *(monitor.metric for monitor in MONITORS)}
+        self._past: dict[str, MetricHistory] = {}
+        self._bad: dict[str, int] = {}  # intervals in a row, by monitor
 
-    def look(self, figures: Mapping[str, float]) -> list[Alert]:
-        """What has just become worrying."""
-        for figure in self._watched & figures.keys():
-            if figure not in self._past:
-                self._past[figure] = Past(figures[figure])
-            self._past[figure].add(figures[figure])
-        return [alert for monitor in MONITORS if (alert := self._ask(monitor, figures))]
+    def check(self, metrics: Mapping[str, float]) -> list[Alert]:
+        """New alerts."""
+        for name in self._watched & metrics.keys():
+            if name not in self._past:
+                self._past[name] = MetricHistory(metrics[name])
+            self._past[name].add(metrics[name])
+        return [alert for monitor in MONITORS if (alert := self._check(monitor, metrics))]
 
-    def _ask(self, monitor: Monitor, figures: Mapping[str, float]) -> Alert | None:
-        figure = self._score if monitor.figure == SCORE else monitor.figure
-        if figure not in figures:
+    def _check(self, monitor: Monitor, metrics: Mapping[str, float]) -> Alert | None:
+        name = self._score if monitor.metric == SCORE else monitor.metric
+        if name not in metrics:
             return None
-        value, past = figures[figure], self._past[figure]
-        worrying = monitor.worrying(value, past) and not (self._reached(monitor, past) or _silent(monitor, figures))
-        self._bad[monitor.name] = self._bad.get(monitor.name, 0) + 1 if worrying else 0
+        value, past = metrics[name], self._past[name]
+        bad = monitor.is_bad(value, past) and not (self._reached(monitor, past) or _silent(monitor, metrics))
+        self._bad[monitor.name] = self._bad.get(monitor.name, 0) + 1 if bad else 0
         if self._bad[monitor.name] != monitor.patience:
             return None
-        known = {name: getattr(past, name) for name in ("first", "usual", "steady", "best")}
-        return Alert(monitor.name, monitor.message.format(figure=figure, value=value, **known), value, monitor.tip)
+        history = {key: getattr(past, key) for key in ("first", "usual", "steady", "best")}
+        return Alert(monitor.name, monitor.message.format(metric=name, value=value, **history), value, monitor.tip)
 
-    def _reached(self, monitor: Monitor, past: Past) -> bool:
-        """Whether the figure is where it should be, so that it need not rise."""
-        return monitor.figure == SCORE and self._goal is not None and past.steady >= self._goal
+    def _reached(self, monitor: Monitor, past: MetricHistory) -> bool:
+        """Whether the score has reached the goal."""
+        return monitor.metric == SCORE and self._goal is not None and past.steady >= self._goal
 
     def state(self) -> State:
-        """The past of each figure and since how many marks it is bad, less what depends on the clock."""
-        past = {figure: asdict(past) for figure, past in self._past.items() if figure not in TIMED_METRICS}
+        """The history of each metric and how long it has been bad, without what depends on the clock."""
+        past = {name: asdict(past) for name, past in self._past.items() if name not in TIMED_METRICS}
         return {"past": past, "bad": {name: count for name, count in self._bad.items() if name not in TIMED_METRICS}}
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken; the machine may be another one."""
-        self._past = {figure: Past(**past) for figure, past in state["past"].items()}
+        """Continue exactly where `state` was taken; the machine may be another one."""
+        self._past = {name: MetricHistory(**past) for name, past in state["past"].items()}
         self._bad = {name: int(count) for name, count in state["bad"].items()}
 
 
-def _silent(monitor: Monitor, figures: Mapping[str, float]) -> bool:
-    """Whether another figure tells that this one means nothing."""
+def _silent(monitor: Monitor, metrics: Mapping[str, float]) -> bool:
+    """Whether the metric that it needs is too low."""
     if monitor.needs is None:
         return False
-    figure, least = monitor.needs
-    return figures.get(figure, math.inf) <= least
+    name, least = monitor.needs
+    return metrics.get(name, math.inf) <= least

@@ -1,145 +1,178 @@
-"""What a process does beside training its own rows, so that all of a group train one run."""
+"""Training one run in several processes: the leader commands the others, and all exchange episodes and state."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from townlet.agents.registry import entry
+from townlet.agents.agent import Agent
+from townlet.agents.registry import entries, entry
 from townlet.distributed.process_group import ProcessGroup, ProcessLost
 from townlet.distributed.row_sharding import gather_state, local_state
+from townlet.errors import TownletError
+from townlet.interfaces.counters import Counters
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Episodes, FinalObs
-from townlet.train.guards import ITS_OWN, Diverged, wrong_reward
-from townlet.train.single_process import Alone
-from townlet.train.tuning import dumped
+from townlet.interfaces.task import Task
+from townlet.interfaces.vec_env import Episodes, FinalObs, VecEnv
+from townlet.recipes.schema import Recipe
+from townlet.runs.folder import Run
+from townlet.town.episode_recorder import RECORDED_ROWS
+from townlet.train.episodes import RolloutListener
+from townlet.train.monitors import ENVIRONMENT_REWARD, Diverged, first_bad_reward
+from townlet.train.tuning import dump_settings
 
-if TYPE_CHECKING:
-    from townlet.runs.folder import Run
-    from townlet.train.build import Training
-    from townlet.train.collect import Listener
-
-# What the leader says, alone or before what belongs to it.
+# Commands of the leader, sent alone or followed by arguments.
 RUN: Final = "run"
 RESTORE: Final = "restore"
-ROUND: Final = "round"
+ROLLOUT: Final = "rollout"
 STATE: Final = "state"
 END: Final = "end"
 
-STEP, ROW = 0, 1  # the first columns of what is told of an episode; the others of `Episodes` and its extras follow
-KINDS: Final = (torch.int64, torch.int64, torch.float32, torch.float32, torch.float32, torch.bool, torch.float32)
+STEP, ROW = 0, 1  # first columns of an exchanged episode; the others of `Episodes` and its final values follow
+DTYPES: Final = (torch.int64, torch.int64, torch.float32, torch.float32, torch.float32, torch.bool, torch.float32)
+WITHOUT_TORCHRUN: Final = "start it without torchrun"
 
 
-class Together(Alone):
-    """One process of a group with its training."""
+class MultiProcess:
+    """The part of one process in a training that is shared by several."""
 
-    def __init__(self, group: ProcessGroup, t: Training) -> None:
-        super().__init__(t)
-        self._group, self.size = group, group.size
-        axes = entry(t.recipe.agent.name).shard_axes
-        self._axes = {("env",): 0, ("tracker",): 0} | {("agent", *path.split("/")): axis for path, axis in axes.items()}
-        self._steps = 0  # since the last meeting
-        self._lives: list[Tensor] = []
-        self._told: dict[str, Any] | None = None  # the settings that all have
-        self._wrong: list[list[float]] = []  # rows and rewards that are no numbers
-        self._amid = False  # in a round: nobody listens to what the leader says
+    def __init__(
+        self, group: ProcessGroup, task: Task, env: VecEnv, agent: Agent, counters: Counters,
+        count: Callable[[Episodes], None], agent_axes: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        self._group, self._task, self._env, self._agent = group, task, env, agent
+        self._counters, self._count = counters, count
+        self._axes: dict[tuple[str, ...], int] = {("env",): 0, ("tracker",): 0}
+        self._axes |= {("agent", *path.split("/")): axis for path, axis in agent_axes.items()}
+        self._steps = 0  # of this rollout
+        self._episodes: list[Tensor] = []  # of this rollout
+        self._settings: dict[str, Any] | None = None  # that all processes have
+        self._bad_rewards: list[list[float]] = []  # rows and values that are not finite
+        self._in_rollout = False  # the others wait for collectives, not for commands
 
-    @property
-    def leads(self) -> bool:
-        """Whether this process writes, measures and decides."""
-        return self._group.is_leader
-
-    def begin(self, run: Run, changes: Sequence[str]) -> None:
-        """As the leader: say which run it is."""
-        self._group.fix = f"see what it printed, then go on from the last checkpoint: townlet train --resume {run.path}"
-        self._say(RUN, str(run.path), list(changes))
+    def start(self, run: Run, overrides: Sequence[str]) -> None:
+        """As the leader: let the others open this run."""
+        resume = f"townlet train --resume {run.path}"
+        self._group.fix = f"see what it printed, then resume from the last checkpoint: {resume}"
+        self._command(RUN, str(run.path), list(overrides))
 
     def restore(self, name: str) -> None:
-        """As the leader: let all others go on from this checkpoint, as we do."""
-        self._say(RESTORE, name)
+        """As the leader: let the others restore this checkpoint."""
+        self._command(RESTORE, name)
 
-    def begin_round(self) -> None:
-        """As the leader: let all others play and learn with us."""
-        self._say(ROUND)
-        self._amid = True
+    def start_rollout(self) -> None:
+        """As the leader: let the others collect and learn."""
+        self._command(ROLLOUT)
+        self._in_rollout = True
 
-    def end_round(self) -> None:
-        """All have learned, and the others listen."""
-        self._amid = False
+    def end_update(self) -> None:
+        """After the update the others wait for commands again."""
+        self._in_rollout = False
 
-    def _say(self, word: str, *more: Any) -> None:
-        if self.leads:
-            self._group.broadcast([word, *more])
+    def _command(self, name: str, *arguments: Any) -> None:
+        if self._group.is_leader:
+            self._group.broadcast([name, *arguments])
 
-    def check(self, reward: Tensor) -> None:
-        """As `check_reward`; what is found is told when all meet: who raises alone leaves the others waiting."""
-        if found := wrong_reward(reward):
-            row, value = found
-            self._wrong.append([row + self._group.rank * self._t.env.rows, value])
-
-    def note(self, over: Episodes, ended: FinalObs) -> None:
-        """Episodes that ended in the last step of our rows."""
-        rows = over.rows + self._group.rank * self._t.env.rows
-        moment = torch.full((len(over),), self._steps)
-        told = torch.stack([column.double() for column in (moment, rows, *over[1:])], 1)
-        self._lives.append(torch.cat((told, torch.from_numpy(self._t.task.last(self._t.env, ended)).double()), 1))
-
-    def stepped(self) -> None:
-        """A step of all rows was made."""
+    def on_step(self, reward: Tensor) -> None:
+        """Count a step; a reward [N] that is not finite is reported after the rollout, or the others would wait."""
         self._steps += 1
+        if found := first_bad_reward(reward):
+            row, value = found
+            self._bad_rewards.append([row + self._group.rank * self._env.rows, value])
 
-    def meet(self, listener: Listener) -> None:
-        """After the steps of a round: all hear of the episodes of all."""
-        none = torch.zeros((0, len(KINDS) + 1 + len(self._t.task.extras)), dtype=torch.float64)
-        tables = self._group.all_gather(torch.cat((none, *self._lives)))
+    def add_episodes(self, over: Episodes, ended: FinalObs) -> None:
+        """Episodes of the local rows that ended in the last step."""
+        rows = over.rows + self._group.rank * self._env.rows
+        step = torch.full((len(over),), self._steps - 1)
+        lines = torch.stack([column.double() for column in (step, rows, *over[1:])], 1)
+        final_values = torch.from_numpy(self._task.final_values(self._env, ended)).double()
+        self._episodes.append(torch.cat((lines, final_values), 1))
+
+    def exchange_episodes(self, listener: RolloutListener) -> None:
+        """After a rollout: count the episodes of all processes, and report those of the others in the leader."""
+        width, rows = len(DTYPES) + 1, self._env.rows * self._group.size
+        none = torch.zeros((0, width + len(self._task.final_value_names)), dtype=torch.float64)
+        tables = self._group.all_gather(torch.cat((none, *self._episodes)))
         lines, others = torch.cat(tables), torch.cat(tables[1:])
-        order = (lines[:, STEP] * self._t.rows + lines[:, ROW]).argsort()
+        order = (lines[:, STEP] * rows + lines[:, ROW]).argsort()
         if len(order):
-            self._t.count(_episodes(lines[order]))
-        if self.leads and len(others):
-            ago = (self._steps - 1 - others[:, STEP]) * self._t.rows
-            listener.lives(_episodes(others), others[:, len(KINDS) + 1 :].float().numpy(), ago.numpy())
-        self._steps, self._lives = 0, []
-        self._refuse()
+            self._count(_to_episodes(lines[order]))
+        if self._group.is_leader and len(others):
+            ago = (self._steps - 1 - others[:, STEP]) * rows
+            listener.on_rollout_episodes(_to_episodes(others), others[:, width:].float().numpy(), ago.numpy())
+        self._steps, self._episodes = 0, []
+        self._check_rewards()
 
-    def _refuse(self) -> None:
-        """Somebody's reward was no number: all raise."""
-        wrong = torch.cat(self._group.all_gather(torch.tensor(self._wrong[:1], dtype=torch.float64).view(-1, 2)))
-        if len(wrong):
-            row, value = wrong[0].tolist()
-            raise Diverged(f"reward of row {row:.0f}", value, f"at env_steps {self._t.counters.env_steps}", ITS_OWN)
+    def _check_rewards(self) -> None:
+        """Raise in all processes if a reward of any of them was not finite."""
+        bad = torch.cat(self._group.all_gather(torch.tensor(self._bad_rewards[:1], dtype=torch.float64).view(-1, 2)))
+        if len(bad):
+            row, value = bad[0].tolist()
+            when = f"at env_steps {self._counters.env_steps}"
+            raise Diverged(f"reward of row {row:.0f}", value, when, ENVIRONMENT_REWARD)
 
-    def agree(self) -> None:
-        """The settings of the agent as the leader has them now: somebody may have changed them."""
-        agent = self._t.agent
-        if self.leads:
-            now = dumped(agent.settings)
-            self._group.broadcast(None if now == self._told else now)
-            self._told = now
-        elif (told := self._group.broadcast()) is not None:
-            agent.tune(type(agent.settings).model_validate(told))
+    def sync_settings(self) -> None:
+        """Give all processes the agent's settings of the leader, which may have changed."""
+        if self._group.is_leader:
+            now = dump_settings(self._agent.settings)
+            self._group.broadcast(None if now == self._settings else now)
+            self._settings = now
+        elif (changed := self._group.broadcast()) is not None:
+            self._agent.tune(type(self._agent.settings).model_validate(changed))
 
-    def join(self, own: State) -> State:
-        """The state of all rows, to the leader; the others get their own back."""
-        self._say(STATE)
-        return gather_state(own, self._t.env.rows, self._axes, self._group.gather)
+    def gather(self, state: State) -> State:
+        """The state of all rows in the leader; the others get their own back."""
+        self._command(STATE)
+        return gather_state(state, self._env.rows, self._axes, self._group.gather)
 
-    def portion(self, state: State) -> State:
-        """What is ours of the state of all rows."""
-        return local_state(state, self._t.env.rows, self._axes, self._group.rank, self._group.size)
+    def local(self, state: State) -> State:
+        """The part of this process of the state of all rows."""
+        return local_state(state, self._env.rows, self._axes, self._group.rank, self._group.size)
 
-    def end(self) -> None:
-        """Leave; the leader lets the others go, who in the midst of a round find that it is gone."""
-        if not self._amid:
+    def close(self) -> None:
+        """Leave; the leader dismisses the others, which in the middle of a rollout notice that it is gone."""
+        if not self._in_rollout:
             with suppress(ProcessLost):
-                self._say(END)
+                self._command(END)
         self._group.close()
 
 
-def _episodes(lines: Tensor) -> Episodes:
-    """The columns of `Episodes` out of such lines [k, C]."""
-    return Episodes(*(column.to(kind) for column, kind in zip(lines.T[ROW:], KINDS, strict=False)))
+def _to_episodes(lines: Tensor) -> Episodes:
+    """`Episodes` from exchanged lines [k, C]."""
+    return Episodes(*(column.to(dtype) for column, dtype in zip(lines.T[ROW:], DTYPES, strict=False)))
+
+
+def require_shareable(recipe: Recipe, group: ProcessGroup) -> None:
+    """Refuse what cannot be split over these processes."""
+    agent, size = entry(recipe.agent.name), group.size
+    if recipe.gym is not None:
+        what = "several processes train towns together, not environments of Gymnasium"
+        raise TownletError(what, f"{WITHOUT_TORCHRUN}, and run its rows in processes with gym.vectorization=async")
+    if not agent.shard_axes:
+        able = _or([e.name for e in entries() if e.shard_axes])
+        raise TownletError(
+            f"{agent.name} cannot be trained by several processes", f"{WITHOUT_TORCHRUN}, or train {able}"
+        )
+    unshared = {"curriculum": recipe.curriculum, "explore.bonus": recipe.explore.bonus}
+    unshared |= {f"agent.{key}": getattr(recipe.agent, key) for key in agent.unshardable}
+    for key, value in unshared.items():
+        if value is not None:
+            raise TownletError(f"several processes cannot follow one {key}", f"write {key}=null, or {WITHOUT_TORCHRUN}")
+    rows = recipe.row_count
+    if rows % size or rows < RECORDED_ROWS * size:
+        fitting = [str(count) for count in range(1, rows // RECORDED_ROWS + 1) if rows % count == 0]
+        enough = max(RECORDED_ROWS, round(rows / size)) * size
+        fix = f"start {_or(fitting[:6])}, or start a run with rows={enough}"
+        raise TownletError(f"{rows} rows cannot be split evenly over {size} processes", fix)
+    gpus, local = torch.cuda.device_count(), group.on_this_machine
+    if recipe.device.startswith("cuda") and (recipe.device != "cuda" or local > gpus):
+        what = f"device {recipe.device} cannot be shared by {local} processes"
+        raise TownletError(what, f"write device=cuda and start one process for each GPU: {gpus}")
+
+
+def _or(words: list[str]) -> str:
+    return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words) or "1"

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import EXIT_INTERRUPTED, TownletError
+from townlet.interfaces.metrics import Sink
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.tasks.experiment import load_experiment
-from townlet.train.session import Outcome, begin
-from townlet.train.sinks import Sink
+from townlet.train.session import TrainingOutcome, create_session
 
 RESAMPLES: Final = 2000
 LEVEL: Final = 0.95
@@ -36,7 +36,7 @@ def _iqms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return means
 
 
-def interval(scores: Sequence[float], seed: int = 0) -> tuple[float, float]:
+def bootstrap_interval(scores: Sequence[float], seed: int = 0) -> tuple[float, float]:
     """The bootstrap interval of the IQM (Agarwal et al. 2021): drawn again from the scores, with repetition."""
     draws = Streams(seed).numpy("bootstrap").choice(np.asarray(scores, np.float64), (RESAMPLES, len(scores)))
     low, high = np.quantile(_iqms(draws), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -44,7 +44,7 @@ def interval(scores: Sequence[float], seed: int = 0) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedSeed:
     """A seed whose training broke off; the run is what it left."""
 
     seed: int
@@ -54,12 +54,12 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Several:
+class MultiSeedResult:
     """Runs that differ in their seed alone."""
 
     metric: str
-    outcomes: tuple[Outcome, ...]
-    failed: tuple[Failed, ...] = ()
+    outcomes: tuple[TrainingOutcome, ...]
+    failed: tuple[FailedSeed, ...] = ()
 
     @property
     def interrupted(self) -> bool:
@@ -82,26 +82,26 @@ class Several:
         """The IQM with its interval, and how many seeds it leaves out."""
         if not self.scores:
             return "no seed was finished"
-        low, high = interval(self.scores)
+        low, high = bootstrap_interval(self.scores)
         count = f"{len(self.scores)} seed" + "s" * (len(self.scores) != 1)
         told = f"IQM of {self.metric} over {count}: {iqm(self.scores):.1f}, 95 % interval {low:.1f} to {high:.1f}"
         seeds = ", ".join(str(one.seed) for one in self.failed)
         return f"{told}; without the failed seed{'s' * (len(self.failed) != 1)} {seeds}" if seeds else told
 
 
-def several(
+def train_seeds(
     asked: str, overrides: Sequence[str], root: Path, seeds: int, sink: Callable[[Recipe], Sink] | None = None
-) -> Several:
+) -> MultiSeedResult:
     """Train the recipe with its seed and the next ones.
 
     A seed that breaks off does not stop the others; an interruption ends the row of them.
     """
     first = load_experiment(asked, overrides).recipe
-    done: list[Outcome] = []
-    failed: list[Failed] = []
+    done: list[TrainingOutcome] = []
+    failed: list[FailedSeed] = []
     for seed in range(first.seed, first.seed + seeds):
         loaded = load_experiment(asked, [*overrides, f"seed={seed}"])
-        begun = begin(loaded, root)  # a mistake that shows here is one of all seeds
+        begun = create_session(loaded, root)  # a mistake that shows here is one of all seeds
         try:
             with Lock(begun.run.path) as lock:
                 done.append(begun.train(lock, [sink(loaded.recipe)] if sink else ()))
@@ -110,10 +110,10 @@ def several(
             continue
         if done[-1].summary is None:
             break
-    return Several(first.metric, tuple(done), tuple(failed))
+    return MultiSeedResult(first.metric, tuple(done), tuple(failed))
 
 
-def _failed(seed: int, run: Run, error: Exception) -> Failed:
+def _failed(seed: int, run: Run, error: Exception) -> FailedSeed:
     if isinstance(error, TownletError):
-        return Failed(seed, run, error.diagnostics[0].what, error.exit_code)
-    return Failed(seed, run, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", 1)
+        return FailedSeed(seed, run, error.diagnostics[0].what, error.exit_code)
+    return FailedSeed(seed, run, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", 1)

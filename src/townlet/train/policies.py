@@ -1,18 +1,19 @@
-"""What a run learned, ready to act: its network and the weights of a checkpoint, without memories or optimizers."""
+"""The trained policy of a run, for inference: its network with the weights of a checkpoint."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from townlet.agents.policy import OutputKind, Policy
 from townlet.agents.registry import entry
 from townlet.errors import SourceLocation, TownletError
-from townlet.gym.wrappers.transforms import Scaling
 from townlet.interfaces.vec_env import Continuous
 from townlet.nets.kernels import select_matmul_backend
 from townlet.nets.optimizers import restore_weights
@@ -20,64 +21,80 @@ from townlet.nets.spec import CnnSpec
 from townlet.rng import Streams
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
-from townlet.tasks.experiment import LoadedExperiment
+from townlet.tasks.experiment import LoadedExperiment, reopen
+from townlet.tasks.town import require_interface
 from townlet.town.world.tables import World
-from townlet.train.reopen import reopen
-from townlet.train.weights import chosen, training_state
+from townlet.train.checkpointer import choose_checkpoint, training_state
 
 Which = Literal["best", "last"]
 
 
 class TrainedPolicy:
-    """Acts as a run has learned to, on single observations and on batches; one with memory keeps it by itself.
+    """Acts on single observations and on batches; a recurrent one keeps its memory between calls.
 
-    `network` is the part that acts, `whole` what was trained; `info` is what the checkpoint `found` says of itself
+    `network` is the part that acts, `full_network` the one that was trained; `info` is that of the `checkpoint`
     (env_steps, score, …).
     """
 
     def __init__(
         self,
         run: Run,
-        found: Checkpoint,
+        checkpoint: Checkpoint,
         loaded: LoadedExperiment,
-        whole: nn.Module,
+        network: nn.Module,
         kind: OutputKind,
         streams: Streams,
     ) -> None:
-        self.run, self.found, self.loaded, self.whole, self.kind = run, found, loaded, whole, kind
-        self.info = dict(found.info)
+        self.run, self.checkpoint, self.loaded, self.full_network, self.kind = run, checkpoint, loaded, network, kind
+        self.info = dict(checkpoint.info)
         self._agent = entry(loaded.recipe.agent.name)
-        self.network = cast(nn.Module, whole.actor) if self._agent.kind == "policy" else whole
+        self.network = cast(nn.Module, network.actor) if self._agent.kind == "policy" else network
         self.layout, self.actions = loaded.task.layout, loaded.task.actions
         self._streams = streams
         self._policy = self.policy()
 
     @property
     def world(self) -> World:
-        """The town it was trained in; refused where that was no town."""
+        """The town it was trained in; an error for any other environment."""
         return self.loaded.worlds.training
 
     @property
     def env_steps(self) -> int:
-        """How far the run was."""
+        """Steps trained."""
         return int(self.info["env_steps"])
 
     @property
     def hidden(self) -> int:
-        """Numbers that it remembers of a row; 0 without memory."""
+        """Size of the recurrent state of a row; 0 without memory."""
         return int(getattr(self.network, "hidden_size", 0))
 
     def policy(self, seed: int | None = None) -> Policy:
-        """The same weights with a memory and a random stream of their own, of another seed where one is given."""
+        """The same weights with a separate memory and random stream, by default with the seed of the run."""
         streams = self._streams if seed is None else Streams(seed)
         return Policy(self.network, self.kind, streams.torch("policy"))
 
+    def use_greedy(self, sample: bool | None = None) -> bool:
+        """Whether to take the most likely actions: unless `sample` is set, as the recipe evaluates its agent."""
+        if sample is not None:
+            return not sample
+        return self.kind == "values" or self.loaded.recipe.evaluation.deterministic
+
+    def require_probabilities(self, greedy: bool) -> None:
+        """Refuse to sample actions of an agent without probabilities."""
+        if not greedy and self.kind == "values":
+            name = self.loaded.recipe.agent.name
+            raise TownletError(f"{name} learns values and has no probabilities to draw from", "leave out --sample")
+
+    def require_interface(self, world: World) -> None:
+        """Refuse a world in which this policy cannot act."""
+        require_interface(world, self.world, self.run.name)
+
     @cached_property
     def _scaling(self) -> list[Tensor] | None:
-        return as_tensors(self.loaded.task.raw().scaling)
+        return as_tensors(self.loaded.task.raw_observation().scaling)
 
     def reset(self, rows: int = 1) -> None:
-        """Forget the past: every one of `rows` is before its first step."""
+        """Reset the memory: each of `rows` is before its first step."""
         self._policy.reset(rows)
 
     def act(self, obs: Any, mask: Any = None, episode_start: Any = None, greedy: bool = True) -> Any:
@@ -85,8 +102,8 @@ class TrainedPolicy:
 
         Observations are as the environment gives them: what was learned of their size is applied here. Takes tensors,
         arrays and lists; tensors give a tensor [N] int64, all else an array. Switches are [N, A] int64,
-        numbers [N, A] float32 within their bounds. `episode_start` [N] bool marks rows that begin an episode. Unless
-        greedy, actions are drawn where the agent learned probabilities.
+        numbers [N, A] float32 within their bounds. `episode_start` [N] bool marks rows that start an episode. Unless
+        greedy, actions are sampled if the agent learned probabilities.
         """
         actions = self._policy.act(*self._inputs(obs, mask, episode_start), greedy=greedy)
         if isinstance(self.actions, Continuous):
@@ -103,7 +120,7 @@ class TrainedPolicy:
         Here observations are as the agent sees them, brought to size already.
         """
         steps = obs.unsqueeze(1) if self.hidden else obs  # without memory moments are as good as rows
-        outputs = self.whole(steps, cast(Any, self.whole).initial_hidden(steps.shape[-2]))
+        outputs = self.full_network(steps, cast(Any, self.full_network).initial_hidden(steps.shape[-2]))
         found: Tensor = outputs[1] if self._agent.kind == "policy" else outputs[0].amax(-1)
         return found.flatten()
 
@@ -124,7 +141,7 @@ class TrainedPolicy:
         return seen, allowed, begins
 
 
-def as_tensors(scaling: Scaling | None) -> list[Tensor] | None:
+def as_tensors(scaling: Sequence[NDArray[np.float32]] | None) -> list[Tensor] | None:
     """Centre, spread and limit [D] of each number; None where all are seen as they are."""
     return None if scaling is None else [torch.from_numpy(part.copy()) for part in scaling]
 
@@ -142,42 +159,27 @@ def load_policy(run: Run, which: Which = "best", seed: int | None = None) -> Tra
     itself drew them when it was measured."""
     if which not in get_args(Which):
         raise TownletError(f"a run has no checkpoint '{which}'", f"known: {', '.join(get_args(Which))}")
-    return load_checkpoint(run, chosen(run, which), seed)
+    return load_checkpoint(run, choose_checkpoint(run, which), seed)
 
 
-def load_checkpoint(run: Run, found: Checkpoint, seed: int | None = None) -> TrainedPolicy:
+def load_checkpoint(run: Run, checkpoint: Checkpoint, seed: int | None = None) -> TrainedPolicy:
     """The policy of one checkpoint of the run."""
     loaded = reopen(run)
     task = loaded.task
-    state, info = training_state(found)
+    state, info = training_state(checkpoint)
     if info.get("interface") != task.interface:
         what = f"{task.name} has other actions or another observation than when this run was trained"
         raise TownletError(what, "bring it back to what it was", SourceLocation(str(run.path)))
-    task.recall(state["env"])
+    task.load_normalization(state["env"])
     select_matmul_backend(isinstance(loaded.recipe.network, CnnSpec))
     recipe, agent = loaded.recipe, entry(loaded.recipe.agent.name)
-    whole, kind = (
+    network, kind = (
         agent.network(recipe.agent, recipe.network, task.layout, task.actions),
         agent.output_kind(task.actions),
     )
-    restore_weights(whole, state["agent"]["network"])
+    restore_weights(network, state["agent"]["network"])
     streams = Streams(loaded.recipe.seed).child("agent") if seed is None else Streams(seed)
-    return TrainedPolicy(run, found, loaded, whole.requires_grad_(False).eval(), kind, streams)
-
-
-def require_interface(trained: TrainedPolicy, world: World) -> None:
-    """Refuse a world in which this policy cannot act, with what differs."""
-    home = trained.world
-    if world.interface_hash == home.interface_hash:
-        return
-    here, there = ({b.name: list(b.shape) for b in w.layout} for w in (world, home))
-    names = [name for name in {**there, **here} if here.get(name) != there.get(name)]
-    parts = [f"{name} is {here.get(name, 'not seen')}, was {there.get(name, 'not seen')}" for name in names]
-    if world.actions != home.actions:
-        parts.append(f"{len(world.actions)} actions, was {len(home.actions)}")
-    differs = "; ".join(parts[:4]) or "the ranges of what is seen differ"
-    what = f"the world {world.name} does not fit the agent of {trained.run.name}: {differs}"
-    raise TownletError(what, "an agent needs the observation and the actions that it was trained with")
+    return TrainedPolicy(run, checkpoint, loaded, network.requires_grad_(False).eval(), kind, streams)
 
 
 def _rows(values: Any, dtype: torch.dtype, width: int, what: str) -> Tensor:

@@ -1,7 +1,8 @@
-"""One process that trains one run: make or open its folder, take its lock, build, restore, loop, report."""
+"""One process that trains one run: create or open its folder, lock it, build, restore, loop, report."""
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -9,10 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from townlet import __version__
 from townlet.agents.agent import no_interrupt
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import EnvironmentFailed, SourceLocation, TownletError
-from townlet.interfaces.state import Stateful
+from townlet.interfaces.metrics import Sink
 from townlet.recipes.render import original_text, resolved_text
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
@@ -20,350 +22,315 @@ from townlet.runs import checkpoint, disk, provenance, videos
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
-from townlet.runs.metrics_store import MetricsStore, StorePosition
-from townlet.tasks.evaluation import Acting, Evaluated, Uniform
-from townlet.tasks.experiment import LoadedExperiment
-from townlet.tasks.task import Best, Summary
-from townlet.train.build import Training, build
-from townlet.train.fingerprint import describe, facts
-from townlet.train.guards import Diverged
-from townlet.train.logger import Journal
-from townlet.train.loop import Ending, loop
-from townlet.train.reopen import reopen, world_file
-from townlet.train.shareable import require_shared
-from townlet.train.signals import Signals
-from townlet.train.sinks import LogFile, Sink, TensorBoard, closing
-from townlet.train.stop_conditions import Limits
+from townlet.runs.metrics_store import MetricsStore
+from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, RandomPolicy, TrainingSummary
+from townlet.tasks.experiment import LoadedExperiment, code_hashes, reopen, world_file
+from townlet.train.checkpointer import Checkpointer, record_video, require_rendering, warm_start
+from townlet.train.collect import collect
+from townlet.train.episodes import NullListener
+from townlet.train.logger import MetricsLogger
+from townlet.train.loop import LoopResult, train_loop
+from townlet.train.monitors import Diverged
+from townlet.train.multi_process import END, RESTORE, RUN, STATE, require_shareable
+from townlet.train.sinks import LogFile, TensorBoard, closing
+from townlet.train.stop_conditions import STOP_SIGNALS, SignalHandler, StopConditions
+from townlet.train.training import Training, build_training
 from townlet.train.tuning import tune_text
-from townlet.train.videos import film, require_films
-from townlet.train.wandb import Wandb, require_login
-from townlet.train.weights import warm_start
+from townlet.train.wandb import WandbSink, require_login
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a training came to."""
+class TrainingOutcome:
+    """The result of a session."""
 
     run: Run
-    ending: Ending
-    summary: Summary | None  # None when it was stopped on the way
+    ending: LoopResult
+    summary: TrainingSummary | None  # None if it was stopped before its end
     seconds: float
     seed: int
-    trained: bool = True  # False when the run had been finished before, and was only measured once more
+    trained: bool = True  # False if the run was finished before and only evaluated again
+
+
+def start(
+    loaded: LoadedExperiment, root: Path = Path("runs"), *, sinks: Sequence[Sink] = (), pause_at: int | None = None
+) -> TrainingOutcome:
+    """Train an experiment from scratch, or from the weights of `init_from`, in a new run below `root`."""
+    session = create_session(loaded, root)
+    with Lock(session.run.path) as lock:
+        return session.train(lock, sinks, pause_at)
+
+
+def create_session(loaded: LoadedExperiment, root: Path, group: ProcessGroup = SINGLE_PROCESS) -> TrainingSession:
+    """A new run below `root`, before its first step. If something is wrong, nothing is left behind."""
+    loaded = replace(loaded, recipe=loaded.recipe.resolved())
+    recipe = loaded.recipe
+    training, init_from = _build_new(loaded, root, group)
+    texts = (original_text(loaded), resolved_text(loaded))
+    meta = _describe(loaded, init_from) | {"recipe_hash": provenance.hash_resolved_text(texts[1])}
+    worlds, tune = loaded.task.files(), tune_text(recipe.agent)
+    run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, worlds, tune)
+    return TrainingSession(loaded, training, run)
+
+
+def resume(
+    run: Run, overrides: Sequence[str] = (), *, sinks: Sequence[Sink] = (), pause_at: int | None = None,
+    group: ProcessGroup = SINGLE_PROCESS,
+) -> TrainingOutcome:  # fmt: skip
+    """Resume a run from its last checkpoint, to the bit; `overrides` may enlarge its budget.
+
+    A run that was killed before its first checkpoint starts again.
+    """
+    loaded = reopen(run, overrides)
+    all_overrides = [*run.meta().get("resumed_with", ()), *overrides]
+    with Lock(run.path) as lock:  # before reading: a process that still writes may add a checkpoint
+        if run.checkpoints.is_dir():
+            checkpoint.reject_symlinks(run.checkpoints)
+        last = checkpoint.latest(run.checkpoints)
+        if last is None:
+            training, init_from = _build_new(loaded, run.path.parent, group)
+            run.update_meta(init_from=init_from)
+        else:
+            _require_same_experiment(run, last, loaded)
+            training = _build(loaded, group)
+            require_rendering(training)
+        return TrainingSession(loaded, training, run, last, all_overrides).train(lock, sinks, pause_at)
+
+
+def _build_new(loaded: LoadedExperiment, root: Path, group: ProcessGroup) -> tuple[Training, dict[str, Any] | None]:
+    """A training before its first step, and whose weights it starts with."""
+    training, source = _build(loaded, group), loaded.recipe.init_from
+    require_rendering(training)
+    require_login(loaded.recipe)
+    return training, warm_start(training, Run.open(source, root)) if source else None
+
+
+def _build(loaded: LoadedExperiment, group: ProcessGroup) -> Training:
+    if group.size > 1:
+        require_shareable(loaded.recipe, group)
+    return build_training(loaded, group)
+
+
+def _describe(loaded: LoadedExperiment, init_from: dict[str, Any] | None) -> dict[str, Any]:
+    """The meta.json of a new run."""
+    recipe = loaded.recipe
+    code = {"code": code_hashes(recipe)} if recipe.user_files else {}
+    return {
+        "recipe": recipe.title,
+        "asked": loaded.name,
+        "overrides": list(loaded.overrides),
+        "seed": recipe.seed,
+        "metric": recipe.metric,
+        "threads": recipe.thread_count,
+        "init_from": init_from,
+        **loaded.fingerprint(),
+        **loaded.task.describe(),
+        **provenance.describe_machine(__version__),
+        **code,
+    }
+
+
+def _require_same_experiment(run: Run, last: Checkpoint, loaded: LoadedExperiment) -> None:
+    """Refuse to resume in another world, or with other rows or another agent than those of the checkpoint."""
+    if last.info.get("published"):
+        what = f"{run.name} was published without the state of its training and cannot be resumed"
+        raise TownletError(what, f"start a new run with init_from={run.name}", SourceLocation(str(run.path)))
+    provenance.require_resumable(run, last)
+    expected = loaded.fingerprint()
+    for role, name in (("training", "world"), ("evaluation", "evaluation_world")):
+        saved, now = last.info.get(name), expected.pop(name, None)
+        if saved not in (None, now):
+            copy = world_file(run, role)
+            where = copy if copy.exists() else Path(loaded.recipe.world or loaded.recipe.env)
+            what = f"this is not the world that the {role} of the run {run.name} started with"
+            fix = "restore the original, or start a new run with init_from"
+            raise TownletError(what, fix, SourceLocation(str(where)))
+    checkpoint.require_info(last, **expected)
 
 
 @dataclass(frozen=True)
-class Begun:
-    """A run on disk and all that lives while it trains: new, or about to go on from its `last` checkpoint."""
+class TrainingSession:
+    """A run on disk and its live objects: new, or about to resume from its `last` checkpoint."""
 
     loaded: LoadedExperiment
     training: Training
     run: Run
     last: Checkpoint | None = None
-    changes: Sequence[str] = ()  # `key=value` with which it was ever resumed
+    overrides: Sequence[str] = ()  # of every resume
 
     def train(
         self,
         lock: Lock,
         sinks: Sequence[Sink] = (),
         pause_at: int | None = None,
-        stop: Callable[[], str | None] = lambda: None,
-    ) -> Outcome:
-        """Train to the end, or until a signal or `stop` ends it. `lock` is the run's, held by the caller."""
-        return _train(self, lock, sinks, pause_at, stop)
-
-
-class Saver:
-    """Commits a run: metrics first, then the checkpoint that counts them."""
-
-    def __init__(
-        self,
-        run: Run,
-        lock: Lock,
-        t: Training,
-        journal: Stateful,
-        store: MetricsStore,
-        limits: Limits,
-        facts: dict[str, Any],
-    ) -> None:
-        self._run, self._lock, self._t, self._journal, self._store = run, lock, t, journal, store
-        self._limits, self._facts = limits, facts
-
-    def save(self, score: float | None = None, ended: str | None = None) -> None:
-        """Write a checkpoint of this moment, and remove those that need not be kept.
-
-        What is to be filmed is filmed before it: whoever is killed in between films the same again.
-        """
-        self._lock.check()
-        if ended is not None:
-            film(self._run, self._t, "end")
-        elif score is not None and (self._limits.best is None or score > self._limits.best):
-            film(self._run, self._t, "best")
-        now, budget = self._t.counters, self._limits.recipe.budget
-        position = self._store.sync()
-        info = {**self._facts, **now.state(), "seconds": round(self._limits.seconds, 3)}
-        info |= {"metrics": position.rows, "metrics_digest": position.digest}
-        if score is not None:
-            info["score"] = score
-        if self._limits.owed:
-            info["owed"] = True
-        if ended is not None:
-            info |= {"ended": ended, "budget": budget.model_dump()}
-        state = {"training": self._t.state(), "journal": self._journal.state()}
-        self._lock.check()
-        checkpoint.save(self._run.checkpoints, checkpoint.folder_name(now.env_steps), state, info)
-        checkpoint.prune(self._run.checkpoints, self._limits.recipe.checkpoints.keep_every or 0)
-
-
-def start(
-    loaded: LoadedExperiment, root: Path = Path("runs"), *, sinks: Sequence[Sink] = (), pause_at: int | None = None
-) -> Outcome:
-    """Train a recipe from nothing, or from the weights of `init_from`, in a new run below `root`."""
-    begun = begin(loaded, root)
-    with Lock(begun.run.path) as lock:
-        return begun.train(lock, sinks, pause_at)
-
-
-def begin(loaded: LoadedExperiment, root: Path, group: ProcessGroup = SINGLE_PROCESS) -> Begun:
-    """A new run below `root`, before its first step; a mistake leaves nothing behind. A `group` trains it together."""
-    loaded = replace(loaded, recipe=loaded.recipe.resolved())
-    recipe = loaded.recipe
-    training, begun_with = _before_first_step(loaded, root, group)
-    texts = (original_text(loaded), resolved_text(loaded))
-    meta = describe(loaded, begun_with) | {"recipe_hash": provenance.hash_resolved_text(texts[1])}
-    worlds, tune = loaded.task.texts(), tune_text(recipe.agent)
-    run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, worlds, tune)
-    return Begun(loaded, training, run)
-
-
-def resume(
-    run: Run, overrides: Sequence[str] = (), *, sinks: Sequence[Sink] = (), pause_at: int | None = None,
-    group: ProcessGroup = SINGLE_PROCESS,
-) -> Outcome:  # fmt: skip
-    """Go on with a run from its last checkpoint, to the bit; `overrides` may give it a larger budget.
-
-    A run that was killed before its first checkpoint begins anew.
-    """
-    loaded = reopen(run, overrides)
-    changes = [*run.meta().get("resumed_with", ()), *overrides]
-    with Lock(run.path) as lock:  # before reading: a process that still writes may add a checkpoint
-        if run.checkpoints.is_dir():
-            checkpoint.reject_symlinks(run.checkpoints)
-        last = checkpoint.latest(run.checkpoints)
-        if last is None:
-            training, begun_with = _before_first_step(loaded, run.path.parent, group)
-            run.update_meta(init_from=begun_with)
-        else:
-            _require(run, last, loaded)
-            training = _build(loaded, group)
-            require_films(training)
-        return Begun(loaded, training, run, last, changes).train(lock, sinks, pause_at)
-
-
-def _before_first_step(
-    loaded: LoadedExperiment, root: Path, group: ProcessGroup
-) -> tuple[Training, dict[str, Any] | None]:
-    """All that lives while it trains, and whose weights it begins with."""
-    training, source = _build(loaded, group), loaded.recipe.init_from
-    require_films(training)
-    require_login(loaded.recipe)
-    return training, warm_start(training, Run.open(source, root)) if source else None
-
-
-def _build(loaded: LoadedExperiment, group: ProcessGroup) -> Training:
-    """All that lives here, with or without others that train along."""
-    if group.size > 1:
-        require_shared(loaded.recipe, group)
-    return build(loaded, group)
-
-
-def _require(run: Run, last: Checkpoint, loaded: LoadedExperiment) -> None:
-    """Refuse to go on in another world, with other rows or another agent than those of the checkpoint."""
-    if last.info.get("published"):
-        what = f"{run.name} was published with what acts alone: its training cannot go on"
-        raise TownletError(
-            what, "start a new run, with init_from to begin with its weights", SourceLocation(str(run.path))
-        )
-    provenance.require_resumable(run, last)
-    wanted = facts(loaded)
-    for role, name in (("training", "world"), ("evaluation", "evaluation_world")):
-        own, now = last.info.get(name), wanted.pop(name, None)
-        if own not in (None, now):  # older releases did not write both
-            kept = world_file(run, role)
-            where = kept if kept.exists() else Path(loaded.recipe.world or loaded.recipe.env)
-            what = f"this is not the world that the {role} of the run {run.name} started with"
-            raise TownletError(
-                what, "restore the original, or start a new run with init_from", SourceLocation(str(where))
+        stop_reason: Callable[[], str | None] = lambda: None,
+    ) -> TrainingOutcome:
+        """Train to the end, or until a signal or `stop_reason` stops it. The caller holds the run's `lock`."""
+        run, recipe, t = self.run, self.loaded.recipe, self.training
+        with SignalHandler(echoes=0 if t.multi_process is None else 1) as signals:
+            stop = StopConditions(recipe, recipe.evaluation_interval, pause_at, lambda: signals.requested, stop_reason)
+            ending = self._loop(lock, sinks, stop)
+            signals.urgent = True  # everything is saved: a signal need not wait any more
+            seconds = stop.previous_seconds if stop.already_over else stop.seconds
+            summary = None
+            if ending.finished and ending.last and not signals.requested:
+                random = self._evaluate_random()
+                summary = t.task.summarize(t.agent.policy(), recipe, random, ending.last, self._best())
+            took = {} if stop.already_over else {"seconds": round(seconds, 1)}
+            lock.check()
+            run.update_meta(
+                ended=ending.why, finished=ending.finished, summary=summary.sentences() if summary else [], **took
             )
-    checkpoint.require_info(last, **wanted)
+            if summary:
+                write_run_report(run, recipe)
+        return TrainingOutcome(run, ending, summary, seconds, recipe.seed, not stop.already_over)
+
+    def _loop(self, lock: Lock, sinks: Sequence[Sink], stop: StopConditions) -> LoopResult:
+        """Open all outputs, restore the last checkpoint, and loop."""
+        loaded, t, run, recipe = self.loaded, self.training, self.run, self.loaded.recipe
+        with MetricsStore(run.metrics_file, lock.check) as store, closing([*self._run_sinks(), *sinks]) as all_sinks:
+            logger = MetricsLogger(
+                t, recipe.to_env_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks
+            )
+            all_sinks.extend(logger.env_metrics.sinks(run.feed_file))
+            identity = loaded.fingerprint() | provenance.checkpoint_identity(run, self.overrides)
+            checkpointer = Checkpointer(run, lock, t, logger, store, stop, identity)
+            t.tuning.file = run.tune_file
+            if t.multi_process:
+                t.multi_process.start(run, self.overrides)
+            for note in loaded.notes:
+                logger.message(note)
+            try:
+                if self.last:
+                    self._restore(self.last, logger, stop, checkpointer)
+                else:
+                    self._first_checkpoint(logger, store, stop, checkpointer)
+                return train_loop(t, stop, logger, checkpointer, lambda: self._evaluate(check=stop.check_interrupt))
+            except Diverged as error:
+                logger.alert("diverged", error.diagnostics[0].what, tip=error.diagnostics[0].fix)
+                run.update_meta(ended="diverged", diverged=error.diagnostics[0].what)
+                raise
+            except EnvironmentFailed as error:
+                raise self._environment_error(error, logger) from error.__cause__
+            except OSError as error:
+                then = "then resume from the last checkpoint"
+                raise disk.describe_error(error, f"cannot write in {run.path}", then) from error
+            finally:
+                t.env.close()
+                if t.multi_process:
+                    t.multi_process.close()
+
+    def _first_checkpoint(
+        self, logger: MetricsLogger, store: MetricsStore, stop: StopConditions, checkpointer: Checkpointer
+    ) -> None:
+        """Before the first step: the random baseline, and a checkpoint, so that a run killed early can be resumed."""
+        run, t = self.run, self.training
+        if reach := store.reach:  # no step is made before the first checkpoint is committed
+            what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reach:,}"
+            fix = "restore the folder from a backup, or start a new run; nothing was removed"
+            raise TownletError(what, fix, SourceLocation(str(run.checkpoints)))
+        store.rewind(-1)  # left by a process that was killed before its first checkpoint
+        if self.overrides:
+            run.update_meta(resumed_with=list(self.overrides))
+        videos.rewind(run.videos, -1)
+        logger.on_evaluation(self._evaluate_random(), "random")
+        record_video(run, t, "start")
+        checkpointer.save()
+        stop.mark_saved(t)
+        if t.multi_process:  # all processes start with the same weights
+            t.multi_process.restore(checkpoint.folder_name(t.counters.env_steps))
+
+    def _restore(
+        self, last: Checkpoint, logger: MetricsLogger, stop: StopConditions, checkpointer: Checkpointer
+    ) -> None:
+        """Restore the last checkpoint, and report what is damaged or missing."""
+        run, t = self.run, self.training
+        lost = checkpointer.restore(last)
+        # Only now: an override that does not fit the checkpoint must leave nothing behind.
+        if not stop.already_over:
+            run.update_meta(ended=None, finished=False, diverged=None, resumed_with=list(self.overrides))
+        elif lost:  # the checkpoint written below has them
+            run.update_meta(resumed_with=list(self.overrides))
+        for error in checkpoint.scan(run.checkpoints)[1].values():
+            logger.alert("checkpoint", f"{error.diagnostics[0].what}; it is kept, and is neither best nor last")
+        if not t.env.exact:
+            logger.message(f"Episodes start again: {t.task.name} cannot be saved in the middle of one.")
+        if lost:
+            checkpointer.save(last.info.get("score"), stop.already_over)  # it refers to the new metrics
+            logger.alert("metrics", f"they start again at env_steps {last.env_steps:,}: the old ones are missing")
+            logger.on_evaluation(self._evaluate_random(), "random")
+            logger.on_evaluation(self._evaluate())
+
+    def _environment_error(self, error: EnvironmentFailed, logger: MetricsLogger) -> TownletError:
+        """The error of an environment for people; its traceback is in the log."""
+        run, what = self.run, error.diagnostics[0].what
+        logger.alert("environment", what)
+        with run.log_file.open("a", encoding="utf-8") as log, suppress(OSError):
+            log.writelines(traceback.format_exception(error.__cause__))
+        run.update_meta(ended=what)
+        last = checkpoint.latest(run.checkpoints)
+        since = f" from step {last.env_steps:,}" if last else ""
+        fix = f"fix it (the traceback is in {run.log_file}), then resume{since}: townlet train --resume {run.path}"
+        return TownletError(what, fix)
+
+    def _run_sinks(self) -> list[Sink]:
+        """What every run writes beside its metrics."""
+        run, recipe = self.run, self.loaded.recipe
+        sinks: list[Sink] = [LogFile(run.log_file)]
+        if recipe.metrics.tensorboard:
+            sinks.append(TensorBoard(run.tensorboard, self.last.env_steps + 1 if self.last else None))
+        if recipe.metrics.wandb:
+            sinks.append(WandbSink(run, recipe))
+        return sinks
+
+    def _evaluate(
+        self, policy: ActingPolicy | None = None, check: Callable[[], None] = no_interrupt
+    ) -> EvaluationResult:
+        """Evaluate as the recipe specifies; each policy is new, at the start of its random stream."""
+        return self.loaded.task.evaluate(policy or self.training.agent.policy(), self.loaded.recipe, check)
+
+    def _evaluate_random(self) -> EvaluationResult:
+        """The baseline."""
+        recipe = self.loaded.recipe
+        generator = Streams(recipe.evaluation.seed).torch("random", recipe.device)
+        return self._evaluate(RandomPolicy(self.loaded.task.actions, generator))
+
+    def _best(self) -> BestCheckpoint | None:
+        """The best checkpoint, if it is not the last one."""
+        best = checkpoint.best(self.run.checkpoints)
+        if best is None or best.env_steps == self.training.counters.env_steps:
+            return None
+        return BestCheckpoint(best.env_steps, self.loaded.recipe.metric, float(best.info["score"]))
 
 
-def _train(
-    begun: Begun, lock: Lock, sinks: Sequence[Sink], pause_at: int | None, stop: Callable[[], str | None]
-) -> Outcome:
-    """Loop, then note the outcome and write the report."""
-    loaded, run, recipe = begun.loaded, begun.run, begun.loaded.recipe
-    # torchrun hands on what a terminal has told everybody already.
-    with Signals(echoes=0 if begun.training.company.size == 1 else 1) as signals:
-        limits = Limits(recipe, recipe.evaluation_interval, pause_at, lambda: signals.asked, stop)
-        ending = _loop(begun, lock, sinks, limits)
-        signals.urgent = True  # all is saved: whoever asks from here on need not wait
-        seconds = limits.spent if limits.over else limits.seconds
-        summary = None
-        if ending.finished and ending.last and not signals.asked:
-            policy = begun.training.agent.policy()
-            summary = loaded.task.summarize(policy, recipe, _random(loaded), ending.last, _best(begun))
-        told = summary.sentences() if summary else []
-        took = {} if limits.over else {"seconds": round(seconds, 1)}
-        lock.check()
-        run.update_meta(ended=ending.why, finished=ending.finished, summary=told, **took)
-        if summary:
-            report(run, recipe)
-    return Outcome(run, ending, summary, seconds, recipe.seed, not limits.over)
-
-
-def report(run: Run, recipe: Recipe) -> None:
-    """Write the report of a run, if its recipe asks for one."""
+def write_run_report(run: Run, recipe: Recipe) -> None:
+    """Write the report of a run, if its recipe has one."""
     if recipe.metrics.report:
-        from townlet.runs.report import write_report  # with matplotlib, for which the first step need not wait
+        from townlet.runs.report import write_report  # imports matplotlib, which the first step need not wait for
 
         write_report(run)
 
 
-def _best(begun: Begun) -> Best | None:
-    """The checkpoint that `eval` and `play` take, where it is not the last one."""
-    found = checkpoint.best(begun.run.checkpoints)
-    if found is None or found.env_steps == begun.training.counters.env_steps:
-        return None
-    return Best(found.env_steps, begun.loaded.recipe.metric, float(found.info["score"]))
-
-
-def _loop(begun: Begun, lock: Lock, sinks: Sequence[Sink], limits: Limits) -> Ending:
-    """Open everything that is written, put it where the last checkpoint was, and loop."""
-    loaded, t, run, last = begun.loaded, begun.training, begun.run, begun.last
-    recipe = loaded.recipe
-    with MetricsStore(run.metrics_file, lock.check) as store, closing([*_own_sinks(begun), *sinks]) as all_sinks:
-        journal = Journal(t, recipe.to_env_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks)
-        all_sinks.extend(loaded.task.broadcasts(run, t, journal.env_metrics))
-        keeper = Saver(
-            run, lock, t, journal, store, limits, facts(loaded) | provenance.checkpoint_identity(run, begun.changes)
-        )
-        t.tuning.file = run.tune_file
-        t.company.begin(run, begun.changes)
-        for note in loaded.notes:
-            journal.note(note)
-        try:
-            if last:
-                _go_on(begun, last, journal, store, limits, keeper)
-            else:
-                _set_out(begun, journal, store, limits, keeper)
-            return loop(t, limits, journal, keeper, lambda: _measure(loaded, t.agent.policy(), limits.ask))
-        except Diverged as error:
-            journal.alert("diverged", error.diagnostics[0].what, tip=error.diagnostics[0].fix)
-            run.update_meta(ended="diverged", diverged=error.diagnostics[0].what)
-            raise
-        except EnvironmentFailed as error:
-            raise _failed(begun, error, journal) from error.__cause__
-        except OSError as error:
-            then = "then go on from the last checkpoint"
-            raise disk.describe_error(error, f"cannot write in {run.path}", then) from error
-        finally:
-            t.env.close()
-            t.company.end()
-
-
-def _failed(begun: Begun, error: EnvironmentFailed, journal: Journal) -> TownletError:
-    """The environment's own mistake for people; all that is known of it stands in the log."""
-    run, what = begun.run, error.diagnostics[0].what
-    journal.alert("environment", what)
-    with run.log_file.open("a", encoding="utf-8") as log, suppress(OSError):
-        log.writelines(traceback.format_exception(error.__cause__))
-    run.update_meta(ended=what)
-    last = checkpoint.latest(run.checkpoints)
-    since = f" from step {last.env_steps:,}" if last else ""
-    fix = f"mend it ({run.log_file} tells where), then go on{since}: townlet train --resume {run.path}"
-    return TownletError(what, fix)
-
-
-def _set_out(begun: Begun, journal: Journal, store: MetricsStore, limits: Limits, keeper: Saver) -> None:
-    """Before the first step: the yardstick, and a checkpoint, so that a run that is killed early can be resumed too."""
-    if reach := store.reach:  # no step is made before the first checkpoint is committed
-        what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reach:,}"
-        fix = "restore the folder from a backup, or start a new run; nothing was removed"
-        raise TownletError(what, fix, SourceLocation(str(begun.run.checkpoints)))
-    store.rewind(-1)  # what a process left that was killed before its first checkpoint
-    if begun.changes:
-        begun.run.update_meta(resumed_with=list(begun.changes))
-    videos.rewind(begun.run.videos, -1)
-    journal.evaluated(_random(begun.loaded), "random")
-    film(begun.run, begun.training, "start")
-    keeper.save()
-    limits.note_kept(begun.training)
-    # Others begin with the same weights, wherever these come from.
-    begun.training.company.restore(checkpoint.folder_name(begun.training.counters.env_steps))
-
-
-def _go_on(
-    begun: Begun, last: Checkpoint, journal: Journal, store: MetricsStore, limits: Limits, keeper: Saver
-) -> None:
-    """Everything as it was at the last checkpoint, and a word about what is damaged or gone."""
-    loaded, t, run = begun.loaded, begun.training, begun.run
-    lost = _restore(t, journal, store, limits, run, last)
-    # Only now: a change that the checkpoint does not fit must leave nothing behind.
-    if not limits.over:
-        run.update_meta(ended=None, finished=False, diverged=None, resumed_with=list(begun.changes))
-    elif lost:  # the checkpoint that is written below carries them
-        run.update_meta(resumed_with=list(begun.changes))
-    for error in checkpoint.scan(run.checkpoints)[1].values():
-        journal.alert("checkpoint", f"{error.diagnostics[0].what}; it is kept, and counts neither as best nor last")
-    if not t.env.exact:
-        journal.note(f"Episodes begin anew: {loaded.task.name} cannot be saved in the middle of one. All else goes on.")
-    if lost:
-        keeper.save(last.info.get("score"), limits.over)  # from here on it counts the new metrics
-        journal.alert("metrics", f"they begin anew at env_steps {last.env_steps:,}: the old ones are gone")
-        journal.evaluated(_random(loaded), "random")
-        journal.evaluated(_measure(loaded, t.agent.policy()))
-
-
-def _own_sinks(begun: Begun) -> list[Sink]:
-    """What every run writes beside its metrics."""
-    run, last = begun.run, begun.last
-    own: list[Sink] = [LogFile(run.log_file)]
-    if begun.loaded.recipe.metrics.tensorboard:
-        own.append(TensorBoard(run.tensorboard, last.env_steps + 1 if last else None))
-    if begun.loaded.recipe.metrics.wandb:
-        own.append(Wandb(run, begun.loaded.recipe))
-    return own
-
-
-def _measure(loaded: LoadedExperiment, policy: Acting, ask: Callable[[], None] = no_interrupt) -> Evaluated:
-    """An evaluation as the recipe wants it; the policy is a new one each time, at the start of its random stream."""
-    return loaded.task.measure(policy, loaded.recipe, ask)
-
-
-def _random(loaded: LoadedExperiment) -> Evaluated:
-    """The yardstick."""
-    chance = Streams(loaded.recipe.evaluation.seed).torch("random", loaded.recipe.device)
-    return _measure(loaded, Uniform(loaded.task.actions, chance))
-
-
-def _restore(t: Training, journal: Journal, store: MetricsStore, limits: Limits, run: Run, last: Checkpoint) -> bool:
-    """Everything as it was at the checkpoint; what came after it never happened. True when its metrics are gone."""
-    state, info = checkpoint.load(last.path)
-    t.restore(state["training"])
-    t.company.restore(last.path.name)
-    journal.restore(state["journal"])
-    position = StorePosition(info["metrics"], info["metrics_digest"])
-    lost = store.empty and any(position.rows.values())  # the file was moved away
-    if not lost:
-        store.rewind(last.env_steps, position)
-    checkpoint.rewind(run.checkpoints, last.env_steps)
-    videos.rewind(run.videos, last.env_steps)
-    limits.spent, limits.owed = float(info["seconds"]), bool(info.get("owed"))
-    limits.note_kept(t)
-    best = checkpoint.best(run.checkpoints)
-    limits.best = None if best is None else float(best.info["score"])
-    if info.get("ended"):  # with a larger budget it goes on
-        same = info.get("budget") == limits.recipe.budget.model_dump()
-        limits.over = limits.ending(t, None) or (info["ended"] if same else None)
-    return lost
+def follow(group: ProcessGroup) -> None:
+    """Train along as a worker until the leader ends it: step the local rows, take part in updates, write nothing."""
+    for number in STOP_SIGNALS:  # the leader handles them
+        signal.signal(number, signal.SIG_IGN)
+    (command, *arguments), t = group.broadcast(), None
+    while command != END:
+        if command == RUN:
+            run = Run(Path(arguments[0]))
+            t = build_training(reopen(run, arguments[1]), group)
+        elif t and command == RESTORE:
+            t.restore(checkpoint.load(run.checkpoints / arguments[0])[0]["training"])
+        elif t and command == STATE:
+            t.state()
+        elif t and t.multi_process:
+            try:
+                collect(t, t.agent.update_interval, NullListener())
+            except Diverged as error:  # the leader reports it
+                raise SystemExit(error.exit_code) from None
+            t.multi_process.sync_settings()
+            t.agent.learn()
+        command, *arguments = group.broadcast()
+    if t:
+        t.env.close()
+    group.close()

@@ -1,16 +1,16 @@
-"""Where a run shows itself: the console, its log file, TensorBoard. The metrics store is fed by the journal."""
+"""Sinks: the console, the log file and TensorBoard. The logger writes the metrics store directly."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from townlet.interfaces.counters import Counters, format_count
+from townlet.interfaces.metrics import MetricsInterval, Sink
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,45 +18,15 @@ if TYPE_CHECKING:
 
     from townlet.recipes.schema import Recipe
 
-FRAME: Final = 0.1  # seconds between two drawings
-WIDE: Final = 10  # columns for env_steps
-EVALUATED: Final = ("length", "return", "survived", "works")  # figures of an evaluation
-SPOKEN: Final = ("episode_length", "stage", "loss", "epsilon", "entropy")  # figures that fit into one line
-
-
-@dataclass(frozen=True)
-class Mark:
-    """The figures of one interval."""
-
-    env_steps: int
-    updates: int
-    episodes: int
-    figures: dict[str, float]
-    weights: Mapping[str, Tensor]
-
-
-class Sink(Protocol):
-    """Whoever is told how a run goes."""
-
-    def tick(self, counters: Counters) -> None:
-        """After every round."""
-
-    def mark(self, mark: Mark) -> None:
-        """The figures of one interval."""
-
-    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """An evaluation, as a row of the metrics store."""
-
-    def note(self, text: str) -> None:
-        """A sentence for people."""
-
-    def close(self) -> None:
-        """The run is over."""
+REFRESH_SECONDS: Final = 0.1  # between two refreshes
+STEPS_WIDTH: Final = 10  # columns for env_steps
+EVALUATION_METRICS: Final = ("length", "return", "survived", "works")  # columns of an evaluation
+LINE_METRICS: Final = ("episode_length", "stage", "loss", "epsilon", "entropy")  # metrics that fit into one line
 
 
 @contextmanager
 def closing(sinks: list[Sink]) -> Iterator[list[Sink]]:
-    """Close all of them at the end, also who joins later. What goes wrong then is told only if nothing did before."""
+    """Close all sinks at the end, also those added later; errors on closing do not hide earlier ones."""
     try:
         yield sinks
     except BaseException:
@@ -68,51 +38,54 @@ def closing(sinks: list[Sink]) -> Iterator[list[Sink]]:
         sink.close()
 
 
-def in_words(columns: Mapping[str, Any]) -> str:
+def evaluation_text(columns: Mapping[str, Any]) -> str:
     """An evaluation in one line."""
-    who = "random agent" if columns["policy"] == "random" else "evaluation"
+    name = "random agent" if columns["policy"] == "random" else "evaluation"
     if columns["meters"] is None:  # no town
-        return f"{who}: return {columns['return']:.2f} in {columns['length']:.0f} steps"
-    lived = f"{who}: lives {columns['length']:.0f} of {columns['limit']}, {columns['survived']:.0%} to the limit"
-    return lived if columns["works"] is None else f"{lived}, {columns['works']:.0%} work"
+        return f"{name}: return {columns['return']:.2f} in {columns['length']:.0f} steps"
+    text = f"{name}: lives {columns['length']:.0f} of {columns['limit']}, {columns['survived']:.0%} to the limit"
+    return text if columns["works"] is None else f"{text}, {columns['works']:.0%} work"
 
 
-def rate_in_words(rate: float) -> str:
-    """Steps per second, short."""
+def rate_text(rate: float) -> str:
+    """Steps per second."""
     return f"{rate / 1e6:.2f} M/s" if rate >= 999_500 else f"{rate / 1e3:.0f} k/s" if rate >= 999.5 else f"{rate:.0f}/s"
 
 
-def line(mark: Mark) -> str:
+def interval_line(interval: MetricsInterval) -> str:
     """One interval in one line."""
-    told = [f"{name.removeprefix('episode_')} {mark.figures[name]:.4g}" for name in SPOKEN if name in mark.figures]
-    rate = rate_in_words(mark.figures["steps_per_second"])
-    return f"{mark.env_steps:>{WIDE},} steps  {rate:>9}  " + "  ".join(told)
+    metrics = interval.metrics
+    values = [f"{name.removeprefix('episode_')} {metrics[name]:.4g}" for name in LINE_METRICS if name in metrics]
+    rate = rate_text(metrics["steps_per_second"])
+    return f"{interval.env_steps:>{STEPS_WIDTH},} steps  {rate:>9}  " + "  ".join(values)
 
 
-class LogFile:
-    """log.txt: everything that was said, with the time of day."""
+def evaluation_line(counters: Counters, columns: Mapping[str, Any]) -> str:
+    """One evaluation in one line, with its env_steps."""
+    return f"{counters.env_steps:>{STEPS_WIDTH},} steps  {evaluation_text(columns)}"
+
+
+class LogFile(Sink):
+    """log.txt: every message, with the time of day."""
 
     def __init__(self, path: Path) -> None:
         self._file, self._flushed = path.open("a", encoding="utf-8"), time.monotonic()
 
-    def tick(self, counters: Counters) -> None:
-        """Progress alone is not worth a line."""
+    def on_interval(self, interval: MetricsInterval) -> None:
+        """Write a line; it may be buffered for a second."""
+        self._write(interval_line(interval), buffered=1.0)
 
-    def mark(self, mark: Mark) -> None:
-        """A line for each interval; it may wait a second before it is written."""
-        self._write(line(mark), patience=1.0)
+    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        """Write a line."""
+        self._write(evaluation_line(counters, columns))
 
-    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """A line for each evaluation."""
-        self._write(f"{counters.env_steps:>{WIDE},} steps  {in_words(columns)}")
-
-    def note(self, text: str) -> None:
-        """A line of its own."""
+    def message(self, text: str) -> None:
+        """Write a line."""
         self._write(text)
 
-    def _write(self, text: str, patience: float = 0.0) -> None:
+    def _write(self, text: str, buffered: float = 0.0) -> None:
         self._file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}\n")
-        if time.monotonic() - self._flushed >= patience:
+        if time.monotonic() - self._flushed >= buffered:
             self._file.flush()
             self._flushed = time.monotonic()
 
@@ -121,35 +94,29 @@ class LogFile:
         self._file.close()
 
 
-class Lines:
-    """The console without a terminal: a line now and then, at most one in `seconds`."""
+class PlainConsole(Sink):
+    """The console if it is no terminal: a line of metrics at most every `seconds`."""
 
     def __init__(self, stream: IO[str], seconds: float = 5.0) -> None:
         self._stream, self._seconds, self._last = stream, seconds, time.monotonic()
 
-    def tick(self, counters: Counters) -> None:
-        """Nothing moves here."""
-
-    def mark(self, mark: Mark) -> None:
-        """A line, unless the last one is very young."""
+    def on_interval(self, interval: MetricsInterval) -> None:
+        """Print a line, unless the last one is recent."""
         if time.monotonic() - self._last >= self._seconds:
             self._last = time.monotonic()
-            self.note(line(mark))
+            self.message(interval_line(interval))
 
-    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """A line for each evaluation."""
-        self.note(f"{counters.env_steps:>{WIDE},} steps  {in_words(columns)}")
+    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        """Print a line."""
+        self.message(evaluation_line(counters, columns))
 
-    def note(self, text: str) -> None:
-        """A line of its own."""
+    def message(self, text: str) -> None:
+        """Print a line."""
         print(text, file=self._stream, flush=True)
 
-    def close(self) -> None:
-        """Nothing to give back."""
 
-
-class TensorBoard:
-    """Scalars at every mark, weights as histograms at every evaluation."""
+class TensorBoard(Sink):
+    """Scalars of every interval, histograms of the weights at every evaluation."""
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -159,43 +126,40 @@ class TensorBoard:
         self._writer: Any = SummaryWriter(str(folder), purge_step=purge_step, max_queue=1000, flush_secs=30)
         self._weights: Mapping[str, Tensor] = {}
 
-    def tick(self, counters: Counters) -> None:
-        """Only marks are written."""
+    def on_interval(self, interval: MetricsInterval) -> None:
+        """All metrics as one event: separate ones would wake the writer thread as often."""
+        self._weights = interval.weights
+        values = [
+            self._summary.Value(tag=tensorboard_tag(name), simple_value=value)
+            for name, value in interval.metrics.items()
+        ]
+        self._writer.file_writer.add_summary(self._summary(value=values), interval.env_steps)
 
-    def mark(self, mark: Mark) -> None:
-        """Each figure in the group of its kind, all as one event: one for each would wake the writer as often."""
-        self._weights = mark.weights
-        values = [self._summary.Value(tag=tag(name), simple_value=value) for name, value in mark.figures.items()]
-        self._writer.file_writer.add_summary(self._summary(value=values), mark.env_steps)
-
-    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """The figures of an evaluation, and the weights as they are now."""
+    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        """The metrics of an evaluation, and the current weights."""
         if columns["policy"] != "random":
-            for name in EVALUATED:
+            for name in EVALUATION_METRICS:
                 if columns[name] is not None:
                     self._writer.add_scalar(f"evaluation/{name}", columns[name], counters.env_steps)
             for name, values in self._weights.items():
                 self._writer.add_histogram(f"weights/{name}", values.detach().cpu().numpy(), counters.env_steps)
 
-    def note(self, text: str) -> None:
-        """Text stays with the log."""
-
     def close(self) -> None:
-        """Write what waits."""
+        """Flush and close."""
         self._writer.close()
 
 
-def tag(name: str) -> str:
-    """A figure's name below the group of its kind."""
+def tensorboard_tag(name: str) -> str:
+    """The tag of a metric, in the group of its kind."""
     group = "meters" if name.startswith("meter_") else "episodes" if name.startswith("episode_") else "updates"
     return f"{group}/{name}"
 
 
-class Bar:
-    """The console of a terminal: how far, and the figures that matter in a line below; evaluations above both.
+class ProgressBar(Sink):
+    """The console of a terminal: a progress bar, a line of metrics below it, evaluations and messages above.
 
-    It fits into 80 columns. Nothing is drawn before the first round, so what goes wrong earlier is told on a clean
-    screen, and the cursor stays visible: whatever ends the program need not bring it back.
+    It fits into 80 columns. Nothing is drawn before the first rollout, so that early errors appear on a clean screen,
+    and the cursor stays visible, so that it need not be restored.
     """
 
     def __init__(self, console: Console, title: str, budget: int) -> None:
@@ -221,47 +185,49 @@ class Bar:
             console=console,
         )
         self._task = self._progress.add_task(title, total=budget or None)
-        self._told = Text(style="dim", no_wrap=True, overflow="ellipsis")
-        self._live = Live(Group(self._progress, self._told), console=console, auto_refresh=False)
-        self._figures: dict[str, float] = {}
+        self._line = Text(style="dim", no_wrap=True, overflow="ellipsis")
+        self._live = Live(Group(self._progress, self._line), console=console, auto_refresh=False)
+        self._metrics: dict[str, float] = {}
         self._last = 0.0
 
-    def tick(self, counters: Counters) -> None:
+    def on_rollout(self, counters: Counters) -> None:
         """Move the bar, a few times a second."""
         if not self._live.is_started:
             self._live.start()
             self._live.console.show_cursor(True)
-        if time.monotonic() - self._last >= FRAME:
+        if time.monotonic() - self._last >= REFRESH_SECONDS:
             self._last = time.monotonic()
             self._progress.update(self._task, completed=counters.env_steps)
             self._live.refresh()
 
-    def mark(self, mark: Mark) -> None:
-        """New figures below the bar; what an interval has no news of stays, so that nothing jumps."""
-        self._figures |= mark.figures
-        told = [f"{format_count(mark.env_steps)} steps", rate_in_words(mark.figures["steps_per_second"])]
-        told += [
-            f"{name.removeprefix('episode_')} {self._figures[name]:.3g}" for name in SPOKEN if name in self._figures
+    def on_interval(self, interval: MetricsInterval) -> None:
+        """Update the metrics below the bar; those that an interval lacks keep their value, so that nothing jumps."""
+        self._metrics |= interval.metrics
+        parts = [f"{format_count(interval.env_steps)} steps", rate_text(interval.metrics["steps_per_second"])]
+        parts += [
+            f"{name.removeprefix('episode_')} {self._metrics[name]:.3g}"
+            for name in LINE_METRICS
+            if name in self._metrics
         ]
-        self._told.plain = "  " + " · ".join(told)
+        self._line.plain = "  " + " · ".join(parts)
 
-    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """A line above the bar."""
-        self.note(f"{counters.env_steps:>{WIDE},} steps  {in_words(columns)}")
+    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        """Print a line above the bar."""
+        self.message(evaluation_line(counters, columns))
 
-    def note(self, text: str) -> None:
-        """A line above the bar."""
+    def message(self, text: str) -> None:
+        """Print a line above the bar."""
         self._live.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
+        """Leave the bar as it is."""
         if self._live.is_started:
             self._live.refresh()
             self._live.stop()
 
 
-def on_console(console: Console, recipe: Recipe) -> Sink:
-    """A bar where one can be drawn, plain lines elsewhere."""
+def console_sink(console: Console, recipe: Recipe) -> Sink:
+    """A progress bar on a terminal, plain lines elsewhere."""
     if console.is_jupyter or (console.is_terminal and not console.is_dumb_terminal):
-        return Bar(console, recipe.title, recipe.budget.env_steps or 0)
-    return Lines(console.file)
+        return ProgressBar(console, recipe.title, recipe.budget.env_steps or 0)
+    return PlainConsole(console.file)

@@ -1,101 +1,144 @@
-"""When a run ends, pauses and is saved."""
+"""When a run ends, pauses, evaluates and saves; and the signals that interrupt it."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from types import FrameType, TracebackType
+from typing import Any, Final
 
+from townlet.errors import EXIT_INTERRUPTED
 from townlet.recipes.schema import Recipe
-from townlet.tasks.evaluation import Evaluated
-from townlet.train.build import Training
-from townlet.train.signals import Interrupted
+from townlet.tasks.evaluation import EvaluationResult
+from townlet.train.training import Training
 
-# Why a run is over, by the key of its budget that says so.
-ENDS: Final = {
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+# Why a run is over, by the key of the budget.
+END_REASONS: Final = {
     "env_steps": "all steps of the budget are spent",
     "minutes": "the time of the budget is spent",
-    "episodes": "all episodes of the budget are lived",
+    "episodes": "all episodes of the budget are spent",
     "threshold": "an evaluation reached the threshold",
     "train_threshold": "the last 100 episodes of training reached the threshold",
 }
 
 
+class Interrupted(KeyboardInterrupt):
+    """A stop was requested during work that can be repeated; uncaught it acts like Ctrl-C."""
+
+
+class SignalHandler:
+    """Context in which the first Ctrl-C or SIGTERM sets `requested` and the second exits immediately.
+
+    Once `urgent` is set nothing is left to save, and the first one raises KeyboardInterrupt. `echoes` is how often the
+    first signal may arrive again without counting: torchrun forwards what the terminal has already sent.
+    """
+
+    def __init__(self, echoes: int = 0) -> None:
+        self.requested = self.urgent = False
+        self._echoes = echoes
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> SignalHandler:
+        if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
+            self._previous = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
+        return self
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and self._echoes:
+            self._echoes -= 1
+            return
+        if self.requested:
+            os._exit(EXIT_INTERRUPTED)
+        self.requested = True
+        if self.urgent:
+            raise KeyboardInterrupt
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+
 @dataclass
-class Limits:
-    """When the loop ends, and when it does what it does now and then. Moments are in env_steps."""
+class StopConditions:
+    """When the loop ends, and when it evaluates and saves. Intervals are in env_steps."""
 
     recipe: Recipe
     evaluate_every: int
     pause_at: int | None = None
-    asked: Callable[[], bool] = lambda: False  # somebody wants it to stop
-    stop: Callable[[], str | None] = lambda: None  # why a program wants it to stop, once it does
-    spent: float = 0.0  # seconds of training before this process
+    stop_requested: Callable[[], bool] = lambda: False  # by a signal
+    stop_reason: Callable[[], str | None] = lambda: None  # of a program that stops the run
+    previous_seconds: float = 0.0  # of training before this process
     best: float | None = None  # score of the best evaluation so far
-    over: str | None = None  # why the run had ended before this process began
-    begun: float = field(default_factory=time.monotonic)
-    saved: float = field(default_factory=time.monotonic)
+    already_over: str | None = None  # why the run had ended before this process started
+    started: float = field(default_factory=time.monotonic)
+    saved_at: float = field(default_factory=time.monotonic)
     saved_episodes: int = 0
-    owed: bool = False  # the evaluation of this moment was interrupted and is still to be made
-    kept: tuple[int, bool] | None = None  # (env_steps, owed) of the last checkpoint
+    evaluation_pending: bool = False  # the evaluation of this step was interrupted
+    last_saved: tuple[int, bool] | None = None  # (env_steps, evaluation_pending) of the last checkpoint
 
     @property
     def seconds(self) -> float:
-        """Time on the clock, over all processes that trained this run."""
-        return self.spent + time.monotonic() - self.begun
+        """Wall-clock time of training, including earlier processes."""
+        return self.previous_seconds + time.monotonic() - self.started
 
-    def ending(self, t: Training, last: Evaluated | None) -> str | None:
+    def ending(self, t: Training, last: EvaluationResult | None) -> str | None:
         """Why the run is over, or None."""
         budget, now = self.recipe.budget, t.counters
         if budget.env_steps is not None and now.env_steps >= budget.env_steps:
-            return ENDS["env_steps"]
+            return END_REASONS["env_steps"]
         if budget.minutes is not None and self.seconds >= 60 * budget.minutes:
-            return ENDS["minutes"]
+            return END_REASONS["minutes"]
         if budget.episodes is not None and now.episodes >= budget.episodes:
-            return ENDS["episodes"]
+            return END_REASONS["episodes"]
         if budget.threshold is not None and last and last.score(self.recipe.metric) >= budget.threshold:
-            return ENDS["threshold"]
+            return END_REASONS["threshold"]
         if budget.train_threshold is not None and (mean := t.recent.mean) is not None:
-            return ENDS["train_threshold"] if mean >= budget.train_threshold else None
+            return END_REASONS["train_threshold"] if mean >= budget.train_threshold else None
         return None
 
     def pausing(self, t: Training) -> str | None:
         """Why the run stops before its end, or None."""
-        if self.asked():
+        if self.stop_requested():
             return "interrupted"
         if self.pause_at is not None and t.counters.env_steps >= self.pause_at:
             return "paused"
-        return self.stop()
+        return self.stop_reason()
 
-    def ask(self) -> None:
-        """For what takes long and can be done again: interrupts it when somebody wants the run to stop."""
-        if self.asked():
+    def check_interrupt(self) -> None:
+        """Raise Interrupted if a stop is requested; called during long work that can be repeated."""
+        if self.stop_requested():
             raise Interrupted
 
     def evaluation_due(self, t: Training) -> bool:
-        """Whether the round that has just ended went over a moment of evaluation."""
+        """Whether the last rollout passed a multiple of the evaluation interval."""
         now, steps = t.counters.env_steps, t.rows * t.agent.update_interval
         if (warmup := self.recipe.evaluation.warmup) and now < self.recipe.to_env_steps(warmup):
             return False
         return now // self.evaluate_every > (now - steps) // self.evaluate_every
 
-    def best_yet(self, found: Evaluated | None) -> bool:
-        """Whether this evaluation is better than every one before."""
-        return found is not None and (self.best is None or found.score(self.recipe.metric) > self.best)
+    def is_best(self, result: EvaluationResult | None) -> bool:
+        """Whether this evaluation is better than all before."""
+        return result is not None and (self.best is None or result.score(self.recipe.metric) > self.best)
 
     def save_due(self, t: Training) -> bool:
-        """Whether enough time or episodes went by since the last checkpoint."""
+        """Whether enough time or episodes have passed since the last checkpoint."""
         settings = self.recipe.checkpoints
-        lived = t.counters.episodes - self.saved_episodes
-        by_episodes = settings.every_episodes is not None and lived >= settings.every_episodes
-        return by_episodes or time.monotonic() - self.saved >= 60 * settings.minutes
+        episodes = t.counters.episodes - self.saved_episodes
+        by_episodes = settings.every_episodes is not None and episodes >= settings.every_episodes
+        return by_episodes or time.monotonic() - self.saved_at >= 60 * settings.minutes
 
-    def is_kept(self, t: Training) -> bool:
-        """Whether the last checkpoint is one of this very moment."""
-        return self.kept == (t.counters.env_steps, self.owed)
+    def is_saved(self, t: Training) -> bool:
+        """Whether the last checkpoint is of this very step."""
+        return self.last_saved == (t.counters.env_steps, self.evaluation_pending)
 
-    def note_kept(self, t: Training) -> None:
-        """There is a checkpoint of this moment."""
-        self.saved, self.saved_episodes = time.monotonic(), t.counters.episodes
-        self.kept = (t.counters.env_steps, self.owed)
+    def mark_saved(self, t: Training) -> None:
+        """There is a checkpoint of this step."""
+        self.saved_at, self.saved_episodes = time.monotonic(), t.counters.episodes
+        self.last_saved = (t.counters.env_steps, self.evaluation_pending)

@@ -1,7 +1,7 @@
-"""Settings of the agent that change while it trains: by hand in the run's tune.yaml, or where progress ends.
+"""Settings of the agent that change during training: in the run's tune.yaml, or when evaluations make no progress.
 
-The value of a setting is that of the recipe, which may be a schedule, unless it was changed; then it is the last
-change. What counts now is part of a checkpoint, so that a run goes on with it whatever became of the file.
+A setting has the value of the recipe, which may be a schedule, or the last change. Changes are part of a checkpoint, so
+that a resumed run does not depend on the file.
 """
 
 from __future__ import annotations
@@ -22,17 +22,51 @@ from townlet.config.yaml import MAX_BYTES, Node, parse
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, did_you_mean
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.state import State
+from townlet.recipes.schema import PlateauSpec
 from townlet.runs import disk
-from townlet.train.plateau import Plateau
+
+
+class PlateauTracker:
+    """One `plateau` rule, and how long there has been no progress, in env_steps."""
+
+    def __init__(self, spec: PlateauSpec, patience: int) -> None:
+        self.spec, self.patience = spec, patience
+        self._best: float | None = None
+        self._since = 0
+        self.before: list[Any] = []  # the value to restore, once it was changed
+
+    def progress(self, score: float, now: int) -> bool:
+        """Whether this evaluation is better than the best one by at least `least`."""
+        best = self._best
+        if best is not None and (score <= best or score - best < self.spec.least):
+            return False
+        self._best, self._since = score, now
+        return True
+
+    def due(self, now: int) -> bool:
+        """Whether `patience` has passed; it then starts again."""
+        if now - self._since < self.patience:
+            return False
+        self._since = now
+        return True
+
+    def state(self) -> State:
+        """Best score, last progress, and the value to restore."""
+        return {"best": self._best, "since": self._since, "before": list(self.before)}
+
+    def restore(self, state: State) -> None:
+        """Continue exactly where `state` was taken."""
+        self._best, self._since, self.before = state["best"], int(state["since"]), list(state["before"])
+
 
 HEAD: Final = """\
-# Settings of the agent that may change while it trains, as they are in the recipe. Take the # from a line, write
-# another value and save: it counts from the next update on. Without its line the recipe's value counts again.
+# Settings of the agent that may change during training, with the values of the recipe. Remove the # of a line, change
+# the value and save: it applies from the next update on. Without its line the recipe's value applies again.
 """
 
 
-class Change(NamedTuple):
-    """A setting that has another value from now on; values are as in a recipe."""
+class SettingChange(NamedTuple):
+    """A setting that changed; values are as in a recipe."""
 
     key: str
     old: Any
@@ -43,137 +77,141 @@ class Change(NamedTuple):
         return f"{self.key} is {to_flow_yaml(self.new)} from now on, it was {to_flow_yaml(self.old)} ({self.why})"
 
 
-class Told(Protocol):
-    """Who is told of changes."""
+class TuningListener(Protocol):
+    """Receives changes of settings."""
 
-    def changed(self, change: Change) -> None:
-        """A setting has another value from now on."""
+    def on_setting_change(self, change: SettingChange) -> None:
+        """A setting has changed."""
 
-    def note(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """A sentence for people."""
 
 
 class Tuning:
-    """Follows a run's tune.yaml, and changes settings where evaluations make no progress."""
+    """Applies a run's tune.yaml, and the `plateau` rules of its recipe."""
 
-    def __init__(self, agent: Agent, counters: Counters, plateaus: Sequence[Plateau] = ()) -> None:
+    def __init__(self, agent: Agent, counters: Counters, plateaus: Sequence[PlateauTracker] = ()) -> None:
         self._agent, self._counters, self._plateaus = agent, counters, plateaus
-        self._own = dumped(agent.settings)  # of the recipe
-        self._changed: dict[str, Any] = {}  # what counts instead
-        self._asked: dict[str, Any] = {}  # what tune.yaml said when it was last followed
+        self._recipe = dump_settings(agent.settings)  # values of the recipe
+        self._changed: dict[str, Any] = {}  # values that replace them
+        self._file_values: dict[str, Any] = {}  # of tune.yaml when it was last applied
         self.file: Path | None = None
-        self._seen: tuple[int, int] | None = None  # the file as it was last looked at
+        self._stamp: tuple[int, int] | None = None  # modification time and size
 
-    def follow(self, told: Told) -> None:
-        """What the file asks for counts from now on. Unless it was edited, one look at its date is all."""
-        if self.file is None or (seen := _stamp(self.file)) == self._seen:
+    def follow(self, listener: TuningListener) -> None:
+        """Apply the file if it was edited."""
+        if self.file is None or (stamp := _stamp(self.file)) == self._stamp:
             return
-        self._seen = seen
+        self._stamp = stamp
         try:
-            asked = self._read(self.file)
-            gone = {key: self._own[key] for key in self._asked.keys() - asked.keys()}
-            news = {key: value for key, value in asked.items() if key not in self._asked or value != self._asked[key]}
-            self._apply(gone | news, self.file.name, told)
-            self._asked = asked
+            values, before = self._read(self.file), self._file_values
+            removed = {key: self._recipe[key] for key in before.keys() - values.keys()}
+            changed = {key: value for key, value in values.items() if key not in before or value != before[key]}
+            self._apply(removed | changed, self.file.name, listener)
+            self._file_values = values
         except TownletError as error:
-            told.note("\n".join(f"{mistake} (all settings stay as they are)" for mistake in error.diagnostics))
+            listener.message("\n".join(f"{diagnostic} (no setting was changed)" for diagnostic in error.diagnostics))
 
-    def evaluated(self, score: float, told: Told) -> None:
-        """An evaluation had this score: where there was no progress for long, a setting is changed."""
+    def on_evaluation(self, score: float, listener: TuningListener) -> None:
+        """Apply the plateau rules after an evaluation with this score."""
         now = self._counters.env_steps
         for plateau in self._plateaus:
             spec = plateau.spec
             if plateau.progress(score, now):
                 if spec.revert and plateau.before:
-                    self._apply({spec.key: plateau.before.pop()}, "there is progress again", told)
+                    self._apply({spec.key: plateau.before.pop()}, "there is progress again", listener)
             elif plateau.due(now):
-                before = (self._own | self._changed)[spec.key]
+                before = (self._recipe | self._changed)[spec.key]
                 value = getattr(self._agent.settings, spec.key)
                 new = spec.after(None if value is None else value_at(value, self._counters))
                 try:
-                    self._apply({spec.key: new}, f"no progress for {plateau.patience:,} env_steps", told)
+                    self._apply({spec.key: new}, f"no progress for {plateau.patience:,} env_steps", listener)
                 except ConfigError as error:
                     what = f"{error.diagnostics[0].what}: {spec.key} stays {to_flow_yaml(before)}"
-                    told.note(f"{what}, see `plateau` in the recipe")
+                    listener.message(f"{what}, see `plateau` in the recipe")
                 else:
                     plateau.before = plateau.before or [before]
 
     def _read(self, file: Path) -> dict[str, Any]:
-        """The settings that stand in the file, checked together with all others."""
+        """The settings in the file, validated together with all others."""
         try:
             text = disk.read_bounded(file, MAX_BYTES)
         except TownletError:
             if file.exists():
                 raise
-            return {}  # as if nothing stood in it
+            return {}
         if all(line.strip()[:1] in (b"", b"#") for line in text.splitlines()):
             return {}
-        said = parse(text, file.name)
-        assert isinstance(said.value, dict)
-        known = tunable(self._agent.settings)
-        wrong = [key for key in said.value if key not in known]
-        if wrong:
-            what = "'{}' cannot be changed while it trains"
+        node = parse(text, file.name)
+        assert isinstance(node.value, dict)
+        known = tunable_settings(self._agent.settings)
+        unknown = [key for key in node.value if key not in known]
+        if unknown:
+            what = "'{}' cannot be changed during training"
             raise ConfigError(
-                Diagnostic(what.format(key[:40]), did_you_mean(key, known), said.location_of(key)) for key in wrong
+                Diagnostic(what.format(key[:40]), did_you_mean(key, known), node.location_of(key)) for key in unknown
             )
-        return {key: value for key, value in dumped(self._built({}, said)).items() if key in said.value}
+        return {key: value for key, value in dump_settings(self._built({}, node)).items() if key in node.value}
 
-    def _built(self, values: Mapping[str, Any], said: Node | None = None) -> AgentSettings:
-        """All settings as they are with these values; raises ConfigError."""
-        whole = parse(json.dumps(self._own | self._changed | dict(values)), "the settings")
-        assert isinstance(whole.value, dict)
-        above = said.value if said and isinstance(said.value, dict) else {}
-        where = said.location if said else SourceLocation("the settings")
-        return validate_model(type(self._agent.settings), Node({**whole.value, **above}, where))
+    def _built(self, values: Mapping[str, Any], node: Node | None = None) -> AgentSettings:
+        """All settings with these values; raises ConfigError."""
+        base = parse(json.dumps(self._recipe | self._changed | dict(values)), "the settings")
+        assert isinstance(base.value, dict)
+        overrides = node.value if node and isinstance(node.value, dict) else {}
+        where = node.location if node else SourceLocation("the settings")
+        return validate_model(type(self._agent.settings), Node({**base.value, **overrides}, where))
 
-    def _apply(self, values: Mapping[str, Any], why: str, told: Told) -> None:
-        """These values count from now on; raises ConfigError, and nothing has changed then."""
-        before = self._own | self._changed
+    def _apply(self, values: Mapping[str, Any], why: str, listener: TuningListener) -> None:
+        """Apply these values; raises ConfigError without changing anything."""
+        before = self._recipe | self._changed
         settings = self._built(values)
-        self._changed = {key: value for key, value in (self._changed | dict(values)).items() if value != self._own[key]}
+        self._changed = {
+            key: value for key, value in (self._changed | dict(values)).items() if value != self._recipe[key]
+        }
         self._agent.tune(settings)
         for key, value in values.items():
             if value != before[key]:
-                told.changed(Change(key, before[key], value, why))
+                listener.on_setting_change(SettingChange(key, before[key], value, why))
 
     def state(self) -> State:
-        """What counts instead of which values of the recipe, what was asked for, and how long progress is awaited."""
-        own = {key: self._own[key] for key in self._changed}
+        """Changed values, the recipe's values that they replace, those of tune.yaml, and the plateau rules."""
+        own = {key: self._recipe[key] for key in self._changed}
         plateaus = [plateau.state() for plateau in self._plateaus]
-        return {"changed": dict(self._changed), "own": own, "asked": dict(self._asked), "plateaus": plateaus}
+        return {"changed": dict(self._changed), "recipe": own, "file": dict(self._file_values), "plateaus": plateaus}
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken; what the recipe has another value of since then is the recipe's."""
-        own = state["own"]
-        self._changed = {key: value for key, value in state["changed"].items() if own[key] == self._own[key]}
-        self._asked, self._seen = dict(state["asked"]), None
+        """Continue exactly where `state` was taken; a value that was changed in the recipe since then wins."""
+        own = state["recipe"]
+        self._changed = {key: value for key, value in state["changed"].items() if own[key] == self._recipe[key]}
+        self._file_values, self._stamp = dict(state["file"]), None
         for plateau, saved in zip(self._plateaus, state["plateaus"], strict=True):
             plateau.restore(saved)
         self._agent.tune(self._built({}))
 
 
-def dumped(settings: StrictModel) -> dict[str, Any]:
-    """Settings as a recipe has them."""
+def dump_settings(settings: StrictModel) -> dict[str, Any]:
+    """Settings as in a recipe."""
     return settings.model_dump(mode="json")
 
 
-def tunable(settings: AgentSettings) -> list[str]:
-    """What may change while an agent with these settings trains."""
+def tunable_settings(settings: AgentSettings) -> list[str]:
+    """Settings of this agent that may change during training."""
     return list(entry(settings.name).tunable)
 
 
 def tune_text(settings: AgentSettings) -> str:
-    """tune.yaml at the beginning: what could be changed, and nothing that is."""
-    about, values = type(settings).model_fields, dumped(settings)
-    lines = (f"# {key}: {to_flow_yaml(values[key])}  # {about[key].description}\n" for key in tunable(settings))
+    """The initial tune.yaml: all tunable settings as comments."""
+    fields, values = type(settings).model_fields, dump_settings(settings)
+    lines = (
+        f"# {key}: {to_flow_yaml(values[key])}  # {fields[key].description}\n" for key in tunable_settings(settings)
+    )
     return HEAD + "".join(lines)
 
 
 def _stamp(file: Path) -> tuple[int, int]:
-    """What differs after an edit."""
+    """Modification time and size."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return 0, 0
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size

@@ -1,4 +1,4 @@
-"""Weights & Biases (extra `wandb`): where a run may be sent as well, and whose sweeps may say what it tries."""
+"""Weights & Biases (extra `wandb`): a sink for metrics, and overrides from its sweeps."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from townlet.config.scalar import to_flow_yaml
 from townlet.config.yaml import Node, read
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters
+from townlet.interfaces.metrics import MetricsInterval, Sink
 from townlet.recipes.schema import Recipe
 from townlet.runs.folder import Run
-from townlet.train.sinks import EVALUATED, Mark, tag
+from townlet.train.sinks import EVALUATION_METRICS, tensorboard_tag
 
 PROJECT: Final = "townlet"  # unless WANDB_PROJECT says otherwise
-ASKED: Final = "WANDB_SWEEP_PARAM_PATH"  # where an agent writes what it wants tried
-FORMAT: Final = "wandb_version"  # the one key of that file which is no setting
+SWEEP_FILE: Final = "WANDB_SWEEP_PARAM_PATH"  # file that a sweep agent writes
+FORMAT: Final = "wandb_version"  # the only key of that file that is not a setting
 
 
 def _quiet() -> Any:
-    """Neither words on the console nor anything of this machine."""
+    """No console output, and nothing about this machine."""
     import wandb
 
     return wandb.Settings(
@@ -32,7 +33,7 @@ def _quiet() -> Any:
 
 
 @contextmanager
-def _in_words() -> Iterator[None]:
+def _explained() -> Iterator[None]:
     import wandb
 
     try:
@@ -43,22 +44,22 @@ def _in_words() -> Iterator[None]:
 
 
 def require_login(recipe: Recipe) -> None:
-    """Refuse, before anything is written, to send a run for somebody who is not known there."""
+    """Fail before anything is written if there is no login."""
     if recipe.metrics.wandb:
         import wandb
 
-        with _in_words():
+        with _explained():
             wandb.setup(_quiet())
             wandb.login(verify=False)
 
 
-def sweep_words() -> list[str]:
-    """`key=value` of what a sweep's agent wants this process to try; it is sent there as well then."""
-    place = os.environ.get(ASKED)
-    if not place:
+def sweep_overrides() -> list[str]:
+    """The overrides of a sweep agent as `key=value`, with `metrics.wandb=true`; [] without one."""
+    path = os.environ.get(SWEEP_FILE)
+    if not path:
         return []
-    found = read(Path(place)).value
-    entries = {} if not isinstance(found, dict) else {key: node for key, node in found.items() if key != FORMAT}
+    values = read(Path(path)).value
+    entries = {} if not isinstance(values, dict) else {key: node for key, node in values.items() if key != FORMAT}
     return [*(f"{key}={to_flow_yaml(_value(node))}" for key, node in entries.items()), "metrics.wandb=true"]
 
 
@@ -68,42 +69,37 @@ def _value(node: Node) -> Any:
     return (below or node).to_python()
 
 
-class Wandb:
-    """Figures at every mark and evaluation, and the recipe. Its files lie in the run's folder.
+class WandbSink(Sink):
+    """Sends the metrics of intervals and evaluations, and the recipe; its files are in the run's folder.
 
-    Neither code nor the machine's environment is sent: only what stands here.
+    Neither code nor facts about the machine are sent.
     """
 
     def __init__(self, run: Run, recipe: Recipe) -> None:
         import wandb
 
-        with _in_words():
+        with _explained():
             self._run = wandb.init(
                 dir=str(run.path),
                 project=os.environ.get("WANDB_PROJECT", PROJECT),
-                id=os.environ.get("WANDB_RUN_ID", run.name),  # so that a run that goes on does so there too
+                id=os.environ.get("WANDB_RUN_ID", run.name),  # so that a resumed run continues there
                 name=run.name,
                 resume="allow",
                 config=recipe.model_dump(mode="json"),
                 settings=_quiet(),
             )
 
-    def tick(self, counters: Counters) -> None:
-        """Only marks are sent."""
+    def on_interval(self, interval: MetricsInterval) -> None:
+        """All metrics, each in the group of its kind."""
+        metrics = {tensorboard_tag(name): value for name, value in interval.metrics.items()}
+        self._run.log(metrics, step=interval.env_steps)
 
-    def mark(self, mark: Mark) -> None:
-        """Each figure in the group of its kind."""
-        self._run.log({tag(name): value for name, value in mark.figures.items()}, step=mark.env_steps)
-
-    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """The figures of an evaluation; `evaluation/score` is what a sweep there should maximise."""
+    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        """The metrics of an evaluation; a sweep should maximize `evaluation/score`."""
         if columns["policy"] != "random":
-            names = [name for name in (*EVALUATED, "score") if columns[name] is not None]
+            names = [name for name in (*EVALUATION_METRICS, "score") if columns[name] is not None]
             self._run.log({f"evaluation/{name}": columns[name] for name in names}, step=counters.env_steps)
 
-    def note(self, text: str) -> None:
-        """Text stays with the log."""
-
     def close(self) -> None:
-        """Send or write what waits."""
+        """Flush and finish."""
         self._run.finish()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +16,12 @@ from townlet.errors import TownletError
 from townlet.gym.spaces import Floats, ObservationEncoder
 from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.interfaces.state import SAME_RECIPE, State, get_part
+from townlet.interfaces.task import Scaling
 
 CLIP: Final = 10.0  # standard deviations
 EPSILON: Final = 1e-8
 UNBOUNDED: Final = 1e30  # larger bounds mean that there is no bound
 Bools = NDArray[np.bool_]
-
-
-class Scaling(NamedTuple):
-    """An affine normalization: (obs − center) / scale, clipped to ± limit; each [D]."""
-
-    center: Floats
-    scale: Floats
-    limit: Floats
 
 
 class ObservationTransform(Protocol):

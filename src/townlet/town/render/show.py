@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.interfaces.show import Words
+from townlet.interfaces.task import EpisodeTerms
 from townlet.town.engines.engine import make_engine
 from townlet.town.planner import Player
 from townlet.town.render import ansi
@@ -17,13 +17,13 @@ from townlet.town.world.tables import World
 RATE: Final = 10  # steps per second
 
 
-class TownShow:
-    """A player in a town of one row; implements `townlet.interfaces.show.Show`."""
+class RenderedTown:
+    """A player in a town of one row; implements `townlet.interfaces.task.RenderedEnv`."""
 
-    words = Words("life", "longest")
+    terms = EpisodeTerms("life", "longest")
 
-    def __init__(self, world: World, player: Player, seed: int, rate: int = RATE) -> None:
-        self.world, self.player, self.rate = world, player, rate
+    def __init__(self, world: World, player: Player, seed: int, fps: int = RATE) -> None:
+        self.world, self.player, self.fps = world, player, fps
         self.engine = make_engine(world, 1, autoreset=False)
         self.engine.reset(seed)
         self.scene = read_scene(self.engine, 0)
@@ -40,7 +40,7 @@ class TownShow:
     def over(self) -> str:
         return self.scene.ended
 
-    def told(self) -> str:
+    def describe(self) -> str:
         return f"{self.scene.age} steps"
 
     def step(self, action: int | None = None) -> None:
@@ -48,15 +48,15 @@ class TownShow:
         self.engine.step(chosen)
         self.scene = read_scene(self.engine, 0, int(chosen[0]))
 
-    def begin(self) -> None:
+    def next_episode(self) -> None:
         self.engine.reset_rows(np.ones(1, np.bool_))
         self.scene = read_scene(self.engine, 0)
 
-    def text(self, columns: int, lines: int, colour: bool) -> str:
+    def render_text(self, columns: int, lines: int, colour: bool) -> str:
         """The map beside the meters, independent of the terminal's size."""
         return ansi.frame(self.scene, colour=colour)
 
-    def picture(self) -> NDArray[np.uint8]:
+    def render_rgb(self) -> NDArray[np.uint8]:
         from townlet.town.render import picture
 
         return picture.frame(self.scene)

@@ -1,0 +1,248 @@
+"""A trained agent compared with baselines in the same episodes, as `townlet eval` reports it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.interfaces.vec_env import Discrete
+from townlet.rng import Streams
+from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, RandomPolicy
+from townlet.tasks.town_evaluation import (
+    NEARLY_ALL,
+    PlannerPolicy,
+    TownEvaluation,
+    death_causes,
+    evaluate_town,
+    money_summary,
+    share_text,
+)
+from townlet.town.usage_counts import workplaces
+from townlet.town.world.tables import World
+
+QUARTILES: Final = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
+QUARTILE_LABELS: Final = ("min", "25 %", "median", "75 %", "max")
+RARE: Final = 0.05  # uses per episode that are left out of the table
+AS_GOOD: Final = 0.9  # of the length on the training map
+NOT_BETTER: Final = 1.25  # times the length of a random agent
+
+
+class ResultTable(NamedTuple):
+    """A table for people; the first column names its rows."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+class Comparison(Protocol):
+    """Complete episodes of a trained agent and of baselines in the same environment."""
+
+    def tables(self) -> list[ResultTable]:
+        """The results for people."""
+
+    def sentences(self) -> list[str]:
+        """What the agent can do and what it cannot, in sentences."""
+
+    def figures(self) -> Mapping[str, Any]:
+        """All results by policy, for programs."""
+
+
+def quartiles(values: NDArray[Any]) -> dict[str, float]:
+    """Extremes, quartiles and median."""
+    return dict(zip(QUARTILES, np.quantile(values, list(QUARTILES.values())).tolist(), strict=True))
+
+
+def format_return(value: float) -> str:
+    """A return with three significant digits or so."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+@dataclass(frozen=True)
+class TownComparison:
+    """The same towns played by three policies; `home` is the agent on its training map, if this is another one."""
+
+    title: str
+    trained: TownEvaluation
+    random: TownEvaluation
+    planner: TownEvaluation
+    home: TownEvaluation | None = None
+
+    def by_name(self) -> dict[str, TownEvaluation]:
+        """The results by policy."""
+        home = {"at home": self.home} if self.home else {}
+        return {"trained": self.trained, **home, "random": self.random, "planner": self.planner}
+
+    def sentences(self) -> list[str]:
+        """What the agent can do and what it cannot, in sentences."""
+        trained, limit = self.trained, self.trained.world.spec.max_steps
+        sentences = [
+            f"This agent lives {trained.mean_length:.0f} of {limit} steps; {share_text(trained.survived)} of its "
+            f"{len(trained.length)} lives reach the limit.",
+            f"A random agent lives {self.random.mean_length:.0f}, "
+            f"one that knows every rule {self.planner.mean_length:.0f}.",
+        ]
+        if trained.survived < NEARLY_ALL:
+            sentences.append(f"What ends its lives: {death_causes(trained)}.")
+        sentences += money_summary(trained)
+        return sentences + ([self._map_sentence(self.home)] if self.home else [])
+
+    def tables(self) -> list[ResultTable]:
+        """Lengths of episodes, and uses of affordances."""
+        return [self._lengths(), self._uses()]
+
+    def _lengths(self) -> ResultTable:
+        rows = []
+        for name, result in self.figures().items():
+            lengths = [f"{result[key]:.0f}" for key in ("mean", *QUARTILES)]
+            shares = ["–" if result[key] is None else f"{result[key]:.0%}" for key in ("survived", "works")]
+            rows.append((name, *lengths, *shares, f"{result['work_per_life']:.1f}"))
+        return ResultTable(
+            self.title, ("steps lived", "mean", *QUARTILE_LABELS, "to the limit", "work", "work/life"), rows
+        )
+
+    def _uses(self) -> ResultTable:
+        uses = {name: uses_per_life(result) for name, result in self.by_name().items()}
+        rows = [
+            (place, *(f"{counts[place]:.1f}" for counts in uses.values()))
+            for place in sorted(uses["trained"], key=lambda place: -uses["trained"][place])
+            if any(counts[place] >= RARE for counts in uses.values())
+        ]
+        return ResultTable("uses per life", ("place", *uses), rows)
+
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """All results by policy, for programs."""
+        return {name: town_figures(result) for name, result in self.by_name().items()}
+
+    def _map_sentence(self, home: TownEvaluation) -> str:
+        """Whether the agent learned the town or only its map."""
+        start = f"On the map it was trained on it lives {home.mean_length:.0f}"
+        if home.mean_length <= NOT_BETTER * self.random.mean_length:
+            return f"{start}, hardly longer than at random: it has learned neither the town nor its map."
+        if self.trained.mean_length >= AS_GOOD * home.mean_length:
+            return (
+                f"{start}, with the places moved {self.trained.mean_length:.0f}: it learned the town, not only its map."
+            )
+        if self.trained.mean_length <= NOT_BETTER * self.random.mean_length:
+            return f"{start}, with the places moved hardly longer than at random: it learned only its map."
+        return f"{start}, with the places moved {self.trained.mean_length:.0f}: some of what it learned is its map."
+
+
+def compare_town(
+    make_policy: Callable[[], ActingPolicy],
+    world: World,
+    episodes: int,
+    seed: int,
+    *,
+    greedy: bool = True,
+    home: World | None = None,
+) -> TownComparison:
+    """Evaluate a policy, a random one and the planner; with `home` the policy also there."""
+    random = RandomPolicy(Discrete(world.actions), Streams(seed).torch("random"))
+    return TownComparison(
+        f"{world.name}: {episodes} lives of each, seed {seed}",
+        evaluate_town(make_policy(), world, episodes, seed, greedy=greedy),
+        evaluate_town(random, world, episodes, seed),
+        evaluate_town(PlannerPolicy(world), world, episodes, seed),
+        evaluate_town(make_policy(), home, episodes, seed, greedy=greedy) if home else None,
+    )
+
+
+def town_figures(result: TownEvaluation) -> dict[str, Any]:
+    """All results of one policy, for programs."""
+    work = workplaces(result.world)
+    return {
+        "episodes": len(result.length),
+        "limit": result.world.spec.max_steps,
+        "mean": result.mean_length,
+        **quartiles(result.length),
+        "survived": result.survived,
+        "causes": dict(Counter(result.causes).most_common()),
+        "works": result.works,
+        "work_per_life": float(result.uses[:, work].sum(1).mean()),
+        "earned_per_life": float(result.earned.mean()),
+        "uses_per_life": uses_per_life(result),
+        "return": float(result.reward.mean()),
+    }
+
+
+def uses_per_life(result: TownEvaluation) -> dict[str, float]:
+    """Mean number of steps per episode in which each affordance is used."""
+    return dict(zip(result.world.affordances, result.uses.mean(0).tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class GymSummary:
+    """Returns of a random agent and of the trained one; `threshold` is where the environment counts as solved."""
+
+    random: EvaluationResult
+    agent: EvaluationResult
+    threshold: float | None
+    best: BestCheckpoint | None = None
+    greedy: bool = True
+
+    @property
+    def solved(self) -> bool | None:
+        """Whether the threshold is reached; None if there is none."""
+        return None if self.threshold is None else self.agent.score("return") >= self.threshold
+
+    def sentences(self) -> list[str]:
+        """What the agent learned and what it did not, in sentences."""
+        agent, random = self.agent, self.random
+        drawn = "" if self.greedy else ", its actions drawn by chance"
+        worst, most = np.min(agent.reward), np.max(agent.reward)
+        sentences = [
+            f"A random agent gets {format_return(random.reward.mean())} "
+            f"in an episode of {random.mean_length:.0f} steps.",
+            f"This one gets {format_return(agent.reward.mean())} in {agent.mean_length:.0f} steps, "
+            f"from {format_return(worst)} to {format_return(most)} in {len(agent.reward)} episodes{drawn}.",
+        ]
+        if self.threshold is not None:
+            solved = f"from {format_return(self.threshold)} on it counts as solved"
+            sentences.append(f"That is solved: {solved}." if self.solved else f"That is not solved: {solved}.")
+        return [*sentences, self.best.sentence()] if self.best else sentences
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymComparison(GymSummary):
+    """The same episodes played by two policies."""
+
+    title: str
+
+    def by_name(self) -> dict[str, EvaluationResult]:
+        """The results by policy."""
+        return {"trained": self.agent, "random": self.random}
+
+    def tables(self) -> list[ResultTable]:
+        """Returns and lengths of episodes."""
+        rows = []
+        for name, result in self.by_name().items():
+            figures = gym_figures(result)
+            returns = [format_return(figures[key]) for key in ("mean", *QUARTILES)]
+            rows.append((name, *returns, f"{figures['length']:.0f}", f"{figures['to_the_limit']:.0%}"))
+        return [ResultTable(self.title, ("return", "mean", *QUARTILE_LABELS, "steps", "to the limit"), rows)]
+
+    def figures(self) -> dict[str, Any]:
+        """All results by policy, and whether the environment is solved."""
+        results = {name: gym_figures(result) for name, result in self.by_name().items()}
+        return {"threshold": self.threshold, "solved": self.solved, **results}
+
+
+def gym_figures(result: EvaluationResult) -> dict[str, Any]:
+    """All results of one policy, those of the return first."""
+    return {
+        "episodes": len(result.reward),
+        "limit": result.limit,
+        "mean": result.score("return"),
+        **quartiles(result.reward),
+        "length": result.mean_length,
+        "length_min": int(result.length.min()),
+        "length_max": int(result.length.max()),
+        "to_the_limit": result.survived,
+        "causes": dict(Counter(result.causes).most_common()),
+    }

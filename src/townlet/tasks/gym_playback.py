@@ -1,0 +1,211 @@
+"""Episodes of a Gymnasium environment played one step at a time, recorded and rendered."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from townlet.gym.vector_env import GymVecEnv
+from townlet.interfaces.task import EpisodeTerms
+from townlet.interfaces.vec_env import Actions, Discrete, MaskedObs
+from townlet.rng import Streams
+from townlet.tasks.comparison import format_return
+from townlet.tasks.evaluation import ENVIRONMENT_END, TIME_LIMIT, ActingPolicy
+
+RenderMode = Literal["rgb_array", "ansi"]
+HALF_BLOCK = "▀"
+ANSI_RESET = "\x1b[0m"
+
+
+class OutputPolicy(ActingPolicy, Protocol):
+    """A policy that also exposes the outputs of its network; see `townlet.agents.policy.Policy`."""
+
+    def outputs(
+        self, obs: Tensor, mask: Tensor | None = None, episode_start: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Network outputs for the next action, each [1, A]."""
+
+
+class RolloutTransition(NamedTuple):
+    """The step that led to a frame."""
+
+    action: NDArray[Any]  # [] int64, or [A] binary or continuous
+    outputs: dict[str, NDArray[np.float32]]  # of the network, by name, each [A]
+    reward: float
+
+
+class RolloutFrame(NamedTuple):
+    """One state of an episode; the first one has no transition before it."""
+
+    obs: NDArray[np.float32]  # [D], as the agent observes it
+    mask: NDArray[np.bool_]  # [K]
+    image: Any  # [H, W, 3] uint8, a text, or None if nothing is rendered
+    transition: RolloutTransition | None = None
+
+
+class Rollout:
+    """One episode of an environment with one row, played on demand.
+
+    Unless `keep` is set, `frames` holds only the last frame: images are large.
+    """
+
+    def __init__(
+        self, env: GymVecEnv, seed: int, player: ActingPolicy, *, greedy: bool = True, keep: bool = True
+    ) -> None:
+        self.env, self.player, self._greedy, self._keep = env, player, greedy, keep
+        self.frames: list[RolloutFrame] = []
+        self.steps, self.reward = 0, 0.0
+        self.terminated = self.truncated = False
+        player.reset(1)
+        self._obs = env.reset(Streams(seed).key("env"))
+        self._add_frame()
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended."""
+        return self.terminated or self.truncated
+
+    def step(self, action: Tensor | None = None) -> RolloutFrame:
+        """One step: the player's, or this action [1] or [1, A]."""
+        obs, mask = self._obs
+        episode_start = torch.tensor([self.steps == 0], device=obs.device)
+        outputs: dict[str, Tensor] = getattr(self.player, "outputs", _no_outputs)(obs, mask, episode_start)
+        chosen = self.player.act(obs, mask, episode_start, self._greedy) if action is None else action
+        recorded = {name: part[0].cpu().numpy().copy() for name, part in outputs.items()}
+        step = self.env.step(chosen)
+        transition = RolloutTransition(chosen[0].cpu().numpy().copy(), recorded, float(step.reward[0]))
+        self.steps, self.reward = self.steps + 1, self.reward + transition.reward
+        self.terminated, self.truncated = bool(step.terminated[0]), bool(step.truncated[0])
+        ended = self.env.final_obs()
+        self._obs = MaskedObs(ended.obs, ended.mask) if self.over else MaskedObs(step.obs, step.mask)
+        return self._add_frame(transition)
+
+    def play(self, steps: int | None = None) -> list[RolloutFrame]:
+        """Play to the end, or this many steps; all frames so far."""
+        while not self.over and (steps is None or self.steps < steps):
+            self.step()
+        return self.frames
+
+    def _add_frame(self, transition: RolloutTransition | None = None) -> RolloutFrame:
+        images = self.env.frames()
+        obs, mask = (part[0].cpu().numpy().copy() for part in self._obs)
+        frame = RolloutFrame(obs, mask, images[0] if images else None, transition)
+        if not self._keep:
+            self.frames.clear()
+        self.frames.append(frame)
+        return frame
+
+
+def _no_outputs(obs: Tensor, mask: Tensor | None = None, episode_start: Tensor | None = None) -> dict[str, Tensor]:
+    """Outputs of a player without a network."""
+    return {}
+
+
+class RenderedGym:
+    """A player in an environment with one row, as a `RenderedEnv`; episodes have ascending seeds."""
+
+    terms = EpisodeTerms("episode", "best")
+
+    def __init__(self, env: GymVecEnv, fps: int, player: ActingPolicy, seed: int, *, greedy: bool = True) -> None:
+        self._env, self.fps, self._player, self._greedy, self._seed = env, fps, player, greedy, seed
+        self.actions: Actions = env.actions
+        self.rollout = self._start()
+
+    def _start(self) -> Rollout:
+        return Rollout(self._env, self._seed, self._player, greedy=self._greedy, keep=False)
+
+    @property
+    def age(self) -> int:
+        """Steps so far."""
+        return self.rollout.steps
+
+    @property
+    def score(self) -> float:
+        """Return so far."""
+        return self.rollout.reward
+
+    @property
+    def over(self) -> str:
+        """How the episode ended."""
+        return ENVIRONMENT_END if self.rollout.terminated else TIME_LIMIT if self.rollout.truncated else ""
+
+    def describe(self) -> str:
+        """Return and steps."""
+        return f"{format_return(self.rollout.reward)} in {self.rollout.steps} steps"
+
+    def step(self, action: int | None = None) -> None:
+        """One step of the player, or this action of a person."""
+        self.rollout.step(None if action is None else torch.tensor([action]))
+
+    def next_episode(self) -> None:
+        """Start the next episode."""
+        self._seed += 1
+        self.rollout = self._start()
+
+    @property
+    def last_action(self) -> str:
+        """The last action in words."""
+        transition = self.rollout.frames[-1].transition
+        if transition is None:
+            return ""
+        if isinstance(self.actions, Discrete):
+            return self.actions.names[int(transition.action)]
+        values = zip(self.actions.names, transition.action.tolist(), strict=True)
+        return " ".join(f"{name} {number:.2f}" for name, number in values)
+
+    def render_text(self, columns: int, lines: int, colour: bool) -> str:
+        """The environment's text, or its image in half blocks; below it step, return and action."""
+        image, drawing = self.rollout.frames[-1].image, ""
+        if isinstance(image, str):
+            drawing = image if colour else _strip_ansi(image)
+        elif image is not None and colour:
+            drawing = half_block_text(image, columns, lines - 1)
+        status = f"step {self.age}  return {format_return(self.rollout.reward)}  {self.last_action}".rstrip()
+        return "\n".join(part for part in (drawing.strip("\n"), status) if part)
+
+    def render_rgb(self) -> NDArray[np.uint8] | None:
+        """The environment's image."""
+        image = self.rollout.frames[-1].image
+        return image if isinstance(image, np.ndarray) else None
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+
+def _strip_ansi(text: str) -> str:
+    """Text without control codes; what has a coloured background, such as the agent's position, is put in brackets."""
+    return re.sub(r"\x1b\[[\d;]*m", "", re.sub(r"\x1b\[[\d;]*4[0-7]m(.*?)\x1b\[0m", r"[\1]", text))
+
+
+def half_block_text(image: NDArray[np.uint8], columns: int, lines: int) -> str:
+    """An image [height, width, 3] as lines of coloured half blocks, shrunk to fit and never enlarged."""
+    small = _shrink_to_fit(image, max(1, columns), max(2, 2 * lines))
+    if len(small) % 2:
+        small = np.concatenate([small, small[-1:]])
+    text = []
+    for above, below in zip(small[::2].tolist(), small[1::2].tolist(), strict=True):
+        line, last = [], None
+        for top, bottom in zip(above, below, strict=True):
+            if (inks := (*top, *bottom)) != last:  # one code for consecutive equal colours
+                line.append(f"\x1b[38;2;{top[0]};{top[1]};{top[2]};48;2;{bottom[0]};{bottom[1]};{bottom[2]}m")
+                last = inks
+            line.append(HALF_BLOCK)
+        text.append("".join(line) + ANSI_RESET)
+    return "\n".join(text)
+
+
+def _shrink_to_fit(image: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
+    """The image within that size, in proportion."""
+    from PIL import Image
+
+    scale = min(width / image.shape[1], height / image.shape[0], 1.0)
+    size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
+    if scale == 1.0:
+        return image
+    return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BOX))

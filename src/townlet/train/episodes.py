@@ -1,0 +1,241 @@
+"""Episodes of a training: summed up row by row, and the finished ones collected in a table.
+
+The table is preallocated. Keeping the tensors of each step until the end of the interval would be cheaper at first,
+but so many small allocations that outlive the large ones beside them fragment the memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from townlet.curriculum.curriculum import StageChange
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Episodes, FinalObs, Step
+
+SHAPING: Final = "potential"  # the reward that guides learning and does not change the optimal policy
+SUMS: Final = ("length", "reward", "intrinsic", "entropy", "guidance")
+# Columns of a finished episode; its final values follow.
+COLUMNS: Final = (
+    "env_steps", "updates", "row", "start", "length", "return", "extrinsic", "intrinsic", "stage", "epsilon", "cause",
+)  # fmt: skip
+INTEGER_COLUMNS: Final = ("env_steps", "updates", "row", "start", "length", "stage")
+# What is stored when an episode ends, before its final values: of the counters, and of the episode.
+COUNTERS: Final = ("env_steps", "updates", "epsilon")
+EPISODE: Final = ("row", "length", "return", "intrinsic", "guidance", "terminated", "stage")
+ROW, LENGTH, RETURN, INTRINSIC, GUIDANCE, TERMINATED, STAGE, FINAL = range(
+    len(COUNTERS), len(COUNTERS) + len(EPISODE) + 1
+)
+INITIAL_LINES: Final = 256
+RECENT_EPISODES: Final = 100
+
+Table = NDArray[np.float64]
+CauseCodes = Callable[[NDArray[np.bool_], NDArray[Any]], NDArray[np.int64]]  # terminated, final values → codes
+
+
+class RolloutListener(Protocol):
+    """Receives steps, finished episodes and stage changes."""
+
+    def on_step(self, actions: Tensor) -> None:
+        """All rows took these actions [N]."""
+
+    def on_episodes(self, over: Episodes, ended: FinalObs) -> None:
+        """Episodes that ended in the last step."""
+
+    def on_rollout_episodes(
+        self, over: Episodes, final_values: NDArray[np.float32], ago: NDArray[np.float64] | None = None
+    ) -> None:
+        """Episodes that ended during a rollout, with their final values [k, E], reported after it.
+
+        `ago` [k] are the env_steps since their end, if known.
+        """
+
+    def on_stage_changes(self, changes: list[StageChange]) -> None:
+        """Rows that changed their stage of the curriculum."""
+
+
+class NullListener:
+    """A listener that ignores everything."""
+
+    def on_step(self, actions: Tensor) -> None:
+        """Ignored."""
+
+    def on_episodes(self, over: Episodes, ended: FinalObs) -> None:
+        """Ignored."""
+
+    def on_rollout_episodes(
+        self, over: Episodes, final_values: NDArray[np.float32], ago: NDArray[np.float64] | None = None
+    ) -> None:
+        """Ignored."""
+
+    def on_stage_changes(self, changes: list[StageChange]) -> None:
+        """Ignored."""
+
+
+class EpisodeTracker:
+    """Sums over the running episode of each row [N]; `components` are the names of the rewards [R].
+
+    The shaping reward is summed separately (`guidance`): it is not part of the return.
+    """
+
+    def __init__(self, rows: int, device: str = "cpu", components: Sequence[str] = ()) -> None:
+        self.length = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.reward, self.intrinsic, self.entropy, self.guidance = (torch.zeros(rows, device=device) for _ in range(4))
+        self._extrinsic = [k for k, name in enumerate(components) if name != SHAPING]
+        self._shaping = [k for k, name in enumerate(components) if name == SHAPING]
+        no_rows = torch.zeros(0, dtype=torch.int64, device=device)
+        self._none = self._episodes(no_rows, no_rows.bool())
+
+    def step(self, step: Step, ended: FinalObs, intrinsic: Tensor, entropy: Tensor | None) -> Episodes:
+        """Add one step of all rows; the episodes that ended with it, whose sums are reset."""
+        self.length += 1 if step.autoreset_step is None else step.autoreset_step.logical_not()
+        self._add_rewards(step)
+        self.intrinsic += intrinsic
+        if entropy is not None:
+            self.entropy += entropy
+        rows = ended.rows
+        if not rows.shape[0]:
+            return self._none
+        over = self._episodes(rows, step.terminated[rows])
+        for sums in self.state().values():
+            sums.index_fill_(0, rows, 0)
+        return over
+
+    def step_in_place(self, step: Step, lengths: Tensor, rewards: Tensor, guidance: Tensor) -> None:
+        """The same without waiting for the device: writes the sums of all rows [N], and resets those of ended rows.
+
+        Only for environments without autoreset steps, and without intrinsic reward.
+        """
+        self.length += 1
+        self._add_rewards(step)
+        lengths.copy_(self.length)
+        rewards.copy_(self.reward)
+        guidance.copy_(self.guidance)
+        for sums in (self.length, self.reward, self.guidance):
+            sums.masked_fill_(step.episode_starts, 0)
+
+    def _add_rewards(self, step: Step) -> None:
+        """Add column by column: there are few."""
+        if not self._shaping:
+            self.reward += step.reward
+            return
+        for k in self._extrinsic:
+            self.reward += step.components[:, k]
+        for k in self._shaping:
+            self.guidance += step.components[:, k]
+
+    def _episodes(self, rows: Tensor, terminated: Tensor) -> Episodes:
+        """The sums of some rows as episodes."""
+        length = self.length[rows]
+        return Episodes(
+            rows.cpu(),
+            length.cpu(),
+            self.reward[rows].cpu(),
+            self.intrinsic[rows].cpu(),
+            (self.entropy[rows] / length).cpu(),
+            terminated.cpu(),
+            self.guidance[rows].cpu(),
+        )
+
+    def reset(self) -> None:
+        """Drop all running episodes."""
+        for sums in self.state().values():
+            sums.zero_()
+
+    def state(self) -> State:
+        """The sums of all running episodes."""
+        return {name: getattr(self, name) for name in SUMS}
+
+    def restore(self, state: State) -> None:
+        """Continue exactly where `state` was taken."""
+        for name, sums in self.state().items():
+            sums.copy_(torch.as_tensor(state[name]))
+
+
+class RecentScores:
+    """Scores of the last 100 training episodes of all rows, with exploration."""
+
+    def __init__(self, metric: Literal["length", "return"]) -> None:
+        self._metric = metric
+        self._scores: deque[float] = deque(maxlen=RECENT_EPISODES)
+
+    def add(self, over: Episodes) -> None:
+        """Add finished episodes."""
+        self._scores.extend((over.length if self._metric == "length" else over.reward).tolist())
+
+    @property
+    def mean(self) -> float | None:
+        """Mean of the last 100 episodes; None while there are fewer."""
+        return sum(self._scores) / RECENT_EPISODES if len(self._scores) == RECENT_EPISODES else None
+
+    def state(self) -> State:
+        """The scores."""
+        return {"scores": list(self._scores)}
+
+    def restore(self, state: State) -> None:
+        """Continue exactly where `state` was taken."""
+        self._scores = deque(map(float, state["scores"]), maxlen=RECENT_EPISODES)
+
+
+class EpisodeTable:
+    """The finished episodes of one logging interval."""
+
+    def __init__(self, cause_codes: CauseCodes, final_values: int, rows: int) -> None:
+        self._cause_codes, self._rows, self._count = cause_codes, rows, 0
+        self._lines: Table = np.zeros((INITIAL_LINES, FINAL + final_values))
+
+    def add(
+        self, now: Counters, epsilon: float, over: Episodes, stage: Tensor | None, final_values: NDArray[np.float32],
+        ago: NDArray[np.float64] | None = None,
+    ) -> None:  # fmt: skip
+        """Add k episodes that ended now, or `ago` [k] env_steps, with stage [k] and final values [k, E]."""
+        lines = self._allocate(len(final_values))
+        lines[:, : len(COUNTERS)] = now.env_steps, now.updates, epsilon
+        if ago is not None:
+            lines[:, 0] -= ago
+        lines[:, ROW], lines[:, LENGTH], lines[:, RETURN] = over.rows.numpy(), over.length.numpy(), over.reward.numpy()
+        lines[:, INTRINSIC], lines[:, GUIDANCE] = over.intrinsic.numpy(), over.guidance.numpy()
+        lines[:, TERMINATED] = over.terminated.numpy()
+        if stage is not None:
+            lines[:, STAGE] = stage.numpy()
+        lines[:, FINAL:] = final_values
+
+    def _allocate(self, more: int) -> Table:
+        """The next lines; the table grows if it is full."""
+        first, self._count = self._count, self._count + more
+        if self._count > len(self._lines):
+            larger = np.zeros((2 * self._count, self._lines.shape[1]))
+            larger[:first] = self._lines[:first]
+            self._lines = larger
+        return self._lines[first : self._count]
+
+    def table(self) -> Table:
+        """All episodes so far [n, COLUMNS and final values], in the order of their ends."""
+        lines = self._lines[: self._count]
+        columns = dict(zip((*COUNTERS, *EPISODE), lines.T, strict=False))
+        columns["start"] = columns["env_steps"] - columns["length"] * self._rows
+        columns["extrinsic"] = columns["return"] + columns["guidance"]
+        final_values, terminated = lines[:, FINAL:], lines[:, TERMINATED] > 0
+        columns["cause"] = self._cause_codes(terminated, final_values).astype(np.float64)
+        return np.column_stack([*(columns[name] for name in COLUMNS), final_values])
+
+    def clear(self) -> None:
+        """Start a new interval."""
+        self._count = 0
+
+    def state(self) -> State:
+        """The lines as they were written."""
+        return {"lines": self._lines[: self._count].copy()}
+
+    def restore(self, state: State) -> None:
+        """Continue exactly where `state` was taken."""
+        lines = torch.as_tensor(state["lines"]).numpy()
+        self._count = 0
+        self._allocate(len(lines))[...] = lines

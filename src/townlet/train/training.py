@@ -1,0 +1,112 @@
+"""Everything that exists while a run trains, built from its recipe. Names become objects only here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import torch
+
+from townlet.agents.agent import Agent, AgentContext
+from townlet.agents.make import make_agent
+from townlet.agents.registry import entry
+from townlet.curriculum.curriculum import Curriculum
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import ConfigurableVecEnv, Episodes, MaskedObs, VecEnv
+from townlet.nets.kernels import select_matmul_backend
+from townlet.nets.spec import CnnSpec
+from townlet.recipes.schema import Recipe
+from townlet.rng import Streams
+from townlet.tasks.experiment import LoadedExperiment, TrainingTask
+from townlet.train.episodes import EpisodeTracker, RecentScores
+from townlet.train.graphed_rollout import GraphedRollout, can_graph
+from townlet.train.multi_process import MultiProcess
+from townlet.train.tuning import PlateauTracker, Tuning
+
+NO_LIMIT: Final = 10**6  # steps of an episode that is never truncated
+
+
+@dataclass
+class Training:
+    """The live objects of a run; `state` is what a checkpoint stores of them."""
+
+    recipe: Recipe
+    task: TrainingTask
+    env: VecEnv
+    agent: Agent
+    counters: Counters
+    tracker: EpisodeTracker
+    obs: MaskedObs
+    tuning: Tuning
+    recent: RecentScores
+    curriculum: Curriculum | None = None
+    group: ProcessGroup = SINGLE_PROCESS
+    multi_process: MultiProcess | None = None  # None in a single process
+    graphed: GraphedRollout | None = None  # if rollouts are captured as CUDA graphs
+
+    @property
+    def rows(self) -> int:
+        """Rows of all processes."""
+        return self.env.rows * self.group.size
+
+    def count(self, over: Episodes) -> None:
+        """Count finished episodes."""
+        self.counters.episodes += len(over)
+        self.recent.add(over)
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {name: getattr(self, name) for name in ("agent", "counters", "tracker", "tuning", "recent")}
+        return parts | ({"curriculum": self.curriculum} if self.curriculum else {})
+
+    def state(self) -> State:
+        """Everything that decides what happens next; of all processes in the leader."""
+        state = {name: part.state() for name, part in self._parts().items()} | {"env": dict(self.env.state())}
+        return self.multi_process.gather(state) if self.multi_process else state
+
+    def restore(self, state: State) -> None:
+        """Continue exactly where `state` was taken."""
+        if self.multi_process:
+            state = self.multi_process.local(state)
+        self.obs = self.env.restore(state["env"])
+        for name, part in self._parts().items():
+            part.restore(state[name])
+        if not self.env.exact:  # it started new episodes
+            self.tracker.reset()
+            self.agent.on_env_reset()
+
+
+def build_training(loaded: LoadedExperiment, group: ProcessGroup = SINGLE_PROCESS) -> Training:
+    """A run before its first step: equal recipes and seeds give equal bits. In a group, the part of this process."""
+    recipe, task = loaded.recipe, loaded.task
+    threads = set_threads(recipe, group.on_this_machine)
+    select_matmul_backend(isinstance(recipe.network, CnnSpec))
+    streams = Streams(recipe.seed)
+    counters = Counters(budget=recipe.budget.env_steps or 0)
+    env = task.make_env(recipe, threads, group)
+    obs = env.reset(streams.key("env"))
+    curriculum = task.make_curriculum(recipe)
+    if curriculum:
+        obs = cast(ConfigurableVecEnv, env).set(**curriculum.settings())
+    limit = task.limit or NO_LIMIT
+    context = AgentContext(recipe.network, recipe.explore, env, counters, streams.child("agent"), limit, group)
+    agent = make_agent(recipe.agent, context)
+    tracker, recent = EpisodeTracker(env.rows, env.device, env.components), RecentScores(recipe.metric)
+    plateaus = [PlateauTracker(spec, recipe.to_env_steps(spec.patience)) for spec in recipe.plateau]
+    t = Training(
+        recipe, task, env, agent, counters, tracker, obs, Tuning(agent, counters, plateaus), recent, curriculum, group
+    )
+    if group.size > 1:
+        axes = entry(recipe.agent.name).shard_axes
+        t.multi_process = MultiProcess(group, task, env, agent, counters, t.count, axes)
+    elif can_graph(agent, env, curriculum, task.limit):
+        t.graphed = GraphedRollout(agent, env, tracker, counters, t.count)
+    return t
+
+
+def set_threads(recipe: Recipe, processes: int = 1) -> int:
+    """Set the number of torch threads; processes on one machine share them. Other numbers may give other last bits."""
+    threads = max(1, recipe.thread_count // processes)
+    torch.set_num_threads(threads)
+    return threads
