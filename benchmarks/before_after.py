@@ -1,6 +1,6 @@
 """Processor time of training in two source trees: `python benchmarks/before_after.py OTHER_TREE RECIPE ...`.
 
-Both trees train at the same time, each on a core of its own, then again with the cores exchanged. Measured are rollouts
+Both trees train at the same time, each on a separate core, then again with the cores exchanged. Measured are rollouts
 and updates together, after a warm-up, on one thread.
 """
 
@@ -47,7 +47,7 @@ def measure(recipe: str, seconds: float) -> float:
 
 
 def start(tree: Path, recipe: str, seconds: float, core: int) -> subprocess.Popen[str]:
-    """Measure one tree in a process of its own."""
+    """Measure one tree in a separate process."""
     command = ["taskset", "-c", str(core), sys.executable, __file__, "--measure", str(tree), recipe]
     environment = os.environ | {"PYTHONPATH": str(tree / "src")}
     command += ["--seconds", str(seconds)]

@@ -198,10 +198,10 @@ def as_markdown(report: dict[str, Any]) -> str:
     for agent, by_side in report["speed"].items():
         for side, result in by_side.items():
             reached = report["steps"].get(agent, {}).get(side, [])
-            told = ", ".join("never" if n is None else f"{n:,}" for n in reached)
+            steps = ", ".join("never" if n is None else f"{n:,}" for n in reached)
             middle = f"{statistics.median(BUDGET if n is None else n for n in reached):,.0f}" if reached else ""
             rates = [short(result[key]) for key in ("median_per_wall_s", "best_per_wall_s")]
-            lines.append(f"| {agent} | {side} | {' | '.join(rates)} | {told} | {middle} |")
+            lines.append(f"| {agent} | {side} | {' | '.join(rates)} | {steps} | {middle} |")
     return "\n".join(
         [*lines, *(f"\n{agent}: {ratio:.2f} times as many steps/s." for agent, ratio in report["ratios"].items())]
     )

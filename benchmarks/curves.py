@@ -71,7 +71,7 @@ def resident() -> int:
 
 
 def measure(engine: str, device: str, seconds: float, what: str, size: int, rows: int) -> dict[str, Any]:
-    """One of the `sizes`; in a process of its own, so that nothing that was freed hides what is held."""
+    """One of the `sizes`; in a separate process, so that nothing that was freed hides what is held."""
     world, on_gpu = grown(what, size), device != "cpu"
     if not on_gpu:
         engine_benchmark(world, FEW, engine, 1)  # whatever is loaded once

@@ -1,6 +1,6 @@
 """How quickly the decision service answers: `python benchmarks/decide.py`.
 
-A real service in a process of its own, a real socket for every game. Observations come at fixed times whether the last
+A real service in a separate process, a real socket for every game. Observations come at fixed times whether the last
 one was answered or not, and what is measured is the time from the moment an observation was due to its answer: so a
 service that falls behind cannot hide it. With and without learning, in turns.
 """

@@ -2,7 +2,7 @@
 
 Every seed plays some territories for as long as it says, beside a service that learns once for every observation of all
 of them; in the middle protectors begin to kill from twice as far. Those who do not learn play the same games. What is
-told is the mean reward of what was carried out, with an interval over seeds. The service is the real one, with log,
+reported is the mean reward of what was carried out, with an interval over seeds. The service is the real one, with log,
 versions and judge, but in one thread with the trainer, by the game's clock and without a socket: so it can be repeated.
 """
 
@@ -79,7 +79,7 @@ def played(trial: Trial) -> dict[str, Any]:
 
 
 def _unlearned(trial: Trial) -> Played:
-    """Baselines play each territory by itself."""
+    """Baselines play each territory separately."""
     ticks, baseline = trial.observations * OBSERVATION_TICKS, DOMAIN.baselines[trial.who]
     choosers = [
         baseline_actions(baseline, np.random.default_rng([trial.seed, place])) for place in range(trial.territories)
@@ -157,16 +157,16 @@ def as_markdown(lines: Sequence[dict[str, Any]]) -> str:
     }
     for who, curve in curves.items():
         chunks = [line["chunks"] for line in lines if line["who"] == who]
-        told = f"{np.mean([c['different'] for c in chunks]):.0f}, {np.mean([c['favourite'] for c in chunks]):.0%}"
-        text.append(f"| {who} | {' | '.join(over_seeds(curve[:, n]) for n in range(COLUMNS))} | {told} |")
+        cells = f"{np.mean([c['different'] for c in chunks]):.0f}, {np.mean([c['favourite'] for c in chunks]):.0%}"
+        text.append(f"| {who} | {' | '.join(over_seeds(curve[:, n]) for n in range(COLUMNS))} | {cells} |")
     text += ["", "The last fifth before the change, the first after it, and the last fifth of all:", ""]
     spans = {"before": (3, 5), "just after": (5, 6), "at the end": (8, 10)}
     for who in (who for who in curves if who in LEARNERS):
         for other in (other for other in curves if other != who):
             if len(curves[other]) == len(curves[who]):
                 apart = (curves[who] - curves[other]).T
-                told = ", ".join(f"{name} {over_seeds(apart[a:b].mean(0))}" for name, (a, b) in spans.items())
-                text.append(f"- {who} above {other}: {told}")
+                cells = ", ".join(f"{name} {over_seeds(apart[a:b].mean(0))}" for name, (a, b) in spans.items())
+                text.append(f"- {who} above {other}: {cells}")
     return "\n".join(text)
 
 
@@ -177,7 +177,7 @@ def over_seeds(values: NDArray[np.float64]) -> str:
 
 
 def run(trials: Iterable[Trial], jobs: int) -> list[dict[str, Any]]:
-    """All of them, some side by side, each in a process of its own."""
+    """All of them, some side by side, each in a separate process."""
     found = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         for done in as_completed([pool.submit(played, trial) for trial in trials]):

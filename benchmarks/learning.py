@@ -1,7 +1,7 @@
 """What is learned, over seeds: `python benchmarks/learning.py recipes`, `gyms`, or `life` for what makes that one last.
 
 Every training is one process on one thread, as many at once as `--jobs` says. A line of JSON is kept for each as soon
-as it has ended, so that a run that was stopped goes on where it was; `--table` only prints what is there.
+as it has ended, so that a stopped run resumes; `--table` only prints what is there.
 """
 
 from __future__ import annotations

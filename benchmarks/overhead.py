@@ -1,9 +1,9 @@
 """What metrics and checkpoints cost: `python benchmarks/overhead.py town:ppo town:dqn town-l0:dqn town:life`.
 
-One training goes on in short slices of the same work, in turns: with neither, with metrics (store, log, TensorBoard,
+One training continues in short slices of the same work, in turns: with neither, with metrics (store, log, TensorBoard,
 kept lives) and with a checkpoint at the end. It is one and the same, because two equal ones may lie so differently in
 memory that they differ by more than metrics cost. A noisy machine changes its pace, so only slices of one turn are
-compared, each with the bare one beside it; the median and the quartiles of all turns are told. Noise only ever makes
+compared, each with the bare one beside it; median and quartiles of all turns are reported. Noise only ever makes
 a slice slower: so "at best" compares the fastest tenth of the slices of each kind instead.
 Metrics are a share of the bare time, and a slice holds whole intervals of them. The seconds of a checkpoint are a
 share of the recipe's time from one to the next. Evaluations are left out of all three.
@@ -91,7 +91,7 @@ class Silence(NullListener):
 
 
 class Turns:
-    """One training that goes on in slices, each with a log and a keeper of its own."""
+    """One training continued in slices, each with a separate log and checkpointer."""
 
     def __init__(self, loaded: LoadedExperiment, folder: Path, stack: ExitStack) -> None:
         recipe, silence = loaded.recipe, Silence()
@@ -148,7 +148,7 @@ def measure(loaded: LoadedExperiment, seconds: float) -> dict[str, list[Times]]:
         return times
 
 
-class GaussianHead(NamedTuple):
+class Quartiles(NamedTuple):
     """The median of all turns between its quartiles."""
 
     low: float
@@ -159,23 +159,23 @@ class GaussianHead(NamedTuple):
         return f"{self.median:+.2%} ({self.low:+.2%} … {self.high:+.2%})"
 
 
-def spread(values: Sequence[float]) -> GaussianHead:
-    return GaussianHead(*statistics.quantiles(values, n=4))
+def quartiles(values: Sequence[float]) -> Quartiles:
+    return Quartiles(*statistics.quantiles(values, n=4))
 
 
 def report(loaded: LoadedExperiment, times: dict[str, list[Times]]) -> dict[str, Any]:
     """What each costs as a share of training time, by each clock."""
     between, bare = 60 * loaded.recipe.checkpoints.minutes, times["neither"]
-    told: dict[str, Any] = {"slices": len(bare), "slice_s": statistics.median(one["wall"] for one in bare)}
+    summary: dict[str, Any] = {"slices": len(bare), "slice_s": statistics.median(one["wall"] for one in bare)}
     for clock in CLOCKS:
         metrics = zip((one[clock] for one in times["metrics"]), (one[clock] for one in bare), strict=True)
         saving = zip((one[clock] for one in times["checkpoints"]), (one[clock] for one in bare[::SAVED]), strict=True)
-        told[f"metrics {clock}"] = spread([one / other - 1 for one, other in metrics])
-        told[f"checkpoints {clock}"] = spread([(one - other) / between for one, other in saving])
+        summary[f"metrics {clock}"] = quartiles([one / other - 1 for one, other in metrics])
+        summary[f"checkpoints {clock}"] = quartiles([(one - other) / between for one, other in saving])
         best = {way: fastest([one[clock] for one in times[way]]) for way in WAYS}
-        told[f"metrics {clock} at best"] = best["metrics"] / best["neither"] - 1
-        told[f"checkpoints {clock} at best"] = (best["checkpoints"] - best["neither"]) / between
-    return told
+        summary[f"metrics {clock} at best"] = best["metrics"] / best["neither"] - 1
+        summary[f"checkpoints {clock} at best"] = (best["checkpoints"] - best["neither"]) / between
+    return summary
 
 
 def fastest(seconds: Sequence[float]) -> float:
@@ -186,13 +186,13 @@ def fastest(seconds: Sequence[float]) -> float:
 def as_markdown(found: Mapping[str, Mapping[str, Any]]) -> str:
     """A table to paste into RESULTS.md."""
     head = [f"| recipe | slices | {' | '.join(COLUMNS)} |", "|---|---:" + "|---:" * len(COLUMNS) + "|"]
-    return "\n".join([*head, *(as_line(name, told) for name, told in found.items())])
+    return "\n".join([*head, *(as_line(name, summary) for name, summary in found.items())])
 
 
-def as_line(name: str, told: Mapping[str, Any]) -> str:
+def as_line(name: str, summary: Mapping[str, Any]) -> str:
     """What was found of one recipe, as a line of the table."""
-    shares = (one if isinstance(one, GaussianHead) else f"{one:+.2%}" for one in (told[column] for column in COLUMNS))
-    return f"| {name} | {told['slices']} × {told['slice_s']:.2f} s | {' | '.join(map(str, shares))} |"
+    shares = (one if isinstance(one, Quartiles) else f"{one:+.2%}" for one in (summary[column] for column in COLUMNS))
+    return f"| {name} | {summary['slices']} × {summary['slice_s']:.2f} s | {' | '.join(map(str, shares))} |"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -210,7 +210,7 @@ def main() -> None:
     for name in [word for word in o.words if "=" not in word] or RECIPES:
         loaded = load_experiment(name, changes)
         found[name] = report(loaded, measure(loaded, o.seconds))
-        print(as_line(name, found[name]), file=sys.stderr, flush=True)  # whoever stops it early has the first ones
+        print(as_line(name, found[name]), file=sys.stderr, flush=True)  # an early stop keeps the first ones
     about = machine()
     if o.json:
         o.json.write_text(json.dumps({"machine": about, "recipes": found}, indent=2) + "\n", encoding="utf-8")

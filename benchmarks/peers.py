@@ -49,7 +49,7 @@ def gymnax(rows: int) -> Benchmark:
             import gymnax
             import jax
     except ImportError as error:
-        reason = f"gymnax cannot be imported ({error}); in an environment of its own: pip install '.[bench]'"
+        reason = f"gymnax cannot be imported ({error}); in a separate environment: pip install '.[bench]'"
         raise Skipped(reason) from None
 
     env, params = gymnax.make(CARTPOLE)

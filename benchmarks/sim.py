@@ -1,7 +1,7 @@
 """How fast the town is, beside its peers, in one run: `python benchmarks/sim.py --json results.json`.
 
 All that share a number of rows take turns in short rounds, so that a noisy moment of the machine hurts all
-alike; the best and the median round are told. Rates are agent-steps per second, with observation and mask
+alike; the best and the median round are reported. Rates are agent-steps per second, with observation and mask
 written at every step; "CPU" counts the time of all threads, "wall" is the clock on the wall.
 """
 
@@ -194,7 +194,7 @@ def main() -> None:
     report["first_call"] = {} if options.no_first_call else first_calls()
     for results, skipped in measure(options):
         report |= {"results": [r.as_json() for r in results], "skipped": skipped}
-        if options.json:  # whoever ends a long run early keeps what it found
+        if options.json:  # ending a long run early keeps its results
             options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     print(as_markdown(report))
 

@@ -73,17 +73,17 @@ def speeds(run: Run, periods: Sequence[Period], settle: float) -> list[tuple[Per
     with MetricsReader(run.metrics_file) as store:
         found = store.read("updates", ("env_steps", "wall"), where={"name": "steps_per_second"})
     marks = list(zip(found["wall"], found["env_steps"], strict=True))
-    told = []
+    rates = []
     for period in periods:
         inside = [mark for mark in marks if period.begin + settle <= mark[0] <= period.end]
         if len(inside) >= 2 and inside[-1][0] > inside[0][0]:
-            told.append((period, (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])))
-    return told
+            rates.append((period, (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])))
+    return rates
 
 
-def ratios(told: Sequence[tuple[Period, float]]) -> list[float]:
+def ratios(rates: Sequence[tuple[Period, float]]) -> list[float]:
     """Each period with viewers over the mean of those without on both sides of it."""
-    triples = zip(told, told[1:], told[2:], strict=False)
+    triples = zip(rates, rates[1:], rates[2:], strict=False)
     return [
         speed / ((before + after) / 2)
         for (a, before), (b, speed), (c, after) in triples
@@ -117,11 +117,11 @@ def main() -> None:
             await waiting
             return periods
 
-        told = speeds(run, asyncio.run(both()), settle=0.5)
-    found = ratios(told)
+        rates = speeds(run, asyncio.run(both()), settle=0.5)
+    found = ratios(rates)
     low, middle, high = statistics.quantiles(found, n=4)
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
-    without = statistics.median(speed for period, speed in told if not period.viewers)
+    without = statistics.median(speed for period, speed in rates if not period.viewers)
     print(f"{o.recipe}: {without:,.0f} steps/s without viewers; with {o.viewers}: {middle:.1%} of it "
           f"(quartiles {low:.1%} … {high:.1%}, {len(found)} periods of {o.seconds:.0f} s)")  # fmt: skip
 
