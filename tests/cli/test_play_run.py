@@ -32,7 +32,7 @@ def test_changes_and_modes_are_applied(townlet: Program, runs: Path) -> None:
     words = ["max_steps=30", "--mode", "trained", "--mode", "planner", "--lives", "4"]
     done = townlet("play", "town:ppo", *words, "--root", str(runs))
     assert "age 30 of 30" in done.out
-    assert "one that knows every rule 30; this one lives 30 (the limit is 30)" in done.out
+    assert "the planner 30; this one lives 30 (the limit is 30)" in done.out
 
 
 def test_world_names_take_precedence_over_runs(townlet: Program, runs: Path) -> None:
