@@ -72,7 +72,7 @@ def test_games_beyond_the_descriptors_are_refused_with_1013_and_an_alarm(server:
     assert all(p99 < slower(time.monotonic) for p99 in found.values()), found  # seconds
     stats = server.get("/api/decide/stats")
     alarm = next(alarm for alarm in stats["alarms"] if alarm["name"] == "connections")
-    assert f"File descriptors limit it: this process may open {FEW} files" in alarm["what"]
+    assert f"It is set by file descriptors: this process may open {FEW} files" in alarm["what"]
     assert "ulimit -n" in alarm["fix"]
     assert stats["training"]["running"]
     assert stats["training"]["restarts"] == 0
