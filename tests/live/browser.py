@@ -146,9 +146,9 @@ class PageView:
         """A button by its exact name."""
         return self.page.get_by_role("button", name=name, exact=True)
 
-    def select(self, label: str, **option: Any) -> None:
+    def select(self, control: str, /, **option: Any) -> None:
         """Choose from a list by `value=…`, `index=…` or `label=…`."""
-        self.page.get_by_label(label, exact=True).select_option(**option)
+        self.page.get_by_label(control, exact=True).select_option(**option)
 
     def pause(self) -> int:
         """Pause; returns the step."""
