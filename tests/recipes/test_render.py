@@ -46,7 +46,7 @@ def test_resolved_file_loads_as_same_recipe_and_worlds(write: Write, title: str)
 
 
 def test_every_value_has_its_origin(write: Write) -> None:
-    write("my.yaml", "extends: town\nrows: 2048\nvariants:\n  ppo:\n    agent: {entropy: exp_.1}\n")
+    write("my.yaml", "extends: town\nrows: 2048\nvariants:\n  ppo:\n    agent: {entropy_coef: exp_.1}\n")
     text = resolved_text(load_experiment("my.yaml:ppo", ["agent.clip=.3", "agent.lr.end=1e-4"]))
     found = origins(text)
     assert found["rows"] == "my.yaml:2"

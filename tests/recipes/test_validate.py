@@ -21,7 +21,7 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
         (["agent=reinforce", "network.recurrent={size: 8}"], "reinforce cannot train a recurrent network"),
         (["agent=drqn"], "agent=drqn: drqn needs a recurrent network, and mlp is not recurrent"),
         (["network.recurrent={size: 8}"], "network.recurrent={size: 8}: dqn cannot train a recurrent network"),
-        (["agent.replay=100"], "agent.batch_size is 256 and agent.replay holds only 100"),
+        (["agent.replay=100"], "agent.batch_size is 256, but agent.replay holds only 100"),
         (
             ["agent.warmup=2e5"],
             "agent.warmup waits for 200000 transitions, but agent.replay keeps only 100000; lower agent.warmup",
@@ -48,7 +48,7 @@ def test_contradictions_are_reported_at_their_location(overrides: list[str], mes
 def test_a_batch_is_no_larger_than_the_rollout() -> None:
     rollout = "agent.n_steps=16"
     (said,) = mistakes("town:ppo", "rows=8", rollout, "agent.batch_size=129")
-    assert "agent.batch_size is 129 and a rollout has 128 steps (8 rows × 16)" in said
+    assert "agent.batch_size is 129, but a rollout has 128 steps (8 rows × 16)" in said
     assert load_experiment("town:ppo", ["rows=8", rollout, "agent.batch_size=128"]).recipe.row_count == 8
 
 
