@@ -1,14 +1,17 @@
-"""`townlet` in forks of a process that has imported everything, instead of a new interpreter for each command.
+"""Python commands in forks of a process that has imported everything, instead of a new interpreter for each command.
 
 `Popen` and `run` take the arguments of their namesakes in `subprocess`, for commands `[sys.executable, "-m", "townlet",
-…]`. Each worker of pytest starts one server when it is first needed. The server never uses a second thread, so forking
-it is safe. What depends on the start of an interpreter (imports, warnings, PYTHONHASHSEED) still needs `subprocess`.
+…]`, `[sys.executable, "-c", code, …]` and `[sys.executable, "script.py", …]`. Each worker of pytest starts one server
+when it is first needed. The server never uses a second thread, so forking it is safe. What depends on the start of an
+interpreter (imports, warnings, PYTHONHASHSEED) still needs `subprocess`.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -20,19 +23,30 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-PROGRAM = ["-m", "townlet"]
 MESSAGE = 1 << 20  # bytes, above the size of any environment
 
 
 class Popen(subprocess.Popen[Any]):
-    """A command of Townlet in a fork of the server; signals, pipes and exit codes are those of a real process."""
+    """A command in a fork of the server; signals, pipes and exit codes are those of a real process.
+
+    With `terminal`, its standard input must be a terminal, which becomes its controlling one and takes all its output.
+    """
+
+    def __init__(self, command: list[str], *, terminal: bool = False, **options: Any) -> None:
+        self._terminal = terminal
+        super().__init__(command, **options)
 
     def _execute_child(self, args: Any, *rest: Any) -> None:  # type: ignore[override]
-        assert list(args[1:3]) == PROGRAM, "only townlet commands can be forked"
+        assert args[0] == sys.executable, "only Python can be forked"
+        assert args[1] in ("-m", "-c") or not args[1].startswith("-"), "options of Python need a real interpreter"
         assert rest[1] is None, "preexec_fn needs a real interpreter"
+        assert not rest[3], "pass_fds needs a real interpreter"
         cwd, env, pipes = rest[4], rest[5], rest[9:15]  # of pipes: read and write end of stdin, stdout and stderr
         streams = [fd if fd != -1 else own for own, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
-        order = {"words": list(args[3:]), "cwd": str(cwd or Path.cwd()), "env": dict(env or os.environ)}
+        order = {
+            "words": list(args[1:]), "cwd": str(cwd or Path.cwd()), "env": dict(os.environ if env is None else env),
+            "session": rest[20], "terminal": self._terminal,
+        }  # fmt: skip
         self.pid = server().fork(order, streams)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -175,8 +189,13 @@ def child(order: dict[str, Any], streams: list[int]) -> int:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for stream, number in zip(streams, (0, 1, 2), strict=True):
-        os.dup2(stream, number)
+    if order["terminal"]:
+        os.login_tty(streams[0])
+    else:
+        if order["session"]:
+            os.setsid()
+        for stream, number in zip(streams, (0, 1, 2), strict=True):
+            os.dup2(stream, number)
     os.closerange(3, 256)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", buffering=1 if os.isatty(1) else -1, closefd=False)  # noqa: SIM115
@@ -184,19 +203,40 @@ def child(order: dict[str, Any], streams: list[int]) -> int:
     os.environ.clear()
     os.environ.update(order["env"])
     os.chdir(order["cwd"])
-    sys.argv = ["townlet", *order["words"]]
     code = 1
     try:
-        from townlet.cli.app import main
-
-        main(order["words"])
+        execute(order["words"])
+        code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        if isinstance(leaving.code, str):
+            print(leaving.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
             code = code or 120  # as the interpreter does
     return code
+
+
+def execute(words: list[str]) -> None:
+    """Run `-m module`, `-c code` or a script with its arguments as `__main__`."""
+    path = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    if words[:2] == ["-m", "townlet"]:
+        from townlet.cli.app import main
+
+        sys.argv = ["townlet", *words[2:]]
+        main(words[2:])
+    elif words[0] == "-m":
+        sys.argv, sys.path[:0] = words[1:], [os.getcwd(), *path]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    elif words[0] == "-c":
+        sys.argv, sys.path[:0] = ["-c", *words[2:]], ["", *path]
+        exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102
+    else:
+        sys.argv, sys.path[:0] = words, [str(Path(words[0]).resolve().parent), *path]
+        runpy.run_path(words[0], run_name="__main__")
