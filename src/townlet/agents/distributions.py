@@ -87,11 +87,9 @@ class Categorical:
 
     @property
     def probs(self) -> Tensor:
-        """Probabilities [..., K]."""
         return self.probs_by_action.movedim(0, -1)
 
     def sample(self, generator: torch.Generator, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
-        """Actions [...] int64, one draw for each."""
         one = self.log_probs[0]
         return self.icdf(
             group.local_rows(torch.rand(group.global_shape(one.shape), generator=generator, device=one.device))
@@ -107,11 +105,9 @@ class Categorical:
         return (sums <= draws * sums[-1]).sum(0)
 
     def mode(self) -> Tensor:
-        """The most likely actions [...] int64; ties go to the first."""
         return self.log_probs.argmax(0)
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-probability [...] of actions [...]."""
         return self.log_probs.gather(0, actions.unsqueeze(0)).squeeze(0)
 
     def entropy(self) -> Tensor:
@@ -119,7 +115,6 @@ class Categorical:
         return self._entropy
 
     def normalized_entropy(self, mask: Tensor) -> Tensor:
-        """Entropy [N] divided by that of the uniform policy over valid actions."""
         return normalized_categorical_entropy(self.probs, mask)
 
     def outputs(self) -> dict[str, Tensor]:
@@ -128,7 +123,6 @@ class Categorical:
 
     @staticmethod
     def describe(action_outputs: Sequence[Tensor], rows: int) -> Tensor:
-        """Probabilities [T, rows, K]."""
         return torch.stack([log_probs[:, :rows] for log_probs in action_outputs]).exp().transpose(1, 2)
 
 
@@ -156,16 +150,13 @@ class Bernoulli:
         return (softplus(self.logits) - self.logits.sigmoid() * self.logits).sum(-1)
 
     def normalized_entropy(self, mask: Tensor) -> Tensor:
-        """Entropy [N] divided by the largest possible, A log 2."""
         return (self.entropy() / (self.logits.shape[-1] * math.log(2))).clamp_(0.0, 1.0)
 
     def outputs(self) -> dict[str, Tensor]:
-        """`logits` and `probabilities` of 1, each [..., A]."""
         return {"logits": self.logits, "probabilities": self.logits.sigmoid()}
 
     @staticmethod
     def describe(action_outputs: Sequence[Tensor], rows: int) -> Tensor:
-        """Probabilities of 1 [T, rows, A]."""
         return torch.stack([logits[:rows] for logits in action_outputs]).sigmoid_()
 
 
@@ -177,12 +168,10 @@ class Gaussian:
         self.action_outputs = self.mean
 
     def sample(self, generator: torch.Generator, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
-        """Continuous actions [..., A], one draw for each."""
         draws = torch.randn(group.global_shape(self.mean.shape), generator=generator, device=self.mean.device)
         return torch.addcmul(self.mean, group.local_rows(draws), self.log_std.exp())
 
     def mode(self) -> Tensor:
-        """The means [..., A]."""
         return self.mean.clone()
 
     def log_prob(self, actions: Tensor) -> Tensor:
@@ -199,12 +188,10 @@ class Gaussian:
         return self.log_std.mean(-1).exp().clamp_(max=1.0)
 
     def outputs(self) -> dict[str, Tensor]:
-        """`means` and standard `stds`, each [..., A]."""
         return {"means": self.mean, "stds": self.log_std.exp()}
 
     @staticmethod
     def describe(action_outputs: Sequence[Tensor], rows: int) -> Tensor:
-        """The means [T, rows, A]."""
         return torch.stack([means[:rows] for means in action_outputs])
 
 
@@ -232,20 +219,16 @@ class DistributionFamily:
 
     @property
     def output_label(self) -> Literal["probabilities", "means"]:
-        """What `describe` returns."""
         return "means" if self.kind == "continuous" else "probabilities"
 
     def distribution(self, outputs: Tensor, mask: Tensor) -> Distribution:
-        """The distribution with these outputs [..., O] of a network and mask [..., K]."""
         return make_distribution(self.kind, outputs, mask)
 
     def describe(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
-        """Probabilities or means [T, rows, A] of the first rows at T steps."""
         return KINDS[self.kind].describe(action_outputs, rows)
 
 
 def distribution_family(actions: Actions) -> DistributionFamily:
-    """The family of distributions over these actions."""
     if isinstance(actions, Discrete):
         return DistributionFamily("discrete", (), torch.int64)
     if isinstance(actions, Continuous):

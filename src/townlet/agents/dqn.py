@@ -321,7 +321,6 @@ class Dqn(ValueAgent):
         return 0.0 if spec is None else value_at(spec.beta, self.counters)
 
     def metrics(self) -> dict[str, float]:
-        """Current values of everything scheduled or annealed."""
         prioritized = isinstance(self.settings, DqnSettings) and self.settings.prioritized
         return super().metrics() | ({"beta": self._beta} if prioritized else {})
 
@@ -334,11 +333,9 @@ class Dqn(ValueAgent):
         return {"replay": self.buffer, "optimizer": self.optimizer, **super()._parts()}
 
     def state(self) -> State:
-        """Networks, optimizer, replay buffer, exploration and counts."""
         return super().state() | {"target": weights(self.target_network), "counts": {"observed": self._observed}}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         super().restore(state)
         restore_weights(self.target_network, state["target"], "target network")
         self._observed = int(state["counts"]["observed"])

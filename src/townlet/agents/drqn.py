@@ -103,7 +103,6 @@ class Drqn(Dqn):
                 self.hidden.index_fill_(0, ended.rows, 0.0)
 
     def on_env_reset(self) -> None:
-        """End unfinished episodes and reset the hidden state."""
         super().on_env_reset()
         self.hidden = self.network.initial_hidden(len(self.hidden))
 
@@ -154,7 +153,6 @@ class Drqn(Dqn):
         return targets
 
     def minibatches(self) -> Iterator[tuple[Windows]]:
-        """Sample the `gradient_steps` minibatches of an update."""
         for _ in range(self.settings.gradient_steps):
             yield (self.buffer.sample(self.settings.batch_size, self.intrinsic_weight.value),)
 
@@ -171,11 +169,9 @@ class Drqn(Dqn):
         return terms, windows.obs[burn_in + 1 :][valid] if self.bonus else windows.obs[0]
 
     def state(self) -> State:
-        """The state of `Dqn`, and the hidden state of the live rows."""
         return super().state() | {"hidden": self.hidden}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         super().restore(state)
         self.hidden = self.network.initial_hidden(self.hidden.shape[0])
         copy_tensor(self.hidden, state["hidden"], f"{self.name}: hidden")

@@ -56,7 +56,6 @@ class LearningAgent:
         return value_at(self.settings.lr, self.counters)
 
     def tune(self, settings: Any) -> None:
-        """Replace the settings; those that the registry calls tunable take effect at the next update."""
         self.settings = settings
 
     def _compute_intrinsic(self, reached: Tensor, step: Step) -> None:
@@ -73,11 +72,9 @@ class LearningAgent:
         """Discard unfinished episodes; here there are none."""
 
     def on_episodes_end(self, episodes: Episodes) -> None:
-        """Anneal the weight of the intrinsic reward."""
         self.intrinsic_weight.on_episodes_end(episodes)
 
     def metrics(self) -> dict[str, float]:
-        """Current values of everything scheduled or annealed."""
         intrinsic = {"intrinsic_reward": float(self.intrinsic.mean())} if self.bonus else {}
         return {"intrinsic_weight": self.intrinsic_weight.value} | intrinsic | {"lr": self._lr}
 
@@ -97,16 +94,13 @@ class LearningAgent:
         return dict(self.network.named_parameters())
 
     def load_weights(self, weights: State) -> None:
-        """Start from the network weights of another run."""
         restore_weights(self.network, weights)
 
     def _parts(self) -> dict[str, Stateful]:
-        """Stateful components by name."""
         parts: dict[str, Stateful] = {"weight": self.intrinsic_weight}
         return parts | ({"bonus": self.bonus} if self.bonus else {})
 
     def state(self) -> State:
-        """The weights and the state of every part."""
         return {"network": weights(self.network)} | {name: part.state() for name, part in self._parts().items()}
 
     def restore(self, state: State) -> None:
@@ -152,21 +146,17 @@ class ValueAgent(LearningAgent):
         self.action_outputs = torch.zeros(env.rows, env.actions.n, device=env.device)
 
     def on_episodes_end(self, episodes: Episodes) -> None:
-        """Anneal exploration and the weight of the intrinsic reward."""
         self.selector.on_episodes_end(episodes)
         super().on_episodes_end(episodes)
 
     def describe_outputs(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
-        """The action values [T, rows, K] of the first rows at T steps."""
         return torch.stack([values[:rows] for values in action_outputs])
 
     @torch.inference_mode()
     def entropy(self) -> Tensor:
-        """Normalized entropy [N] of the behavior policy at the last step."""
         return normalized_entropy(self.selector.probabilities(self.action_outputs, self._mask), self._mask)
 
     def metrics(self) -> dict[str, float]:
-        """Current values of everything scheduled or annealed."""
         return self.selector.metrics() | super().metrics()
 
     def policy(self) -> Policy:
@@ -209,12 +199,10 @@ class PolicyAgent(LearningAgent):
 
     @torch.inference_mode()
     def describe_outputs(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
-        """Probabilities or means [T, rows, K] of the first rows at T steps."""
         return self.family.describe(action_outputs, rows)
 
     @torch.inference_mode()
     def entropy(self) -> Tensor:
-        """Normalized entropy [N] of the policy at the last step."""
         return self._distribution.normalized_entropy(self._mask)
 
     def _entropy_metrics(self, entropy: float, mask: Tensor) -> dict[str, float]:

@@ -141,7 +141,6 @@ class QNetwork(nn.Module):
         self.hidden_size = self.body.hidden_size
 
     def initial_hidden(self, rows: int) -> Tensor:
-        """Initial hidden state [rows, H]; H is 0 for a feed-forward network."""
         return self.body.initial_hidden(rows)
 
     def advance_hidden(self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> Tensor:

@@ -363,7 +363,6 @@ class Ppo(PolicyAgent):
         )
 
     def metrics(self) -> dict[str, float]:
-        """Current values of everything scheduled or annealed."""
         return self._scheduled(COEFFICIENT_METRICS) | super().metrics()
 
     def _summary(self, metrics: dict[str, float], c: Coefficients) -> dict[str, float]:
@@ -383,11 +382,9 @@ class Ppo(PolicyAgent):
         return {"hidden": self._hidden, "episode_start": self._episode_start, "last_value": self.last_value}
 
     def state(self) -> State:
-        """Network, optimizer, exploration, the rollout so far, hidden states of the rows and the random stream."""
         return super().state() | {"rows": self._rows(), "generator": self.generator.get_state()}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         super().restore(state)
         copy_into(self._rows(), state["rows"], "ppo")
         restore_generator(self.generator, state["generator"], "ppo")

@@ -164,12 +164,10 @@ class Pqn(ValueAgent):
         return {"rollout": self.rollout, "optimizer": self.optimizer, **super()._parts()}
 
     def state(self) -> State:
-        """Network, optimizer, the rollout so far, exploration and the random streams."""
         rows = {"last_value": self.last_value}
         return super().state() | {"rows": rows, "generator": self._generator.get_state()}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         super().restore(state)
         copy_tensor(self.last_value, state["rows"]["last_value"], "pqn: last_value")
         restore_generator(self._generator, state["generator"], "pqn")

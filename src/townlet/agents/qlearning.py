@@ -177,11 +177,9 @@ class QLearning(ValueAgent):
         return {"table": self.network.table}
 
     def state(self) -> State:
-        """The table, exploration, unreported metrics and the random stream."""
         return super().state() | {"sums": self._sums, "generator": self._generator.get_state()}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         super().restore(state)
         copy_tensor(self._sums, state["sums"], "qlearning: sums")
         restore_generator(self._generator, state["generator"], "qlearning")

@@ -66,7 +66,6 @@ class AgentEntry:
 
     @property
     def name(self) -> str:
-        """The name in recipes."""
         return str(self.settings.model_fields["name"].default)
 
     def output_kind(self, actions: Actions) -> OutputKind:
@@ -102,7 +101,6 @@ def register(entry: AgentEntry) -> AgentEntry:
 
 
 def entry(name: str) -> AgentEntry:
-    """The agent of that name."""
     known = {one.name: one for one in entries()}
     if name not in known:
         raise TownletError(f"no agent '{name[:60]}' is registered", load_error(name) or did_you_mean(name, [*known]))
@@ -122,7 +120,6 @@ def entries() -> tuple[AgentEntry, ...]:
 
 
 def settings_models() -> tuple[type[AgentSettings], ...]:
-    """The settings models of all agents."""
     return tuple(one.settings for one in entries())
 
 

@@ -210,18 +210,15 @@ class Reinforce(PolicyAgent):
         return {"loss": loss} | metrics | self._entropy_metrics(entropy, mask) | learned
 
     def metrics(self) -> dict[str, float]:
-        """Current values of everything scheduled or annealed."""
         return self._scheduled(COEFFICIENT_METRICS) | super().metrics()
 
     def _parts(self) -> dict[str, Stateful]:
         return {"episodes": self.episodes, **super()._parts()}
 
     def state(self) -> State:
-        """Network, optimizer, the episodes so far, exploration and the random stream."""
         return super().state() | {"average": self._average, "generator": self.generator.get_state()}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         super().restore(state)
         copy_tensor(self._average, state["average"], "reinforce: average")
         restore_generator(self.generator, state["generator"], "reinforce")

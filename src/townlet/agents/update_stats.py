@@ -31,7 +31,6 @@ class UpdateStats:
         self._epoch_start = 0
 
     def start_epoch(self) -> None:
-        """Begin the next epoch."""
         self.epochs += 1
         self._epoch_start = len(self._values)
 
@@ -45,7 +44,6 @@ class UpdateStats:
 
     @property
     def gradient_steps(self) -> int:
-        """Gradient steps so far."""
         return len(self._grad_norms)
 
     def epoch_mean(self, name: str) -> Tensor:
@@ -53,7 +51,6 @@ class UpdateStats:
         return self._group.mean(self._metrics(self._epoch_start)[name])
 
     def means(self) -> dict[str, float]:
-        """The mean of every metric, and of the gradient norm."""
         metrics = self._metrics()
         means = self._group.means(torch.stack(list(metrics.values())))
         values = torch.cat((means, torch.stack(self._grad_norms).mean().view(1))).tolist()  # one copy from the device

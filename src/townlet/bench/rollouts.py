@@ -39,11 +39,9 @@ class IterationTimes:
 
     @property
     def per_second(self) -> float:
-        """Steps of all rows per second."""
         return self.rows * self.steps / (self.played_s + self.learned_s)
 
     def as_json(self) -> dict[str, Any]:
-        """The result as JSON."""
         return asdict(self) | {"median_per_wall_s": round(self.per_second)}
 
 

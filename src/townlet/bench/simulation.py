@@ -116,7 +116,6 @@ class Benchmark:
 
 
 def available_cores() -> int:
-    """CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -44,7 +44,6 @@ class PeerComparison:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The results and settings as JSON."""
         results = [r.as_json() for found in self.results.values() for r in found.values()]
         ratios = {agent: round(ratio, 3) for agent, ratio in self.ratios.items()}
         return {"settings": settings(), "results": results, "ratios": ratios, "skipped": list(self.skipped)}

@@ -135,7 +135,6 @@ class EpisodeBuffer:
         self.episodes = 0
 
     def state(self) -> State:
-        """The stored steps and the write position of each row."""
         # Slots beyond a row's write position may hold old values; zeros make the states of equal buffers equal.
         unwritten = torch.arange(self._max_written, device=self._device).unsqueeze(1) >= self._written
         columns = {name: column[: self._max_written].clone() for name, column in self._columns.items()}
@@ -144,7 +143,6 @@ class EpisodeBuffer:
         return {"columns": columns, "written": self._written, "finished": self._finished, "episodes": self.episodes}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from the state of a buffer with as many rows."""
         names = ("written", "finished", "columns", "episodes")
         written, finished, saved, episodes = (get_part(state, name, "episode buffer") for name in names)
         if not isinstance(saved, Mapping) or set(saved) != set(self._columns):

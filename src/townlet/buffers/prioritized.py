@@ -82,11 +82,9 @@ class PrioritizedSampler:
         torch.maximum(self._max_priority, priority.max(), out=self._max_priority)
 
     def state(self) -> State:
-        """The sum tree and the largest priority."""
         return {"tree": self._tree.state(), "max_priority": self._max_priority}
 
     def restore(self, state: State) -> None:
-        """Restore the priorities of a sampler of the same size."""
         self._tree.restore(get_part(state, "tree", "priorities"))
         copy_tensor(self._max_priority, get_part(state, "max_priority", "priorities"), "max_priority")
 
@@ -151,9 +149,7 @@ class SumTree:
         return node
 
     def state(self) -> State:
-        """All nodes."""
         return {"nodes": self._nodes}
 
     def restore(self, state: State) -> None:
-        """Restore the nodes of a tree of the same size."""
         copy_tensor(self._nodes, get_part(state, "nodes", "sum tree"), "nodes")

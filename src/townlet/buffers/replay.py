@@ -69,7 +69,6 @@ class ReplayBuffer:
         return len(self._storage)
 
     def add(self, step: VectorTransition) -> None:
-        """Store one step of all rows."""
         storage = self._storage
         storage.add(step)
         if self._prioritized:
@@ -172,7 +171,6 @@ class ReplayBuffer:
             self._prioritized.update(index, error)
 
     def state(self) -> State:
-        """The transitions, their priorities and the random generator."""
         priorities = self._prioritized.state() if self._prioritized else None
         return {
             "storage": self._storage.state(),
@@ -181,7 +179,6 @@ class ReplayBuffer:
         }
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         priorities = get_part(state, "priorities", "replay buffer")
         if (priorities is None) != (self._prioritized is None):
             saved, own = ("has", "does not") if self._prioritized is None else ("does not have", "does")

@@ -100,7 +100,6 @@ class RolloutBuffer:
         self._bootstrap = torch.zeros(rows, device=device)
 
     def __len__(self) -> int:
-        """Transitions stored."""
         return len(self._storage)
 
     @property
@@ -110,7 +109,6 @@ class RolloutBuffer:
 
     @property
     def full(self) -> bool:
-        """True once all steps are stored."""
         return self._storage.filled == self._storage.slots
 
     @property
@@ -119,7 +117,6 @@ class RolloutBuffer:
         return {name: column[self._storage.head] for name, column in self._storage.columns.items()}
 
     def advance(self) -> None:
-        """Complete the step in `slot`."""
         self._storage.advance()
 
     def mark_full(self) -> None:
@@ -298,10 +295,8 @@ class RolloutBuffer:
         )
 
     def state(self) -> State:
-        """The stored steps, and the hidden state before them."""
         return {"storage": self._storage.state(), "hidden": self.hidden}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from the state of a rollout of the same shape."""
         copy_tensor(self.hidden, get_part(state, "hidden", "rollout"), "hidden")
         self._storage.restore(get_part(state, "storage", "rollout"))

@@ -63,11 +63,9 @@ class SequenceReplay:
         self._positions = torch.arange(burn_in + length, device=device).unsqueeze(1)  # [L, 1]
 
     def __len__(self) -> int:
-        """Number of transitions stored."""
         return len(self._storage)
 
     def add(self, step: VectorTransition) -> None:
-        """Store one step of all rows."""
         self._storage.add(step)
 
     def truncate_open_episodes(self) -> None:
@@ -136,10 +134,8 @@ class SequenceReplay:
         return values
 
     def state(self) -> State:
-        """The transitions and the random generator."""
         return {"storage": self._storage.state(), "generator": self._generator.get_state()}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         self._storage.restore(get_part(state, "storage", "replay buffer"))
         restore_generator(self._generator, get_part(state, "generator", "replay buffer"), "the replay buffer")

@@ -86,12 +86,10 @@ class CircularStorage:
         self.filled = 0
 
     def __len__(self) -> int:
-        """Number of transitions stored."""
         return self.filled * self.rows
 
     @property
     def newest(self) -> int:
-        """The slot written last."""
         return (self.head - 1) % self.slots
 
     def write(self, **values: Tensor) -> None:
@@ -117,7 +115,6 @@ class CircularStorage:
         return torch.index_select(self.flat[name], 0, index, out=out)
 
     def advance(self) -> None:
-        """Complete the slot at the head."""
         self.head = (self.head + 1) % self.slots
         self.filled = min(self.filled + 1, self.slots)
 
@@ -127,16 +124,13 @@ class CircularStorage:
             self.columns["ended"][self.newest] = True
 
     def clear(self) -> None:
-        """Discard all steps."""
         self.head = self.filled = 0
 
     def state(self) -> State:
-        """The filled slots, as views, and the position of the head."""
         columns = {name: column[: self.filled] for name, column in self.columns.items()}
         return {"slots": self.slots, "head": self.head, "columns": columns}
 
     def restore(self, state: State) -> None:
-        """Restore the filled slots of a storage of the same shape."""
         slots, head, saved = (get_part(state, name, "buffer") for name in ("slots", "head", "columns"))
         if slots != self.slots:
             raise TownletError(f"the saved buffer has {slots} slots, but this one has {self.slots}", SAME_RECIPE)

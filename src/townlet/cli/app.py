@@ -133,7 +133,6 @@ def _report(error: TownletError) -> int:
 
 
 def _usage_error(error: typer.TyperException) -> TownletError:
-    """Convert an error of Typer."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "townlet"
     message = error.format_message().replace("Value error, ", "").replace("Input should be", "it should be")

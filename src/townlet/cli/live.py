@@ -82,7 +82,6 @@ def _tokens(token_file: Path | None) -> Tokens:
 
 
 def is_orphaned(parent: int = os.getppid()) -> bool:
-    """Whether the parent process has exited."""
     return os.getppid() != parent
 
 
@@ -99,7 +98,6 @@ class PageServer:
         self._process, self.link = process, link
 
     def wait(self) -> None:
-        """Wait until the server exits."""
         self._process.wait()
 
 

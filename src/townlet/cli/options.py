@@ -122,7 +122,6 @@ def run_command(command: str, run: Run, *words: str) -> str:
 
 
 def resume_command(run: Run, *words: str) -> str:
-    """The command line that resumes a run."""
     return run_command("train --resume", run, *words)
 
 

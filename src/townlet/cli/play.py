@@ -133,7 +133,6 @@ def play(
 def _check_options(
     modes: Sequence[str], terminal: bool, by_step: bool, window: bool, video: Path | None, steps: int | None
 ) -> None:
-    """Reject combinations that are not possible here."""
     keys = window or (terminal and Keyboard.available())
     if PlayMode.HUMAN in modes and (not keys or video):
         raise TownletError("--mode human needs a terminal with a keyboard", "use --mode random here")

@@ -55,7 +55,6 @@ class Keyboard:
 
     @staticmethod
     def available() -> bool:
-        """Whether stdin is a keyboard."""
         return HAS_TERMIOS and sys.stdin is not None and sys.stdin.isatty()
 
     def __enter__(self) -> Keyboard:
@@ -96,7 +95,6 @@ class PlayerView:
 
     @property
     def done(self) -> bool:
-        """Whether all episodes are finished."""
         return self.max_episodes is not None and len(self.finished) >= self.max_episodes
 
     def step(self, pause: int = 0, action: int | None = None) -> None:

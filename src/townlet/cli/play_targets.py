@@ -99,7 +99,6 @@ class TownTarget:
         return ["trained", "random"] if self.trained else ["random", "planner"]
 
     def player(self, mode: str, medium: str) -> PlayerView:
-        """A player in a separate town."""
         from townlet.town.render.show import RenderedTown
 
         player = self._player("passive" if mode == "human" else mode, self.streams)
@@ -116,7 +115,6 @@ class TownTarget:
         return make_player(mode, self.world, streams.numpy(mode))
 
     def key_bindings(self, player: PlayerView) -> TownKeys:
-        """Keys for a human player."""
         return TownKeys(cast("RenderedTown", player.show))
 
     def print_summary(self, players: Sequence[PlayerView], modes: Sequence[str]) -> None:
@@ -136,7 +134,6 @@ class TownTarget:
 
 
 def survival_summary(world: World, stats: Sequence[SurvivalStats]) -> str:
-    """The table in one sentence."""
     by_player = {s.player: s for s in stats}
     random = by_player["random"].mean
     start = f"A random agent lives about {random:.0f} steps in {world.name}"
@@ -162,11 +159,9 @@ class TownKeys:
     show: RenderedTown
 
     def legend(self) -> str:
-        """Short description of the keys."""
         return town_legend(self.show.world)
 
     def choose(self, key: str) -> int | str:
-        """The action of a key, or why it is not possible now."""
         return town_action(self.show.world, self.show.scene, key)
 
     def warning(self, action: int) -> str:
@@ -226,7 +221,6 @@ class GymTarget:
 
     @property
     def modes(self) -> list[str]:
-        """Available players."""
         return [*(["trained"] if self.trained else []), "random", "human"]
 
     @property
@@ -307,14 +301,12 @@ class GymKeys:
         return action_keys(self.names)
 
     def legend(self) -> str:
-        """Short description of the keys."""
         by_action: dict[int, list[str]] = {}
         for key, action in self._keys.items():
             by_action.setdefault(action, []).append(KEY_SYMBOLS.get(key, key))
         return "  ".join([*(f"{' '.join(keys)} {self.names[a]}" for a, keys in by_action.items()), "q quit"])
 
     def choose(self, key: str) -> int | str:
-        """The action of a key, or why it is not possible now."""
         action = self._keys.get(key)
         if action is None:
             return f"{key!r} does nothing here · {self.legend()}"
@@ -322,5 +314,4 @@ class GymKeys:
         return action if valid else f"{self.names[action]} is not valid now · {self.legend()}"
 
     def warning(self, action: int) -> str:
-        """Unknown for Gymnasium environments."""
         return ""

@@ -74,7 +74,6 @@ def sweep(
 
 
 def _check_output(to: Path | None) -> None:
-    """Reject an output path before the first trial."""
     if to is not None and (to.is_dir() or not to.parent.is_dir()):
         what = f"{to} is a folder" if to.is_dir() else f"there is no folder {to.parent}"
         raise TownletError(f"--to: {what}", "name a file in an existing folder")
@@ -83,7 +82,6 @@ def _check_output(to: Path | None) -> None:
 def _sweep_config(
     title: str, words: list[str], steps: int | None, name: str | None, seeds: int, root: Path
 ) -> SweepConfig:
-    """The validated configuration of the sweep."""
     from townlet.sweep.space import check_space, search_space, split_overrides
     from townlet.sweep.trial import SweepConfig
     from townlet.tasks.experiment import load_experiment
@@ -97,7 +95,6 @@ def _sweep_config(
 
 
 def _print_trial(result: TrialResult) -> None:
-    """Print a line for a finished trial."""
     from townlet.sweep.study import ERROR
 
     trial, best = result.trial, "" if result.best_score is None else f"; best so far {result.best_score:.1f}"
@@ -107,7 +104,6 @@ def _print_trial(result: TrialResult) -> None:
 
 
 def _settings(trial: FrozenTrial) -> str:
-    """The settings of a trial on one line."""
     from townlet.sweep.space import round_suggested
     from townlet.sweep.trial import BASELINE
 

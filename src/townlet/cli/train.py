@@ -169,7 +169,6 @@ def console_sink(recipe: Recipe) -> Sink:
 
 
 def _print_outcome(outcome: TrainingOutcome) -> None:
-    """Print the results, or how to resume."""
     if not outcome.ending.finished:
         echo(f"Saved after {outcome.seconds:.0f} s. Resume with:", resume_command(outcome.run))
         if outcome.ending.why == "interrupted":

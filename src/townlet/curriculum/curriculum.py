@@ -74,7 +74,6 @@ class FixedCurriculum:
         self._tables = compile_stages(spec, [spec.stage], meters, rewards)
 
     def update(self, episodes: Episodes) -> list[StageChange]:
-        """No changes."""
         return []
 
     def settings(self, rows: Tensor | None = None) -> dict[str, Tensor]:
@@ -170,15 +169,12 @@ class AdversarialCurriculum:
             statistic[rows] = 0
 
     def settings(self, rows: Tensor | None = None) -> dict[str, Tensor]:
-        """Settings of each row's stage."""
         return self._tables.settings((self.stage if rows is None else self.stage[rows]) - 1)
 
     def state(self) -> State:
-        """Stages and statistics of all rows."""
         return {name: getattr(self, name) for name in STATE_NAMES}
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken."""
         for name in STATE_NAMES:
             copy_tensor(getattr(self, name), state[name], f"curriculum.{name}")
         if not bool(((self.stage >= 1) & (self.stage <= self.last_stage)).all()):

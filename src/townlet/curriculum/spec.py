@@ -39,7 +39,6 @@ class StageSpec(StrictModel):
 
     @property
     def reward_weights(self) -> dict[str, float]:
-        """Weight of each reward by name."""
         return REWARD_MODES[self.reward] if isinstance(self.reward, str) else self.reward
 
 

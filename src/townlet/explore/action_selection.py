@@ -89,7 +89,6 @@ class EpsilonGreedy:
         return uniform.scatter_add_(1, best, 1 - epsilon)
 
     def metrics(self) -> dict[str, float]:
-        """The mean ε of all rows."""
         return {"epsilon": float(self.epsilon.mean())}
 
     def on_episodes_end(self, episodes: Episodes) -> None:
@@ -99,11 +98,9 @@ class EpsilonGreedy:
             self.epsilon[rows] = (self.epsilon[rows] * self.spec.decay).clamp_(min=self.spec.end)
 
     def state(self) -> State:
-        """ε of each row and the random generator."""
         return {"epsilon": self.epsilon, "generator": self._generator.get_state()}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         copy_tensor(self.epsilon, state["epsilon"], "explore.epsilon")
         restore_generator(self._generator, state["generator"], "explore.action_selection")
 
@@ -120,7 +117,6 @@ class Boltzmann:
 
     @property
     def temperature(self) -> float:
-        """The current temperature."""
         return max(MIN_TEMPERATURE, value_at(self.spec.temperature, self._counters))
 
     def _logits(self, values: Tensor, mask: Tensor) -> Tensor:
@@ -136,7 +132,6 @@ class Boltzmann:
         return self._logits(values, mask).softmax(1)
 
     def metrics(self) -> dict[str, float]:
-        """The temperature."""
         return {"temperature": self.temperature}
 
     def on_episodes_end(self, episodes: Episodes) -> None:
@@ -147,7 +142,6 @@ class Boltzmann:
         return {"generator": self._generator.get_state()}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         restore_generator(self._generator, state["generator"], "explore.action_selection")
 
 

@@ -76,11 +76,9 @@ class CountBonus:
         return {}
 
     def state(self) -> State:
-        """The counters and the projections of the hash."""
         return {name: getattr(self, f"_{name}") for name in SAVED}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         for name in SAVED:
             copy_tensor(getattr(self, f"_{name}"), state[name], f"explore.bonus.{name}")
 

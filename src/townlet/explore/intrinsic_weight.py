@@ -41,7 +41,6 @@ class ScheduledWeight:
 
     @property
     def value(self) -> float:
-        """The current weight."""
         return value_at(self.spec.value, self._counters)
 
     def on_episodes_end(self, episodes: Episodes) -> None:
@@ -76,11 +75,9 @@ class AdaptiveWeight:
             self.value = max(self.spec.minimum, self.value * self.spec.factor ** int(steady.sum()))
 
     def state(self) -> State:
-        """The weight and the lengths of the last episodes."""
         return {"value": self.value, "lengths": torch.from_numpy(self._lengths)}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         lengths = torch.as_tensor(state["lengths"]).numpy().astype(np.int64)
         if lengths.ndim != 1 or len(lengths) > self.spec.episodes:
             what = f"the saved explore.weight has episode lengths of shape {list(lengths.shape)}, "

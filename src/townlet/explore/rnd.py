@@ -54,11 +54,9 @@ class RunningMoments:
         return (values - self.mean.float()).mul_(scale).clamp_(-limit, limit)
 
     def state(self) -> State:
-        """Count, mean and variance."""
         return {"count": self.count, "mean": self.mean, "variance": self.variance}
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         copy_tensor(self.mean, state["mean"], "explore.bonus.mean")
         copy_tensor(self.variance, state["variance"], "explore.bonus.variance")
         self.count = int(state["count"])
@@ -131,7 +129,6 @@ class RandomNetworkDistillation:
         return {"rnd_loss": loss.item()}
 
     def state(self) -> State:
-        """Both networks, the optimizer and the statistics."""
         return {
             "target": weights(self.target),
             "predictor": weights(self.predictor),
@@ -143,7 +140,6 @@ class RandomNetworkDistillation:
         }
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
         restore_weights(self.target, state["target"], "explore.bonus.target")
         restore_weights(self.predictor, state["predictor"], "explore.bonus.predictor")
         self._optimizer.restore(state["optimizer"])

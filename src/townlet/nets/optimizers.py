@@ -67,7 +67,6 @@ class FlatOptimizer:
 
     @property
     def lr(self) -> float | Tensor:
-        """The learning rate."""
         return self._lr
 
     @lr.setter
@@ -78,7 +77,6 @@ class FlatOptimizer:
             self._lr = value
 
     def zero_grad(self) -> None:
-        """Set the gradient to 0."""
         self.gradient.zero_()
 
     def gradients(self) -> State:

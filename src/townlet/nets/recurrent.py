@@ -124,7 +124,6 @@ LAYERS: Final[dict[str, type[Lstm] | type[Gru]]] = {"lstm": Lstm, "gru": Gru}
 
 
 def make_recurrent(kind: Literal["lstm", "gru"], inputs: int, size: int) -> RecurrentLayer:
-    """The recurrent layer of that name."""
     return LAYERS[kind](inputs, size)
 
 

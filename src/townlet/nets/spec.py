@@ -55,7 +55,6 @@ class BaseNetworkSpec(StrictModel):
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether the network has a hidden state."""
         return self.recurrent is not None
 
 

@@ -50,7 +50,6 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
         return self.path.name
 
     @property
@@ -60,7 +59,6 @@ class Checkpoint:
 
 
 def folder_name(env_steps: int) -> str:
-    """The name of a checkpoint's folder."""
     return f"step-{env_steps:012d}"
 
 

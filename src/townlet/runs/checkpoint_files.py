@@ -69,7 +69,6 @@ class Manifest(StrictModel):
 
     @property
     def tensors(self) -> dict[str, TensorRecord]:
-        """The leaves in the safetensors file."""
         return {name: leaf for name, leaf in self.state.items() if isinstance(leaf, TensorRecord)}
 
 
@@ -185,7 +184,6 @@ def load(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def damaged(folder: Path, why: str) -> TownletError:
-    """The error for a damaged checkpoint."""
     fix = "use another checkpoint, or remove this one to resume from the one before"
     return TownletError(f"the checkpoint {folder.name} is damaged or foreign: {why}", fix, SourceLocation(str(folder)))
 

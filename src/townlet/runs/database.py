@@ -121,7 +121,6 @@ def create_statements() -> list[str]:
 
 
 def insert_statement(table: str) -> str:
-    """SQL that inserts one row."""
     columns = ", ".join(f'"{column}"' for column in TABLES[table])
     return f'INSERT INTO "{table}" ({columns}) VALUES ({", ".join("?" * len(TABLES[table]))})'
 
@@ -182,7 +181,6 @@ def connect(path: Path, read_only: bool) -> sqlite3.Connection:
 
 
 def wal_path(path: Path) -> Path:
-    """SQLite's write-ahead log of a database."""
     return path.with_name(f"{path.name}-wal")
 
 

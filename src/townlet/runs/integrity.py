@@ -73,7 +73,6 @@ def add_group(connection: sqlite3.Connection, table: str, first: int, last: int,
 
 
 def head(connection: sqlite3.Connection) -> bytes:
-    """The end of the chain."""
     found = connection.execute(f'SELECT "digest" FROM "{ROW_GROUPS}" ORDER BY rowid DESC LIMIT 1').fetchone()
     return START if found is None else bytes(found[0])
 

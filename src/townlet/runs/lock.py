@@ -136,7 +136,6 @@ def _locked(path: Path, flags: int) -> bool:
 
 
 def describe_holder(who: dict[str, Any]) -> str:
-    """A holder in words."""
     if not who:
         return "it left no name"
     return f"process {who.get('pid')} on {who.get('host')}, since {who.get('started')}"

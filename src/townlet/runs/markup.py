@@ -126,15 +126,12 @@ def code_block(text: str, language: str) -> list[str]:
 
 
 def table_row(cells: Sequence[str]) -> str:
-    """A row of a table."""
     return "| " + " | ".join(map(escape_markdown, cells)) + " |"
 
 
 def table_rule(columns: int) -> str:
-    """The line below a table header."""
     return "|" + " --- |" * columns
 
 
 def escape_markdown(text: str) -> str:
-    """Text escaped for Markdown."""
     return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", " ".join(text.split()))

@@ -33,7 +33,6 @@ class MetricsReader:
         self._connection = connect(path, self.read_only)
 
     def _require_intact(self, table: str, last: int | None = None) -> None:
-        """Refuse a damaged table, or damage in its last rows."""
         require_intact(self._connection, self.path, table, last)
 
     @contextmanager
@@ -132,7 +131,6 @@ class MetricsReader:
         return {tuple(row[:-1]): int(row[-1] or 0) for row in rows}
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close()
 
     def __enter__(self) -> Self:

@@ -62,7 +62,6 @@ class MetricsStore(MetricsReader):
 
     @property
     def empty(self) -> bool:
-        """Whether there are no rows."""
         return not any(self._counts.values()) and not any(self._buffered.values())
 
     @property

@@ -39,17 +39,14 @@ class Overview:
 
     @property
     def recipe(self) -> str:
-        """The recipe, ENV:VARIANT."""
         return str(self.meta.get("recipe", "?"))
 
     @property
     def seed(self) -> int | None:
-        """The seed of the run."""
         return self.meta.get("seed")
 
     @property
     def terms(self) -> ReportTerms:
-        """Terms of its kind of task."""
         return report_terms(self.meta)
 
     @property
@@ -64,22 +61,18 @@ class Overview:
 
     @property
     def scores(self) -> list[float]:
-        """The score of each evaluation."""
         return [float(score) for score in self.evaluations["score"] if score is not None]
 
     @property
     def best(self) -> float | None:
-        """The best score."""
         return max(self.scores, default=None)
 
     @property
     def last(self) -> float | None:
-        """The last score."""
         return self.scores[-1] if self.scores else None
 
     @property
     def created(self) -> datetime | None:
-        """When it was started."""
         try:
             found = datetime.fromisoformat(str(self.meta["created"]))
         except (KeyError, ValueError):
@@ -97,7 +90,6 @@ class Overview:
         return f"{seconds:.0f} s"
 
     def as_json(self) -> dict[str, Any]:
-        """The overview as JSON."""
         return {
             "name": self.run.name,
             "path": str(self.run.path),
@@ -245,5 +237,4 @@ def remove_leftovers(root: Path) -> None:
 
 
 def folder_size(path: Path) -> int:
-    """Bytes in a folder."""
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and not file.is_symlink())

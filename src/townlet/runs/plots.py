@@ -229,7 +229,6 @@ def metric_grid(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
 
 
 def truncate_label(label: str, length: int = MAX_LABEL) -> str:
-    """A label of limited length."""
     return label if len(label) <= length else f"{label[: length - 1]}…"
 
 

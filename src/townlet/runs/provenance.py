@@ -138,7 +138,6 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], path: str =
 
 
 def sha256(path: Path) -> str:
-    """The sha256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -167,7 +166,6 @@ def _changed_settings_error(run: Run, before: Mapping[str, Any] | None) -> Townl
 
 
 def _recipe_in_latest_checkpoint(run: Run) -> Mapping[str, Any] | None:
-    """The settings stored in the latest checkpoint."""
     try:
         last = checkpoint.latest(run.checkpoints)
     except TownletError:

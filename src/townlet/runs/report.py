@@ -237,7 +237,6 @@ def _updates(store: MetricsReader) -> Section | None:
 
 
 def _resources(store: MetricsReader, meta: Mapping[str, Any]) -> Section | None:
-    """Time, speed and memory."""
     found = {name: store.series(name, CURVE_BINS)[1] for name in RESOURCE_UNITS}
     rows = [] if meta.get("seconds") is None else [("time", summary_text.format_duration(meta["seconds"]))]
     for name, unit in RESOURCE_UNITS.items():

@@ -25,7 +25,6 @@ class ReportTerms:
     score_label: str
 
     def format_score(self, value: float) -> str:
-        """A score with a sensible number of digits."""
         return f"{value:.0f}" if self.metric == "length" or abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -39,7 +38,6 @@ GYM_TERMS: Final = ReportTerms(
 
 
 def report_terms(meta: Mapping[str, Any]) -> ReportTerms:
-    """The terms for a run, by its meta.json."""
     return GYM_TERMS if meta.get("gym") else TOWN_TERMS
 
 

@@ -49,11 +49,9 @@ class IntegrityReport:
         return not problem
 
     def note(self, name: str, text: str, state: str = NOTED) -> None:
-        """Add an item in another state."""
         self.items.append(CheckedItem(name, state, text))
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON."""
         items = [vars(item) for item in self.items]
         return {"subject": self.subject, "whole": self.whole, "items": items, "usable": self.usable}
 

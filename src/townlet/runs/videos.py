@@ -31,12 +31,10 @@ class VideoFile(NamedTuple):
 
 
 def video_name(env_steps: int, reason: VideoReason) -> str:
-    """The file name of a video."""
     return f"{env_steps:0{DIGITS}d}-{reason}.mp4"
 
 
 def list_videos(folder: Path) -> list[VideoFile]:
-    """All videos, from old to new."""
     if not folder.is_dir():
         return []
     found = [(path, FILE_NAME.fullmatch(path.name)) for path in sorted(folder.iterdir())]
@@ -59,7 +57,6 @@ FFMPEG_OPTIONS: Final = ("-preset", "veryfast", "-movflags", "+faststart", "-thr
 
 
 def require_encoder() -> None:
-    """Raise an error if imageio-ffmpeg is not installed."""
     if find_spec("imageio_ffmpeg") is None:
         what = "a video needs imageio-ffmpeg, which is not installed"
         raise TownletError(what, "install it: pip install 'townlet[video]'")

@@ -42,7 +42,6 @@ class ModelCard:
 
     @property
     def title(self) -> str:
-        """The agent and its environment."""
         recipe = self.trained.loaded.recipe
         return f"{recipe.agent.name} in {recipe.env}"
 
@@ -63,7 +62,6 @@ class ModelCard:
         }
 
     def text(self) -> str:
-        """The text of the card."""
         trained, meta = self.trained, self.trained.run.meta()
         page = io.StringIO()
         writer = YAML(typ="safe")

@@ -146,7 +146,6 @@ def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
 
 
 def _write_meta(trained: TrainedPolicy, folder: Path) -> None:
-    """Write meta.json, with the checksums of the files."""
     new = Run(folder)
     text = strip_folders(json.dumps(trained.run.meta() | {"command": None, "published": True}), trained)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "README.md"]

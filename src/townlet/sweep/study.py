@@ -53,7 +53,6 @@ class TrialResult:
 
 
 def require_optuna() -> None:
-    """Raise TownletError if Optuna is not installed."""
     if find_spec("optuna") is None:
         raise TownletError("a sweep needs optuna, which is not installed", "install it: pip install 'townlet[sweep]'")
 
@@ -239,7 +238,6 @@ def parameter_importance(study: Study) -> dict[str, float]:
 
 
 def best_recipe_path(config: SweepConfig) -> Path:
-    """Default path of the best recipe."""
     name = re.sub(r"[^A-Za-z0-9_.]+", "-", config.study).strip("-.") or "sweep"
     return config.root / f"{name}{BEST_SUFFIX}"
 
@@ -278,6 +276,5 @@ def _file_reference(layers: RecipeLayers) -> str:
 
 
 def describe_result(recipe: Recipe, score: float, baseline: float | None, *, unchanged: bool) -> str:
-    """The result in one line."""
     before = "" if baseline is None else f", {baseline:.1f} before the search"
     return f"{recipe.metric} {score:.1f} in one trial" + ("; no better values were found" if unchanged else before)

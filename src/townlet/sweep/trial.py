@@ -55,7 +55,6 @@ class PruningSink(Sink):
             self.pruned = self._trial.should_prune()
 
     def stop(self) -> str | None:
-        """The reason to end the run, or None."""
         return PRUNED if self.pruned else None
 
 

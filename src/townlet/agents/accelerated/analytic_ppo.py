@@ -25,7 +25,6 @@ class AnalyticPpo:
 
     @torch.no_grad()
     def backward(self, batch: Minibatch, coefficients: Coefficients, scale: Any = 1.0) -> EvaluatedSteps:
-        """Add `scale` times the gradient of the loss to the parameters' `.grad`; what the loss was computed from."""
         clip, value_clip, entropy_coef, value_coef = coefficients
         outputs, value = self.mlp.forward(batch.obs)
         value = value.view_as(batch.value)

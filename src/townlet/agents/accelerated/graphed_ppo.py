@@ -45,21 +45,17 @@ class GraphedPpo:
 
     @property
     def generator(self) -> torch.Generator:
-        """The random stream of actions."""
         return self._agent.generator
 
     def start_rollout(self) -> None:
-        """Begin a rollout."""
         self._agent.rollout.clear()
 
     def mark_rollout_full(self) -> None:
-        """Mark the rollout as full; a replayed CUDA graph may have written it."""
         self._agent.rollout.mark_full()
         self.collects_rollouts = True
 
     @torch.no_grad()
     def act(self, seen: MaskedObs) -> Tensor:
-        """Sample actions [N] int64 and store the first half of the step."""
         agent = self._agent
         draws = torch.rand(len(seen.obs), generator=agent.generator, device=seen.obs.device)
         self._sample(seen.obs, seen.mask, draws, agent.rollout.slot)
@@ -74,7 +70,6 @@ class GraphedPpo:
             slot[name].copy_(values.view_as(slot[name]))
 
     def observe(self, step: Step) -> None:
-        """Store the second half of the step."""
         rollout = self._agent.rollout
         self._store(step.reward, step.terminated, step.truncated, rollout.slot)
         rollout.advance()
@@ -119,7 +114,6 @@ class GraphedPpo:
 
     @property
     def _minibatches(self) -> int:
-        """Minibatches of an epoch."""
         steps = self._agent.rollout.reward.numel()
         return max(1, round(steps / self._agent.settings.batch_steps(steps)))
 

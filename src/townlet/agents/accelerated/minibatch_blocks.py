@@ -29,7 +29,6 @@ class MinibatchBlocks:
         self._agent = agent
 
     def minibatches(self) -> Iterator[tuple[TransitionBatch, Tensor]]:
-        """The minibatches of one update, each with its targets [B]."""
         agent, s = self._agent, self._agent.settings
         left, most = s.gradient_steps, max(1, BLOCK // (s.batch_size * agent.obs_size))
         while left:
