@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final
 
 EXIT_INTERRUPTED: Final = 130  # exit code after Ctrl-C or SIGTERM
@@ -42,8 +43,9 @@ class TownletError(Exception):
 
     exit_code = 2
 
-    def __init__(self, what: str, fix: str = "", where: SourceLocation | None = None) -> None:
-        self.diagnostics: tuple[Diagnostic, ...] = (Diagnostic(what, fix, where),)
+    def __init__(self, what: str, fix: str = "", where: SourceLocation | Path | None = None) -> None:
+        location = SourceLocation(str(where)) if isinstance(where, Path) else where
+        self.diagnostics: tuple[Diagnostic, ...] = (Diagnostic(what, fix, location),)
         super().__init__(str(self.diagnostics[0]))
 
 

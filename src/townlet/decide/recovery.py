@@ -28,7 +28,7 @@ from townlet.decide.storage.segments import list_segments, read_records
 from townlet.decide.storage.snapshots import Snapshot
 from townlet.decide.storage.versions import VersionStore, weights_digest
 from townlet.decide.trainer import Trainer
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 from townlet.interfaces.state import State
 from townlet.runs import checkpoint
 
@@ -94,7 +94,7 @@ def _require_covered(folder: Path, record: int) -> None:
     if segments and segments[0].first > record + 1:
         what = f"the log begins with record {segments[0].first}, but no intact snapshot covers the records before it"
         fix = "restore a backup, or start in a new folder with --folder"
-        raise TownletError(what, fix, SourceLocation(str(folder)))
+        raise TownletError(what, fix, folder)
 
 
 def _plan(folder: Path, snapshot: Snapshot | None, state: ServiceState, versions: VersionStore) -> RecoveryPlan:

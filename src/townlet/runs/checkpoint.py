@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 from townlet.interfaces.state import State
 from townlet.runs import checkpoint_files, disk
 from townlet.runs.checkpoint_files import Manifest
@@ -81,7 +81,7 @@ def reject_symlinks(folder: Path) -> None:
     odd = [path for path in folder.iterdir() if NAME_PATTERN.fullmatch(path.name) and path.is_symlink()]
     if odd:
         what = f"{min(odd).name} is a link, not a checkpoint"
-        raise TownletError(what, "move the folder itself there, or remove the link", SourceLocation(str(min(odd))))
+        raise TownletError(what, "move the folder itself there, or remove the link", min(odd))
 
 
 def latest(folder: Path) -> Checkpoint | None:
@@ -157,9 +157,7 @@ def require_info(checkpoint: Checkpoint, **facts: Any) -> None:
     for name, expected in facts.items():
         if (found := checkpoint.info.get(name)) != expected:
             what = f"the checkpoint {checkpoint.name} has {name} {str(found)[:80]}, but this run {str(expected)[:80]}"
-            raise TownletError(
-                what, "resume it with the recipe it was trained with", SourceLocation(str(checkpoint.path))
-            )
+            raise TownletError(what, "resume it with the recipe it was trained with", checkpoint.path)
 
 
 def prune(folder: Path, keep_every: int = 0) -> None:
@@ -230,7 +228,7 @@ def _manifest(path: Path) -> Manifest:
     if taken is not None and NAME_PATTERN.fullmatch(path.name) and taken != step_and_serial(path)[0]:
         what = f"the checkpoint {path.name} was renamed: it was taken at step {str(taken)[:20]}"
         fix = f"restore its name ({folder_name(taken)})" if type(taken) is int else "remove it: its step is not valid"
-        raise TownletError(what, fix, SourceLocation(str(path)))
+        raise TownletError(what, fix, path)
     return manifest
 
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
 from torch import Tensor
 
 from townlet.config.models import StrictModel
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 from townlet.runs import disk
 from townlet.runs.serialization import parse_json
 
@@ -97,7 +97,7 @@ def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int,
 
 def parse_manifest(text: bytes, path: Path) -> Manifest:
     """The manifest in any known format version; anything else is refused with a reason."""
-    where = SourceLocation(str(path))
+    where = path
     found = parse_json(text, path)
     if found.get("format") != FORMAT:
         raise TownletError("this is not a checkpoint of Townlet", "name a checkpoint of a run", where)
@@ -185,7 +185,7 @@ def load(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 def damaged(folder: Path, why: str) -> TownletError:
     fix = "use another checkpoint, or remove this one to resume from the one before"
-    return TownletError(f"the checkpoint {folder.name} is damaged or foreign: {why}", fix, SourceLocation(str(folder)))
+    return TownletError(f"the checkpoint {folder.name} is damaged or foreign: {why}", fix, folder)
 
 
 def _spec(tensor: Tensor) -> TensorSpec:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 from townlet.runs import disk
 
 APPLICATION_ID: Final = 0x746F776E  # "town", in the header of the file
@@ -156,20 +156,20 @@ def describe_sqlite_error(error: sqlite3.Error, path: Path) -> TownletError:
     name = getattr(error, "sqlite_errorname", "")
     for begin, what, fix in SQLITE_MESSAGES:
         if name.startswith(begin):
-            return TownletError(f"{what} ({error})", fix, SourceLocation(str(path)))
+            return TownletError(f"{what} ({error})", fix, path)
     if not name and type(error) in (
         sqlite3.DatabaseError,
         sqlite3.OperationalError,
     ):  # raised by Python or by this package
-        return TownletError(f"{DAMAGED[0]} ({error})", METRICS_FIX, SourceLocation(str(path)))
-    return TownletError(f"the metrics cannot be used ({error})", METRICS_FIX, SourceLocation(str(path)))
+        return TownletError(f"{DAMAGED[0]} ({error})", METRICS_FIX, path)
+    return TownletError(f"the metrics cannot be used ({error})", METRICS_FIX, path)
 
 
 def connect(path: Path, read_only: bool) -> sqlite3.Connection:
     """A connection to a database with exactly our tables; a writer creates them in a new file."""
     if read_only and not path.exists():
         fix = "`townlet train --resume` begins new ones; its checkpoints can be used without them"
-        raise TownletError("this run has no metrics", fix, SourceLocation(str(path)))
+        raise TownletError("this run has no metrics", fix, path)
     with sqlite_errors(path):
         connection = _reader(path) if read_only else _writer(path)
         try:
@@ -232,18 +232,16 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION_ID:
-        raise TownletError(
-            "this is not a metrics store of Townlet", "name the folder of a run", SourceLocation(str(path))
-        )
+        raise TownletError("this is not a metrics store of Townlet", "name the folder of a run", path)
     if version != SCHEMA_VERSION:
         what = f"the metrics have format version {version}, but this Townlet reads {SCHEMA_VERSION}"
-        raise TownletError(what, "use the release of Townlet that wrote them", SourceLocation(str(path)))
+        raise TownletError(what, "use the release of Townlet that wrote them", path)
     with sqlite3.connect(":memory:", isolation_level=None) as ours:
         _create(ours)
         wanted = _shape(ours)
     ours.close()
     if _shape(connection) != wanted:
-        raise TownletError(*DAMAGED, SourceLocation(str(path)))
+        raise TownletError(*DAMAGED, path)
 
 
 def _create(connection: sqlite3.Connection) -> None:

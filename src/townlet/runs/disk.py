@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 
 # errno → (what is wrong, what to do)
 ERRNO_MESSAGES: Final = {
@@ -119,15 +119,11 @@ def read_bounded(path: Path, limit: int) -> bytes:
     """The bytes of a regular file of at most `limit` bytes; links, pipes and devices are refused unopened."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise TownletError(
-                f"{path.name} is not a plain file", "put the file itself there", SourceLocation(str(path))
-            )
+            raise TownletError(f"{path.name} is not a plain file", "put the file itself there", path)
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
         raise describe_error(error, f"cannot read {path}") from error
     if len(data) > limit:
-        raise TownletError(
-            f"{path.name} has more than {limit} bytes", "it is damaged or foreign", SourceLocation(str(path))
-        )
+        raise TownletError(f"{path.name} has more than {limit} bytes", "it is damaged or foreign", path)
     return data

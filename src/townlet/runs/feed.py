@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 
 MAGIC: Final = b"townfeed"
 HEADER: Final = struct.Struct("<8sIIQd")  # magic, slots, bytes of a slot, messages so far, time of the last poll
@@ -64,7 +64,7 @@ class Feed:
         except (OSError, ValueError, struct.error):
             valid = False
         if not valid:
-            raise TownletError("this run publishes no messages", "it is not training now", SourceLocation(str(path)))
+            raise TownletError("this run publishes no messages", "it is not training now", path)
         return cls(path, memory, slots, size)
 
     def _count(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from townlet.errors import SourceLocation, TownletError, did_you_mean
+from townlet.errors import TownletError, did_you_mean
 from townlet.runs import disk
 from townlet.runs.serialization import json_value, parse_json
 
@@ -73,13 +73,11 @@ def unseal_meta(found: dict[str, Any], path: Path) -> dict[str, Any]:
         return meta
     if found.get("format") != META_FORMAT:
         what = f"{path.name} has format {str(found.get('format'))[:20]}, but this release reads format {META_FORMAT}"
-        raise TownletError(
-            what, "use the release that wrote it, or restore it from a backup", SourceLocation(str(path))
-        )
+        raise TownletError(what, "use the release that wrote it, or restore it from a backup", path)
     if found.get("sha256") != _meta_digest(meta):
         what = f"{path.name} was changed or damaged: it does not match its own checksum"
         fix = f"restore it from a backup, or accept it as it is: townlet runs verify {path.parent} --reseal"
-        raise TownletError(what, fix, SourceLocation(str(path)))
+        raise TownletError(what, fix, path)
     return meta
 
 
@@ -96,9 +94,7 @@ def validate_meta(found: dict[str, Any], path: Path) -> dict[str, Any]:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))[:80]
         what = f"'{place}' in {path.name} is not what it should be: {first['msg']}"
-        raise TownletError(
-            what, "correct that value in the file, or restore the file from a backup", SourceLocation(str(path))
-        ) from None
+        raise TownletError(what, "correct that value in the file, or restore the file from a backup", path) from None
     return found
 
 

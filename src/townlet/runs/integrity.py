@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 from townlet.runs.database import METRICS_FIX, ROW_GROUPS, TABLES
 
 SIZE: Final = 32  # bytes of a digest
@@ -55,7 +55,7 @@ class Damage(NamedTuple):
 
     def error(self, path: Path) -> TownletError:
         """The error for users, with its remedy."""
-        return TownletError(str(self), METRICS_FIX, SourceLocation(str(path)))
+        return TownletError(str(self), METRICS_FIX, path)
 
 
 def add_group(connection: sqlite3.Connection, table: str, first: int, last: int, previous: bytes) -> bytes:

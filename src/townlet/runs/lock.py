@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 from townlet.runs import disk
 
 LOCK_FILE: Final = "lock"  # holds pid, host and start of the writer
@@ -65,9 +65,7 @@ class Lock:
         Without it, a writer whose folder was moved away would write into the folder that took its place.
         """
         if not self._descriptors:
-            raise TownletError(
-                "the lock of this folder is not held", "open the folder again", SourceLocation(str(self.folder))
-            )
+            raise TownletError("the lock of this folder is not held", "open the folder again", self.folder)
         for path, locked in self._identity.items():
             try:
                 found = _identity(os.stat(path))
@@ -94,11 +92,11 @@ class Lock:
     def _refusal(self) -> TownletError:
         who = describe_holder(_read_note(self.path))
         fix = "wait until it ends, or stop it"
-        return TownletError(f"another process writes in this folder: {who}", fix, SourceLocation(str(self.folder)))
+        return TownletError(f"another process writes in this folder: {who}", fix, self.folder)
 
     def _lost(self, what: str) -> TownletError:
         fix = "nothing more is written; move the folder back to this path, or continue at its new path"
-        return TownletError(what, fix, SourceLocation(str(self.folder)))
+        return TownletError(what, fix, self.folder)
 
     def __enter__(self) -> Lock:
         self.acquire()

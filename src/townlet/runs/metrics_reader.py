@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from townlet.errors import SourceLocation, TownletError, did_you_mean
+from townlet.errors import TownletError, did_you_mean
 from townlet.runs.database import DAMAGED, TABLES, WALL_TIME, connect, sqlite_errors
 from townlet.runs.disk import replace_file
 from townlet.runs.integrity import require_intact
@@ -151,7 +151,7 @@ class MetricsReader:
         try:
             return [None if value is None else json.loads(value) for value in values]
         except (ValueError, TypeError, RecursionError):
-            raise TownletError(*DAMAGED, SourceLocation(str(self.path))) from None
+            raise TownletError(*DAMAGED, self.path) from None
 
 
 def table_columns(table: str, columns: Sequence[str] = ()) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 from townlet.runs import disk, integrity
 from townlet.runs.database import (
     METRICS_FIX,
@@ -164,7 +164,7 @@ class MetricsStore(MetricsReader):
                     raise TownletError(
                         what,
                         f"these metrics are of another run or damaged: {METRICS_FIX}",
-                        SourceLocation(str(self.path)),
+                        self.path,
                     )
             head = integrity.truncate(self._connection, counts)
             if position:
@@ -180,9 +180,9 @@ class MetricsStore(MetricsReader):
                 raise damage.error(self.path)
         if head.hex() != position.digest:
             what = "the metrics do not match the checkpoint: the last checksum differs"
-            raise TownletError(what, METRICS_FIX, SourceLocation(str(self.path)))
+            raise TownletError(what, METRICS_FIX, self.path)
         if fault := integrity.structure(self._connection):
-            raise TownletError(f"the metrics are damaged: {fault}", METRICS_FIX, SourceLocation(str(self.path)))
+            raise TownletError(f"the metrics are damaged: {fault}", METRICS_FIX, self.path)
 
     def _require_intact(self, table: str, last: int | None = None) -> None:
         """The writer's own rows were checked by `rewind`."""

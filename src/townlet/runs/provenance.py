@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from townlet.config.merge import apply_overrides
 from townlet.config.yaml import parse, read
-from townlet.errors import ConfigError, SourceLocation, TownletError
+from townlet.errors import ConfigError, TownletError
 from townlet.runs import checkpoint, disk
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
@@ -49,9 +49,7 @@ def checkpoint_identity(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]
     """Identity stored in every checkpoint, so that only this run resumes from it, with this recipe."""
     if (run_id := run.meta().get("run_id")) is None:
         what = "this run has no id: it was started by an older release"
-        raise TownletError(
-            what, f"start a new run, with init_from={run.name} for its weights", SourceLocation(str(run.path))
-        )
+        raise TownletError(what, f"start a new run, with init_from={run.name} for its weights", run.path)
     recipe, overrides = read_settings(run), list(resumed_with)
     return {
         "run_id": run_id,
@@ -70,7 +68,7 @@ def require_resumable(run: Run, last: Checkpoint) -> None:
 
 def require_own(run: Run, last: Checkpoint) -> None:
     """Refuse a checkpoint of another run, or one without an identity."""
-    where, new = SourceLocation(str(last.path)), f"start a new run, with init_from={run.name} to start from its weights"
+    where, new = last.path, f"start a new run, with init_from={run.name} to start from its weights"
     if missing := [name for name in IDENTITY_KEYS if name not in last.info]:
         what = f"the checkpoint {last.name} carries no {missing[0]}: it was written by an older release"
         raise TownletError(what, new, where)
@@ -81,7 +79,7 @@ def require_own(run: Run, last: Checkpoint) -> None:
     overrides = list(last.info["resumed_with"])
     if meta.get("resumed_with", [])[: len(overrides)] != overrides:
         what = f"the checkpoint {last.name} was resumed with {' '.join(overrides)}, but meta.json does not record it"
-        raise TownletError(what, "restore meta.json from a backup", SourceLocation(str(run.meta_file)))
+        raise TownletError(what, "restore meta.json from a backup", run.meta_file)
 
 
 def require_files(run: Run) -> None:
@@ -91,7 +89,7 @@ def require_files(run: Run) -> None:
         if name.startswith("worlds/"):
             what = f"this is not the world that the {Path(name).stem} of the run {run.name} started with"
             fix = "restore the original, or start a new run with init_from"
-            raise TownletError(what, fix, SourceLocation(str(run.path / name)))
+            raise TownletError(what, fix, run.path / name)
 
 
 def require_settings(run: Run) -> None:
@@ -162,7 +160,7 @@ def _changed_settings_error(run: Run, before: Mapping[str, Any] | None) -> Townl
         "restore the original. To change a setting, use an override, which is recorded: townlet train --resume "
         f"{run.name} key=value; settings that cannot be overridden need a new run, with init_from={run.name}"
     )
-    return TownletError(what, fix, SourceLocation(str(run.resolved_file)))
+    return TownletError(what, fix, run.resolved_file)
 
 
 def _recipe_in_latest_checkpoint(run: Run) -> Mapping[str, Any] | None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 from townlet.interfaces.state import State
 
 MAX_DIGITS: Final = 40  # the state of a 128-bit generator has 39
@@ -40,7 +40,7 @@ def parse_json(text: bytes, path: Path) -> dict[str, Any]:
 
 
 def _refusal(why: str, path: Path) -> TownletError:
-    return TownletError(f"{path.name} cannot be read: {why}", "it is damaged or foreign", SourceLocation(str(path)))
+    return TownletError(f"{path.name} cannot be read: {why}", "it is damaged or foreign", path)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

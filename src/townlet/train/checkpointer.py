@@ -58,7 +58,7 @@ class Checkpointer:
         state, info = checkpoint.load(last.path)
         if "logger" not in state:
             what = f"{run.name} was saved by an earlier release and cannot be resumed"
-            raise TownletError(what, f"start a new run with init_from={run.name}", SourceLocation(str(run.path)))
+            raise TownletError(what, f"start a new run with init_from={run.name}", run.path)
         t.restore(state["training"])
         if t.multi_process:
             t.multi_process.restore(last.path.name)
@@ -85,11 +85,11 @@ def choose_checkpoint(run: Run, which: str = "best") -> Checkpoint:
         path, error = next(iter(damaged.items()))
         what = f"the best checkpoint cannot be determined: {error.diagnostics[0].what}"
         fix = "use the last one (--which last), or remove the damaged one"
-        raise TownletError(what, fix, SourceLocation(str(path)))
+        raise TownletError(what, fix, path)
     chosen = (checkpoint.best(run.checkpoints) if which == "best" else None) or checkpoint.latest(run.checkpoints)
     if chosen is None:
         fix = f"townlet train --resume {run.path}"
-        raise TownletError("this run has no checkpoint yet", fix, SourceLocation(str(run.path)))
+        raise TownletError("this run has no checkpoint yet", fix, run.path)
     return chosen
 
 

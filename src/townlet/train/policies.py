@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from townlet.agents.policy import OutputKind, Policy
 from townlet.agents.registry import entry
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 from townlet.interfaces.vec_env import Continuous
 from townlet.nets.kernels import select_matmul_backend
 from townlet.nets.optimizers import restore_weights
@@ -169,7 +169,7 @@ def load_checkpoint(run: Run, checkpoint: Checkpoint, seed: int | None = None) -
     state, info = training_state(checkpoint)
     if info.get("interface") != task.interface:
         what = f"{task.name} has other actions or another observation than when this run was trained"
-        raise TownletError(what, "bring it back to what it was", SourceLocation(str(run.path)))
+        raise TownletError(what, "bring it back to what it was", run.path)
     task.load_normalization(state["env"])
     select_matmul_backend(isinstance(loaded.recipe.network, CnnSpec))
     recipe, agent = loaded.recipe, entry(loaded.recipe.agent.name)

@@ -13,7 +13,7 @@ from typing import Any
 from townlet import __version__
 from townlet.agents.agent import no_interrupt
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
-from townlet.errors import EnvironmentFailed, SourceLocation, TownletError
+from townlet.errors import EnvironmentFailed, TownletError
 from townlet.interfaces.metrics import Sink
 from townlet.recipes.render import original_text, resolved_text
 from townlet.recipes.schema import Recipe
@@ -133,7 +133,7 @@ def _require_same_experiment(run: Run, last: Checkpoint, loaded: LoadedExperimen
     """Refuse to resume in another world, or with other rows or another agent than those of the checkpoint."""
     if last.info.get("published"):
         what = f"{run.name} was published without the state of its training and cannot be resumed"
-        raise TownletError(what, f"start a new run with init_from={run.name}", SourceLocation(str(run.path)))
+        raise TownletError(what, f"start a new run with init_from={run.name}", run.path)
     provenance.require_resumable(run, last)
     expected = loaded.fingerprint()
     for role, name in (("training", "world"), ("evaluation", "evaluation_world")):
@@ -143,7 +143,7 @@ def _require_same_experiment(run: Run, last: Checkpoint, loaded: LoadedExperimen
             where = copy if copy.exists() else Path(loaded.recipe.world or loaded.recipe.env)
             what = f"this is not the world that the {role} of the run {run.name} started with"
             fix = "restore the original, or start a new run with init_from"
-            raise TownletError(what, fix, SourceLocation(str(where)))
+            raise TownletError(what, fix, where)
     checkpoint.require_info(last, **expected)
 
 
@@ -227,7 +227,7 @@ class TrainingSession:
         if reach := store.reach:  # no step is made before the first checkpoint is committed
             what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reach:,}"
             fix = "restore the folder from a backup, or start a new run; nothing was removed"
-            raise TownletError(what, fix, SourceLocation(str(run.checkpoints)))
+            raise TownletError(what, fix, run.checkpoints)
         store.rewind(-1)  # left by a process that was killed before its first checkpoint
         if self.overrides:
             run.update_meta(resumed_with=list(self.overrides))

@@ -29,7 +29,7 @@ from townlet.decide.storage.serving_log import (
     read_serving_log,
     write_serving_log,
 )
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
 
 ATTEMPTS: Final = 5  # a running service may remove versions during the copy
@@ -46,9 +46,9 @@ class BackupSummary(NamedTuple):
 def backup(folder: Path, to: Path) -> BackupSummary:
     """Copy a service to a new folder, which appears complete or not at all."""
     if not (folder / LOG).is_dir():
-        raise TownletError(f"{folder} has no decision log", "name the folder of a service", SourceLocation(str(folder)))
+        raise TownletError(f"{folder} has no decision log", "name the folder of a service", folder)
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise TownletError(f"{to} exists and is not empty", "name a new folder for the copy", SourceLocation(str(to)))
+        raise TownletError(f"{to} exists and is not empty", "name a new folder for the copy", to)
     temporary = to.parent / f".{to.name}.{secrets.token_hex(4)}"
     try:
         disk.make_folder(to.parent)
@@ -106,7 +106,7 @@ def _read_control(folder: Path) -> ControlData:
         if valid := [slot for slot in slots if slot is not None]:
             return max(valid)[1]
     what = f"the control data of {folder} are missing or damaged"
-    raise TownletError(what, "run `townlet decide verify` to see what can be used", SourceLocation(str(folder)))
+    raise TownletError(what, "run `townlet decide verify` to see what can be used", folder)
 
 
 def _copy_checkpoints(folder: Path, target: Path, name: str, last: int | None = None) -> set[int]:

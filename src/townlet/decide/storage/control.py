@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from townlet.decide.storage import StorageNotice, segments
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 from townlet.runs import disk
 
 CONTROL_FILE: Final = "control"
@@ -130,7 +130,7 @@ class DataLossError(TownletError):
 
     def __init__(self, what: str, folder: Path) -> None:
         fix = f"restore a backup, or start with {ACCEPT_DATA_LOSS} to continue without the missing records"
-        super().__init__(what, fix, SourceLocation(str(folder)))
+        super().__init__(what, fix, folder)
 
 
 class OpenedLog(NamedTuple):
@@ -222,7 +222,7 @@ def _check_control(
     segment, end = log_end.segment, log_end.end
     if end.log_id and end.log_id != control.log_id:
         what = "the segments and the control data belong to different logs"
-        raise TownletError(what, "restore the folder from a backup", SourceLocation(str(folder)))
+        raise TownletError(what, "restore the folder from a backup", folder)
     if segment is not None and log_end.oldest > control.oldest:
         what = f"the log begins with record {log_end.oldest}, but should begin with record {control.oldest}"
     elif end.last < control.synced:

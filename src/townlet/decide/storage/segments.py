@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from townlet.decide.storage import StorageNotice
-from townlet.errors import SourceLocation, TownletError
+from townlet.errors import TownletError
 from townlet.runs import disk
 
 MAGIC: Final = b"townlog\n"
@@ -66,9 +66,7 @@ class LogDamage(TownletError):
     def __init__(self, segment: Segment, offset: int, last: int, what: str) -> None:
         self.offset, self.last = offset, last
         fix = "restore the file from a backup; `townlet decide verify` lists what can still be used"
-        super().__init__(
-            f"{segment.path.name} is damaged at byte {offset}: {what}", fix, SourceLocation(str(segment.path))
-        )
+        super().__init__(f"{segment.path.name} is damaged at byte {offset}: {what}", fix, segment.path)
 
 
 def encode_record(number: int, payload: bytes, position: int = 1) -> bytes:
@@ -219,7 +217,7 @@ def _log_id(segment: Segment, data: bytes) -> bytes | None:
 def _other_format(segment: Segment, version: int) -> TownletError:
     what = f"{segment.path.name} has format {version}, and this release reads format {VERSION} only"
     fix = "use the release of Townlet that wrote it, or name a new folder with --folder"
-    return TownletError(what, fix, SourceLocation(str(segment.path)))
+    return TownletError(what, fix, segment.path)
 
 
 def _is_torn_header(data: bytes, first: int) -> bool:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from townlet.agents.agent import no_interrupt
 from townlet.decide.estimate import Estimate
 from townlet.decide.storage.serving_log import SERVING_LOG, ChangeKind, ServingChange, ServingLog, serving_summary
-from townlet.errors import SourceLocation, TownletError, did_you_mean
+from townlet.errors import TownletError, did_you_mean
 from townlet.interfaces.state import State, get_part
 from townlet.nets.optimizers import restore_weights, weights
 from townlet.runs import checkpoint, disk
@@ -183,20 +183,18 @@ class VersionStore:
         path = self.folder / checkpoint.folder_name(version)
         if not path.is_dir():
             known = [str(number) for number in self.list_versions()]
-            raise TownletError(
-                f"there is no version {version}", did_you_mean(str(version), known), SourceLocation(str(path))
-            )
+            raise TownletError(f"there is no version {version}", did_you_mean(str(version), known), path)
         state, info = checkpoint.load(path)
         self._require_own(version, info)
         network, trainer = get_part(state, "network", "version"), get_part(state, "trainer", "version")
         if weights_digest(network) != info.get("digest"):
             what = f"the weights of version {version} are not those that were published"
-            raise TownletError(what, "use another version", SourceLocation(str(path)))
+            raise TownletError(what, "use another version", path)
         return network, trainer, info
 
     def _require_own(self, version: int, info: Mapping[str, Any]) -> None:
         """Refuse a version that was renamed or copied from another service, although its checksums match."""
-        where = SourceLocation(str(self.folder / checkpoint.folder_name(version)))
+        where = self.folder / checkpoint.folder_name(version)
         if (own := info.get("version")) != version:
             raise TownletError(f"this is version {str(own)[:20]} under the name of {version}", "rename it back", where)
         if self._log_id and info.get("log", self._log_id) != self._log_id:
