@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from townlet.tasks.task import BestCheckpoint
 
 from townlet import load_world
 from townlet.interfaces.vec_env import Discrete
-from townlet.tasks.evaluation import RandomPolicy
+from townlet.tasks.evaluation import BestCheckpoint, RandomPolicy
 from townlet.tasks.town_evaluation import (
     LIMIT_FACTOR,
     PlannerPolicy,

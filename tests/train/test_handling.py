@@ -127,7 +127,7 @@ def scored(run: Run, found: checkpoint.Checkpoint) -> tuple[float, int]:
     loaded = reopen(run)
     t = build_training(loaded)
     t.restore(checkpoint.load(found.path)[0]["training"])
-    measured = loaded.task.measure(t.agent.policy(), loaded.recipe, no_interrupt)
+    measured = loaded.task.evaluate(t.agent.policy(), loaded.recipe, no_interrupt)
     return measured.score(loaded.recipe.metric), len(measured.reward)
 
 
@@ -181,7 +181,7 @@ def test_normalisation_is_restored_on_resume(way: str, tmp_path: Path) -> None:
     now = fresh.env.state()["transforms"]["0"]
     assert now["count"] == known["count"] >= 512
     assert np.array_equal(now["mean"], known["mean"])
-    assert fresh.seen.obs.abs().mean() > 0.2  # as it comes a pole near its rest is seen as numbers near 0
+    assert fresh.obs.obs.abs().mean() > 0.2  # as it comes a pole near its rest is seen as numbers near 0
 
 
 def test_where_an_environment_cannot_be_saved_resume_says_so(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_a_run_that_was_over_is_only_measured(tmp_path: Path) -> None:
         keeper = Kept(t)
         ending = train_loop(
             t,
-            StopConditions(loaded.recipe, 400, already_already_already_over="it was over"),
+            StopConditions(loaded.recipe, 400, already_over="it was over"),
             journal,
             keeper,
             lambda: measured(loaded, t),
@@ -154,7 +154,7 @@ def measured(loaded: LoadedExperiment, t: Training) -> EvaluationResult:
 
 
 def test_epsilon_falls_over_a_run(tmp_path: Path) -> None:
-    by_schedule = "explore={choose: {name: epsilon, schedule: {start: 1, end: .1, to: .5}}}"
+    by_schedule = "explore={action_selection: {name: epsilon, schedule: {start: 1, end: .1, to: .5}}}"
     found = ran(tiny("town:dqn", by_schedule, "budget={env_steps: 1200}"), tmp_path)
     told = [mark.metrics["epsilon"] for mark in found.heard.marks if "epsilon" in mark.metrics]
     assert told == sorted(told, reverse=True)
@@ -163,7 +163,7 @@ def test_epsilon_falls_over_a_run(tmp_path: Path) -> None:
 
 
 def test_epsilon_falls_with_the_episodes_of_each_row(tmp_path: Path) -> None:
-    by_episode = "explore={choose: {name: epsilon, start: 1, end: .2, decay: .5, schedule: null}}"
+    by_episode = "explore={action_selection: {name: epsilon, start: 1, end: .2, decay: .5, schedule: null}}"
     found = ran(tiny("town:dqn", by_episode, "budget={env_steps: 1000}"), tmp_path)
     told = [mark.metrics["epsilon"] for mark in found.heard.marks if "epsilon" in mark.metrics]
     assert told == sorted(told, reverse=True)
@@ -183,7 +183,7 @@ def test_the_weight_of_novelty_falls_only_while_life_is_steady_and_good(
     bonus = "bonus: {name: rnd, hidden: [8], embed: 4, batch: 16}"
     weight = f"weight: {{name: adaptive, start: .5, minimum: .1, factor: .9, episodes: 12, {gates}}}"
     needy = "starts={share: .7, meters: [.02, .4]}"
-    found = ran(tiny("town:dqn", f"explore={{choose: epsilon, {bonus}, {weight}}}", needy), tmp_path)
+    found = ran(tiny("town:dqn", f"explore={{action_selection: epsilon, {bonus}, {weight}}}", needy), tmp_path)
     told = [mark.metrics["intrinsic_weight"] for mark in found.heard.marks if "intrinsic_weight" in mark.metrics]
     assert told[0] == 0.5
     assert (told[-1] == pytest.approx(0.1)) if falls else (set(told) == {0.5})

@@ -55,7 +55,7 @@ def test_every_monitor_has_a_case_below() -> None:
 def test_what_stays_bad_is_told_once_with_a_tip(name: str) -> None:
     well, bad, word = WAYS[name]
     (monitor,) = (one for one in MONITORS if one.name == name)
-    figure = RETURN if monitor.figure == SCORE else monitor.figure
+    figure = RETURN if monitor.metric == SCORE else monitor.metric
     assert told(well * 3 if len(well) == 1 else well, figure) == []
     found = [(at, alert) for at, alert in told([*well, *bad], figure) if alert.name == name]
     ((at, alert),) = found
@@ -68,7 +68,7 @@ def test_what_stays_bad_is_told_once_with_a_tip(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in WAYS if len(WAYS[name][0]) == 1])
 def test_a_single_bad_interval_is_no_alert(name: str) -> None:
     (well,), (bad, *_), _ = WAYS[name]
-    (figure,) = (monitor.figure for monitor in MONITORS if monitor.name == name)
+    (figure,) = (monitor.metric for monitor in MONITORS if monitor.name == name)
     assert told([well, *[bad] * (PATIENCE_INTERVALS - 1), well, bad], figure) == []
 
 

@@ -12,8 +12,8 @@ from townlet.errors import TownletError
 from townlet.recipes.render import resolved_text
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.tasks.comparison import compare_town, evaluation_world
-from townlet.tasks.experiment import MAY_CHANGE, load_experiment, reopen, world_file
+from townlet.tasks.comparison import compare_town
+from townlet.tasks.experiment import RESUMABLE_KEYS, evaluation_world, load_experiment, reopen, world_file
 from townlet.tasks.town import TownTask, Worlds, with_overrides
 from townlet.town.world.load import from_text, shipped
 from townlet.town.world.load import load as load_world
@@ -78,7 +78,7 @@ def seen_otherwise(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("happens", "told"),
-    [(gone, "is gone"), (edited, "has changed since"), (broken, "cannot be read"), (seen_otherwise, "has changed")],
+    [(gone, "is missing"), (edited, "has changed since"), (broken, "cannot be read"), (seen_otherwise, "has changed")],
 )
 def test_whatever_becomes_of_the_file_the_run_has_its_world(
     happens: Callable[[Path], None], told: str, own: tuple[Path, Run]
@@ -89,7 +89,7 @@ def test_whatever_becomes_of_the_file_the_run_has_its_world(
     (note,) = trained.loaded.notes
     assert str(path) in note
     assert told in note
-    found = compare_town(trained, evaluation_world(trained.loaded, ["affordances.Bed.price=0"]), 3, 0)
+    found = compare_town(trained.policy, evaluation_world(trained.loaded, ["affordances.Bed.price=0"]), 3, 0)
     assert found.trained.world.spec.max_steps == 30
     assert found.trained.world.spec.affordances[0].price == 0
     heard = Heard()
@@ -133,8 +133,8 @@ def test_what_would_make_another_experiment_is_refused_in_one_message(word: str,
     with pytest.raises(TownletError) as caught:
         resume(run, [word, "budget.env_steps=5000"])
     (mistake,) = caught.value.diagnostics
-    assert mistake.what == f"a run that goes on cannot be changed in {word}"
-    assert all(key in mistake.fix for key in (*MAY_CHANGE, f"init_from={run.name}"))
+    assert mistake.what == f"a resumed run cannot be changed in {word}"
+    assert all(key in mistake.fix for key in (*RESUMABLE_KEYS, f"init_from={run.name}"))
     assert run.meta() == before  # what is refused leaves no trace
 
 

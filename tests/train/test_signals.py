@@ -102,7 +102,7 @@ class Lived:
             limits,
             self.journal,
             self.keeper,
-            lambda: evaluate_town(policy(), there, 3, 0, check_interrupt=limits.ask),
+            lambda: evaluate_town(policy(), there, 3, 0, check_interrupt=limits.check_interrupt),
         )
         self.evaluation_pending = limits.evaluation_pending
         return ending.why

@@ -13,10 +13,10 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from townlet.interfaces.counters import Counters
+from townlet.interfaces.metrics import MetricsInterval
 from townlet.tasks.experiment import load_experiment
 from townlet.train.sinks import (
     LogFile,
-    MetricsInterval,
     PlainConsole,
     ProgressBar,
     TensorBoard,
@@ -53,19 +53,19 @@ def test_lines_in_a_pipe_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> N
     lines = PlainConsole(stream, seconds=5.0)
     for moment in range(200):  # a mark every tenth of a second
         clock = 100.0 + moment / 10
-        lines.tick(Counters())
-        lines.mark(mark())
+        lines.on_rollout(Counters())
+        lines.on_interval(mark())
     assert stream.getvalue().splitlines() == [f"     {LINE}"] * 3
-    lines.evaluated(Counters(env_steps=1_234_567), EVALUATION)
-    lines.note("a word")
+    lines.on_evaluation(Counters(env_steps=1_234_567), EVALUATION)
+    lines.message("a word")
     assert stream.getvalue().splitlines()[3:] == [f" 1,234,567 steps  {SENTENCE}", "a word"]
 
 
 def test_the_log_has_everything_with_its_time_and_is_continued(tmp_path: Path) -> None:
     for _ in range(2):
         log = LogFile(tmp_path / "log.txt")
-        log.mark(mark())
-        log.evaluated(Counters(env_steps=7), {**EVALUATION, "policy": "random"})
+        log.on_interval(mark())
+        log.on_evaluation(Counters(env_steps=7), {**EVALUATION, "policy": "random"})
         assert "random agent: lives 480" in (tmp_path / "log.txt").read_text()  # nothing waits
         log.close()
     lines = (tmp_path / "log.txt").read_text().splitlines()
@@ -77,9 +77,9 @@ def test_the_log_has_everything_with_its_time_and_is_continued(tmp_path: Path) -
 def test_tensorboard_gets_scalars_meters_and_histograms(tmp_path: Path) -> None:
     board = TensorBoard(tmp_path)
     for env_steps in (1000, 2000):
-        board.mark(mark(env_steps))
-    board.evaluated(Counters(env_steps=2000), EVALUATION)
-    board.evaluated(Counters(env_steps=0), {**EVALUATION, "policy": "random"})
+        board.on_interval(mark(env_steps))
+    board.on_evaluation(Counters(env_steps=2000), EVALUATION)
+    board.on_evaluation(Counters(env_steps=0), {**EVALUATION, "policy": "random"})
     board.close()
     found = EventAccumulator(str(tmp_path)).Reload()
     assert [(e.step, e.value) for e in found.Scalars("meters/meter_energy")] == [(1000, 0.75), (2000, 0.75)]
@@ -94,10 +94,10 @@ def test_tensorboard_forgets_what_came_after_a_checkpoint(tmp_path: Path) -> Non
     """A run that was killed at 3000 and goes on from 1000 shows each moment once."""
     first = TensorBoard(tmp_path)
     for env_steps in (1000, 2000, 3000):
-        first.mark(mark(env_steps))
+        first.on_interval(mark(env_steps))
     first.close()
     second = TensorBoard(tmp_path, purge_step=1001)
-    second.mark(mark(2000))
+    second.on_interval(mark(2000))
     second.close()
     found = EventAccumulator(str(tmp_path)).Reload()
     assert [e.step for e in found.Scalars("updates/loss")] == [1000, 2000]
@@ -111,9 +111,9 @@ def plain(screen: io.StringIO) -> list[str]:
 def test_the_bar_shows_how_far_and_how_well_in_80_columns() -> None:
     screen = io.StringIO()
     bar = ProgressBar(Console(file=screen, force_terminal=True, width=80), "town:dqn-curriculum", 24_000_000)
-    bar.mark(MetricsInterval(12_000_000, 10, 3, {**FIGURES, "stage": 3.25, "entropy": 1.25}, {}))
-    bar.tick(Counters(env_steps=12_000_000))
-    bar.evaluated(Counters(env_steps=12_000_000), {**EVALUATION, "length": 1999, "limit": 2000, "survived": 1.0})
+    bar.on_interval(MetricsInterval(12_000_000, 10, 3, {**FIGURES, "stage": 3.25, "entropy": 1.25}, {}))
+    bar.on_rollout(Counters(env_steps=12_000_000))
+    bar.on_evaluation(Counters(env_steps=12_000_000), {**EVALUATION, "length": 1999, "limit": 2000, "survived": 1.0})
     bar.close()
     lines = plain(screen)
     assert max(map(len, lines)) <= 80
@@ -128,7 +128,7 @@ def test_a_bar_that_never_began_draws_nothing_and_the_cursor_is_never_left_hidde
     bar = ProgressBar(Console(file=screen, force_terminal=True, width=80), "town:dqn", 4000)
     bar.close()
     assert screen.getvalue() == ""
-    bar.tick(Counters(env_steps=1))  # and here the program is killed
+    bar.on_rollout(Counters(env_steps=1))  # and here the program is killed
     assert screen.getvalue().rfind(SHOW) > screen.getvalue().rfind(HIDE)
 
 
