@@ -88,7 +88,7 @@ def test_when_one_is_killed_the_other_says_so_and_the_run_goes_on(tmp_path: Path
     assert "one of the 2 processes that train together is gone" in said
     assert "Traceback" not in said
     if victim:
-        assert f"go on from the last checkpoint: townlet train --resume {run.path.resolve()}" in said
+        assert f"resume from the last checkpoint: townlet train --resume {run.path.resolve()}" in said
     before = int(str(last(run)[1]["env_steps"]))
     resume(run, [f"budget.env_steps={before + 192}"])
     assert last(run)[1]["env_steps"] == before + 192
@@ -174,12 +174,12 @@ def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
         (
             "town:ppo",
             ["rows=30", "agent.batch_size=.5"],
-            "30 rows cannot be split evenly over 4 processes; start 1, 2, 3, 5 or 6, or begin a run with rows=32",
+            "30 rows cannot be split evenly over 4 processes; start 1, 2, 3, 5 or 6, or start a run with rows=32",
         ),
         (
             "town:ppo",
             ["rows=8", "agent.batch_size=.5"],
-            "8 rows cannot be split evenly over 4 processes; start 1 or 2, or begin a run with rows=16",
+            "8 rows cannot be split evenly over 4 processes; start 1 or 2, or start a run with rows=16",
         ),
         (
             "town-foggy:drqn",

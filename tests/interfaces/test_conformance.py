@@ -29,8 +29,9 @@ def test_numba_town_keeps(world: str, promise: str) -> None:
     "world", ["town", "town-aspatial", *(pytest.param(w, marks=pytest.mark.long) for w in ("town-l3", "town-foggy"))]
 )
 @pytest.mark.parametrize("promise", CHECKS)
-def test_torch_town_keeps(world: str, promise: str) -> None:
-    compiled = load(world, ["max_steps=60"])
+def test_torch_town_keeps(world: str, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conformance, "STEPS", 30)
+    compiled = load(world, ["max_steps=12"])
     CHECKS[promise](lambda rows: Town(compiled, rows, engine="torch"))
 
 

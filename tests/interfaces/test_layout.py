@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from townlet.errors import TownletError
 from townlet.interfaces.layout import ObservationLayout
@@ -20,7 +21,7 @@ def test_blocks_lie_one_after_the_other() -> None:
 
 def test_view_has_the_shape_of_the_block() -> None:
     layout = ObservationLayout.of(("window", (5, 5), 0.0, 1.0), ("meters", (8,), 0.0, 1.0))
-    obs = np.arange(2 * 33, dtype=np.float32).reshape(2, 33)
+    obs: NDArray[np.float32] = np.arange(2 * 33, dtype=np.float32).reshape(2, 33)
     assert layout.view(obs, "window").shape == (2, 5, 5)
     np.testing.assert_array_equal(layout.view(obs, "meters")[1], np.arange(58, 66))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from laws import brief, law
 from laws.compare import any_actions, follow, plain, scatter
-from laws.worlds import compiled, documents
+from laws.worlds import COMPILED, compiled, documents
 from reference import shipped_document
 from townlet.town.engines.engine import Engine, cpp_compiler, make_engine
 from townlet.town.world.load import load, shipped
@@ -20,46 +20,54 @@ from townlet.town.world.load import load, shipped
 DISCRETE = ("cell", "age", "hour", "progress", "using", "here", "episode", "kind_at", "cell_of")
 
 
-def follow_any(doc: dict[str, Any], seed: int) -> None:
-    engine = make_engine(compiled(doc), 4, "torch")
+def follow_any(doc: dict[str, Any], seed: int, kind: str) -> None:
+    engine = make_engine(compiled(doc), 4, kind)
     engine.reset(seed)
     chance = np.random.default_rng(seed)
     scatter(engine, chance)
     follow(engine, doc, any_actions(engine, 24, chance))
 
 
+@law
+@given(documents(COMPILED), st.integers(0, 2**32 - 1))
+def test_random_worlds_follow_the_reference(doc: dict[str, Any], seed: int) -> None:
+    follow_any(doc, seed, "numba")
+
+
 @brief
 @given(documents(), st.integers(0, 2**32 - 1))
-def test_random_worlds_follow_the_reference(doc: dict[str, Any], seed: int) -> None:
-    follow_any(doc, seed)
+def test_random_worlds_of_tensors_follow_the_reference(doc: dict[str, Any], seed: int) -> None:
+    follow_any(doc, seed, "torch")
 
 
 @pytest.mark.long
 @law
 @given(documents(), st.integers(0, 2**32 - 1))
-def test_more_random_worlds_follow_the_reference(doc: dict[str, Any], seed: int) -> None:
-    follow_any(doc, seed)
+def test_more_random_worlds_of_tensors_follow_the_reference(doc: dict[str, Any], seed: int) -> None:
+    follow_any(doc, seed, "torch")
 
 
-Length = tuple[int, int, int]  # steps from the start, steps from random states, and the least number of ended episodes
-BRIEF: Length = (40, 120, 8)
-FULL: Length = (150, 150, 17)
+# Rows, steps from the start, steps from random states, and the least number of ended episodes.
+Length = tuple[int, int, int, int]
+BRIEF: Length = (6, 20, 80, 3)
+FULL: Length = (16, 150, 150, 17)
 
 
 def follow_shipped(world: str, kind: str, length: Length) -> None:
-    engine = make_engine(load(world), 16, kind)
+    rows, first, then, ended = length
+    engine = make_engine(load(world), rows, kind)
     engine.reset(3)
     chance = np.random.default_rng(3)
     doc = shipped_document(world)
-    first, then, ended = length
     episodes = follow(engine, doc, any_actions(engine, first, chance))
     scatter(engine, chance)
     episodes += follow(engine, doc, any_actions(engine, then, chance))
     assert episodes >= ended, "some episodes must end"
 
 
-@pytest.mark.parametrize("kind", ["numba", "torch"])
-@pytest.mark.parametrize("world", shipped())
+@pytest.mark.parametrize(
+    ("world", "kind"), [*((w, "numba") for w in shipped()), ("town-aspatial", "torch"), ("town-foggy", "torch")]
+)
 def test_shipped_worlds_follow_the_reference(world: str, kind: str) -> None:
     follow_shipped(world, kind, BRIEF)
 
@@ -73,7 +81,7 @@ def test_shipped_worlds_follow_the_reference_for_long(world: str, kind: str) -> 
 
 # The shipped worlds all use milestones and clamped edges; these variants cover the rest.
 EVERYTHING: dict[str, Any] = {
-    "max_steps": 50,
+    "max_steps": 25,
     "clock": {"temporal": True, "start": "random"},
     "mask_unaffordable": True,
     "rewards": ["milestone", "survival", "vitality", "potential", "meter_bonus", "proximity"],
@@ -96,11 +104,11 @@ EVERYTHING: dict[str, Any] = {
 )
 def test_every_reward_and_block_follows_the_reference(ground: dict[str, Any], kind: str) -> None:
     doc = shipped_document("town") | EVERYTHING | {"map": ground}
-    engine = make_engine(compiled(doc), 8, kind)
+    engine = make_engine(compiled(doc), 4, kind)
     engine.reset(13)
     chance = np.random.default_rng(13)
     scatter(engine, chance)
-    assert follow(engine, doc, any_actions(engine, 120, chance)) > 8
+    assert follow(engine, doc, any_actions(engine, 60, chance)) > 4
 
 
 @pytest.mark.skipif(cpp_compiler() is None, reason="torch.compile needs a C++ compiler, and there is none here")
@@ -132,22 +140,26 @@ def assert_same_towns(one: Engine, other: Engine) -> None:
     np.testing.assert_allclose(plain(one.obs), plain(other.obs), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("steps", [150, pytest.param(500, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("limit", "steps"), [(16, 40), pytest.param(500, 500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("world", shipped())
-def test_same_seed_same_towns_on_both_engines(world: str, steps: int) -> None:
-    engines = [make_engine(load(world), 32, kind) for kind in ("numba", "torch")]
-    chance = np.random.default_rng(5)
+def test_same_seed_same_towns_on_both_engines(world: str, limit: int, steps: int) -> None:
+    engines = [make_engine(load(world, [f"max_steps={limit}"]), 32, kind) for kind in ("numba", "torch")]
     for engine in engines:
         engine.reset(2**40 + 17)
     assert_same_towns(*engines)
-    for t, actions in enumerate(any_actions(engines[0], steps, chance)):
+    for engine in engines:
+        scatter(engine, np.random.default_rng(5))
+    ended = 0
+    for t, actions in enumerate(any_actions(engines[0], steps, np.random.default_rng(5))):
         for engine in engines:
             engine.step(actions)
         np.testing.assert_array_equal(plain(engines[0].terminated), plain(engines[1].terminated))
         np.testing.assert_array_equal(plain(engines[0].truncated), plain(engines[1].truncated))
+        ended += int(plain(engines[0].terminated | engines[0].truncated).sum())
         np.testing.assert_allclose(plain(engines[0].reward), plain(engines[1].reward), rtol=1e-4, atol=1e-4)
         if t % 5 == 4:
             assert_same_towns(*engines)
+    assert ended > 32, "resets must be among what is compared"
 
 
 def test_another_seed_gives_another_town() -> None:

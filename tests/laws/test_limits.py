@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from laws import brief, law
 from laws.compare import any_actions, plain, scatter
-from laws.worlds import compiled, documents
+from laws.worlds import COMPILED, compiled, documents
 from townlet.town.engines.engine import Engine, make_engine
 
 
@@ -32,8 +32,8 @@ def check_limits(engine: Engine) -> None:
     np.testing.assert_allclose(plain(engine.components).sum(axis=1), plain(engine.reward), rtol=1e-5, atol=1e-4)
 
 
-def step_any(doc: dict[str, Any], seed: int) -> None:
-    engine = make_engine(compiled(doc), 16, "torch")
+def step_any(doc: dict[str, Any], seed: int, kind: str) -> None:
+    engine = make_engine(compiled(doc), 16, kind)
     engine.reset(seed)
     check_limits(engine)
     chance = np.random.default_rng(seed)
@@ -45,14 +45,20 @@ def step_any(doc: dict[str, Any], seed: int) -> None:
     assert engine.mask.shape == (16, len(engine.world.actions))
 
 
+@law
+@given(documents(COMPILED), st.integers(0, 2**32 - 1))
+def test_every_world_can_be_stepped(doc: dict[str, Any], seed: int) -> None:
+    step_any(doc, seed, "numba")
+
+
 @brief
 @given(documents(), st.integers(0, 2**32 - 1))
-def test_every_world_can_be_stepped(doc: dict[str, Any], seed: int) -> None:
-    step_any(doc, seed)
+def test_every_world_of_tensors_can_be_stepped(doc: dict[str, Any], seed: int) -> None:
+    step_any(doc, seed, "torch")
 
 
 @pytest.mark.long
 @law
 @given(documents(), st.integers(0, 2**32 - 1))
-def test_more_worlds_can_be_stepped(doc: dict[str, Any], seed: int) -> None:
-    step_any(doc, seed)
+def test_more_worlds_of_tensors_can_be_stepped(doc: dict[str, Any], seed: int) -> None:
+    step_any(doc, seed, "torch")

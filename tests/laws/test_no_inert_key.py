@@ -12,7 +12,7 @@ from rich.console import Console
 
 from laws.compare import any_actions, plain, scatter
 from laws.keys import TURNS, WORLD, all_keys
-from laws.worlds import compiled
+from laws.worlds import compiled, with_spare_meters
 from townlet.errors import TownletError
 from townlet.town.engines.engine import make_engine
 from townlet.town.world.report import world_tables
@@ -33,9 +33,14 @@ def turned(doc: Document, changes: Document) -> Document:
     return out
 
 
+def built(doc: Document, *overrides: str) -> World:
+    """The world with the number of meters for which Numba's kernels are compiled."""
+    return compiled(with_spare_meters(doc), *overrides)
+
+
 def played(world: World) -> list[bytes]:
     """Observations, masks and rewards of scripted steps, from the start and from random states."""
-    engine = make_engine(world, 4, "torch")
+    engine = make_engine(world, 16, "numba")
     engine.reset(1)
     chance = np.random.default_rng(1)
     kinds = {"I": "INTERACT", "R": "RIGHT", "L": "LEFT", "W": "WAIT"}
@@ -48,9 +53,9 @@ def played(world: World) -> list[bytes]:
             out.append(plain(getattr(engine, name)).tobytes())
 
     for name in script:
-        step(np.full(4, world.actions.index(name)))
+        step(np.full(16, world.actions.index(name)))
     scatter(engine, chance)
-    for actions in any_actions(engine, 24, chance):
+    for actions in any_actions(engine, 60, chance):
         step(actions)
     return out
 
@@ -71,13 +76,13 @@ def test_every_key_has_a_change() -> None:
 def test_key_affects_the_agent(key: str) -> None:
     turn = TURNS[key]
     before = turned(WORLD, turn.given)
-    assert played(compiled(before)) != played(compiled(turned(before, {turn.path: turn.value})))
+    assert played(built(before)) != played(built(turned(before, {turn.path: turn.value})))
 
 
 @pytest.mark.parametrize("key", [k for k, t in TURNS.items() if t.noticed == "shown"])
 def test_key_affects_only_the_printed_world(key: str) -> None:
     turn = TURNS[key]
-    before, after = compiled(WORLD), compiled(turned(WORLD, {turn.path: turn.value}))
+    before, after = built(WORLD), built(turned(WORLD, {turn.path: turn.value}))
     assert shown(before) != shown(after)
     assert played(before) == played(after)
 
@@ -86,9 +91,9 @@ def test_key_affects_only_the_printed_world(key: str) -> None:
 def test_key_affects_validation(key: str) -> None:
     turn = TURNS[key]
     before = turned(WORLD, turn.given)
-    compiled(before)
+    built(before)
     with pytest.raises(TownletError):
-        compiled(turned(before, {turn.path: turn.value}))
+        built(turned(before, {turn.path: turn.value}))
 
 
 NAMED = {
@@ -106,9 +111,9 @@ def test_name_identifies_an_entry(key: str) -> None:
     old = old_name(before, turn.path)
     after = renamed(turned(before, {turn.path: turn.value}), old, turn.value)
     for doc, known, unknown in ((before, old, turn.value), (after, turn.value, old)):
-        assert played(compiled(doc, NAMED[key].format(known))) != played(compiled(doc))
+        assert played(built(doc, NAMED[key].format(known))) != played(built(doc))
         with pytest.raises(TownletError, match=unknown):
-            compiled(doc, NAMED[key].format(unknown))
+            built(doc, NAMED[key].format(unknown))
 
 
 def old_name(doc: Document, path: str) -> str:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laws import law
-from laws.worlds import compiled
+from laws import brief, law
+from laws.worlds import compiled, with_spare_meters
 from reference import shipped_document
 from townlet.town.engines.engine import Engine, make_engine
 
@@ -69,10 +69,9 @@ def effects(names: list[str]) -> st.SearchStrategy[dict[str, float]]:
     return st.dictionaries(st.sampled_from(names), st.integers(-40, 40).map(lambda n: n / 1000), max_size=4)
 
 
-@law
-@given(each=effects(["a", "b", "c"]), end=effects(["a", "b", "c"]), ticks=st.integers(1, 8), price=st.integers(0, 10))
-def test_totals_agree_for_any_affordance(each: dict[str, float], end: dict[str, float], ticks: int, price: int) -> None:
-    doc = {
+def use_any(each: dict[str, float], end: dict[str, float], ticks: int, price: int, kind: str) -> None:
+    """Use an affordance tick by tick and at once, and compare both with the sum of its effects."""
+    small = {
         "map": {"size": [3]},
         "currency": "c",
         "lethal": ["a"],
@@ -83,10 +82,30 @@ def test_totals_agree_for_any_affordance(each: dict[str, float], end: dict[str, 
         ],
         "observation": ["meters"],
     }
-    start = [0.5, 0.5, 0.5]  # eight ticks of .04 + .01 and an end of .04 stay inside [0, 1]
-    by_ticks = use(engine_of(doc, True, "torch"), 0, start, ticks)
-    at_once = use(engine_of(doc, False, "torch"), 0, start, 1)
+    doc = with_spare_meters(small)
+    start = [0.5] * len(doc["meters"])  # eight ticks of .04 + .01 and an end of .04 stay inside [0, 1]
+    by_ticks = use(engine_of(doc, True, kind), 0, start, ticks)
+    at_once = use(engine_of(doc, False, kind), 0, start, 1)
     np.testing.assert_allclose(by_ticks, at_once, rtol=0, atol=1e-5)
-    for name, value, before in zip("abc", by_ticks, start, strict=True):
+    for name, value, before in zip("abc", by_ticks, start, strict=False):
         cost = ticks * price / 1000 if name == "c" else 0.0
         assert value - before == pytest.approx(ticks * each.get(name, 0.0) + end.get(name, 0.0) - cost, abs=1e-5)
+
+
+affordances = given(
+    each=effects(["a", "b", "c"]), end=effects(["a", "b", "c"]), ticks=st.integers(1, 8), price=st.integers(0, 10)
+)
+
+
+@law
+@affordances
+def test_totals_agree_for_any_affordance(each: dict[str, float], end: dict[str, float], ticks: int, price: int) -> None:
+    use_any(each, end, ticks, price, "numba")
+
+
+@brief
+@affordances
+def test_totals_of_tensors_agree_for_any_affordance(
+    each: dict[str, float], end: dict[str, float], ticks: int, price: int
+) -> None:
+    use_any(each, end, ticks, price, "torch")

@@ -13,8 +13,9 @@ from townlet.town.world.tables import World
 Document = dict[str, Any]
 Draw = st.DrawFn
 
-METERS = ("vigor", "purse", "cheer", "warmth", "wits", "polish")
+METERS = ("vigor", "purse", "cheer", "warmth", "wits", "polish", "poise", "zeal")
 PLACES = ("Inn", "Mill", "Well", "Fair", "Forge")
+COMPILED = 8  # meters of the shipped worlds: Numba compiles its kernels for each number of meters
 SEEN_FROM_AFAR = ("window_typed", "map_typed")
 
 
@@ -28,15 +29,21 @@ def compiled(doc: Document, *overrides: str) -> World:
     return from_text(json.dumps(doc, indent=1, ensure_ascii=False), overrides=overrides)
 
 
+def with_spare_meters(doc: Document) -> Document:
+    """The world with meters that nothing changes, up to the number for which Numba's kernels are compiled."""
+    spare = [{"name": f"spare{k}"} for k in range(len(doc["meters"]), COMPILED)]
+    return doc | {"meters": [*doc["meters"], *spare]}
+
+
 @st.composite
-def documents(draw: Draw, temporal: bool | None = None) -> Document:
+def documents(draw: Draw, meter_count: int | None = None) -> Document:
     """A complete world: map, clock, meters, links, affordances, observation and rewards."""
-    names = list(METERS[: draw(st.integers(1, len(METERS)))])
+    names = list(METERS[: meter_count or draw(st.integers(1, len(METERS)))])
     places = list(PLACES[: draw(st.integers(1, len(PLACES)))])
     lethal = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
     currency = draw(st.sampled_from([None, *names]))
     ground = draw(maps(len(places)))
-    clock = draw(clocks(temporal))
+    clock = draw(clocks())
     doc: Document = {
         "max_steps": draw(st.integers(4, 40)),
         "map": ground,
@@ -82,8 +89,8 @@ def _cells(size: list[int]) -> int:
 
 
 @st.composite
-def clocks(draw: Draw, temporal: bool | None) -> Document:
-    on = draw(st.booleans()) if temporal is None else temporal
+def clocks(draw: Draw) -> Document:
+    on = draw(st.booleans())
     day = draw(st.integers(2, 24))
     start = draw(st.one_of(st.just("random"), st.integers(0, day - 1))) if on else 0
     return {"temporal": on, "day": day, "start": start}

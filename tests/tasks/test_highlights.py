@@ -1,4 +1,4 @@
-"""Lives that a run keeps: which, how many, and that they are what was lived."""
+"""Recorded episodes of a run: which are chosen, how many, and that they equal what happened."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from sharing import once
 from townlet.runs import report
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader, as_rows
@@ -21,19 +22,19 @@ TOLD = ("env_steps", "row", "length", "cause", "return")
 
 
 def kept(run: Run) -> list[dict[str, Any]]:
-    """All lives of a run, in order."""
+    """All recorded episodes of a run, in order."""
     with MetricsReader(run.metrics_file) as store:
         return as_rows(store.read("recordings"))
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return start(
-        tiny("town:dqn", "budget.env_steps=8000", "metrics.whole_episodes=1000"), tmp_path_factory.mktemp("a")
-    ).run
+    """A finished run, only to be read."""
+    loaded = tiny("town:dqn", "budget.env_steps=4000", "evaluation.every=2000", "metrics.whole_episodes=1000")
+    return once(tmp_path_factory, "highlights", lambda root: {"run": start(loaded, root).run})["run"]
 
 
-def test_a_kept_life_is_one_that_was_lived(run: Run) -> None:
+def test_recorded_episode_is_one_of_the_training(run: Run) -> None:
     with MetricsReader(run.metrics_file) as store:
         lived = set(zip(*store.read("episodes", TOLD).values(), strict=True))
     lives = kept(run)
@@ -45,14 +46,14 @@ def test_a_kept_life_is_one_that_was_lived(run: Run) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["town:dqn", "town:ppo", "town-l2:drqn"])
-def test_whoever_acts_as_was_written_down_lives_the_same_life(recipe: str, tmp_path: Path) -> None:
-    greedy = (
-        ()
-        if recipe.endswith("ppo")
-        else ("explore.action_selection={name: epsilon, start: 0, end: 0, schedule: null}",)
-    )
-    loaded = tiny(recipe, "budget.env_steps=3000", *greedy)
-    lives = kept(start(loaded, tmp_path, pause_at=1600).run)
+def test_recorded_actions_replay_the_same_episode(recipe: str, tmp_path: Path) -> None:
+    words = ["budget.env_steps=3000", "evaluation.every=3000"]
+    if not recipe.endswith("ppo"):
+        words.append("explore.action_selection={name: epsilon, start: 0, end: 0, schedule: null}")
+    if recipe.endswith("drqn"):
+        words.append("network.recurrent={size: 8}")
+    loaded = tiny(recipe, *words)
+    lives = kept(start(loaded, tmp_path, pause_at=800).run)
     assert lives
     town = Town(loaded.worlds.training, 1, threads=1)
     for life in lives:
@@ -74,26 +75,27 @@ def test_whoever_acts_as_was_written_down_lives_the_same_life(recipe: str, tmp_p
             assert np.where(moments.mask, moments.outputs, -np.inf).argmax(1).tolist() == moments.actions.tolist()
 
 
-def test_records_are_kept_and_some_on_the_way(run: Run) -> None:
+def test_records_and_some_episodes_at_intervals_are_recorded(run: Run) -> None:
     lives = kept(run)
     longest = [life["length"] for life in lives if life["kind"] == "longest"]
     shortest = [life["length"] for life in lives if life["kind"] == "shortest"]
     assert longest == sorted(set(longest))
     assert shortest == sorted(set(shortest), reverse=True)
     assert max(life["length"] for life in lives) == longest[-1]
-    on_the_way = [life["env_steps"] for life in lives if life["kind"] == "at intervals"]
-    assert 3 <= len(on_the_way) <= 25
-    assert on_the_way[-1] > 6000  # not only of the beginning
+    at_intervals = [life["env_steps"] for life in lives if life["kind"] == "at intervals"]
+    assert 3 <= len(at_intervals) <= 25
+    assert at_intervals[-1] > 3000  # not only at the beginning
 
 
 @pytest.mark.long
-def test_a_long_run_keeps_hardly_more(run: Run, tmp_path: Path) -> None:
+def test_long_run_records_hardly_more(run: Run, tmp_path: Path) -> None:
     longer = start(tiny("town:dqn", "budget={minutes: 100, env_steps: 32000}"), tmp_path).run
     assert len(kept(longer)) < len(kept(run)) + 25
 
 
-def test_lives_that_decided_a_stage_are_kept(tmp_path: Path) -> None:
-    lives = kept(start(tiny("town:dqn", STAGES, "budget.env_steps=6000"), tmp_path, pause_at=4000).run)
+def test_episodes_that_decided_a_stage_are_recorded(tmp_path: Path) -> None:
+    loaded = tiny("town:dqn", STAGES, "budget.env_steps=6000", "evaluation.every=6000")
+    lives = kept(start(loaded, tmp_path, pause_at=2400).run)
     staged = [(life["kind"], life["stage"]) for life in lives if life["kind"] in ("promoted", "demoted")]
     assert staged
     assert len(staged) == len(set(staged))  # one of each way from each stage
@@ -102,21 +104,21 @@ def test_lives_that_decided_a_stage_are_kept(tmp_path: Path) -> None:
     assert len(firsts) == len(set(firsts))
 
 
-def test_a_life_across_an_interruption_is_whole(tmp_path: Path) -> None:
-    words = "budget.env_steps=3000"
-    whole = kept(start(tiny("town:dqn", words), tmp_path / "whole", pause_at=2000).run)
-    paused = start(tiny("town:dqn", words), tmp_path / "paused", pause_at=1000).run
-    resume(paused, pause_at=2000)
+def test_episode_across_an_interruption_is_whole(tmp_path: Path) -> None:
+    loaded = tiny("town:dqn", "budget.env_steps=3000", "evaluation.every=3000")
+    whole = kept(start(loaded, tmp_path / "whole", pause_at=1000).run)
+    paused = start(loaded, tmp_path / "paused", pause_at=500).run
+    resume(paused, pause_at=1000)
     assert [(life["env_steps"], life["data"]) for life in kept(paused)] == [
         (life["env_steps"], life["data"]) for life in whole
     ]
 
 
-def test_the_report_shows_them(run: Run) -> None:
+def test_report_shows_recorded_episodes(run: Run) -> None:
     text, page = (path.read_text("utf-8") for path in report.write_report(run))
-    assert "## Lives that were kept" in text
-    assert "plots/kept.svg" in text
-    assert "longest, after" in (run.plots / "kept.svg").read_text("utf-8")
-    assert "Lives that were kept" in page
+    assert "## Recorded lives" in text
+    assert "plots/highlights.svg" in text
+    assert "longest, after" in (run.plots / "highlights.svg").read_text("utf-8")
+    assert "Recorded lives" in page
     for life in kept(run):
         assert life["kind"] in text

@@ -272,7 +272,7 @@ def test_kernel_cache_depends_on_all_compiled_sources() -> None:
         source = pending.pop()
         found.add(source)
         for node in ast.walk(ast.parse((package / source).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("townlet.town"):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("townlet.town"):
                 modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
                 paths = [
                     f"{module.removeprefix('townlet.town').lstrip('.').replace('.', '/')}.py" for module in modules

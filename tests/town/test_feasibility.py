@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from rich.console import Console
 
-from townlet.town.feasibility import LONG, SurvivalStats, assess, feasibility_report
+from townlet.town.feasibility import LONG, Feasibility, SurvivalStats, assess, feasibility_report
 from townlet.town.world.load import load
+
+
+@cache
+def assessed(world: str, *overrides: str) -> Feasibility:
+    return assess(load(world, overrides), rows=16)
 
 
 def rendered(renderable: object) -> str:
@@ -19,9 +26,9 @@ def rendered(renderable: object) -> str:
 
 
 def test_town_is_sustainable() -> None:
-    found = assess(load("town"), rows=32)
+    found = assessed("town")
     assert found.passive.median == 164
-    assert found.passive.deaths == {"energy": 32}
+    assert found.passive.deaths == {"energy": 16}
     assert found.planner.limit == 500
     assert found.planner.reached == 1
     assert found.long.median == LONG
@@ -32,7 +39,7 @@ def test_town_is_sustainable() -> None:
 
 
 def test_town_without_work_is_not_sustainable() -> None:
-    found = assess(load("town-l0"), rows=16)
+    found = assessed("town-l0")
     assert found.livable
     assert found.planner.reached == 1
     assert found.income == 0
@@ -42,7 +49,7 @@ def test_town_without_work_is_not_sustainable() -> None:
 
 
 def test_too_hard_town_is_reported() -> None:
-    found = assess(load("town", ["meters.energy.decay=.08"]), rows=16)
+    found = assessed("town", "meters.energy.decay=.08")
     assert not found.livable
     text = rendered(feasibility_report(found))
     assert "No life reached 500 steps" in text
@@ -50,26 +57,24 @@ def test_too_hard_town_is_reported() -> None:
 
 
 def test_higher_bed_price_raises_the_price_of_a_day() -> None:
-    usual, dear = (assess(load("town-l0-dual", o), rows=16) for o in ([], ["affordances.Bed.price=.016"]))
-    assert dear.price > usual.price
+    assert assessed("town-l0-dual", "affordances.Bed.price=.016").price > assessed("town-l0-dual").price
 
 
 def test_assessment_is_deterministic() -> None:
-    first, second = (assess(load("town-l0"), rows=8, seed=4) for _ in range(2))
+    first, second = assessed("town-l0"), assess(load("town-l0"), rows=16)
     assert (first.long.ages == second.long.ages).all()
     assert (first.income, first.price) == (second.income, second.price)
 
 
 def test_world_without_currency_reports_no_money() -> None:
-    world = load("town-l0", ["currency=null", "affordances.Bed.price=0"])
-    found = assess(world, rows=8)
+    found = assessed("town-l0", "currency=null", "affordances.Bed.price=0")
     assert (found.planner.reached, found.passive.reached) == (1, 0)
     assert (found.income, found.price) == (0, 0)
-    assert "$" not in rendered(feasibility_report(assess(world)))
+    assert "$" not in rendered(feasibility_report(found))
 
 
 def test_report_has_lives_and_money() -> None:
-    text = rendered(feasibility_report(assess(load("town-l0-dual"))))
+    text = rendered(feasibility_report(assessed("town-l0-dual")))
     assert "An agent that only waits lives 164 steps; with the planner, 100% of lives reach 500." in text
     assert "A day of 24 steps earns $" in text
     assert "income is sustainable" in text
@@ -77,7 +82,7 @@ def test_report_has_lives_and_money() -> None:
 
 def test_world_without_challenge_is_reported() -> None:
     assert "reaches 100 steps: there is nothing to learn here" in rendered(
-        feasibility_report(assess(load("town", ["max_steps=100"])))
+        feasibility_report(assessed("town", "max_steps=100"))
     )
 
 

@@ -1,4 +1,4 @@
-"""Broken files: 500 mutations of the shipped worlds give a world or readable mistakes, quickly."""
+"""Broken files: mutations of the shipped worlds give a world or readable mistakes, quickly; 500 in the long tests."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _outcome(raw: bytes) -> World | ConfigError:
         return mistakes
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [pytest.param(p, marks=pytest.mark.long if p > 2 else ()) for p in range(PARTS)])
 def test_broken_files_give_a_world_or_readable_errors(part: int) -> None:
     rng = random.Random(part)
     compiled = refused = 0

@@ -1,4 +1,4 @@
-"""Rounds that nobody looks into are the same as those that are looked at step by step."""
+"""A rollout without a listener to its steps equals one that is followed step by step."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from townlet.train.graphed_rollout import GraphedRollout, can_graph
 from townlet.train.training import Training, build_training
 
 WORDS = (
-    "engine=torch", "rows=32", "threads=1", "network.hidden=[32, 32]", "change.max_steps=30", "agent.n_steps=24",
-    "agent.shared=true", "agent.batch_size=768", "agent.entropy_coef=0.05",
+    "engine=torch", "rows=16", "threads=1", "network.hidden=[32, 32]", "change.max_steps=15", "agent.n_steps=12",
+    "agent.shared=true", "agent.batch_size=192", "agent.entropy_coef=0.05",
 )  # fmt: skip
 COLUMNS = ("mask", "actions", "log_prob", "value", "reward", "terminated", "truncated")
 
 
 class Ear(NullListener):
-    """Keeps what it is told of episodes."""
+    """Keeps all reported episodes."""
 
     def __init__(self, t: Training) -> None:
         self._t, self.over, self.ends = t, list[Episodes](), list[NDArray[Any]]()
@@ -41,13 +41,13 @@ class Ear(NullListener):
 
 
 def both(*words: str) -> tuple[Training, Training]:
-    """The same training twice: looked at step by step, and not."""
+    """The same training twice: followed step by step, and not."""
     stepwise, whole = (build_training(load_experiment("town:ppo", [*WORDS, *words])) for _ in range(2))
     whole.whole = GraphedRollout(whole)
     return stepwise, whole
 
 
-def test_a_whole_round_writes_and_tells_the_same() -> None:
+def test_whole_rollout_stores_and_reports_the_same() -> None:
     stepwise, whole = both()
     cut = 0
     for _ in range(4):
@@ -70,11 +70,11 @@ def test_a_whole_round_writes_and_tells_the_same() -> None:
         cut += int(one.truncated.sum())
         for t in (stepwise, whole):
             t.agent.rollout.clear()  # type: ignore[attr-defined]
-    assert cut > 30  # lives were cut short in the middle of rounds
+    assert cut > 30  # episodes were truncated in the middle of rollouts
 
 
-def test_a_whole_update_is_the_same_update() -> None:
-    """With everything in one batch there is no order in which steps could be taken."""
+def test_whole_update_is_the_same_update() -> None:
+    """One batch has all steps, so that their order does not matter."""
     stepwise, whole = both("agent.epochs=3", "agent.clip=0.02")
     for t in (stepwise, whole):
         collect(t, t.agent.update_interval, NullListener())
@@ -89,8 +89,9 @@ def test_a_whole_update_is_the_same_update() -> None:
     assert (stepwise.counters.updates, whole.counters.updates) == (3, 3)
 
 
-def test_values_are_clipped_also_where_value_clip_is_set_during_training() -> None:
-    (stepwise, whole), (_, unclipped) = both("agent.epochs=3"), both("agent.epochs=3")
+def test_values_are_clipped_if_value_clip_is_set_during_training() -> None:
+    stepwise, whole = both("agent.epochs=3")
+    unclipped = build_training(load_experiment("town:ppo", [*WORDS, "agent.epochs=3"]))
     for t, clip in ((stepwise, 1e-3), (whole, 1e-3), (unclipped, None)):
         collect(t, t.agent.update_interval, NullListener())
         t.agent.tune(t.agent.settings.model_copy(update={"value_clip": clip}))
@@ -104,25 +105,28 @@ def test_values_are_clipped_also_where_value_clip_is_set_during_training() -> No
     ("words", "can"),
     [
         ((), True),
-        (("agent.shared=false",), False),  # values have a network of their own
-        (("agent.n_steps=31",), False),  # a life of 30 steps could be cut short twice
+        (("agent.shared=false",), False),  # values have a separate network
+        (("agent.n_steps=16",), False),  # an episode of 15 steps could be truncated twice
         (("explore={bonus: rnd, weight: {name: scheduled, value: 0.1}}",), False),
         (("curriculum=adversarial",), False),
         (("engine=numba",), False),
     ],
 )
-def test_rounds_are_made_whole_only_where_they_can_be(words: Sequence[str], can: bool) -> None:
+def test_rollouts_are_graphed_only_where_possible(words: Sequence[str], can: bool) -> None:
     training = build_training(load_experiment("town:ppo", [*WORDS, *words]))
-    assert not can_graph(training)  # a CPU waits for nobody, so nothing would be won
-    training.env.device = "cuda"  # as if it were there
+    assert not can_graph(training)  # on a CPU there is nothing to gain
+    training.env.device = "cuda"  # as if there were one
     assert can_graph(training) is can
 
 
 @pytest.mark.parametrize("network", ["{name: mlp, hidden: [16]}", "{name: mlp, hidden: [16], recurrent: {size: 8}}"])
 @pytest.mark.parametrize("shared", ["true", "false"])
 def test_half_precision_learns_step_by_step_as_well(network: str, shared: str) -> None:
-    words = (f"network={network}", f"agent.shared={shared}", "agent.batch_size=256", "agent.precision=bfloat16")
-    half, whole = (build_training(load_experiment("town:ppo", [*WORDS, *words[:n]])) for n in (4, 3))
+    words = ("engine=numba", f"network={network}", f"agent.shared={shared}", "agent.batch_size=64")
+    half, whole = (
+        build_training(load_experiment("town:ppo", [*WORDS, *words, f"agent.precision={precision}"]))
+        for precision in ("bfloat16", "float32")
+    )
     for t in (half, whole):
         collect(t, t.agent.update_interval, NullListener())
     figures, found = half.agent.learn(), whole.agent.learn()
@@ -133,9 +137,9 @@ def test_half_precision_learns_step_by_step_as_well(network: str, shared: str) -
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch, about its own compiler
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_a_recorded_round_is_the_same_and_its_update_as_well() -> None:
-    """On the device itself: compiled, recorded and launched at once."""
-    words = ("device=cuda", "engine=compiled", "rows=256")
+def test_graphed_rollout_and_update_are_the_same_on_a_gpu() -> None:
+    """Compiled, recorded and launched as one graph."""
+    words = ("device=cuda", "engine=compiled", "rows=256", "change.max_steps=30", "agent.n_steps=24")
     stepwise, whole = (
         build_training(load_experiment("town:ppo", [*WORDS, *words, "agent.batch_size=6144"])) for _ in range(2)
     )

@@ -14,7 +14,7 @@ from townlet.train.session import resume, start
 torch.set_num_threads(1)
 SMALL = (
     "threads=1", "rows=2", "gym.max_episode_steps=12", "agent.n_steps=16", "agent.batch_size=0.5", "agent.epochs=1",
-    "env_steps=192", "evaluation={every: 64, episodes: 2}", "metrics={every: 32, tensorboard: false}",
+    "env_steps=192", "evaluation={every: 64, episodes: 2}", "metrics={every: 32, tensorboard: false, report: false}",
 )  # fmt: skip
 RECIPES = (
     "ALE/Pong-v5:ram", "ALE/Pong-v5:objects", "ALE/Breakout-v5:rgb", "ALE/Breakout-v5:objects", "HalfCheetah-v5:ppo",
