@@ -43,7 +43,7 @@ class Ear(NullListener):
 def both(*words: str) -> tuple[Training, Training]:
     """The same training twice: followed step by step, and not."""
     stepwise, whole = (build_training(load_experiment("town:ppo", [*WORDS, *words])) for _ in range(2))
-    whole.whole = GraphedRollout(whole)
+    whole.graphed = GraphedRollout(whole.agent, whole.env, whole.tracker, whole.counters, whole.count)
     return stepwise, whole
 
 
@@ -113,10 +113,11 @@ def test_values_are_clipped_if_value_clip_is_set_during_training() -> None:
     ],
 )
 def test_rollouts_are_graphed_only_where_possible(words: Sequence[str], can: bool) -> None:
-    training = build_training(load_experiment("town:ppo", [*WORDS, *words]))
-    assert not can_graph(training)  # on a CPU there is nothing to gain
-    training.env.device = "cuda"  # as if there were one
-    assert can_graph(training) is can
+    t = build_training(load_experiment("town:ppo", [*WORDS, *words]))
+    parts = t.agent, t.env, t.curriculum, t.task.limit
+    assert not can_graph(*parts)  # on a CPU there is nothing to gain
+    t.env.device = "cuda"  # as if there were one
+    assert can_graph(*parts) is can
 
 
 @pytest.mark.parametrize("network", ["{name: mlp, hidden: [16]}", "{name: mlp, hidden: [16], recurrent: {size: 8}}"])
@@ -143,8 +144,8 @@ def test_graphed_rollout_and_update_are_the_same_on_a_gpu() -> None:
     stepwise, whole = (
         build_training(load_experiment("town:ppo", [*WORDS, *words, "agent.batch_size=6144"])) for _ in range(2)
     )
-    assert whole.whole is not None
-    stepwise.whole = None
+    assert whole.graphed is not None
+    stepwise.graphed = None
     for _ in range(3):
         for t in (stepwise, whole):
             collect(t, t.agent.update_interval, NullListener())
