@@ -52,6 +52,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return once(tmp_path_factory, "policies", train)
 
 
+def raw(trained: TrainedPolicy) -> str:
+    """The name of the network's outputs."""
+    return "values" if trained.kind == "values" else "logits"
+
+
 def inputs(rows: int, size: int, actions: int, seed: int) -> tuple[Any, Any]:
     chance = np.random.default_rng(seed)
     mask = chance.random((rows, actions)) < 0.5
@@ -72,8 +77,8 @@ def test_policy_acts_as_the_saved_agent(runs: dict[str, Run], key: str) -> None:
     for step in range(6):
         obs, mask = (torch.from_numpy(part) for part in inputs(16, trained.layout.size, trained.actions.n, step))
         fresh = torch.arange(16) == step
-        wanted = agent.outputs(obs, mask, fresh)[trained.kind]
-        assert torch.equal(trained.outputs(obs, mask, fresh)[trained.kind], wanted)
+        wanted = agent.outputs(obs, mask, fresh)[raw(trained)]
+        assert torch.equal(trained.outputs(obs, mask, fresh)[raw(trained)], wanted)
         actions = trained.act(obs, mask, fresh)
         assert torch.equal(actions, agent.act(obs, mask, fresh))
         seen |= set(actions.tolist())
@@ -124,15 +129,15 @@ def test_memory_goes_from_step_to_step_until_told_otherwise(runs: dict[str, Run]
     size, count = trained.layout.size, trained.actions.n
     first, then = (inputs(3, size, count, seed)[0] for seed in (1, 2))
     trained.reset(3)
-    alone = trained.outputs(then)[trained.kind]
+    alone = trained.outputs(then)[raw(trained)]
     trained.act(first)
-    after = trained.outputs(then)[trained.kind]
+    after = trained.outputs(then)[raw(trained)]
     assert not np.allclose(after, alone)
-    forgotten = trained.outputs(then, episode_start=[True, False, True])[trained.kind]
+    forgotten = trained.outputs(then, episode_start=[True, False, True])[raw(trained)]
     assert np.allclose(forgotten[[0, 2]], alone[[0, 2]])
     assert np.allclose(forgotten[1], after[1])
     trained.reset(3)
-    assert np.allclose(trained.outputs(then)[trained.kind], alone)
+    assert np.allclose(trained.outputs(then)[raw(trained)], alone)
     with pytest.raises(TownletError, match="hidden states of 3 rows"):
         trained.act(first[:2])
 

@@ -121,7 +121,7 @@ def test_weights_of_another_run_are_the_best_of_nothing_before_they_were_measure
 @pytest.mark.parametrize(
     ("recipe", "words", "said"),
     [
-        ("town:dqn", ("world=town-l2",), "sees or does other things"),
+        ("town:dqn", ("world=town-l2",), "has another observation or other actions"),
         ("town:dqn", ("network.hidden=[8]",), r"\[16, 88\], .*\[8, 88\]"),
         ("town:ppo", (), "the saved .*network"),
     ],

@@ -19,7 +19,7 @@ FILMED = ("video.episodes=1", "video.steps=40")
 
 
 def moments(run: Run) -> list[tuple[int, str]]:
-    return [(film.env_steps, film.why) for film in videos.list_videos(run.videos)]
+    return [(film.env_steps, film.reason) for film in videos.list_videos(run.videos)]
 
 
 def wanted(run: Run) -> list[tuple[int, str]]:
