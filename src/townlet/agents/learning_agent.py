@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
 import torch
@@ -78,10 +78,10 @@ class LearningAgent:
         intrinsic = {"intrinsic_reward": float(self.intrinsic.mean())} if self.bonus else {}
         return {"intrinsic_weight": self.intrinsic_weight.value} | intrinsic | {"lr": self._lr}
 
-    def _scheduled(self, names: Mapping[str, str]) -> dict[str, float]:
-        """Metrics of the settings that follow a schedule; `names` maps settings to metrics."""
-        settings = {metric: getattr(self.settings, key) for key, metric in names.items()}
-        return {metric: value.at(self.counters) for metric, value in settings.items() if isinstance(value, Schedule)}
+    def _scheduled(self, names: Sequence[str]) -> dict[str, float]:
+        """Current values of those of these settings that follow a schedule."""
+        settings = {name: getattr(self.settings, name) for name in names}
+        return {name: value.at(self.counters) for name, value in settings.items() if isinstance(value, Schedule)}
 
     def _dead_units(self, obs: Tensor) -> dict[str, float]:
         """Fraction of relu units that are 0 at every observation of a sample of obs [B, D]; {} without any."""

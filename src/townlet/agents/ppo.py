@@ -34,13 +34,15 @@ from townlet.interfaces.state import State, Stateful, copy_into, restore_generat
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 
 STEP_METRICS: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-# Coefficients that may be scheduled, and the metrics that report their current values.
-COEFFICIENT_METRICS: Final = {
-    "clip": "clip",
-    "value_clip": "value_clip",
-    "entropy_coef": "entropy_coef",
-    "value_coef": "value_coef",
-}
+
+
+class Coefficients(NamedTuple):
+    """The scheduled settings at one moment, each also a metric: clip ranges ε and ε_v, coefficients c_e and c_v."""
+
+    clip: float
+    value_clip: float | None
+    entropy_coef: float
+    value_coef: float
 
 
 class PpoSettings(OnPolicySettings):
@@ -81,7 +83,7 @@ class PpoSettings(OnPolicySettings):
         description="Use faster implementations where available. Results agree to rounding, except that CUDA graphs "
         "take minibatches of whole rows.",
     )
-    _non_negative = field_validator("lr", *COEFFICIENT_METRICS)(validate_non_negative)
+    _non_negative = field_validator("lr", *Coefficients._fields)(validate_non_negative)
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
         """Yield a problem if a minibatch is larger than a rollout, or too small for its advantages to be normalized."""
@@ -93,18 +95,8 @@ class PpoSettings(OnPolicySettings):
             yield SettingProblem("batch_size", what, fix)
 
     def advantage_estimate(self) -> AdvantageEstimate:
-        """GAE(λ), as in the update."""
         text = f"Generalized advantage estimation (GAE) with λ = {self.gae_lambda:g}, from the values shown next to it."
         return self._estimate(self.gae_lambda, text)
-
-
-class Coefficients(NamedTuple):
-    """The scheduled settings at one moment: clip ranges ε and ε_v, coefficients c_e and c_v."""
-
-    clip: float
-    value_clip: float | None
-    entropy_coef: float
-    value_coef: float
 
 
 class EvaluatedSteps(NamedTuple):
@@ -235,16 +227,13 @@ class Ppo(PolicyAgent):
         of the next one and `ended.obs` the final one. Autoreset steps are not learned from.
         """
 
-        def final_value(index: Tensor) -> Tensor:
-            """V of the final observations of the ended episodes at `index`, those that were truncated."""
+        def final_value(index: Tensor) -> Tensor:  # of the truncated ones among the ended episodes
             hidden = self._hidden.index_select(0, ended.rows.index_select(0, index))
             value: Tensor = self.network(ended.obs.index_select(0, index), hidden)[1]
             return value
 
         if self.bonus:
-            self._compute_intrinsic(
-                step.obs.index_copy(0, ended.rows, ended.obs), step
-            )  # intrinsic reward of what was reached
+            self._compute_intrinsic(step.obs.index_copy(0, ended.rows, ended.obs), step)
         scale = self.settings.reward_scale
         self.rollout.add_outcome(step, ended, final_value, intrinsic=self.intrinsic, reward_scale=scale)
         self._episode_start.copy_(step.episode_starts)
@@ -262,9 +251,7 @@ class Ppo(PolicyAgent):
         s, rollout = self.settings, self.rollout
         if not rollout.full:
             return None
-        if not len(
-            rollout.without_autoreset_steps(rollout.reward)
-        ):  # without autoreset steps; a short rollout may have no other
+        if not len(rollout.without_autoreset_steps(rollout.reward)):  # a short rollout may consist of autoreset steps
             rollout.clear(self._hidden)
             return None
         self.optimizer.lr, coefficients = self._lr, self.coefficients()
@@ -304,11 +291,10 @@ class Ppo(PolicyAgent):
             with torch.inference_mode():
                 rollout.compute_values(self.network.values, microbatch_size(str(self.intrinsic.device)))
         advantage, returns = rollout.advantages(self.last_value, s.gamma, s.gae_lambda, self.intrinsic_weight.value)
-        explained = explained_variance(
-            rollout.without_autoreset_steps(advantage), rollout.without_autoreset_steps(returns), self.group
-        )  # A = R − V
+        real_steps = rollout.without_autoreset_steps
+        explained = explained_variance(real_steps(advantage), real_steps(returns), self.group)  # A = R − V
         if s.normalize_advantage == "rollout":
-            ((std, mean),) = self.group.std_mean([rollout.without_autoreset_steps(advantage)])
+            ((std, mean),) = self.group.std_mean([real_steps(advantage)])
             advantage.sub_(mean).div_(std + EPSILON)  # in place: these are the rollout's own
         return explained
 
@@ -363,17 +349,14 @@ class Ppo(PolicyAgent):
         )
 
     def metrics(self) -> dict[str, float]:
-        return self._scheduled(COEFFICIENT_METRICS) | super().metrics()
+        return self._scheduled(Coefficients._fields) | super().metrics()
 
     def _summary(self, metrics: dict[str, float], c: Coefficients) -> dict[str, float]:
         """Add the total loss and the normalized entropy to the metrics of an update."""
         entropy = metrics.pop("entropy")
         loss = metrics["policy_loss"] + c.value_coef * metrics["value_loss"] - c.entropy_coef * entropy
-        return (
-            metrics
-            | {"loss": loss}
-            | self._entropy_metrics(entropy, self.rollout.without_autoreset_steps(self.rollout.mask))
-        )
+        mask = self.rollout.without_autoreset_steps(self.rollout.mask)
+        return metrics | {"loss": loss} | self._entropy_metrics(entropy, mask)
 
     def _parts(self) -> dict[str, Stateful]:
         return {"rollout": self.rollout, **super()._parts()}

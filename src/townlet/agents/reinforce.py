@@ -33,7 +33,7 @@ from townlet.nets.optimizers import OptimizerName
 EPSILON: Final = 1e-8
 STEP_METRICS: Final = ("policy_loss", "value_loss", "entropy")
 # Coefficients that may be scheduled, and the metrics that report their current values.
-COEFFICIENT_METRICS: Final = {"entropy_coef": "entropy_coef", "value_coef": "value_coef"}
+COEFFICIENTS: Final = ("entropy_coef", "value_coef")
 
 
 class ReinforceSettings(AgentSettings):
@@ -71,7 +71,7 @@ class ReinforceSettings(AgentSettings):
         1.0, gt=0, description="Factor on rewards inside the agent. Lower shrinks values and their gradients."
     )
 
-    _non_negative = field_validator("lr", *COEFFICIENT_METRICS)(validate_non_negative)
+    _non_negative = field_validator("lr", *COEFFICIENTS)(validate_non_negative)
 
     def advantage_estimate(self) -> AdvantageEstimate:
         """The return less the learned value; without one, nothing."""
@@ -210,7 +210,7 @@ class Reinforce(PolicyAgent):
         return {"loss": loss} | metrics | self._entropy_metrics(entropy, mask) | learned
 
     def metrics(self) -> dict[str, float]:
-        return self._scheduled(COEFFICIENT_METRICS) | super().metrics()
+        return self._scheduled(COEFFICIENTS) | super().metrics()
 
     def _parts(self) -> dict[str, Stateful]:
         return {"episodes": self.episodes, **super()._parts()}

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from townlet.cli.console import echo, err, out, plural
-from townlet.cli.play_screen import KeyBindings, PlayerView
+from townlet.cli.play_screen import PlayerView
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
@@ -45,39 +45,6 @@ WORD_KEYS: Final = {
 KEY_SYMBOLS: Final = {"up": "↑", "down": "↓", "left": "←", "right": "→", " ": "space"}
 
 
-class PlayTarget(Protocol):
-    """A town or Gymnasium environment that can be played."""
-
-    @property
-    def modes(self) -> Sequence[str]:
-        """Available players."""
-
-    @property
-    def default_modes(self) -> Sequence[str]:
-        """Players without --mode."""
-
-    @property
-    def steps(self) -> int | None:
-        """Steps to show by default."""
-
-    @property
-    def episodes(self) -> int | None:
-        """Episodes to show by default."""
-
-    @property
-    def speed(self) -> float:
-        """Steps per second by default."""
-
-    def player(self, mode: str, medium: str) -> PlayerView:
-        """A player for this mode, displayed as `picture`, on a `terminal` or in a `pipe`."""
-
-    def key_bindings(self, player: PlayerView) -> KeyBindings:
-        """Keys for a human player."""
-
-    def print_summary(self, players: Sequence[PlayerView], modes: Sequence[str]) -> None:
-        """Print the results."""
-
-
 @dataclass(frozen=True)
 class TownTarget:
     """A world, and the agent trained for it, if any."""
@@ -88,10 +55,11 @@ class TownTarget:
     lives: int | None
     greedy: bool = True
 
+    # Available players, and the defaults of --steps, --episodes and --speed
     modes = ("trained", "random", "planner", "human")
-    steps: int | None = TOWN_STEPS
-    episodes: int | None = None
-    speed: float = TOWN_SPEED
+    steps = TOWN_STEPS
+    episodes = None
+    speed = TOWN_SPEED
 
     @property
     def default_modes(self) -> list[str]:
@@ -315,3 +283,6 @@ class GymKeys:
 
     def warning(self, action: int) -> str:
         return ""
+
+
+PlayTarget = TownTarget | GymTarget
