@@ -31,7 +31,8 @@ run: $(RUN_STAMP) ## train an agent in the town, watch it in a browser, and hear
 test: check ## check, and run the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-test-long: $(TEST_STAMP) ## run the tests that take minutes
+test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick property tests with more examples
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "hypothesis and not long" -n $(JOBS) --dist worksteal
 	$(BIN)/python -m pytest -m "long and not alone" -n $(JOBS) --dist load --maxschedchunk 1 -rP
 	$(BIN)/python -m pytest -m alone -rP
 

@@ -17,8 +17,9 @@ import warm
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+settings.register_profile("quick", deadline=None, max_examples=30)
+settings.register_profile("thorough", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 @pytest.hookimpl(trylast=True)  # after those that are not wanted were taken out

@@ -1,9 +1,9 @@
 """Python commands in forks of a process that has imported everything, instead of a new interpreter for each command.
 
 `Popen` and `run` take the arguments of their namesakes in `subprocess`, for commands `[sys.executable, "-m", "townlet",
-…]`, `[sys.executable, "-c", code, …]` and `[sys.executable, "script.py", …]`. Each worker of pytest starts one server
-when it is first needed. The server never uses a second thread, so forking it is safe. What depends on the start of an
-interpreter (imports, warnings, PYTHONHASHSEED) still needs `subprocess`.
+…]`, `[sys.executable, "-c", code, …]` and `[sys.executable, "script.py", …]`, each with an optional `-W error`
+before it. Each worker of pytest starts one server when it is first needed. The server never uses a second thread, so
+forking it is safe. What depends on the start of an interpreter (imports, PYTHONHASHSEED) still needs `subprocess`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class Popen(subprocess.Popen[Any]):
 
     def _execute_child(self, args: Any, *rest: Any) -> None:  # type: ignore[override]
         assert args[0] == sys.executable, "only Python can be forked"
-        assert args[1] in ("-m", "-c") or not args[1].startswith("-"), "options of Python need a real interpreter"
+        assert args[1] in ("-m", "-c", "-W") or not args[1].startswith("-"), "options of Python need a real interpreter"
         assert rest[1] is None, "preexec_fn needs a real interpreter"
         assert not rest[3], "pass_fds needs a real interpreter"
         cwd, env, pipes = rest[4], rest[5], rest[9:15]  # of pipes: read and write end of stdin, stdout and stderr
@@ -143,6 +144,7 @@ def close() -> None:
 
 def serve(fd: int) -> None:
     """Fork a child for each order, and report its exit code."""
+    import numba  # noqa: F401
     import torch
 
     import townlet.cli.app
@@ -225,6 +227,9 @@ def child(order: dict[str, Any], streams: list[int]) -> int:
 
 def execute(words: list[str]) -> None:
     """Run `-m module`, `-c code` or a script with its arguments as `__main__`."""
+    if words[0] == "-W":
+        warnings.simplefilter(words[1])  # type: ignore[arg-type]
+        words = words[2:]
     path = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     if words[:2] == ["-m", "townlet"]:
         from townlet.cli.app import main

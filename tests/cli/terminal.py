@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import pty
 import select
-import subprocess
 import sys
 import termios
 import time
 from collections.abc import Sequence
 
-ON_A_TERMINAL = "import os, sys; os.login_tty(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+import warm
 
 
 def at_a_terminal(
-    arguments: Sequence[str], keys: Sequence[str] = (), columns: int = 170, once: bytes = b"leave"
+    arguments: Sequence[str], keys: Sequence[str] = (), columns: int = 170, once: bytes = b"quit"
 ) -> tuple[int, str]:
     """Run the program at a terminal and press keys once it has drawn a word; exit code and all it wrote."""
     far, near = pty.openpty()
     termios.tcsetwinsize(near, (40, columns))
-    command = [sys.executable, "-c", ON_A_TERMINAL, "-m", "townlet", *arguments]
-    program = subprocess.Popen(command, stdin=near, env=os.environ | {"TERM": "xterm-256color"})
+    command = [sys.executable, "-m", "townlet", *arguments]
+    program = warm.Popen(command, terminal=True, stdin=near, env=os.environ | {"TERM": "xterm-256color"})
     os.close(near)
     seen, waiting, pressed = b"", list(keys), 0.0
     deadline = time.monotonic() + 120
@@ -32,7 +31,7 @@ def at_a_terminal(
                     seen += os.read(far, 65536)
                 except OSError:  # the program has gone and its terminal with it
                     break
-            if waiting and once in seen and time.monotonic() - pressed > 0.5:
+            if waiting and once in seen and time.monotonic() - pressed > 0.3:
                 os.write(far, waiting.pop(0).encode())
                 pressed = time.monotonic()
         return program.wait(timeout=30), seen.decode(errors="replace")

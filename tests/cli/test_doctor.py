@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import tomllib
 from importlib.machinery import ModuleSpec
@@ -13,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+import warm
 from cli.program import Program
 from townlet.cli import doctor
 from townlet.gym.extras import FAMILIES
@@ -47,6 +47,6 @@ def test_doctor_shows_how_to_install_missing_components(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "TOWNLET_CACHE": str(tmp_path / "file" / "below")}
     command = [sys.executable, "-m", "townlet", "doctor"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    done = warm.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
     assert "C++ compiler: install one" in done.stdout
     assert "engine cache: set TOWNLET_CACHE" in done.stdout

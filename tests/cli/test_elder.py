@@ -10,7 +10,7 @@ from townlet.runs.folder import SHIPPED, Run
 
 
 def test_the_elder_lives_long_and_works(townlet: Program, tmp_path: Path) -> None:
-    done = townlet("eval", "elder", "--episodes", "20", "--json", "--root", str(tmp_path))
+    done = townlet("eval", "elder", "--episodes", "10", "--json", "--root", str(tmp_path))
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["trained"]["mean"] >= 1900

@@ -48,7 +48,7 @@ def test_safetensors_metadata_suffices_to_rebuild_the_network(
     actions, agent = json.loads(about["actions"]), json.loads(about["agent"])
     network = (
         Branch(spec, layout, len(actions), POLICY_GAIN)
-        if about["outputs"] == "discrete"
+        if about["outputs"] == "logits"
         else QNetwork(spec, layout, len(actions), agent["dueling"])
     )
     network.load_state_dict(tensors)
@@ -86,7 +86,7 @@ def test_onnx_matches_the_policy(
         memory = {"hidden": np.zeros((rows, trained.hidden), np.float32)} if trained.hidden else {}
         for step in range(5):  # what is remembered goes from step to step
             obs, mask = rows_of(trained, rows, seed=step)
-            wanted = trained.outputs(obs, mask)[trained.kind]
+            wanted = trained.outputs(obs, mask)["values" if trained.kind == "values" else "logits"]
             allowed = {"mask": mask} if step % 2 else {}  # a mask may be left out
             action, outputs, *rest = session.run(None, {"obs": obs, **allowed, **memory})
             np.testing.assert_allclose(outputs, wanted, atol=1e-5)

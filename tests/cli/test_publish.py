@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 from ruamel.yaml import YAML
 
+import warm
 from cli.program import Program
 from films import film_facts
 from townlet.runs.folder import Run
@@ -180,7 +181,7 @@ def to_the_hub(run: Run, folder: Path, **environment: str) -> subprocess.Complet
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
     command = [sys.executable, "-m", "townlet", *words]
     given = clean | {"HF_HOME": str(folder), "HF_HUB_DISABLE_XET": "1", **environment}
-    return subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=300)
+    return warm.run(command, env=given, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_upload_contains_every_file(
@@ -208,7 +209,5 @@ def test_missing_hub_login_is_reported(gym_runs: dict[str, Run], tmp_path: Path)
 def test_unreachable_hub_shows_no_traceback(tmp_path: Path) -> None:
     script = "from pathlib import Path; from townlet.sharing.publish import upload; upload(Path(), 'me/cartpole')"
     given = os.environ | {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9", "HF_TOKEN": "hf_test"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=given, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = warm.run([sys.executable, "-c", script], env=given, capture_output=True, text=True, check=False, timeout=120)
     assert "TownletError: hub:me/cartpole: the Hub cannot be reached" in done.stderr

@@ -54,7 +54,7 @@ def _reject_options(changes: Sequence[str]) -> None:
 @app.command(
     epilog=examples(
         "townlet decide serve hive",
-        "townlet decide serve hive learning.interval=.5 gate.threshold=.5 --folder night",
+        "townlet decide serve hive learning.interval=.5 --folder night",
         "townlet decide serve my-game.yaml --origin https://play.example",
         "townlet decide serve hive --host 0.0.0.0 --token-file tokens.yaml",
     )

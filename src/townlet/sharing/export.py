@@ -99,13 +99,18 @@ def metadata(trained: TrainedPolicy, layout: ObservationLayout) -> dict[str, str
     words = {
         "format": "townlet-policy",
         "version": VERSION,
-        "outputs": trained.kind,
+        "outputs": _output_name(trained),
         "recipe": recipe.title,
         "run": trained.run.name,
         "world" if recipe.gym is None else "env": trained.loaded.task.name,
         "interface": trained.loaded.task.interface,
     }
     return words | {name: json.dumps(value, allow_nan=False) for name, value in facts.items()}
+
+
+def _output_name(trained: TrainedPolicy) -> str:
+    """How the file names the outputs of its network."""
+    return "logits" if trained.kind == "discrete" else trained.kind
 
 
 def _finite(bound: float) -> float | None:
@@ -117,7 +122,7 @@ def to_safetensors(trained: TrainedPolicy) -> bytes:
     """The network's tensors by name, described in the metadata."""
     raw = trained.loaded.task.raw_observation()
     readme = SAFETENSORS_README.format(
-        outputs=trained.kind, take=ACTION_RULE[trained.kind], scaled=SCALING_README if raw.scaling else ""
+        outputs=_output_name(trained), take=ACTION_RULE[trained.kind], scaled=SCALING_README if raw.scaling else ""
     )
     about = {"readme": readme, **metadata(trained, raw.layout)}
     if raw.scaling:
