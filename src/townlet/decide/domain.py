@@ -17,8 +17,10 @@ from torch import Generator, nn
 
 from townlet.config.models import StrictModel
 from townlet.config.scalar import shorten
+from townlet.nets.layers import initialize
 
 MAX_TIME: Final = 1e11  # seconds; a larger timestamp is probably in milliseconds
+NEVER: Final = -1e18  # game time of something that has not happened yet
 MAX_KEYS: Final = 32  # keys in a message; a message with more is refused unparsed
 
 ObservationRow = dict[str, NDArray[Any]]  # one observation: column → [...]
@@ -70,8 +72,13 @@ class PolicySpec(NamedTuple):
     description: str
     # observations, time [B], gate result [B, K] → network inputs
     inputs: Callable[[ObservationBatch, NDArray[np.float64], GateResult], tuple[NDArray[np.float32], ...]]
-    build: Callable[[Generator], nn.Module]  # the network maps inputs to log-probabilities [B, K], −∞ for impossible
+    network: Callable[[], nn.Module]  # inputs → log-probabilities [B, K], −∞ for impossible actions
     small_batch: Callable[..., NDArray[np.float64]] | None = None  # network, inputs → probabilities; fast for few rows
+
+    def build(self, generator: Generator) -> nn.Module:
+        """A network with new weights."""
+        initialize(network := self.network(), generator)
+        return network
 
 
 class Decision(NamedTuple):
@@ -88,6 +95,12 @@ class Decision(NamedTuple):
 
 RewardFromNext = Callable[[ObservationBatch, ObservationBatch], NDArray[np.float64]]  # rewards [B] in [−1, 1]
 Baseline = Callable[[ObservationBatch, GateResult, np.random.Generator], NDArray[np.int64]]  # actions [B], not learned
+
+
+def gate_greedy(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Baseline: the action with the gate's highest estimate."""
+    best: NDArray[np.int64] = np.where(gated.rated, gated.expected, -np.inf).argmax(1)
+    return best
 
 
 class SimulatedGame(Protocol):
@@ -162,6 +175,32 @@ class Domain(Protocol):
         """Dashboard chart of how often each action [K] was chosen."""
 
 
+class LastTimes:
+    """Memory of a domain in one column: when each of some places was last acted on."""
+
+    memory_column: str
+    places: int  # an action concerns the place action % places
+
+    def initial_memory(self) -> ObservationRow:
+        """No action anywhere."""
+        return {self.memory_column: np.full(self.places, NEVER)}
+
+    def memory_after(self, memory: ObservationRow, action: int, time: float) -> ObservationRow:
+        """A new memory that includes an action at this time."""
+        times = memory[self.memory_column].copy()
+        times[action % self.places] = time
+        return {self.memory_column: times}
+
+    def memory_without(
+        self, memory: ObservationRow, before: ObservationRow, action: int, time: float
+    ) -> ObservationRow:
+        """A new memory without an action that failed, unless a later one followed in the same place."""
+        times, place = memory[self.memory_column].copy(), action % self.places
+        if times[place] == time:
+            times[place] = before[self.memory_column][place]
+        return {self.memory_column: times}
+
+
 class InvalidMessage(Exception):
     """A message that the domain cannot parse: `code` for programs, the text for people."""
 
@@ -173,13 +212,7 @@ class InvalidMessage(Exception):
 DecisionId = Annotated[str, Field(min_length=1, max_length=100, description="Identifies a decision.")]
 Time = Annotated[float, Field(ge=0, le=MAX_TIME, description="Seconds by the game's clock.")]
 TerritoryId = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=100,
-        pattern=r"^[^\x00-\x1f\x7f]+$",
-        description="Groups observations that belong together.",
-    ),
+    str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$", description="Groups observations.")
 ]
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
 Version = Annotated[int, Field(ge=0, lt=2**53)]

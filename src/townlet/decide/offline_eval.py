@@ -16,20 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
+from townlet.decide import estimate
 from townlet.decide.buffer import ExperienceBatch
 from townlet.decide.domain import GateResult
-from townlet.decide.estimate import (
-    Estimate,
-    Floats,
-    PolicyComparison,
-    PolicyDiff,
-    Values,
-    compare,
-    compare_policies,
-    concatenate,
-    fit_rewards,
-    predict_rewards,
-)
+from townlet.decide.estimate import Estimate, Floats, PolicyDiff, Values
 from townlet.decide.service import Service
 from townlet.decide.settings import JudgeSettings
 from townlet.decide.storage.versions import NetworkVersion
@@ -61,7 +51,7 @@ class Evidence:
     pass_rate: float | None  # mean probability that the gate approves
     pass_rate_before: float | None
     change: float | None  # mean total variation between both
-    comparison: PolicyComparison
+    comparison: estimate.PolicyComparison
 
     @property
     def difference(self) -> Estimate:
@@ -99,7 +89,7 @@ def collect_evidence(
             "expected_model": expected[rows],
             "expected_serving": expected_before[rows],
         }
-    comparison = compare(
+    comparison = estimate.compare(
         reward[rows], propensity[rows], diff.chosen[0][rows], diff.chosen[1][rows], rng, **model,
         clip=settings.clip, resamples=settings.resamples, level=settings.confidence_level, yield_cpu=yield_cpu,
     )  # fmt: skip
@@ -254,7 +244,7 @@ class OfflineEvaluator:
         self._probabilities = {one.version: self._probabilities[one.version] for one in (candidate, before)}
         sent = np.concatenate([sent for _, sent in parts])  # by the current gate
         return collect_evidence(
-            concatenate([diff for diff, _ in parts]),
+            estimate.concatenate([diff for diff, _ in parts]),
             np.where(sent & held.send, held.outcome, 0.0),
             held.propensity,
             VersionSteps(candidate.step, service.versions.step_of(candidate.parent), before.step),
@@ -275,9 +265,11 @@ class OfflineEvaluator:
         allowed = (new > 0) | (old > 0)
         if not self._service.settings.explore:  # entropies remain those of the networks, where a collapse shows
             new, old = _greedy(new), _greedy(old)
-        model = None if weights is None else np.where(gate.send, predict_rewards(gate.components, weights), 0.0)
+        model = (
+            None if weights is None else np.where(gate.send, estimate.predict_rewards(gate.components, weights), 0.0)
+        )
         entropies = (entropy, entropy_before)
-        diff = compare_policies(new, old, action, gate.send, model=model, allowed=allowed, entropies=entropies)
+        diff = estimate.compare_policies(new, old, action, gate.send, model=model, allowed=allowed, entropies=entropies)
         sent = gate.select(action).send
         self._yield_cpu()
         return diff, sent
@@ -313,7 +305,7 @@ class OfflineEvaluator:
             return None
         batch = {name: column[rows] for name, column in trained.rows.items()}
         gate = self._service.domain.gate(batch, trained.time[rows], self._service.gate, trained.action[rows])
-        return fit_rewards(gate.components, trained.outcome[rows])
+        return estimate.fit_rewards(gate.components, trained.outcome[rows])
 
 
 def _greedy(probabilities: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -13,19 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from townlet.decide import events
 from townlet.decide.decider import Decider, DraftDecision, LazyBatch
 from townlet.decide.domain import Decision, Domain, InvalidMessage, Observation, RewardFromNext
-from townlet.decide.events import (
-    SCHEMA,
-    DecisionMade,
-    DecisionsExpired,
-    Event,
-    OutcomeRecorded,
-    ReportsRejected,
-    ServiceStarted,
-    ServingChanged,
-    encode,
-)
 from townlet.decide.join import OutcomeStatus, report_digest
 from townlet.decide.recovery import first_start, recover
 from townlet.decide.settings import DecideSettings, settings_hash
@@ -73,7 +63,7 @@ class Service:
         self.lock = threading.RLock()
         self.gate, self.gate_hash = settings.gate, settings_hash(settings.gate)
         self._missed = set[int]()  # pending decisions whose next observation was not logged
-        self.decision_listeners: list[Callable[[DecisionMade, DraftDecision], None]] = []
+        self.decision_listeners: list[Callable[[events.DecisionMade, DraftDecision], None]] = []
         self.clients = Clients(settings.limits)
         check_service_folder(folder)
         check = partial(check_references, folder)
@@ -110,7 +100,9 @@ class Service:
         generator = Streams(settings.seed).child("decisions").numpy(f"from {self.state.decisions}")
         self._decider = Decider(domain, settings.policy, settings.explore, generator)
         self._logged_rejections = self.state.join.rejected
-        self.write(ServiceStarted(secrets.token_hex(16), settings.model_dump(mode="json"), self.clock(), SCHEMA))
+        self.write(
+            events.ServiceStarted(secrets.token_hex(16), settings.model_dump(mode="json"), self.clock(), events.SCHEMA)
+        )
 
     def _check_serving(self, accept_data_loss: bool) -> None:
         """Compare the serving log with the write-ahead log and its control data; in doubt, turn the kill switch on."""
@@ -126,7 +118,9 @@ class Service:
     def _log_serving(self, change: ServingChange) -> None:
         """Store a serving change in the log and in its control data, which works on a full disk."""
         why = f"{change.kind}: {change.reason}"
-        event = ServingChanged(change.serving or 0, why, change.at, change.number, change.gate_only, change.pinned)
+        event = events.ServingChanged(
+            change.serving or 0, why, change.at, change.number, change.gate_only, change.pinned
+        )
         self._try_write(event)
         self.log.set_serving(change.number, change.gate_only)
 
@@ -143,14 +137,14 @@ class Service:
         """The kill switch: only the gate decides."""
         return self.versions.gate_only
 
-    def write(self, event: Event, observation: Observation | None = None) -> int:
+    def write(self, event: events.Event, observation: Observation | None = None) -> int:
         """Append an event to the log and apply it, in the same order for all threads; returns its record number."""
         with self.lock:
-            record = self.log.append(encode(event))
+            record = self.log.append(events.encode(event))
             self.state.apply(event, observation)
             return record
 
-    def _try_write(self, event: Event, observation: Observation | None = None) -> int | None:
+    def _try_write(self, event: events.Event, observation: Observation | None = None) -> int | None:
         try:
             return self.write(event, observation)
         except LogStopped:
@@ -204,7 +198,7 @@ class Service:
         )
         return Answer(error_message("STALE_OBSERVATION", what))
 
-    def _excludes(self, decision: DecisionMade, client: str) -> bool:
+    def _excludes(self, decision: events.DecisionMade, client: str) -> bool:
         """Whether a decision, and with it the territory, belongs to another client."""
         if decision.client == client:
             return False
@@ -237,7 +231,7 @@ class Service:
         before = LazyBatch([self.state.pending[number].row for number, _ in pairs])
         values = reward_from_next(before, LazyBatch([one.row for _, one in pairs]))
         for (number, _), value in zip(pairs, values, strict=True):
-            if self._try_write(OutcomeRecorded(number, float(value), "next")) is None:
+            if self._try_write(events.OutcomeRecorded(number, float(value), "next")) is None:
                 self._missed.add(number)  # a later observation is not the next one: the decision will expire
 
     def _pending_before(self, observation: Observation) -> list[int]:
@@ -257,12 +251,12 @@ class Service:
 
     def _decision(
         self, number: int, observation: Observation, draft: DraftDecision, message: dict[str, Any], client: str
-    ) -> DecisionMade:
+    ) -> events.DecisionMade:
         decision = Decision(
             self.state.ids.create(number), draft.action, draft.send, draft.reason, draft.confidence, draft.version,
             draft.probabilities,
         )  # fmt: skip
-        return DecisionMade(
+        return events.DecisionMade(
             number, observation.territory, observation.time, self.clock(), message, draft.action, draft.propensity,
             draft.confidence, draft.send, draft.reason, draft.expected, self.gate_hash, draft.version,
             self.domain.reply(decision), client,
@@ -292,7 +286,7 @@ class Service:
                 status = join.reject(number, report_digest(value, report.failed))
                 contradicting = status is OutcomeStatus.CONTRADICTING
                 return _contradiction(report.id) if contradicting else Answer(ack, self.log.last)
-            record = self._try_write(OutcomeRecorded(number, value, "failed" if report.failed else "report"))
+            record = self._try_write(events.OutcomeRecorded(number, value, "failed" if report.failed else "report"))
         return Answer(self.unlogged_reply(ack)) if record is None else Answer(ack, record)
 
     def unlogged_reply(self, reply: dict[str, Any]) -> dict[str, Any]:
@@ -308,7 +302,7 @@ class Service:
         with self.lock:
             limit = self.state.max_pending
             if join.ages(now).oldest > after or join.counts.pending > limit:
-                self._try_write(DecisionsExpired(now, after, limit))
+                self._try_write(events.DecisionsExpired(now, after, limit))
             self._missed &= self.state.pending.keys()
             self._log_rejections()
 
@@ -316,7 +310,7 @@ class Service:
         """Log the counts of rejected reports if they have changed."""
         with self.lock:
             rejected = self.state.join.rejected
-            if rejected != self._logged_rejections and self._try_write(ReportsRejected(*rejected)):
+            if rejected != self._logged_rejections and self._try_write(events.ReportsRejected(*rejected)):
                 self._logged_rejections = rejected
 
     def version_info(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, create_model
 
@@ -19,37 +19,30 @@ from townlet.errors import ConfigError, Diagnostic, SourceLocation, did_you_mean
 
 TOLERANCE: Final = 0.01  # by which weights that must sum to 1 may deviate
 
+Share = Annotated[float, Field(ge=0, le=1)]
+Bytes = Annotated[int, Field(ge=1 << 20)]
+
 
 class RewardSettings(StrictModel):
     """Training reward of a decision."""
 
-    actual: float = Field(
-        0.7, ge=0, le=1, description="Weight of the outcome. Raised, the gate's estimate counts less."
-    )
-    gate: float = Field(
-        0.3, ge=0, le=1, description="Weight of the gate's estimate. Raised, learning follows the gate."
-    )
-    disagreement: float = Field(
-        0.5, ge=0, le=1, description="Weight of the gate's estimate if it would no longer send. Raised, counts more."
+    actual: Share = Field(0.7, description="Weight of the outcome. Raised, the gate's estimate counts less.")
+    gate: Share = Field(0.3, description="Weight of the gate's estimate. Raised, learning follows the gate.")
+    disagreement: Share = Field(
+        0.5, description="Weight of the gate's estimate if it would not send now; raise to trust it."
     )
     skip_disagreement: bool = Field(False, description="Skip decisions that the gate would no longer send.")
-    wait: float = Field(
-        0.5, ge=0, le=1, description="Weight of the expected reward of unsent decisions. Raised, counts more."
-    )
+    wait: Share = Field(0.5, description="Weight of the expected reward of unsent decisions. Raised, counts more.")
 
 
 class LearningSettings(StrictModel):
     """The trainer."""
 
-    interval: float = Field(
-        1.0, ge=0, le=3600, description="Seconds between training rounds; 0: as fast as samples_per_insert allows."
-    )
+    interval: float = Field(1.0, ge=0, le=3600, description="Seconds between rounds; 0: as samples_per_insert allows.")
     batch: int = Field(32, ge=1, le=4096, description="Batch size. Raised, steadier gradients and slower steps.")
     min_batch: int = Field(8, ge=1, le=4096, description="Smallest batch to train on. Raised, learning starts later.")
     steps: int = Field(1, ge=1, le=1000, description="Gradient steps per round. Raised, fewer and larger versions.")
-    samples_per_insert: float = Field(
-        8.0, gt=0, description="Samples drawn per new experience. Raised, each is reused more often."
-    )
+    samples_per_insert: float = Field(8.0, gt=0, description="Samples drawn per new experience. Raised, more reuse.")
     lr: float = Field(1e-3, gt=0, le=1, description="Learning rate. Raised, it learns faster until it diverges.")
     entropy: float = Field(0.01, ge=0, description="Entropy bonus. Raised, it explores more and longer.")
     max_importance: float = Field(5.0, gt=0, description="Largest importance weight. Raised, noisier and less biased.")
@@ -70,14 +63,10 @@ class MemorySettings(StrictModel):
     expired_outcome: float | None = Field(
         None, ge=-1, le=1, description="Outcome of expired decisions; null: not used in training."
     )
-    territories: int = Field(
-        10_000, ge=1, description="Stored territories; beyond, the least recently used are evicted."
-    )
+    territories: int = Field(10_000, ge=1, description="Territories; beyond, the least recently used are evicted.")
     pending: int = Field(100_000, ge=1, description="Decisions that may be pending; beyond, the oldest expire.")
-    territory_bytes: int = Field(512 << 20, ge=1 << 20, description="Bytes for territories; beyond, they are evicted.")
-    pending_bytes: int = Field(
-        512 << 20, ge=1 << 20, description="Bytes for pending decisions; beyond, the oldest expire."
-    )
+    territory_bytes: Bytes = Field(512 << 20, description="Bytes for territories; beyond, they are evicted.")
+    pending_bytes: Bytes = Field(512 << 20, description="Bytes for pending decisions; beyond, the oldest expire.")
 
 
 class OverloadSettings(StrictModel):
@@ -88,9 +77,7 @@ class OverloadSettings(StrictModel):
         description="A request that waited longer than patience is answered by the gate alone or refused.",
     )
     waiting: int = Field(512, ge=1, description="Observations that may wait; further ones are refused.")
-    waiting_bytes: int = Field(
-        16 << 20, ge=1 << 17, description="Bytes of waiting observations; further ones are refused."
-    )
+    waiting_bytes: int = Field(16 << 20, ge=1 << 17, description="Their bytes; further observations are refused.")
     batch: int = Field(64, ge=1, le=1024, description="Largest batch of observations that is decided together.")
     patience: float = Field(0.05, gt=0, le=10, description="Seconds that a request waits before `mode` applies.")
 
@@ -98,58 +85,24 @@ class OverloadSettings(StrictModel):
 class LimitSettings(StrictModel):
     """Rate limits per token, over all its connections."""
 
-    messages_per_second: float = Field(
-        5000.0, gt=0, le=1e9, description="Sustained rate per token; further messages are refused."
-    )
+    messages_per_second: float = Field(5000.0, gt=0, le=1e9, description="Sustained rate; messages beyond are refused.")
     burst: float = Field(10_000.0, ge=1, le=1e9, description="Messages per token in a burst.")
 
 
 class JudgeSettings(StrictModel):
     """Which versions may serve."""
 
-    min_count: int = Field(
-        100,
-        ge=1,
-        description="Held-out experiences required for a verdict by reward. Lowered, chance decides more often.",
-    )
-    min_effective_size: float = Field(
-        50.0, ge=1, description="Effective sample size required for it. Lowered, a few large weights decide."
-    )
-    entropy_floor: float = Field(
-        0.05,
-        ge=0,
-        le=1,
-        description="Normalized entropy below which a version has collapsed. Raised, more exploration is kept.",
-    )
-    entropy_fall: float = Field(
-        0.5, ge=0, le=1, description="Share of the previous entropy that must be left. Raised, it may fall more slowly."
-    )
-    pass_floor: float = Field(
-        0.8, ge=0, le=1, description="Share of the previous pass rate that must be left. At 0 the gate does not count."
-    )
-    tolerance: float = Field(
-        0.02,
-        ge=0,
-        description="Tolerated loss of reward. Raised, worse versions may serve; lowered, good ones wait longer.",
-    )
-    far_loss: float = Field(
-        0.1,
-        ge=0,
-        description="Estimated loss that is refused whatever its interval. Raised, more versions are held instead.",
-    )
-    small_change: float = Field(
-        0.1,
-        ge=0,
-        le=1,
-        description="Share of decisions that may change without evidence. Raised, versions are promoted sooner.",
-    )
+    min_count: int = Field(100, ge=1, description="Held-out experiences for a verdict. Lowered, chance decides.")
+    min_effective_size: float = Field(50.0, ge=1, description="Effective sample size for it. Lowered, noisier.")
+    entropy_floor: Share = Field(0.05, description="Normalized entropy of a collapse. Raised, exploration is kept.")
+    entropy_fall: Share = Field(0.5, description="Share of the previous entropy that must be left. Raised, slower.")
+    pass_floor: Share = Field(0.8, description="Share of the previous pass rate that must be left; 0: any pass rate.")
+    tolerance: float = Field(0.02, ge=0, description="Tolerated loss of reward. Raised, worse versions may serve.")
+    far_loss: float = Field(0.1, ge=0, description="Loss that is refused whatever its interval. Raised, more are held.")
+    small_change: Share = Field(0.1, description="Decisions that may change without evidence. Raised, faster.")
     stale_steps: int = Field(1000, ge=0, description="Steps by which the parent may be older than the serving version.")
-    patience: int = Field(
-        50, ge=1, description="Versions held in a row until training continues from the serving version instead."
-    )
-    confidence_level: float = Field(
-        0.95, gt=0, lt=1, description="Confidence level of intervals. Raised, more is held."
-    )
+    patience: int = Field(50, ge=1, description="Versions held in a row until training returns to the serving one.")
+    confidence_level: float = Field(0.95, gt=0, lt=1, description="Confidence level. Raised, more versions are held.")
     resamples: int = Field(500, ge=20, le=100_000, description="Bootstrap resamples. Raised, steadier and slower.")
     clip: float | None = Field(None, gt=0, description="Largest importance weight. Lowered, less variance, more bias.")
 

@@ -21,17 +21,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from pydantic_core import to_json
 
+from townlet.decide import events
 from townlet.decide.buffer import ExperienceBuffer
 from townlet.decide.domain import Domain, Observation, ObservationRow
-from townlet.decide.events import (
-    DecisionMade,
-    DecisionsExpired,
-    Event,
-    OutcomeRecorded,
-    ReportsRejected,
-    ServiceStarted,
-    ServingChanged,
-)
 from townlet.decide.join import Join, OutcomeStatus, report_digest
 from townlet.decide.settings import DecideSettings, settings_hash, settings_model
 from townlet.decide.territories import MAX_ANSWERS, Territories, Territory, max_pending, max_territories
@@ -43,7 +35,7 @@ UNLOGGED: Final = 0  # the number in the id of a decision that could not be logg
 FIXED_SETTINGS: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.held_out_capacity")
 FIRST_OUTCOMES: Final = 500  # outcomes of which the mean is kept as the initial performance
 GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio, as in SplitMix64
-MESSAGE: Final = DecisionMade._fields.index("message")
+MESSAGE: Final = events.DecisionMade._fields.index("message")
 NO_MESSAGE: Final[dict[str, Any]] = {}  # replaces messages in memory: the log has them
 MASK: Final = 2**64 - 1
 
@@ -113,7 +105,7 @@ class Experience(NamedTuple):
     """A decision and its observation, while the outcome is pending."""
 
     row: ObservationRow
-    decision: DecisionMade
+    decision: events.DecisionMade
 
 
 @dataclass
@@ -139,7 +131,7 @@ class ServiceState:
         self.held_out = ExperienceBuffer(memory.held_out_capacity, domain.columns)
         self._max_territories = max_territories(domain, memory)
         self.ids = DecisionIds()
-        self.serving: ServingChanged | None = None  # the last change of the serving version
+        self.serving: events.ServingChanged | None = None  # the last change of the serving version
         self.gates: dict[str, int] = {}  # a number for the settings hash of every gate ever used
         self.territories = Territories()
         self.pending: dict[int, Experience] = {}
@@ -161,25 +153,25 @@ class ServiceState:
         """The territory of this name, or a new one."""
         return self.territories.get(name) or Territory(self.domain.initial_memory(), -np.inf)
 
-    def apply(self, event: Event, observation: Observation | None = None) -> None:
+    def apply(self, event: events.Event, observation: Observation | None = None) -> None:
         """Apply an event; `observation` is the parsed message of a decision, if available."""
         match event:
-            case ServiceStarted():
+            case events.ServiceStarted():
                 self.configure(event)
                 self.ids.start_epoch(self.decisions + 1, event.key)
-            case DecisionMade():
+            case events.DecisionMade():
                 self._add_decision(event, observation)
-            case OutcomeRecorded():
+            case events.OutcomeRecorded():
                 self._add_outcome(event)
-            case DecisionsExpired():
+            case events.DecisionsExpired():
                 for number in self.join.expire(event.at, event.after, event.most):
                     self._expire(self.pending.pop(number, None))
-            case ReportsRejected():
+            case events.ReportsRejected():
                 self.join.set_rejected(event)
-            case ServingChanged():
+            case events.ServingChanged():
                 self.serving = event
 
-    def configure(self, started: ServiceStarted) -> None:
+    def configure(self, started: events.ServiceStarted) -> None:
         """Apply the settings of a start; refuses a folder of another domain."""
         if (domain := started.settings["domain"]) != self.domain.name:
             what = f"this folder holds decisions for {domain}, not for {self.domain.name}"
@@ -197,7 +189,7 @@ class ServiceState:
         self._max_territories = max_territories(self.domain, settings.memory)
         self.gates.setdefault(settings_hash(settings.gate), len(self.gates))
 
-    def _add_decision(self, decision: DecisionMade, observation: Observation | None) -> None:
+    def _add_decision(self, decision: events.DecisionMade, observation: Observation | None) -> None:
         territory = self.territory(decision.territory)
         memory = territory.memory
         # The memory is added only here: the territory may have been evicted since the observation was parsed.
@@ -205,7 +197,7 @@ class ServiceState:
         self.join.add_decision(decision.number, decision.territory, decision.time, decision.at, decision.send)
         self.totals.reasons[decision.reason] = self.totals.reasons.get(decision.reason, 0) + 1
         # `_make` takes a tenth of the time of `_replace`.
-        decision = DecisionMade._make((*decision[:MESSAGE], NO_MESSAGE, *decision[MESSAGE + 1 :]))
+        decision = events.DecisionMade._make((*decision[:MESSAGE], NO_MESSAGE, *decision[MESSAGE + 1 :]))
         experience = Experience(row, decision)
         if decision.send:
             self.totals.sent += 1
@@ -218,7 +210,7 @@ class ServiceState:
         self.territories.store(decision.territory, Territory(memory, decision.time, decision, earlier[-MAX_ANSWERS:]))
         self.territories.trim(self._max_territories)
 
-    def _add_outcome(self, outcome: OutcomeRecorded) -> None:
+    def _add_outcome(self, outcome: events.OutcomeRecorded) -> None:
         failed = outcome.how == "failed"
         digest = 0 if outcome.how == "next" else report_digest(outcome.value, failed)
         status = (self.join.add_failure if failed else self.join.add_outcome)(outcome.number, digest)
@@ -250,7 +242,7 @@ class ServiceState:
         for listener in self.outcome_listeners:
             listener(experience, value, how)
 
-    def _is_held_out(self, decision: DecisionMade) -> bool:
+    def _is_held_out(self, decision: events.DecisionMade) -> bool:
         """Whether it is held out of training; decisions of the gate alone are not, they say nothing of a network."""
         return decision.version > 0 and is_held_out(decision.number, self.settings.memory.held_out)
 

@@ -16,18 +16,9 @@ from starlette.requests import HTTPConnection
 
 from townlet import __version__
 from townlet.errors import ConfigError, TownletError
+from townlet.live import protocol
 from townlet.live.api import api_router, episode_router
 from townlet.live.hub import Hub
-from townlet.live.protocol import (
-    CLIENT_MESSAGE,
-    MAX_MESSAGE_BYTES,
-    EditWorld,
-    Error,
-    Hello,
-    WorldChecked,
-    json_schema,
-    protocol_page,
-)
 from townlet.live.rollout_worker import TooManyRollouts
 from townlet.live.viewer import Viewer
 from townlet.live.watched_run import NotFound
@@ -79,12 +70,12 @@ def _add_pages(app: FastAPI, hub: Hub) -> None:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
     @app.get("/docs/protocol", include_in_schema=False)
-    async def protocol() -> HTMLResponse:
-        return HTMLResponse(protocol_page())
+    async def reference() -> HTMLResponse:
+        return HTMLResponse(protocol.protocol_page())
 
     @app.get("/docs/protocol.json", include_in_schema=False)
     async def schema() -> JSONResponse:
-        return JSONResponse(json_schema())
+        return JSONResponse(protocol.json_schema())
 
     @app.get("/api/me", include_in_schema=False)
     async def me(request: Request) -> JSONResponse:
@@ -112,7 +103,7 @@ async def _serve_viewer(socket: WebSocket, hub: Hub) -> None:
     """Serve one connection until either side closes it."""
     await socket.accept()
     viewer = Viewer(hub)
-    viewer.send(Hello(version=__version__, run=hub.first, program=hub.program, role=_role(socket)))
+    viewer.send(protocol.Hello(version=__version__, run=hub.first, program=hub.program, role=_role(socket)))
     parts = (
         viewer.mailbox.deliver(socket.send_text),
         viewer.mailbox.enforce_timeout(),
@@ -143,14 +134,14 @@ async def _receive_messages(socket: WebSocket, viewer: Viewer) -> None:
         now = clock()
         allowance, last = min(MAX_MESSAGE_RATE, allowance + MAX_MESSAGE_RATE * (now - last)), now
         if allowance < 1:
-            viewer.send(Error(what="too many messages", fix=f"send at most {MAX_MESSAGE_RATE} per second"))
+            viewer.send(protocol.Error(what="too many messages", fix=f"send at most {MAX_MESSAGE_RATE} per second"))
             await asyncio.sleep(0.1)
             continue
         allowance -= 1
         text = message.get("text")
         if text is None:
-            viewer.send(Error(what="the message was binary", fix="send JSON as text"))
-        elif len(text) > MAX_MESSAGE_BYTES:
+            viewer.send(protocol.Error(what="the message was binary", fix="send JSON as text"))
+        elif len(text) > protocol.MAX_MESSAGE_BYTES:
             await socket.close(TOO_LARGE)
             return
         else:
@@ -159,16 +150,18 @@ async def _receive_messages(socket: WebSocket, viewer: Viewer) -> None:
 
 async def _handle_message(text: str, viewer: Viewer) -> None:
     try:
-        message = CLIENT_MESSAGE.validate_json(text)
+        message = protocol.CLIENT_MESSAGE.validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        viewer.send(Error(what=f"{where or 'message'}: {first['msg']}", fix="see /docs/protocol"))
+        viewer.send(protocol.Error(what=f"{where or 'message'}: {first['msg']}", fix="see /docs/protocol"))
         return
-    if isinstance(message, EditWorld):  # too slow for the event loop
+    if isinstance(message, protocol.EditWorld):  # too slow for the event loop
         try:
             viewer.edit(message, await asyncio.to_thread(parse_world, message.text))
         except ConfigError as error:
-            viewer.send(WorldChecked(number=message.number, mistakes=[mistake_json(m) for m in error.diagnostics]))
+            viewer.send(
+                protocol.WorldChecked(number=message.number, mistakes=[mistake_json(m) for m in error.diagnostics])
+            )
     else:
         viewer.receive(message)

@@ -8,27 +8,17 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from townlet.config.models import StrictModel
 from townlet.decide import domain as interface
-from townlet.decide.domain import (
-    ColumnSpec,
-    DecisionId,
-    GateResult,
-    ObservationBatch,
-    ObservationRow,
-    PolicySpec,
-    WireMessage,
-    parse_message,
-)
-from townlet.nets.layers import MLP, initialize, make_head
+from townlet.decide.domain import ColumnSpec, DecisionId, GateResult, ObservationBatch, WireMessage
+from townlet.nets.layers import MLP, make_head
 from townlet.rng import Streams
 
 ADS: Final = 12
 TRAITS: Final = 8  # of a visitor, each from −1 to 1
-NEVER: Final = -1e18
 REASONS: Final = ("worth_showing", "not_worth_showing", "no_budget")
 WORTH, NOT_WORTH, NO_BUDGET = range(3)
 OUTPUT_GAIN: Final = 0.01  # of the last layer, so that the initial policy is nearly uniform
@@ -102,23 +92,9 @@ class ClickPolicy(nn.Module):
         return log_softmax(self.score(self.body(traits)), -1)
 
 
-def _inputs(batch: ObservationBatch, time: Floats, gated: GateResult) -> tuple[NDArray[np.float32], ...]:
-    return (batch["traits"].astype(np.float32),)
-
-
-def _build(generator: Generator) -> nn.Module:
-    initialize(network := ClickPolicy(), generator)
-    return network
-
-
 def _random(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> NDArray[np.int64]:
     chosen: NDArray[np.int64] = np.where(gated.rated, rng.random(gated.rated.shape), -1.0).argmax(1)
     return chosen
-
-
-def _gate_greedy(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> NDArray[np.int64]:
-    best: NDArray[np.int64] = np.where(gated.rated, gated.expected, -np.inf).argmax(1)
-    return best
 
 
 def click_probabilities(traits: Floats) -> Floats:
@@ -167,12 +143,13 @@ class AdSite:
         return reports
 
 
-class BanditAds:
+class BanditAds(interface.LastTimes):
     """A domain whose outcomes are reported, or never."""
 
     name = "bandit-ads"
     observation_type, report_type = "ad_request", "click_report"
-    n_actions = ADS
+    n_actions = places = ADS
+    memory_column = "shown"
     columns: Mapping[str, ColumnSpec] = {
         "traits": ColumnSpec((TRAITS,), "float64"),
         "budgets": ColumnSpec((ADS,), "float64"),
@@ -181,42 +158,27 @@ class BanditAds:
     reasons: tuple[str, ...] = REASONS
     components: tuple[str, ...] = ("prior", "freshness")
     gate_settings: type[StrictModel] = AdsGateSettings
-    policies: Mapping[str, PolicySpec] = {"clicks": PolicySpec("a small network over traits", _inputs, _build)}
-    baselines: Mapping[str, interface.Baseline] = {"random": _random, "gate_greedy": _gate_greedy}
+    policies: Mapping[str, interface.PolicySpec] = {
+        "clicks": interface.PolicySpec(
+            "a small network over traits", lambda batch, *_: (batch["traits"].astype(np.float32),), ClickPolicy
+        )
+    }
+    baselines: Mapping[str, interface.Baseline] = {"random": _random, "gate_greedy": interface.gate_greedy}
     reward_from_next = None
     make_game = AdSite
     failed_outcome = 0.0
 
-    def initial_memory(self) -> ObservationRow:
-        """No ad was ever shown."""
-        return {"shown": np.full(ADS, NEVER)}
-
     def parse_observation(self, message: Mapping[str, Any]) -> interface.Observation:
         """Parse an `ad_request`."""
-        request = parse_message(AdRequest, message, "INVALID_OBSERVATION")
+        request = interface.parse_message(AdRequest, message, "INVALID_OBSERVATION")
         row = {"traits": np.array(request.traits, np.float64), "budgets": np.array(request.budgets, np.float64)}
         return interface.Observation(request.territory_id, request.timestamp, row)
 
     def parse_report(self, message: Mapping[str, Any]) -> interface.OutcomeReport:
         """Parse a `click_report`."""
-        report = parse_message(ClickReport, message, "INVALID_REPORT")
+        report = interface.parse_message(ClickReport, message, "INVALID_REPORT")
         value = float(report.clicked) if report.shown else None
         return interface.OutcomeReport(report.decision_id, value, failed=not report.shown)
-
-    def memory_after(self, memory: ObservationRow, action: int, time: float) -> ObservationRow:
-        """A new memory that includes an impression at this time."""
-        shown = memory["shown"].copy()
-        shown[action] = time
-        return {"shown": shown}
-
-    def memory_without(
-        self, memory: ObservationRow, before: ObservationRow, action: int, time: float
-    ) -> ObservationRow:
-        """A new memory without an impression that failed, unless the ad was shown again since."""
-        shown = memory["shown"].copy()
-        if shown[action] == time:
-            shown[action] = before["shown"][action]
-        return {"shown": shown}
 
     def confidence(self, probabilities: Floats) -> Floats:
         """The highest probability of an ad."""

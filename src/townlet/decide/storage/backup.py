@@ -12,23 +12,8 @@ import shutil
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from townlet.decide.storage import LOG, SNAPSHOTS, TOKENS, VERSIONS
-from townlet.decide.storage.control import (
-    CONTROL_FILE,
-    ControlData,
-    ControlFile,
-    DataLossError,
-    missing_records,
-    read_slots,
-)
+from townlet.decide.storage import LOG, SNAPSHOTS, TOKENS, VERSIONS, control, serving_log
 from townlet.decide.storage.segments import find_segment_end, list_segments, read_segment, with_stops
-from townlet.decide.storage.serving_log import (
-    MAX_BYTES,
-    SERVING_LOG,
-    log_references,
-    read_serving_log,
-    write_serving_log,
-)
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
 
@@ -75,10 +60,10 @@ def _copy(folder: Path, target: Path) -> BackupSummary:
         versions = _copy_checkpoints(folder, target, VERSIONS, last)
         if serving is None or serving in versions:
             break
-    newest = max(log_references(target), default=None)
+    newest = max(serving_log.log_references(target), default=None)
     if newest and newest.record > last:  # the original lacks records; a copy must not hide that
-        raise DataLossError(missing_records(last, newest.record, newest.source), folder)
-    control_file = ControlFile(target / LOG)
+        raise control.DataLossError(control.missing_records(last, newest.record, newest.source), folder)
+    control_file = control.ControlFile(target / LOG)
     control_file.create(original._replace(synced=last, oldest=oldest, serving=number, gate_only=gate_only))
     control_file.close()
     if (folder / TOKENS).exists():
@@ -88,21 +73,23 @@ def _copy(folder: Path, target: Path) -> BackupSummary:
 
 def _copy_serving(folder: Path, target: Path, last: int) -> tuple[int | None, int, bool]:
     """Copy the changes up to a record; returns the serving version, the last change number, and the kill switch."""
-    path, copy = folder / VERSIONS / SERVING_LOG, target / VERSIONS / SERVING_LOG
-    contents = read_serving_log(path)
+    path, copy = folder / VERSIONS / serving_log.SERVING_LOG, target / VERSIONS / serving_log.SERVING_LOG
+    contents = serving_log.read_serving_log(path)
     changes = [change for change in contents.changes if change.record <= last]
     if contents.damaged:
-        disk.replace_file(copy, disk.read_bounded(path, MAX_BYTES))  # unchanged: the next start reports the damage
+        disk.replace_file(
+            copy, disk.read_bounded(path, serving_log.MAX_BYTES)
+        )  # unchanged: the next start reports the damage
     if contents.damaged or not changes:
         return None, 0, False
-    write_serving_log(copy, changes)
+    serving_log.write_serving_log(copy, changes)
     return changes[-1].serving, changes[-1].number, changes[-1].gate_only
 
 
-def _read_control(folder: Path) -> ControlData:
+def _read_control(folder: Path) -> control.ControlData:
     """The control data of the original; a service without them must be started or restored first."""
     for _ in range(ATTEMPTS):  # a running service may be writing one slot
-        slots = read_slots(folder / LOG / CONTROL_FILE) or ()
+        slots = control.read_slots(folder / LOG / control.CONTROL_FILE) or ()
         if valid := [slot for slot in slots if slot is not None]:
             return max(valid)[1]
     what = f"the control data of {folder} are missing or damaged"
@@ -131,7 +118,7 @@ def _copy_checkpoints(folder: Path, target: Path, name: str, last: int | None = 
     return copied
 
 
-def _copy_log(folder: Path, target: Path, original: ControlData) -> tuple[int, int]:
+def _copy_log(folder: Path, target: Path, original: control.ControlData) -> tuple[int, int]:
     """Copy the valid records of every segment; returns the numbers of the last and the first one."""
     segments, last = list_segments(folder), 0
     for segment, stop in with_stops(segments):
@@ -141,7 +128,7 @@ def _copy_log(folder: Path, target: Path, original: ControlData) -> tuple[int, i
             _write(target / segment.path.name, data[: end.offset])
         last = end.last
     if last < original.synced:
-        raise DataLossError(missing_records(last, original.synced, "its control data"), folder)
+        raise control.DataLossError(control.missing_records(last, original.synced, "its control data"), folder)
     return last, segments[0].first if segments else 1
 
 

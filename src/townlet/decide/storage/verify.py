@@ -11,19 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from townlet.decide import events
 from townlet.decide.domains import DOMAINS
-from townlet.decide.events import (
-    SCHEMA,
-    DecisionMade,
-    Event,
-    OutcomeRecorded,
-    ServiceStarted,
-    ServingChanged,
-    TrainerRewound,
-    TrainingStep,
-    VersionPublished,
-    decode,
-)
 from townlet.decide.join import DecisionCounts
 from townlet.decide.settings import settings_model
 from townlet.decide.state import ServiceState
@@ -137,7 +126,7 @@ def _check_snapshots(
         problem = ""
         if control and info.get("log") != control.log_id.hex():
             problem = "it belongs to another log"
-        elif info.get("schema") != SCHEMA:
+        elif info.get("schema") != events.SCHEMA:
             problem = "another version of Townlet wrote it"
         elif number in logged.counts:
             stored, expected = info["state"]["join"]["counts"], logged.counts[number]
@@ -219,7 +208,7 @@ class LogSummary:
     """What the log contains about other files."""
 
     published: dict[int, str] = field(default_factory=dict)  # digests of versions
-    serving: ServingChanged | None = None  # the last change of the serving version
+    serving: events.ServingChanged | None = None  # the last change of the serving version
     counts: dict[int, dict[str, int]] = field(default_factory=dict)  # of decisions, at the records of snapshots
     complete: bool = False  # whether the log was read from its first record on
 
@@ -237,7 +226,7 @@ def check_events(add: Callable[[str, str, str], bool], folder: Path, last: int) 
                 add("events of the log", "", "its beginning was dropped, so they cannot be checked")
                 return summary
             summary.complete = True
-            violations += [f"record {record}: {what}" for what in checker.check(decode(payload))]
+            violations += [f"record {record}: {what}" for what in checker.check(events.decode(payload))]
             if record in snapshot_records:
                 summary.counts[record] = {name: getattr(checker.counts, name) for name in COMPARED_COUNTS}
             if len(violations) >= MAX_VIOLATIONS:
@@ -258,7 +247,7 @@ class EventChecker:
     def __init__(self) -> None:
         self.state: ServiceState | None = None  # until the first event
         self.published: dict[int, str] = {}
-        self.serving: ServingChanged | None = None
+        self.serving: events.ServingChanged | None = None
         self._step = 0
 
     @property
@@ -266,10 +255,10 @@ class EventChecker:
         """Counts of decisions by state."""
         return self.state.join.counts if self.state else DecisionCounts()
 
-    def check(self, event: Event) -> list[str]:
+    def check(self, event: events.Event) -> list[str]:
         """Apply an event; returns the rules that it violates."""
         if self.state is None:
-            if not isinstance(event, ServiceStarted):
+            if not isinstance(event, events.ServiceStarted):
                 return ["the log does not begin with a start of the service"]
             domain = DOMAINS[event.settings["domain"]]
             self.state = ServiceState(domain, settings_model(domain).model_validate_json(json.dumps(event.settings)))
@@ -278,29 +267,29 @@ class EventChecker:
         counts = self.state.join.counts
         if not counts.balanced:
             violations.append("the decisions do not add up")
-        if isinstance(event, DecisionMade) and counts.decisions != event.number:
+        if isinstance(event, events.DecisionMade) and counts.decisions != event.number:
             violations.append(f"decision {event.number} comes after {counts.decisions - 1} decisions")
         return violations
 
-    def _check_references(self, event: Event, state: ServiceState) -> list[str]:
+    def _check_references(self, event: events.Event, state: ServiceState) -> list[str]:
         match event:
-            case DecisionMade(version=version, gate=gate, reply=reply):
+            case events.DecisionMade(version=version, gate=gate, reply=reply):
                 wrong = [] if version in self.published or not version else [f"version {version} was never published"]
                 wrong += [] if gate in state.gates else ["its gate settings are not those of any start"]
                 id = str(reply.get("decisionId"))
                 known = state.ids.resolve(id, event.number) == event.number
                 return wrong if known else [*wrong, f"its id {id[:40]} is not one of this log"]
-            case OutcomeRecorded(number=number) if not state.join.is_pending(number):
+            case events.OutcomeRecorded(number=number) if not state.join.is_pending(number):
                 return [f"an outcome of decision {number}, which was not pending"]
-            case VersionPublished(version=version, digest=digest):
+            case events.VersionPublished(version=version, digest=digest):
                 self.published[version] = digest
-            case TrainerRewound(version=version) if version not in self.published and self.published:
+            case events.TrainerRewound(version=version) if version not in self.published and self.published:
                 return [f"a rollback to version {version}, which was never published"]
-            case ServingChanged(version=version):
+            case events.ServingChanged(version=version):
                 self.serving = event
                 if version and version not in self.published and self.published:
                     return [f"version {version} serves, but was never published"]
-            case TrainingStep(step=step):
+            case events.TrainingStep(step=step):
                 if step < self._step:
                     return [f"step {step} comes after step {self._step}"]
                 self._step = step

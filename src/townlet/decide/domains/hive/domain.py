@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from townlet.config.models import StrictModel
-from townlet.decide.domain import (
-    Baseline,
-    ColumnSpec,
-    Domain,
-    GateResult,
-    ObservationBatch,
-    ObservationRow,
-    PolicySpec,
-    RewardFromNext,
-    message_schemas,
-)
+from townlet.decide import domain as interface
+from townlet.decide.domain import Baseline, ColumnSpec, GateResult, ObservationBatch, PolicySpec
 from townlet.decide.domains.hive import gate, kernels, messages
 from townlet.decide.domains.hive.game import HiveGame
-from townlet.decide.domains.hive.grid import ACTIONS, CHUNKS, COMBAT, COUNTS, DISTANCE, ENERGY, NEVER, SIDE, TYPES
+from townlet.decide.domains.hive.grid import ACTIONS, CHUNKS, COMBAT, COUNTS, DISTANCE, ENERGY, SIDE, TYPES
 from townlet.decide.domains.hive.policies import POLICIES
 from townlet.jit import jit_if_available
 
@@ -65,19 +56,14 @@ def nearest_worker(batch: ObservationBatch, gated: GateResult, rng: np.random.Ge
     return (np.where(only_combat, COMBAT, ENERGY) * CHUNKS + chunk).astype(np.int64)
 
 
-def gate_greedy(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> Actions:
-    """Baseline: the action with the gate's highest estimate."""
-    best: Actions = np.where(gated.rated, gated.expected, -np.inf).argmax(1)
-    return best
-
-
-class Hive:
+class Hive(interface.LastTimes):
     """A domain whose outcomes come with the next observation; its memory holds the last spawn in each chunk."""
 
     name = "hive"
     observation_type = "observation_data"
     report_type = "spawn_result"
     n_actions = ACTIONS
+    memory_column, places = "spawned", CHUNKS
     columns: Mapping[str, ColumnSpec] = {
         **dict.fromkeys(COUNTS, ColumnSpec((CHUNKS,), "uint8")),
         **dict.fromkeys(AMOUNTS, ColumnSpec((), "float64")),
@@ -89,58 +75,24 @@ class Hive:
     gate_settings: type[StrictModel] = gate.HiveGateSettings
     policies: Mapping[str, PolicySpec] = POLICIES
     baselines: Mapping[str, Baseline] = {
-        "random": random, "nearest_worker": nearest_worker, "gate_greedy": gate_greedy,
+        "random": random, "nearest_worker": nearest_worker, "gate_greedy": interface.gate_greedy,
     }  # fmt: skip
     failed_outcome: float = FAILED_OUTCOME
     parse_observation = staticmethod(messages.parse_observation)
     parse_report = staticmethod(messages.parse_report)
     reply = staticmethod(messages.reply)
-
-    @property
-    def reward_from_next(self) -> RewardFromNext:
-        """Rewards from two successive observations of a territory."""
-        return reward_from_next
-
-    @property
-    def make_game(self) -> Callable[[int, str, int], HiveGame]:
-        """Factory of simulated games: seed, territory, stage (from 0)."""
-        return HiveGame
-
-    def initial_memory(self) -> ObservationRow:
-        """No spawn in any chunk."""
-        return {"spawned": np.full(CHUNKS, NEVER)}
-
-    def memory_after(self, memory: ObservationRow, action: int, time: float) -> ObservationRow:
-        """A new memory that includes a spawn at this time."""
-        spawned = memory["spawned"].copy()
-        spawned[action % CHUNKS] = time
-        return {"spawned": spawned}
-
-    def memory_without(
-        self, memory: ObservationRow, before: ObservationRow, action: int, time: float
-    ) -> ObservationRow:
-        """A new memory without a failed spawn, unless the chunk has a later one."""
-        spawned, chunk = memory["spawned"].copy(), action % CHUNKS
-        if spawned[chunk] == time:
-            spawned[chunk] = before["spawned"][chunk]
-        return {"spawned": spawned}
+    gate = staticmethod(gate.gate)
+    reward_from_next = staticmethod(reward_from_next)
+    make_game = HiveGame
 
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         """The highest probability of a chunk; rounding may push a sum slightly above 1."""
         highest: NDArray[np.float64] = messages.chunk_probabilities(probabilities).max(-1).clip(max=1.0)
         return highest
 
-    def gate(
-        self, batch: ObservationBatch, time: NDArray[np.float64], settings: StrictModel, actions: Actions | None = None
-    ) -> GateResult:
-        """Rate and approve all actions, or one per observation."""
-        if not isinstance(settings, gate.HiveGateSettings):
-            raise TypeError(f"the gate of the hive has HiveGateSettings, not {type(settings).__name__}")
-        return gate.gate(batch, time, settings, actions)
-
     def schema(self) -> dict[str, Any]:
         """JSON Schema of every message, by type."""
-        return message_schemas(messages.MESSAGES)
+        return interface.message_schemas(messages.MESSAGES)
 
     def action_chart(self, counts: NDArray[np.int64]) -> dict[str, Any]:
         """Map of decisions per chunk, with rows from the north, and decisions per type."""
@@ -149,4 +101,4 @@ class Hive:
         return {"kind": "map", "values": values, "types": dict(zip(TYPES, by_type.sum(1).tolist(), strict=True))}
 
 
-DOMAIN: Final[Domain] = Hive()
+DOMAIN: Final[interface.Domain] = Hive()

@@ -6,7 +6,7 @@ step is elementwise or exact, so that a single action gets exactly the numbers t
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,65 +27,34 @@ COMPONENTS: Final = ("survival", "disruption", "location", "exploration")
 COLUMNS: Final = ("present", "mining", "protectors", "hive", "spawned", "queen_energy")
 ALL_ACTIONS: Final = np.empty(0, np.int64)
 
+Weight = Annotated[float, Field(ge=0, le=2)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Distance = Annotated[float, Field(ge=0, le=30)]  # in chunks
+Price = Annotated[float, Field(ge=0, le=1e6)]
+
 
 class HiveGateSettings(StrictModel):
     """The gate's model of the game, and its threshold."""
 
     enabled: bool = Field(True, description="Apply the threshold. Off: every affordable action is sent.")
-    threshold: float = Field(
-        0.6, ge=-2, le=2, description="Actions with a higher estimate are sent. Higher: the queen waits for more."
-    )
-    margin: float = Field(
-        1e-9, ge=0, le=0.1, description="Added to the threshold. Higher: hides rounding errors of equal estimates."
-    )
-    survival_weight: float = Field(
-        0.4, ge=0, le=2, description="Weight of the probability of survival. Higher: protectors are avoided more."
-    )
-    disruption_weight: float = Field(
-        0.5, ge=0, le=2, description="Weight of disturbed units. Higher: crowds of workers attract more spawns."
-    )
-    location_weight: float = Field(
-        0.1, ge=0, le=2, description="Weight of the location. Higher: chunks far from workers and hive are avoided."
-    )
-    kill_range: float = Field(
-        2.0, ge=0, le=30, description="Nearer protectors kill for certain. Higher: more chunks count as lost."
-    )
-    threat_reach: float = Field(
-        8.0, ge=0, le=30, description="Protectors beyond it are no threat. Higher: distant ones count too."
-    )
-    threat_decay: float = Field(
-        0.5, ge=0, le=100, description="Decay of the threat between the two. Higher: only near protectors count."
-    )
-    worker_reach: float = Field(
-        6.0, ge=0, le=30, description="Energy disturbs nearer workers. Higher: the exact chunk matters less."
-    )
-    protector_reach: float = Field(
-        1.2, ge=0, le=30, description="Nearer protectors shield workers from energy. Higher: energy disturbs less."
-    )
-    combat_reach: float = Field(
-        7.5, ge=0, le=30, description="Combat disturbs nearer units. Higher: combat is sent more often."
-    )
-    hive_weight: float = Field(
-        0.3, ge=0, le=1, description="Cost of distance to the hive without workers. Higher: spawns stay near it."
-    )
-    nearest_weight: float = Field(
-        0.4, ge=0, le=1, description="Cost of distance to the nearest worker. Higher: spawns stay near workers."
-    )
-    far: float = Field(
-        DIAGONAL, gt=0, le=100, description="Distance with the full cost. Lower: short distances cost more."
-    )
-    exploration: float = Field(
-        0.2, ge=0, le=2, description="Bonus of chunks without a recent spawn. Higher: spawns are spread out more."
-    )
-    exploration_seconds: float = Field(
-        300.0, gt=0, le=1e6, description="Time until the full bonus. Higher: chunks are reused later."
-    )
-    energy_cost: float = Field(
-        COSTS[ENERGY], ge=0, le=1e6, description="Price of an energy parasite. Higher: fewer are affordable."
-    )
-    combat_cost: float = Field(
-        COSTS[COMBAT], ge=0, le=1e6, description="Price of a combat parasite. Higher: fewer are affordable."
-    )
+    threshold: float = Field(0.6, ge=-2, le=2, description="Least estimate of an action. Higher: the queen waits.")
+    margin: float = Field(1e-9, ge=0, le=0.1, description="Added to it. Higher: hides larger rounding errors.")
+    survival_weight: Weight = Field(0.4, description="Weight of survival. Higher: protectors are avoided more.")
+    disruption_weight: Weight = Field(0.5, description="Weight of disturbed units. Higher: crowds attract more.")
+    location_weight: Weight = Field(0.1, description="Weight of the location. Higher: far chunks are avoided.")
+    kill_range: Distance = Field(2.0, description="Nearer protectors kill. Higher: more chunks are lost.")
+    threat_reach: Distance = Field(8.0, description="Nearer protectors are a threat. Higher: more count.")
+    threat_decay: float = Field(0.5, ge=0, le=100, description="Decay of the threat. Higher: fewer count.")
+    worker_reach: Distance = Field(6.0, description="Energy disturbs nearer workers. Higher: more are hit.")
+    protector_reach: Distance = Field(1.2, description="Nearer protectors shield workers. Higher: fewer hit.")
+    combat_reach: Distance = Field(7.5, description="Combat disturbs nearer units. Higher: combat is sent more often.")
+    hive_weight: Share = Field(0.3, description="Cost of distance to the hive. Higher: spawns stay near it.")
+    nearest_weight: Share = Field(0.4, description="Cost of distance to workers. Higher: spawns stay near.")
+    far: float = Field(DIAGONAL, gt=0, le=100, description="Distance with the full cost. Lower: more cost.")
+    exploration: Weight = Field(0.2, description="Bonus of chunks without a recent spawn. Higher: more spread.")
+    exploration_seconds: float = Field(300.0, gt=0, le=1e6, description="Until the full bonus. Higher: later reuse.")
+    energy_cost: Price = Field(COSTS[ENERGY], description="Price of an energy parasite. Higher: fewer are affordable.")
+    combat_cost: Price = Field(COSTS[COMBAT], description="Price of a combat parasite. Higher: fewer are affordable.")
 
     @model_validator(mode="after")
     def _check_ranges(self) -> HiveGateSettings:
@@ -95,10 +64,12 @@ class HiveGateSettings(StrictModel):
 
 
 def gate(
-    batch: ObservationBatch, time: NDArray[np.float64], settings: HiveGateSettings,
+    batch: ObservationBatch, time: NDArray[np.float64], settings: StrictModel,
     actions: NDArray[np.int64] | None = None,
 ) -> GateResult:  # fmt: skip
     """Rate and approve all 800 actions at the times [B], or with `actions` [B] one per observation."""
+    if not isinstance(settings, HiveGateSettings):
+        raise TypeError(f"the gate of the hive has HiveGateSettings, not {type(settings).__name__}")
     if actions is not None and len(actions) and not 0 <= actions.min() <= actions.max() < ACTIONS:
         raise ValueError(f"actions of the hive are 0 to {ACTIONS - 1}")
     s, rows = settings, len(time)

@@ -17,7 +17,6 @@ ENERGY, COMBAT = range(2)
 ACTIONS: Final = len(TYPES) * CHUNKS  # an action is type · 400 + chunk
 COSTS: Final = (15.0, 25.0)  # of an energy and a combat parasite
 DIAGONAL: Final = 26.87  # distance from corner to corner
-NEVER: Final = -1e18  # time of the last spawn in a chunk without one
 
 
 def read_only(table: NDArray[Any]) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid
 
 from townlet.decide.domain import GateResult, ObservationBatch, PolicySpec
@@ -17,7 +17,7 @@ from townlet.decide.domains.hive.gate import COMPONENTS
 from townlet.decide.domains.hive.grid import ACTIONS, CHUNKS, COMBAT, COSTS, COUNTS, ENERGY, SIDE, TYPES
 from townlet.decide.domains.hive.kernels import factored_probabilities, summarize
 from townlet.jit import jit_if_available
-from townlet.nets.layers import MLP, initialize, make_head
+from townlet.nets.layers import MLP, make_head
 
 CROWDS: Final = 5  # chunks with the most workers, with five features each
 FEATURES: Final = 5 * CROWDS + 3
@@ -133,24 +133,6 @@ class CandidatePolicy(nn.Module):
         return log_softmax(scores.masked_fill(candidates == 0, -torch.inf), -1)
 
 
-def _factored_inputs(batch: ObservationBatch, time: NDArray[np.float64], gated: GateResult) -> tuple[Inputs, ...]:
-    return (summary_features(batch),)
-
-
-def _candidate_inputs(batch: ObservationBatch, time: NDArray[np.float64], gated: GateResult) -> tuple[Inputs, ...]:
-    return action_features(batch, gated), candidate_mask(gated).astype(np.float32)
-
-
-def _build_factored(generator: Generator) -> nn.Module:
-    initialize(network := FactoredPolicy(), generator)
-    return network
-
-
-def _build_candidate(generator: Generator) -> nn.Module:
-    initialize(network := CandidatePolicy(), generator)
-    return network
-
-
 def _factored_small_batch(network: nn.Module, features: Inputs) -> NDArray[np.float64]:
     """Probabilities of the factored policy, without torch."""
     assert isinstance(network, FactoredPolicy)
@@ -162,9 +144,13 @@ def _factored_small_batch(network: nn.Module, features: Inputs) -> NDArray[np.fl
 POLICIES: Final[Mapping[str, PolicySpec]] = {
     "plain": PolicySpec(
         "chooses chunk and type independently; small and fast",
-        _factored_inputs,
-        _build_factored,
+        lambda batch, *_: (summary_features(batch),),
+        FactoredPolicy,
         _factored_small_batch,
     ),
-    "candidates": PolicySpec("scores the actions that the gate would send", _candidate_inputs, _build_candidate),
+    "candidates": PolicySpec(
+        "scores the actions that the gate would send",
+        lambda batch, _, gated: (action_features(batch, gated), candidate_mask(gated).astype(np.float32)),
+        CandidatePolicy,
+    ),
 }
