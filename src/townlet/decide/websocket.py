@@ -17,13 +17,12 @@ from townlet.decide.batcher import Batcher
 from townlet.decide.service import error_message
 from townlet.decide.territories import CLIENT_KEY, GameConnection
 from townlet.web.limits import DESCRIPTOR_REMEDY, DescriptorBudget, SingleFlightCache, WebSocketLimit
-from townlet.web.mailbox import Mailbox, SendTimeout
+from townlet.web.mailbox import DISCONNECTED, Mailbox, run_until_first
 
 logger = logging.getLogger(__name__)
 MAX_DASHBOARDS: Final = 256
 # Messages of one game that may wait for their answers; further ones are not read. Territories store as many answers.
 IN_FLIGHT: Final = 64
-DISCONNECTED: Final = (WebSocketDisconnect, RuntimeError)  # the game left, or was dropped
 BROADCAST_BATCH: Final = 16  # dashboards per batch, about 1 ms of work
 BROADCAST_PAUSE: Final = 0.005  # seconds between two batches: answers to games come first
 
@@ -58,25 +57,9 @@ async def serve_game(socket: WebSocket, batcher: Batcher, token_name: str) -> No
         await socket.send_denial_response(PlainTextResponse(what, 400))
         return
     await socket.accept()
-    with batcher.service.clients.connect(token_name, key) as client:
-        await _serve(socket, batcher, client)
-
-
-async def _serve(socket: WebSocket, batcher: Batcher, client: GameConnection) -> None:
     replies: asyncio.Queue[FutureReply] = asyncio.Queue(IN_FLIGHT)
-    tasks = [
-        asyncio.create_task(_receive(socket, replies, batcher, client)),
-        asyncio.create_task(_send(socket, replies)),
-    ]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, Exception) and not isinstance(result, DISCONNECTED):
-            raise result
+    with batcher.service.clients.connect(token_name, key) as client:
+        await run_until_first(_receive(socket, replies, batcher, client), _send(socket, replies))
 
 
 async def _receive(
@@ -154,16 +137,11 @@ class StatsFeed:
         mailbox = Mailbox()
         mailbox.post_latest("stats", self._newest())
         self._mailboxes.add(mailbox)
-        tasks = [asyncio.create_task(part) for part in (mailbox.deliver(socket.send_text), mailbox.enforce_timeout())]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                with suppress(WebSocketDisconnect, RuntimeError, SendTimeout):
-                    task.result()
+            with suppress(*DISCONNECTED):
+                await mailbox.deliver(socket.send_text)
         finally:
             self._mailboxes.discard(mailbox)
-            for task in tasks:
-                task.cancel()
 
     def _newest(self) -> str:
         return self._latest.get("stats", self._text)

@@ -23,8 +23,8 @@ from townlet.live.rollout_worker import TooManyRollouts
 from townlet.live.viewer import Viewer
 from townlet.live.watched_run import NotFound
 from townlet.live.world_view import mistake_json, parse_world
-from townlet.web.limits import WebSocketLimit
-from townlet.web.mailbox import SendTimeout
+from townlet.web.limits import TokenBucket, WebSocketLimit
+from townlet.web.mailbox import run_until_first
 from townlet.web.tokens import ANONYMOUS, Identity
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -104,40 +104,25 @@ async def _serve_viewer(socket: WebSocket, hub: Hub) -> None:
     await socket.accept()
     viewer = Viewer(hub)
     viewer.send(protocol.Hello(version=__version__, run=hub.first, program=hub.program, role=_role(socket)))
-    parts = (
-        viewer.mailbox.deliver(socket.send_text),
-        viewer.mailbox.enforce_timeout(),
-        _receive_messages(socket, viewer),
-    )
-    tasks = [asyncio.create_task(part) for part in parts]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            with suppress(WebSocketDisconnect, SendTimeout, RuntimeError):
-                task.result()
+        await run_until_first(viewer.mailbox.deliver(socket.send_text), _receive_messages(socket, viewer))
     finally:
         viewer.leave()
-        for task in tasks:
-            task.cancel()
         with suppress(RuntimeError, WebSocketDisconnect):
             await socket.close()
 
 
 async def _receive_messages(socket: WebSocket, viewer: Viewer) -> None:
     """Handle messages one after another; invalid ones are answered with an error."""
-    clock = asyncio.get_running_loop().time
-    allowance, last = float(MAX_MESSAGE_RATE), clock()
+    rate = TokenBucket(MAX_MESSAGE_RATE, MAX_MESSAGE_RATE)
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
             return
-        now = clock()
-        allowance, last = min(MAX_MESSAGE_RATE, allowance + MAX_MESSAGE_RATE * (now - last)), now
-        if allowance < 1:
+        if not rate.take():
             viewer.send(protocol.Error(what="too many messages", fix=f"send at most {MAX_MESSAGE_RATE} per second"))
             await asyncio.sleep(0.1)
             continue
-        allowance -= 1
         text = message.get("text")
         if text is None:
             viewer.send(protocol.Error(what="the message was binary", fix="send JSON as text"))

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from typing import Any, Final
+
+from starlette.websockets import WebSocketDisconnect
 
 MAX_EVENTS: Final = 64  # queued; older ones are dropped
 MAX_BYTES: Final = 4 << 20  # of all queued messages; the newest event alone may be larger
 SEND_TIMEOUT: Final = 20.0  # seconds for one message, after which the client counts as gone
 
-
-class SendTimeout(Exception):
-    """The client has read nothing for too long."""
+DISCONNECTED: Final = (WebSocketDisconnect, RuntimeError, TimeoutError)  # the client left, or reads nothing
 
 
 class Mailbox:
@@ -28,7 +28,6 @@ class Mailbox:
         self._max_events, self._count = max_events, 0
         self._bytes = 0  # of pending messages
         self._posted = asyncio.Event()
-        self._sending_since: float | None = None
         self.dropped = 0  # messages that were replaced or dropped before they could be sent
 
     def post_latest(self, key: Hashable, text: str) -> None:
@@ -64,27 +63,30 @@ class Mailbox:
         self._bytes -= sum(map(len, texts))
         return texts
 
-    async def enforce_timeout(self, timeout: float = SEND_TIMEOUT) -> None:
-        """Run beside `deliver`: raises `SendTimeout` if a message is not sent in time."""
-        clock = asyncio.get_running_loop().time
-        while True:
-            await asyncio.sleep(timeout / 4)
-            if self._sending_since is not None and clock() - self._sending_since > timeout:
-                raise SendTimeout
-
-    async def deliver(self, send: Callable[[str], Awaitable[None]]) -> None:
-        """Send messages as they are posted, until cancelled."""
-        clock = asyncio.get_running_loop().time
+    async def deliver(self, send: Callable[[str], Awaitable[None]], timeout: float = SEND_TIMEOUT) -> None:
+        """Send messages as they are posted, until cancelled; raises TimeoutError if one is not sent in time."""
         while True:
             await self._posted.wait()
             self._posted.clear()
-            self._sending_since = clock()
             while self._pending:
                 key = next(iter(self._pending))
                 texts = self._take(key)
                 if self._events and self._events[0] == key:
                     self._events.popleft()
-                for text in texts:
-                    await send(text)
-                self._sending_since = clock()
-            self._sending_since = None
+                async with asyncio.timeout(timeout):
+                    for text in texts:
+                        await send(text)
+
+
+async def run_until_first(*parts: Coroutine[Any, Any, None]) -> None:
+    """Run parts of a connection until one of them ends, and cancel the others; a disconnected client is no error."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(result, DISCONNECTED):
+            raise result
