@@ -43,7 +43,6 @@ class Alarms:
         self._since: dict[str, float] = {}  # start of each active alarm
 
     def on_decision(self, decision: DecisionMade, entropy: float) -> None:
-        """Note a decision of a policy with this normalized entropy."""
         self._last_decision = decision.at
         if decision.version:
             self._actions.append(decision.action)
@@ -54,7 +53,6 @@ class Alarms:
             self._unanswered += 1
 
     def on_outcome(self) -> None:
-        """Note an outcome."""
         self._unanswered = 0
 
     def active(self, overloaded: int) -> list[Alarm]:
@@ -73,7 +71,7 @@ class Alarms:
         if problem := self._service.log.control_problem:
             yield Alarm("control", False, f"The control data of the log are out of date: {problem}", "Check the disk.")
         for notice in self._service.notices:
-            yield Alarm(notice.name, notice.grave, notice.what, notice.fix)
+            yield Alarm(notice.name, notice.critical, notice.what, notice.fix)
 
     def _collapse(self) -> Iterator[Alarm]:
         if self._service.gate_only or len(self._actions) < MIN_DECISIONS:

@@ -240,13 +240,11 @@ def _add_queries(app: FastAPI, service: Service, stats: ServiceStats) -> None:
 
 
 def _identity(request: Request) -> Identity | None:
-    """The identity of the request's token, as established by the guard; None without a token."""
     identity: Identity | None = request.scope.get("identity", ANONYMOUS)
     return identity
 
 
 def _add_pages(app: FastAPI) -> None:
-    """The dashboard, and the client for games in a browser."""
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/", include_in_schema=False)

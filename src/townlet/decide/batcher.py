@@ -77,7 +77,6 @@ class Batcher:
         return future
 
     def _decide(self) -> None:
-        """Decide one batch of waiting observations."""
         batch = self._next_batch()
         oldest = self._loop.time() - self._settings.patience
         late = [queued for queued in batch if queued.since < oldest]

@@ -163,7 +163,6 @@ class ExperienceBuffer:
     def _draw(
         self, pool: NDArray[np.int64], count: int, generator: np.random.Generator, prioritized: bool
     ) -> NDArray[np.int64]:
-        """`count` distinct slots of the pool."""
         if not prioritized or not count:
             return generator.choice(pool, count, replace=False)
         # Exponential races with the priorities as rates: the first arrivals are a draw without replacement.
@@ -215,7 +214,6 @@ class ExperienceBuffer:
             self._max_priority = max(self._max_priority, float(priority[current].max(initial=0.0)))
 
     def state(self) -> State:
-        """A copy of the contents."""
         with self._lock:
             return {
                 "capacity": self.capacity,

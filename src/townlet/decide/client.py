@@ -15,7 +15,6 @@ import random
 import secrets
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
@@ -71,9 +70,7 @@ class Client:
         self._task = asyncio.create_task(self._stay_connected())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -170,7 +167,6 @@ async def _close(socket: ClientConnection) -> None:
 
 
 def _describe(error: Exception) -> str:
-    """Why an attempt to connect failed."""
     if isinstance(error, InvalidStatus):
         status, body = error.response.status_code, (error.response.body or b"")[:200].decode(errors="replace").strip()
         what = f"{status}, {STATUS_TEXTS[status]}" if status in STATUS_TEXTS else f"the server answered {status}"
@@ -183,5 +179,4 @@ def _describe(error: Exception) -> str:
 
 
 def _close_code(error: Exception) -> int | None:
-    """The close code that the service sent, if any."""
     return error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None

@@ -76,7 +76,6 @@ class PolicySpec(NamedTuple):
     small_batch: Callable[..., NDArray[np.float64]] | None = None  # network, inputs → probabilities; fast for few rows
 
     def build(self, generator: Generator) -> nn.Module:
-        """A network with new weights."""
         initialize(network := self.network(), generator)
         return network
 
@@ -182,11 +181,9 @@ class LastTimes:
     places: int  # an action concerns the place action % places
 
     def initial_memory(self) -> ObservationRow:
-        """No action anywhere."""
         return {self.memory_column: np.full(self.places, NEVER)}
 
     def memory_after(self, memory: ObservationRow, action: int, time: float) -> ObservationRow:
-        """A new memory that includes an action at this time."""
         times = memory[self.memory_column].copy()
         times[action % self.places] = time
         return {self.memory_column: times}

@@ -140,7 +140,6 @@ class Join:
         self._sum_at += round(pending.at * MICRO)
 
     def _remove_pending(self, number: int) -> bool:
-        """Remove a pending decision; returns whether it was pending."""
         pending = self._pending.pop(number, None)
         if pending is None:
             return False
@@ -158,7 +157,6 @@ class Join:
             self._digests[number % self._window] = digest
 
     def is_pending(self, number: int) -> bool:
-        """Whether this decision waits for its outcome."""
         return number in self._pending
 
     def add_outcome(self, number: int, digest: int = 0) -> OutcomeStatus:
@@ -231,7 +229,6 @@ class Join:
 
     @property
     def counts(self) -> DecisionCounts:
-        """Current counts."""
         return DecisionCounts(pending=len(self._pending), **self._counts)
 
     @property
@@ -249,7 +246,6 @@ class Join:
         return PendingAges(oldest, mean, {name: len(queue) for name, queue in self._by_territory.items()})
 
     def state(self) -> State:
-        """The state, for a snapshot."""
         pending = list(self._pending.values())
         return {
             "window": self._window,

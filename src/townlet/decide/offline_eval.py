@@ -98,27 +98,22 @@ def collect_evidence(
 
 def judge(evidence: Evidence, settings: JudgeSettings) -> Verdict:
     """Promote a candidate, hold it until there is more evidence, or refuse it for good."""
-    objection = (
-        _not_finite(evidence)
-        or _stale(evidence.steps, settings)
-        or _collapsed(evidence, settings)
-        or _rejected_by_gate(evidence, settings)
-        or _worse(evidence, settings)
-    )
+    objection = _stale(evidence.steps, settings) if evidence.finite else ""
+    objection = objection or _objection(evidence, settings)
     return Verdict("refuse", objection) if objection else _weigh(evidence, settings)
 
 
 def review_serving(evidence: Evidence, settings: JudgeSettings) -> Verdict:
     """Keep the serving version, or roll back to the previous one."""
-    objection = (
-        _not_finite(evidence)
-        or _collapsed(evidence, settings)
-        or _rejected_by_gate(evidence, settings)
-        or _worse(evidence, settings)
-    )
-    if objection:
+    if objection := _objection(evidence, settings):
         return Verdict("roll_back", objection)
     return Verdict("keep", f"no evidence against it: the difference of reward is {evidence.difference}")
+
+
+def _objection(evidence: Evidence, settings: JudgeSettings) -> str:
+    if not evidence.finite:
+        return "its weights or probabilities are not finite"
+    return _collapsed(evidence, settings) or _rejected_by_gate(evidence, settings) or _worse(evidence, settings)
 
 
 def _summarize(diff: PolicyDiff, which: int) -> tuple[float | None, float | None]:
@@ -128,10 +123,6 @@ def _summarize(diff: PolicyDiff, which: int) -> tuple[float | None, float | None
     free = diff.choices > 1  # with a single action the entropy is always 0
     share = diff.entropy[which][free] / np.log(diff.choices[free])
     return float(share.mean()) if free.any() else None, float(diff.passes[which].mean())
-
-
-def _not_finite(evidence: Evidence) -> str:
-    return "" if evidence.finite else "its weights or probabilities are not finite"
 
 
 def _stale(steps: VersionSteps, settings: JudgeSettings) -> str:
@@ -275,7 +266,6 @@ class OfflineEvaluator:
         return diff, sent
 
     def _update_cache(self, new: ExperienceBatch, part: slice) -> None:
-        """Compute gate results and network inputs of new observations."""
         domain, settings = self._service.domain, self._service.settings
         rows, time = {name: column[part] for name, column in new.rows.items()}, new.time[part]
         gate = domain.gate(rows, time, self._service.gate)

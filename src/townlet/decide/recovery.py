@@ -138,7 +138,6 @@ def _prioritized(published: Sequence[Event], first: LearningSettings) -> bool:
 
 
 def _newest_intact(published: Sequence[Event], versions: VersionStore) -> VersionPublished | None:
-    """The newest intact version after which all rewinds are available."""
     stored = set(versions.list_versions())
     for index, event in reversed(list(enumerate(published))):
         if not isinstance(event, VersionPublished) or event.version not in stored:

@@ -75,7 +75,6 @@ class Service:
             raise
 
     def _recover(self, accept_data_loss: bool) -> None:
-        """Restore the state at the end of the log, and start a new epoch."""
         folder, domain, settings = self.folder, self.domain, self.settings
         self.state = ServiceState(domain, settings)
         if first := first_start(folder / LOG):
@@ -199,7 +198,6 @@ class Service:
         return Answer(error_message("STALE_OBSERVATION", what))
 
     def _excludes(self, decision: events.DecisionMade, client: str) -> bool:
-        """Whether a decision, and with it the territory, belongs to another client."""
         if decision.client == client:
             return False
         recent = self.clock() - decision.at <= self.settings.memory.expire_after
@@ -307,7 +305,6 @@ class Service:
             self._log_rejections()
 
     def _log_rejections(self) -> None:
-        """Log the counts of rejected reports if they have changed."""
         with self.lock:
             rejected = self.state.join.rejected
             if rejected != self._logged_rejections and self._try_write(events.ReportsRejected(*rejected)):
@@ -327,7 +324,6 @@ class Service:
             self.log.write_control()
 
     def close(self) -> None:
-        """Write everything to disk and close the log."""
         self._log_rejections()
         self.log.close()
 

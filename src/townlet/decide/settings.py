@@ -125,7 +125,6 @@ class DecideSettings(StrictModel):
 
 
 def settings_model(domain: Domain) -> type[DecideSettings]:
-    """The settings model of a domain."""
     kinds = tuple(domain.policies)
     gate: Any = (domain.gate_settings, Field(domain.gate_settings(), description="Which decisions the gate approves."))
     policy: Any = (Literal[kinds], Field(kinds[0], description="Network architecture."))
@@ -180,7 +179,6 @@ def _inconsistencies(settings: DecideSettings, node: Node) -> list[Diagnostic]:
 
 
 def _location(node: Node, *path: str) -> SourceLocation:
-    """Location of a key, or of its nearest ancestor in the file."""
     for key in path:
         below = node.child(key)
         if below is None:

@@ -133,7 +133,6 @@ async def simulate(
 
 
 async def _ping(url: str, token: str | None) -> None:
-    """Check that the service answers before the games start."""
     async with Client(url, token, PING_TIMEOUT) as client:
         try:
             await client.request({"type": "ping"})
@@ -177,7 +176,6 @@ class _Player:
                         break
 
     async def _step(self, client: Client) -> None:
-        """Request a decision, apply it, advance the game, and report."""
         result, message = self._result, self._game.observe() | self._territory
         started = time.perf_counter()
         if self._occurs(self._faults.duplicates):

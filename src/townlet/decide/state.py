@@ -61,7 +61,6 @@ class DecisionIds:
         self._name, self._key = "", b""
 
     def start_epoch(self, first: int, key: str) -> None:
-        """Start an epoch whose first decision has this number."""
         if self._epochs and self._epochs[-1].first == first:
             del self._index[self._epochs.pop().name]  # it made no decision
         epoch = Epoch(first, key)
@@ -70,7 +69,6 @@ class DecisionIds:
         self._epochs.append(epoch)
 
     def create(self, number: int) -> str:
-        """The id of a decision of the current epoch."""
         return f"{self._name}-{number}-{_tag(self._key, number)}"
 
     def resolve(self, id: str, last: int) -> int | None:
@@ -90,7 +88,6 @@ class DecisionIds:
         return [(epoch.first, epoch.key) for epoch in self._epochs]
 
     def restore(self, state: list[Any]) -> None:
-        """Replace the epochs with saved ones."""
         self._epochs.clear()
         self._index.clear()
         for first, key in state:
@@ -221,7 +218,6 @@ class ServiceState:
             self._complete(experience, outcome.value, outcome.how)
 
     def _revert_memory(self, experience: Experience) -> None:
-        """Remove a decision that was not carried out from the memory of its territory."""
         row, decision = experience
         if territory := self.territories.get(decision.territory):
             memory = self.domain.memory_without(territory.memory, row, decision.action, decision.time)
@@ -247,7 +243,6 @@ class ServiceState:
         return decision.version > 0 and is_held_out(decision.number, self.settings.memory.held_out)
 
     def _store(self, experience: Experience, value: float | None) -> None:
-        """Add an experience to the replay buffer or to the held-out set."""
         decision = experience.decision
         held_out = self._is_held_out(decision)
         self.inserted += not held_out

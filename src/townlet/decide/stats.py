@@ -52,7 +52,6 @@ class RateMeter:
         self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)
 
     def update(self, now: float, count: int) -> None:
-        """Add a sample at this monotonic time."""
         self._samples.append((now, count))
 
     @property
@@ -134,7 +133,6 @@ class ServiceStats:
         service.state.outcome_listeners.append(self._on_outcome)
 
     def _read_recent(self) -> None:
-        """Read recent decisions from the log, made before this start."""
         decisions: dict[int, DecisionMade] = {}
         for event in events(self.service.folder / LOG, max(0, self.service.log.last - REPLAYED_RECORDS)):
             if isinstance(event, DecisionMade):
@@ -172,7 +170,6 @@ class ServiceStats:
             self._pairs.append((decision.expected, value))
 
     def update(self) -> None:
-        """Update rates, curves and alarms; called about once a second."""
         now = time.monotonic()
         self._decision_rate.update(now, self.service.state.decisions)
         self._step_rate.update(now, self.training.progress.steps)
@@ -192,7 +189,6 @@ class ServiceStats:
         return self.batcher.overloaded if self.batcher is not None else 0
 
     def _latency(self) -> tuple[float | None, float | None]:
-        """Median and 99th percentile of the latency of recent observations, in milliseconds."""
         if self.batcher is None or not self.batcher.latency:
             return None, None
         p50, p99 = np.percentile(self.batcher.latency, (50, 99))

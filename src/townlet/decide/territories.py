@@ -130,7 +130,6 @@ class Territories(OrderedDict[str, Territory]):
         self._tokens.setdefault(_token(territory), OrderedDict())[name] = None
 
     def discard(self, name: str) -> None:
-        """Remove a territory, if it exists."""
         if (territory := self.pop(name, None)) is not None:
             names = self._tokens[_token(territory)]
             del names[name]
@@ -149,22 +148,18 @@ def _token(territory: Territory) -> str:
 
 
 def pending_size(domain: Domain) -> int:
-    """Maximum size of a pending decision, in bytes."""
     rows = sum(int(np.prod(column.shape)) * np.dtype(column.dtype).itemsize for column in domain.columns.values())
     return rows + ARRAY_BYTES * len(domain.columns) + ENTRY_BYTES
 
 
 def territory_size(domain: Domain) -> int:
-    """Maximum size of a territory, in bytes."""
     memory = domain.initial_memory().values()
     return sum(column.nbytes + ARRAY_BYTES for column in memory) + ANSWER_BYTES * (MAX_ANSWERS + 1) + ENTRY_BYTES
 
 
 def max_pending(domain: Domain, memory: MemorySettings) -> int:
-    """Number of decisions that may be pending."""
     return min(memory.pending, memory.pending_bytes // pending_size(domain))
 
 
 def max_territories(domain: Domain, memory: MemorySettings) -> int:
-    """Number of territories that are stored."""
     return min(memory.territories, memory.territory_bytes // territory_size(domain))

@@ -185,7 +185,6 @@ class Trainer:
         return own | {"errors": {name: torch.from_numpy(column) for name, column in self._errors.items()}}
 
     def restore(self, state: State) -> None:
-        """Restore a state."""
         restore_weights(self.network, state["network"])
         self.optimizer.restore(state["optimizer"])
         counts = state["counts"]

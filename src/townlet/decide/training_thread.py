@@ -81,11 +81,9 @@ class TrainingThread:
 
     @property
     def running(self) -> bool:
-        """Whether the thread is alive."""
         return self._thread is not None and self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop after the current step."""
         self._stop.set()
         if self._thread:
             self._thread.join()
@@ -166,7 +164,6 @@ class TrainingThread:
         return version
 
     def _await_log(self) -> None:
-        """Wait until the log is on disk."""
         log = self.service.log
         if not log.wait(log.last, timeout=LOG_TIMEOUT):
             raise TownletError("the log cannot be written to disk", str(log.problem or "check the disk"))

@@ -81,7 +81,6 @@ async def _send(socket: WebSocket, replies: asyncio.Queue[FutureReply]) -> None:
 
 
 def _dispatch(text: str, batcher: Batcher, client: GameConnection) -> FutureReply:
-    """The reply to one message, now or later."""
     if not client.messages.take():
         return _completed(error_message("RATE_LIMITED", "limits.messages_per_second is exceeded; send fewer messages"))
     try:

@@ -87,7 +87,6 @@ def _add_pages(app: FastAPI, hub: Hub) -> None:
 
 
 def _role(request: HTTPConnection) -> str:
-    """Role of the request's token, as set by the guard."""
     identity: Identity = request.scope.get("identity", ANONYMOUS)
     return identity.role
 
@@ -100,7 +99,6 @@ async def _error_response(_: Request, error: Exception) -> Response:
 
 
 async def _serve_viewer(socket: WebSocket, hub: Hub) -> None:
-    """Serve one connection until either side closes it."""
     await socket.accept()
     viewer = Viewer(hub)
     viewer.send(protocol.Hello(version=__version__, run=hub.first, program=hub.program, role=_role(socket)))

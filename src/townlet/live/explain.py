@@ -42,7 +42,6 @@ def explain_action(world: World, r: Recording, step: int, outputs: Literal["valu
 
 
 def _action_text(world: World, r: Recording, step: int) -> str:
-    """The action, with the affordance it uses."""
     action = int(r.actions[step])
     if world.size and action == int(world.tables.first_interact):
         here = np.flatnonzero(r.cell_of == r.cell[step])

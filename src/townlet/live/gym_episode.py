@@ -108,7 +108,6 @@ class GymEpisode:
 
     @property
     def title(self) -> str:
-        """File name without suffix."""
         return f"{self.run}-{self.checkpoint}-seed-{self.seed}{'' if self.greedy else '-sampled'}"
 
     @property
@@ -149,7 +148,6 @@ class GymEpisode:
         return known[:1] if known[:1] == ["values"] else known  # a value-based policy is determined by its values
 
     def about(self) -> dict[str, Any]:
-        """Static description."""
         actions, names = self._action_space, self.components
         return {
             "episode": self.key, "checkpoint": self.checkpoint, "label": self.label, "seed": self.seed,

@@ -39,11 +39,9 @@ class Hub:
 
     @property
     def viewer_count(self) -> int:
-        """Number of viewers of all runs."""
         return sum(map(len, self._viewers.values()))
 
     def join(self, name: str, viewer: Subscriber) -> WatchedRun:
-        """Add a viewer to a run."""
         if name not in self._runs:
             self._runs[name] = open_watched_run(find_run(self.root, name))
             self._viewers.setdefault(name, set())
@@ -51,7 +49,6 @@ class Hub:
         return self._runs[name]
 
     def leave(self, name: str, viewer: Subscriber) -> None:
-        """Remove a viewer from a run."""
         self._viewers[name].discard(viewer)
         if not self._viewers[name]:
             del self._viewers[name]

@@ -98,7 +98,6 @@ class PlayedEpisode(TownEpisode):
         self.over = False
 
     def _recorded(self) -> Recording:
-        """The steps played so far."""
         lengths = dict.fromkeys((*FRAME_FIELDS, "meters"), self._steps + 1)
         cell_of = np.asarray(self._engine.peek("cell_of")["cell_of"])[0].astype(np.uint32)
         arrays = {name: values[: lengths.get(name, self._steps)] for name, values in self._arrays.items()}

@@ -95,13 +95,11 @@ class RolloutWorker:
         return episode
 
     def _evict(self) -> None:
-        """Drop the least recently viewed complete episodes."""
         complete = [key for key, episode in self._episodes.items() if episode.over]
         for key in complete[: max(0, len(self._episodes) - CACHED_EPISODES)]:
             del self._episodes[key]
 
     def close(self) -> None:
-        """Cancel all episodes."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -124,7 +122,6 @@ class RolloutWorker:
             self._evict()
 
     def _play(self, rollout: Rollout, trained: TrainedPolicy, episode: GymEpisode) -> None:
-        """Step until the episode ends or reaches a limit."""
         pending: list[torch.Tensor] = []  # observations whose values were not computed yet
 
         def compute_values() -> None:

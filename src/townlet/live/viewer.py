@@ -51,7 +51,6 @@ class Viewer:
             self._queue(message, message.model_dump_json())
 
     def _queue(self, message: Message, text: str) -> None:
-        """Queue a message; a frame replaces the queued frame of its side."""
         if isinstance(message, protocol.Frame):
             self.mailbox.post_latest(("frame", message.side), text)
         else:
@@ -84,12 +83,10 @@ class Viewer:
 
     @property
     def _town(self) -> WatchedTownRun:
-        """The watched run, which must be a town."""
         assert self.run is not None
         return self.run.town()
 
     def leave(self) -> None:
-        """Stop watching."""
         if self.run:
             self.hub.leave(self.run.run.name, self)
         self.run, self.follows_training, self.playbacks = None, False, []

@@ -105,7 +105,6 @@ class MetricsStream:
         return [protocol.AlertRaised(run=self.run.name, **row) for row in rows]
 
     def checkpoints(self) -> list[Message]:
-        """All checkpoints on disk."""
         found = self._list_checkpoints()
         return [self._checkpoint_message(c, found, []) for c in found]
 
@@ -126,7 +125,6 @@ class MetricsStream:
         )  # fmt: skip
 
     def status(self) -> RunStatus:
-        """Current state and progress."""
         meta = self.run.meta()
         env_steps, episodes = self._progress()
         return RunStatus.model_validate(
@@ -158,7 +156,6 @@ def find_run(root: Path, name: str) -> Run:
 
 
 def open_watched_run(run: Run) -> WatchedRun:
-    """Open a run for viewers."""
     loaded = reopen(run)
     return WatchedRun(run, loaded) if loaded.recipe.gym else WatchedTownRun(run, loaded)
 
@@ -264,7 +261,6 @@ class WatchedTownRun(WatchedRun):
         return int(recordings[-1]["number"])
 
     def close(self) -> None:
-        """Close the feed."""
         if self._feed:
             self._feed.close()
 

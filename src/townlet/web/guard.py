@@ -107,7 +107,6 @@ class Guard:
             await self._app(scope, _limit_body(receive, self._max_body), send)
 
     def _check(self, scope: Scope, headers: Headers, credential: Credential) -> Refusal | None:
-        """The first reason to refuse this request."""
         hosts = headers.getlist("host")
         host = hosts[0].lower() if len(hosts) == 1 else ""
         if host not in self._hosts:
@@ -171,7 +170,6 @@ class Guard:
         return Credential(cookies[self._cookie].value if self._cookie in cookies else "", from_cookie=True)
 
     def _origin_allowed(self, scope: Scope, headers: Headers, host: str) -> bool:
-        """Whether the Origin is this server's page or a configured one."""
         origins = [origin.lower() for origin in headers.getlist("origin")]
         if not origins:
             return self._allow_no_origin

@@ -147,15 +147,12 @@ class ConnectionLimiter:
 
     @property
     def websockets_full(self) -> bool:
-        """Whether no further WebSocket can be opened."""
         return len(self._websockets) >= self._max_websockets
 
     def add_websocket(self, connection: Evictable) -> None:
-        """Count a new WebSocket."""
         self._websockets.add(connection)
 
     def remove_websocket(self, connection: Evictable) -> None:
-        """Remove a closed WebSocket."""
         self._websockets.discard(connection)
         self.set_buffered(connection, 0)
 
@@ -215,11 +212,9 @@ class TokenBucket:
         self._full_at = clock()
 
     def level(self) -> float:
-        """Units that are left now."""
         return self._burst - max(0.0, self._full_at - self._clock()) / self._interval
 
     def take(self) -> bool:
-        """Take a unit if there is one."""
         now, full_at = self._clock(), self._full_at
         if full_at < now:
             full_at = now

@@ -47,7 +47,6 @@ class LimitedHTTP(H11Protocol):
         self._upgraded = False  # the transport belongs to a WebSocket now
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the deadline for the first header."""
         super().connection_made(transport)
         if self._limiter.admit(self):
             self._update_deadline()
@@ -55,7 +54,6 @@ class LimitedHTTP(H11Protocol):
             self._respond_and_close(503, BUSY_TEXT)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all deadlines."""
         self._release()
         super().connection_lost(exc)
 
@@ -79,7 +77,6 @@ class LimitedHTTP(H11Protocol):
         self._update_deadline()
 
     def on_response_complete(self) -> None:
-        """Start the deadline for the next header."""
         super().on_response_complete()
         self._client_state = None
         self._limiter.response_complete(self)
@@ -95,7 +92,6 @@ class LimitedHTTP(H11Protocol):
         super().handle_websocket_upgrade(event)
 
     def _update_deadline(self) -> None:
-        """Set the deadline for what the client has to send next."""
         state = self.conn.their_state
         if self.transport.is_closing():
             self._limit_closing()
@@ -130,7 +126,6 @@ class LimitedHTTP(H11Protocol):
         self._respond_and_close(408, BUSY_TEXT)
 
     def _respond_and_close(self, status: int, text: bytes) -> None:
-        """Send a status with a reason, and close; no response has begun."""
         reason = {408: b"Request Timeout", 503: b"Service Unavailable"}[status]
         head = b"HTTP/1.1 %d %b\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n" % (status, reason)
         if not self.transport.is_closing():
@@ -150,7 +145,6 @@ class LimitedHTTP(H11Protocol):
         self._read_deadline = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop the deadline: the client reads."""
         if self._read_deadline:
             self._read_deadline.cancel()
         super().resume_writing()
@@ -169,7 +163,6 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self.close_timeout = CLOSE_SECONDS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it against the limit on WebSockets."""
         self._limiter.add_websocket(self)
         super().connection_made(transport)
 
@@ -226,7 +219,6 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._limit_reading()
 
     def resume_writing(self) -> None:
-        """Stop the deadline: the client reads."""
         if self._read_deadline:
             self._read_deadline.cancel()
         super().resume_writing()
@@ -243,12 +235,10 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self._read_deadline = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def _count_buffered(self) -> None:
-        """Report the bytes of an incomplete message to the limiter."""
         held = 0 if self._refused else len(self._unparsed) + len(self.conn.reader.buffer)
         self._limiter.set_buffered(self, held + sum(map(len, self.frames)))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release its share of descriptors and bytes."""
         self._unparsed.clear()
         self._limiter.remove_websocket(self)
         if self._read_deadline:
@@ -263,12 +253,10 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             super().handle_cont(event)
 
     def handle_ping(self) -> None:
-        """Answer a ping, unless there are too many."""
         if self._control_allowed():
             super().handle_ping()
 
     def handle_pong(self, event: Frame) -> None:
-        """Count a pong like a ping."""
         if self._control_allowed():
             super().handle_pong(event)
 

@@ -110,7 +110,6 @@ class Server:
 
 
 def _bind(host: str, port: int, backlog: int) -> socket.socket:
-    """Bind this port, or one of the next if it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in range(port, port + (PORTS_TRIED if port else 1)):
         bound = socket.socket(family, socket.SOCK_STREAM)

@@ -94,7 +94,6 @@ class Tokens:
         return found
 
     def first(self, role: str) -> str | None:
-        """The first token of a role, or None."""
         return next((token for identity, token in self._tokens.items() if identity.role == role), None)
 
     def as_json(self) -> dict[str, dict[str, str] | str]:
@@ -118,7 +117,6 @@ class OneTimeCodes:
         self._valid_until: dict[str, float] = {}
 
     def new(self) -> str:
-        """A new code."""
         code = new_token()
         self._valid_until[code] = self._clock() + CODE_SECONDS
         return code
@@ -134,7 +132,6 @@ def new_token() -> str:
 
 
 def generate_tokens(*roles: str) -> Tokens:
-    """A new token for each role."""
     return Tokens({role: {role: new_token()} for role in roles})
 
 
@@ -175,7 +172,6 @@ def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool
 
 
 def _refuse_exposed(state: os.stat_result, where: SourceLocation) -> None:
-    """Refuse a file that other users can read or replace."""
     if not stat.S_ISREG(state.st_mode):
         raise TownletError("the token file is not a regular file", "name a file", where)
     if state.st_mode & 0o077:

@@ -114,7 +114,6 @@ class AdSite:
         self.clicks = self.best = self.shown = 0.0
 
     def observe(self) -> dict[str, Any]:
-        """The request of a new visitor."""
         self._traits = self._rng.uniform(-1, 1, TRAITS)
         budgets = np.where(self._rng.random(ADS) < 0.9, 100.0, 0.0)
         return {
@@ -123,7 +122,6 @@ class AdSite:
         }  # fmt: skip
 
     def apply(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Show the ad, and schedule the report."""
         if reply["type"] != "ad_decision":
             return []
         probabilities = click_probabilities(self._traits)
@@ -137,7 +135,6 @@ class AdSite:
         return []
 
     def advance(self) -> list[dict[str, Any]]:
-        """Advance to the next visitor; returns the reports that are due."""
         reports = self._due_reports.pop(self._count, [])
         self._time, self._count = self._time + VISIT_SECONDS, self._count + 1
         return reports
@@ -169,13 +166,11 @@ class BanditAds(interface.LastTimes):
     failed_outcome = 0.0
 
     def parse_observation(self, message: Mapping[str, Any]) -> interface.Observation:
-        """Parse an `ad_request`."""
         request = interface.parse_message(AdRequest, message, "INVALID_OBSERVATION")
         row = {"traits": np.array(request.traits, np.float64), "budgets": np.array(request.budgets, np.float64)}
         return interface.Observation(request.territory_id, request.timestamp, row)
 
     def parse_report(self, message: Mapping[str, Any]) -> interface.OutcomeReport:
-        """Parse a `click_report`."""
         report = interface.parse_message(ClickReport, message, "INVALID_REPORT")
         value = float(report.clicked) if report.shown else None
         return interface.OutcomeReport(report.decision_id, value, failed=not report.shown)
@@ -200,18 +195,15 @@ class BanditAds(interface.LastTimes):
         return result if actions is None else result.select(actions)
 
     def reply(self, decision: interface.Decision) -> dict[str, Any]:
-        """An `ad_decision`, or a `no_ad` with a reason."""
         if not decision.send:
             return {"type": "no_ad", "decisionId": decision.id, "reason": decision.reason}
         choice = {"ad": decision.action, "confidence": min(1.0, decision.confidence)}
         return {"type": "ad_decision", "decisionId": decision.id, **choice, "modelVersion": decision.version}
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of every message."""
         return interface.message_schemas((AdRequest, ClickReport, AdDecision, NoAd))
 
     def action_chart(self, counts: NDArray[np.int64]) -> dict[str, Any]:
-        """Bar chart of how often each ad was shown."""
         return {"kind": "bars", "values": counts.tolist(), "noun": "ad"}
 
 

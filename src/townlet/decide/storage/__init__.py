@@ -15,4 +15,4 @@ class StorageNotice(NamedTuple):
     name: str  # of the alarm
     what: str
     fix: str
-    grave: bool = True
+    critical: bool = True

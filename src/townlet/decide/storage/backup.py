@@ -139,7 +139,6 @@ def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Sync all files and folders below a folder, the innermost first."""
     for path, _, files in os.walk(folder, topdown=False):
         for name in files:
             disk.sync_file(Path(path, name))

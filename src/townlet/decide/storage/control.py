@@ -94,7 +94,6 @@ class ControlFile:
         self._sequence, self.written = self._sequence + 1, control
 
     def close(self) -> None:
-        """Close the file."""
         if self._descriptor is not None:
             with suppress(OSError):
                 os.close(self._descriptor)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from townlet.decide.storage.control import ControlData, ReferenceCheck, open_log
@@ -113,7 +112,6 @@ class WriteAheadLog:
                     self._appended.notify()
 
     def _stop_overrun(self, size: int) -> None:
-        """Accept no further records until the disk has caught up."""
         if size > self._max_pending_bytes:
             raise ValueError(f"a record of {size} bytes exceeds the limit of pending bytes ({self._max_pending_bytes})")
         pending = f"{self._pending_bytes} bytes wait for it already"
@@ -267,9 +265,7 @@ class WriteAheadLog:
     def __enter__(self) -> WriteAheadLog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
             self.close()
         except LogStopped:

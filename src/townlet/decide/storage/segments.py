@@ -53,11 +53,14 @@ class SegmentEnd(NamedTuple):
     log_id: bytes  # empty if the header is invalid
 
 
-class RecordOffset(NamedTuple):
-    """A valid record in a file."""
+class LogRecord(NamedTuple):
+    """A valid record in a segment."""
 
     number: int
+    position: int  # in its group of records that were written together
+    payload: bytes
     offset: int
+    end: int  # the byte after it
 
 
 class LogDamage(TownletError):
@@ -96,7 +99,6 @@ def with_stops(segments: Sequence[Segment]) -> Iterator[tuple[Segment, int | Non
 
 
 def read_segment(segment: Segment) -> bytes:
-    """All bytes of a segment."""
     try:
         return segment.path.read_bytes()
     except OSError as error:
@@ -113,18 +115,13 @@ def read_records(folder: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
     log_id = b""
     for segment, stop in with_stops(segments[max(passed - 1, 0) :]):
         data = read_segment(segment)
-        segment_log_id = _log_id(segment, data)
+        segment_log_id = _log_id(segment, data) or b""
         if log_id and segment_log_id and segment_log_id != log_id:
             raise LogDamage(segment, 0, segment.first - 1, "it belongs to another log")
-        log_id = log_id or segment_log_id or b""
-        last, offset = segment.first - 1, HEADER.size if segment_log_id else 0
-        for number, payload in iter_records(data, segment.first) if segment_log_id else ():
-            if number == stop:
-                break
-            if number > after:
-                yield number, payload
-            last, offset = number, offset + RECORD.size + len(payload)
-        _check_end(segment, data, last, offset, stop)
+        log_id = log_id or segment_log_id
+        for record in _checked_records(segment, data, stop):
+            if record.number > after:
+                yield record.number, record.payload
 
 
 def find_segment_end(segment: Segment, data: bytes, stop: int | None = None) -> SegmentEnd:
@@ -135,12 +132,22 @@ def find_segment_end(segment: Segment, data: bytes, stop: int | None = None) -> 
     """
     log_id = _log_id(segment, data)
     last, offset = segment.first - 1, HEADER.size if log_id else 0
-    for number, payload in iter_records(data, segment.first) if log_id else ():
-        if number == stop:
-            break
-        last, offset = number, offset + RECORD.size + len(payload)
-    _check_end(segment, data, last, offset, stop)
+    for record in _checked_records(segment, data, stop):
+        last, offset = record.number, record.end
     return SegmentEnd(last, offset, len(data) - offset if stop is None else 0, log_id or b"")
+
+
+def _checked_records(segment: Segment, data: bytes, stop: int | None) -> Iterator[LogRecord]:
+    """The records of a segment in order; then raises `LogDamage` unless the segment may end after them."""
+    valid_header = _log_id(segment, data) is not None
+    last, offset = segment.first - 1, HEADER.size if valid_header else 0
+    while valid_header and last + 1 != stop:
+        record = _record_at(data, offset)
+        if record is None or record.number != last + 1:
+            break
+        yield record
+        last, offset = record.number, record.end
+    _check_end(segment, data, last, offset, stop)
 
 
 def _check_end(segment: Segment, data: bytes, last: int, offset: int, stop: int | None) -> None:
@@ -155,44 +162,31 @@ def _check_end(segment: Segment, data: bytes, last: int, offset: int, stop: int 
     raise LogDamage(segment, offset, last, f"{what}{_lost_records(last + 1, proof, stop)}")
 
 
-def iter_records(data: bytes, number: int) -> Iterator[tuple[int, bytes]]:
-    """Iterate over the records of a segment with their numbers, up to the first invalid one."""
-    offset, size = HEADER.size, len(data)
-    while (start := offset + RECORD.size) <= size:
-        marker, stored_number, _, length, checksum = RECORD.unpack_from(data, offset)
-        payload = data[start : start + length]
-        if marker != MARKER or stored_number != number or start + length > size:
-            return
-        if crc32(payload, crc32(data[offset + len(MARKER) : start - CHECKSUM.size])) != checksum:
-            return
-        yield number, payload
-        number, offset = number + 1, start + length
-
-
-def find_proof(data: bytes, offset: int, number: int) -> RecordOffset | None:
+def find_proof(data: bytes, offset: int, number: int) -> LogRecord | None:
     """The first valid record at or after byte `offset` that was written when record `number` was synced."""
     offset = data.find(MARKER, offset)
     while offset >= 0:
         record = _record_at(data, offset)
-        if record is not None and record[0] - record[1] >= number:
-            return RecordOffset(record[0], offset)
+        if record is not None and record.number - record.position >= number:
+            return record
         offset = data.find(MARKER, offset + 1)
     return None
 
 
-def _record_at(data: bytes, offset: int) -> tuple[int, int] | None:
-    """Number and group position of the valid record at this byte, or None."""
+def _record_at(data: bytes, offset: int) -> LogRecord | None:
+    """The record at this byte; None if there is no valid one."""
     start = offset + RECORD.size
     if start > len(data):
         return None
-    _, number, position, length, checksum = RECORD.unpack_from(data, offset)
+    marker, number, position, length, checksum = RECORD.unpack_from(data, offset)
     payload = data[start : start + length]
+    if marker != MARKER or len(payload) != length:
+        return None
     actual = crc32(payload, crc32(data[offset + len(MARKER) : start - CHECKSUM.size]))
-    return (number, position) if len(payload) == length and actual == checksum else None
+    return LogRecord(number, position, payload, offset, start + length) if actual == checksum else None
 
 
-def _lost_records(first: int, proof: RecordOffset | None, stop: int | None) -> str:
-    """Describe the records that the damage covers, as the end of a sentence."""
+def _lost_records(first: int, proof: LogRecord | None, stop: int | None) -> str:
     if proof is not None:
         text = f", but record {proof.number} at byte {proof.offset} is valid"
         return f"{text} (records {first} to {proof.number - 1} are lost)" if proof.number > first else text
@@ -306,9 +300,9 @@ class SegmentWriter:
             with suppress(OSError):
                 copy.unlink(missing_ok=True)
             what = f"{what} stay there: no space for a copy"
-            self.notices.append(StorageNotice("torn_tail", what, fix, grave=False))
+            self.notices.append(StorageNotice("torn_tail", what, fix, critical=False))
             return False
-        self.notices.append(StorageNotice("torn_tail", f"{what} were moved to {copy.name}", fix, grave=False))
+        self.notices.append(StorageNotice("torn_tail", f"{what} were moved to {copy.name}", fix, critical=False))
         return True
 
     def write(self, payloads: Sequence[bytes]) -> int:

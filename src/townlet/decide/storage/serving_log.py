@@ -49,6 +49,11 @@ class ServingChange(StrictModel):
     previous: str = ""  # CRC-32 of the line before; empty in the first line of the file
 
 
+NOTHING_SERVES: Final = ServingChange(
+    kind="note", version=0, reason="", at=0.0, served=False
+)  # before the first change
+
+
 class ServingLogContents(NamedTuple):
     """The changes in a file, and why it cannot be trusted (empty if it can)."""
 
@@ -68,14 +73,14 @@ class ServingLog:
             temporary.unlink()
         contents = read_serving_log(path)
         self.changes, self.fault, self._checksum = contents.changes, contents.fault, contents.checksum
-        self.number = self.changes[-1].number if self.changes else 0  # of the last change known from any source
+        self.number = self.last.number  # of the last change known from any source
         self._damaged = contents.damaged  # then a copy is kept before the file is replaced
         self._lines = None if self._damaged or not path.exists() else contents.lines  # None: rewrite at the next change
 
     @property
-    def last(self) -> ServingChange | None:
+    def last(self) -> ServingChange:
         """The change that holds the current state."""
-        return self.changes[-1] if self.changes else None
+        return self.changes[-1] if self.changes else NOTHING_SERVES
 
     def distrust(self, fault: str, number: int) -> None:
         """Stop trusting the file: another source contradicts it, and refers to a change of this number."""
@@ -110,15 +115,6 @@ class ServingLog:
             self._damaged = False
         self.changes, self._checksum = write_serving_log(self._path, self.changes)
         self._lines = len(self.changes)
-
-    def append_applied(self, change: ServingChange) -> ServingChange:
-        """Append a change that is already in force; if the disk fails, the error says that it is."""
-        try:
-            return self.append(change)
-        except TownletError as error:
-            (mistake,) = error.diagnostics
-            what = f"done, but not stored, so that after a restart the gate decides alone: {mistake.what}"
-            raise TownletError(what, mistake.fix) from error
 
 
 def read_serving_log(path: Path) -> ServingLogContents:
@@ -155,14 +151,12 @@ def write_serving_log(path: Path, changes: Sequence[ServingChange]) -> tuple[tup
 
 def serving_summary(changes: Sequence[ServingChange], fault: str = "") -> dict[str, Any]:
     """The state after these changes, and the last of them, as JSON; `fault`: why the log cannot be trusted."""
-    last = changes[-1] if changes else None
+    last = changes[-1] if changes else NOTHING_SERVES
     return {
-        "serving": last.serving if last else None,
-        "pinned": last.pinned if last else None,
-        "instead_of": last.instead_of if last else None,
-        "gate_only": bool(fault) or (last.gate_only if last else False),
+        **last.model_dump(include={"serving", "pinned", "instead_of"}),
+        "gate_only": bool(fault) or last.gate_only,
         "fault": fault,
-        "before": last.trail[-2] if last and len(last.trail) > 1 else None,
+        "before": last.trail[-2] if len(last.trail) > 1 else None,
         "history": [shown.model_dump(mode="json", exclude={"trail", "previous"}) for shown in changes[-SHOWN_CHANGES:]],
     }
 
@@ -179,7 +173,6 @@ def read_versions(folder: Path) -> dict[str, Any]:
 
 
 def _encode_line(change: ServingChange) -> tuple[bytes, str]:
-    """A change as a line of the file, and its checksum."""
     text = change.model_dump_json().encode()
     checksum = f"{crc32(text):08x}"
     return checksum.encode() + b" " + text + b"\n", checksum

@@ -61,7 +61,7 @@ def load_newest(folder: Path, log_id: str, last: int, notices: list[StorageNotic
         except TownletError as error:
             what = f"The snapshot {path.name} is damaged: {error.diagnostics[0].what}"
             fix = "The state was replayed from the log. Check the disk."
-            notices.append(StorageNotice("snapshot", what, fix, grave=False))
+            notices.append(StorageNotice("snapshot", what, fix, critical=False))
             continue
         if info.get("log") == log_id and info.get("schema") == SCHEMA and int(info["record"]) <= last:
             return Snapshot(int(info["record"]), state)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +17,13 @@ from townlet.decide.settings import settings_model
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, segments
 from townlet.decide.storage.control import ACCEPT_DATA_LOSS, CONTROL_FILE, ControlData, missing_records, read_slots
-from townlet.decide.storage.serving_log import SERVING_LOG, LogReference, log_references, read_serving_log
+from townlet.decide.storage.serving_log import (
+    NOTHING_SERVES,
+    SERVING_LOG,
+    LogReference,
+    log_references,
+    read_serving_log,
+)
 from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
 from townlet.interfaces.state import get_part
@@ -40,7 +45,7 @@ def verify(folder: Path) -> IntegrityReport:
     snapshots = _check_checkpoints(folder, report, SNAPSHOTS)
     versions = _check_checkpoints(folder, report, VERSIONS)
     last, intact = _check_segments(folder, report, control)
-    logged = check_events(report.add, folder, last) if last else LogSummary()
+    logged = check_events(report.add, folder, last) if last else EventChecker()
     _check_length(report, control, last, references)
     _check_snapshots(report, snapshots, control, logged)
     _check_versions(report, versions, logged)
@@ -109,7 +114,6 @@ def _check_checkpoints(folder: Path, report: IntegrityReport, name: str) -> dict
 def _check_length(
     report: IntegrityReport, control: ControlData | None, last: int, references: list[LogReference]
 ) -> None:
-    """Check that nothing refers to a record beyond the end of the log."""
     problems = [missing_records(last, control.synced, "its control data")] if control and control.synced > last else []
     if references and references[-1].record > last:
         problems.append(missing_records(last, references[-1].record, references[-1].source))
@@ -120,7 +124,7 @@ def _check_length(
 
 
 def _check_snapshots(
-    report: IntegrityReport, snapshots: dict[int, dict[str, Any]], control: ControlData | None, logged: LogSummary
+    report: IntegrityReport, snapshots: dict[int, dict[str, Any]], control: ControlData | None, logged: EventChecker
 ) -> None:
     for number, info in snapshots.items():
         problem = ""
@@ -128,15 +132,15 @@ def _check_snapshots(
             problem = "it belongs to another log"
         elif info.get("schema") != events.SCHEMA:
             problem = "another version of Townlet wrote it"
-        elif number in logged.counts:
-            stored, expected = info["state"]["join"]["counts"], logged.counts[number]
+        elif number in logged.snapshots:
+            stored, expected = info["state"]["join"]["counts"], logged.snapshots[number]
             different = [name for name in expected if stored[name] != expected[name]]
             listed = ", ".join(f"{name} {stored[name]} instead of {expected[name]}" for name in different)
             problem = f"it counts other decisions than the log: {listed}" if different else ""
         report.add(f"{SNAPSHOTS}/{checkpoint.folder_name(number)}", problem, f"the state at record {number}")
 
 
-def _check_versions(report: IntegrityReport, versions: dict[int, dict[str, Any]], logged: LogSummary) -> None:
+def _check_versions(report: IntegrityReport, versions: dict[int, dict[str, Any]], logged: EventChecker) -> None:
     for number, info in versions.items():
         name = f"{VERSIONS}/{checkpoint.folder_name(number)}"
         published = logged.published.get(number)
@@ -144,33 +148,33 @@ def _check_versions(report: IntegrityReport, versions: dict[int, dict[str, Any]]
             report.add(name, "its digest differs from the one in the log")
         elif info.get("version") != number:
             report.add(name, f"this is version {str(info.get('version'))[:20]}, under another name")
-        elif published is None and logged.complete:
+        elif published is None and logged.state is not None:
             report.note(name, "not in the log: a crash came before its record; it never served")
         else:
             report.add(name, text=f"step {info['step']}")
 
 
 def _check_serving_log(
-    folder: Path, report: IntegrityReport, control: ControlData | None, logged: LogSummary,
+    folder: Path, report: IntegrityReport, control: ControlData | None, logged: EventChecker,
     versions: dict[int, dict[str, Any]],
 ) -> None:  # fmt: skip
     """Check the serving log, read last: on a running service it is never behind the decision log."""
     contents = read_serving_log(folder / VERSIONS / SERVING_LOG)
     problems = [contents.fault] if contents.fault else []
-    last = contents.changes[-1] if contents.changes else None
+    last = contents.changes[-1] if contents.changes else NOTHING_SERVES
     sources = [("the control data", control.serving, control.gate_only)] if control else []
     if logged.serving is not None:
         sources.append(("the log", logged.serving.number, logged.serving.gate_only))
     by_number = {change.number: change.gate_only for change in contents.changes}
     for source, number, gate_only in sources:
-        if number > (last.number if last else 0):
+        if number > last.number:
             problems.append(f"change {number} is missing, but {source} refers to it")
         elif by_number.get(number, gate_only) != gate_only:
             problems.append(f"the kill switch at change {number} differs from {source}")
-    if last and last.serving is not None and not problems and not _is_intact(folder, last.serving, versions):
+    if last.serving is not None and not problems and not _is_intact(folder, last.serving, versions):
         problems.append(f"version {last.serving} serves, but is missing or damaged")
-    state = "nothing serves yet" if last is None or last.serving is None else f"version {last.serving} serves"
-    state += ", only the gate decides" if last and last.gate_only else ""
+    state = "nothing serves yet" if last.serving is None else f"version {last.serving} serves"
+    state += ", only the gate decides" if last.gate_only else ""
     report.add(f"{VERSIONS}/{SERVING_LOG}", "; ".join(problems), f"{contents.lines} changes; {state}")
 
 
@@ -186,7 +190,6 @@ def _is_intact(folder: Path, version: int, versions: dict[int, dict[str, Any]]) 
 
 
 def _add_usable(report: IntegrityReport, last: int, intact: bool) -> None:
-    """Add what can still be used."""
     damaged = {item.name.split("/")[0] for item in report.items if item.state == "damaged"}
     if not damaged:
         report.usable.append("A service can start from this folder.")
@@ -203,57 +206,23 @@ def _add_usable(report: IntegrityReport, last: int, intact: bool) -> None:
         report.usable.append("A damaged version never serves. A damaged serving log leaves decisions to the gate.")
 
 
-@dataclass
-class LogSummary:
-    """What the log contains about other files."""
-
-    published: dict[int, str] = field(default_factory=dict)  # digests of versions
-    serving: events.ServingChanged | None = None  # the last change of the serving version
-    counts: dict[int, dict[str, int]] = field(default_factory=dict)  # of decisions, at the records of snapshots
-    complete: bool = False  # whether the log was read from its first record on
-
-
-def check_events(add: Callable[[str, str, str], bool], folder: Path, last: int) -> LogSummary:
-    """Apply all events up to record `last`, and check what each refers to."""
-    summary, violations, checker = LogSummary(), list[str](), EventChecker()
-    snapshot_records = {checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / SNAPSHOTS)}
-    record = 0
-    try:
-        for record, payload in segments.read_records(folder / LOG):
-            if record > last:
-                break
-            if not summary.complete and record > 1 and checker.state is None:
-                add("events of the log", "", "its beginning was dropped, so they cannot be checked")
-                return summary
-            summary.complete = True
-            violations += [f"record {record}: {what}" for what in checker.check(events.decode(payload))]
-            if record in snapshot_records:
-                summary.counts[record] = {name: getattr(checker.counts, name) for name in COMPARED_COUNTS}
-            if len(violations) >= MAX_VIOLATIONS:
-                break
-    except (TownletError, ValueError, KeyError, TypeError, AttributeError) as error:
-        violations.append(f"record {record}: {error}")
-    summary.published, summary.serving = checker.published, checker.serving
-    counts = checker.counts
-    joined = f"{counts.decisions} decisions = {counts.joined} joined + {counts.expired} expired"
-    text = f"{joined} + {counts.pending} pending + {counts.not_executed} not executed"
-    add("events of the log", "; ".join(violations), text)
-    return summary
-
-
 class EventChecker:
-    """Applies events to a separate state, and compares each with the ones before it."""
+    """Applies events to a separate state, compares each with the ones before it, and notes references."""
 
     def __init__(self) -> None:
         self.state: ServiceState | None = None  # until the first event
-        self.published: dict[int, str] = {}
-        self.serving: events.ServingChanged | None = None
+        self.published: dict[int, str] = {}  # digests of versions
+        self.snapshots: dict[int, dict[str, int]] = {}  # counts of decisions, at the records of snapshots
         self._step = 0
 
     @property
     def counts(self) -> DecisionCounts:
-        """Counts of decisions by state."""
         return self.state.join.counts if self.state else DecisionCounts()
+
+    @property
+    def serving(self) -> events.ServingChanged | None:
+        """The last change of the serving version."""
+        return self.state.serving if self.state else None
 
     def check(self, event: events.Event) -> list[str]:
         """Apply an event; returns the rules that it violates."""
@@ -286,7 +255,6 @@ class EventChecker:
             case events.TrainerRewound(version=version) if version not in self.published and self.published:
                 return [f"a rollback to version {version}, which was never published"]
             case events.ServingChanged(version=version):
-                self.serving = event
                 if version and version not in self.published and self.published:
                     return [f"version {version} serves, but was never published"]
             case events.TrainingStep(step=step):
@@ -294,3 +262,26 @@ class EventChecker:
                     return [f"step {step} comes after step {self._step}"]
                 self._step = step
         return []
+
+
+def check_events(add: Callable[[str, str, str], bool], folder: Path, last: int) -> EventChecker:
+    """Apply all events up to record `last`, and check what each refers to."""
+    checker, violations, record = EventChecker(), list[str](), 0
+    snapshot_records = {checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / SNAPSHOTS)}
+    try:
+        for record, payload in segments.read_records(folder / LOG):
+            if record > last or len(violations) >= MAX_VIOLATIONS:
+                break
+            if record > 1 and checker.state is None and not violations:
+                add("events of the log", "", "its beginning was dropped, so they cannot be checked")
+                return checker
+            violations += [f"record {record}: {what}" for what in checker.check(events.decode(payload))]
+            if record in snapshot_records:
+                checker.snapshots[record] = {name: getattr(checker.counts, name) for name in COMPARED_COUNTS}
+    except (TownletError, ValueError, KeyError, TypeError, AttributeError) as error:
+        violations.append(f"record {record}: {error}")
+    counts = checker.counts
+    joined = f"{counts.decisions} decisions = {counts.joined} joined + {counts.expired} expired"
+    text = f"{joined} + {counts.pending} pending + {counts.not_executed} not executed"
+    add("events of the log", "; ".join(violations), text)
+    return checker

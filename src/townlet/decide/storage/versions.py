@@ -44,7 +44,6 @@ class NetworkVersion:
 
     @property
     def finite(self) -> bool:
-        """Whether every weight is finite."""
         return all(bool(weight.isfinite().all()) for weight in weights(self.network).values())
 
 
@@ -91,23 +90,22 @@ class VersionStore:
 
     @property
     def history(self) -> tuple[ServingChange, ...]:
-        """The last changes, oldest first."""
         return self._log.changes
 
     @property
     def pinned(self) -> int | None:
         """The version that an operator has pinned."""
-        return self._log.last.pinned if self._log.last else None
+        return self._log.last.pinned
 
     @property
     def instead_of(self) -> int | None:
         """The damaged version that was pinned and has been replaced, until an operator pins or unpins."""
-        return self._log.last.instead_of if self._log.last else None
+        return self._log.last.instead_of
 
     @property
     def gate_only(self) -> bool:
         """Whether the gate decides alone: an operator switched it on, or the serving log cannot be trusted."""
-        return bool(self.fault) or (self._log.last.gate_only if self._log.last else False)
+        return bool(self.fault) or self._log.last.gate_only
 
     @property
     def fault(self) -> str:
@@ -116,7 +114,6 @@ class VersionStore:
 
     @property
     def change_number(self) -> int:
-        """The number of the last change."""
         return self._log.number
 
     def cross_check(self, source: str, number: int, gate_only: bool) -> None:
@@ -132,7 +129,7 @@ class VersionStore:
     @property
     def previous(self) -> NetworkVersion | None:
         """The version that served before the current one, if it is still kept."""
-        trail = self._trail()
+        trail = self._log.last.trail
         version = trail[-2] if len(trail) > 1 else None
         return self._load(version) if version in self._info else None
 
@@ -216,7 +213,7 @@ class VersionStore:
     def roll_back(self, reason: str, estimate: Estimate | None = None, to: int | None = None) -> ServingChange:
         """Serve an earlier version again, the last one or `to`. While one is pinned this is only noted."""
         with self.lock:
-            earlier = next(self._load_valid(self._trail()[-2::-1]), None) if to is None else self._load(to)
+            earlier = next(self._load_valid(self._log.last.trail[-2::-1]), None) if to is None else self._load(to)
             if earlier is None:
                 raise TownletError("there is no version to go back to", "promote another one, or let the gate decide")
             noted = self.pinned is not None
@@ -257,10 +254,12 @@ class VersionStore:
     def _append_applied(self, change: ServingChange) -> ServingChange:
         """Store a change that has taken effect; if that fails, the log and its control data may still have it."""
         try:
-            change = self._log.append_applied(change)
-        except TownletError:
+            change = self._log.append(change)
+        except TownletError as error:
             self._notify(change.model_copy(update={"number": self._log.number}))
-            raise
+            (problem,) = error.diagnostics
+            what = f"done, but not stored, so that after a restart the gate decides alone: {problem.what}"
+            raise TownletError(what, problem.fix) from error
         return self._notify(change)
 
     def _notify(self, change: ServingChange) -> ServingChange:
@@ -278,7 +277,7 @@ class VersionStore:
         *, noted: bool = False, gate_only: bool | None = None,
     ) -> ServingChange:  # fmt: skip
         """The state after a change; does not apply it."""
-        trail = self._trail()
+        trail = self._log.last.trail
         if kind == "roll_back" and not noted:
             trail = trail[: trail.index(version) + 1] if version in trail else (version,)
         elif not noted and gate_only is None:
@@ -291,9 +290,6 @@ class VersionStore:
             record=self._synced_record(), fault=self.fault if gate_only is None else "",
         )  # fmt: skip
 
-    def _trail(self) -> tuple[int, ...]:
-        return self._log.last.trail if self._log.last else ()
-
     def _reopen(self) -> None:
         """Find damaged versions, and serve the version that served last; if damaged, the nearest one before it."""
         for version in self._numbers():
@@ -304,7 +300,7 @@ class VersionStore:
             except TownletError as error:
                 self.damaged[version] = error
         last = self._log.last
-        if last is None or last.serving is None:
+        if last.serving is None:
             return
         older = [version for version in reversed(self.list_versions()) if version < last.serving]
         self.serving = next(self._load_valid(dict.fromkeys([*reversed(last.trail), *older])), None)
@@ -357,7 +353,7 @@ class VersionStore:
     def _prune(self) -> None:
         """Remove all but the serving version, the one before it, the pinned one and the last few."""
         last = self._log.last
-        needed = {self._newest, *(last.trail[-2:] if last else ()), last.pinned if last else None}
+        needed = {self._newest, *last.trail[-2:], last.pinned}
         if self.serving:
             needed.add(self.serving.version)
         self._cache = {version: cached for version, cached in self._cache.items() if version in needed}

@@ -150,11 +150,11 @@ export class ControlPanel {
 const formatMs = (value) => (value === null ? '–' : `${formatNumber(value, 2)} ms`);
 
 /** Ask for confirmation, then perform the action. @param {Confirmation} wish */
-function confirmAction({ title, text, act, dangerous: grave, hold, why, onConfirm: fulfil }) {
+function confirmAction({ title, text, act, dangerous, hold, why, onConfirm: fulfil }) {
   const dialog = /** @type {HTMLDialogElement} */ (byId('confirm'));
   const reason = el('input', { type: 'text', id: 'confirm-reason', maxlength: 200, placeholder: 'by hand', autocomplete: 'off' });
   const held = el('input', { type: 'checkbox', checked: true });
-  const yes = el('button', { type: 'submit', class: grave ? 'primary danger' : 'primary', text: act });
+  const yes = el('button', { type: 'submit', class: dangerous ? 'primary danger' : 'primary', text: act });
   const no = el('button', { type: 'button', text: 'Cancel' });
   no.addEventListener('click', () => dialog.close());
   const form = el('form', { method: 'dialog' },

@@ -102,7 +102,7 @@ function showAlarms({ alarms, service }) {
   const key = alarms.map((alarm) => `${alarm.name} ${alarm.critical}`).join();
   if (box.dataset.key !== key) {
     box.dataset.key = key;
-    box.replaceChildren(...alarms.map((alarm) => el('div', { class: 'alert', 'data-alarm': alarm.name, 'data-grave': alarm.critical },
+    box.replaceChildren(...alarms.map((alarm) => el('div', { class: 'alert', 'data-alarm': alarm.name, 'data-critical': alarm.critical },
       el('strong'), el('span'), el('small', { 'aria-live': 'off' }))));
   }
   alarms.forEach((alarm, k) => {

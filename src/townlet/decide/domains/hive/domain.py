@@ -91,7 +91,6 @@ class Hive(interface.LastTimes):
         return highest
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of every message, by type."""
         return interface.message_schemas(messages.MESSAGES)
 
     def action_chart(self, counts: NDArray[np.int64]) -> dict[str, Any]:

@@ -34,7 +34,6 @@ Position = tuple[float, float]
 
 
 def center(chunk: int) -> Position:
-    """Position of the center of a chunk."""
     return chunk % SIDE + 0.5, chunk // SIDE + 0.5
 
 
@@ -69,7 +68,6 @@ class Unit:
 
     @property
     def chunk(self) -> int:
-        """The chunk of its position."""
         return int(self.z) * SIDE + int(self.x)
 
     def head_to(self, position: Position, speed: float) -> None:
@@ -90,19 +88,16 @@ class Worker(Unit):
         self.activity, self.loaded = RETURN, False
 
     def resume(self) -> None:
-        """Go home if loaded, otherwise to the spot."""
         self.activity = RETURN if self.loaded else GO_OUT
         self.head_to(self.home if self.loaded else self.spot, WORKER_SPEED)
 
     def flee(self, position: Position) -> None:
-        """Run straight away from a position."""
         dx, dz = self.x - position[0], self.z - position[1]
         distance = hypot(dx, dz)
         self.activity, self.left = FLEE, FLEEING_TICKS
         self.dx, self.dz = (dx / distance, dz / distance) if distance else (WORKER_SPEED, 0.0)
 
     def tick(self) -> bool:
-        """Advance one tick; whether the worker has arrived at home."""
         self.left -= 1
         if self.activity != MINE:
             self.x, self.z = self.x + self.dx, self.z + self.dz
@@ -188,7 +183,6 @@ class HiveGame:
         self._observed = self._amounts()
 
     def tick(self) -> None:
-        """Advance one second."""
         self.time += 1
         if self.time % SPOT_TICKS == 0:
             self._spots = self._draw_spots()
@@ -254,7 +248,6 @@ class HiveGame:
         return {"energy": self.energy, "minerals": self.minerals, "parasites": parasites}
 
     def _send_out(self, worker: Worker) -> None:
-        """Unload a worker, and assign the next spot."""
         if worker.loaded:
             self.energy += UNIT_ENERGY
             self.minerals += UNIT_MINERALS

@@ -20,7 +20,6 @@ DIAGONAL: Final = 26.87  # distance from corner to corner
 
 
 def read_only(table: NDArray[Any]) -> NDArray[Any]:
-    """The same array, made read-only."""
     table.flags.writeable = False
     return table
 

@@ -45,7 +45,6 @@ def play(
 def baseline_actions(
     baseline: Baseline, rng: np.random.Generator, settings: HiveGateSettings = SETTINGS
 ) -> ActionFunction:
-    """Actions of a baseline."""
 
     def choose(batch: ObservationBatch, time: float) -> int:
         return int(baseline(batch, DOMAIN.gate(batch, np.array([time]), settings), rng)[0])
