@@ -97,7 +97,7 @@ def feed(run: Run) -> Iterator[None]:
         life = max(as_rows(store.read("recordings")), key=lambda kept: kept["length"])
     moments = long(Recording.from_bytes(life["data"]))
     about = {"row": 0, "env_steps": 1, "outputs": life["outputs"], "length": len(moments), "cause": life["cause"]}
-    rows = {"env_steps": 1, "cell": [1] * 64, "age": [2] * 64, "alive": [0.5] * 64, "stage": None}
+    rows = {"env_steps": 1, "cell": [1] * 64, "age": [2] * 64, "lowest_meter": [0.5] * 64, "stage": None}
     over = threading.Event()
 
     def tell() -> None:

@@ -201,7 +201,7 @@ class RowsOverview(Message):
     env_steps: int
     cell: list[int]
     age: list[int]
-    alive: list[float] = Field(description="Lowest lethal meter of each row.")
+    lowest_meter: list[float] = Field(description="Lowest lethal meter of each row.")
     stage: list[int] | None = Field(description="Curriculum stage of each row, if there is a curriculum.")
     sent: float
 

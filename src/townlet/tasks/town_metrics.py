@@ -188,12 +188,12 @@ class FeedSink(Sink):
             return
         self._last_overview = now
         state = self._town.engine.peek("cell", "age", "meters")
-        alive = state["meters"][:OVERVIEW_ROWS][:, self._lethal].min(1)
+        lowest = state["meters"][:OVERVIEW_ROWS][:, self._lethal].min(1)
         overview = {
             "env_steps": counters.env_steps,
             "cell": state["cell"][:OVERVIEW_ROWS].tolist(),
             "age": state["age"][:OVERVIEW_ROWS].tolist(),
-            "alive": [round(float(value), 3) for value in alive],
+            "lowest_meter": [round(float(value), 3) for value in lowest],
             "stage": None if self._curriculum is None else self._curriculum.stage[:OVERVIEW_ROWS].tolist(),
         }
         self._feed.publish(ROWS_OVERVIEW, json.dumps(overview).encode())

@@ -29,7 +29,7 @@ export function initRowsOverview(store, session, playback) {
     paint(canvas, rowsOverview, about.world, source === 'training' ? playback.start?.row ?? -1 : -1);
     setText(byId('rows-note'), `${rowsOverview.cell.length} at ${formatCompact(rowsOverview.env_steps)} steps`);
     byId('rows-stages').hidden = !rowsOverview.stage;
-    const near = rowsOverview.alive.filter((value) => value < 0.2).length;
+    const near = rowsOverview.lowest_meter.filter((value) => value < 0.2).length;
     canvas.setAttribute('aria-label', `${rowsOverview.cell.length} training rows; ${near} agents are in critical condition.`);
   };
   store.on(['rowsOverview', 'status', 'theme', 'about', 'view'], draw);
@@ -115,8 +115,8 @@ function paintTown(ctx, { left, top, side }, world, wall, k, style) {
   const inside = wall.cell[k] % Math.max(1, columns * rows);
   const x = world.size.length ? left + ((inside % columns) + 0.5) * cell : left + side / 2 - 4;
   const y = world.size.length ? top + (Math.floor(inside / columns) + 0.5) * cell : top + side / 2 - 4;
-  const alive = wall.alive[k];
-  ctx.fillStyle = alive < 0.2 ? COLOURS.critical : alive < 0.3 ? COLOURS.low : COLOURS.well;
+  const lowest = wall.lowest_meter[k];
+  ctx.fillStyle = lowest < 0.2 ? COLOURS.critical : lowest < 0.3 ? COLOURS.low : COLOURS.well;
   ctx.beginPath();
   ctx.arc(x, y, Math.max(2.6, cell * 0.62), 0, 2 * Math.PI);
   ctx.fill();

@@ -27,7 +27,7 @@
  *   progress: number[], using: number[], meters: number[][], action: (number | null)[],
  *   outputs: (number[] | null)[], mask: (boolean[] | null)[], reward: (number | null)[],
  *   components: (number[] | null)[], why: (string | null)[], sent: number}} Frame
- * @typedef {{type: 'rows_overview', env_steps: number, cell: number[], age: number[], alive: number[],
+ * @typedef {{type: 'rows_overview', env_steps: number, cell: number[], age: number[], lowest_meter: number[],
  *   stage: number[] | null, sent: number}} RowsOverview
  * @typedef {{type: 'training_episode', run: string, row: number, env_steps: number, length: number, cause: string,
  *   ended: number}} TrainingEpisode
