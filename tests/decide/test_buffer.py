@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from townlet.decide.buffer import DecisionFields, ExperienceBatch, ExperienceBuffer
+from townlet.decide.buffer import ExperienceBatch, ExperienceBuffer
 from townlet.decide.domain import ColumnSpec
 from townlet.errors import TownletError
 from townlet.runs.serialization import flatten, unflatten
@@ -32,8 +32,8 @@ def row(number: int) -> dict[str, NDArray[Any]]:
     }
 
 
-def facts(number: int, send: bool = True, known: bool = True, outcome: float | None = None) -> DecisionFields:
-    return DecisionFields(
+def facts(number: int, send: bool = True, known: bool = True, outcome: float | None = None) -> dict[str, float]:
+    return dict(
         number=number,
         action=number,
         time=float(number),
@@ -244,7 +244,7 @@ def test_invalid_experience_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'seen' has shape \(\), expected \(3,\)"):
         buffer.add({**row(9), "seen": np.asarray(1.0)}, **facts(9))
     with pytest.raises(ValueError, match="invalid literal"):
-        buffer.add(row(9), **{**facts(9), "gate": "none"})  # type: ignore[typeddict-item]
+        buffer.add(row(9), **{**facts(9), "gate": "none"})  # type: ignore[arg-type]
     assert buffer.newest(10**9).number.tolist() == [0, 1, 2]
     assert_whole(buffer.newest(10**9))
     with pytest.raises(ValueError, match="'action' is a field"):

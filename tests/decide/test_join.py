@@ -79,7 +79,7 @@ class Joining(RuleBasedStateMachine):
 
     def hear(self, number: int, fails: bool) -> None:
         wanted = self.expected(number, OutcomeStatus.FAILED if fails else OutcomeStatus.JOINED)
-        assert (self.join.add_failure(number) if fails else self.join.add_outcome(number)) is wanted
+        assert self.join.add_outcome(number, failed=fails) is wanted
         if wanted in (OutcomeStatus.JOINED, OutcomeStatus.FAILED):
             self.made[number].place = wanted.value
             self.used[number] += 1
@@ -188,7 +188,7 @@ def test_unreliable_delivery_counts_each_outcome_once() -> None:
         ready = [report for report in waiting if report[0] <= now]
         for report in ready:
             waiting.remove(report)
-            statuses[(join.add_failure if report[2] else join.add_outcome)(report[1])] += 1
+            statuses[join.add_outcome(report[1], failed=report[2])] += 1
             assert join.counts.balanced
         if number % 100 == 0:
             join.expire(now, 5.0)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -26,30 +26,15 @@ BETA: Final = 0.4  # importance correction exponent
 EPSILON: Final = 1e-6  # added to every error, so that no experience has priority 0
 
 
-class DecisionFields(TypedDict):
-    """Fields of an experience besides its observation."""
-
-    number: int
-    action: int
-    time: float  # the game's
-    propensity: float
-    confidence: float
-    send: bool
-    expected: float
-    outcome: float
-    has_outcome: bool
-    version: int
-    gate: int  # index into all gates ever used
-
-
-DECISION_COLUMNS: Final = {
-    **dict.fromkeys(("number", "action"), ColumnSpec((), "int64")),
-    **dict.fromkeys(("time", "propensity"), ColumnSpec((), "float64")),
-    "confidence": ColumnSpec((), "float32"),
-    "send": ColumnSpec((), "bool"),
-    **dict.fromkeys(("expected", "outcome"), ColumnSpec((), "float64")),
-    "has_outcome": ColumnSpec((), "bool"),
-    **dict.fromkeys(("version", "gate"), ColumnSpec((), "int64")),
+DECISION_COLUMNS: Final = {  # fields of an experience besides its observation
+    name: ColumnSpec((), dtype)
+    for dtype, names in {
+        "int64": ("number", "action", "version", "gate"),  # `gate` is an index into all gates ever used
+        "float64": ("time", "propensity", "expected", "outcome"),
+        "float32": ("confidence",),
+        "bool": ("send", "has_outcome"),
+    }.items()
+    for name in names
 }
 
 
@@ -102,7 +87,7 @@ class ExperienceBuffer:
     def __len__(self) -> int:
         return self._filled
 
-    def add(self, row: ObservationRow, **fields: Unpack[DecisionFields]) -> None:
+    def add(self, row: ObservationRow, **fields: float) -> None:
         """Add one experience: its observation and its decision fields."""
         arrays = self._as_arrays({**row, **fields})
         with self._lock:
@@ -130,7 +115,7 @@ class ExperienceBuffer:
     ) -> ExperienceBatch | None:  # fmt: skip
         """Up to `batch` distinct eligible experiences; None if fewer than `min_batch` are eligible.
 
-        Stratified, half of them were sent and have a positive outcome, if there are enough.
+        Stratified, half of them were sent and have a positive outcome; if one half has too few, more from the other.
         """
         with self._lock:
             pool = self._eligible(train_on_wait)
@@ -139,7 +124,9 @@ class ExperienceBuffer:
                 return None
             if stratified:
                 good = self._columns["send"][pool] & (self._columns["outcome"][pool] > 0)
-                slots = self._draw_halves(pool[good], pool[~good], count, generator, prioritized)
+                n_good = min(max(count // 2, count - int((~good).sum())), int(good.sum()))
+                halves = (pool[good], n_good), (pool[~good], count - n_good)
+                slots = np.concatenate([self._draw(part, size, generator, prioritized) for part, size in halves])
             else:
                 slots = self._draw(pool, count, generator, prioritized)
             return self._copy(slots, self._importance(slots) if prioritized else np.ones(count, np.float32))
@@ -148,17 +135,6 @@ class ExperienceBuffer:
         """Slots with an outcome, or not sent. Scanning all of them is cheaper than an index."""
         known = self._columns["has_outcome"][: self._filled]
         return np.flatnonzero(known | ~self._columns["send"][: self._filled] if train_on_wait else known)
-
-    def _draw_halves(
-        self, good: NDArray[np.int64], others: NDArray[np.int64], count: int, generator: np.random.Generator,
-        prioritized: bool,
-    ) -> NDArray[np.int64]:  # fmt: skip
-        """Half from each pool; if one has too few, more from the other."""
-        n_good = min(max(count // 2, count - len(others)), len(good))
-        parts = [
-            self._draw(pool, size, generator, prioritized) for pool, size in ((good, n_good), (others, count - n_good))
-        ]
-        return np.concatenate(parts)
 
     def _draw(
         self, pool: NDArray[np.int64], count: int, generator: np.random.Generator, prioritized: bool

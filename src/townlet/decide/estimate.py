@@ -256,22 +256,18 @@ def compare_policies(
 
 def concatenate(parts: Sequence[PolicyDiff]) -> PolicyDiff:
     """Concatenate at least one part."""
-    expected = [part.expected for part in parts if part.expected is not None]
-    predicted = [part.predicted for part in parts if part.predicted is not None]
-    return PolicyDiff(
-        _concatenate_both([part.chosen for part in parts]),
-        _concatenate_both([part.entropy for part in parts]),
-        _concatenate_both([part.passes for part in parts]),
-        _concatenate_both(expected) if expected else None,
-        np.concatenate(predicted) if predicted else None,
-        np.concatenate([part.change for part in parts]),
-        np.concatenate([part.choices for part in parts]),
-        (all(part.finite[0] for part in parts), all(part.finite[1] for part in parts)),
-    )
+    *columns, finite = zip(*parts, strict=True)
+    new, old = zip(*finite, strict=True)
+    return PolicyDiff(*map(_concatenate, columns), (all(new), all(old)))  # type: ignore[arg-type]
 
 
-def _concatenate_both(parts: Sequence[Both]) -> Both:
-    return np.concatenate([new for new, _ in parts]), np.concatenate([old for _, old in parts])
+def _concatenate(parts: Sequence[Any]) -> Any:
+    """Arrays, pairs of arrays, or nothing."""
+    if parts[0] is None:
+        return None
+    if isinstance(parts[0], tuple):
+        return tuple(map(np.concatenate, zip(*parts, strict=True)))
+    return np.concatenate(parts)
 
 
 def _expectations(versions: Sequence[Floats], values: NDArray[Any]) -> Both:

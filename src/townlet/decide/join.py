@@ -159,19 +159,15 @@ class Join:
     def is_pending(self, number: int) -> bool:
         return number in self._pending
 
-    def add_outcome(self, number: int, digest: int = 0) -> OutcomeStatus:
-        """Add an outcome; only the first one of a pending decision counts. An observed outcome has the digest 0."""
-        if not self._remove_pending(number):
-            return self.reject(number, digest)
-        self._set_status(number, JOINED, "joined", digest)
-        return OutcomeStatus.JOINED
+    def add_outcome(self, number: int, digest: int = 0, failed: bool = False) -> OutcomeStatus:
+        """Add an outcome, or a report that the decision could not be carried out; only the first one counts.
 
-    def add_failure(self, number: int, digest: int = 0) -> OutcomeStatus:
-        """Add a report that a decision could not be carried out; it counts as the first outcome."""
+        An observed outcome has the digest 0.
+        """
         if not self._remove_pending(number):
             return self.reject(number, digest)
-        self._set_status(number, FAILED, "failed", digest)
-        return OutcomeStatus.FAILED
+        self._set_status(number, FAILED if failed else JOINED, "failed" if failed else "joined", digest)
+        return OutcomeStatus.FAILED if failed else OutcomeStatus.JOINED
 
     def reject(self, number: int, digest: int = 0) -> OutcomeStatus:
         """Count a report about a decision that is not pending."""

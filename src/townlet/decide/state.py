@@ -161,8 +161,10 @@ class ServiceState:
             case events.OutcomeRecorded():
                 self._add_outcome(event)
             case events.DecisionsExpired():
+                value = self.settings.memory.expired_outcome
                 for number in self.join.expire(event.at, event.after, event.most):
-                    self._expire(self.pending.pop(number, None))
+                    if (experience := self.pending.pop(number, None)) and value is not None:
+                        self._complete(experience, value, "default")
             case events.ReportsRejected():
                 self.join.set_rejected(event)
             case events.ServingChanged():
@@ -210,7 +212,7 @@ class ServiceState:
     def _add_outcome(self, outcome: events.OutcomeRecorded) -> None:
         failed = outcome.how == "failed"
         digest = 0 if outcome.how == "next" else report_digest(outcome.value, failed)
-        status = (self.join.add_failure if failed else self.join.add_outcome)(outcome.number, digest)
+        status = self.join.add_outcome(outcome.number, digest, failed)
         counted = status in (OutcomeStatus.JOINED, OutcomeStatus.FAILED)
         if counted and (experience := self.pending.pop(outcome.number, None)):
             if failed:
@@ -223,13 +225,7 @@ class ServiceState:
             memory = self.domain.memory_without(territory.memory, row, decision.action, decision.time)
             self.territories[decision.territory] = replace(territory, memory=memory)
 
-    def _expire(self, experience: Experience | None) -> None:
-        if (value := self.settings.memory.expired_outcome) is not None:
-            self._complete(experience, value, "default")
-
-    def _complete(self, experience: Experience | None, value: float, how: str) -> None:
-        if experience is None:
-            return
+    def _complete(self, experience: Experience, value: float, how: str) -> None:
         self.totals.completed += 1
         self.totals.actual += value
         self.totals.first += value if self.totals.completed <= FIRST_OUTCOMES else 0.0

@@ -101,10 +101,14 @@ class Guard:
         send = _add_headers(send)
         if refusal:
             await _response(refusal)(scope, receive, send)
-        elif credential.from_query and scope["method"] in SAFE_METHODS and _can_open_page(scope["identity"]):
+        elif credential.from_query and scope["method"] in SAFE_METHODS and self._opens_page(scope["identity"]):
             await self._redirect(scope, credential.token)(scope, receive, send)
         else:
             await self._app(scope, _limit_body(receive, self._max_body), send)
+
+    @staticmethod
+    def _opens_page(identity: Identity | None) -> bool:
+        return identity is not None and identity.role != GAME and identity != ANONYMOUS
 
     def _check(self, scope: Scope, headers: Headers, credential: Credential) -> Refusal | None:
         hosts = headers.getlist("host")
@@ -132,8 +136,9 @@ class Guard:
         if credential.token:
             identity = self._tokens.identify(credential.token)
             # Otherwise one client with a wrong token would lock out all others of its address after a restart.
+            address = str((scope.get("client") or [""])[0])
             certain = identity is not None and len(credential.token) >= UNGUESSABLE_LENGTH
-            if not (certain or self._throttle.allows(_address(scope), credential.from_cookie, identity)):
+            if not (certain or self._throttle.allows(address, credential.from_cookie, identity)):
                 if roles is None:  # as without a token
                     return None
                 return Refusal(429, "too many wrong tokens came from this address: wait a few seconds")
@@ -173,7 +178,8 @@ class Guard:
         origins = [origin.lower() for origin in headers.getlist("origin")]
         if not origins:
             return self._allow_no_origin
-        return len(origins) == 1 and origins[0] in {f"{_scheme(scope)}://{host}", *self._origins}
+        scheme = {"ws": "http", "wss": "https"}.get(scope.get("scheme", "http"), scope.get("scheme", "http"))
+        return len(origins) == 1 and origins[0] in {f"{scheme}://{host}", *self._origins}
 
     def _log_refused_origin(self, origin: str) -> None:
         """Log a refused origin once: it may be a page of the operator."""
@@ -221,20 +227,6 @@ def machine_names() -> list[str]:
         probe.connect(("192.0.2.1", 9))  # sends nothing; selects the source address
         names[str(probe.getsockname()[0])] = None
     return list(names)
-
-
-def _scheme(scope: Scope) -> str:
-    scheme = str(scope.get("scheme", "http"))
-    return {"ws": "http", "wss": "https"}.get(scheme, scheme)
-
-
-def _can_open_page(identity: Identity | None) -> bool:
-    return identity is not None and identity.role != GAME and identity != ANONYMOUS
-
-
-def _address(scope: Scope) -> str:
-    client = scope.get("client")
-    return str(client[0]) if client else ""
 
 
 def _response(refusal: Refusal) -> Response:

@@ -23,11 +23,7 @@ MAX_FRAMES: Final = 64  # per message
 CONTROL_BURST: Final = 64  # pings and pongs of a client
 CONTROL_RATE: Final = 16.0  # a second
 CLOSE_SECONDS: Final = 2.0  # seconds for a client to read the close reason and to close
-POLICY_VIOLATION, MESSAGE_TOO_BIG, TRY_AGAIN_LATER = (
-    1008,
-    1009,
-    1013,
-)  # close codes: policy violation, message too big, try again later
+POLICY_VIOLATION, MESSAGE_TOO_BIG, TRY_AGAIN_LATER = 1008, 1009, 1013  # close codes
 
 TIMEOUT_TEXT: Final = b"the request did not arrive in time\n"
 BUSY_TEXT: Final = b"too many connections; try again later\n"

@@ -54,11 +54,6 @@ class Identity(NamedTuple):
     role: str
     name: str
 
-    @property
-    def is_operator(self) -> bool:
-        """Whether it may change anything."""
-        return self.role == OPERATOR
-
 
 ANONYMOUS: Final = Identity(OPERATOR, "anonymous")  # of every request to a server that was started with --no-token
 
