@@ -33,19 +33,19 @@ def row(number: int) -> dict[str, NDArray[Any]]:
 
 
 def facts(number: int, send: bool = True, known: bool = True, outcome: float | None = None) -> dict[str, float]:
-    return dict(
-        number=number,
-        action=number,
-        time=float(number),
-        propensity=1 / (number + 1),
-        confidence=0.5,
-        send=send,
-        expected=number * 0.5,
-        outcome=float(number) if outcome is None else outcome,
-        has_outcome=known,
-        version=number,
-        gate=number,
-    )
+    return {
+        "number": number,
+        "action": number,
+        "time": float(number),
+        "propensity": 1 / (number + 1),
+        "confidence": 0.5,
+        "send": send,
+        "expected": number * 0.5,
+        "outcome": float(number) if outcome is None else outcome,
+        "has_outcome": known,
+        "version": number,
+        "gate": number,
+    }
 
 
 def filled(capacity: int, count: int, start: int = 0, **more: Any) -> ExperienceBuffer:

@@ -18,9 +18,8 @@ from townlet import __version__
 from townlet.errors import ConfigError, TownletError
 from townlet.live import protocol
 from townlet.live.api import api_router, episode_router
-from townlet.live.hub import Hub
+from townlet.live.hub import Hub, Viewer
 from townlet.live.rollout_worker import TooManyRollouts
-from townlet.live.viewer import Viewer
 from townlet.live.watched_run import NotFound
 from townlet.live.world_view import mistake_json, parse_world
 from townlet.web.limits import TokenBucket, WebSocketLimit
