@@ -258,7 +258,7 @@ def concatenate(parts: Sequence[PolicyDiff]) -> PolicyDiff:
     """Concatenate at least one part."""
     *columns, finite = zip(*parts, strict=True)
     new, old = zip(*finite, strict=True)
-    return PolicyDiff._make([*map(_concatenate, columns), (all(new), all(old))])
+    return PolicyDiff(*[*map(_concatenate, columns), (all(new), all(old))])
 
 
 def _concatenate(parts: Sequence[Any]) -> Any:
