@@ -13,7 +13,7 @@ from townlet.decide.events import VersionPublished, decode
 from townlet.decide.recovery import replay_folder
 from townlet.decide.service import Service
 from townlet.decide.storage.control import ControlFile
-from townlet.decide.storage.segments import HEADER, RECORD, iter_records, list_segments
+from townlet.decide.storage.segments import HEADER, RECORD, list_segments, read_records
 from townlet.errors import TownletError
 
 
@@ -25,7 +25,7 @@ def cut_before_a_publication(folder: Path) -> None:
     """Cut the log before the first `VersionPublished`, as a crash would."""
     segment = list_segments(folder / "log")[0].path
     data, end, last = segment.read_bytes(), HEADER.size, 0
-    for number, payload in iter_records(data, 1):
+    for number, payload in read_records(folder / "log"):
         if isinstance(decode(payload), VersionPublished):
             break
         end, last = end + RECORD.size + len(payload), number
