@@ -45,7 +45,7 @@ def test_color_frames_are_stacked_along_channels() -> None:
 
 def test_native_vectorization_conforms() -> None:
     keys = {"resize": (20, 20), "max_episode_steps": 9}
-    for promise in (conformance.values_in_range, conformance.ended_rows):
+    for promise in (conformance.values_in_range, conformance.final_observations):
         promise(lambda rows: native("Breakout", rows, **keys))
 
 

@@ -91,7 +91,7 @@ def test_cart_pole_resumes_from_a_file(way: str, tmp_path: Path) -> None:
     seen = two.restore(state["env"])
     assert torch.equal(seen.obs, last.obs)
     ahead, again = (conformance.play(env, last, 60, seed=1) for env in (one, two))
-    assert all(conformance.alike(a, b) for (_, a), (_, b) in zip(ahead, again, strict=True))
+    assert all(conformance.equal_steps(a, b) for (_, a), (_, b) in zip(ahead, again, strict=True))
 
 
 def test_unsavable_environment_restarts_reproducibly() -> None:
@@ -184,5 +184,5 @@ def test_ale_state_is_saved_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", ModuleType("ale_py"))
     gym.registry.pop("Game-v0", None)
     gym.register("Game-v0", Game)
-    conformance.goes_on_where_it_was(lambda rows: make_vec("Game-v0", EnvSpec(), rows))
+    conformance.restored_state_continues(lambda rows: make_vec("Game-v0", EnvSpec(), rows))
     assert make_vec("Game-v0", EnvSpec(), 1).exact

@@ -51,7 +51,7 @@ def test_simulators_conform(id: str, keys: dict[str, Any], exact: bool) -> None:
     ],
 )
 def test_atari_rows_resume_exactly(keys: dict[str, Any]) -> None:
-    conformance.goes_on_where_it_was(lambda rows: make_vec("ALE/Pong-v5", spec(**keys), rows))
+    conformance.restored_state_continues(lambda rows: make_vec("ALE/Pong-v5", spec(**keys), rows))
     env = make_vec("ALE/Pong-v5", spec(**keys), 1)
     assert env.exact
     assert env.actions == Discrete(("noop", "fire", "right", "left", "rightfire", "leftfire"))

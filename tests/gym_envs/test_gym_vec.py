@@ -50,8 +50,8 @@ def idle(env: GymVecEnv) -> torch.Tensor:
 
 @MODES
 def test_every_autoreset_mode_conforms(mode: AutoresetMode) -> None:
-    shared = (conformance.rows_do_not_meet,)  # one random stream for all rows
-    conformance.check(lambda rows: counting(mode, rows), but=shared)
+    shared = (conformance.rows_are_independent,)  # one random stream for all rows
+    conformance.check(lambda rows: counting(mode, rows), exclude=shared)
 
 
 @MODES
@@ -165,8 +165,8 @@ def test_environments_conform(name: str, more: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"frame_stack": 2}, {"max_episode_steps": 9}])
 def test_native_cart_pole_conforms(more: dict[str, Any]) -> None:
-    shared = (conformance.rows_do_not_meet,)  # one random stream for all rows
-    conformance.check(lambda rows: make_vec("CartPole-v1", spec(vectorization="native", **more), rows), but=shared)
+    shared = (conformance.rows_are_independent,)  # one random stream for all rows
+    conformance.check(lambda rows: make_vec("CartPole-v1", spec(vectorization="native", **more), rows), exclude=shared)
     env = make_vec("CartPole-v1", spec(vectorization="native"), 2)
     assert env.exact
     assert env.actions == Discrete(("left", "right"))
@@ -175,7 +175,7 @@ def test_native_cart_pole_conforms(more: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["Blackjack-v1", "CliffWalking-v1"])
 def test_toy_text_resumes_exactly(name: str) -> None:
     assert make_vec(name, spec(), 1).exact
-    conformance.goes_on_where_it_was(lambda rows: make_vec(name, spec(), rows))
+    conformance.restored_state_continues(lambda rows: make_vec(name, spec(), rows))
 
 
 def test_async_rows_equal_sync_rows() -> None:
@@ -186,13 +186,13 @@ def test_async_rows_equal_sync_rows() -> None:
         for _ in range(60):
             actions = torch.randint(2, (2,), generator=chance)
             a, b = here.step(actions), there.step(actions)
-            assert conformance.alike(a, b)
+            assert conformance.equal_steps(a, b)
             assert torch.equal(here.final_obs().obs, there.final_obs().obs)
         assert there.exact
         again = here.restore(there.state())
         assert torch.equal(again.obs, b.obs)
         assert there.restore(here.state()).obs.shape == (2, 4)
-        assert conformance.alike(here.step(actions), there.step(actions))
+        assert conformance.equal_steps(here.step(actions), there.step(actions))
     finally:
         there.close()
 

@@ -1,7 +1,6 @@
-"""The promises of `VecEnv` as code: run `check(make)` on any implementation.
+"""Conformance tests of `VecEnv`: run `check(make)` on any implementation.
 
-`make(rows)` builds a fresh environment. Each promise is one function; a broken one raises `Broken`, which
-names it and says what was seen.
+`make(rows)` builds a new environment. Each requirement is one function and raises `NotConforming` if it is violated.
 """
 
 from __future__ import annotations
@@ -18,56 +17,56 @@ Make = Callable[[int], VecEnv]
 ROWS, STEPS = 7, 120
 
 
-class Broken(TownletError):
-    """A promise of the contract that an environment does not keep."""
+class NotConforming(TownletError):
+    """A requirement of `VecEnv` that an environment violates."""
 
 
-def require(kept: object, promise: str) -> None:
-    """Raise unless the promise is kept."""
-    if not kept:
-        raise Broken(f"not a conforming VecEnv: {promise}", "see townlet.interfaces.vec_env")
+def require(fulfilled: object, requirement: str) -> None:
+    """Raise unless a requirement is fulfilled."""
+    if not fulfilled:
+        raise NotConforming(f"not a conforming VecEnv: {requirement}", "see townlet.interfaces.vec_env")
 
 
-def same(a: Tensor, b: Tensor) -> bool:
-    """Equal to the bit."""
+def bitwise_equal(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have equal shapes and values."""
     return a.shape == b.shape and bool(torch.equal(a, b))
 
 
-def draw(env: VecEnv, mask: Tensor, chance: torch.Generator) -> Tensor:
+def sample_actions(env: VecEnv, mask: Tensor, generator: torch.Generator) -> Tensor:
     """A random valid action for every row."""
     kind = env.actions
     if isinstance(kind, Discrete):
-        return torch.multinomial(mask.float().cpu(), 1, generator=chance).squeeze(1).to(env.device)
+        return torch.multinomial(mask.float().cpu(), 1, generator=generator).squeeze(1).to(env.device)
     if isinstance(kind, Continuous):
         low, high = (torch.tensor(bound) for bound in (kind.low, kind.high))
-        return (low + (high - low) * torch.rand(env.rows, kind.n, generator=chance)).to(env.device)
-    return torch.randint(2, (env.rows, kind.n), generator=chance).to(env.device)
+        return (low + (high - low) * torch.rand(env.rows, kind.n, generator=generator)).to(env.device)
+    return torch.randint(2, (env.rows, kind.n), generator=generator).to(env.device)
 
 
 def play(env: VecEnv, seen: MaskedObs | Step, steps: int, seed: int = 0) -> Iterator[tuple[Tensor, Step]]:
-    """Random valid actions; yields each action with copies of what it brought."""
-    chance = torch.Generator().manual_seed(seed)
+    """Take random valid actions; yields the actions and a copy of each step."""
+    generator = torch.Generator().manual_seed(seed)
     mask = seen.mask
     for _ in range(steps):
-        actions = draw(env, mask, chance)
+        actions = sample_actions(env, mask, generator)
         step = env.step(actions)
         mask = step.mask
-        yield actions, copied(step)
+        yield actions, copy_step(step)
 
 
-def copied(step: Step) -> Step:
-    """The same, whatever the environment does with its tensors."""
+def copy_step(step: Step) -> Step:
+    """A step whose tensors the environment cannot overwrite."""
     return step._replace(**{n: t.clone() for n, t in zip(Step._fields, step, strict=True) if t is not None})
 
 
-def alike(a: Step, b: Step, rows: slice = slice(None)) -> bool:
-    """Whether some rows of two steps are equal to the bit."""
+def equal_steps(a: Step, b: Step, rows: slice = slice(None)) -> bool:
+    """Whether two steps are bitwise equal in some rows."""
     pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None or y is not None]
-    return all(x is not None and y is not None and same(x[rows], y[rows]) for x, y in pairs)
+    return all(x is not None and y is not None and bitwise_equal(x[rows], y[rows]) for x, y in pairs)
 
 
 def shapes_and_types(make: Make) -> None:
-    """Shapes, types and device are as promised, from the first observation on."""
+    """Shapes, dtypes and devices are as documented, from the first observation on."""
     env = make(ROWS)
     seen = env.reset(1)
     d, k, r = env.layout.size, env.actions.choices, len(env.components)
@@ -99,45 +98,51 @@ def values_in_range(make: Make) -> None:
         require(torch.allclose(step.components.sum(1), step.reward, atol=1e-4), "components sum to the reward")
         over = step.terminated | step.truncated
         require(
-            (step.autoreset_step is not None) == env.autoreset_steps, "`autoreset_steps` says whether steps can be void"
+            (step.autoreset_step is not None) == env.autoreset_steps,
+            "`autoreset_steps` states whether resets take a step",
         )
         require(not (step.terminated & step.truncated).any(), "no episode is both terminated and truncated")
         if step.autoreset_step is not None:
-            require(same(step.autoreset_step, before), "a row is void in the step after its end, and in no other")
+            require(
+                bitwise_equal(step.autoreset_step, before), "the autoreset step is the step after the end of an episode"
+            )
             require(
                 not step.reward[step.autoreset_step].any() and not over[step.autoreset_step].any(),
-                "nothing happens to void rows",
+                "an autoreset step has no reward and does not end an episode",
             )
         before = over
     env.close()
 
 
-def same_seed_same_life(make: Make) -> None:
+def same_seed_same_episodes(make: Make) -> None:
     """The same seed gives the same bits in two environments, and again after a reset; another seed does not."""
     one, two = make(ROWS), make(ROWS)
     first = [step for _, step in play(one, one.reset(3), STEPS)]
     second = [step for _, step in play(two, two.reset(3), STEPS)]
     third = [step for _, step in play(one, one.reset(3), STEPS)]
     for a, b, c in zip(first, second, third, strict=True):
-        require(alike(a, b), "the same seed gives the same steps")
-        require(alike(a, c), "reset(seed) begins the same again")
+        require(equal_steps(a, b), "the same seed gives the same steps")
+        require(equal_steps(a, c), "reset(seed) repeats the same episodes")
     one.close()
     two.close()
 
 
-def ended_rows(make: Make) -> None:
-    """Rows that end are reported with what they saw last; the others are not."""
+def final_observations(make: Make) -> None:
+    """final_obs() returns the rows that ended, and only those, with their final observation."""
     env = make(ROWS)
     seen = env.reset(4)
     ends = 0
     for _, step in play(env, seen, 40 * STEPS):
         last = env.final_obs()
         over = torch.nonzero(step.terminated | step.truncated).squeeze(1)
-        require(same(last.rows.cpu(), over.cpu()), "ended() names the rows that ended in the last step")
-        require(last.obs.shape == (len(over), env.layout.size), "ended().obs is [k, D]")
-        require(last.mask.shape == (len(over), env.actions.choices), "ended().mask is [k, K]")
+        require(bitwise_equal(last.rows.cpu(), over.cpu()), "final_obs() returns the rows that ended in the last step")
+        require(last.obs.shape == (len(over), env.layout.size), "final_obs().obs is [k, D]")
+        require(last.mask.shape == (len(over), env.actions.choices), "final_obs().mask is [k, K]")
         if step.autoreset_step is not None:
-            require(same(last.obs, step.obs[last.rows]), "where rows need a step to begin anew they show their end")
+            require(
+                bitwise_equal(last.obs, step.obs[last.rows]),
+                "with next-step autoreset the step returns the final observation",
+            )
         ends += len(over)
         if ends >= ROWS:
             break
@@ -145,47 +150,55 @@ def ended_rows(make: Make) -> None:
     env.close()
 
 
-def goes_on_where_it_was(make: Make) -> None:
-    """A restored state continues with the same bits, in another environment, where that is promised."""
+def restored_state_continues(make: Make) -> None:
+    """A restored state continues bit for bit in another environment, if the environment is exact."""
     one, two = make(ROWS), make(ROWS)
     if not one.exact:
         seen = two.restore(one.state())
-        require(seen.obs.shape == (ROWS, two.layout.size), "restore() begins episodes where it cannot go on with them")
+        require(
+            seen.obs.shape == (ROWS, two.layout.size), "restore() starts new episodes if the environment is not exact"
+        )
         return
     *_, (_, last) = play(one, one.reset(5), STEPS // 2)
     state = one.state()
     two.reset(99)
     seen = two.restore(state)
-    require(same(seen.obs, last.obs) and same(seen.mask, last.mask), "restore() shows what state() saw")
+    require(
+        bitwise_equal(seen.obs, last.obs) and bitwise_equal(seen.mask, last.mask),
+        "restore() returns the current observation",
+    )
     ahead = [step for _, step in play(one, last, STEPS, seed=6)]
     again = [step for _, step in play(two, seen, STEPS, seed=6)]
     for a, b in zip(ahead, again, strict=True):
-        require(alike(a, b), "restore() continues with the same bits")
+        require(equal_steps(a, b), "restore() continues with the same bits")
     one.close()
     two.close()
 
 
-def rows_do_not_meet(make: Make) -> None:
-    """What one row does never changes another."""
+def rows_are_independent(make: Make) -> None:
+    """Actions in one row never change another."""
     one, two = make(ROWS), make(ROWS)
     one.reset(7)
     two.reset(7)
-    chance = torch.Generator().manual_seed(8)
+    generator = torch.Generator().manual_seed(8)
     every = torch.ones(ROWS, one.actions.choices, dtype=torch.bool)
     for _ in range(STEPS):
-        actions = draw(one, every, chance)
-        other = torch.cat([actions[:3], draw(one, every, chance)[3:]])
-        a, b = copied(one.step(actions)), copied(two.step(other))
-        require(alike(a, b, slice(3)), "a row sees nothing of other rows")
+        actions = sample_actions(one, every, generator)
+        other = torch.cat([actions[:3], sample_actions(one, every, generator)[3:]])
+        a, b = copy_step(one.step(actions)), copy_step(two.step(other))
+        require(equal_steps(a, b, slice(3)), "a row does not depend on other rows")
     one.close()
     two.close()
 
 
-CHECKS = (shapes_and_types, values_in_range, same_seed_same_life, ended_rows, goes_on_where_it_was, rows_do_not_meet)
+CHECKS = (
+    shapes_and_types, values_in_range, same_seed_same_episodes, final_observations, restored_state_continues,
+    rows_are_independent,
+)  # fmt: skip
 
 
-def check(make: Make, *, but: Collection[Callable[[Make], None]] = ()) -> None:
-    """Every promise in turn, `but` those that an environment of others is known not to keep."""
-    for promise in CHECKS:
-        if promise not in but:
-            promise(make)
+def check(make: Make, *, exclude: Collection[Callable[[Make], None]] = ()) -> None:
+    """Run all checks, except those that a third-party environment is known to violate."""
+    for requirement in CHECKS:
+        if requirement not in exclude:
+            requirement(make)

@@ -1,4 +1,4 @@
-"""The observation as named blocks: networks and pages ask by name, nobody slices by number."""
+"""Observation layout: named blocks with shapes, ranges and kinds, so that no code depends on column numbers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from townlet.errors import TownletError, did_you_mean
 
 Array = TypeVar("Array")
 
-# values: numbers as they are. index: whole numbers low … high that name things and have no order, such as a
-# state's number. picture: [channels, height, width].
+# values: plain numbers. index: integers low … high without order, such as the number of a state.
+# picture: an image [channels, height, width].
 BlockKind = Literal["values", "index", "picture"]
 Shape = tuple[int, ...]
 BlockSpec = (
@@ -25,10 +25,10 @@ BlockSpec = (
 
 @dataclass(frozen=True)
 class Block:
-    """One named part of the observation: where it starts, its shape, its range and how to read its numbers.
+    """One named block of the observation.
 
-    A place in shares of the way also knows its `grid`, how many cells each way has. A picture that came from whole
-    numbers knows its `levels`, into how many equal steps they part its range: 255 for bytes; 0 is any number.
+    `grid` is the size of the map in cells, for a position given as a fraction of the map. `levels` is the number of
+    equal steps in the range of a quantized image: 255 for bytes, 0 for continuous values.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ObservationLayout:
 
     @classmethod
     def of(cls, *parts: BlockSpec) -> ObservationLayout:
-        """Lay out (name, shape, low, high), perhaps with kind, grid and levels, one after the other."""
+        """A layout of consecutive blocks, each (name, shape, low, high) and optionally kind, grid and levels."""
         blocks: list[Block] = []
         for part in parts:
             start = blocks[-1].slice.stop if blocks else 0
@@ -82,7 +82,7 @@ class ObservationLayout:
         return name in self.names
 
     def block(self, name: str) -> Block:
-        """The block of that name; a clear error when there is none."""
+        """The block with this name; raises a `TownletError` if there is none."""
         for block in self.blocks:
             if block.name == name:
                 return block

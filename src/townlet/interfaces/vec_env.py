@@ -1,4 +1,4 @@
-"""A batched environment: N rows on one device, each of which resets by itself."""
+"""Batched environments: N independent rows on one device, with autoreset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Discrete:
-    """One of n: actions [N] int64, 0 … n − 1, each with a name for people."""
+    """One of n actions: [N] int64 in 0 … n − 1, with display names."""
 
     names: tuple[str, ...]
 
@@ -46,7 +46,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class Continuous:
-    """n continuous actions: [N, n] float32, each clipped to its range from low to high by the environment."""
+    """n continuous actions: [N, n] float32; the environment clips each to [low, high]."""
 
     names: tuple[str, ...]
     low: tuple[float, ...]
@@ -66,21 +66,21 @@ Actions = Discrete | Binary | Continuous
 
 
 class MaskedObs(NamedTuple):
-    """What an agent acts on: obs [N, D] float32 and mask [N, K] bool (true = makes sense), K = `actions.choices`."""
+    """Input of a policy: obs [N, D] float32 and mask [N, K] bool (true = valid action), K = `actions.choices`."""
 
     obs: Tensor
     mask: Tensor
 
 
 class Step(NamedTuple):
-    """What one step brought. Rows that ended already show the first moment of their next episode.
+    """Result of one step. Rows whose episode ended return the first observation of their next episode.
 
-    reward [N] is the sum of components [N, R], which `VecEnv.components` names. terminated (the agent died
-    or reached the goal) and truncated (time ran out) are never both true.
+    reward [N] is the sum of components [N, R], named by `VecEnv.components`. terminated (the agent died or reached the
+    goal) and truncated (the time limit was reached) are never both true.
 
-    Where an environment needs a step to begin anew, rows that ended still show what they saw last, and in the step
-    after they are `void` [N] bool: they then show the first moment of their next episode, the action was not used,
-    the reward is 0, and nothing can be learned from it. None where this never happens.
+    Environments with next-step autoreset return the final observation first. The following step of that row is an
+    `autoreset_step` [N] bool: it returns the first observation of the next episode, ignores the action, has reward 0
+    and must not be learned from. None if the environment resets within the same step.
     """
 
     obs: Tensor
@@ -93,12 +93,12 @@ class Step(NamedTuple):
 
     @property
     def episode_starts(self) -> Tensor:
-        """Rows [N] bool that show the first moment of an episode."""
+        """Rows [N] bool whose observation is the first of an episode."""
         return self.terminated | self.truncated if self.autoreset_step is None else self.autoreset_step
 
 
 class FinalObs(NamedTuple):
-    """Rows whose episode ended in the last step, and what they saw before their reset."""
+    """Final observations of the rows whose episode ended in the last step, before their reset."""
 
     rows: Tensor  # [k] int64, ascending
     obs: Tensor  # [k, D]
@@ -106,78 +106,78 @@ class FinalObs(NamedTuple):
 
 
 class VecEnv(Protocol):
-    """N independent rows. Tensors may be reused: they hold until the next call, copy what must stay."""
+    """N independent rows. Returned tensors are valid until the next call; copy what must outlive it."""
 
     rows: int
     device: str
     layout: ObservationLayout
     components: tuple[str, ...]
-    exact: bool  # whether `restore` goes on to the bit; else it begins new episodes
-    autoreset_steps: bool  # whether rows need a step to begin anew, see `Step.autoreset_step`
+    exact: bool  # whether `restore` continues bit for bit; otherwise it starts new episodes
+    autoreset_steps: bool  # whether a reset takes a step, see `Step.autoreset_step`
 
     @property
     def actions(self) -> Actions:
-        """What can be done."""
+        """The action space."""
 
     def reset(self, seed: int) -> MaskedObs:
-        """Begin anew; the same seed gives the same episodes."""
+        """Start new episodes in all rows; the same seed gives the same episodes."""
 
     def step(self, actions: Tensor) -> Step:
-        """Act in every row, as `actions` says. A masked action is legal and wasted."""
+        """Take one action in every row. A masked action is legal but has no effect."""
 
     def final_obs(self) -> FinalObs:
-        """What rows that ended in the last step saw last: the state a truncated episode bootstraps from."""
+        """Final observations of the episodes that ended in the last step, for bootstrapping after truncation."""
 
     def state(self) -> Mapping[str, Any]:
-        """Everything that decides what happens next, by name."""
+        """Everything that determines future steps, by name."""
 
     def restore(self, state: Mapping[str, Any]) -> MaskedObs:
-        """Go on exactly where `state` was taken, or with new episodes where that is not `exact`."""
+        """Continue from a state, or with new episodes if the environment is not `exact`."""
 
     def close(self) -> None:
-        """Give back threads, windows and memory."""
+        """Release threads, windows and memory."""
 
 
 class DeviceVecEnv(VecEnv, Protocol):
-    """One that can make many steps on its device before anybody looks at one, always in the same tensors."""
+    """An environment that can run many steps on its device, in the same tensors, without synchronizing the host."""
 
     @property
     def can_step_in_place(self) -> bool:
-        """Whether it really can, as it was made."""
+        """Whether this instance supports it."""
 
     def track_truncations(self) -> None:
-        """From now on `truncated_obs` can be asked for."""
+        """Start recording `truncated_obs`."""
 
     def step_in_place(self, actions: Tensor) -> Step:
-        """As `step`; nothing is checked, and the host waits for nothing."""
+        """Like `step`, without checks and without synchronizing the host."""
 
     def truncated_obs(self) -> Tensor:
-        """What each row saw last in its last episode that time cut short [N, D]; anything where there was none."""
+        """Final observation [N, D] of each row's last truncated episode; undefined if there was none."""
 
     def final_values(self) -> Tensor:
-        """What is known of the end of episodes [N, E], as if all had ended with the last step."""
+        """Statistics of ended episodes [N, E], computed as if every row had ended in the last step."""
 
     def written_tensors(self) -> list[Tensor]:
-        """All that a step writes: what must be put back by whoever tries one out."""
+        """All tensors that a step writes, to be restored after a trial step."""
 
 
 class ConfigurableVecEnv(VecEnv, Protocol):
-    """One whose rows can be made easier or harder from outside, by a curriculum."""
+    """An environment whose difficulty a curriculum can set per row."""
 
     def set(self, rows: Any = None, **settings: Any) -> MaskedObs:
-        """Set something in some rows (all by default), one value for each; what all rows see now."""
+        """Set a value per row in some rows (all by default); returns the observation of all rows."""
 
 
 class Episodes(NamedTuple):
-    """k finished episodes, each column [k] on the CPU. Only `terminated` tells death from running out of time."""
+    """k finished episodes, each column [k] on the CPU; `terminated` is false after truncation."""
 
     rows: Tensor  # int64, ascending
-    length: Tensor  # int64, steps lived
-    reward: Tensor  # float32, sum of the world's own rewards, unscaled
+    length: Tensor  # int64, steps
+    reward: Tensor  # float32, sum of extrinsic rewards, unscaled
     intrinsic: Tensor  # float32, sum of the unweighted intrinsic reward; 0 without one
-    entropy: Tensor  # float32, mean normalised entropy of the behaviour policy in [0, 1]; 0 where nobody asks
+    entropy: Tensor  # float32, mean normalised entropy of the behaviour policy in [0, 1]; 0 if not tracked
     terminated: Tensor  # bool
-    guidance: Tensor  # float32, sum of what guides learning beside the world's own rewards; 0 without any
+    guidance: Tensor  # float32, sum of shaping rewards; 0 without shaping
 
     def __len__(self) -> int:  # a NamedTuple would count its columns
         return int(self.rows.shape[0])

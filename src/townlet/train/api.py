@@ -118,18 +118,18 @@ def smoke_test(recipes: Sequence[RecipeSummary]) -> Iterator[SmokeResult]:
 
 
 def _one(title: str, env: str, root: Path) -> SmokeResult:
-    begun = time.monotonic()
+    started = time.monotonic()
     if (missing := extras.missing(env)) is not None:
         return SmokeResult(title, False, missing, excused=True)
     try:
         outcome = start(load_experiment(title, _words(title)), root)
     except TownletError as error:
         return SmokeResult(title, False, str(error.diagnostics[0]))
-    except Exception as error:  # whatever a simulator of others raises is told, and the next recipe is tried
+    except Exception as error:  # a simulator may raise anything; the next recipe is still tried
         return SmokeResult(title, False, f"{type(error).__name__}: {error}".partition("\n")[0][:200])
     if outcome.summary is None:
         raise KeyboardInterrupt
-    return SmokeResult(title, True, "", seconds=time.monotonic() - begun)
+    return SmokeResult(title, True, "", seconds=time.monotonic() - started)
 
 
 def _words(title: str) -> list[str]:

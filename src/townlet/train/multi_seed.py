@@ -55,7 +55,7 @@ class FailedSeed:
 
 @dataclass(frozen=True)
 class MultiSeedResult:
-    """Runs that differ in their seed alone."""
+    """Runs that differ only in their seed."""
 
     metric: str
     outcomes: tuple[TrainingOutcome, ...]
@@ -63,12 +63,12 @@ class MultiSeedResult:
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody stopped it on the way."""
+        """Whether the user interrupted a run."""
         return any(outcome.summary is None for outcome in self.outcomes)
 
     @property
     def exit_code(self) -> int:
-        """0 when every seed was trained to its end."""
+        """0 if every seed finished."""
         if self.interrupted:
             return EXIT_INTERRUPTED
         return max((one.exit_code for one in self.failed), default=0)
@@ -79,14 +79,14 @@ class MultiSeedResult:
         return [o.ending.last.score(self.metric) for o in self.outcomes if o.ending.last is not None]
 
     def in_words(self) -> str:
-        """The IQM with its interval, and how many seeds it leaves out."""
+        """The interquartile mean with its confidence interval, and the seeds that failed."""
         if not self.scores:
             return "no seed was finished"
         low, high = bootstrap_interval(self.scores)
         count = f"{len(self.scores)} seed" + "s" * (len(self.scores) != 1)
-        told = f"IQM of {self.metric} over {count}: {iqm(self.scores):.1f}, 95 % interval {low:.1f} to {high:.1f}"
+        summary = f"IQM of {self.metric} over {count}: {iqm(self.scores):.1f}, 95 % interval {low:.1f} to {high:.1f}"
         seeds = ", ".join(str(one.seed) for one in self.failed)
-        return f"{told}; without the failed seed{'s' * (len(self.failed) != 1)} {seeds}" if seeds else told
+        return f"{summary}; without the failed seed{'s' * (len(self.failed) != 1)} {seeds}" if seeds else summary
 
 
 def train_seeds(
@@ -94,19 +94,19 @@ def train_seeds(
 ) -> MultiSeedResult:
     """Train the recipe with its seed and the next ones.
 
-    A seed that breaks off does not stop the others; an interruption ends the row of them.
+    A failed seed does not stop the others; an interruption does.
     """
     first = load_experiment(asked, overrides).recipe
     done: list[TrainingOutcome] = []
     failed: list[FailedSeed] = []
     for seed in range(first.seed, first.seed + seeds):
         loaded = load_experiment(asked, [*overrides, f"seed={seed}"])
-        begun = create_session(loaded, root)  # a mistake that shows here is one of all seeds
+        session = create_session(loaded, root)  # an error here affects all seeds, so it propagates
         try:
-            with Lock(begun.run.path) as lock:
-                done.append(begun.train(lock, [sink(loaded.recipe)] if sink else ()))
-        except (TownletError, OSError, RuntimeError, MemoryError) as error:  # torch's own are RuntimeErrors
-            failed.append(_failed(seed, begun.run, error))
+            with Lock(session.run.path) as lock:
+                done.append(session.train(lock, [sink(loaded.recipe)] if sink else ()))
+        except (TownletError, OSError, RuntimeError, MemoryError) as error:  # torch raises RuntimeError
+            failed.append(_failed(seed, session.run, error))
             continue
         if done[-1].summary is None:
             break

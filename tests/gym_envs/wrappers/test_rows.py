@@ -72,7 +72,7 @@ def test_actions_are_remapped() -> None:
 def test_frame_skip_sums_rewards() -> None:
     env = make_vec("Acrobot-v1", spec(frame_skip=3, max_episode_steps=7), 1)
     env.reset(0)
-    steps = [conformance.copied(env.step(torch.zeros(1, dtype=torch.int64))) for _ in range(7)]
+    steps = [conformance.copy_step(env.step(torch.zeros(1, dtype=torch.int64))) for _ in range(7)]
     assert [float(step.reward[0]) for step in steps] == [-3.0] * 7
     assert [bool(step.truncated[0]) for step in steps] == [False] * 6 + [True]  # the limit counts skips as one
     random = wrap(gym.make("Acrobot-v1"), FrameSkipSpec(frames=1, max_frames=3))
@@ -155,7 +155,7 @@ def test_count_bonus_fades_until_reseeded() -> None:
         bonus = [float(env.step(torch.ones(1, dtype=torch.int64)).reward[0]) + 1 for _ in range(4)]
         assert bonus[0] == 1
         assert min(bonus) < 0.8
-    conformance.goes_on_where_it_was(
+    conformance.restored_state_continues(
         lambda rows: make_vec("MountainCar-v0", spec({"name": "mountain_car_shaping", "count": 1.0}), rows)
     )
 
