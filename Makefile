@@ -67,12 +67,12 @@ clean: ## remove the environment and all that tools left behind
 	rm -rf $(VENV) $(AUDIT_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(RUN_STAMP): pyproject.toml constraints.txt
+$(RUN_STAMP): pyproject.toml constraints.txt src/townlet/__init__.py
 	$(call make_venv)
 	$(PIP) install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
-$(TEST_STAMP): pyproject.toml constraints.txt
+$(TEST_STAMP): pyproject.toml constraints.txt src/townlet/__init__.py
 	$(call make_venv)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
 	@touch $(RUN_STAMP) $@

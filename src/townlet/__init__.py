@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from townlet.train.api import TrainedRun
     from townlet.train.policies import TrainedPolicy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["IDS", "__version__", "load", "load_world", "make", "train"]
 
 IDS = {

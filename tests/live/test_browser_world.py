@@ -12,8 +12,11 @@ from playwright.sync_api import expect
 
 from live.conftest import LiveServer
 from pace import slower
+from sharing import once
 from townlet.town.world.load import FOLDER
+from townlet.train.session import start
 from townlet.web.tokens import generate_tokens
+from train.tiny import tiny
 
 if TYPE_CHECKING:
     from live.browser import OpenPage, PageView
@@ -216,3 +219,52 @@ def test_invalid_world_name_is_not_sent(view: PageView, town_server: LiveServer)
         view.button("Save as new world").click()
         assert name.evaluate("(field) => !field.validity.valid")
     assert not town_server.worlds.exists()
+
+
+OWN_ICON = """
+extends: town-l0
+map: {size: [2, 2]}
+affordances:
+  - {name: Bed, cell: [1, 1]}
+  - {name: DuckPond, icon: 🦆, cell: [0, 0], each_tick: {energy: .5}}
+  - {name: TeaHouse, cell: [1, 0], each_tick: {energy: .5}}
+"""
+
+
+def test_affordance_icons_come_from_the_world_file(
+    open_page: OpenPage, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """Map, places, last actions and transitions show the icon in the YAML, a known emoji as a drawing, else initials."""
+
+    def train(root: Path) -> dict[str, Run]:
+        root.mkdir()
+        (root / "pond.yaml").write_text(OWN_ICON, encoding="utf-8")
+        return {"pond": start(tiny(str(root / "pond.yaml")), root).run}
+
+    run = once(tmp_path_factory, "own-icon", train)["pond"]
+    served = LiveServer(run.path.parent, run.name, tmp_path / "worlds")
+    view = open_page(served)
+    view.page.evaluate(
+        """() => {
+          window.drawn = new Set();
+          const { fillText } = CanvasRenderingContext2D.prototype;
+          CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+            window.drawn.add(text);
+            return fillText.call(this, text, ...rest);
+          };
+        }"""
+    )
+    view.page.set_viewport_size({"width": 1400, "height": 900})  # the map is drawn again
+    view.wait_until(lambda: {"🦆", "Duck pond", "TH", "Tea house"} <= set(view.page.evaluate("[...window.drawn]")))
+    assert "🛏" not in view.page.evaluate("[...window.drawn]")  # drawn as a path
+    places = view.page.locator("#affordances-body li")
+    found = {item.locator("strong").text_content(): item.locator(".badge") for item in places.all()}
+    assert found["Duck pond"].text_content() == "🦆"
+    assert found["Tea house"].text_content() == "TH"
+    expect(found["Bed"].locator("path")).to_have_count(1)
+    nodes = view.page.locator("#transitions-body .node")
+    expect(nodes.locator("svg text").filter(has_text="🦆")).to_have_count(1)
+    view.select("Random actions", label="all random")
+    view.page.get_by_label("Speed").press("End")
+    expect(view.page.locator(".action-icon.place", has_text="🦆").first).to_be_attached()
+    served.stop()

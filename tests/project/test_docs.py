@@ -1,4 +1,4 @@
-"""What the documents say is true: their examples run, their links lead somewhere."""
+"""Documentation: its examples run, its tables match the code and its links lead to files."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_python_in_the_documents_runs(script: str, tmp_path: Path) -> None:
     run(script + (learned if "townlet.train(" in script else ""), tmp_path)
 
 
-def test_exported_agents_act_in_other_programs_as_the_documents_say(tmp_path: Path) -> None:
+def test_exported_agents_act_in_other_programs_as_documented(tmp_path: Path) -> None:
     trained = townlet.train("town:ppo", overrides=SMALL["town:ppo"], root=tmp_path / "runs").load()
     export(trained, "onnx", tmp_path / "agent.onnx")
     export(trained, "safetensors", tmp_path / "agent.safetensors")
@@ -87,18 +87,18 @@ def test_exported_agents_act_in_other_programs_as_the_documents_say(tmp_path: Pa
 
 
 def commands(document: Path) -> Iterator[list[str]]:
-    """What a document tells one to type; not what has a blank to be filled in, as RUN."""
+    """Commands of a document, without those that have a placeholder such as RUN."""
     text = document.read_text(encoding="utf-8")
-    told = [line for block in blocks(document, "") for line in block.splitlines()]
-    told += re.findall(r"`(townlet [^`]+)`", text)
-    typed = [line.removeprefix(".venv/bin/") for line in told]
+    lines = [line for block in blocks(document, "") for line in block.splitlines()]
+    lines += re.findall(r"`(townlet [^`]+)`", text)
+    typed = [line.removeprefix(".venv/bin/") for line in lines]
     for words in (shlex.split(line, comments=True) for line in typed if line.startswith("townlet ")):
         if not any(BLANK.fullmatch(word) for word in words):
             yield words[1 : words.index(">") if ">" in words else None]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
-def test_commands_in_the_documents_can_be_typed(
+def test_commands_in_the_documents_are_valid(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -121,14 +121,14 @@ def test_every_command_is_documented() -> None:
     assert [verb for verb in VERBS if " ".join(verb) not in text] == []
 
 
-def test_floors_of_the_architecture_are_those_that_are_checked() -> None:
+def test_package_table_of_the_architecture_matches_the_import_layers() -> None:
     rules = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     checked = [set(layer.split(" | ")) for layer in rules[0]["layers"]]
     rows = re.findall(r"^\| (`.*?`) \|", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == checked
 
 
-def test_every_agent_and_network_is_told_of() -> None:
+def test_every_agent_and_network_is_documented() -> None:
     text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
     names = [
         section.title.partition(": ")[2]
@@ -151,7 +151,7 @@ def section(name: str) -> str:
 def reported(case: Case) -> set[str]:
     """Every metric that an agent reports, over settings that make it report all of them."""
     fields = case.entry.settings.model_fields
-    curious = {"bonus": case.entry.bonuses[0], "weight": {"name": "fixed", "value": 0.1}}
+    curious = {"bonus": case.entry.bonuses[0], "weight": {"name": "scheduled", "value": 0.1}}
     agent: dict[str, Any] = {"name": case.entry.name, **case.entry.smoke}
     agent |= {key: value for key, value in OFTEN.items() if key in fields}
     found = set(update(build_training(case.load(agent=agent, explore={"action_selection": "boltzmann"}))))
@@ -166,13 +166,13 @@ def reported(case: Case) -> set[str]:
 
 
 @pytest.mark.parametrize("name", registry.BUILT_IN)
-def test_the_metrics_of_an_agent_are_those_that_it_reports(name: str, tmp_path: Path) -> None:
+def test_documented_metrics_of_an_agent_are_those_it_reports(name: str, tmp_path: Path) -> None:
     rows = re.findall(r"^\| (`.*?`) \|", section(name).partition("<!-- settings")[0], re.MULTILINE)
     described = {word for row in rows for word in re.findall(r"`(\w+)`", row)}
     assert described == reported(Case(registry.entry(name), tmp_path))
 
 
-def test_the_tables_of_agents_are_those_of_the_registry() -> None:
+def test_agent_tables_match_the_registry() -> None:
     spec = spec_from_file_location("agent_tables", ROOT / "tools" / "agent_tables.py")
     assert spec is not None
     assert spec.loader is not None
@@ -182,12 +182,12 @@ def test_the_tables_of_agents_are_those_of_the_registry() -> None:
     assert [name for name in registry.BUILT_IN if f"<!-- settings: {name} -->" not in section(name)] == []
 
 
-def test_the_fields_of_an_entry_are_all_described() -> None:
+def test_all_fields_of_an_agent_entry_are_documented() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", section("Custom agents"), re.MULTILINE)
     assert rows == list(registry.AgentEntry.__dataclass_fields__)
 
 
-def test_the_agent_of_the_documents_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_agent_in_the_documents_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry.entries()
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     monkeypatch.setattr(user_code, "_allowed", [])
@@ -200,15 +200,33 @@ def test_the_agent_of_the_documents_trains(tmp_path: Path, monkeypatch: pytest.M
     assert update(training)["loss"] > 0
 
 
-def test_from_a_recipe_to_a_gradient_there_are_at_most_six_files() -> None:
-    def order(document: str) -> list[str]:
-        text = (ROOT / "docs" / document).read_text(encoding="utf-8")
-        (found,) = re.findall(r"^From a recipe to a gradient.*?\n\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
-        return re.findall(r"^\d\. \[(.*?)\]", found, re.MULTILINE)
+def listed_files(document: str, heading: str) -> list[str]:
+    """Files of the numbered list below a heading; each must be linked to the file that it names."""
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    (found,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    items = re.findall(r"^(\d+)\. \[(.*?)\]\(\.\./src/townlet/(.*?)\): \S", found, re.MULTILINE)
+    assert [int(number) for number, _, _ in items] == list(range(1, len(items) + 1))
+    assert [name for _, name, _ in items] == [target for _, _, target in items]
+    return [target for _, _, target in items]
 
-    assert order("agents.md") == order("architecture.md")
-    assert 0 < len(order("agents.md")) <= 6
-    assert all((ROOT / "src" / "townlet" / file).is_file() for file in order("agents.md"))
+
+@pytest.mark.parametrize(
+    ("heading", "most"),
+    [
+        ("A step of the town", 6),
+        ("From a recipe to a gradient", 6),
+        ("A decision", 12),
+        ("A frame of the live page", 12),
+    ],
+)
+def test_paths_through_the_code_are_short_and_their_files_exist(heading: str, most: int) -> None:
+    files = listed_files("architecture.md", heading)
+    assert 3 < len(set(files)) == len(files) <= most
+    assert [file for file in files if not (ROOT / "src" / "townlet" / file).is_file()] == []
+
+
+def test_both_documents_list_the_same_files_from_a_recipe_to_a_gradient() -> None:
+    assert listed_files("agents.md", "Reading order") == listed_files("architecture.md", "From a recipe to a gradient")
 
 
 def test_links_and_pictures_lead_to_files() -> None:
@@ -220,11 +238,11 @@ def test_links_and_pictures_lead_to_files() -> None:
     assert broken == []
 
 
-def test_the_benchmark_measures_and_reports(tmp_path: Path) -> None:
+def test_benchmark_measures_and_reports(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    asked = ["--worlds", "town-l0", "--rows", "1", "--engines", "numba", "--seconds", ".05", "--rounds", "2"]
+    options = ["--worlds", "town-l0", "--rows", "1", "--engines", "numba", "--seconds", ".05", "--rounds", "2"]
     script, output = str(ROOT / "benchmarks" / "sim.py"), ["--no-first-call", "--json", str(report)]
-    command = [sys.executable, script, *asked, *output]
+    command = [sys.executable, script, *options, *output]
     done = warm.run(command, capture_output=True, text=True, check=True, timeout=300)
     results = json.loads(report.read_text())["results"]
     assert [r["subject"] for r in results][:2] == ["engine", "VecEnv"]

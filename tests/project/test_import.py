@@ -36,5 +36,5 @@ def test_help_loads_no_engine() -> None:
     assert not set(_run("-c", script).split()) & {"torch", "numba", "pydantic"}
 
 
-def test_the_version_is_stated_once() -> None:
+def test_version_matches_the_installed_metadata() -> None:
     assert townlet.__version__ == version("townlet")

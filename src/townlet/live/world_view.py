@@ -51,6 +51,7 @@ def _affordance_json(world: World, k: int) -> dict[str, Any]:
     totals = effect[2 * k] * (ticks - 1) + effect[2 * k + 1]
     return {
         "name": spec.name,
+        "icon": spec.icon,
         "cell": int(np.asarray(t.cell_of)[0][k]) if not t.shuffled else None,
         "hours": list(spec.hours) if spec.hours else None,
         "open_at": [bool(v) for v in np.asarray(t.open_at)[k]],

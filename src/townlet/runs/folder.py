@@ -57,7 +57,7 @@ class Meta(BaseModel):
     summary: list[str] = []
 
 
-META_FORMAT: Final = 2  # files of format 1 had neither a format nor a checksum
+META_FORMAT: Final = 3  # 1: neither format nor checksum; 2: settings with the names of version 0.1
 SEAL_KEYS: Final = ("format", "sha256")
 
 

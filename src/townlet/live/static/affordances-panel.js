@@ -9,8 +9,8 @@ export function initAffordancesPanel(store) {
   store.on(['world'], () => {
     const { world } = store.state;
     byId('affordances-body').replaceChildren(el('ul', { class: 'affordances' }, ...(world?.affordances ?? []).map((place) => {
-      const badge = el('span', { class: 'badge' }, affordanceIcon(place.name, 20));
-      badge.style.background = affordanceColor(place.name);
+      const badge = el('span', { class: 'badge' }, affordanceIcon(place, 20));
+      badge.style.background = affordanceColor(place);
       const facts = [];
       if (world?.dollars) facts.push(place.price > 0 ? formatMoney(place.price) : place.price < 0 ? `pays ${formatMoney(-place.price)}` : 'free');
       if (place.ticks > 1) facts.push(plural(place.ticks, 'step'));

@@ -59,7 +59,7 @@ export class AgentPanel {
     this.actions = this.world.actions.map((action) => {
       const bar = el('i');
       const text = el('b');
-      const place = action.startsWith('INTERACT ') ? action.slice(9) : null;
+      const place = this.usedAffordance(action);
       const row = el('div', { class: 'action' }, el('span', { class: 'action-symbol' }, place ? affordanceIcon(place, 14) : actionIcon(action)),
         el('span', { class: 'action-name', text: actionLabel(action) }), el('div', { class: 'bar' }, bar), text);
       list.append(row);
@@ -165,7 +165,7 @@ export class AgentPanel {
       const action = this.world.actions[m.action ?? 0] ?? '';
       const before = playback.timesteps.get(m.age - 1);
       const place = this.usedAffordance(action, before?.cell ?? m.cell, playback.start?.cell_of ?? []);
-      const words_ = place ? `use ${humanize(place).toLowerCase()}` : actionLabel(action);
+      const words_ = place ? `use ${humanize(place.name).toLowerCase()}` : actionLabel(action);
       words.push(words_);
       const glyph = el('span', { class: place ? 'action-icon place' : 'action-icon', title: `step ${m.age}: ${words_}` });
       glyph.append(place ? affordanceIcon(place, 15) : actionIcon(action));
@@ -176,10 +176,10 @@ export class AgentPanel {
   }
 
   /** The affordance that an action uses. @param {string} action @param {number} cell @param {number[]} cells */
-  usedAffordance(action, cell, cells) {
-    if (action.startsWith('INTERACT ')) return action.slice(9);
-    if (action !== 'INTERACT') return null;
-    return this.world.affordances[cells.indexOf(cell)]?.name ?? null;
+  usedAffordance(action, cell = -1, cells = []) {
+    const { affordances } = this.world;
+    if (action.startsWith('INTERACT ')) return affordances.find((place) => place.name === action.slice(9));
+    return action === 'INTERACT' ? affordances[cells.indexOf(cell)] : undefined;
   }
 }
 

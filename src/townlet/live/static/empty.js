@@ -37,9 +37,10 @@ export function showEmptyState(store, hurry) {
 
 /** The logo between affordance icons. */
 export function illustration() {
-  const [left, right] = [['Park', 'Job', 'Bed'], ['HomeMeal', 'Gym', 'CoffeeShop']].map((places) => places.map((name) => {
-    const badge = el('span', { class: 'badge' }, affordanceIcon(name, 24));
-    badge.style.background = affordanceColor(name);
+  const [left, right] = [['🌳', '💼', '🛏'], ['🍲', '🏋', '☕']].map((icons) => icons.map((icon) => {
+    const place = { name: '', icon };
+    const badge = el('span', { class: 'badge' }, affordanceIcon(place, 24));
+    badge.style.background = affordanceColor(place);
     return badge;
   }));
   return el('div', { class: 'illustration', 'aria-hidden': 'true' }, ...left, el('img', { src: 'static/icons/townlet.svg', width: 88, height: 88, alt: '' }), ...right);

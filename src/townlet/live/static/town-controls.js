@@ -192,7 +192,7 @@ export class Timeline {
       if (place < 0 || (place === used && x - usedAt < 7)) continue;
       used = place;
       usedAt = x;
-      ctx.fillStyle = affordanceColor(world.affordances[place]?.name ?? '');
+      ctx.fillStyle = affordanceColor(world.affordances[place]);
       ctx.beginPath();
       ctx.arc(x, 5, 3.2, 0, 2 * Math.PI);
       ctx.fill();

@@ -35,7 +35,7 @@ export function drawAffordances(ctx, g, world, scene) {
     const place = world.affordances[k];
     const open = place ? place.open_at[scene.hour % place.open_at.length] : true;
     const at = g.hasMap ? cellCenter(g, cell) : ringPosition(g, k, scene.cells.length);
-    drawAffordance(ctx, g, at, place?.name ?? `Place ${k + 1}`, open, scene);
+    drawAffordance(ctx, g, at, place ?? { name: `Place ${k + 1}`, icon: '' }, open, scene);
   });
   if (g.floors > 1) drawFloors(ctx, g, scene);
 }
@@ -82,15 +82,15 @@ function drawRing(ctx, g, scene) {
 
 /**
  * @param {CanvasRenderingContext2D} ctx @param {Grid} g @param {{x: number, y: number}} at
- * @param {string} name @param {boolean} open @param {Scene} scene
+ * @param {import('./icons.js').Labelled} place @param {boolean} open @param {Scene} scene
  */
-function drawAffordance(ctx, g, at, name, open, scene) {
+function drawAffordance(ctx, g, at, place, open, scene) {
   const { style } = scene;
   const side = Math.min(g.cell * 0.6, 64);
   const left = at.x - side / 2, top = at.y - side / 2 - g.cell * 0.1;
   ctx.save();
   ctx.globalAlpha = open || !scene.night ? 1 : 0.5;
-  ctx.fillStyle = open ? affordanceColor(name) : scene.night ? '#6f7690' : style.getPropertyValue('--shut');
+  ctx.fillStyle = open ? affordanceColor(place) : scene.night ? '#6f7690' : style.getPropertyValue('--shut');
   ctx.beginPath();
   ctx.roundRect(left, top, side, side, side * 0.27);
   ctx.shadowColor = 'rgba(20, 20, 40, 0.22)';
@@ -99,9 +99,9 @@ function drawAffordance(ctx, g, at, name, open, scene) {
   ctx.fill();
   ctx.shadowColor = 'transparent';
   ctx.strokeStyle = open ? '#fffdf8' : scene.night ? '#eef0f6' : style.getPropertyValue('--shut-ink');
-  drawAffordanceIcon(ctx, name, left + side * 0.17, top + side * 0.17, side * 0.66);
+  drawAffordanceIcon(ctx, place, left + side * 0.17, top + side * 0.17, side * 0.66);
   ctx.restore();
-  if (g.cell >= 34) drawName(ctx, g, at, top + side, humanize(name), open, scene);
+  if (g.cell >= 34) drawName(ctx, g, at, top + side, humanize(place.name), open, scene);
 }
 
 /**

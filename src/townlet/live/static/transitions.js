@@ -8,6 +8,7 @@ import { affordanceColor, affordanceIcon } from './icons.js';
 /**
  * @typedef {{from: string, to: string, times: number, share: number}} Transition share of all transitions from there
  * @typedef {{name: string, uses: number, x: number, y: number, r: number, side: number}} GraphNode side of its label, −1 … 1
+ * @typedef {import('./icons.js').Labelled[]} Affordances
  */
 
 const MAX_ARROWS = 22; // the table lists more
@@ -85,12 +86,13 @@ function drawArrow(transition, a, b, most, centre) {
     svg('polygon', { points: `${tip.x},${tip.y} ${wing.join(' ')}` }));
 }
 
-/** @param {GraphNode} spot */
-function drawNode(spot) {
+/** @param {GraphNode} spot @param {Affordances} affordances */
+function drawNode(spot, affordances) {
   const { x, y, r, side, name } = spot;
   const title = svg('title');
   title.textContent = `${humanize(name)}: used ${formatCount(spot.uses)} times after another place`;
-  const sign = affordanceIcon(name, r * 1.25);
+  const place = affordances.find((one) => one.name === name) ?? { name, icon: '' };
+  const sign = affordanceIcon(place, r * 1.25);
   sign.setAttribute('x', String(x - r * 0.625));
   sign.setAttribute('y', String(y - r * 0.625));
   const beside = Math.abs(side) > 0.2;
@@ -99,11 +101,11 @@ function drawNode(spot) {
     'text-anchor': beside ? (side > 0 ? 'start' : 'end') : 'middle',
   });
   words.textContent = humanize(name);
-  return svg('g', { class: 'node', 'data-name': name }, title, svg('circle', { cx: x, cy: y, r, fill: affordanceColor(name) }), sign, words);
+  return svg('g', { class: 'node', 'data-name': name }, title, svg('circle', { cx: x, cy: y, r, fill: affordanceColor(place) }), sign, words);
 }
 
-/** @param {Transition[]} transitions @param {number} width */
-function drawGraph(transitions, width) {
+/** @param {Transition[]} transitions @param {number} width @param {Affordances} affordances */
+function drawGraph(transitions, width, affordances) {
   const height = Math.round(Math.min(430, Math.max(270, width * 0.56)));
   const walked = transitions.filter((transition) => transition.from !== transition.to);
   const spots = layoutNodes(walked, width, height);
@@ -113,7 +115,7 @@ function drawGraph(transitions, width) {
   const lines = visibleTransitions(walked).reverse().map((transition) => drawArrow(transition, at(transition.from), at(transition.to), most, { x: width / 2, y: height / 2 }));
   const summary = walked.slice(0, 5).map((transition) => `${humanize(transition.from)} to ${humanize(transition.to)}, ${formatPercent(transition.share)}`).join('; ');
   return svg('svg', { class: 'transitions-graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Transitions between places. Most frequent: ${summary}. The table below lists them all.` },
-    ...lines, ...[...spots.values()].map(drawNode));
+    ...lines, ...[...spots.values()].map((spot) => drawNode(spot, affordances)));
 }
 
 /** @param {Transition[]} transitions */
@@ -134,7 +136,8 @@ export function initTransitionsPanel(store) {
   body.replaceChildren(none, drawing, details);
   let drawn = '';
   const draw = () => {
-    byId('transitions').hidden = (store.state.about?.world?.affordances.length ?? 0) < 2;
+    const affordances = store.state.about?.world?.affordances ?? [];
+    byId('transitions').hidden = affordances.length < 2;
     const transitions = rankTransitions(store.state.maps?.transitions ?? []);
     const width = body.clientWidth;
     const key = `${store.state.run} ${width} ${JSON.stringify(transitions.map((transition) => transition.times))}`;
@@ -143,7 +146,7 @@ export function initTransitionsPanel(store) {
     const some = transitions.some((transition) => transition.from !== transition.to);
     none.hidden = some;
     drawing.hidden = details.hidden = !some;
-    drawing.replaceChildren(...(some ? [drawGraph(transitions, width)] : []));
+    drawing.replaceChildren(...(some ? [drawGraph(transitions, width, affordances)] : []));
     listed.replaceChildren(makeTable(transitions));
   };
   drawing.addEventListener('pointerover', (event) => highlight(drawing, /** @type {Element} */ (event.target)));

@@ -3,8 +3,8 @@
  * Defined by protocol.py, api.py and gym_episode.py.
  *
  * @typedef {{name: string, group: string, lethal: boolean, decay: number}} Meter
- * @typedef {{name: string, cell: number | null, hours: [number, number] | null, open_at: boolean[], ticks: number,
- *   price: number, effects: Record<string, number>}} Affordance
+ * @typedef {{name: string, icon: string, cell: number | null, hours: [number, number] | null, open_at: boolean[],
+ *   ticks: number, price: number, effects: Record<string, number>}} Affordance
  * @typedef {{name: string, description: string, size: number[], max_steps: number, day: number, temporal: boolean,
  *   shuffled: boolean, dollars: number, currency: string | null, actions: string[], rewards: string[],
  *   meters: Meter[], affordances: Affordance[]}} World
