@@ -234,7 +234,7 @@ affordances:
 def test_affordance_icons_come_from_the_world_file(
     open_page: OpenPage, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    """Map, places, last actions and transitions show the icon in the YAML, a known emoji as a drawing, else initials."""
+    """Map, places, last actions and transitions show it: a known emoji as a drawing; without an icon, initials."""
 
     def train(root: Path) -> dict[str, Run]:
         root.mkdir()

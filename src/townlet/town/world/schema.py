@@ -87,7 +87,7 @@ class Affordance(StrictModel):
     """A place where the agent can interact."""
 
     name: Name
-    icon: str = Field("", max_length=4, description="Icon, usually an emoji; without one, letters of the name are shown.")
+    icon: str = Field("", max_length=4, description="Icon, usually an emoji; by default letters of the name.")
     cell: tuple[int, ...] | None = Field(None, description="Its cell: x, y (and z). Ignored in a shuffled layout.")
     ticks: int = Field(1, ge=1, le=1000, description="INTERACT steps of a full session.")
     price: Share = Field(0.0, description="Price per tick, in the currency.")
