@@ -52,7 +52,7 @@ class Trial(NamedTuple):
 
 
 class Played(NamedTuple):
-    """Each decision that was carried out: when, what, and what came of it."""
+    """Each decision that was carried out: when, what, and the outcome."""
 
     time: NDArray[np.float64]
     action: NDArray[np.int64]

@@ -140,7 +140,7 @@ def _run(*command: str, given: str | None = None) -> None:
 
 
 def lock(_: list[str]) -> None:
-    """Record the hashes of all pinned versions anew, and those of the newest audit tools."""
+    """Record the hashes of all pinned versions again, and those of the newest audit tools."""
     file = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [f"--extra={name}" for name in file["optional-dependencies"] if name not in APART]
     _compile(HASHES, "-c", str(CONSTRAINTS), *extras, "pyproject.toml", "-", given=EDITABLE)
