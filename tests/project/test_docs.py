@@ -98,9 +98,7 @@ def commands(document: Path) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
-def test_commands_in_the_documents_are_valid(
-    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_in_the_documents_are_valid(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my-town.yaml").write_text("extends: town\n")
     Path("my-recipe.yaml").write_text(RECIPES[0])
