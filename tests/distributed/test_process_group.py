@@ -22,7 +22,7 @@ class One(ProcessGroup):
 
 
 @given(size=st.integers(1, 5), rows=st.integers(1, 6), slots=st.integers(1, 5), seed=st.integers(0, 99))
-def test_every_place_is_somewhere_once(size: int, rows: int, slots: int, seed: int) -> None:
+def test_every_index_is_local_to_one_process(size: int, rows: int, slots: int, seed: int) -> None:
     stored = torch.arange(slots * rows * size).view(slots, rows * size)  # of all, by slot and row
     drawn = torch.randint(stored.numel(), (20,), generator=torch.Generator().manual_seed(seed))
     found = []
@@ -35,7 +35,7 @@ def test_every_place_is_somewhere_once(size: int, rows: int, slots: int, seed: i
 
 
 @given(size=st.integers(1, 5), rows=st.integers(1, 6))
-def test_what_is_drawn_for_all_is_taken_apart(size: int, rows: int) -> None:
+def test_global_draws_are_split_by_rows(size: int, rows: int) -> None:
     shape = One(0, size).global_shape((rows, 3))
     drawn = torch.rand(shape, generator=torch.Generator().manual_seed(1))
     assert shape == (rows * size, 3)
@@ -43,7 +43,7 @@ def test_what_is_drawn_for_all_is_taken_apart(size: int, rows: int) -> None:
 
 
 @given(st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=30), st.integers(1, 29))
-def test_moments_of_two_are_those_of_one(values: list[float], cut: int) -> None:
+def test_moments_of_two_processes_equal_those_of_one(values: list[float], cut: int) -> None:
     whole = torch.tensor(values)
     mine, theirs = whole[:cut], whole[cut:].double()
     others = torch.tensor([len(theirs), theirs.sum(), theirs.square().sum()], dtype=torch.float64)

@@ -50,7 +50,7 @@ def alone(recipe: str, root: Path, pause_at: int | None = None) -> TrainingOutco
 
 
 @LONG
-def test_three_dqn_go_on_where_one_stopped(tmp_path: Path, launch: Launch) -> None:
+def test_three_dqn_processes_resume_a_run_of_one(tmp_path: Path, launch: Launch) -> None:
     run = alone("town:dqn", tmp_path / "three", MIDDLE).run
     (code, said), *others = launch(3, "--resume", str(run.path)).ends()
     assert (code, others) == (0, [(0, ""), (0, "")]), said
@@ -78,7 +78,7 @@ def begun(root: Path, steps: int) -> Run:
 
 
 @pytest.mark.parametrize("victim", [pytest.param(0, marks=LONG), 1])
-def test_when_one_is_killed_the_other_says_so_and_the_run_goes_on(tmp_path: Path, launch: Launch, victim: int) -> None:
+def test_killed_process_is_reported_and_the_run_can_be_resumed(tmp_path: Path, launch: Launch, victim: int) -> None:
     words = (*tiny_words("town:ppo", 10**9), "checkpoints.minutes=0.001", "--root", str(tmp_path))
     processes = launch(2, "town:ppo", *words)
     run = begun(tmp_path, 2 * 192)
@@ -120,26 +120,26 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("rank", "what", "codes", "told"),
+    ("rank", "what", "codes", "reported"),
     [
         pytest.param(0, "reward", [3, 3], "reward of row 2 is nan at env_steps 576", marks=LONG),
         (1, "reward", [3, 3], "reward of row 14 is nan at env_steps 576"),
         pytest.param(0, "learn", [1, 1], "too much", marks=LONG),
     ],
 )
-def test_what_one_meets_in_the_midst_of_a_round_leaves_nobody_waiting(
-    tmp_path: Path, launch: Launch, rank: int, what: str, codes: list[int], told: str
+def test_error_in_one_process_ends_all_of_them(
+    tmp_path: Path, launch: Launch, rank: int, what: str, codes: list[int], reported: str
 ) -> None:
     words = ("town:ppo", *tiny_words("town:ppo"), "--root", str(tmp_path))
     ends = launch(2, *words, program=("-c", BREAK.format(rank=rank, what=what))).ends()
     assert [code for code, _ in ends] == codes, ends
-    assert told in ends[0][1]
+    assert reported in ends[0][1]
     if what == "reward":
         assert Run.open("latest", tmp_path).meta()["ended"] == "diverged"
 
 
 @LONG
-def test_all_begin_with_the_weights_of_another_run(tmp_path: Path, launch: Launch) -> None:
+def test_all_processes_warm_start_from_another_run(tmp_path: Path, launch: Launch) -> None:
     source = alone("town:ppo", tmp_path).run
     words = ("town:ppo", *tiny_words("town:ppo", 192), "init_from=latest", "agent.lr=0", "--root", str(tmp_path))
     assert [code for code, _ in launch(2, *words).ends()] == [0, 0]
@@ -151,7 +151,7 @@ def test_all_begin_with_the_weights_of_another_run(tmp_path: Path, launch: Launc
 
 
 @LONG
-def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
+def test_torchrun_starts_all_processes_and_ctrl_c_saves(tmp_path: Path) -> None:
     words = (*tiny_words("town:ppo", 10**9), "--root", str(tmp_path))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     process = subprocess.Popen(
@@ -192,13 +192,13 @@ def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
         ("CartPole-v1:ppo", [], "several processes train towns together, not environments of Gymnasium"),
     ],
 )
-def test_what_cannot_be_shared_is_refused(recipe: str, words: list[str], what: str) -> None:
+def test_what_cannot_be_sharded_is_refused(recipe: str, words: list[str], what: str) -> None:
     with pytest.raises(TownletError) as found:
         require_shareable(load_experiment(recipe, words).recipe, cast(ProcessGroup, Four()))
     assert what in str(found.value)
 
 
-def test_a_program_of_ones_own_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_function_refuses_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(TownletError, match=r"start it without torchrun, or type torchrun … -m townlet train"):

@@ -86,7 +86,7 @@ def by_hand(world: World, rows: int, seed: int, actions: list[Tensor]) -> list[d
 
 
 @pytest.mark.parametrize("name", ["town", "town-l3"])
-def test_lives_are_what_a_count_by_hand_gives(name: str) -> None:
+def test_evaluation_equals_an_independent_count(name: str) -> None:
     world = load_world(name, ["max_steps=300"])
     for others in (Scripted(), RandomPolicy(Discrete(world.actions), torch.Generator().manual_seed(1))):
         player = Unequal(world, others)
@@ -106,7 +106,7 @@ def test_lives_are_what_a_count_by_hand_gives(name: str) -> None:
         assert found.length.min() < 150  # some of the others were reborn, and none of their further lives counts
 
 
-def test_the_number_of_lives_is_exact() -> None:
+def test_number_of_episodes_is_exact() -> None:
     world = load_world("town", ["max_steps=30"])
     for episodes in (1, 3, PARALLEL_TOWNS + 5):
         found = evaluate_town(Scripted(), world, episodes, 0)
@@ -122,7 +122,7 @@ class Looking(Scripted):
         return super().act(obs, mask, episode_start, greedy)
 
 
-def test_towns_are_many_and_decided_by_the_seed_alone() -> None:
+def test_towns_vary_and_depend_on_the_seed_only() -> None:
     world, seen = load_world("town", ["max_steps=2"]), []
     for seed in (1, 1, 2):
         player = Looking()
@@ -133,7 +133,7 @@ def test_towns_are_many_and_decided_by_the_seed_alone() -> None:
     assert len(torch.unique(seen[0], dim=0)) > 50  # of 64 cells to begin on
 
 
-def test_a_random_agent_lives_as_long_as_it_is_known_to() -> None:
+def test_random_agent_survives_the_expected_time() -> None:
     found = evaluate_town(
         RandomPolicy(Discrete(load_world("town").actions), Streams(3).torch("random")), load_world("town"), 500, 3
     )
@@ -141,7 +141,7 @@ def test_a_random_agent_lives_as_long_as_it_is_known_to() -> None:
     assert found.survived == 0
 
 
-def test_a_longer_limit_lets_a_good_life_go_on() -> None:
+def test_longer_limit_prolongs_good_episodes() -> None:
     world = load_world("town")
     short = evaluate_town(PlannerPolicy(world), world, 5, 0)
     assert (short.mean_length, short.survived, set(short.causes)) == (500, 1, {"time"})
@@ -157,7 +157,7 @@ def test_a_longer_limit_lets_a_good_life_go_on() -> None:
 @pytest.mark.parametrize(
     ("recipe", "words"), [("town:dqn", ()), ("town:ppo", ()), ("town-l2:drqn", ("network.recurrent={size: 8}",))]
 )
-def test_the_greedy_policy_is_measured_alike_every_time(recipe: str, words: tuple[str, ...]) -> None:
+def test_greedy_evaluation_is_deterministic(recipe: str, words: tuple[str, ...]) -> None:
     loaded = tiny(recipe, *words)
     t, world = build_training(loaded), loaded.worlds.evaluation
     one, two = (evaluate_town(t.agent.policy(), world, 7, 5) for _ in range(2))
@@ -165,8 +165,8 @@ def test_the_greedy_policy_is_measured_alike_every_time(recipe: str, words: tupl
     assert one.reward.tolist() == two.reward.tolist()
 
 
-def test_drawn_actions_come_from_the_policys_own_stream() -> None:
-    """A policy taken anew draws the same again, so that a resumed run measures what the whole one did."""
+def test_sampled_actions_come_from_the_stream_of_the_policy() -> None:
+    """A new policy draws the same again, so that a resumed run evaluates as an uninterrupted one."""
     loaded = tiny("town:ppo")
     t, world = build_training(loaded), loaded.worlds.evaluation
     one, two = (evaluate_town(t.agent.policy(), world, 7, 5, greedy=False) for _ in range(2))
@@ -174,7 +174,7 @@ def test_drawn_actions_come_from_the_policys_own_stream() -> None:
     assert one.uses.tolist() != evaluate_town(t.agent.policy(), world, 7, 5).uses.tolist()
 
 
-def test_an_evaluation_as_a_row_of_the_store() -> None:
+def test_evaluation_columns_of_the_store() -> None:
     world = load_world("town", ["max_steps=120"])
     found = evaluate_town(RandomPolicy(Discrete(world.actions), torch.Generator().manual_seed(0)), world, 40, 1)
     row = found.columns("random", "length")
@@ -187,7 +187,7 @@ def test_an_evaluation_as_a_row_of_the_store() -> None:
     assert found.columns("random", "return")["score"] == pytest.approx(found.reward.mean())
 
 
-def test_a_run_is_measured_in_the_world_of_its_evaluations(tmp_path: Path) -> None:
+def test_run_is_evaluated_in_its_evaluation_world(tmp_path: Path) -> None:
     """Not in that of its training, which has other limits, and rewards that guide."""
     words = ("evaluation.change.max_steps=25", "change.max_steps=60", "potential=100", "budget={env_steps: 400}")
     loaded = tiny("town:dqn", *words)
@@ -204,7 +204,7 @@ def test_a_run_is_measured_in_the_world_of_its_evaluations(tmp_path: Path) -> No
         assert max(metrics.read("episodes", ["length"])["length"]) > 25
 
 
-def test_an_evaluation_can_be_given_up_at_any_step() -> None:
+def test_evaluation_can_be_interrupted_at_any_step() -> None:
     asked = 0
 
     def ask() -> None:

@@ -48,8 +48,8 @@ def columns(run: Run, table: str, *names: str) -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize("way", ["native", "sync"])
-def test_an_episode_is_as_long_as_its_return_in_cartpole(way: str, tmp_path: Path) -> None:
-    """Every step pays 1: a step that only begins an episode anew would show as one that is longer than its return."""
+def test_cartpole_returns_equal_episode_lengths(way: str, tmp_path: Path) -> None:
+    """Every step pays 1: a reset step would make an episode longer than its return."""
     run = start(small("CartPole-v1:ppo", f"gym.vectorization={way}"), tmp_path, pause_at=900).run
     ended = columns(run, "episodes", "length", "return")
     assert len(ended["length"]) > 10
@@ -61,7 +61,7 @@ def test_an_episode_is_as_long_as_its_return_in_cartpole(way: str, tmp_path: Pat
 
 @pytest.mark.parametrize("recipe", AGENTS)
 @pytest.mark.parametrize("way", ["native", "sync"])
-def test_a_run_in_two_parts_is_the_whole_run(recipe: str, way: str, tmp_path: Path) -> None:
+def test_resumed_run_equals_an_uninterrupted_one(recipe: str, way: str, tmp_path: Path) -> None:
     if recipe.startswith("FrozenLake"):  # has no vectorization of its own, and numbers of states are not scaled
         loaded = small(recipe, "gym.vectorization=sync", f"agent.double={str(way == 'native').lower()}")
     else:
@@ -73,7 +73,7 @@ def test_a_run_in_two_parts_is_the_whole_run(recipe: str, way: str, tmp_path: Pa
     assert differences(whole.path, part.path) == []
 
 
-def test_what_is_for_towns_is_refused_with_its_place() -> None:
+def test_settings_for_towns_are_refused_with_their_location() -> None:
     with pytest.raises(ConfigError) as caught:
         small("CartPole-v1:ppo", "change.max_steps=3", "potential=1", "engine=numba")
     said = str(caught.value)
@@ -81,14 +81,14 @@ def test_what_is_for_towns_is_refused_with_its_place() -> None:
     assert "command line: potential=1" in said
 
 
-def test_an_unknown_environment_and_an_unknown_variant_suggest() -> None:
+def test_unknown_environment_or_variant_suggests_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'CartPole-v1'"):
         load_experiment("CartPol-v1:ppo")
     with pytest.raises(TownletError, match="did you mean 'CartPole-v1:ppo'"):
         load_experiment("CartPole-v1:pp")
 
 
-def test_the_settings_for_any_environment_are_none() -> None:
+def test_generic_gym_recipe_needs_an_environment() -> None:
     with pytest.raises(ConfigError, match="settings for any; name one: townlet train ID:ppo"):
         load_experiment("gym:ppo")
 
@@ -97,27 +97,27 @@ def test_the_settings_for_any_environment_are_none() -> None:
     ("wrong", "beside"),
     [
         ("gym.kwargs.foo=3", "gym.frame_stack=2"),
-        ("gym.wrappers=[{name: custom, wrapper: nobody}]", "gym.vectorization=sync"),
+        ("gym.wrappers=[{name: custom, wrapper: missing}]", "gym.vectorization=sync"),
         ("gym.observation=ram", "gym.frame_stack=2"),
     ],
 )
-def test_what_cannot_be_made_is_told_at_the_words_that_ask_for_it(wrong: str, beside: str) -> None:
+def test_impossible_environment_is_reported_at_its_override(wrong: str, beside: str) -> None:
     with pytest.raises(ConfigError) as caught:
         small("CartPole-v1:ppo", wrong, beside)
     assert str(caught.value).startswith(f"command line: {wrong}: ")
 
 
-def test_a_network_that_remembers_gets_rows_that_need_no_step_to_begin(tmp_path: Path) -> None:
+def test_recurrent_network_gets_rows_without_reset_steps(tmp_path: Path) -> None:
     memory = "network.recurrent={size: 8}"
     run = start(small("CartPole-v1:ppo", memory, "env_steps=512"), tmp_path).run
     assert run.meta()["finished"]
-    with pytest.raises(TownletError, match=r"write gym\.vectorization: sync"):
+    with pytest.raises(TownletError, match=r"set gym\.vectorization: sync"):
         build_training(small("CartPole-v1:ppo", memory, "gym.vectorization=native"))
     with pytest.raises(ConfigError, match="did you mean 'CartPole-v1'"):
         load_experiment("CartPol-v1:ppo", [memory])
 
 
-def test_an_evaluation_that_is_interrupted_closes_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_evaluation_closes_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     task, closed = small("CartPole-v1:ppo").task, []
     monkeypatch.setattr(GymVecEnv, "close", lambda env: closed.append(env))
 
@@ -129,29 +129,30 @@ def test_an_evaluation_that_is_interrupted_closes_its_environment(monkeypatch: p
     assert len(closed) == 1
 
 
-def test_an_environment_without_a_recipe_takes_the_one_for_all(tmp_path: Path) -> None:
+def test_environment_without_a_recipe_takes_the_generic_one(tmp_path: Path) -> None:
     run = start(small("Pendulum-v1:ppo", "env_steps=512", "evaluation.every=2e3", "agent.n_steps=16"), tmp_path).run
     (last,) = columns(run, "evaluations", "return")["return"][-1:]
     assert -2500 < last < 0
 
 
-def test_the_threshold_of_an_environment_is_what_true_stands_for() -> None:
+def test_threshold_true_is_that_of_the_environment() -> None:
     assert small("CartPole-v1:ppo", "budget.threshold=true").recipe.budget.threshold == 475
     assert small("CartPole-v1:ppo", "budget.threshold=true", "reward_threshold=50").recipe.budget.threshold == 50
     with pytest.raises(ConfigError, match="has no threshold"):
         small("CliffWalking-v1:ppo", "budget.threshold=true")
 
 
-def test_evaluations_see_as_training_does(tmp_path: Path) -> None:
+def test_evaluations_normalize_observations_as_training_does(tmp_path: Path) -> None:
     """Trained on observations that are centred and scaled, an agent is measured on such as well."""
-    words = ["threads=1", "gym.normalize_obs=running", "env_steps=2e4", "evaluation={every: 1, episodes: 20}"]
-    run = start(load_experiment("CartPole-v1:ppo", [*words, "metrics.whole_episodes=1000"]), tmp_path).run
+    words = ["threads=1", "gym.normalize_obs=running", "env_steps=6e3", "evaluation={every: 1, episodes: 20}"]
+    quiet = ["metrics={whole_episodes: 1000, tensorboard: false, report: false}"]
+    run = start(load_experiment("CartPole-v1:ppo", [*words, *quiet]), tmp_path).run
     lengths = columns(run, "episodes", "length")["length"]
     measured = columns(run, "evaluations", "length", "policy")
     assert measured["length"][-1] > 0.7 * float(np.mean(lengths[-30:])) > 50
 
 
-def test_what_an_environment_cannot_do_is_told_before_a_run_begins(tmp_path: Path) -> None:
+def test_impossible_environment_is_reported_before_a_run_starts(tmp_path: Path) -> None:
     for title, word in (
         ("Pendulum-v1:ppo", "gym.kwargs.g=abc"),
         ("FrozenLake-v1:qlearning", "gym.kwargs.map_name=9x9"),
@@ -163,7 +164,7 @@ def test_what_an_environment_cannot_do_is_told_before_a_run_begins(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_limit_is_counted_in_steps_of_the_agent() -> None:
+def test_episode_limit_counts_agent_steps() -> None:
     whole, cut = (small("Pendulum-v1:ppo", "gym.frame_skip=4", *more) for more in ((), ("gym.max_episode_steps=20",)))
     assert (whole.task.limit, cut.task.limit) == (50, 20)
     assert isinstance(cut.task, GymTask)
@@ -173,14 +174,14 @@ def test_a_limit_is_counted_in_steps_of_the_agent() -> None:
     assert steps == [False] * 19 + [True]
 
 
-def test_one_is_the_share_of_all_steps_and_a_minibatch_of_one_is_refused() -> None:
+def test_batch_size_one_is_a_share_and_a_minibatch_of_one_step_is_refused() -> None:
     recipe = small("CartPole-v1:ppo", "agent.batch_size=1").recipe
     assert recipe.agent.batch_steps(64) == 64
     with pytest.raises(ConfigError, match="minibatches of one step"):
         small("CartPole-v1:ppo", "agent.batch_size=.001")
 
 
-def test_a_policy_takes_observations_as_the_environment_gives_them(tmp_path: Path) -> None:
+def test_policy_accepts_raw_observations(tmp_path: Path) -> None:
     run = start(small("CartPole-v1:ppo", "gym.normalize_obs=running"), tmp_path, pause_at=512).run
     trained = load_policy(run, "last")
     assert isinstance(trained.loaded.task, GymTask)

@@ -18,7 +18,7 @@ from townlet.town.episode_recorder import FRAME_FIELDS, Recording
 from townlet.train.session import resume, start
 from train.tiny import STAGES, tiny
 
-TOLD = ("env_steps", "row", "length", "cause", "return")
+REPORTED = ("env_steps", "row", "length", "cause", "return")
 
 
 def kept(run: Run) -> list[dict[str, Any]]:
@@ -36,11 +36,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_recorded_episode_is_one_of_the_training(run: Run) -> None:
     with MetricsReader(run.metrics_file) as store:
-        lived = set(zip(*store.read("episodes", TOLD).values(), strict=True))
+        lived = set(zip(*store.read("episodes", REPORTED).values(), strict=True))
     lives = kept(run)
     assert len(lives) >= 5
     for life in lives:
-        assert tuple(life[name] for name in TOLD) in lived
+        assert tuple(life[name] for name in REPORTED) in lived
         moments = Recording.from_bytes(life["data"])
         assert int(moments.age[-1]) == life["length"] == len(moments)
 

@@ -58,7 +58,7 @@ def summary_of(world: World, player: type[Waiting] | type[PlannerPolicy]) -> tup
     return found, "\n".join(found.sentences())
 
 
-def test_who_works_for_a_sustained_life_is_told_so() -> None:
+def test_summary_of_an_agent_that_works_and_survives() -> None:
     found, said = summary_of(load_world("town"), PlannerPolicy)
     assert f"A random agent lives {found.random.mean_length:.0f} of 500 steps." in said
     assert "This one lives 500: all of 5 lives reach the limit." in said
@@ -67,21 +67,21 @@ def test_who_works_for_a_sustained_life_is_told_so() -> None:
     assert "What ends its lives" not in said
 
 
-def test_who_does_nothing_is_told_what_killed_it_and_that_it_does_not_work() -> None:
+def test_summary_of_a_passive_agent_names_its_cause_of_death() -> None:
     found, said = summary_of(load_world("town"), Waiting)
     assert f"This one lives {found.agent.mean_length:.0f}: none of 5 lives reach the limit." in said
     assert f"What ends its lives: no {found.agent.causes[0]} (5)." in said
     assert "It has not learned to work" in said
 
 
-def test_who_dies_only_when_the_limit_is_lifted_is_told_of_what() -> None:
+def test_summary_names_the_cause_of_death_beyond_the_limit() -> None:
     found, said = summary_of(load_world("town"), Sleeping)
     assert found.agent.survived == 1
     assert "What ends its lives:" not in said
     assert f"What ends its lives then: no {found.lifted.causes[0]} (5)." in said
 
 
-def test_what_eval_and_play_take_is_told_where_it_is_another_checkpoint() -> None:
+def test_summary_names_the_best_checkpoint_if_it_is_another() -> None:
     found, said = summary_of(load_world("town-l0"), Waiting)
     assert "checkpoint" not in said
     again = replace(found, best=BestCheckpoint(12_000, "length", 298.25))
@@ -91,7 +91,7 @@ def test_what_eval_and_play_take_is_told_where_it_is_another_checkpoint() -> Non
     assert "--which last" in last
 
 
-def test_all_of_a_summary_is_drawn_or_none_of_it() -> None:
+def test_summary_samples_all_evaluations_or_none() -> None:
     """A drawn life and a greedy one are not to be compared."""
     loaded = tiny("town:ppo", "evaluation.deterministic=false", "change.max_steps=60")
     t, world, wanted = build_training(loaded), loaded.worlds.evaluation, loaded.recipe.evaluation
@@ -105,7 +105,7 @@ def test_all_of_a_summary_is_drawn_or_none_of_it() -> None:
     assert "drawn by chance" in found.sentences()[1]
 
 
-def test_a_town_without_money_is_not_asked_about_work() -> None:
+def test_summary_of_a_town_without_money_omits_work() -> None:
     _, said = summary_of(load_world("town-l0"), Waiting)
     assert "work" not in said
 

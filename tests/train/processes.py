@@ -22,7 +22,7 @@ Launch = Callable[..., "Processes"]
 
 
 class Processes:
-    """So many processes of one training, as torchrun would start them."""
+    """Some processes of one training, as torchrun would start them."""
 
     def __init__(self, count: int, words: tuple[str, ...], program: tuple[str, ...]) -> None:
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.free_port()), "WORLD_SIZE": str(count)}
@@ -37,7 +37,7 @@ class Processes:
 
     @staticmethod
     def free_port() -> int:
-        """A port that nobody uses at this moment."""
+        """A port that is free at this moment."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             return int(free.getsockname()[1])
@@ -49,7 +49,7 @@ class Processes:
             process.communicate()
 
     def ends(self) -> list[tuple[int, str]]:
-        """How each ended, and what it said."""
+        """Exit code and output of each process."""
         said = [process.communicate(timeout=WAIT)[0] for process in self.all]
         return [(process.returncode, words) for process, words in zip(self.all, said, strict=True)]
 
@@ -69,7 +69,7 @@ def launch() -> Iterator[Launch]:
 
 
 def last(run: Run) -> tuple[dict[str, object], dict[str, object]]:
-    """The newest checkpoint: what it holds, and what it says."""
+    """State and info of the newest checkpoint."""
     found = checkpoint.latest(run.checkpoints)
     assert found is not None
     state, info = checkpoint.load(found.path)
@@ -78,9 +78,9 @@ def last(run: Run) -> tuple[dict[str, object], dict[str, object]]:
 
 def the_same(one: Run, other: Run, updates: int = 50) -> None:
     """Weights, rows, memory and counters are equal, but for the order in which numbers were added up."""
-    (state, info), (found, told) = last(one), last(other)
+    (state, info), (found, reported) = last(one), last(other)
     for name in ("env_steps", "updates", "episodes"):
-        assert info[name] == told[name], name
+        assert info[name] == reported[name], name
     assert int(str(info["updates"])) >= updates
     for name, value in state.items():
         if not name.startswith("training/"):

@@ -28,7 +28,7 @@ def pong(*words: str) -> LoadedExperiment:
     return load_experiment("ALE/Pong-v5:rgb", [*SMALL, *words])
 
 
-def test_a_run_trains_is_saved_and_goes_on_with_new_episodes(tmp_path: Path) -> None:
+def test_run_trains_and_resumes_with_new_episodes(tmp_path: Path) -> None:
     part = start(pong("env_steps=320"), tmp_path, pause_at=192).run
     outcome = resume(part)
     assert "Episodes start again" in part.log_file.read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def test_a_run_trains_is_saved_and_goes_on_with_new_episodes(tmp_path: Path) -> 
     assert set(measured["length"]) == {LIMIT}
 
 
-def test_no_step_that_only_begins_an_episode_is_learned_from() -> None:
+def test_reset_steps_are_not_learned_from() -> None:
     t = build_training(pong("env_steps=512"))
     assert isinstance(t.agent, Ppo)
     collect(t, 32, NullListener())

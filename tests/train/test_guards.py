@@ -11,7 +11,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
-def test_a_reward_is_named_by_its_row(value: float) -> None:
+def test_bad_reward_is_named_by_its_row(value: float) -> None:
     reward = torch.zeros(1000)
     reward[[617, 618]] = value
     with pytest.raises(Diverged, match=rf"reward of row 617 is {value} at env_steps 8000; it comes from"):
@@ -23,11 +23,11 @@ def test_infinities_of_both_signs_do_not_hide_each_other() -> None:
         check_reward(torch.tensor([0, -INF, INF]), "now")
 
 
-def test_rewards_that_are_finite_may_overflow_their_sum() -> None:
+def test_finite_rewards_may_overflow_their_sum() -> None:
     check_reward(torch.full((4,), 3e38), "now")
 
 
-def test_the_loss_is_named_before_what_follows_from_it() -> None:
+def test_loss_is_named_before_metrics_that_follow_from_it() -> None:
     with pytest.raises(Diverged, match="diverged: loss is nan") as caught:
         check_metrics({"grad_norm": NAN, "mean_q": NAN, "loss": NAN}, "now")
     assert caught.value.tensor == "loss"
@@ -36,7 +36,7 @@ def test_the_loss_is_named_before_what_follows_from_it() -> None:
     check_metrics({"loss": 1e300}, "now")
 
 
-def test_weights_are_named_with_what_was_found_in_them() -> None:
+def test_bad_weights_are_named_with_their_value() -> None:
     weights = {"body.0.weight": torch.ones(3, 3), "head.weight": torch.ones(2, 2), "head.bias": torch.ones(2)}
     check_weights(weights, "now")
     weights["head.weight"][1, 0] = NAN

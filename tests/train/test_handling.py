@@ -1,6 +1,6 @@
 """What trainers of Gymnasium environments often get wrong, each proved by what a training has kept.
 
-The pole on a cart is simple mechanics, so that what follows an observation and an action can be told by hand.
+The pole on a cart is simple mechanics, so that the next observation can be computed by hand.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from townlet.train.training import Training, build_training
 from train.tiny import Heard
 
 torch.set_num_threads(1)
-WAYS = ("native", "sync")  # rows that need a step to begin anew, and rows that show their next episode at once
+WAYS = ("native", "sync")  # rows with a reset step between episodes, and rows without
 SMALL = (
     "threads=1", "rows=4", "network.hidden=[16]", "evaluation={episodes: 10, every: 256}", "env_steps=1024",
-    "metrics={every: 256, tensorboard: false}",
+    "metrics={every: 256, tensorboard: false, report: false}",
 )  # fmt: skip
 MEMORY = ("network={hidden: [16], recurrent: {size: 8}}", "gym.vectorization=sync")
 AGENTS = {
     "ppo": ("CartPole-v1:ppo", "agent.n_steps=32", "agent.lr=1e-2", "gym.normalize_obs=running"),
     "dqn": ("CartPole-v1:dqn", "agent.warmup=100", "agent.lr=1e-2", "agent.n_step=1", "agent.reward_scale=1"),
-    "drqn": ("CartPole-v1:dqn", "agent={name: drqn, warmup: 200, sequence: 8, lr: 1e-2}", *MEMORY),
+    "drqn": ("CartPole-v1:dqn", "agent={name: drqn, warmup: 200, sequence_length: 8, lr: 1e-2}", *MEMORY),
     "reinforce": ("CartPole-v1:ppo", "agent={name: reinforce, episodes: 4, lr: 1e-2}"),
     "qlearning": ("FrozenLake-v1:qlearning", "agent.lr=0.5", "evaluation.episodes=100"),
 }  # fmt: skip
@@ -53,7 +53,7 @@ def small(agent: str, *words: str) -> LoadedExperiment:
 
 
 class Silence:
-    """Who need not be told."""
+    """A listener that ignores everything."""
 
     def on_step(self, actions: Tensor) -> None: ...
 
@@ -81,7 +81,7 @@ def followed(obs: Tensor, actions: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_final_observation_of_a_truncated_episode_is_bootstrapped_by_ppo(way: str) -> None:
+def test_ppo_bootstraps_from_the_final_observation_of_a_truncated_episode(way: str) -> None:
     t = lived("ppo", 32, f"gym.vectorization={way}", "gym.max_episode_steps=5")
     assert isinstance(t.agent, Ppo)
     kept, network = t.agent.rollout, t.agent.network
@@ -95,7 +95,7 @@ def test_the_final_observation_of_a_truncated_episode_is_bootstrapped_by_ppo(way
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_final_observation_of_a_truncated_episode_is_bootstrapped_by_dqn(way: str) -> None:
+def test_dqn_bootstraps_from_the_final_observation_of_a_truncated_episode(way: str) -> None:
     t = lived("dqn", 60, f"gym.vectorization={way}", "gym.max_episode_steps=5")
     assert isinstance(t.agent, Dqn)
     drawn = t.agent.buffer.sample(400)
@@ -115,7 +115,7 @@ def test_no_transition_across_a_reset_is_learned_from(way: str) -> None:
     t = lived("ppo", 100, f"gym.vectorization={way}", "agent.n_steps=100")
     assert isinstance(t.agent, Ppo)
     kept = t.agent.rollout
-    assert (kept.real(kept.reward) == 1).all()
+    assert (kept.without_autoreset_steps(kept.reward) == 1).all()
     advantage, returns = kept.advantages(torch.zeros(4), 1.0, 1.0)
     ends = kept.terminated  # what follows an end is no part of it
     torch.testing.assert_close(returns[ends], torch.ones(int(ends.sum())))
@@ -132,22 +132,22 @@ def scored(run: Run, found: checkpoint.Checkpoint) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_evaluations_are_of_the_current_weights_and_checkpoints_score_as_recorded(agent: str, tmp_path: Path) -> None:
+def test_evaluations_use_the_current_weights_and_checkpoints_score_as_recorded(agent: str, tmp_path: Path) -> None:
     loaded = small(agent)
     run = start(loaded, tmp_path).run
     best, last = checkpoint.best(run.checkpoints), checkpoint.latest(run.checkpoints)
     assert best is not None
     assert last is not None
     with MetricsReader(run.metrics_file) as store:
-        told = store.read("evaluations", ("env_steps", "score", "episodes"), where={"policy": "greedy"})
-    recorded = dict(zip(told["env_steps"], told["score"], strict=True))
+        reported = store.read("evaluations", ("env_steps", "score", "episodes"), where={"policy": "greedy"})
+    recorded = dict(zip(reported["env_steps"], reported["score"], strict=True))
     assert len(recorded) == 4
     assert best.info["score"] == max(recorded.values())
     assert len({*recorded.values()}) > 1, "else old weights would score the same"
     for found in (best, last):
         score, episodes = scored(run, found)
         assert score == recorded[found.env_steps] == found.info["score"]
-        assert [episodes] * 4 == told["episodes"] == [loaded.recipe.evaluation.episodes] * 4
+        assert [episodes] * 4 == reported["episodes"] == [loaded.recipe.evaluation.episodes] * 4
 
 
 class Uneven:
@@ -162,7 +162,7 @@ class Uneven:
 
 
 @pytest.mark.parametrize(("episodes", "short"), [(8, 4), (6, 4), (5, 3)])
-def test_short_episodes_are_not_counted_more_often(episodes: int, short: int) -> None:
+def test_short_episodes_are_not_overcounted(episodes: int, short: int) -> None:
     found: Mapping[str, Any] = run_episodes(Uneven(), make_vec("CartPole-v1", None, 4), episodes, 7)
     assert len(found["length"]) == episodes
     assert int((found["length"] < 20).sum()) == short
@@ -184,12 +184,12 @@ def test_normalisation_is_restored_on_resume(way: str, tmp_path: Path) -> None:
     assert fresh.obs.obs.abs().mean() > 0.2  # as it comes a pole near its rest is seen as numbers near 0
 
 
-def test_where_an_environment_cannot_be_saved_resume_says_so(tmp_path: Path) -> None:
+def test_resume_reports_an_environment_that_cannot_be_saved(tmp_path: Path) -> None:
     heard = Heard()
     words = ("agent.n_steps=16", "gym.normalize_obs=none", "gym.max_episode_steps=20")
     loaded = load_experiment(f"{ID}:ppo", [*SMALL, "env_steps=256", *words])
     run = start(loaded, tmp_path, pause_at=128).run
     resume(run, sinks=[heard])
-    said = "Episodes begin anew: Elsewhere-v0 cannot be saved in the middle of one"
+    said = "Episodes start again: Elsewhere-v0 cannot be saved in the middle of one"
     assert [note for note in heard.notes if note.startswith(said)]
     assert run.meta()["finished"]

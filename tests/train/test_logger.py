@@ -62,7 +62,7 @@ def live(t: Training, journal: MetricsLogger, until: int) -> Recount:
     return recount
 
 
-def test_intervals_are_what_a_recount_of_all_episodes_gives(tmp_path: Path) -> None:
+def test_intervals_equal_a_recount_of_all_episodes(tmp_path: Path) -> None:
     loaded = tiny("town:dqn", STAGES, "metrics.whole_episodes=2", "change.max_steps=25")
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(loaded, store)
@@ -86,9 +86,9 @@ def test_intervals_are_what_a_recount_of_all_episodes_gives(tmp_path: Path) -> N
         kept = Counter(end for end in whole["env_steps"])
         assert max(Counter(-(-moment // 100) for moment in whole["env_steps"]).values()) <= 2
         assert sum(kept.values()) < len(recount.lives)
-        told = {(life["env_steps"], life["row"]): life for life in recount.lives}
+        reported = {(life["env_steps"], life["row"]): life for life in recount.lives}
         for k, moment in enumerate(whole["env_steps"]):
-            life = told[moment, whole["row"][k]]
+            life = reported[moment, whole["row"][k]]
             assert (whole["length"][k], whole["cause"][k], whole["stage"][k]) == (
                 life["length"],
                 life["cause"],
@@ -101,7 +101,7 @@ def test_intervals_are_what_a_recount_of_all_episodes_gives(tmp_path: Path) -> N
         assert written["row"] == [change.row for change in recount.changes]
 
 
-def test_figures_of_an_interval_are_means_over_its_updates(tmp_path: Path) -> None:
+def test_metrics_of_an_interval_are_means_over_its_updates(tmp_path: Path) -> None:
     heard = Heard()
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store, heard)
@@ -122,7 +122,7 @@ def test_figures_of_an_interval_are_means_over_its_updates(tmp_path: Path) -> No
     assert heard.ticks == 3
 
 
-def test_the_diary_and_the_mean_meters_are_written(tmp_path: Path) -> None:
+def test_visits_and_mean_meters_are_stored(tmp_path: Path) -> None:
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store)
         live(t, journal, 400)
@@ -133,7 +133,7 @@ def test_the_diary_and_the_mean_meters_are_written(tmp_path: Path) -> None:
         assert all(0 < value <= 1 for value in energy)
 
 
-def test_an_interval_goes_on_in_another_journal(tmp_path: Path) -> None:
+def test_interval_continues_in_a_restored_logger(tmp_path: Path) -> None:
     loaded = tiny("town:dqn", STAGES)
     with MetricsStore(tmp_path / "a.db") as one, MetricsStore(tmp_path / "b.db") as two:
         t, journal = begun(loaded, one)
@@ -148,7 +148,7 @@ def test_an_interval_goes_on_in_another_journal(tmp_path: Path) -> None:
         assert one.series("loss")[1]
 
 
-def test_episodes_that_ended_before_a_checkpoint_and_were_written_after_it_are_undone(tmp_path: Path) -> None:
+def test_pending_episodes_written_after_a_checkpoint_are_rewound(tmp_path: Path) -> None:
     """They wait in the checkpoint for the next mark; in the store they would be there twice."""
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny("town:dqn", "change.max_steps=12"), store)
@@ -160,7 +160,7 @@ def test_episodes_that_ended_before_a_checkpoint_and_were_written_after_it_are_u
         assert store.content_digest() == before
 
 
-def test_alerts_are_kept_and_told(tmp_path: Path) -> None:
+def test_alerts_are_stored_and_reported(tmp_path: Path) -> None:
     heard = Heard()
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store, heard)
@@ -171,7 +171,7 @@ def test_alerts_are_kept_and_told(tmp_path: Path) -> None:
     assert heard.notes == ["loss: it grows"]
 
 
-def test_what_many_episodes_cost_does_not_grow_with_their_number(tmp_path: Path) -> None:
+def test_only_a_sample_of_many_episodes_is_stored(tmp_path: Path) -> None:
     """Storage never bounds training: of thousands of episodes in an interval only a sample is written whole."""
     loaded = tiny("town:dqn", "rows=2048", "change.max_steps=2", "agent.replay=8192", "metrics.every=1e5")
     with MetricsStore(tmp_path / "metrics.db") as store:

@@ -76,7 +76,7 @@ def ran(
         ),
     ],
 )
-def test_a_run_ends_at_whichever_comes_first(
+def test_run_ends_at_the_first_limit(
     budget: str, why: str, reached: Callable[[Training], bool], tmp_path: Path
 ) -> None:
     found = ran(tiny("town:dqn", f"budget={budget}"), tmp_path)
@@ -89,7 +89,7 @@ def test_a_run_ends_at_whichever_comes_first(
     assert score == found.ending.last.mean_length
 
 
-def test_marks_and_evaluations_lie_at_their_moments_once_each(tmp_path: Path) -> None:
+def test_intervals_and_evaluations_are_on_schedule(tmp_path: Path) -> None:
     found = ran(tiny("town:dqn", "budget={env_steps: 1000}"), tmp_path)
     assert [row["env_steps"] for row in found.heard.evaluations] == [400, 800, 1000]
     assert [mark.env_steps for mark in found.heard.marks] == list(range(100, 1001, 100))
@@ -97,30 +97,30 @@ def test_marks_and_evaluations_lie_at_their_moments_once_each(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("warmup", [0.5, 500])
-def test_nothing_is_evaluated_while_it_warms_up(tmp_path: Path, warmup: float) -> None:
+def test_nothing_is_evaluated_during_warmup(tmp_path: Path, warmup: float) -> None:
     found = ran(tiny("town:dqn", "budget={env_steps: 1000}", f"evaluation.warmup={warmup}"), tmp_path)
     assert [row["env_steps"] for row in found.heard.evaluations] == [800, 1000]
 
 
-def test_what_came_after_the_last_mark_is_not_lost(tmp_path: Path) -> None:
+def test_last_partial_interval_is_stored(tmp_path: Path) -> None:
     found = ran(tiny("town:dqn", "budget={env_steps: 348}"), tmp_path)
     assert [mark.env_steps for mark in found.heard.marks] == [100, 200, 300, 348]
     assert all(mark.metrics["meter_energy"] > 0 for mark in found.heard.marks)
 
 
-def test_a_pause_says_nothing_and_changes_nothing_but_saves(tmp_path: Path) -> None:
+def test_pause_only_saves(tmp_path: Path) -> None:
     found = ran(tiny(), tmp_path, pause_at=348)
     assert (found.ending.why, found.ending.finished, found.ending.last) == ("paused", False, None)
     assert [mark.env_steps for mark in found.heard.marks] == [100, 200, 300]
     assert found.saved == [(348, None, None)]
 
 
-def test_asked_to_stop_before_the_first_round_it_makes_none(tmp_path: Path) -> None:
+def test_stop_request_before_the_first_rollout_ends_the_run(tmp_path: Path) -> None:
     found = ran(tiny(), tmp_path, lambda: True)
     assert (found.ending.why, found.t.counters.env_steps) == ("interrupted", 0)
 
 
-def test_saved_at_a_new_best_and_by_episodes(tmp_path: Path) -> None:
+def test_checkpoints_are_saved_at_new_bests_and_by_episodes(tmp_path: Path) -> None:
     found = ran(tiny("town:dqn", "checkpoints.every_episodes=8", "budget={env_steps: 2400}"), tmp_path)
     best = -np.inf
     evaluated = {row["env_steps"]: row["score"] for row in found.heard.evaluations}
@@ -133,7 +133,7 @@ def test_saved_at_a_new_best_and_by_episodes(tmp_path: Path) -> None:
     assert all(score is None for moment, score in saved.items() if moment not in evaluated)
 
 
-def test_a_run_that_was_over_is_only_measured(tmp_path: Path) -> None:
+def test_finished_run_is_only_evaluated(tmp_path: Path) -> None:
     loaded = tiny()
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(loaded, store)
@@ -156,18 +156,18 @@ def measured(loaded: LoadedExperiment, t: Training) -> EvaluationResult:
 def test_epsilon_falls_over_a_run(tmp_path: Path) -> None:
     by_schedule = "explore={action_selection: {name: epsilon, schedule: {start: 1, end: .1, to: .5}}}"
     found = ran(tiny("town:dqn", by_schedule, "budget={env_steps: 1200}"), tmp_path)
-    told = [mark.metrics["epsilon"] for mark in found.heard.marks if "epsilon" in mark.metrics]
-    assert told == sorted(told, reverse=True)
-    assert told[0] > 0.6
-    assert told[-1] == pytest.approx(0.1)
+    reported = [mark.metrics["epsilon"] for mark in found.heard.marks if "epsilon" in mark.metrics]
+    assert reported == sorted(reported, reverse=True)
+    assert reported[0] > 0.6
+    assert reported[-1] == pytest.approx(0.1)
 
 
 def test_epsilon_falls_with_the_episodes_of_each_row(tmp_path: Path) -> None:
     by_episode = "explore={action_selection: {name: epsilon, start: 1, end: .2, decay: .5, schedule: null}}"
     found = ran(tiny("town:dqn", by_episode, "budget={env_steps: 1000}"), tmp_path)
-    told = [mark.metrics["epsilon"] for mark in found.heard.marks if "epsilon" in mark.metrics]
-    assert told == sorted(told, reverse=True)
-    assert told[-1] == pytest.approx(0.2)
+    reported = [mark.metrics["epsilon"] for mark in found.heard.marks if "epsilon" in mark.metrics]
+    assert reported == sorted(reported, reverse=True)
+    assert reported[-1] == pytest.approx(0.2)
     with MetricsStore(tmp_path / "metrics.db") as store:
         assert store.read("episodes", ["epsilon"])["epsilon"][-1] == pytest.approx(0.2)
 
@@ -176,20 +176,18 @@ def test_epsilon_falls_with_the_episodes_of_each_row(tmp_path: Path) -> None:
     ("gates", "falls"),
     [("variance: 1e4, mean: 5", True), ("variance: 1e4, mean: 41", False), ("variance: 1e-9, mean: 5", False)],
 )
-def test_the_weight_of_novelty_falls_only_while_life_is_steady_and_good(
-    gates: str, falls: bool, tmp_path: Path
-) -> None:
+def test_novelty_weight_falls_only_if_episodes_are_long_and_steady(gates: str, falls: bool, tmp_path: Path) -> None:
     """Lives of at most 40 steps, some of them shorter: good enough or not, steady enough or not."""
     bonus = "bonus: {name: rnd, hidden: [8], embed: 4, batch: 16}"
     weight = f"weight: {{name: adaptive, start: .5, minimum: .1, factor: .9, episodes: 12, {gates}}}"
     needy = "starts={share: .7, meters: [.02, .4]}"
     found = ran(tiny("town:dqn", f"explore={{action_selection: epsilon, {bonus}, {weight}}}", needy), tmp_path)
-    told = [mark.metrics["intrinsic_weight"] for mark in found.heard.marks if "intrinsic_weight" in mark.metrics]
-    assert told[0] == 0.5
-    assert (told[-1] == pytest.approx(0.1)) if falls else (set(told) == {0.5})
+    reported = [mark.metrics["intrinsic_weight"] for mark in found.heard.marks if "intrinsic_weight" in mark.metrics]
+    assert reported[0] == 0.5
+    assert (reported[-1] == pytest.approx(0.1)) if falls else (set(reported) == {0.5})
 
 
-def test_stages_act_in_the_town_from_the_next_life_on(tmp_path: Path) -> None:
+def test_stages_apply_from_the_next_episode(tmp_path: Path) -> None:
     """Rows begin at stage 1; whatever its stage, a row's town has that stage's settings, from the reset on."""
     loaded = tiny("town:dqn-curriculum", STAGES, "budget={env_steps: 8000}", "change.max_steps=60")
     with MetricsStore(tmp_path / "metrics.db") as store:
@@ -207,11 +205,15 @@ def test_stages_act_in_the_town_from_the_next_life_on(tmp_path: Path) -> None:
             assert not town["age"][changed.numpy()].any()  # only between two lives
             seen |= set(t.curriculum.stage.tolist())
         journal.end_interval()
-        told = store.read("stage_changes")
+        reported = store.read("stage_changes")
     assert {1, 2, 3} <= seen
-    assert all(reason.startswith(("advance to stage", "retreat to stage")) for reason in told["reason"])
-    row = told["row"][0]
-    steps = [(a, b) for r, a, b in zip(told["row"], told["from_stage"], told["to_stage"], strict=True) if r == row]
+    assert all(reason.startswith(("advance to stage", "retreat to stage")) for reason in reported["reason"])
+    row = reported["row"][0]
+    steps = [
+        (a, b)
+        for r, a, b in zip(reported["row"], reported["from_stage"], reported["to_stage"], strict=True)
+        if r == row
+    ]
     assert steps[0] == (1, 2)
     assert all(abs(a - b) == 1 for a, b in steps)
 
@@ -241,7 +243,7 @@ class Accountant:
         self.journal.on_stage_changes(changes)
 
 
-def test_what_is_told_and_judged_is_what_the_world_pays_without_guidance(tmp_path: Path) -> None:
+def test_returns_and_progress_exclude_the_shaping_reward(tmp_path: Path) -> None:
     """Neither the return of an episode nor the progress of a row may come from the guiding reward."""
     slow = "curriculum={name: adversarial, episodes: 3, steps: 1e6}"
     loaded = tiny("town:dqn", slow, "potential=50", "change.max_steps=25", "metrics.whole_episodes=1000")
@@ -251,9 +253,9 @@ def test_what_is_told_and_judged_is_what_the_world_pays_without_guidance(tmp_pat
         accountant = Accountant(t, journal)
         collect(t, 100, accountant)
         journal.end_interval()
-        told = store.read("episodes", ["return", "extrinsic"])
-    assert told["return"] == pytest.approx(accountant.own, abs=1e-3)
-    assert told["extrinsic"] == pytest.approx(accountant.paid, abs=1e-3)
+        reported = store.read("episodes", ["return", "extrinsic"])
+    assert reported["return"] == pytest.approx(accountant.own, abs=1e-3)
+    assert reported["extrinsic"] == pytest.approx(accountant.paid, abs=1e-3)
     assert max(abs(a - b) for a, b in zip(accountant.own, accountant.paid, strict=True)) > 1
     assert isinstance(t.curriculum, AdversarialCurriculum)
     judged = t.curriculum.window[:, :, 1].sum(1)  # the last three of each row
@@ -262,7 +264,7 @@ def test_what_is_told_and_judged_is_what_the_world_pays_without_guidance(tmp_pat
     )
 
 
-def test_the_journal_is_told_of_every_part_of_a_round(tmp_path: Path) -> None:
+def test_logger_counts_every_step_of_a_rollout(tmp_path: Path) -> None:
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny("town:ppo"), store)
         assert isinstance(journal, MetricsLogger)

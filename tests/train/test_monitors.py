@@ -1,4 +1,4 @@
-"""Alerts: told once, with what to do, and the same after a resume."""
+"""Alerts are reported once, with a tip, also across a resume."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from train.tiny import Heard, begun, tiny
 LONG = 4 * PATIENCE_INTERVALS
 RETURN = "episode_return"
 RISING = [float(at) for at in range(40)]
-# monitor → (values that are well, values that are not, a word of what is told)
+# monitor → (good values, bad values, a word of the message)
 WAYS: dict[str, tuple[list[float], list[float], str]] = {
     "kl high": ([0.01], [0.2] * LONG, "0.2 nats"),
     "kl low": ([0.01], [1e-5] * LONG, "below .001"),
@@ -41,7 +41,7 @@ WAYS: dict[str, tuple[list[float], list[float], str]] = {
 }
 
 
-def told(values: Sequence[float], figure: str, goal: float | None = None) -> list[tuple[int, Alert]]:
+def reported(values: Sequence[float], figure: str, goal: float | None = None) -> list[tuple[int, Alert]]:
     """At which of the marks an alert comes, and what it says."""
     monitors = Monitors(RETURN, goal)
     return [(at, alert) for at, value in enumerate(values) for alert in monitors.check({figure: value})]
@@ -52,12 +52,12 @@ def test_every_monitor_has_a_case_below() -> None:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_what_stays_bad_is_told_once_with_a_tip(name: str) -> None:
+def test_lasting_problem_is_reported_once_with_a_tip(name: str) -> None:
     well, bad, word = WAYS[name]
     (monitor,) = (one for one in MONITORS if one.name == name)
     figure = RETURN if monitor.metric == SCORE else monitor.metric
-    assert told(well * 3 if len(well) == 1 else well, figure) == []
-    found = [(at, alert) for at, alert in told([*well, *bad], figure) if alert.name == name]
+    assert reported(well * 3 if len(well) == 1 else well, figure) == []
+    found = [(at, alert) for at, alert in reported([*well, *bad], figure) if alert.name == name]
     ((at, alert),) = found
     assert at >= len(well) - 1 + monitor.patience
     assert word in alert.message
@@ -66,14 +66,14 @@ def test_what_stays_bad_is_told_once_with_a_tip(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in WAYS if len(WAYS[name][0]) == 1])
-def test_a_single_bad_interval_is_no_alert(name: str) -> None:
+def test_single_bad_interval_is_no_alert(name: str) -> None:
     (well,), (bad, *_), _ = WAYS[name]
     (figure,) = (monitor.metric for monitor in MONITORS if monitor.name == name)
-    assert told([well, *[bad] * (PATIENCE_INTERVALS - 1), well, bad], figure) == []
+    assert reported([well, *[bad] * (PATIENCE_INTERVALS - 1), well, bad], figure) == []
 
 
 @pytest.mark.parametrize("figure", ["approx_kl", "clip_fraction"])
-def test_the_only_gradient_step_of_an_update_is_not_told_to_be_too_small(figure: str) -> None:
+def test_single_gradient_step_raises_no_alert_about_small_updates(figure: str) -> None:
     def alerts(steps: float) -> int:
         monitors = Monitors(RETURN)
         return sum(len(monitors.check({figure: 0.0, "gradient_steps": steps})) for _ in range(LONG))
@@ -81,33 +81,33 @@ def test_the_only_gradient_step_of_an_update_is_not_told_to_be_too_small(figure:
     assert (alerts(1.0), alerts(2.0)) == (0, 1)
 
 
-def test_it_is_told_again_after_it_had_been_well() -> None:
+def test_alert_is_repeated_after_a_recovery() -> None:
     bad = [9.0] * PATIENCE_INTERVALS
-    assert [at for at, _ in told([*bad, *bad, 0.01, *bad], "approx_kl")] == [
+    assert [at for at, _ in reported([*bad, *bad, 0.01, *bad], "approx_kl")] == [
         PATIENCE_INTERVALS - 1,
         3 * PATIENCE_INTERVALS,
     ]
 
 
 @pytest.mark.parametrize(("name", "value"), [("policy_loss", -0.01), ("explained_variance", -0.1), ("mean_q", -50.0)])
-def test_a_figure_may_be_below_zero(name: str, value: float) -> None:
-    assert told([value] * LONG, name) == []
+def test_negative_metrics_raise_no_alert(name: str, value: float) -> None:
+    assert reported([value] * LONG, name) == []
 
 
-def test_a_score_that_is_good_enough_need_not_rise() -> None:
-    assert told([*RISING, *[39.0] * (STALE_INTERVALS + LONG)], RETURN, goal=38.0) == []
-    assert told([*RISING, *[39.0] * (STALE_INTERVALS + LONG)], RETURN, goal=40.0) != []
+def test_score_above_the_goal_need_not_rise() -> None:
+    assert reported([*RISING, *[39.0] * (STALE_INTERVALS + LONG)], RETURN, goal=38.0) == []
+    assert reported([*RISING, *[39.0] * (STALE_INTERVALS + LONG)], RETURN, goal=40.0) != []
 
 
-def test_an_unsteady_score_that_gains_nothing_does_not_fall() -> None:
-    assert told([10.0, 20.0, 12.0, 18.0] * 7, RETURN) == []
+def test_noisy_constant_score_raises_no_alert() -> None:
+    assert reported([10.0, 20.0, 12.0, 18.0] * 7, RETURN) == []
 
 
-def test_a_slow_evaluation_now_and_then_is_no_drop_of_speed() -> None:
-    assert told([*[1000.0] * 9, 100.0] * 10, "steps_per_second") == []
+def test_occasional_slow_interval_raises_no_alert() -> None:
+    assert reported([*[1000.0] * 9, 100.0] * 10, "steps_per_second") == []
 
 
-def test_alerts_of_a_training_are_kept_and_told_also_after_a_resume(tmp_path: Path) -> None:
+def test_alerts_are_stored_and_reported_across_a_resume(tmp_path: Path) -> None:
     heard = Heard()
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store, heard)
@@ -122,7 +122,7 @@ def test_alerts_of_a_training_are_kept_and_told_also_after_a_resume(tmp_path: Pa
     assert [note.split(":")[0] for note in heard.notes] == ["values run away"]
 
 
-def test_what_depends_on_the_clock_is_in_no_checkpoint_and_in_no_comparison(tmp_path: Path) -> None:
+def test_timing_is_in_no_checkpoint_and_no_digest(tmp_path: Path) -> None:
     monitors = Monitors()
     for _ in range(WINDOW):
         monitors.check({"steps_per_second": 1e3, "loss": 1.0})
@@ -136,7 +136,7 @@ def test_what_depends_on_the_clock_is_in_no_checkpoint_and_in_no_comparison(tmp_
         assert store.content_digest() != before
 
 
-def test_a_learning_rate_far_too_high_is_told_on_the_console_in_the_store_and_in_the_report(tmp_path: Path) -> None:
+def test_too_high_learning_rate_alerts_on_console_in_store_and_report(tmp_path: Path) -> None:
     heard = Heard()
     words = ("threads=1", "rows=4", "agent={n_steps: 32, epochs: 4, lr: 10}", "env_steps=4096")
     words += ("network={hidden: [16], activation: relu}",)

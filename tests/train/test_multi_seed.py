@@ -28,20 +28,20 @@ from train.tiny import DQN, Heard
         ([5.0, -1e9, 1.0, 2.0, 3.0, 4.0, 1e9, 6.0], 3.5),  # the middle four, in any order
     ],
 )
-def test_the_interquartile_mean_by_hand(scores: list[float], mean: float) -> None:
+def test_interquartile_mean_equals_a_manual_computation(scores: list[float], mean: float) -> None:
     assert iqm(scores) == pytest.approx(mean)
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=10))
-def test_the_interval_holds_the_mean_and_lies_within_the_scores(scores: list[float]) -> None:
+def test_interval_contains_the_mean_and_lies_within_the_scores(scores: list[float]) -> None:
     low, high = bootstrap_interval(scores)
     slack = 1e-9 * max(1.0, *map(abs, scores))
     assert min(scores) - slack <= low <= iqm(scores) + slack
     assert iqm(scores) - slack <= high <= max(scores) + slack
 
 
-def test_the_interval_narrows_with_more_seeds() -> None:
+def test_interval_narrows_with_more_seeds() -> None:
     def width(scores: list[float]) -> float:
         low, high = bootstrap_interval(scores)
         return high - low
@@ -49,7 +49,7 @@ def test_the_interval_narrows_with_more_seeds() -> None:
     assert width([400.0, 450.0, 500.0] * 10) < width([400.0, 450.0, 500.0]) / 2
 
 
-def test_seeds_follow_each_other_and_give_runs_of_their_own(tmp_path: Path) -> None:
+def test_every_seed_gives_a_separate_run(tmp_path: Path) -> None:
     heard: list[Heard] = []
 
     def sink(recipe: object) -> Heard:
@@ -72,7 +72,7 @@ class Falling(Heard):
         raise RuntimeError("out of memory\nmore about it")
 
 
-def test_a_seed_that_dies_does_not_stop_the_others_and_is_named(tmp_path: Path) -> None:
+def test_failed_seed_is_named_and_does_not_stop_the_others(tmp_path: Path) -> None:
     def sink(recipe: Recipe) -> Heard:
         return Falling() if recipe.seed == 5 else Heard()
 
@@ -86,6 +86,6 @@ def test_a_seed_that_dies_does_not_stop_the_others_and_is_named(tmp_path: Path) 
     assert found.in_words().endswith("without the failed seed 5")
 
 
-def test_a_mistake_of_all_seeds_is_told_once(tmp_path: Path) -> None:
+def test_error_common_to_all_seeds_is_reported_once(tmp_path: Path) -> None:
     with pytest.raises(TownletError, match="there is no run 'nothing'"):
         train_seeds("town:dqn", [*DQN, "init_from=nothing"], tmp_path, 2)

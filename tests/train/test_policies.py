@@ -124,7 +124,7 @@ def test_invalid_action_is_never_taken(runs: dict[str, Run], data: st.DataObject
 
 
 @pytest.mark.parametrize("key", ["town-l2:drqn", "ppo with memory"])
-def test_memory_goes_from_step_to_step_until_told_otherwise(runs: dict[str, Run], key: str) -> None:
+def test_hidden_state_is_carried_until_reset(runs: dict[str, Run], key: str) -> None:
     trained = load_policy(runs[key])
     size, count = trained.layout.size, trained.actions.n
     first, then = (inputs(3, size, count, seed)[0] for seed in (1, 2))
@@ -142,7 +142,7 @@ def test_memory_goes_from_step_to_step_until_told_otherwise(runs: dict[str, Run]
         trained.act(first[:2])
 
 
-def test_a_player_lives_as_long_as_the_evaluation_says(runs: dict[str, Run]) -> None:
+def test_policy_player_survives_as_long_as_evaluated(runs: dict[str, Run]) -> None:
     """The engine alone, as `townlet play` has it, and the batched town give the same lives."""
     trained = load_policy(runs["town-l2:drqn"])
     lives = evaluate_town(trained.policy(), trained.world, 6, 7)
@@ -151,7 +151,7 @@ def test_a_player_lives_as_long_as_the_evaluation_says(runs: dict[str, Run]) -> 
     assert played.ages.tolist() == lives.length.tolist()
 
 
-def test_a_player_forgets_its_last_life(runs: dict[str, Run]) -> None:
+def test_policy_player_resets_its_hidden_state(runs: dict[str, Run]) -> None:
     trained = load_policy(runs["ppo with memory"])
     engine = make_engine(trained.world, 1, autoreset=False)
     engine.reset(0)
@@ -175,7 +175,7 @@ def test_best_and_last_are_two_checkpoints(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("obs", "mask", "told"),
+    ("obs", "mask", "reported"),
     [
         (np.zeros(5), None, "an observation has shape"),
         (np.zeros((2, 3, 88)), None, "an observation has shape"),
@@ -183,12 +183,12 @@ def test_best_and_last_are_two_checkpoints(tmp_path: Path) -> None:
         (np.zeros(88), np.ones(5, bool), "a mask has shape"),
     ],
 )
-def test_wrong_shapes_are_explained(runs: dict[str, Run], obs: Any, mask: Any, told: str) -> None:
-    with pytest.raises(TownletError, match=told):
+def test_wrong_shapes_are_explained(runs: dict[str, Run], obs: Any, mask: Any, reported: str) -> None:
+    with pytest.raises(TownletError, match=reported):
         load_policy(runs["town:ppo"]).act(obs, mask)
 
 
-def test_a_run_of_another_interface_is_refused(tmp_path: Path) -> None:
+def test_run_of_another_interface_is_refused(tmp_path: Path) -> None:
     run = start(load_experiment("town:ppo", SMALL["town:ppo"]), tmp_path, pause_at=1).run
     run.update_meta(files={})  # as a run of an older release, which has no checksums of its worlds
     for copy in run.worlds.iterdir():

@@ -36,7 +36,7 @@ def own(tmp_path: Path) -> tuple[Path, Run]:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_a_copy_of_a_world_is_the_same_world(name: str) -> None:
+def test_copy_of_a_world_is_the_same_world(name: str) -> None:
     world = load_world(name)
     for text in TownTask(Worlds(world, world)).files().values():
         again = from_text(text)
@@ -45,7 +45,7 @@ def test_a_copy_of_a_world_is_the_same_world(name: str) -> None:
     assert with_overrides(world, ["max_steps=77"]).spec == world.spec.model_copy(update={"max_steps": 77})
 
 
-def test_a_run_keeps_both_worlds_with_all_their_changes(tmp_path: Path) -> None:
+def test_run_keeps_both_worlds_with_all_overrides(tmp_path: Path) -> None:
     words = ("potential=7", "change.affordances.Bed.price=.03", "evaluation.change={max_steps: 90}")
     loaded = tiny("town:dqn", *words)
     run = start(loaded, tmp_path, pause_at=4).run
@@ -77,18 +77,18 @@ def seen_otherwise(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "told"),
+    ("happens", "reported"),
     [(gone, "is missing"), (edited, "has changed since"), (broken, "cannot be read"), (seen_otherwise, "has changed")],
 )
-def test_whatever_becomes_of_the_file_the_run_has_its_world(
-    happens: Callable[[Path], None], told: str, own: tuple[Path, Run]
+def test_run_keeps_its_world_if_the_file_changes(
+    happens: Callable[[Path], None], reported: str, own: tuple[Path, Run]
 ) -> None:
     path, run = own
     happens(path)
     trained = load_policy(run)
     (note,) = trained.loaded.notes
     assert str(path) in note
-    assert told in note
+    assert reported in note
     found = compare_town(trained.policy, evaluation_world(trained.loaded, ["affordances.Bed.price=0"]), 3, 0)
     assert found.trained.world.spec.max_steps == 30
     assert found.trained.world.spec.affordances[0].price == 0
@@ -100,7 +100,7 @@ def test_whatever_becomes_of_the_file_the_run_has_its_world(
 
 
 @pytest.mark.parametrize("role", Worlds._fields)
-def test_a_copy_that_was_edited_is_named_and_the_run_does_not_go_on_in_it(role: str, own: tuple[Path, Run]) -> None:
+def test_edited_copy_of_a_world_is_named_and_refused(role: str, own: tuple[Path, Run]) -> None:
     copy = world_file(own[1], role)
     copy.write_text(copy.read_text().replace("max_steps: 30", "max_steps: 31"), encoding="utf-8")
     with pytest.raises(TownletError, match=f"not the world that the {role}") as caught:
@@ -108,7 +108,7 @@ def test_a_copy_that_was_edited_is_named_and_the_run_does_not_go_on_in_it(role: 
     assert str(copy) in str(caught.value)
 
 
-def test_a_run_of_an_older_release_without_copies_needs_the_file_as_it_was(own: tuple[Path, Run]) -> None:
+def test_run_without_copies_needs_the_unchanged_world_file(own: tuple[Path, Run]) -> None:
     path, run = own
     run.update_meta(files={})
     for copy in run.worlds.iterdir():
@@ -127,7 +127,7 @@ def test_a_run_of_an_older_release_without_copies_needs_the_file_as_it_was(own: 
      "evaluation.change={max_steps: 9}", "world=town-l2", "explore.action_selection.schedule.end=.5",
      "network.hidden=[8]", "starts={share: 1, meters: [.5, 1]}", "evaluation.metric=return", "init_from=latest"],
 )  # fmt: skip
-def test_what_would_make_another_experiment_is_refused_in_one_message(word: str, own: tuple[Path, Run]) -> None:
+def test_overrides_that_change_the_experiment_are_refused_in_one_message(word: str, own: tuple[Path, Run]) -> None:
     run = own[1]
     before = run.meta()
     with pytest.raises(TownletError) as caught:
@@ -138,7 +138,7 @@ def test_what_would_make_another_experiment_is_refused_in_one_message(word: str,
     assert run.meta() == before  # what is refused leaves no trace
 
 
-def test_what_the_experiment_does_not_depend_on_may_change(own: tuple[Path, Run]) -> None:
+def test_overrides_that_keep_the_experiment_are_accepted(own: tuple[Path, Run]) -> None:
     run = own[1]
     words = [
         "budget.env_steps=5000", "budget.minutes=9", "agent.lr={start: 1e-4, end: 1e-5}", "checkpoints.minutes=1",
@@ -153,16 +153,14 @@ def test_what_the_experiment_does_not_depend_on_may_change(own: tuple[Path, Run]
     assert all(mark.metrics["lr"] < 1e-4 for mark in heard.marks)
 
 
-def test_threads_are_written_down_as_the_number_they_were(tmp_path: Path) -> None:
+def test_automatic_thread_count_is_stored_as_a_number(tmp_path: Path) -> None:
     run = start(tiny("town:dqn", "threads=auto"), tmp_path, pause_at=4).run
     threads = reopen(run).recipe.threads
     assert isinstance(threads, int)
     assert run.meta()["threads"] == threads
 
 
-def test_a_run_from_before_a_setting_existed_goes_on_with_its_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_older_than_a_setting_resumes_with_its_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an earlier release wrote it: resolved.yaml has no `agent.accelerate`, and neither has what was hashed."""
     whole = start(tiny("town:dqn"), tmp_path / "whole").run
     lines = whole.resolved_file.read_text().splitlines(keepends=True)

@@ -45,17 +45,15 @@ def test_every_schedule_changes_the_run_as_written(recipe: str, form: str, tmp_p
     run = start(loaded, tmp_path).run
     with MetricsReader(run.metrics_file) as store:
         for figure in keys.values():
-            told = dict(zip(*store.series(figure), strict=True))
-            assert len({*told.values()}) > 3, figure
+            reported = dict(zip(*store.series(figure), strict=True))
+            assert len({*reported.values()}) > 3, figure
             before = ROWS if figure == "epsilon" else 0  # it is that of the last act
-            by_hand = {at: way.at(Counters(env_steps=at - before, budget=BUDGET)) for at in told}
-            assert told == pytest.approx(by_hand), figure
+            by_hand = {at: way.at(Counters(env_steps=at - before, budget=BUDGET)) for at in reported}
+            assert reported == pytest.approx(by_hand), figure
 
 
 @pytest.mark.parametrize(("share", "size"), [(1.0, 64), (0.25, 16), (0.3, 19), (0.001, 0.001)])
-def test_a_share_as_batch_size_is_rounded_down_and_stands_in_the_resolved_recipe(
-    share: float, size: float, tmp_path: Path
-) -> None:
+def test_batch_size_as_a_share_is_rounded_down_and_resolved(share: float, size: float, tmp_path: Path) -> None:
     """A single step has no number of its own: 1 is the share of all."""
     alone = ["agent.normalize_advantage=rollout"] if share < 0.01 else []
     loaded = load_experiment("CartPole-v1:ppo", [*SMALL, "agent.n_steps=16", f"agent.batch_size={share}", *alone])

@@ -33,7 +33,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainingOutcome, 
     return start(tiny("town:dqn", "metrics.tensorboard=true", REPORT), root, sinks=[heard]), heard
 
 
-def test_a_run_leaves_all_its_files(trained: tuple[TrainingOutcome, Heard]) -> None:
+def test_run_leaves_all_its_files(trained: tuple[TrainingOutcome, Heard]) -> None:
     run = trained[0].run
     names = {path.name for path in run.path.iterdir()}
     assert {
@@ -46,7 +46,7 @@ def test_a_run_leaves_all_its_files(trained: tuple[TrainingOutcome, Heard]) -> N
     assert "evaluation: lives" in run.log_file.read_text()
 
 
-def test_meta_tells_what_was_run_and_how_it_ended(trained: tuple[TrainingOutcome, Heard]) -> None:
+def test_meta_describes_the_run_and_its_end(trained: tuple[TrainingOutcome, Heard]) -> None:
     outcome = trained[0]
     meta = outcome.run.meta()
     assert (meta["recipe"], meta["seed"], meta["rows"], meta["agent"]) == ("town:dqn", 0, 4, "dqn")
@@ -57,7 +57,7 @@ def test_meta_tells_what_was_run_and_how_it_ended(trained: tuple[TrainingOutcome
     assert meta["summary"] == outcome.summary.sentences()
 
 
-def test_the_yardstick_and_every_evaluation_are_told_and_stored(trained: tuple[TrainingOutcome, Heard]) -> None:
+def test_baseline_and_every_evaluation_are_reported_and_stored(trained: tuple[TrainingOutcome, Heard]) -> None:
     outcome, heard = trained
     with MetricsReader(outcome.run.metrics_file) as metrics:
         rows = metrics.read("evaluations", ["env_steps", "policy", "length"])
@@ -67,7 +67,7 @@ def test_the_yardstick_and_every_evaluation_are_told_and_stored(trained: tuple[T
     assert heard.closed
 
 
-def test_the_last_and_the_best_checkpoint_are_kept(trained: tuple[TrainingOutcome, Heard]) -> None:
+def test_last_and_best_checkpoint_are_kept(trained: tuple[TrainingOutcome, Heard]) -> None:
     folder = trained[0].run.checkpoints
     last, best = checkpoint.latest(folder), checkpoint.best(folder)
     assert last is not None
@@ -78,7 +78,7 @@ def test_the_last_and_the_best_checkpoint_are_kept(trained: tuple[TrainingOutcom
     assert len(checkpoint.paths(folder)) <= 2
 
 
-def test_a_warm_start_begins_with_the_weights_of_the_best_checkpoint(trained: tuple[TrainingOutcome, Heard]) -> None:
+def test_warm_start_loads_the_weights_of_the_best_checkpoint(trained: tuple[TrainingOutcome, Heard]) -> None:
     source = trained[0].run
     best = checkpoint.best(source.checkpoints)
     assert best is not None
@@ -101,12 +101,12 @@ def test_init_from_is_a_key_of_the_recipe(trained: tuple[TrainingOutcome, Heard]
     assert best is not None
     wanted = checkpoint.load(best.path)[0]["training"]["agent"]["network"]
     assert all(torch.equal(found[leaf], wanted[leaf]) for leaf in wanted)  # it has not learned yet
-    told = outcome.run.meta()["init_from"]
-    assert (told["run"], told["checkpoint"], told["env_steps"]) == (name, best.name, best.env_steps)
-    assert told["sha256"] == hashlib.sha256((best.path / "state.safetensors").read_bytes()).hexdigest()
+    reported = outcome.run.meta()["init_from"]
+    assert (reported["run"], reported["checkpoint"], reported["env_steps"]) == (name, best.name, best.env_steps)
+    assert reported["sha256"] == hashlib.sha256((best.path / "state.safetensors").read_bytes()).hexdigest()
 
 
-def test_weights_of_another_run_are_the_best_of_nothing_before_they_were_measured(
+def test_warm_start_has_no_best_checkpoint_before_an_evaluation(
     trained: tuple[TrainingOutcome, Heard],
 ) -> None:
     """A run that is killed at once has a checkpoint to go on from, and none that claims a score."""
@@ -126,14 +126,14 @@ def test_weights_of_another_run_are_the_best_of_nothing_before_they_were_measure
         ("town:ppo", (), "the saved .*network"),
     ],
 )
-def test_a_warm_start_from_another_interface_network_or_agent_is_refused(
+def test_warm_start_from_another_interface_network_or_agent_is_refused(
     recipe: str, words: tuple[str, ...], said: str, trained: tuple[TrainingOutcome, Heard]
 ) -> None:
     with pytest.raises(TownletError, match=said):
         warm_start(build_training(tiny(recipe, *words)), trained[0].run)
 
 
-def test_a_mistake_in_init_from_leaves_no_run_behind(tmp_path: Path) -> None:
+def test_wrong_init_from_leaves_no_run_behind(tmp_path: Path) -> None:
     with pytest.raises(TownletError, match="there is no run 'nothing'"):
         start(tiny("town:dqn", "init_from=nothing"), tmp_path)
     assert Run.list(tmp_path) == []
@@ -154,7 +154,7 @@ def digest(run: Run) -> str:
         pytest.param(("budget.minutes=9",), marks=pytest.mark.long),
     ],
 )  # fmt: skip
-def test_a_finished_run_with_no_more_to_spend_is_only_measured(
+def test_resuming_a_finished_run_only_evaluates_it(
     words: tuple[str, ...], trained: tuple[TrainingOutcome, Heard]
 ) -> None:
     before = trained[0]
@@ -170,7 +170,7 @@ def test_a_finished_run_with_no_more_to_spend_is_only_measured(
     assert run.meta() == meta
 
 
-def test_a_paused_run_that_is_given_less_than_it_has_lived_ends_there(tmp_path: Path) -> None:
+def test_paused_run_beyond_a_smaller_budget_ends(tmp_path: Path) -> None:
     run = start(tiny(), tmp_path, pause_at=640).run
     heard = Heard()
     ended = resume(run, ["budget.env_steps=600"], sinks=[heard])
@@ -180,7 +180,7 @@ def test_a_paused_run_that_is_given_less_than_it_has_lived_ends_there(tmp_path: 
     assert resume(run).trained is False
 
 
-def test_a_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
+def test_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
     first = start(tiny("town:dqn", "budget={env_steps: 1e6, minutes: 60}"), tmp_path, pause_at=1000)
     heard, saved = Heard(), checkpoint.latest(first.run.checkpoints)
     assert saved is not None
@@ -194,11 +194,13 @@ def test_a_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
     assert last.info["seconds"] > before
 
 
-def test_a_resumed_run_saves_when_the_whole_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_run_saves_at_the_same_steps_as_an_uninterrupted_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither a second best, which is no better than the first, nor episodes that were saved before count again."""
     passed: list[str] = []
     monkeypatch.setattr(checkpoint, "on_point", passed.append)
-    # Nobody dies in 5 steps: every score is 5, and 4 rows end 4 episodes in 20 steps.
+    # No agent dies in 5 steps: every score is 5, and 4 rows end 4 episodes in 20 steps.
     words = ("change.max_steps=5", "evaluation.every=100", "checkpoints.every_episodes=50")
     run = start(tiny("town:dqn", *words), tmp_path, pause_at=320).run
     best = checkpoint.best(run.checkpoints)
@@ -211,7 +213,7 @@ def test_a_resumed_run_saves_when_the_whole_one_would(tmp_path: Path, monkeypatc
     assert checkpoint.best(run.checkpoints) == best
 
 
-def test_what_is_learned_until_the_time_is_up_does_not_depend_on_the_time(tmp_path: Path) -> None:
+def test_time_limit_does_not_change_what_is_learned(tmp_path: Path) -> None:
     """Schedules go by env_steps: minutes only decide where a run ends."""
     timed = start(tiny("town:dqn", "budget={env_steps: 1e5, minutes: .02}"), tmp_path / "timed")
     assert timed.ending.why == END_REASONS["minutes"]
@@ -226,7 +228,7 @@ def test_what_is_learned_until_the_time_is_up_does_not_depend_on_the_time(tmp_pa
 
 
 def test_evaluations_are_made_in_the_world_of_evaluation(tmp_path: Path) -> None:
-    """Neither the starts, nor the guidance, nor the limit of training: all would tell of another life."""
+    """Without the starts, the shaping reward and the limit of training."""
     words = ("potential=50", "evaluation.change={max_steps: 70}", "starts={share: 1, meters: [.02, .1]}")
     loaded, heard = tiny("town:dqn", *words), Heard()
     run = start(loaded, tmp_path, sinks=[heard]).run
@@ -240,7 +242,7 @@ def test_evaluations_are_made_in_the_world_of_evaluation(tmp_path: Path) -> None
     assert guided.reward.mean() != pytest.approx(again.reward.mean())
 
 
-def test_a_tiny_budget_is_evaluated_at_its_end_and_not_all_the_time(tmp_path: Path) -> None:
+def test_tiny_budget_is_evaluated_only_at_its_end(tmp_path: Path) -> None:
     heard = Heard()
     start(tiny("town:dqn", "evaluation.every=.1", "budget.env_steps=900"), tmp_path, sinks=[heard])
     assert [row["env_steps"] for row in heard.evaluations] == [0, 900]

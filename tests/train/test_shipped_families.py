@@ -26,7 +26,7 @@ ALIKE = ("ALE/Pong-v5:ram", "ALE/Breakout-v5:rgb", "ALE/Breakout-v5:objects")
 
 
 @pytest.mark.parametrize("title", [pytest.param(t, marks=pytest.mark.long if t in ALIKE else ()) for t in RECIPES])
-def test_a_recipe_trains_is_measured_and_goes_on(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipe_trains_evaluates_and_resumes(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # Doom leaves a file where it is started
     part = start(load_experiment(title, SMALL), tmp_path, pause_at=64).run
     with MetricsReader(resume(part, pause_at=128).run.metrics_file) as store:

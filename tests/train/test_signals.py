@@ -23,7 +23,7 @@ from train.tiny import STAGES, begun, tiny
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
-def test_the_first_signal_only_asks(number: int) -> None:
+def test_first_signal_only_requests_a_stop(number: int) -> None:
     before = signal.getsignal(number)
     with SignalHandler() as signals:
         assert not signals.requested
@@ -33,14 +33,14 @@ def test_the_first_signal_only_asks(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
-def test_when_all_is_saved_a_signal_interrupts(number: int) -> None:
+def test_signal_interrupts_after_saving(number: int) -> None:
     with SignalHandler() as signals:
         signals.urgent = True
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
 
 
-def test_in_another_thread_nothing_is_taken_over() -> None:
+def test_other_threads_install_no_signal_handlers() -> None:
     """Python allows it only in the first thread; training in another one works all the same."""
     before = signal.getsignal(signal.SIGTERM)
     seen = []
@@ -68,7 +68,7 @@ class Kept:
 
 @dataclass
 class Asked:
-    """Somebody who wants the run to stop from the n-th time on that it asks."""
+    """Requests a stop from the n-th call on."""
 
     patience: int
     times: int = 0
@@ -127,9 +127,7 @@ def stores(tmp_path: Path) -> Iterator[tuple[MetricsStore, MetricsStore]]:
     [(20, 0), (COLLECT - 3, 0), (COLLECT + 3, 0), (COLLECT + LEARN + 90, 1), (2 * COLLECT + LEARN + 3, 1)],
     ids=["acting", "acting, after changes of stage", "learning", "acting again", "learning again"],
 )
-def test_a_round_that_is_interrupted_never_happened(
-    patience: int, rounds: int, stores: tuple[MetricsStore, MetricsStore]
-) -> None:
+def test_interrupted_rollout_is_undone(patience: int, rounds: int, stores: tuple[MetricsStore, MetricsStore]) -> None:
     one, never, asked = Lived(stores[0]), Lived(stores[1]), Asked(patience)
     assert one.go_on(asked) == "interrupted"
     assert asked.times == patience + 2  # it stopped at once; the loop asks once more why
@@ -142,7 +140,7 @@ def test_a_round_that_is_interrupted_never_happened(
     assert one.store.read("stage_changes", ["row"])["row"]
 
 
-def test_an_evaluation_that_is_interrupted_is_owed_and_made_once(stores: tuple[MetricsStore, MetricsStore]) -> None:
+def test_interrupted_evaluation_is_repeated_once(stores: tuple[MetricsStore, MetricsStore]) -> None:
     one, never = (Lived(store, every=ROUND) for store in stores)
     assert one.go_on(Asked(COLLECT + LEARN + 10)) == "interrupted"
     assert one.evaluation_pending
@@ -154,7 +152,7 @@ def test_an_evaluation_that_is_interrupted_is_owed_and_made_once(stores: tuple[M
     assert one.store.read("evaluations", ["env_steps"])["env_steps"] == [ROUND, 2 * ROUND]
 
 
-def test_the_evaluation_at_the_end_is_owed_too(stores: tuple[MetricsStore, MetricsStore]) -> None:
+def test_interrupted_final_evaluation_is_repeated(stores: tuple[MetricsStore, MetricsStore]) -> None:
     one = Lived(stores[0])
     one.loaded = tiny("town:ppo", *LONG, f"budget={{env_steps: {ROUND}}}")
     assert one.go_on(Asked(COLLECT + LEARN + 10)) == "interrupted"
@@ -163,7 +161,7 @@ def test_the_evaluation_at_the_end_is_owed_too(stores: tuple[MetricsStore, Metri
     assert one.store.read("evaluations", ["env_steps"])["env_steps"] == [ROUND]
 
 
-def test_where_nothing_could_be_taken_back_a_round_is_lived_to_its_end(
+def test_rollout_without_undo_is_completed(
     stores: tuple[MetricsStore, MetricsStore],
 ) -> None:
     """A replay memory is too large to be copied before every round; such rounds are short."""
@@ -176,7 +174,7 @@ def test_where_nothing_could_be_taken_back_a_round_is_lived_to_its_end(
     assert (ending.why, t.counters.env_steps) == ("interrupted", 200)
 
 
-def test_a_moment_that_is_saved_is_not_saved_again(stores: tuple[MetricsStore, MetricsStore]) -> None:
+def test_saved_step_is_not_saved_again(stores: tuple[MetricsStore, MetricsStore]) -> None:
     """Else the score that went with it would be lost."""
     one = Lived(stores[0], every=ROUND)
     assert one.go_on(Asked(COLLECT + LEARN + 50 + COLLECT // 2)) == "interrupted"

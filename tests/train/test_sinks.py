@@ -42,11 +42,11 @@ def mark(env_steps: int = 2000) -> MetricsInterval:
     return MetricsInterval(env_steps, 10, 3, FIGURES, {"body.weight": torch.arange(6.0).reshape(2, 3)})
 
 
-def test_where_no_place_pays_nothing_is_said_of_work() -> None:
+def test_work_is_not_mentioned_in_a_world_without_pay() -> None:
     assert evaluation_text(EVALUATION | {"works": None}) == SENTENCE.removesuffix(", 25% work")
 
 
-def test_lines_in_a_pipe_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_console_prints_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: clock)
     stream = io.StringIO()
@@ -61,7 +61,7 @@ def test_lines_in_a_pipe_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> N
     assert stream.getvalue().splitlines()[3:] == [f" 1,234,567 steps  {SENTENCE}", "a word"]
 
 
-def test_the_log_has_everything_with_its_time_and_is_continued(tmp_path: Path) -> None:
+def test_log_file_has_timestamps_and_is_continued(tmp_path: Path) -> None:
     for _ in range(2):
         log = LogFile(tmp_path / "log.txt")
         log.on_interval(mark())
@@ -90,7 +90,7 @@ def test_tensorboard_gets_scalars_meters_and_histograms(tmp_path: Path) -> None:
     assert (weights.step, weights.histogram_value.num, weights.histogram_value.max) == (2000, 6, 5.0)
 
 
-def test_tensorboard_forgets_what_came_after_a_checkpoint(tmp_path: Path) -> None:
+def test_tensorboard_drops_events_after_a_checkpoint(tmp_path: Path) -> None:
     """A run that was killed at 3000 and goes on from 1000 shows each moment once."""
     first = TensorBoard(tmp_path)
     for env_steps in (1000, 2000, 3000):
@@ -108,7 +108,7 @@ def plain(screen: io.StringIO) -> list[str]:
     return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()))
 
 
-def test_the_bar_shows_how_far_and_how_well_in_80_columns() -> None:
+def test_progress_bar_fits_80_columns() -> None:
     screen = io.StringIO()
     bar = ProgressBar(Console(file=screen, force_terminal=True, width=80), "town:dqn-curriculum", 24_000_000)
     bar.on_interval(MetricsInterval(12_000_000, 10, 3, {**FIGURES, "stage": 3.25, "entropy": 1.25}, {}))
@@ -123,7 +123,7 @@ def test_the_bar_shows_how_far_and_how_well_in_80_columns() -> None:
     assert "12,000,000 steps  evaluation: lives 1999 of 2000, 100% to the limit, 25% work" in lines
 
 
-def test_a_bar_that_never_began_draws_nothing_and_the_cursor_is_never_left_hidden() -> None:
+def test_unused_bar_draws_nothing_and_the_cursor_is_always_restored() -> None:
     screen = io.StringIO()
     bar = ProgressBar(Console(file=screen, force_terminal=True, width=80), "town:dqn", 4000)
     bar.close()
@@ -132,7 +132,7 @@ def test_a_bar_that_never_began_draws_nothing_and_the_cursor_is_never_left_hidde
     assert screen.getvalue().rfind(SHOW) > screen.getvalue().rfind(HIDE)
 
 
-def test_only_a_terminal_that_can_be_drawn_on_gets_a_bar() -> None:
+def test_only_a_capable_terminal_gets_a_progress_bar() -> None:
     recipe = load_experiment("town:dqn").recipe
     kinds = [
         type(console_sink(Console(file=io.StringIO(), force_terminal=terminal, _environ={"TERM": term}), recipe))
@@ -141,7 +141,7 @@ def test_only_a_terminal_that_can_be_drawn_on_gets_a_bar() -> None:
     assert kinds == [ProgressBar, PlainConsole, PlainConsole]
 
 
-def test_all_are_closed_and_the_first_thing_that_went_wrong_is_told() -> None:
+def test_all_sinks_are_closed_and_the_first_error_is_raised() -> None:
     class Broken(Heard):
         def close(self) -> None:
             raise OSError(28, "no space")

@@ -17,30 +17,32 @@ Steps = st.lists(
 )  # fmt: skip
 
 
-def step_of(told: list[tuple[int, int, str]]) -> tuple[Step, FinalObs, torch.Tensor]:
-    reward = torch.tensor([float(pay) for pay, _, _ in told])
-    dies, time = (torch.tensor([how == word for _, _, how in told]) for word in ("dies", "time"))
+def step_of(reported: list[tuple[int, int, str]]) -> tuple[Step, FinalObs, torch.Tensor]:
+    reward = torch.tensor([float(pay) for pay, _, _ in reported])
+    dies, time = (torch.tensor([how == word for _, _, how in reported]) for word in ("dies", "time"))
     rows = torch.nonzero(dies | time).squeeze(1)
     none = torch.zeros(ROWS, 1)
     ended = FinalObs(rows, none[rows], none[rows].bool())
     return (
         Step(none, none.bool(), reward, reward.unsqueeze(1), dies, time),
         ended,
-        torch.tensor([n / 8 for _, n, _ in told]),
+        torch.tensor([n / 8 for _, n, _ in reported]),
     )
 
 
 @given(Steps, st.integers(0, 12))
 def test_every_episode_is_summed_once(steps: list[list[tuple[int, int, str]]], stop: int) -> None:
     tracker, running = EpisodeTracker(ROWS), [(0, 0.0, 0.0)] * ROWS
-    for count, told in enumerate(steps):
+    for count, reported in enumerate(steps):
         if count == stop:  # taken up elsewhere
             state, tracker = {k: v.clone() for k, v in tracker.state().items()}, EpisodeTracker(ROWS)
             tracker.restore(state)
-        step, ended, new = step_of(told)
+        step, ended, new = step_of(reported)
         over = tracker.step(step, ended, new, new)
-        running = [(n + 1, r + pay, i + nov / 8) for (n, r, i), (pay, nov, _) in zip(running, told, strict=True)]
-        expected = [(row, *running[row], told[row][2] == "dies") for row in range(ROWS) if told[row][2] != "goes on"]
+        running = [(n + 1, r + pay, i + nov / 8) for (n, r, i), (pay, nov, _) in zip(running, reported, strict=True)]
+        expected = [
+            (row, *running[row], reported[row][2] == "dies") for row in range(ROWS) if reported[row][2] != "goes on"
+        ]
         found = zip(
             *(c.tolist() for c in (over.rows, over.length, over.reward, over.intrinsic, over.terminated)), strict=True
         )
@@ -51,7 +53,7 @@ def test_every_episode_is_summed_once(steps: list[list[tuple[int, int, str]]], s
             running[row] = (0, 0.0, 0.0)
 
 
-def test_guidance_is_summed_apart_from_what_the_world_pays() -> None:
+def test_shaping_is_summed_apart_from_the_reward_of_the_world() -> None:
     tracker, none = EpisodeTracker(2, components=("milestone", "potential", "vitality")), torch.zeros(2, 1)
     for components in ([[1, 10, 0.5], [2, 20, 0]], [[4, -30, 0], [8, 1, 0.25]]):
         paid = torch.tensor(components, dtype=torch.float32)

@@ -23,7 +23,7 @@ from train.tiny import Heard, tiny
 
 SMALL = (
     "threads=1", "rows=4", "network.hidden=[16]", "evaluation={episodes: 4, every: 256}",
-    "metrics={every: 128, tensorboard: false}", "env_steps=1024",
+    "metrics={every: 128, tensorboard: false, report: false}", "env_steps=1024",
 )  # fmt: skip
 AGENTS = {
     "CartPole-v1:ppo": ("agent.n_steps=32", "agent.epochs=2", "agent.lr=1e-3"),
@@ -43,7 +43,7 @@ CHANGE = ("env_steps", "key", "old", "new", "why")
 
 
 class Editor(Heard):
-    """Somebody who edits tune.yaml when the run comes to a moment."""
+    """Edits tune.yaml at given numbers of env_steps."""
 
     def __init__(self, root: Path, edits: Mapping[int, str]) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def series(run: Run, name: str) -> dict[int, float]:
         return dict(zip(*store.series(name), strict=True))
 
 
-def test_the_file_explains_what_could_be_changed_and_changes_nothing(tmp_path: Path) -> None:
+def test_tune_file_explains_all_settings_and_changes_nothing(tmp_path: Path) -> None:
     begun = create_session(small("CartPole-v1:ppo", "agent.clip=.2"), tmp_path)
     text = begun.run.tune_file.read_text()
     assert all(line.startswith("# ") for line in text.splitlines())
@@ -75,7 +75,7 @@ def test_the_file_explains_what_could_be_changed_and_changes_nothing(tmp_path: P
 
 
 @pytest.mark.parametrize("recipe", AGENTS)
-def test_an_edit_counts_from_the_next_update_on_and_is_recorded(recipe: str, tmp_path: Path) -> None:
+def test_edit_takes_effect_at_the_next_update_and_is_recorded(recipe: str, tmp_path: Path) -> None:
     editor = Editor(tmp_path, {512: "lr: 2e-5\n", 768: "# lr: 2e-5\n"})
     run = start(small(recipe, "agent.lr=1e-3", "env_steps=2048"), tmp_path, sinks=[editor], pause_at=1024).run
     (first, *one), (second, *two) = changes(run)
@@ -90,7 +90,7 @@ def test_an_edit_counts_from_the_next_update_on_and_is_recorded(recipe: str, tmp
     assert "lr is 2e-05 from now on, it was 0.001 (tune.yaml)" in editor.notes
 
 
-def test_everything_of_ppo_that_may_change_does(tmp_path: Path) -> None:
+def test_all_tunable_settings_of_ppo_change(tmp_path: Path) -> None:
     wanted = {"lr": 0.01, "clip": 0.1, "value_clip": 0.3, "entropy_coef": 0.02, "value_coef": 0.25, "epochs": 5}
     text = "".join(f"{key}: {value}\n" for key, value in wanted.items())
     run = start(small(), tmp_path, sinks=[Editor(tmp_path, {512: text})], pause_at=900).run
@@ -98,14 +98,14 @@ def test_everything_of_ppo_that_may_change_does(tmp_path: Path) -> None:
     assert (series(run, "epochs_done")[512], series(run, "epochs_done")[768]) == (2, 5)
 
 
-def test_a_schedule_may_be_written_as_well(tmp_path: Path) -> None:
+def test_tune_file_accepts_schedules(tmp_path: Path) -> None:
     editor = Editor(tmp_path, {256: "clip: {start: 0.4, end: 0.1, from: 512, to: 1024}\nlr: lin_0.1\n"})
     run = start(small(), tmp_path, sinks=[editor]).run
     assert (series(run, "clip")[512], series(run, "clip")[1024]) == pytest.approx((0.4, 0.1))
     assert series(run, "lr")[1024] == 0
 
 
-def test_a_town_can_be_tuned(tmp_path: Path) -> None:
+def test_town_can_be_tuned(tmp_path: Path) -> None:
     editor = Editor(tmp_path, {400: "lr: 1e-4\n"})
     run = start(tiny("town:dqn", "agent.lr=1e-3"), tmp_path, sinks=[editor], pause_at=800).run
     assert [change[1:] for change in changes(run)] == [("lr", 0.001, 1e-4, "tune.yaml")]
@@ -115,14 +115,14 @@ def test_a_town_can_be_tuned(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("lr: fast\n", "tune.yaml:1:1: lr cannot be the text 'fast'"),
-        ("epochs: 3\nlr: -1\n", "tune.yaml:2:1: lr: it cannot be below 0"),
-        ("entropy_coef: {start: 0.1, end: -1}\n", "tune.yaml:1:1: entropy_coef: it cannot be below 0"),
+        ("epochs: 3\nlr: -1\n", "tune.yaml:2:1: lr: it must not be negative"),
+        ("entropy_coef: {start: 0.1, end: -1}\n", "tune.yaml:1:1: entropy_coef: it must not be negative"),
         ("gamma: 0.5\n", "tune.yaml:1:1: 'gamma' cannot be changed during training"),
         ("entropi_coef: 0.5\n", "did you mean 'entropy_coef'?"),
         ("lr: [1\n", "tune.yaml"),
     ],
 )
-def test_a_mistake_is_told_once_and_changes_nothing(text: str, says: str, tmp_path: Path) -> None:
+def test_wrong_tune_file_is_reported_once_and_changes_nothing(text: str, says: str, tmp_path: Path) -> None:
     editor = Editor(tmp_path, {256: text})
     outcome = start(small(), tmp_path, sinks=[editor], pause_at=512)
     (note,) = (note for note in editor.notes if "no setting was changed" in note)
@@ -132,7 +132,7 @@ def test_a_mistake_is_told_once_and_changes_nothing(text: str, says: str, tmp_pa
     assert series(outcome.run, "lr").keys() >= {384, 512}
 
 
-def test_an_unchanged_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_tune_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = create_session(small(), tmp_path)
     tuning, heard, read = begun.training.tuning, _Listener(), []
     tuning.file = begun.run.tune_file
@@ -181,31 +181,31 @@ def test_without_progress_a_setting_is_changed_within_its_limits(how: str, value
     assert heard.changes[0].why == "no progress for 200 env_steps"
 
 
-def test_whole_numbers_stay_whole() -> None:
+def test_integer_settings_stay_integers() -> None:
     settings, _ = judged("{key: epochs, patience: 200, multiply: 1.4}", [10, 10, 10])
     assert settings.epochs == 3
     assert isinstance(settings.epochs, int)
 
 
-def test_progress_is_what_is_better_than_the_best_by_enough() -> None:
+def test_progress_must_exceed_the_best_by_the_minimum() -> None:
     assert judged("{key: lr, patience: 200, least: 5, set: 0}", [10, 12, 15, 17, 20])[1].changes == []
     assert judged("{key: lr, patience: 200, least: 5, set: 0}", [10, 12, 14])[1].changes != []
 
 
-def test_with_progress_the_value_from_before_comes_back() -> None:
+def test_progress_restores_the_previous_value() -> None:
     settings, heard = judged("{key: lr, patience: 200, multiply: .5, revert: true}", [10, 9, 9, 9, 9, 11])
     assert [to_flow_yaml(change.new) for change in heard.changes] == ["0.0005", "0.00025", "0.001"]
     assert heard.changes[-1].why == "there is progress again"
     assert settings.lr == 1e-3
 
 
-def test_several_settings_may_change_each_by_its_own_patience() -> None:
-    both = "[{key: lr, patience: 200, multiply: .5}, {key: entropy, patience: 300, set: .01}]"
+def test_every_plateau_rule_has_a_separate_patience() -> None:
+    both = "[{key: lr, patience: 200, multiply: .5}, {key: entropy_coef, patience: 300, set: .01}]"
     _, heard = judged(both, [10, 9, 9, 9])
-    assert [(change.key, change.new) for change in heard.changes] == [("lr", 5e-4), ("entropy", 0.01)]
+    assert [(change.key, change.new) for change in heard.changes] == [("lr", 5e-4), ("entropy_coef", 0.01)]
 
 
-def test_a_value_that_the_agent_refuses_is_told_and_left() -> None:
+def test_refused_value_is_reported_and_not_applied() -> None:
     settings, heard = judged("{key: epochs, patience: 200, multiply: 0}", [10, 9, 9])
     assert settings.epochs == 2
     assert "epochs stays 2" in heard.notes[0]
@@ -214,14 +214,14 @@ def test_a_value_that_the_agent_refuses_is_told_and_left() -> None:
 @pytest.mark.parametrize(
     ("recipe", "words", "says"),
     [
-        ("CartPole-v1:dqn", "plateau={key: clip, multiply: .5}", "dqn has no 'clip'"),
+        ("CartPole-v1:dqn", "plateau={key: clip, multiply: .5}", "dqn has no setting 'clip'"),
         ("CartPole-v1:ppo", "plateau={key: value_clip, multiply: .5}", "agent.value_clip is null"),
-        ("CartPole-v1:ppo", "plateau={key: lr, multiply: .5, set: 1}", "give one of multiply, add and set"),
+        ("CartPole-v1:ppo", "plateau={key: lr, multiply: .5, set: 1}", "give exactly one of multiply, add and set"),
         ("CartPole-v1:ppo", "plateau={key: lr, set: 1, low: 2, high: 1}", "`low` (2) is above `high` (1)"),
         ("CartPole-v1:ppo", "plateau={key: gamma, set: 1}", "plateau"),
     ],
 )
-def test_a_plateau_that_makes_no_sense_is_refused(recipe: str, words: str, says: str) -> None:
+def test_invalid_plateau_rule_is_refused(recipe: str, words: str, says: str) -> None:
     with pytest.raises(TownletError) as caught:
         small(recipe, words)
     assert says in str(caught.value)
@@ -231,7 +231,7 @@ PLATEAU = "plateau={key: lr, patience: 256, least: 1e6, multiply: .5, revert: tr
 
 
 @pytest.mark.parametrize("recipe", AGENTS)
-def test_a_run_in_two_parts_is_the_whole_run_also_with_changed_settings(recipe: str, tmp_path: Path) -> None:
+def test_resumed_run_equals_an_uninterrupted_one_with_changed_settings(recipe: str, tmp_path: Path) -> None:
     """The same edit at the same moment in a run that is never stopped, and in one that is stopped after it."""
     loaded = small(recipe, PLATEAU)
     whole, part = (
@@ -244,7 +244,7 @@ def test_a_run_in_two_parts_is_the_whole_run_also_with_changed_settings(recipe: 
     assert differences(whole.path, part.path) == []
 
 
-def test_what_was_edited_after_the_last_checkpoint_counts_when_the_run_goes_on(tmp_path: Path) -> None:
+def test_edit_after_the_last_checkpoint_takes_effect_on_resume(tmp_path: Path) -> None:
     run = start(small(), tmp_path, pause_at=512).run
     run.tune_file.write_text("epochs: 4\n")
     resume(run, pause_at=900)
@@ -252,13 +252,13 @@ def test_what_was_edited_after_the_last_checkpoint_counts_when_the_run_goes_on(t
     assert series(run, "epochs_done")[768] == 4
 
 
-def test_a_learning_rate_given_with_resume_wins_over_an_older_change(tmp_path: Path) -> None:
+def test_override_of_resume_wins_over_an_older_edit(tmp_path: Path) -> None:
     run = start(small(), tmp_path, sinks=[Editor(tmp_path, {256: "lr: 3e-3\n"})], pause_at=512).run
     resume(run, ["agent.lr=7e-3"])
     assert series(run, "lr")[1024] == pytest.approx(7e-3)
 
 
-def test_a_run_ends_when_its_last_episodes_are_good_enough(tmp_path: Path) -> None:
+def test_run_ends_at_its_training_threshold(tmp_path: Path) -> None:
     words = ("rows=8", "env_steps=2e4", "evaluation.every=2e4", "budget.train_threshold=15")
     outcome = start(small("CartPole-v1:ppo", *words), tmp_path)
     assert outcome.ending.why == END_REASONS["train_threshold"]
@@ -268,13 +268,13 @@ def test_a_run_ends_when_its_last_episodes_are_good_enough(tmp_path: Path) -> No
     assert resume(outcome.run).trained is False
 
 
-def test_true_stands_for_the_environments_own_threshold_in_training_too() -> None:
+def test_training_threshold_true_is_that_of_the_environment() -> None:
     assert small("CartPole-v1:ppo", "budget.train_threshold=true").recipe.budget.train_threshold == 475
     with pytest.raises(TownletError, match="town has no threshold"):
         tiny("town:dqn", "budget.train_threshold=true")
 
 
-def test_one_plateau_or_a_list_of_them_says_in_the_resolved_recipe_where_it_came_from(tmp_path: Path) -> None:
+def test_resolved_recipe_shows_the_source_of_plateau_rules(tmp_path: Path) -> None:
     for words in (PLATEAU, PLATEAU.replace("={", "=[{") + "]"):
         text = create_session(small("CartPole-v1:ppo", words), tmp_path).run.resolved_file.read_text()
         (line,) = (line for line in text.splitlines() if "key: lr" in line)

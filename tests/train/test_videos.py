@@ -26,12 +26,12 @@ def wanted(run: Run) -> list[tuple[int, str]]:
     """The start, every evaluation that was better than all before it, and the end."""
     with MetricsReader(run.metrics_file) as store:
         found = store.read("evaluations", ("env_steps", "score"), where={"policy": "greedy"})
-    best, told = float("-inf"), [(0, "start")]
+    best, reported = float("-inf"), [(0, "start")]
     for at, score in zip(found["env_steps"], found["score"], strict=True):
         if score > best or at == found["env_steps"][-1]:
-            told.append((at, "end" if at == found["env_steps"][-1] else "best"))
+            reported.append((at, "end" if at == found["env_steps"][-1] else "best"))
         best = max(best, score)
-    return told
+    return reported
 
 
 def weights(run: Run) -> bytes:
@@ -41,7 +41,7 @@ def weights(run: Run) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["ppo", pytest.param("numbers", marks=pytest.mark.long)])
-def test_videos_come_at_the_start_at_every_best_and_at_the_end_and_change_nothing(kind: str, tmp_path: Path) -> None:
+def test_videos_are_recorded_at_start_bests_and_end_without_side_effects(kind: str, tmp_path: Path) -> None:
     filmed, plain = train_gym(kind, tmp_path / "a", *FILMED, REPORT), train_gym(kind, tmp_path / "b")
     assert moments(filmed) == wanted(filmed)
     assert moments(plain) == []
@@ -55,7 +55,7 @@ def test_videos_come_at_the_start_at_every_best_and_at_the_end_and_change_nothin
     assert "](videos/" in filmed.report_md.read_text()
 
 
-def test_a_town_is_filmed_by_the_same_key(tmp_path: Path) -> None:
+def test_town_is_recorded_by_the_same_key(tmp_path: Path) -> None:
     run = start(
         load_experiment("town-l0:dqn", [*SMALL["town-l0:dqn"], "video.episodes=1", "video.steps=5"]), tmp_path
     ).run
@@ -64,7 +64,7 @@ def test_a_town_is_filmed_by_the_same_key(tmp_path: Path) -> None:
     assert (facts.frames, facts.size) == (1 + 5 + 10, (960, 640))
 
 
-def test_a_run_that_goes_on_films_the_same_and_leaves_nothing_half_done(tmp_path: Path) -> None:
+def test_resumed_run_records_the_same_videos_and_removes_partial_ones(tmp_path: Path) -> None:
     whole = train_gym("ppo", tmp_path / "whole", *FILMED)
     loaded = load_experiment("CartPole-v1:ppo", [*whole.meta()["overrides"]])
     part = start(loaded, tmp_path / "part", pause_at=600).run
@@ -78,7 +78,7 @@ def test_a_run_that_goes_on_films_the_same_and_leaves_nothing_half_done(tmp_path
     assert weights(part) == weights(whole)
 
 
-def test_what_draws_no_pictures_cannot_be_filmed_and_says_so_before_anything_is_made(tmp_path: Path) -> None:
+def test_video_of_an_environment_without_rendering_is_refused_before_writing(tmp_path: Path) -> None:
     with pytest.raises(TownletError, match="Bandit-v0 draws no pictures"):
         start(load_experiment("Bandit-v0:ppo", ["video.episodes=1"]), tmp_path)
     assert Run.list(tmp_path) == []

@@ -31,7 +31,7 @@ network:
 
 
 @pytest.mark.long
-def test_a_run_of_a_sweeps_agent_takes_its_changes_from_the_sweep(tmp_path: Path) -> None:
+def test_sweep_agent_takes_its_settings_from_the_sweep(tmp_path: Path) -> None:
     (tmp_path / "asked.yaml").write_text(ASKED)
     here, home = tmp_path / "here", tmp_path / "home"
     here.mkdir()
@@ -56,7 +56,7 @@ def test_a_run_of_a_sweeps_agent_takes_its_changes_from_the_sweep(tmp_path: Path
     assert [path for path in written if KEY.encode() in path.read_bytes()] == []
 
 
-def test_whoever_is_not_logged_in_is_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_missing_login_is_reported_before_writing(tmp_path: Path) -> None:
     words = ["metrics.wandb=true", "threads=1", "--root", str(tmp_path / "runs")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     environment |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc")}
@@ -70,14 +70,14 @@ def test_whoever_is_not_logged_in_is_told_before_anything_is_written(tmp_path: P
     assert Run.list(tmp_path / "runs") == []
 
 
-def test_what_a_sweep_asks_for_is_checked_like_any_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_a_sweep_are_validated_like_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "asked.yaml").write_text("wandb_version: 1\nagent.lrr: {desc: null, value: 0.1}\n")
     monkeypatch.setenv(wandb.SWEEP_FILE, str(tmp_path / "asked.yaml"))
     with pytest.raises(TownletError, match="did you mean 'lr'"):
         load_experiment("Bandit-v0:ppo", wandb.sweep_overrides())
 
 
-def test_a_missing_extra_is_a_mistake_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_a_recipe_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("townlet.recipes.validate.find_spec", lambda _: None)  # as if it were not installed
     with pytest.raises(TownletError, match=r"pip install 'townlet\[wandb\]'"):
         load_experiment("Bandit-v0:ppo", ["metrics.wandb=true"])

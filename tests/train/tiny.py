@@ -1,4 +1,4 @@
-"""Trainings of a second, and a sink that remembers what it was told."""
+"""Trainings of a second, and a sink that remembers everything."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tiny(recipe: str = "town:dqn", *words: str) -> LoadedExperiment:
 
 
 def begun(loaded: LoadedExperiment, store: MetricsStore, *sinks: Sink) -> tuple[Training, MetricsLogger]:
-    """A training before its first step, and its journal."""
+    """A training before its first step, and its logger."""
     t, metrics = build_training(loaded), loaded.recipe.metrics
     return t, MetricsLogger(t, loaded.recipe.to_env_steps(metrics.every), metrics.whole_episodes, store, sinks)
 
