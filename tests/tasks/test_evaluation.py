@@ -16,7 +16,7 @@ from townlet.interfaces.vec_env import Discrete
 from townlet.rng import Streams
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.evaluation import ActingPolicy, RandomPolicy
-from townlet.tasks.town_evaluation import PARALLEL_TOWNS, PlannerPolicy, evaluate_town, with_limit
+from townlet.tasks.town_evaluation import PARALLEL_TOWNS, PlannerPolicy, TownEvaluation, evaluate_town, with_limit
 from townlet.town.env import Town
 from townlet.town.world.tables import World
 from townlet.train.session import start
@@ -194,7 +194,7 @@ def test_run_is_evaluated_in_its_evaluation_world(tmp_path: Path) -> None:
     assert "potential" in loaded.worlds.training.rewards
     assert "potential" not in loaded.worlds.evaluation.rewards
     outcome = start(loaded, tmp_path)
-    assert outcome.ending.last is not None
+    assert isinstance(outcome.ending.last, TownEvaluation)
     assert outcome.ending.last.world is loaded.worlds.evaluation
     with MetricsReader(outcome.run.metrics_file) as metrics:
         found = metrics.read("evaluations", ["policy", "limit", "length_max"])

@@ -43,7 +43,9 @@ class Sleeping(PlannerPolicy):
 
     def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         self._age += 1
-        return (Waiting() if self._age > 500 else super()).act(obs, mask, episode_start, greedy)
+        if self._age > 500:
+            return Waiting().act(obs, mask, episode_start, greedy)
+        return super().act(obs, mask, episode_start, greedy)
 
 
 def summary_of(world: World, player: type[Waiting] | type[PlannerPolicy]) -> tuple[TownSummary, str]:

@@ -18,15 +18,14 @@ from gym_envs.elsewhere import ID
 from townlet.agents.agent import no_interrupt
 from townlet.agents.dqn import Dqn
 from townlet.agents.ppo import Ppo
-from townlet.curriculum.curriculum import StageChange
 from townlet.gym.make import make_vec
-from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.evaluation import run_episodes
 from townlet.tasks.experiment import LoadedExperiment, load_experiment, reopen
 from townlet.train.collect import collect
+from townlet.train.episodes import NullListener
 from townlet.train.session import resume, start
 from townlet.train.training import Training, build_training
 from train.tiny import Heard
@@ -52,20 +51,10 @@ def small(agent: str, *words: str) -> LoadedExperiment:
     return load_experiment(recipe, [*SMALL, *own, *words])
 
 
-class Silence:
-    """A listener that ignores everything."""
-
-    def on_step(self, actions: Tensor) -> None: ...
-
-    def on_episodes(self, over: Episodes, ended: FinalObs) -> None: ...
-
-    def on_stage_changes(self, changes: list[StageChange]) -> None: ...
-
-
 def lived(agent: str, steps: int, *words: str) -> Training:
     """A training that has collected, and learned nothing yet."""
     t = build_training(small(agent, "gym.normalize_obs=none", *words))
-    collect(t, steps, Silence())
+    collect(t, steps, NullListener())
     return t
 
 

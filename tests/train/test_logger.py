@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,24 +15,26 @@ from pace import within
 from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs.metrics_store import MetricsStore
+from townlet.town.env import Town
 from townlet.train.collect import collect
+from townlet.train.episodes import NullListener
 from townlet.train.logger import MetricsLogger
 from townlet.train.training import Training
 from train.tiny import STAGES, Heard, begun, tiny
 
 
-class Recount:
+class Recount(NullListener):
     """Stands before a journal and remembers all episodes one by one."""
 
     def __init__(self, t: Training, journal: MetricsLogger) -> None:
-        self.t, self.journal, self.lives = t, journal, []
+        self.t, self.journal, self.lives = t, journal, list[dict[str, Any]]()
         self.changes: list[StageChange] = []
 
     def on_step(self, actions: Tensor) -> None:
         self.journal.on_step(actions)
 
     def on_episodes(self, over: Episodes, ended: FinalObs) -> None:
-        t = self.t
+        t, town = self.t, cast(Town, self.t.env)
         for k in range(len(over)):
             row = int(over.rows[k])
             life: dict[str, Any] = {
@@ -40,9 +42,9 @@ class Recount:
                 "row": row,
                 "length": int(over.length[k]),
                 "return": float(over.reward[k]),
-                "cause": t.env.cause_names[int(t.env.causes(ended)[k])],
+                "cause": town.cause_names[int(town.causes(ended)[k])],
                 "stage": int(t.curriculum.stage[row]) if t.curriculum else 0,
-                "meters": t.env.final_meters(ended)[k].tolist(),
+                "meters": town.final_meters(ended)[k].tolist(),
             }
             self.lives.append(life)
         self.journal.on_episodes(over, ended)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import EvaluationResult
 from townlet.tasks.experiment import LoadedExperiment
 from townlet.tasks.town_evaluation import evaluate_town
+from townlet.town.env import Town
 from townlet.train.collect import collect
+from townlet.train.episodes import NullListener
 from townlet.train.logger import MetricsLogger
 from townlet.train.loop import LoopResult, train_loop
 from townlet.train.stop_conditions import StopConditions
@@ -178,7 +181,7 @@ def test_epsilon_falls_with_the_episodes_of_each_row(tmp_path: Path) -> None:
 )
 def test_novelty_weight_falls_only_if_episodes_are_long_and_steady(gates: str, falls: bool, tmp_path: Path) -> None:
     """Lives of at most 40 steps, some of them shorter: good enough or not, steady enough or not."""
-    bonus = "bonus: {name: rnd, hidden: [8], embed: 4, batch: 16}"
+    bonus = "bonus: {name: rnd, hidden: [8], embedding_size: 4, batch_size: 16}"
     weight = f"weight: {{name: adaptive, start: .5, minimum: .1, factor: .9, episodes: 12, {gates}}}"
     needy = "starts={share: .7, meters: [.02, .4]}"
     found = ran(tiny("town:dqn", f"explore={{action_selection: epsilon, {bonus}, {weight}}}", needy), tmp_path)
@@ -198,7 +201,7 @@ def test_stages_apply_from_the_next_episode(tmp_path: Path) -> None:
         for _ in range(1500):
             before = t.curriculum.stage.clone()
             collect(t, 1, journal)
-            town = t.env.engine.peek()
+            town = cast(Town, t.env).engine.peek()
             for name, wanted in t.curriculum.settings().items():
                 assert torch.equal(torch.as_tensor(np.array(town[name])).to(wanted.dtype), wanted), name
             changed = before != t.curriculum.stage
@@ -218,7 +221,7 @@ def test_stages_apply_from_the_next_episode(tmp_path: Path) -> None:
     assert all(abs(a - b) == 1 for a, b in steps)
 
 
-class Accountant:
+class Accountant(NullListener):
     """Adds up what each reward pays each row, and compares it with what is said of its episodes."""
 
     def __init__(self, t: Training, journal: MetricsLogger) -> None:
@@ -228,7 +231,7 @@ class Accountant:
         self.paid: list[float] = []
 
     def on_step(self, actions: Tensor) -> None:
-        self.sums += np.asarray(self.t.env.engine.components)
+        self.sums += np.asarray(cast(Town, self.t.env).engine.components)
         self.journal.on_step(actions)
 
     def on_episodes(self, over: Episodes, ended: FinalObs) -> None:

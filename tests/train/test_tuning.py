@@ -58,7 +58,7 @@ class Editor(Heard):
 
 def changes(run: Run) -> list[tuple[int, str, Any, Any, str]]:
     with MetricsReader(run.metrics_file) as store:
-        return [tuple(row.values()) for row in as_rows(store.read("setting_changes", CHANGE))]  # type: ignore[misc]
+        return [tuple(row.values()) for row in as_rows(store.read("setting_changes", CHANGE))]
 
 
 def series(run: Run, name: str) -> dict[int, float]:

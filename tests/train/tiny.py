@@ -37,7 +37,7 @@ def begun(loaded: LoadedExperiment, store: MetricsStore, *sinks: Sink) -> tuple[
     return t, MetricsLogger(t, loaded.recipe.to_env_steps(metrics.every), metrics.whole_episodes, store, sinks)
 
 
-class Heard:
+class Heard(Sink):
     """A sink that remembers."""
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class Heard:
     def on_rollout(self, counters: Counters) -> None:
         self.ticks += 1
 
-    def on_interval(self, mark: MetricsInterval) -> None:
-        self.marks.append(mark)
+    def on_interval(self, interval: MetricsInterval) -> None:
+        self.marks.append(interval)
 
     def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
         self.evaluations.append({"env_steps": counters.env_steps, **columns})
