@@ -20,6 +20,8 @@ import sys
 import threading
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,19 @@ class Server:
 def server() -> Server:
     """The server of this process."""
     return Server()
+
+
+@contextmanager
+def dedicated() -> Iterator[None]:
+    """Inside the block commands are forks of a server with the present environment: LD_PRELOAD applies to them."""
+    global server
+    usual, own = server, Server()
+    server = cache(lambda: own)
+    try:
+        yield
+    finally:
+        server = usual
+        own.close()
 
 
 def close() -> None:

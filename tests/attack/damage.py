@@ -108,9 +108,10 @@ def files_of(folder: Path) -> dict[str, list[str]]:
 
 def flips(folder: Path, count: int, seed: int) -> Iterator[Flip]:
     """Random bits, evenly over kinds of files: otherwise large files would get all of them."""
-    chance, kinds = random.Random(seed), files_of(folder)
+    chance, kinds = random.Random(seed), list(files_of(folder).values())
+    stride = max(1, len(kinds) // count)
     for number in range(count):
-        file = chance.choice(list(kinds.values())[number % len(kinds)])
+        file = chance.choice(kinds[number * stride % len(kinds)])
         size = (folder / file).stat().st_size
         yield Flip(file, chance.randrange(size), chance.randrange(8))
 

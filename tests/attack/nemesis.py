@@ -29,6 +29,7 @@ class Nemesis:
         self._offset = 0  # seconds of the service's wall clock
         self.done: Counter[str] = Counter()
         self.problems: list[str] = []  # of the service, noticed from outside
+        self.refused = 0  # operations of the service on a full disk
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -84,6 +85,7 @@ class Nemesis:
                 self.problems.append("a start on a full disk ended unexpectedly")
                 self._server.start()
             await asyncio.sleep(self._chance.uniform(*FULL))
+        self.refused += self._shim.failed
         self._shim.heal()
         await asyncio.to_thread(self._server.wait)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import warm
 from townlet.decide.storage.log import LogStopped, WriteAheadLog
 from townlet.decide.storage.segments import read_records
 from townlet.errors import TownletError
@@ -30,9 +30,9 @@ except TownletError as error: print(error)
 
 
 def second_writer(folder: Path) -> str:
-    """What another process gets when it asks for the lock."""
+    """The lock as another process gets it, or the refusal."""
     command = [sys.executable, "-c", TAKE, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return str(warm.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -101,7 +101,7 @@ class Swap(Heard):
         self.root, self.before = root, dict[str, bytes]()
 
     def on_interval(self, mark: MetricsInterval) -> None:
-        super().mark(mark)
+        super().on_interval(mark)
         if len(self.marks) == 5:
             (run,) = Run.list(self.root)
             shutil.copytree(run.path, self.root / "copy")

@@ -230,8 +230,8 @@ def flips(run: Run, paused: Run, count: int, resumes: int) -> dict[str, int]:
 
 
 def test_flipped_bits_in_every_file_of_a_run_are_reported_or_harmless(run: Run, paused: Run) -> None:
-    seen = flips(run, paused, 120, 2)
-    assert seen["reported"] > 60
+    seen = flips(run, paused, 50, 1)
+    assert seen["reported"] > 25
     assert seen["harmless"]
 
 

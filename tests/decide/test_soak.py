@@ -20,9 +20,9 @@ GAMES = 8
 PAUSE = 0.1  # seconds between the decisions of a game
 # Little is kept, so that all of it is in use before one begins to look.
 WORDS = (
-    "memory.capacity=500",
-    "memory.held_out_capacity=100",
-    "memory.expire_after=5",
+    "memory.capacity=200",
+    "memory.held_out_capacity=40",
+    "memory.expire_after=2",
     "learning.interval=0.5",
     "versions=4",
 )
@@ -68,7 +68,7 @@ async def watch(server: Process, seconds: float) -> list[Look]:
     return looks
 
 
-@pytest.mark.parametrize("minutes", [0.5, pytest.param(60, marks=pytest.mark.long(minutes=60))])
+@pytest.mark.parametrize("minutes", [0.2, pytest.param(60, marks=pytest.mark.long(minutes=60))])
 def test_memory_descriptors_and_latency_are_stable(tmp_path: Path, minutes: float) -> None:
     server, begun = Process(tmp_path, "hive", *WORDS).start().wait(), time.monotonic()
     try:

@@ -57,7 +57,7 @@ def row(view: PageView, step: int) -> dict[str, str]:
 
 
 def moment(view: PageView) -> int:
-    """The step that is town_server."""
+    """The step on screen."""
     found = re.match(r"step ([\d,]+)", view.text("#episode .position"))
     return int(found[1]) if found else -1
 
@@ -95,7 +95,7 @@ def test_rollout_is_scrubbed_and_saved(open_page: OpenPage, gym_server: LiveServ
     view = opened(open_page, gym_server, gyms, "cart")
     page = view.page
     rollout, trained = local_rollout(gyms["cart"], 1)
-    last = len(rollout.moments) - 1
+    last = len(rollout.frames) - 1
     expect(page.locator("#episode-label")).to_contain_text("best checkpoint, after")
     expect(page.locator("#episode .position")).to_contain_text(f"of {last}")
     image = page.locator("#episode .frame-image")
@@ -124,14 +124,14 @@ def test_rollout_is_scrubbed_and_saved(open_page: OpenPage, gym_server: LiveServ
     view.wait_until(lambda: moment(view) == 3)
 
     # The table matches the local rollout.
-    led, cells = rollout.moments[4].led, row(view, 3)
-    assert led is not None
-    assert cells["action"] == ("left", "right")[int(led.action)]
-    assert cells["p left"] == f"{int(led.outputs['probabilities'][0] * 100 + 0.5)}%"
+    taken, cells = rollout.frames[4].transition, row(view, 3)
+    assert taken is not None
+    assert cells["action"] == ("left", "right")[int(taken.action)]
+    assert cells["p left"] == f"{int(taken.outputs['probabilities'][0] * 100 + 0.5)}%"
     assert (cells["reward"], cells["return"]) == ("1", "4")
-    value = float(trained.values(torch.from_numpy(rollout.moments[3].obs[None]))[0])
+    value = float(trained.values(torch.from_numpy(rollout.frames[3].obs[None]))[0])
     assert number(cells["value"]) == pytest.approx(value, rel=1e-2, abs=1e-3)
-    assert number(cells["obs[2]"]) == pytest.approx(float(rollout.moments[3].obs[2]), rel=1e-2, abs=1e-4)
+    assert number(cells["obs[2]"]) == pytest.approx(float(rollout.frames[3].obs[2]), rel=1e-2, abs=1e-4)
     expect(page.locator("#step-table th").filter(has_text="advantage")).to_have_attribute("title", re.compile("GAE"))
     expect(page.locator("#step .action.chosen")).to_contain_text(cells["action"])
 
@@ -159,20 +159,20 @@ def test_discrete_continuous_and_unrendered_environments(
     open_page: OpenPage, gym_server: LiveServer, gyms: Runs
 ) -> None:
     view = opened(open_page, gym_server, gyms, "lake")
-    moments = local_rollout(gyms["lake"], 1)[0].moments
+    frames = local_rollout(gyms["lake"], 1)[0].frames
     view.page.locator("#step-table tr[data-step='0']").click()
     cells = row(view, 0)
-    assert cells["obs"] == str(int(moments[0].obs[0]))
-    assert moments[1].led is not None
-    assert number(cells["Q down"]) == pytest.approx(float(moments[1].led.outputs["values"][1]), rel=1e-2)
+    assert cells["obs"] == str(int(frames[0].obs[0]))
+    assert frames[1].transition is not None
+    assert number(cells["Q down"]) == pytest.approx(float(frames[1].transition.outputs["values"][1]), rel=1e-2)
     expect(view.page.locator("#step")).to_contain_text("Value of each action")
 
     view = opened(open_page, gym_server, gyms, "pendulum")
-    moments = local_rollout(gyms["pendulum"], 1)[0].moments
+    frames = local_rollout(gyms["pendulum"], 1)[0].frames
     view.page.locator("#step-table tr[data-step='0']").click()
     cells = row(view, 0)
-    assert moments[1].led is not None
-    mean, deviation = (float(moments[1].led.outputs[name][0]) for name in ("means", "stds"))
+    assert frames[1].transition is not None
+    mean, deviation = (float(frames[1].transition.outputs[name][0]) for name in ("means", "stds"))
     heads = [head for head in cells if head.startswith(("mean", "±"))]
     assert [number(cells[head]) for head in heads] == [
         pytest.approx(mean, rel=1e-2),

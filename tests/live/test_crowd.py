@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import warm
 from live.crowd import come_and_go, crowd
 from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
 from townlet.runs.folder import Run
@@ -45,7 +46,7 @@ class Program:
             "0",
             "--no-token",
         ]
-        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        self._process = warm.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline().split("127.0.0.1:")[1].split("/")[0])
 

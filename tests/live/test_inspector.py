@@ -38,23 +38,27 @@ def test_episode_equals_a_local_rollout_with_the_same_seed(
         finished_episode(gym_server, run.name, seed=5, greedy=greedy),
         local_rollout(run, 5, greedy),
     )
-    moments = rollout.moments
-    led = [moment.led for moment in moments if moment.led]
-    assert (answer["error"], answer["known"], len(answer["rewards"])) == ("", len(moments), len(led))
+    frames = rollout.frames
+    transitions = [frame.transition for frame in frames if frame.transition]
+    assert (answer["error"], answer["known"], len(answer["rewards"])) == ("", len(frames), len(transitions))
     assert answer["ended"] == ("terminated" if rollout.terminated else "truncated")
-    assert np.allclose(answer["obs"], [moment.obs for moment in moments], rtol=1e-4)
-    assert np.allclose(answer["rewards"], [one.reward for one in led], rtol=1e-4)
-    done = [np.atleast_1d(one.action).clip(-2, 2 if name == "pendulum" else 9) for one in led]  # bounds of the torque
+    assert np.allclose(answer["obs"], [frame.obs for frame in frames], rtol=1e-4)
+    assert np.allclose(answer["rewards"], [one.reward for one in transitions], rtol=1e-4)
+    done = [
+        np.atleast_1d(one.action).clip(-2, 2 if name == "pendulum" else 9) for one in transitions
+    ]  # bounds of the torque
     assert np.allclose(answer["actions"], done, rtol=1e-4)
     kinds = {"cart": ["probabilities"], "lake": ["values"], "pendulum": ["means", "stds"]}
     assert answer["output_kinds"] == kinds[name]
     for kind in kinds[name]:
-        assert np.allclose(answer["outputs"][kind], [one.outputs[kind] for one in led], rtol=1e-4, atol=1e-6)
-    values = trained.values(torch.from_numpy(np.stack([moment.obs for moment in moments])))
+        assert np.allclose(answer["outputs"][kind], [one.outputs[kind] for one in transitions], rtol=1e-4, atol=1e-6)
+    values = trained.values(torch.from_numpy(np.stack([frame.obs for frame in frames])))
     assert np.allclose(answer["values"], values, rtol=1e-3, atol=1e-5)
-    assert len(answer["advantages"]) == len(led)
+    assert len(answer["advantages"]) == len(transitions)
     if name == "lake":
-        last = led[-1].reward + (0 if rollout.terminated else trained.loaded.recipe.agent.gamma * float(values[-1]))
+        last = transitions[-1].reward + (
+            0 if rollout.terminated else trained.loaded.recipe.agent.gamma * float(values[-1])
+        )
         assert math.isclose(answer["advantages"][-1], last - float(values[-2]), rel_tol=1e-3, abs_tol=1e-5)
         assert answer["about"]["advantage"].startswith("Temporal difference")
 
@@ -122,10 +126,10 @@ def test_stacked_observations_are_side_by_side(gym_server: LiveServer, gyms: Run
         with Image.open(io.BytesIO(_bytes(f"{connection}/{place}"))) as image:
             assert (image.format, image.size) == (kind, size)
             assert len(np.unique(np.asarray(image.convert("L")))) > 2
-    moments = local_rollout(gyms["pixels"], 1)[0].moments
+    frames = local_rollout(gyms["pixels"], 1)[0].frames
     with Image.open(io.BytesIO(_bytes(f"{connection}/observations/0/5.png"))) as image:
         sides = np.asarray(image).reshape(42, 2, 42).transpose(1, 0, 2)
-    assert np.abs(sides - moments[5].obs.reshape(2, 42, 42) * 255).max() <= 1
+    assert np.abs(sides - frames[5].obs.reshape(2, 42, 42) * 255).max() <= 1
 
 
 def _bytes(address: str) -> bytes:
