@@ -104,7 +104,7 @@ class Server:
         """The process id of a child that runs the command with these streams."""
         with self._arrived:
             socket.send_fds(self._socket, [json.dumps(order).encode()], streams)
-            assert self._arrived.wait_for(lambda: self._forked, 60), "the server does not answer"
+            assert self._arrived.wait_for(lambda: self._forked, 300), "the server does not answer"
             return self._forked.pop()
 
     def code(self, pid: int, timeout: float | None) -> int | None:

@@ -130,7 +130,7 @@ MAY = {
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 @pytest.mark.parametrize("who", MAY)
-def test_each_role_may_do_what_the_table_says(server: Guarded, who: str, endpoint: str) -> None:
+def test_each_role_has_the_documented_permissions(server: Guarded, who: str, endpoint: str) -> None:
     (token, rights, refused), (method, path), takes = MAY[who], endpoint.split(), ENDPOINTS[endpoint]
     expected = DONE.get(endpoint, 200) if takes in rights | {PUBLIC} else refused
     if method == "WEBSOCKET":

@@ -142,7 +142,7 @@ def test_a_checkpoint_without_what_ties_it_to_its_run_is_not_resumed(key: str, r
 
 
 def test_an_override_that_is_killed_before_its_first_checkpoint_is_kept(run: Run) -> None:
-    """meta.json knows the override then, and the last checkpoint does not yet."""
+    """meta.json records the override then, and the last checkpoint does not yet."""
     run.update_meta(resumed_with=["agent.lr=0.002"])
     resume(run, pause_at=LATER)
     assert newest(run).info["resumed_with"] == ["agent.lr=0.002"]

@@ -67,7 +67,7 @@ class World:
         noise = self.rng.normal(scale=0.3, size=count)
         self.reward = (truth[np.arange(count), self.action] + noise).clip(-1, 1)
         self.propensity = chances[np.arange(count), self.action]
-        self.opinion = truth + self.rng.normal(scale=0.3, size=truth.shape)  # the gate knows roughly
+        self.opinion = truth + self.rng.normal(scale=0.3, size=truth.shape)  # a rough estimate
 
     @torch.no_grad()
     def chances(self, network: nn.Module) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """Publishes versions until it is killed. Everything is imported first; then each line on stdin forks one publisher.
 
 A line is JSON: the folder, and perhaps a point of a commit at which to die. A publisher writes what it is about to do
-and what it has done into a file beside the folder, so that the test knows what was acknowledged.
+and what it has done into a file beside the folder, for the test to compare.
 """
 
 from __future__ import annotations

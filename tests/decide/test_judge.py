@@ -238,7 +238,7 @@ def test_entropy_is_normalized_by_possible_actions() -> None:
     seen = compare_policies(chances, chances, np.array([0, 0]), np.ones((2, 4), bool), allowed=allowed)
     given = (np.zeros(2), np.array([0.5, 1.0]), NEWER, SETTINGS)
     found = collect_evidence(seen, *given, np.random.default_rng(0), weights_finite=True)
-    assert found.entropy == pytest.approx(1.0)  # the second had no choice, and tells nothing
+    assert found.entropy == pytest.approx(1.0)  # the second had no choice and does not count
 
 
 def test_experiences_without_outcomes_count_for_the_policy_only() -> None:

@@ -245,7 +245,7 @@ def test_a_refused_log_lets_the_lock_go(tmp_path: Path) -> None:
     fill(tmp_path, [])
 
 
-def test_many_threads_append_and_each_is_told(tmp_path: Path) -> None:
+def test_many_threads_append_and_each_is_acknowledged(tmp_path: Path) -> None:
     """Numbers follow the order of the file for all threads; subscribers are called in order."""
     given: dict[int, bytes] = {}
     heard: list[int] = []
@@ -315,7 +315,7 @@ def test_old_segments_are_dropped_whole(tmp_path: Path) -> None:
         assert log.last == 10
 
 
-def test_a_dropped_log_goes_on_with_its_numbers_though_its_header_is_torn(tmp_path: Path) -> None:
+def test_a_dropped_log_continues_its_numbers_although_its_header_is_torn(tmp_path: Path) -> None:
     fill(tmp_path, PAYLOADS[:5], segment_bytes=1)
     with WriteAheadLog(tmp_path, segment_bytes=1) as log:
         log.drop_before(5)
@@ -402,9 +402,9 @@ def test_a_failing_disk_stops_appending_and_loses_nothing(
     assert content(tmp_path) == [*wanted, b"again"]
 
 
-def test_what_comes_while_a_group_fails_is_kept_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_appended_while_a_group_fails_are_kept_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every third write fails while records are appended."""
-    calls, failures, real, taken = count(), 0, os.fdatasync, []
+    calls, failures, real, taken = count(), 0, os.fdatasync, list[bytes]()
 
     def failing(descriptor: int) -> None:
         nonlocal failures
@@ -430,7 +430,7 @@ def test_what_comes_while_a_group_fails_is_kept_in_order(tmp_path: Path, monkeyp
     assert content(tmp_path) == taken
 
 
-def test_closing_on_a_failing_disk_says_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_on_a_failing_disk_reports_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(monkeypatch)
     log = WriteAheadLog(tmp_path)
     assert log.wait(log.append(b"kept"), 10)

@@ -22,7 +22,7 @@ def written(way: str, folder: Path, *more: str, within: tuple[str, ...] = ()) ->
 
 
 @pytest.mark.parametrize("times", [15, pytest.param(100, marks=pytest.mark.long)])
-def test_killed_at_random_instants_nothing_told_is_lost_or_doubled(times: int, tmp_path: Path) -> None:
+def test_killed_at_random_instants_nothing_acknowledged_is_lost_or_duplicated(times: int, tmp_path: Path) -> None:
     said = written("killed", tmp_path, str(times))
     assert int(said["acknowledged"]) > 10 * times
     assert int(said["segments"]) > 1

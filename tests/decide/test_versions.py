@@ -93,7 +93,7 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
         VersionStore(tmp_path, lambda: nn.Linear(3, 3))
 
 
-def test_versions_that_are_not_finite_are_told(tmp_path: Path) -> None:
+def test_versions_that_are_not_finite_are_reported(tmp_path: Path) -> None:
     versions, state = filled(tmp_path, 1), twin_state(2)
     state["second"][5] = float("nan")
     assert not versions.publish(2, state, {}, {}).finite
@@ -306,7 +306,7 @@ def failing(descriptor: int) -> None:
     raise OSError(28, "no space")
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TownletError, match=r"cannot open the versions .* a file of that name already exists"):
         VersionStore(tmp_path / "file" / "versions", Twin)

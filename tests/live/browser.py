@@ -10,9 +10,9 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from playwright.sync_api import (
@@ -59,6 +59,7 @@ class Chromium:
         self._browser = self._playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         self._context = self._browser.new_context()  # shared: scripts and styles stay in its cache
         self._context.add_init_script(FEWER_FRAMES)
+        self._idle: list[Page] = []
         asyncio._set_running_loop(None)
 
     @contextmanager
@@ -69,6 +70,20 @@ class Chromium:
             yield self._context
         finally:
             asyncio._set_running_loop(None)
+
+    def take_page(self) -> Page:
+        """A page; opening a new one costs several seconds of processor time, so idle ones are used again."""
+        return self._idle.pop() if self._idle else self._context.new_page()
+
+    def return_page(self, page: Page) -> None:
+        """Make a page idle; it keeps nothing of what it showed."""
+        try:
+            page.evaluate("localStorage.clear(), sessionStorage.clear()")
+        except Error:  # no storage where the server is gone
+            page.close()
+        else:
+            page.goto("about:blank")
+            self._idle.append(page)
 
     def close(self) -> None:
         """Close the browser."""
@@ -85,11 +100,20 @@ class PageView:
         self.starts: list[dict[str, Any]] = []  # episode_start messages received
         self._errors: list[str] = []
         self._allowed: list[str] = []
-        page.on("console", self._on_console)
-        page.on("pageerror", lambda error: self._errors.append(f"page error: {error}"))
-        page.on("requestfailed", self._on_request_failed)
-        page.on("response", self._on_response)
-        page.on("websocket", lambda socket: socket.on("framereceived", self._on_message))
+        self._listeners: dict[str, Callable[[Any], None]] = {
+            "console": self._on_console,
+            "pageerror": lambda error: self._errors.append(f"page error: {error}"),
+            "requestfailed": self._on_request_failed,
+            "response": self._on_response,
+            "websocket": lambda socket: socket.on("framereceived", self._on_message),
+        }
+        for event, listener in self._listeners.items():
+            page.on(cast(Any, event), listener)
+
+    def detach(self) -> None:
+        """Stop listening to the page."""
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
 
     def _on_request_failed(self, request: Request) -> None:
         if request.failure != "net::ERR_ABORTED":  # a reload aborts pending requests
@@ -205,7 +229,7 @@ def open_page(chromium: Chromium) -> Iterator[OpenPage]:
             link: str = "",
         ) -> PageView:
             served.wait()
-            page = context.new_page()
+            page = chromium.take_page()
             page.set_viewport_size({"width": size[0], "height": size[1]})
             page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
             view = PageView(page)
@@ -219,9 +243,8 @@ def open_page(chromium: Chromium) -> Iterator[OpenPage]:
         yield open_one
         errors = [view.errors() for view in views]
         for view in views:
-            with suppress(Error):  # no storage where the server is gone
-                view.page.evaluate("localStorage.clear()")
-            view.page.close()
+            view.detach()
+            chromium.return_page(view.page)
         context.clear_cookies()
     assert errors == [[] for _ in views]
 

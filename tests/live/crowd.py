@@ -8,6 +8,7 @@ import os
 import re
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 PING, PONG = 0x89, b"\x8a"
 SENT = re.compile(rb'"sent":([0-9.]+)\}$')
@@ -90,10 +91,10 @@ def masked(text: bytes, kind: bytes = b"\x81") -> bytes:
 
 async def crowd(port: int, ask: dict[str, object], many: int, stuck: int, seconds: float) -> tuple[Ages, list[Client]]:
     """Watch with `many` clients for `seconds`; the first `stuck` read nothing. Connections stay open."""
-    loop, ages, clients = asyncio.get_running_loop(), Ages(), []
+    loop, ages, clients = asyncio.get_running_loop(), Ages(), list[Client]()
     for number in range(many):
         _, client = await loop.create_connection(
-            lambda number=number: Client(number, port, ask, ages, number < stuck), "127.0.0.1", port
+            partial(Client, number, port, ask, ages, number < stuck), "127.0.0.1", port
         )
         clients.append(client)
         if number % 50 == 49:

@@ -149,7 +149,7 @@ def test_recording_replays_from_its_end(view: PageView) -> None:
     view.wait_until(lambda: view.step() < end)
 
 
-def test_finished_run_says_it_is_not_training(view: PageView) -> None:
+def test_finished_run_is_shown_as_not_training(view: PageView) -> None:
     view.button("Training").click()
     hint = view.page.locator(".town-hint").first
     expect(hint).to_contain_text("This run is finished: it is not training now.")

@@ -103,7 +103,7 @@ def test_rollout_is_scrubbed_and_saved(open_page: OpenPage, gym_server: LiveServ
     view.wait_until(lambda: image.evaluate(SHOWN)["colours"] > 10)
 
     # Scrubber, buttons, keys and rows lead to the same steps.
-    scrub = page.get_by_label("Position in this episode")
+    scrub = page.locator("#episode").get_by_label("Position in this episode")
     scrub.press("Home")
     view.wait_until(lambda: moment(view) == 0)
     first = image.evaluate(SHOWN)["sum"]

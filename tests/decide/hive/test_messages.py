@@ -111,7 +111,7 @@ def test_arbitrary_input_is_parsed_or_refused(arbitrary: dict[str, Any], valid: 
         assert wrong is None or len(str(wrong)) < 400
 
 
-def test_report_tells_whether_the_spawn_succeeded() -> None:
+def test_report_includes_whether_the_spawn_succeeded() -> None:
     done = DOMAIN.parse_report({"type": "spawn_result", "decisionId": "a-1", "success": True})
     failed = DOMAIN.parse_report({"type": "spawn_result", "decisionId": "a-1", "success": False, "reason": "full"})
     assert (done.id, done.value, done.failed) == ("a-1", None, False)
