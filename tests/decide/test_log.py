@@ -68,7 +68,7 @@ def until(true: Callable[[], object]) -> None:
     st.integers(HEADER.size + 1, 1000),
     st.integers(0, 30),
 )
-def test_what_was_appended_is_read_again(sittings: list[list[bytes]], segment_bytes: int, after: int) -> None:
+def test_appended_records_are_read_again(sittings: list[list[bytes]], segment_bytes: int, after: int) -> None:
     with TemporaryDirectory() as place:
         folder = Path(place, "log")
         wanted = [payload for sitting in sittings for payload in sitting]
@@ -165,7 +165,7 @@ def test_damage_names_the_byte_where_the_record_begins(tmp_path: Path) -> None:
         WriteAheadLog(tmp_path)
 
 
-def test_blocks_that_the_disk_never_got_are_a_torn_tail(tmp_path: Path) -> None:
+def test_unwritten_blocks_are_a_torn_tail(tmp_path: Path) -> None:
     fill(tmp_path, PAYLOADS)
     (path,) = segments(tmp_path)
     whole = path.read_bytes()
@@ -179,7 +179,7 @@ def test_blocks_that_the_disk_never_got_are_a_torn_tail(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "payload", [random.Random(1).randbytes(200_000), b'{"seen":12},' * 8_000, bytes(range(8)) * 4_000, MARKER * 30_000]
 )
-def test_a_large_torn_record_is_set_aside_whatever_it_holds(payload: bytes, tmp_path: Path) -> None:
+def test_a_large_torn_record_is_set_aside_with_any_content(payload: bytes, tmp_path: Path) -> None:
     fill(tmp_path, PAYLOADS)
     crashed(tmp_path, [payload])
     (path,) = segments(tmp_path)
@@ -225,7 +225,7 @@ def test_a_format_of_another_release_is_named(version: int, found: struct.Struct
             act(tmp_path)
 
 
-def test_only_one_may_write(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     with WriteAheadLog(tmp_path) as log:
         with pytest.raises(TownletError, match="another process writes"):
             WriteAheadLog(tmp_path)
@@ -234,7 +234,7 @@ def test_only_one_may_write(tmp_path: Path) -> None:
     assert content(tmp_path) == [b"x", b"y"]
 
 
-def test_a_refused_log_lets_the_lock_go(tmp_path: Path) -> None:
+def test_a_refused_log_releases_the_lock(tmp_path: Path) -> None:
     fill(tmp_path, PAYLOADS)
     (path,) = segments(tmp_path)
     whole = path.read_bytes()
@@ -288,7 +288,7 @@ def test_failing_subscriber_affects_no_other(tmp_path: Path, caplog: pytest.LogC
     assert "a subscriber of the log failed" in caplog.text
 
 
-def test_waiting_has_an_end(tmp_path: Path) -> None:
+def test_waiting_times_out(tmp_path: Path) -> None:
     log = WriteAheadLog(tmp_path)
     assert not log.wait(1, 0.01)
     waiter = threading.Thread(target=log.wait, args=[1])
@@ -402,7 +402,9 @@ def test_a_failing_disk_stops_appending_and_loses_nothing(
     assert content(tmp_path) == [*wanted, b"again"]
 
 
-def test_records_appended_while_a_group_fails_are_kept_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_appended_while_a_group_fails_are_kept_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every third write fails while records are appended."""
     calls, failures, real, taken = count(), 0, os.fdatasync, list[bytes]()
 

@@ -29,7 +29,7 @@ def test_killed_at_random_instants_nothing_acknowledged_is_lost_or_duplicated(ti
 
 
 @pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a separate namespace")
-def test_a_full_disk_stops_appending_and_room_lets_it_go_on(tmp_path: Path) -> None:
+def test_a_full_disk_stops_appending_until_space_is_freed(tmp_path: Path) -> None:
     said = written("full", tmp_path, within=("unshare", "-rm"))
     assert said["refused"] == said["problem"]
     assert "cannot write the log in" in said["problem"]
@@ -37,7 +37,7 @@ def test_a_full_disk_stops_appending_and_room_lets_it_go_on(tmp_path: Path) -> N
     assert said["problem afterwards"] == "None"
 
 
-def test_a_limit_on_file_sizes_stops_appending_and_room_lets_it_go_on(tmp_path: Path) -> None:
+def test_a_limit_on_file_sizes_stops_appending_until_it_is_raised(tmp_path: Path) -> None:
     said = written("limited", tmp_path)
     assert "a file may not grow that large here; raise the limit" in said["problem"]
     assert said["problem afterwards"] == "None"

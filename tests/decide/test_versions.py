@@ -73,7 +73,7 @@ def test_a_version_is_published_and_read_again(tmp_path: Path) -> None:
     assert [versions.step_of(version) for version in (1, 2, None, 99)] == [40, 41, 0, 0]
 
 
-def test_what_is_published_does_not_change_with_what_is_trained(tmp_path: Path) -> None:
+def test_published_weights_do_not_change_during_training(tmp_path: Path) -> None:
     versions, state = VersionStore(tmp_path, Twin), twin_state(1)
     snapshot = versions.publish(1, state, {}, {})
     versions.promote(1, "first")
@@ -99,7 +99,7 @@ def test_versions_that_are_not_finite_are_reported(tmp_path: Path) -> None:
     assert not versions.publish(2, state, {}, {}).finite
 
 
-def test_digests_tell_names_shapes_types_and_values_apart() -> None:
+def test_digests_depend_on_names_shapes_types_and_values() -> None:
     ones = torch.ones(4)
     different = [
         {"a": ones}, {"b": ones}, {"a": ones.view(2, 2)}, {"a": ones.view(torch.int32)}, {"a": ones * 2},
@@ -125,7 +125,7 @@ def test_every_promotion_has_its_reason(tmp_path: Path) -> None:
         assert serves(seen) == 3
 
 
-def test_pinned_versions_stay_whatever_is_promoted(tmp_path: Path) -> None:
+def test_pinned_versions_stay_despite_promotions(tmp_path: Path) -> None:
     versions = filled(tmp_path, 3)
     assert versions.pin(1, "a calm night").served
     versions.publish(40, twin_state(4), {}, {})
@@ -140,7 +140,7 @@ def test_pinned_versions_stay_whatever_is_promoted(tmp_path: Path) -> None:
     assert serves(versions) == 1  # what served before
 
 
-def test_rolling_back_goes_further_back_each_time(tmp_path: Path) -> None:
+def test_each_rollback_serves_an_older_version(tmp_path: Path) -> None:
     versions = filled(tmp_path, 4)
     assert [(versions.roll_back("bad"), serves(versions))[1] for _ in range(3)] == [3, 2, 1]
     with pytest.raises(TownletError, match="no version to go back to"):
@@ -157,7 +157,7 @@ def test_unknown_versions_are_refused_by_name(tmp_path: Path) -> None:
     assert len(versions.history) == 2
 
 
-def test_old_versions_go_and_needed_ones_stay(tmp_path: Path) -> None:
+def test_old_versions_are_removed_unless_needed(tmp_path: Path) -> None:
     versions = filled(tmp_path, 3, keep=2)
     versions.pin(2)
     for number in range(4, 10):
@@ -173,7 +173,7 @@ def test_old_versions_go_and_needed_ones_stay(tmp_path: Path) -> None:
     assert serves(versions) == 3
 
 
-def test_numbers_are_never_given_twice(tmp_path: Path) -> None:
+def test_version_numbers_are_unique(tmp_path: Path) -> None:
     filled(tmp_path, 3)
     for path in tmp_path.glob("step-*"):
         for file in path.iterdir():
@@ -208,7 +208,7 @@ def test_a_damaged_version_is_named_and_an_older_one_serves(tmp_path: Path) -> N
     assert serves(VersionStore(tmp_path, Twin)) == 2
 
 
-def test_a_damaged_version_in_between_is_passed_when_rolling_back(tmp_path: Path) -> None:
+def test_rollback_skips_a_damaged_version(tmp_path: Path) -> None:
     versions = filled(tmp_path, 4)
     damage(tmp_path, 3)
     again = VersionStore(tmp_path, Twin)
@@ -217,7 +217,7 @@ def test_a_damaged_version_in_between_is_passed_when_rolling_back(tmp_path: Path
     del versions
 
 
-def test_in_place_of_a_pinned_version_that_is_damaged_another_is_held(tmp_path: Path) -> None:
+def test_damaged_pinned_version_is_replaced_by_another(tmp_path: Path) -> None:
     filled(tmp_path, 4).pin(2)
     damage(tmp_path, 2)
     versions = VersionStore(tmp_path, Twin)
@@ -235,7 +235,7 @@ def test_in_place_of_a_pinned_version_that_is_damaged_another_is_held(tmp_path: 
     assert (again.pinned, again.instead_of, VersionStore(tmp_path, Twin).instead_of) == (1, None, None)
 
 
-def test_nothing_whole_is_left_to_the_gate(tmp_path: Path) -> None:
+def test_without_intact_versions_the_gate_decides(tmp_path: Path) -> None:
     filled(tmp_path, 2)
     for version in (1, 2):
         damage(tmp_path, version)
@@ -320,7 +320,9 @@ ACTS = st.lists(
 
 @settings(max_examples=25, deadline=None)
 @given(ACTS)
-def test_what_serves_follows_rules(tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, int]]) -> None:
+def test_serving_version_follows_the_rules(
+    tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, int]]
+) -> None:
     """Against a model: a list of serving versions, and the pin."""
     folder = tmp_path_factory.mktemp("versions")
     versions, served, pinned = VersionStore(folder, Twin, keep=50), list[int](), 0
@@ -466,12 +468,12 @@ def kill_often(press: Press, folder: Path, times: int) -> None:
         assert_goes_on(folder, killed(press, folder, seconds=chance.uniform(0, 0.25)))
 
 
-def test_a_killed_publisher_leaves_what_served(press: Press, tmp_path: Path) -> None:
+def test_a_killed_publisher_keeps_the_serving_version(press: Press, tmp_path: Path) -> None:
     kill_often(press, tmp_path / "versions", 10)
 
 
 @pytest.mark.long
-def test_a_publisher_killed_a_hundred_times_leaves_what_served(press: Press, tmp_path: Path) -> None:
+def test_a_publisher_killed_a_hundred_times_keeps_the_serving_version(press: Press, tmp_path: Path) -> None:
     kill_often(press, tmp_path / "versions", 100)
 
 
@@ -479,7 +481,9 @@ PASSED = [point for point in checkpoint.COMMIT_POINTS if not point.startswith(("
 
 
 @pytest.mark.parametrize("point", PASSED)
-def test_a_publisher_killed_at_a_point_of_a_commit_leaves_what_served(point: str, press: Press, tmp_path: Path) -> None:
+def test_a_publisher_killed_at_a_point_of_a_commit_keeps_the_serving_version(
+    point: str, press: Press, tmp_path: Path
+) -> None:
     folder = tmp_path / "versions"
     allowed = killed(press, folder, die=[point, 6])
     assert allowed
