@@ -128,7 +128,8 @@ class Server:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._listener.join()
         self._socket.close()
-        self._process.wait(30)
+        self._process.kill()  # it may still be importing
+        self._process.wait()
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +11,7 @@ from attack.damage import Command, Effect, command
 from crash.smith import DQN, digest, kept
 from small import SMALL_GYM
 from townlet.errors import TownletError
-from townlet.interfaces.counters import Counters
-from townlet.interfaces.metrics import MetricsInterval
+from townlet.interfaces.metrics import Sink
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start
@@ -46,27 +44,15 @@ class Shown(NamedTuple):
     resumed: Result  # leaves of the next checkpoint, and the digest of the metrics
 
 
-class Messages:
+class Messages(Sink):
     """Collects messages of a training to its user."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def on_rollout(self, counters: Counters) -> None:
-        """Ignore progress."""
-
-    def on_interval(self, mark: MetricsInterval) -> None:
-        """Ignore metrics."""
-
-    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """Ignore evaluations."""
-
     def message(self, text: str) -> None:
         """Collect a message."""
         self.texts.append(text)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def build(root: Path, kind: str) -> Path:

@@ -53,7 +53,9 @@ from townlet.web.protocols import CONTROL_BURST, MAX_FRAMES
 from townlet.web.server import Server
 
 FEW = 256  # descriptors
-SMALL = {name: [] for name in ("miningWorkers", "workersPresent", "protectors", "parasitesStart", "parasitesEnd")}
+SMALL: dict[str, list[int]] = {
+    name: [] for name in ("miningWorkers", "workersPresent", "protectors", "parasitesStart", "parasitesEnd")
+}
 
 
 @pytest.fixture(scope="module")

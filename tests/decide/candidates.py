@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -54,7 +54,7 @@ class World:
             logs = network(seen)
             loss = -(logs.exp() * (self.means(seen) - 0.02 * logs)).sum(1).mean()
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
 
     def act(self, count: int) -> None:
@@ -83,7 +83,8 @@ class World:
     def make(self, kind: str) -> Candidate:
         """A candidate of a kind in GOOD or BAD."""
         network, newer = copy.deepcopy(self.network), VersionSteps(SERVING + 1, SERVING, SERVING)
-        inner, last = network[0], network[2]
+        layers: Any = network
+        inner, last = layers[0], layers[2]
         with torch.no_grad():
             match kind:
                 case "nan":

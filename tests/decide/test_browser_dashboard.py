@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -136,6 +137,11 @@ def number(view: PageView, selector: str) -> float:
     return float(found[0].replace(",", "")) if found else -1.0
 
 
+def shows_figure(view: PageView, figure: str) -> bool:
+    """Whether a figure is above 0."""
+    return number(view, f"[data-figure={figure}]") > 0
+
+
 def confirm(view: PageView, button: str, reason: str | None = None) -> None:
     """Press an operator button and confirm."""
     view.page.locator(button).click()
@@ -158,7 +164,7 @@ def test_dashboard_updates_and_counts_add_up(open_page: OpenPage, service: Proce
     view.wait_until(lambda: number(view, "#sum-rule") > before, why="no decision was made")
     view.wait_until(lambda: decides(view) > version, why="no version was promoted")
     for figure in ("per_second", "p50", "games", "step", "pace", "batch", "seconds", "completed"):
-        view.wait_until(lambda f=figure: number(view, f"[data-figure={f}]") > 0, why=f"{figure} says nothing")
+        view.wait_until(partial(shows_figure, view, figure), why=f"{figure} is not shown")
     terms = [int(text.replace(",", "")) for text in view.page.evaluate(TERMS)]
     assert terms[0] == sum(terms[1:]) > 0
     assert number(view, "[data-figure=agrees]") == 100
@@ -307,13 +313,13 @@ def test_dashboard_layout_and_contrast(open_page: OpenPage, service: Process) ->
         view = opened(open_page, service, size=size)
         expect(view.page.locator("[data-alarm=collapsed]")).to_be_visible(timeout=PATIENT)
         view.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-        view.wait_until(lambda page=view.page: page.locator(".scroll-table td").count() > 0)
-        view.page.emulate_media(color_scheme=theme)
+        view.wait_until(view.page.locator(".scroll-table td").count)
+        view.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
         view.page.locator("#unpin-button").evaluate("(button) => button.click()")  # only its layout is tested here
         expect(view.page.locator("#confirm")).to_be_visible()
         answer[f"{size} {theme} dialog"] = view.page.evaluate(LOW_CONTRAST)["found"]
         view.page.keyboard.press("Escape")
-        view.wait_until(lambda page=view.page: page.evaluate(ANIMATIONS_DONE))
+        view.wait_until(partial(view.page.evaluate, ANIMATIONS_DONE))
         answer[f"{size} {theme}"] = [*view.page.evaluate(LAYOUT_PROBLEMS), *view.page.evaluate(LOW_CONTRAST)["found"]]
         answer[f"{size} {theme} cut"] = view.page.evaluate(CUT)
     assert answer == {name: [] for name in answer}, json.dumps(answer, indent=1)

@@ -187,7 +187,7 @@ def test_errors_of_overwritten_experiences_are_ignored() -> None:
 def test_sampling_is_deterministic(more: dict[str, bool]) -> None:
     first, again = filled(20, 33), filled(20, 33)
     for seed in range(5):
-        a, b = (buffer.sample(7, fresh(seed), **more) for buffer in (first, again))  # type: ignore[arg-type]
+        a, b = (buffer.sample(7, fresh(seed), **more) for buffer in (first, again))
         assert a is not None
         assert b is not None
         assert a.number.tolist() == b.number.tolist()

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
+from websockets.typing import Origin
 
 import warm
 from cli.program import Program, program
@@ -89,7 +90,7 @@ def test_refused_games_are_reported_as_a_failure(server: Captured, townlet: Prog
 def test_refused_origin_is_reported_once(server: Captured) -> None:
     for _ in range(3):
         with pytest.raises(InvalidStatus):
-            connect(server.url, origin=STRANGER, proxy=None)  # type: ignore[arg-type]
+            connect(server.url, origin=Origin(STRANGER), proxy=None)
     words = server.until(f"a page from {STRANGER} was refused; if it is yours, name it with --origin {STRANGER}")
     assert words.count(STRANGER) == 2
 

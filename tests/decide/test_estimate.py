@@ -26,7 +26,7 @@ def doubly_robust(
     reward: ArrayLike, propensity: ArrayLike, chosen: ArrayLike, model: ArrayLike, expected: ArrayLike,
     rng: np.random.Generator, **options: Any,
 ) -> Estimate:  # fmt: skip
-    models = {"model": model, "expected_model": expected, "expected_serving": expected}
+    models: dict[str, Any] = {"model": model, "expected_model": expected, "expected_serving": expected}
     estimate = compare(reward, propensity, chosen, chosen, rng, **models, **options).doubly_robust
     assert estimate is not None
     return estimate

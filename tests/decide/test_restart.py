@@ -165,10 +165,14 @@ def test_hanging_disk_is_reported_and_delays_no_answer(tmp_path: Path, monkeypat
     monkeypatch.setattr(log, "STALL_SECONDS", 0.2)
     real = os.fdatasync
 
+    def slow_sync(file: int) -> None:
+        time.sleep(1.5)
+        real(file)
+
     async def talk() -> tuple[dict[str, Any], str | None]:
         service, _, _ = start_service(tmp_path)
         batcher = Batcher(service)
-        monkeypatch.setattr(os, "fdatasync", lambda file: (time.sleep(1.5), real(file)))
+        monkeypatch.setattr(os, "fdatasync", slow_sync)
         promise = batcher.submit(request(1.0))
         for _ in range(10):
             await asyncio.sleep(0.1)
@@ -265,7 +269,7 @@ def test_versions_are_judged_by_the_current_gate(tmp_path: Path, threshold: floa
     held = again.state.held_out.newest(10**9)
     if counts:  # what would be sent today and waited then says nothing
         assert int(held.send.sum()) <= found.count < len(held)
-        assert found.comparison.snips.value > 0
+        assert (found.comparison.snips.value or 0) > 0
     else:  # nothing is sent any more, so nothing is earned
         assert found.count == len(held)
         assert found.comparison.snips.value == 0

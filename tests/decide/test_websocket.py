@@ -212,11 +212,12 @@ def test_fuzzed_frames_neither_crash_nor_leak(server: Process, frames: int) -> N
 def test_full_disk_stops_learning_but_not_deciding(tmp_path: Path) -> None:
     server = Process(tmp_path, "bandit-ads", "learning.interval=0.2").start().wait()
     assert server.process is not None
+    pid = server.process.pid
 
     async def play() -> None:
         async with Client(server.url, timeout=20) as client:
             kept = await client.request(request(1.0))
-            unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+            unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
             found = [await client.request(request(2.0 + turn)) for turn in range(3)]
             assert {reply["type"] for reply in found} <= {"ad_decision", "no_ad"}
             assert {reply["decisionId"].split("-")[1] for reply in found} == {"0"}
@@ -226,7 +227,7 @@ def test_full_disk_stops_learning_but_not_deciding(tmp_path: Path) -> None:
             assert refused["code"] == "LOG_STOPPED"
             stats = await asyncio.to_thread(server.get, "/api/decide/stats")
             assert "may not grow" in stats["service"]["problem"]
-            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
             for turn in range(200):
                 later = await client.request(request(100.0 + turn))
                 if later["decisionId"].split("-")[1] != "0":

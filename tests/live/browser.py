@@ -148,6 +148,10 @@ class PageView:
             self.page.wait_for_timeout(30)
         raise AssertionError(why or "timeout")
 
+    def wait_for_step(self, step: int) -> None:
+        """Wait until this step is on screen."""
+        self.wait_until(lambda: self.step() == step, why=f"step {step} is not shown, but {self.step()}")
+
     def text(self, selector: str) -> str:
         """Text of the first matching element."""
         return (self.page.locator(selector).first.text_content() or "").strip()

@@ -65,7 +65,7 @@ def test_one_step_forward_and_back(view: PageView) -> None:
     view.wait_until(lambda: view.step() == step + 1)
     for there in (step, max(0, step - 1)):
         view.button("One step back").click()
-        view.wait_until(lambda there=there: view.step() == there)
+        view.wait_for_step(there)
     assert view.wait_until_still() == max(0, step - 1)
 
 
@@ -189,7 +189,7 @@ def test_random_actions(view: PageView) -> None:
         for _ in range(12):
             step = view.step()
             view.button("One step forward").click()
-            view.wait_until(lambda step=step: view.step() == step + 1)
+            view.wait_for_step(step + 1)
             found.append(view.text(".badge-text"))
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -200,7 +201,7 @@ def test_inspector_layout_and_contrast(open_page: OpenPage, gym_server: LiveServ
     found = {}
     for theme, size in zip(("light", "dark"), SIZES, strict=True):
         view = opened(open_page, gym_server, gyms, "pixels", theme=theme, size=size)
-        view.wait_until(lambda view=view: view.page.evaluate(ANIMATIONS_DONE))
+        view.wait_until(partial(view.page.evaluate, ANIMATIONS_DONE))
         view.page.wait_for_timeout(150)  # until charts are laid out
         found[theme] = view.page.evaluate(LAYOUT_PROBLEMS) + view.page.evaluate(LOW_CONTRAST)["found"]
     assert found == {"light": [], "dark": []}, json.dumps(found, indent=1)

@@ -126,7 +126,7 @@ def test_arrow_keys_step(view: PageView) -> None:
     view.blur()
     for key, there in (("ArrowRight", 1), ("Shift+ArrowRight", 11), ("ArrowLeft", 10), ("Shift+ArrowLeft", 0)):
         view.page.keyboard.press(key)
-        view.wait_until(lambda there=there: view.step() == step + there, why=f"{key} leads to {view.step()}")
+        view.wait_for_step(step + there)
 
 
 def test_letter_shortcuts_and_help(view: PageView) -> None:

@@ -195,6 +195,6 @@ def test_explanation_and_reward_of_a_step(view: PageView) -> None:
     for _ in range(6):
         step = view.step()
         view.button("One step forward").click()
-        view.wait_until(lambda step=step: view.step() == step + 1)
+        view.wait_for_step(step + 1)
         texts.add(view.text(".explanation"))
     assert len(texts) > 1

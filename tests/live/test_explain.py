@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from townlet.live.explain import affordance_label, death_certificate, explain_action
 from townlet.town.episode_recorder import FRAME_FIELDS, Recording
@@ -13,8 +14,9 @@ WORLD = load("town")
 METER = {name: m for m, name in enumerate(WORLD.meters)}
 
 
-def life(steps: int = 200, **levels: float | np.ndarray) -> Recording:
-    """A recording of an agent that only waits, with meters at these levels."""
+def life(**levels: float | NDArray[np.float64]) -> Recording:
+    """A recording of 200 steps of an agent that only waits, with meters at these levels."""
+    steps = 200
     meters = np.full((steps + 1, len(WORLD.meters)), 0.9, np.float32)
     for name, level in levels.items():
         meters[:, METER[name]] = level

@@ -9,6 +9,7 @@ import math
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -157,7 +158,7 @@ def test_foreign_origins_cannot_start_rollouts(gym_server: LiveServer, gyms: Run
         {"checkpoint": "/etc/passwd"}, {"checkpoint": ".."},
     ],
 )  # fmt: skip
-def test_invalid_rollout_request_is_refused(gym_server: LiveServer, gyms: Runs, wish: dict[str, object]) -> None:
+def test_invalid_rollout_request_is_refused(gym_server: LiveServer, gyms: Runs, wish: dict[str, Any]) -> None:
     status, answer = start_episode(gym_server, gyms["cart"].name, **wish)
     assert status in (400, 422)
     assert "episode" not in answer
@@ -233,8 +234,9 @@ def test_websocket_of_a_gym_run(talk: ClientConnection, gyms: Runs) -> None:
         for source in ("training", "checkpoint", "recording"):
             page.send("subscribe", run=gyms["cart"].name, source=source, rows=16)
             assert "is not a town" in page.receive("error")["what"]
-        for message in ({"type": "select", "row": 0}, {"type": "load_checkpoint", "checkpoint": "best"}):
-            page.send(**message)
+        requests: tuple[dict[str, Any], ...] = ({"row": 0}, {"checkpoint": "best"})
+        for kind, request in zip(("select", "load_checkpoint"), requests, strict=True):
+            page.send(kind, **request)
             assert "is not a town" in page.receive("error")["what"]
         for message in ("play", "pause", "step", "reset"):
             page.send(message)  # no playback

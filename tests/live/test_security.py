@@ -180,10 +180,10 @@ def test_existing_worlds_are_never_overwritten(served: LiveServer) -> None:
     (served.worlds / "link.yaml").symlink_to(target)
     for name in ("mine", "link"):
         body = json.dumps({"name": name, "text": "extends: town\n"}).encode()
-        status, body, _ = ask(
+        status, text, _ = ask(
             served, "/api/worlds", "POST", body, Origin=served.origin, Content_Type="application/json"
         )
-        assert (status, "already exists" in body) == (400, True)
+        assert (status, "already exists" in text) == (400, True)
     assert mine.read_text() == "mine\n"
     assert not target.exists()
 

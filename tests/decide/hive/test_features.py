@@ -47,7 +47,7 @@ def test_summary_features_of_a_hand_computed_example() -> None:
         [0] * 5,
         [0] * 5,
     ]
-    expected = [*np.ravel(crowds), 3 / 6, 1 / 4, -0.2]
+    expected = [*np.ravel(np.array(crowds, float)), 3 / 6, 1 / 4, -0.2]
     assert summary_features(batch_of(sample))[0] == pytest.approx(np.array(expected), abs=1e-6)
 
 

@@ -91,12 +91,18 @@ def compare(gated: GateResult, at: tuple[int, ...], expected: tuple[str, float |
     assert DOMAIN.reasons[gated.reason[at]] == reason
 
 
+def part_of(table: GateResult, index: Any) -> GateResult:
+    """The same rows and columns of every array of a result."""
+    parts: list[Any] = [part[index] for part in table]
+    return GateResult(*parts)
+
+
 @law
 @given(st.lists(st.tuples(samples, st.integers(0, 799)), min_size=1, max_size=5), gates())
 def test_single_action_is_bitwise_equal_to_table(given: list[tuple[Sample, int]], settings: HiveGateSettings) -> None:
     samples, actions = [sample for sample, _ in given], [action for _, action in given]
     table = run_gate(*samples, settings=settings)
-    picked = GateResult(*(part[np.arange(len(samples)), actions] for part in table))
+    picked = part_of(table, (np.arange(len(samples)), actions))
     assert_identical(run_gate(*samples, settings=settings, actions=actions), picked)
 
 
@@ -105,20 +111,22 @@ def test_single_action_is_bitwise_equal_to_table(given: list[tuple[Sample, int]]
 def test_batch_is_bitwise_equal_to_single_observations(samples: list[Sample], settings: HiveGateSettings) -> None:
     table = run_gate(*samples, settings=settings)
     for row, sample in enumerate(samples):
-        assert_identical(run_gate(sample, settings=settings), GateResult(*(part[row : row + 1] for part in table)))
+        assert_identical(run_gate(sample, settings=settings), part_of(table, slice(row, row + 1)))
 
 
 def test_crowded_maps_match_reference() -> None:
     rng = np.random.default_rng(0)
-    samples = [
-        Sample(*(tuple(rng.integers(0, 400, n).tolist()) for n in (255, 255, many)), time=1.0) for many in (255, 0, 40)
-    ]
+
+    def chunks(count: int) -> tuple[int, ...]:
+        return tuple(rng.integers(0, 400, count).tolist())
+
+    samples = [Sample(chunks(255), chunks(255), chunks(many), time=1.0) for many in (255, 0, 40)]
     table = run_gate(*samples)
     for row, sample in enumerate(samples):
         for action in range(0, 800, 37):
             expected = reference.rated(action % 400, KINDS[action // 400], sample, DEFAULTS)
             compare(table, (row, action), expected, DEFAULTS)
-        assert_identical(run_gate(sample, actions=[481]), GateResult(*(part[row : row + 1, 481] for part in table)))
+        assert_identical(run_gate(sample, actions=[481]), part_of(table, (slice(row, row + 1), 481)))
 
 
 def test_empty_batch_gives_empty_result() -> None:

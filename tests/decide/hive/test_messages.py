@@ -35,8 +35,9 @@ def test_observation_is_parsed_exactly(sample: Sample) -> None:
             counts = row[f"{kind}_{name}"]
             expected = Counter(c for c, t in listed_parasites if t == kind)
             assert {c: int(counts[c]) for c in np.flatnonzero(counts)} == expected
-    assert (row["queen_energy"], row["hive"]) == (sample.queen, sample.hive)
-    assert (row["player_energy_start"], row["player_energy_end"]) == sample.energy
+    expected_scalars = (sample.queen, sample.hive, *sample.energy)
+    names = ("queen_energy", "hive", "player_energy_start", "player_energy_end")
+    assert tuple(row[name].item() for name in names) == expected_scalars
 
 
 INVALID: list[tuple[dict[str, Any], str]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_probabilities_sum_to_one(name: str, samples: list[Sample]) -> None:
 
 
 def test_factored_policy_is_chunk_times_type() -> None:
-    _, network, _ = run("plain", Sample())
+    network: Any = run("plain", Sample())[1]
     with torch.no_grad():
         network.combat.bias.fill_(1.5)
         network.chunk.weight.mul_(1000)
@@ -91,6 +92,7 @@ def test_gradient_step_raises_probability_of_action(name: str) -> None:
     assert all(w.grad is not None and w.grad.isfinite().all() for w in network.parameters())
     with torch.no_grad():
         for weights in network.parameters():
+            assert weights.grad is not None
             weights -= 0.05 * weights.grad
     batch, time = batch_of(sample), times_of(sample)
     spec = DOMAIN.policies[name]
