@@ -39,7 +39,7 @@ class Popen(subprocess.Popen[Any]):
         self._terminal = terminal
         super().__init__(command, **options)
 
-    def _execute_child(self, args: Any, *rest: Any) -> None:  # type: ignore[override]
+    def _execute_child(self, args: Any, *rest: Any) -> None:
         assert args[0] == sys.executable, "only Python can be forked"
         assert args[1] in ("-m", "-c", "-W") or not args[1].startswith("-"), "options of Python need a real interpreter"
         assert rest[1] is None, "preexec_fn needs a real interpreter"
@@ -54,12 +54,12 @@ class Popen(subprocess.Popen[Any]):
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
-    def _internal_poll(self, *_: Any, **__: Any) -> int | None:  # type: ignore[override]
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         if self.returncode is None:
             self.returncode = server().code(self.pid, 0)
         return self.returncode
 
-    def _wait(self, timeout: float | None) -> int:  # type: ignore[override]
+    def _wait(self, timeout: float | None) -> int:
         if self.returncode is None:
             self.returncode = server().code(self.pid, timeout)
             if self.returncode is None:
@@ -173,8 +173,9 @@ def serve(fd: int) -> None:
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    watched: list[Any] = [orders, wake]
     while True:
-        ready, _, _ = select.select([orders, wake], [], [])
+        ready, _, _ = select.select(watched, [], [])
         if wake in ready:
             os.read(wake, 1 << 16)
             report_exits(orders)
@@ -233,9 +234,9 @@ def child(order: dict[str, Any], streams: list[int]) -> int:
         traceback.print_exc()
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
+    for output in (sys.stdout, sys.stderr):
         try:
-            stream.flush()
+            output.flush()
         except OSError:
             code = code or 120  # as the interpreter does
     return code

@@ -26,7 +26,8 @@ def run_gate(*samples: Sample, settings: HiveGateSettings = DEFAULTS, actions: l
 
 
 def assert_identical(first: GateResult, second: GateResult) -> None:
-    for name, a, b in zip(GateResult._fields, first, second, strict=True):
+    parts: list[tuple[str, Any, Any]] = list(zip(GateResult._fields, first, second, strict=True))
+    for name, a, b in parts:
         assert a.shape == b.shape, name
         assert a.dtype == b.dtype, name
         assert a.tobytes() == b.tobytes(), name  # bit for bit
@@ -175,7 +176,7 @@ def test_every_setting_changes_the_result() -> None:
     default = run_gate(CROWD, ALONE)
     for name, value in CHANGES:
         other = run_gate(CROWD, ALONE, settings=HiveGateSettings(**{name: value}))
-        assert any((a != b).any() for a, b in zip(default, other, strict=True)), name
+        assert any(np.any(a != b) for a, b in zip(default, other, strict=True)), name
 
 
 def test_every_setting_describes_its_effect() -> None:

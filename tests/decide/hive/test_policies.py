@@ -93,7 +93,7 @@ def test_gradient_step_raises_probability_of_action(name: str) -> None:
     with torch.no_grad():
         for weights in network.parameters():
             assert weights.grad is not None
-            weights -= 0.05 * weights.grad
+            weights.sub_(0.05 * weights.grad)
     batch, time = batch_of(sample), times_of(sample)
     spec = DOMAIN.policies[name]
     inputs = spec.inputs(batch, time, DOMAIN.gate(batch, time, HiveGateSettings()))
