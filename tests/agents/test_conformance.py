@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from crash.smith import differences
+from crash.trainings import differences
 from sharing import once
 from townlet.agents.policy import Policy
 from townlet.agents.registry import AgentEntry, entries
@@ -191,7 +191,7 @@ def trained_by_two(root: Path) -> dict[str, Run]:
 class AgentConformance:
     """The tests; a subclass supplies the fixture `case`."""
 
-    def test_a_warm_start_begins_with_the_weights_of_another_run(self, case: Case) -> None:
+    def test_warm_start_loads_the_weights_of_another_run(self, case: Case) -> None:
         """Everywhere: a target network, if there is one, starts as a copy of the network."""
         fresh = build_training(case.load("seed=9"))
         before = copy_of(fresh.agent.parameters())
@@ -201,7 +201,7 @@ class AgentConformance:
         assert same(state["network"], load_weights_of(case.run()))
         assert same(state.get("target", state["network"]), state["network"])
 
-    def test_it_trains_with_its_smoke_settings(self, case: Case) -> None:
+    def test_agent_trains_with_its_smoke_settings(self, case: Case) -> None:
         found = checkpoint.latest(case.run().checkpoints)
         assert found is not None
         assert case.run().meta()["finished"]
@@ -211,12 +211,12 @@ class AgentConformance:
         trained.restore(checkpoint.load(found.path)[0]["training"])
         assert not same(weights, trained.agent.parameters())
 
-    def test_a_run_in_two_parts_is_the_whole_run_to_the_bit(self, case: Case) -> None:
+    def test_resumed_run_is_bit_identical(self, case: Case) -> None:
         part = start(case.load(), case.folder / "part", pause_at=MIDDLE - ROWS).run
         resume(part)
         assert differences(case.run().path, part.path) == []
 
-    def test_its_policy_never_takes_a_masked_action(self, case: Case) -> None:
+    def test_policy_never_takes_a_masked_action(self, case: Case) -> None:
         trained = load_policy(case.run())
         obs, mask = observations(trained, TRIED)
         for greedy in (True, False) if case.entry.kind == "policy" else (True,):
@@ -248,13 +248,13 @@ class AgentConformance:
         assert bool(((entropy >= -1e-6) & (entropy <= 1 + 1e-6)).all())
         assert agent.intrinsic.shape == (ROWS,)
 
-    def test_parameters_keep_their_names_and_are_those_of_the_checkpoint(self, case: Case) -> None:
+    def test_parameter_names_are_stable_and_match_the_checkpoint(self, case: Case) -> None:
         one, other = build_training(case.load()).agent, build_training(case.load("seed=3")).agent
         assert list(one.parameters()) == list(other.parameters()) != []
         assert set(one.parameters()) <= set(one.state()["network"])
         assert one.name == case.entry.name
 
-    def test_a_sweep_draws_from_its_space_and_trains(self, case: Case) -> None:
+    def test_sweep_samples_its_space_and_trains(self, case: Case) -> None:
         optuna = pytest.importorskip("optuna")
         words = (f"budget.env_steps={MIDDLE}", f"evaluation.every={MIDDLE}")
         loaded, asked = case.load(*words), str(case.recipe())
@@ -272,7 +272,7 @@ class AgentConformance:
             drawn = float(value) if isinstance(value, str) else value  # choices are texts
             assert getattr(used, path.removeprefix("agent.")) == pytest.approx(drawn, rel=1e-3), path
 
-    def test_every_switch_can_be_turned_and_such_an_agent_resumes_to_the_bit(self, case: Case) -> None:
+    def test_every_switch_can_be_changed_and_resumes_bit_for_bit(self, case: Case) -> None:
         for key, value in switches(case.entry):
             word = f"agent.{key}={to_flow_yaml(value)}"
             loaded = case.load(word)
@@ -288,7 +288,7 @@ class AgentConformance:
             fresh = case.entry.network(t.agent.settings, t.recipe.network, t.env.layout, t.env.actions)
             fresh.load_state_dict(t.agent.state()["network"])  # what is played and exported has the same shape
 
-    def test_it_learns_from_a_bonus_or_refuses_it(self, case: Case) -> None:
+    def test_agent_learns_from_a_bonus_or_rejects_it(self, case: Case) -> None:
         names = [kind.model.model_fields["name"].default for kind in BONUSES if kind.model]
         assert {*case.entry.bonuses} <= {*names} >= {"rnd"}
         for name in names:
@@ -321,7 +321,7 @@ class AgentConformance:
             update(t)
             assert same(usual, copy_of(t.agent.parameters())), "else a difference proves nothing"
 
-    def test_the_page_plays_it_in_a_town(self, case: Case) -> None:
+    def test_live_page_plays_the_agent_in_a_town(self, case: Case) -> None:
         if case.entry.observations == "index":
             pytest.skip("a town is not the number of a state")
         stand, cast = open_watched_run(case.run()), PolicyCache()
@@ -342,7 +342,7 @@ class AgentConformance:
         assert stand.recorded_episode(kept["number"]).outputs == actor.outputs
         stand.close()
 
-    def test_the_page_shows_values_and_advantages_of_an_episode(self, case: Case) -> None:
+    def test_live_page_shows_values_and_advantages_of_an_episode(self, case: Case) -> None:
         run = case.run() if case.entry.observations == "index" else case.run("cart", **CART)
         estimate = reopen(run).recipe.agent.advantage_estimate()
         assert 0 <= estimate.gamma <= 1
@@ -360,7 +360,7 @@ class AgentConformance:
         assert None not in (*told["values"], *told["advantages"]), "all are finite"
         assert all(info.description for key, info in case.entry.settings.model_fields.items() if key != "name")
 
-    def test_the_loaded_and_the_exported_policy_act_as_the_agent(self, case: Case, tmp_path: Path) -> None:
+    def test_loaded_and_exported_policies_act_like_the_agent(self, case: Case, tmp_path: Path) -> None:
         trained = load_policy(case.run(), "last")
         t = build_training(case.load())
         t.restore(checkpoint.load(trained.checkpoint.path)[0]["training"])
@@ -377,7 +377,7 @@ class AgentConformance:
                 assert torch.equal(first, other)
 
     @pytest.mark.long(minutes=1)
-    def test_the_exported_graph_acts_as_the_agent(self, case: Case, tmp_path: Path) -> None:
+    def test_exported_onnx_graph_acts_like_the_agent(self, case: Case, tmp_path: Path) -> None:
         import onnxruntime
 
         trained = load_policy(case.run(), "last")
@@ -388,7 +388,7 @@ class AgentConformance:
         trained.reset(TRIED)
         assert actions.tolist() == trained.act(obs, mask).tolist()
 
-    def test_it_trains_with_a_memory_or_refuses_it(self, case: Case) -> None:
+    def test_agent_trains_a_recurrent_network_or_rejects_it(self, case: Case) -> None:
         if not case.entry.uses_network:
             pytest.skip("it has no network")
         network = {"name": "mlp", "hidden": [8], "recurrent": MEMORY}
@@ -401,7 +401,7 @@ class AgentConformance:
             with pytest.raises(TownletError, match="needs a recurrent network"):
                 case.load(network={"name": "mlp", "hidden": [8]})
 
-    def test_it_learns_continuous_actions_or_refuses_them(self, case: Case) -> None:
+    def test_agent_learns_continuous_actions_or_rejects_them(self, case: Case) -> None:
         place = {"env": "Pendulum-v1", "gym": {"max_episode_steps": 30}, "change": {}}
         if Continuous not in case.entry.actions:
             with pytest.raises(TownletError, match="needs discrete actions"):
@@ -411,7 +411,7 @@ class AgentConformance:
         assert update(t)
         assert t.agent.act(t.obs).shape == (ROWS, 1)
 
-    def test_two_processes_and_then_one_train_what_one_trains(
+    def test_two_processes_then_one_match_a_single_process(
         self, case: Case, tmp_path_factory: pytest.TempPathFactory
     ) -> None:
         if not case.entry.shard_axes:

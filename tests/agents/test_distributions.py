@@ -39,7 +39,7 @@ def masked_logits(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
 
 
 @given(masked_logits(), st.integers(0, 2**31))
-def test_an_excluded_action_is_never_taken(case: tuple[Tensor, Tensor], seed: int) -> None:
+def test_masked_action_is_never_taken(case: tuple[Tensor, Tensor], seed: int) -> None:
     logits, mask = case
     choice = Categorical(logits.expand(64, -1), mask.expand(64, -1))
     assert mask[choice.sample(generator(seed))].all()
@@ -49,7 +49,7 @@ def test_an_excluded_action_is_never_taken(case: tuple[Tensor, Tensor], seed: in
     assert (choice.probs[:, ~mask] == 0).all()
 
 
-def test_probabilities_logarithms_and_entropy_by_hand() -> None:
+def test_probabilities_log_probabilities_and_entropy_by_hand() -> None:
     choice = Categorical(torch.tensor([[0.0, LOG3, 9.0], [1.0, 1.0, 1.0]]), torch.tensor([[True, True, False]] * 2))
     torch.testing.assert_close(choice.probs, torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.5, 0.0]]))
     logs = choice.log_prob(torch.tensor([1, 0]))
@@ -60,7 +60,7 @@ def test_probabilities_logarithms_and_entropy_by_hand() -> None:
 
 
 @pytest.mark.parametrize("rows_first", [True, False])
-def test_values_and_gradients_are_those_of_torch(rows_first: bool) -> None:
+def test_categorical_values_and_gradients_match_torch(rows_first: bool) -> None:
     """Of torch's own distribution, for logits that lie in memory either way, over a sequence [T, B, K]."""
     drawn = torch.randn(4, 3, 5, generator=generator(1))
     logits = (drawn if rows_first else drawn.movedim(-1, 0).contiguous().movedim(0, -1)).requires_grad_()
@@ -77,7 +77,7 @@ def test_values_and_gradients_are_those_of_torch(rows_first: bool) -> None:
     assert (found[~mask] == 0).all(), "a masked action has no gradient"
 
 
-def test_actions_are_drawn_as_often_as_their_probability_says() -> None:
+def test_action_frequencies_match_their_probabilities() -> None:
     n = 40_000
     logits = torch.tensor([0.0, LOG3, 5.0, -1.0])
     choice = Categorical(logits.expand(n, -1), torch.tensor([True, True, False, True]).expand(n, -1))
@@ -85,20 +85,20 @@ def test_actions_are_drawn_as_often_as_their_probability_says() -> None:
     torch.testing.assert_close(found, choice.probs[0], atol=4 * math.sqrt(0.25 / n), rtol=0)
 
 
-def test_no_draw_goes_past_the_last_action() -> None:
+def test_highest_draw_selects_the_last_action() -> None:
     """Probabilities sum to a little less than 1 in many of these rows; the highest draw must still find an action."""
     choice = Categorical(torch.randn(5000, 6, generator=generator(4)))
     assert choice.icdf(torch.full((5000,), 1 - 2**-24)).max() == 5
     assert choice.icdf(torch.zeros(5000)).max() == 0
 
 
-def test_the_same_stream_draws_the_same_actions() -> None:
+def test_same_stream_samples_the_same_actions() -> None:
     choice = Categorical(torch.zeros(50, 6))
     assert torch.equal(choice.sample(generator(5)), choice.sample(generator(5)))
     assert not torch.equal(choice.sample(generator(5)), choice.sample(generator(6)))
 
 
-def test_bernoulli_is_that_of_torch() -> None:
+def test_bernoulli_matches_torch() -> None:
     logits = (3 * torch.randn(4, 3, 5, generator=generator(1))).requires_grad_()
     theirs, ours = torch.distributions.Bernoulli(logits=logits), Bernoulli(logits)
     actions = (torch.rand(4, 3, 5, generator=generator(2)) < 0.5).long()
@@ -109,7 +109,7 @@ def test_bernoulli_is_that_of_torch() -> None:
     torch.testing.assert_close(gradient(ours, actions, logits), wanted)
 
 
-def test_numbers_are_those_of_torch() -> None:
+def test_gaussian_matches_torch() -> None:
     outputs = torch.randn(4, 3, 10, generator=generator(1)).requires_grad_()
     mean, log_std = outputs.chunk(2, -1)
     theirs, ours = torch.distributions.Normal(mean, log_std.exp()), Gaussian(outputs)

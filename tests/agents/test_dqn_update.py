@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.toys import Chain
+from agents.toy_envs import Chain
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.networks import QNetwork
@@ -77,13 +77,13 @@ def live(
     only = torch.tensor([[action == BACK, action == ON]])
     assert agent.act(MaskedObs(at(place), only)).tolist() == [action]
     over, mask = torch.tensor([bool(end)]), torch.tensor([valid])
-    pay = torch.tensor([reward])
+    mean_reward = torch.tensor([reward])
     shown = at(0) if end else at(reached)
     step = Step(
         shown,
         torch.ones_like(mask) if end else mask,
-        pay,
-        pay[:, None],
+        mean_reward,
+        mean_reward[:, None],
         over & (end == "terminated"),
         over & (end == "truncated"),
     )
@@ -112,7 +112,7 @@ def targets(agent: Dqn, batch: TransitionBatch) -> list[float]:
 
 
 @pytest.mark.parametrize(("double", "expected"), [(False, 1 + 0.5 * 5), (True, 1 + 0.5 * 3)])
-def test_double_lets_the_online_network_pick_and_the_target_value(double: bool, expected: float) -> None:
+def test_double_dqn_selects_online_and_evaluates_with_the_target(double: bool, expected: float) -> None:
     agent = table_agent(double=double)
     write(agent.network, 2, [1.0, 2.0])  # picks ON
     write(agent.target_network, 2, [5.0, 3.0])  # values it 3, its own best is 5
@@ -120,7 +120,7 @@ def test_double_lets_the_online_network_pick_and_the_target_value(double: bool, 
 
 
 @pytest.mark.parametrize("double", [False, True])
-def test_an_invalid_next_action_is_never_the_max(double: bool) -> None:
+def test_invalid_next_action_is_never_the_max(double: bool) -> None:
     agent = table_agent(double=double)
     write(agent.network, 2, [9.0, -2.0])
     write(agent.target_network, 2, [7.0, -4.0])
@@ -128,7 +128,7 @@ def test_an_invalid_next_action_is_never_the_max(double: bool) -> None:
 
 
 @pytest.mark.parametrize(("end", "expected"), [("", 1 + 0.5 * 6), ("truncated", 1 + 0.5 * 6), ("terminated", 1.0)])
-def test_truncated_bootstraps_from_what_was_seen_last_and_terminated_does_not(end: str, expected: float) -> None:
+def test_truncation_bootstraps_from_the_final_observation_and_termination_does_not(end: str, expected: float) -> None:
     agent = table_agent()
     write(agent.target_network, 3, [6.0, 2.0])
     write(agent.target_network, 0, [100.0, 100.0])  # where the next episode begins: must not matter
@@ -136,7 +136,7 @@ def test_truncated_bootstraps_from_what_was_seen_last_and_terminated_does_not(en
     assert targets(agent, agent.buffer.sample(4)) == [expected] * 4
 
 
-def test_mask_of_the_last_observation_counts_where_an_episode_was_truncated() -> None:
+def test_truncated_episode_uses_the_mask_of_its_final_observation() -> None:
     agent = table_agent()
     write(agent.target_network, 3, [6.0, 2.0])
     live(agent, 2, ON, 1.0, 3, end="truncated", valid=(False, True))
@@ -147,53 +147,53 @@ def test_one_update_moves_one_value_towards_its_target() -> None:
     agent = table_agent()
     write(agent.network, 2, [0.0, 1.0])
     live(agent, 2, ON, 3.0, 3, end="terminated")
-    figures = agent.learn()
-    assert figures is not None
-    assert figures["loss"] == 4.0
-    assert figures["td_error"] == 2.0
-    assert figures["mean_q"] == 1.0
+    history = agent.learn()
+    assert history is not None
+    assert history["loss"] == 4.0
+    assert history["td_error"] == 2.0
+    assert history["mean_q"] == 1.0
     # δ = −2, ∂δ²/∂w = −4 for the entry and the same for the bias, each moved by LR · 4
-    assert figures["grad_norm"] == pytest.approx(32**0.5)
+    assert history["grad_norm"] == pytest.approx(32**0.5)
     weight, bias = head_of(agent.network)
     assert weight[ON, 2].item() == 1 + 4 * LR
     assert bias.tolist() == [0.0, 4 * LR]
     assert q(agent.network, 2) == [0.0, 1 + 8 * LR]
 
 
-def test_huber_limits_the_pull_of_a_large_error() -> None:
+def test_huber_loss_limits_the_gradient_of_a_large_error() -> None:
     moved = {}
     for loss in ("mse", "huber"):
         agent = table_agent(loss=loss)
         live(agent, 2, ON, 3.0, 3, end="terminated")
-        figures = agent.learn()
-        assert figures is not None
-        moved[loss] = (figures["loss"], head_of(agent.network)[0][ON, 2].item())
+        history = agent.learn()
+        assert history is not None
+        moved[loss] = (history["loss"], head_of(agent.network)[0][ON, 2].item())
     assert moved == {"mse": (9.0, 6 * LR), "huber": (2.5, 1 * LR)}
 
 
 def test_gradient_is_clipped_and_its_norm_reported_unclipped() -> None:
     agent = table_agent(max_grad_norm=0.5)
     live(agent, 2, ON, 3.0, 3, end="terminated")
-    figures = agent.learn()
-    assert figures is not None
-    assert figures["grad_norm"] == pytest.approx(72**0.5)
+    history = agent.learn()
+    assert history is not None
+    assert history["grad_norm"] == pytest.approx(72**0.5)
     moved = torch.stack([head_of(agent.network)[0][ON, 2], head_of(agent.network)[1][ON]])
     assert moved.norm().item() == pytest.approx(0.5 * LR, rel=1e-5)
 
 
-def test_target_is_copied_every_m_updates_and_stays_between() -> None:
+def test_target_network_is_copied_every_m_updates() -> None:
     agent = table_agent(target_every=3, lr=0.0625)
     live(agent, 2, ON, 3.0, 3, end="terminated")
-    seen = []
+    observed = []
     for _ in range(6):
         agent.learn()
-        seen.append((q(agent.target_network, 2)[ON], q(agent.network, 2)[ON]))
-    frozen, values = zip(*seen, strict=True)
+        observed.append((q(agent.target_network, 2)[ON], q(agent.network, 2)[ON]))
+    frozen, values = zip(*observed, strict=True)
     assert frozen == (0.0, 0.0, values[2], values[2], values[2], values[5])
     assert values[5] > values[2] > 0
 
 
-def test_polyak_follows_by_a_share_at_every_update() -> None:
+def test_polyak_moves_the_target_by_a_fraction_at_every_update() -> None:
     agent = table_agent(polyak=0.25, target_every=1)
     live(agent, 2, ON, 3.0, 3, end="terminated")
     expected = 0.0
@@ -221,7 +221,7 @@ def test_n_step_sums_rewards_and_stops_at_an_episode_end() -> None:
     }
 
 
-def test_priorities_weigh_the_loss_and_follow_the_errors() -> None:
+def test_importance_weights_scale_the_loss_and_priorities_follow_the_errors() -> None:
     agent = table_agent(prioritized=PrioritySpec(alpha=1.0, beta=1.0), batch_size=64, lr=1e-9)
     live(agent, 1, ON, 0.5, 2, end="terminated")
     live(agent, 2, ON, 2.0, 3, end="terminated")
@@ -230,9 +230,9 @@ def test_priorities_weigh_the_loss_and_follow_the_errors() -> None:
     twin.restore(agent.state())
     batch = twin.buffer.sample(64, 0.0, 1.0)
     errors = torch.where(batch.obs[:, 1] == 1, 0.5, 2.0)
-    figures = agent.learn()
-    assert figures is not None
-    assert figures["loss"] == pytest.approx((batch.importance * errors.square()).mean().item(), rel=1e-5)
+    history = agent.learn()
+    assert history is not None
+    assert history["loss"] == pytest.approx((batch.importance * errors.square()).mean().item(), rel=1e-5)
     # drawn in the proportion of their errors, 4 : 1, and weighed 1 : 4 to make up for it
     assert 0.65 < (errors == 2.0).float().mean() < 0.95
     assert batch.importance[errors == 2.0].mean() == pytest.approx(0.25, rel=1e-3)
@@ -247,13 +247,13 @@ def test_intrinsic_weight_is_applied_once(weight: float) -> None:
     agent = table_agent(explore, reward_scale=0.5)
     live(agent, 2, ON, 3.0, 3, end="terminated")
     assert agent.intrinsic.tolist() == [1.0]  # 1 / √1: the first visit
-    figures = agent.learn()
-    assert figures is not None
-    assert figures["td_error"] == pytest.approx(0.5 * 3 + weight * 1.0)
-    assert figures["intrinsic_weight"] == weight
+    history = agent.learn()
+    assert history is not None
+    assert history["td_error"] == pytest.approx(0.5 * 3 + weight * 1.0)
+    assert history["intrinsic_weight"] == weight
 
 
-def test_dueling_is_the_value_plus_advantages_around_their_mean() -> None:
+def test_dueling_is_the_value_plus_centered_advantages() -> None:
     agent = table_agent(dueling=True)
     with torch.no_grad():
         head_of(agent.network)[1].copy_(torch.tensor([3.0, 1.0, 5.0]))  # V, A(back), A(on)

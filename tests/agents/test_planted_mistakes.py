@@ -21,42 +21,42 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TABLE = """
 entropy bonus with the wrong sign (ppo)
-@ agents/test_ppo_losses.py::test_the_loss_of_one_step_by_hand
+@ agents/test_ppo_losses.py::test_loss_of_one_step_by_hand
 - - c.entropy_coef * e.entropy.mean()
 + + c.entropy_coef * e.entropy.mean()
 
 masked actions in the loss (ppo)
-@ agents/test_ppo_losses.py::test_the_loss_of_one_step_by_hand
+@ agents/test_ppo_losses.py::test_loss_of_one_step_by_hand
 - family.distribution(outputs, batch.mask)  # categorical
 + family.distribution(outputs, torch.ones_like(batch.mask))  # categorical
 
 ratio not clipped (ppo)
-@ agents/test_ppo_losses.py::test_the_clipped_surrogate
+@ agents/test_ppo_losses.py::test_clipped_surrogate_by_hand
 - ratio.clamp(1 - c.clip, 1 + c.clip) * e.advantage)
 + ratio * e.advantage)
 
 maximum of the clipped and unclipped objective (ppo)
-@ agents/test_ppo_losses.py::test_the_clipped_surrogate
+@ agents/test_ppo_losses.py::test_clipped_surrogate_by_hand
 - -torch.minimum(ratio * e.advantage,
 + -torch.maximum(ratio * e.advantage,
 
 minimum of the clipped and unclipped value loss (ppo)
-@ agents/test_ppo_losses.py::test_the_value_loss
+@ agents/test_ppo_losses.py::test_value_loss_by_hand
 - torch.maximum(error, (clipped
 + torch.minimum(error, (clipped
 
 hidden state not reset at the start of an episode (ppo)
-@ agents/test_ppo_memory.py::test_seen_again_the_rollout_is_as_it_was_lived
+@ agents/test_recurrent_ppo.py::test_recomputed_rollout_matches_the_collected_one
 - self._hidden.masked_fill_(self._episode_start.unsqueeze(1), 0.0)
 + pass
 
 truncated episode bootstraps from the observation after the reset (ppo)
-@ agents/test_ppo.py::test_only_rows_cut_by_time_bootstrap_and_from_what_they_saw_last
+@ agents/test_ppo.py::test_only_truncated_rows_bootstrap_and_from_their_final_observation
 - self.network(ended.obs.index_select(0, index), hidden)[1]
 + self.network(step.obs.index_select(0, ended.rows.index_select(0, index)), hidden)[1]
 
 microbatches not weighted by their size (ppo)
-@ agents/test_ppo.py::test_a_minibatch_in_parts_gives_the_gradient_of_the_whole
+@ agents/test_ppo.py::test_microbatches_give_the_gradient_of_the_whole_minibatch
 - len(index) / shard.total
 + 1.0
 
@@ -86,52 +86,52 @@ advantages cross a truncation (gae)
 + decay.fill_(gamma)
 
 autoreset steps in minibatches (rollout)
-@ agents/test_autoreset.py::test_void_steps_change_nothing_that_ppo_learns
+@ agents/test_autoreset.py::test_autoreset_steps_do_not_affect_ppo
 - trainable = self._sampleable_index()
 + trainable = None
 
 log-density without −log σ (gaussian)
-@ agents/test_distributions.py::test_numbers_are_those_of_torch
+@ agents/test_distributions.py::test_gaussian_matches_torch
 - 0.5 * away.square() + self.log_std + 0.5 * LOG_2PI
 + 0.5 * away.square() + 0.5 * LOG_2PI
 
 masked actions in the entropy (categorical)
-@ agents/test_distributions.py::test_probabilities_logarithms_and_entropy_by_hand
+@ agents/test_distributions.py::test_probabilities_log_probabilities_and_entropy_by_hand
 - -(self.probs_by_action * self.log_probs).sum(0)
 + torch.special.entr(self._logits.softmax(-1)).sum(-1)
 
 masked actions in the maximum of a target
-@ agents/test_dqn_update.py::test_an_invalid_next_action_is_never_the_max
+@ agents/test_dqn_update.py::test_invalid_next_action_is_never_the_max
 - selection.where(mask, -torch.inf).argmax(-1, keepdim=True)
 + selection.argmax(-1, keepdim=True)
 
 target network not used (dqn)
-@ agents/test_dqn_update.py::test_double_lets_the_online_network_pick_and_the_target_value
+@ agents/test_dqn_update.py::test_double_dqn_selects_online_and_evaluates_with_the_target
 - self.target_network(obs, self._no_hidden)[0]
 + self.network(obs, self._no_hidden)[0]
 
 double Q-learning ranks by the target network (dqn)
-@ agents/test_dqn_update.py::test_double_lets_the_online_network_pick_and_the_target_value
+@ agents/test_dqn_update.py::test_double_dqn_selects_online_and_evaluates_with_the_target
 - self._q(batch.next_obs) if self.settings.double else next_values
 + next_values
 
 importance weights missing in the loss (dqn)
-@ agents/test_dqn_update.py::test_priorities_weigh_the_loss_and_follow_the_errors
+@ agents/test_dqn_update.py::test_importance_weights_scale_the_loss_and_priorities_follow_the_errors
 - losses = importance * losses
 + pass
 
 terminated episode bootstraps (dqn)
-@ agents/test_dqn_update.py::test_truncated_bootstraps_from_what_was_seen_last_and_terminated_does_not
+@ agents/test_dqn_update.py::test_truncation_bootstraps_from_the_final_observation_and_termination_does_not
 - discount.masked_fill_(storage.take("terminated", last), 0.0)
 + discount
 
 truncated episode bootstraps from the observation after the reset (dqn)
-@ agents/test_dqn_update.py::test_truncated_bootstraps_from_what_was_seen_last_and_terminated_does_not
+@ agents/test_dqn_update.py::test_truncation_bootstraps_from_the_final_observation_and_termination_does_not
 - self._next_obs.copy_(step.obs).index_copy_(0, ended.rows, ended.obs)
 + step.obs
 
 soft update by the wrong fraction (dqn)
-@ agents/test_dqn_update.py::test_polyak_follows_by_a_share_at_every_update
+@ agents/test_dqn_update.py::test_polyak_moves_the_target_by_a_fraction_at_every_update
 - self._target_vector.lerp_(self.optimizer.vector, self.settings.polyak)
 + self._target_vector.lerp_(self.optimizer.vector, 1 - self.settings.polyak)
 
@@ -161,7 +161,7 @@ priorities without the exponent α
 + .pow_(1.0)
 
 off by one at the boundaries of the sum tree
-@ buffers/test_sum_tree.py::test_like_a_plain_list
+@ buffers/test_sum_tree.py::test_sum_tree_matches_a_list
 - torch.searchsorted(ends, rest, right=True)
 + torch.searchsorted(ends, rest, right=False)
 
@@ -176,18 +176,18 @@ window reaches into the episode before (replay of windows)
 + outside = offset > steps_to_oldest
 
 gradient flows into the burn-in (drqn)
-@ agents/test_drqn.py::test_gradient_goes_back_through_time_and_never_into_burn_in
+@ agents/test_drqn.py::test_gradient_flows_back_through_time_but_not_into_burn_in
 -     @torch.no_grad()
 -     def _burn_in(
 +     def _burn_in(
 
 padding in the loss (drqn)
-@ agents/test_drqn.py::test_padding_counts_for_nothing_in_the_loss
+@ agents/test_drqn.py::test_padding_does_not_affect_the_loss
 - valid = windows.valid[burn_in:]
 + valid = torch.ones_like(windows.valid[burn_in:])
 
 hidden state not reset at the end of an episode (drqn)
-@ agents/test_drqn.py::test_rows_that_end_forget_and_no_others
+@ agents/test_drqn.py::test_hidden_state_is_reset_only_in_rows_that_ended
 - self.hidden.index_fill_(0, ended.rows, 0.0)
 + pass
 
@@ -197,22 +197,22 @@ n-step return crosses the end of an episode (drqn)
 + targets[1:]
 
 hidden state not reset within a sequence
-@ nets/test_recurrent.py::test_a_beginning_cuts_a_sequence_in_two
+@ nets/test_recurrent.py::test_episode_start_splits_a_sequence
 - part.masked_fill(resets[t], 0.0) for part in
 + part for part in
 
 γ and λ swapped (pqn)
-@ agents/test_pqn.py::test_what_is_learned_are_lambda_returns
+@ agents/test_pqn.py::test_targets_are_lambda_returns
 - self.last_value, s.gamma, s.q_lambda
 + self.last_value, s.q_lambda, s.gamma
 
 masked actions in the value of a state (pqn)
-@ agents/test_pqn.py::test_what_is_learned_are_lambda_returns
+@ agents/test_pqn.py::test_targets_are_lambda_returns
 - best = greedy_value(values, values, seen.mask)
 + best = values.amax(1)
 
 regression on advantages instead of returns (pqn)
-@ agents/test_pqn.py::test_what_is_learned_are_lambda_returns
+@ agents/test_pqn.py::test_targets_are_lambda_returns
 - batch.actions, batch.returns, self.settings.loss)
 + batch.actions, batch.advantage, self.settings.loss)
 
@@ -222,12 +222,12 @@ truncated episode bootstraps from the observation after the reset (pqn)
 + self._max_q(step.obs, step.mask).index_select(0, ended.rows.index_select(0, index))
 
 wrong sign of the policy gradient (reinforce)
-@ agents/test_reinforce.py::test_the_loss_of_one_step_by_hand
+@ agents/test_reinforce.py::test_loss_of_one_step_by_hand
 - -policy.log_prob(steps.actions) * advantage
 + policy.log_prob(steps.actions) * advantage
 
 baseline not subtracted (reinforce)
-@ agents/test_reinforce.py::test_the_baseline_is_subtracted_from_the_returns
+@ agents/test_reinforce.py::test_baseline_is_subtracted_from_the_returns
 - returns - self._baseline(returns, steps.value)
 + returns - 0 * self._baseline(returns, steps.value)
 
@@ -249,17 +249,17 @@ reward-to-go from the first step instead of the last (reinforce)
 + for t in range(steps):
 
 terminated episode bootstraps (qlearning)
-@ agents/test_qlearning.py::test_an_update_by_hand
+@ agents/test_qlearning.py::test_update_by_hand
 - greedy_value(ranking, values, mask).masked_fill_(terminated, 0.0)
 + greedy_value(ranking, values, mask)
 
 double Q-learning with one table (qlearning)
-@ agents/test_qlearning.py::test_double_asks_the_other_table
+@ agents/test_qlearning.py::test_double_q_learning_evaluates_with_the_other_table
 - values = table[1 - which, next_state] if
 + values = table[which, next_state] if
 
 truncated episode bootstraps from the observation after the reset (qlearning)
-@ agents/test_qlearning.py::test_a_truncated_episode_bootstraps_from_its_final_observation
+@ agents/test_qlearning.py::test_truncated_episode_bootstraps_from_its_final_observation
 - next_obs = step.obs.index_copy(0, ended.rows, ended.obs)
 -         mask
 + next_obs = step.obs
@@ -281,12 +281,12 @@ intrinsic reward not normalized (rnd)
 + error
 
 gradient norm not limited
-@ nets/test_optimizers.py::test_only_a_gradient_longer_than_the_limit_is_scaled
+@ nets/test_optimizers.py::test_only_gradients_above_the_limit_are_scaled
 - gradient *= norm.reciprocal().mul_(max_norm).clamp_(max=1.0)
 + gradient *= 1.0
 
 short gradients lengthened to the limit
-@ nets/test_optimizers.py::test_only_a_gradient_longer_than_the_limit_is_scaled
+@ nets/test_optimizers.py::test_only_gradients_above_the_limit_are_scaled
 - gradient *= norm.reciprocal().mul_(max_norm).clamp_(max=1.0)
 + gradient *= max_norm / norm
 
@@ -380,7 +380,7 @@ def copy_sources(to: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.title for mistake in MISTAKES])
-def test_a_planted_mistake_is_caught(mistake: Mistake, sources: dict[Path, str], tmp_path: Path) -> None:
+def test_planted_mistake_is_caught(mistake: Mistake, sources: dict[Path, str], tmp_path: Path) -> None:
     (path,) = places(sources, mistake.old)
     src = copy_sources(tmp_path)
     (src / path).unlink()
@@ -393,6 +393,6 @@ def test_a_planted_mistake_is_caught(mistake: Mistake, sources: dict[Path, str],
 
 
 @pytest.mark.long
-def test_without_a_mistake_the_same_tests_pass(tmp_path: Path) -> None:
+def test_tests_pass_without_a_mistake(tmp_path: Path) -> None:
     status, output = run_tests(copy_sources(tmp_path), *sorted({mistake.test for mistake in MISTAKES}))
     assert status == 0, output

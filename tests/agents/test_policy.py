@@ -32,7 +32,7 @@ ALL = torch.ones(1, 3, dtype=torch.bool)
 
 
 @pytest.mark.parametrize("kind", ["values", "discrete"])
-def test_the_best_valid_action_is_taken_and_of_equals_the_first(kind: str) -> None:
+def test_best_valid_action_is_taken_and_ties_go_to_the_first(kind: str) -> None:
     policy = Policy(Echo(), kind)  # type: ignore[arg-type]
     obs = torch.tensor([[9.0, 1.0, 2.0], [-5.0, -9.0, -7.0], [4.0, 4.0, 4.0]])
     mask = torch.tensor([[False, True, True], [False, True, True], [True, True, True]])
@@ -40,7 +40,7 @@ def test_the_best_valid_action_is_taken_and_of_equals_the_first(kind: str) -> No
     assert policy.act(obs).tolist() == [0, 0, 0], "without a mask all are valid"
 
 
-def test_probabilities_are_of_valid_actions() -> None:
+def test_probabilities_cover_valid_actions() -> None:
     obs, mask = torch.tensor([[0.0, 50.0, 0.0]]), torch.tensor([[True, False, True]])
     shown = Policy(Echo(), "discrete").outputs(obs, mask)
     torch.testing.assert_close(shown["probabilities"], torch.tensor([[0.5, 0.0, 0.5]]))
@@ -50,7 +50,7 @@ def test_probabilities_are_of_valid_actions() -> None:
     assert torch.equal(shown["values"], obs)
 
 
-def test_not_greedy_it_draws_and_wants_a_stream() -> None:
+def test_sampling_needs_a_generator() -> None:
     obs = torch.zeros(3000, 3)
     mask = torch.tensor([True, False, True]).expand(3000, 3)
     drawn = Policy(Echo(), "discrete", torch.Generator().manual_seed(1)).act(obs, mask, greedy=False)
@@ -61,14 +61,14 @@ def test_not_greedy_it_draws_and_wants_a_stream() -> None:
         Policy(Echo(), "discrete").act(obs, mask, greedy=False)
 
 
-def test_without_memory_any_batch_will_do() -> None:
+def test_feed_forward_policy_accepts_any_batch() -> None:
     policy = Policy(Echo(), "values")
     policy.reset(2)
     for rows in (1, 7, 2):
         assert policy.act(torch.zeros(rows, 3)).shape == (rows,)
 
 
-def test_memory_is_kept_by_row_and_only_fresh_rows_forget() -> None:
+def test_hidden_state_is_per_row_and_reset_at_episode_starts() -> None:
     policy = Policy(Echo(memory=True), "values")
     policy.reset(2)
     obs = torch.tensor([[1.5, 0.0, 0.0]] * 2)
@@ -81,7 +81,7 @@ def test_memory_is_kept_by_row_and_only_fresh_rows_forget() -> None:
     assert policy.act(obs).tolist() == [0, 0]
 
 
-def test_with_memory_other_rows_must_be_started() -> None:
+def test_recurrent_policy_must_be_reset_for_other_rows() -> None:
     policy = Policy(Echo(memory=True), "values")
     policy.act(torch.zeros(2, 3))
     with pytest.raises(TownletError, match=r"hidden states of 2 rows, but the observations have 3; call reset\(3\)"):

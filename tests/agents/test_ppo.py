@@ -10,8 +10,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from agents.lives import Life, differences, seen_in, success
-from agents.toys import Chain, Toy
+from agents.toy_envs import Chain, ToyEnv
+from agents.training_loop import TrainingLoop, differing_leaves, rollout_obs, success_rate
 from townlet.agents import ppo
 from townlet.agents.agent import AgentContext
 from townlet.agents.ppo import Ppo, PpoSettings
@@ -28,7 +28,7 @@ QUICK = {"lr": 1e-2, "gamma": 0.9, "n_steps": 16}
 RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 
 
-class Treadmill(Toy):
+class Treadmill(ToyEnv):
     """All moments look alike and pay 1; after five of them a life ends, by death or because time runs out."""
 
     layout = ObservationLayout.of(("nothing", (1,), 0.0, 1.0))
@@ -38,30 +38,32 @@ class Treadmill(Toy):
         self.deadly = deadly
         super().__init__(rows)
 
-    def _begin(self, rows: Tensor) -> None:
+    def _start(self, rows: Tensor) -> None:
         pass
 
-    def _move(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _advance(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         over, never = self._age == 5, torch.zeros(self.rows, dtype=torch.bool)
         return torch.ones(self.rows), over if self.deadly else never, never if self.deadly else over
 
-    def _seen(self) -> MaskedObs:
+    def _observe(self) -> MaskedObs:
         return MaskedObs(torch.ones(self.rows, 1), torch.ones(self.rows, 1, dtype=torch.bool))
 
 
-def life(env: VecEnv | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
+def make_loop(
+    env: VecEnv | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any
+) -> TrainingLoop:
     env, counters = env or Chain(16), Counters(budget=10_000)
     network = MlpSpec(hidden=(32,), activation="tanh")
     given = AgentContext(network, explore or ExploreSpec(), env, counters, Streams(seed), 20)
-    return Life(Ppo(PpoSettings(**(QUICK | settings)), given), env, counters)
+    return TrainingLoop(Ppo(PpoSettings(**(QUICK | settings)), given), env, counters)
 
 
-def filled(lived: Life) -> Ppo:
+def filled(loop: TrainingLoop) -> Ppo:
     """The agent with a full rollout, before it learns from it."""
-    agent = lived.agent
+    agent = loop.agent
     assert isinstance(agent, Ppo)
     agent.update_interval = 10**9
-    lived.go_on(agent.settings.n_steps)
+    loop.run(agent.settings.n_steps)
     assert agent.rollout.full
     return agent
 
@@ -71,68 +73,68 @@ def weights(agent: Ppo) -> dict[str, Tensor]:
 
 
 def test_chain_is_learned() -> None:
-    trained = life()
-    assert success(trained.agent.policy(), Chain(16)) < 0.9
-    figures = trained.go_on(16 * 25)
-    assert success(trained.agent.policy(), Chain(16)) == 1.0
-    assert figures[0]["normalized_entropy"] > 0.8 > 0.3 > figures[-1]["normalized_entropy"]
-    assert all(math.isfinite(value) for told in figures for value in told.values())
+    loop = make_loop()
+    assert success_rate(loop.agent.policy(), Chain(16)) < 0.9
+    history = loop.run(16 * 25)
+    assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
+    assert history[0]["normalized_entropy"] > 0.8 > 0.3 > history[-1]["normalized_entropy"]
+    assert all(math.isfinite(value) for metrics in history for value in metrics.values())
 
 
 @pytest.mark.parametrize("deadly", [True, False])
-def test_time_that_runs_out_is_no_death(deadly: bool) -> None:
+def test_truncation_is_not_termination(deadly: bool) -> None:
     """Cut short by time, life is worth 1 / (1 − γ) at every moment; ended by death, at most 1 + γ + … + γ⁴."""
     env = Treadmill(8, deadly)
-    trained = life(env, gamma=0.8, max_grad_norm=None)
-    trained.go_on(16 * 40)
-    worth = filled(trained).rollout.value.mean().item()
+    loop = make_loop(env, gamma=0.8, max_grad_norm=None)
+    loop.run(16 * 40)
+    worth = filled(loop).rollout.value.mean().item()
     assert (1.0 < worth < 3.36) if deadly else worth == pytest.approx(5.0, abs=0.25)
 
 
-def test_only_rows_cut_by_time_bootstrap_and_from_what_they_saw_last() -> None:
-    agent = filled(life(n_steps=40))
+def test_only_truncated_rows_bootstrap_and_from_their_final_observation() -> None:
+    agent = filled(make_loop(n_steps=40))
     kept = agent.rollout
     assert kept.truncated.any()
     assert kept.terminated.any()
     assert (kept.bootstrap[~kept.truncated] == 0).all()
     # Time runs out at the place that the next step would begin from; the step before tells where that is.
-    place = seen_in(kept).argmax(-1) + 2 * kept.actions - 1
-    seen = torch.nn.functional.one_hot(place.clamp(0, 7), 8).float()
+    place = rollout_obs(kept).argmax(-1) + 2 * kept.actions - 1
+    observed = torch.nn.functional.one_hot(place.clamp(0, 7), 8).float()
     with torch.no_grad():
-        value = agent.network(seen.flatten(0, 1), agent.network.initial_hidden(seen[..., 0].numel()))[1].view_as(
-            kept.value
-        )
+        value = agent.network(observed.flatten(0, 1), agent.network.initial_hidden(observed[..., 0].numel()))[
+            1
+        ].view_as(kept.value)
     torch.testing.assert_close(kept.bootstrap[kept.truncated], value[kept.truncated])
 
 
-def test_actions_are_valid_and_their_probabilities_those_of_the_policy() -> None:
-    agent = filled(life())
+def test_actions_are_valid_with_the_probabilities_of_the_policy() -> None:
+    agent = filled(make_loop())
     kept = agent.rollout
     assert (~kept.mask).any()
     assert kept.mask.gather(-1, kept.actions.unsqueeze(-1)).all()
-    shown = agent.policy().outputs(seen_in(kept).flatten(0, 1), kept.mask.flatten(0, 1))["probabilities"]
+    shown = agent.policy().outputs(rollout_obs(kept).flatten(0, 1), kept.mask.flatten(0, 1))["probabilities"]
     taken = shown.gather(1, kept.actions.view(-1, 1)).view_as(kept.log_prob)
     torch.testing.assert_close(kept.log_prob, taken.log(), atol=1e-5, rtol=0)
 
 
-def test_before_the_first_step_the_policy_has_not_moved() -> None:
+def test_approx_kl_is_zero_before_the_first_gradient_step() -> None:
     """One minibatch, one epoch: every ratio is 1, so the loss is minus the mean of advantages that have mean 0."""
-    told = life(epochs=1, batch_size=1.0).go_on(16 * 2)[-1]
-    assert told["approx_kl"] == pytest.approx(0, abs=1e-11)
-    assert told["clip_fraction"] == 0
-    assert told["policy_loss"] == pytest.approx(0, abs=1e-6)
-    moved = life(epochs=2, batch_size=1.0).go_on(16 * 2)[-1]
+    metrics = make_loop(epochs=1, batch_size=1.0).run(16 * 2)[-1]
+    assert metrics["approx_kl"] == pytest.approx(0, abs=1e-11)
+    assert metrics["clip_fraction"] == 0
+    assert metrics["policy_loss"] == pytest.approx(0, abs=1e-6)
+    moved = make_loop(epochs=2, batch_size=1.0).run(16 * 2)[-1]
     assert moved["approx_kl"] > 1e-6
 
 
-def test_epochs_stop_at_the_target_and_begin_anew_in_the_next_update() -> None:
+def test_epochs_stop_at_the_target_kl_and_restart_in_the_next_update() -> None:
     def epochs(target: float | None) -> list[dict[str, float]]:
-        return life(epochs=6, target_kl=target).go_on(16 * 3)
+        return make_loop(epochs=6, target_kl=target).run(16 * 3)
 
     free, soon = epochs(None), epochs(1e-9)
     later = epochs(free[0]["approx_kl"] / 2)
-    assert [told["epochs_done"] for told in free] == [6, 6, 6]
-    assert [told["epochs_done"] for told in soon] == [1, 1, 1]
+    assert [metrics["epochs_done"] for metrics in free] == [6, 6, 6]
+    assert [metrics["epochs_done"] for metrics in soon] == [1, 1, 1]
     assert 1 < later[0]["epochs_done"] < 6
     assert later[0]["approx_kl"] > free[0]["approx_kl"] / 2
 
@@ -140,9 +142,9 @@ def test_epochs_stop_at_the_target_and_begin_anew_in_the_next_update() -> None:
 def test_kl_stop_reset() -> None:
     """The first update goes too far and stops; the second cannot move at all, so that nothing stops it."""
     lr = {"start": 1e-2, "end": 0.0, "from": 300.0, "to": 301.0}
-    told = life(epochs=6, target_kl=1e-4, lr=lr).go_on(16 * 2)
-    assert [figures["epochs_done"] for figures in told] == [1, 6]
-    assert told[0]["approx_kl"] > 1e-4 > told[1]["approx_kl"]
+    metrics = make_loop(epochs=6, target_kl=1e-4, lr=lr).run(16 * 2)
+    assert [history["epochs_done"] for history in metrics] == [1, 6]
+    assert metrics[0]["approx_kl"] > 1e-4 > metrics[1]["approx_kl"]
 
 
 FALLING = {"start": 0.4, "end": 0.0, "to": 512.0}  # 256 env_steps a round: half of it at the first update
@@ -152,33 +154,33 @@ FALLING = {"start": 0.4, "end": 0.0, "to": 512.0}  # 256 env_steps a round: half
     ("key", "figure"),
     [("clip", "clip"), ("value_clip", "value_clip"), ("entropy_coef", "entropy_coef"), ("value_coef", "value_coef")],
 )
-def test_what_an_update_aims_at_follows_its_schedule(key: str, figure: str) -> None:
+def test_coefficients_follow_their_schedules(key: str, figure: str) -> None:
     """The figures tell it, and an update is to the bit one with that very number."""
-    scheduled, fixed, other = (life(**{key: way}) for way in (FALLING, 0.2, 0.4))
-    told = [lived.go_on(16 * 1)[0] for lived in (scheduled, fixed, other)]
-    assert told[0].pop(figure) == pytest.approx(0.2)
-    assert figure not in told[1], "what stays is told by the recipe"
-    assert told[0] == pytest.approx(told[1], rel=1e-5)
-    assert told[0] != pytest.approx(told[2], rel=1e-5)
-    assert scheduled.go_on(16)[0][figure] == 0
+    scheduled, fixed, other = (make_loop(**{key: way}) for way in (FALLING, 0.2, 0.4))
+    metrics = [loop.run(16 * 1)[0] for loop in (scheduled, fixed, other)]
+    assert metrics[0].pop(figure) == pytest.approx(0.2)
+    assert figure not in metrics[1], "what stays is told by the recipe"
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-5)
+    assert metrics[0] != pytest.approx(metrics[2], rel=1e-5)
+    assert scheduled.run(16)[0][figure] == 0
 
 
-def test_a_clip_of_nothing_leaves_the_policy_where_it_is() -> None:
+def test_clip_of_zero_leaves_the_policy_unchanged() -> None:
     """Beyond the first gradient step every sample that moved the right way is clipped, and a wide clip clips none."""
-    narrow, wide = (life(clip=clip, epochs=4).go_on(16)[0] for clip in (0.0, 1e3))
+    narrow, wide = (make_loop(clip=clip, epochs=4).run(16)[0] for clip in (0.0, 1e3))
     assert narrow["clip_fraction"] > 0.5
     assert wide["clip_fraction"] == 0
     assert narrow["approx_kl"] < wide["approx_kl"]
 
 
-def test_the_norm_of_gradients_is_limited() -> None:
+def test_gradient_norm_is_limited() -> None:
     def moved(limit: float | None) -> tuple[float, float]:
-        agent = filled(life(max_grad_norm=limit, optimizer="sgd", epochs=1, batch_size=1.0, lr=1.0))
+        agent = filled(make_loop(max_grad_norm=limit, optimizer="sgd", epochs=1, batch_size=1.0, lr=1.0))
         before = weights(agent)
-        told = agent.learn()
-        assert told is not None
+        metrics = agent.learn()
+        assert metrics is not None
         way = torch.cat([(weight - before[name]).flatten() for name, weight in weights(agent).items()])
-        return float(way.norm()), told["grad_norm"]
+        return float(way.norm()), metrics["grad_norm"]
 
     (free, norm), (short, same) = moved(None), moved(1e-3)
     assert norm == pytest.approx(same)
@@ -189,7 +191,7 @@ def test_the_norm_of_gradients_is_limited() -> None:
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_every_optimizer_makes_its_own_step(optimizer: str) -> None:
     """One gradient step of length: adam's lr for every weight, adamw's a little shorter, sgd's that of the gradient."""
-    agent = filled(life(optimizer=optimizer, epochs=1, batch_size=1.0, lr=1e-2, max_grad_norm=None))
+    agent = filled(make_loop(optimizer=optimizer, epochs=1, batch_size=1.0, lr=1e-2, max_grad_norm=None))
     before = weights(agent)["actor.body.encoder.0.weight"]
     agent.learn()
     after, grad = (of["actor.body.encoder.0.weight"] for of in (agent.parameters(), agent.optimizer.gradients()))
@@ -198,37 +200,37 @@ def test_every_optimizer_makes_its_own_step(optimizer: str) -> None:
     torch.testing.assert_close(after.detach(), decayed - step, atol=1e-6, rtol=1e-4)
 
 
-def test_a_share_of_the_steps_is_rounded_down_and_at_least_one() -> None:
+def test_batch_fraction_is_rounded_down_to_at_least_one_step() -> None:
     """Adam counts the gradient steps of one epoch over 200 steps. As floats .145 × 200 falls short of 29."""
     for share, steps in ((0.0099, 200), (1e-9, 200), (0.145, -(-200 // 29))):
-        agent = filled(life(Chain(10), epochs=1, batch_size=share, n_steps=20))
+        agent = filled(make_loop(Chain(10), epochs=1, batch_size=share, n_steps=20))
         agent.learn()
         assert {int(kept["step"]) for kept in agent.state()["optimizer"].values()} == {steps}, share
 
 
-def test_the_size_of_minibatches() -> None:
+def test_minibatch_sizes() -> None:
     """Adam's count tells how many gradient steps were made: 256 stored steps, two epochs."""
     for size, steps in ((64, 8), (0.5, 4), (1.0, 2), (1, 2), (2, 256), (10_000, 2)):
-        agent = filled(life(epochs=2, batch_size=size))
+        agent = filled(make_loop(epochs=2, batch_size=size))
         agent.learn()
         counts = {int(kept["step"]) for kept in agent.state()["optimizer"].values()}
         assert counts == {steps}, size
 
 
-def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_microbatches_give_the_gradient_of_the_whole_minibatch(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"optimizer": "sgd", "epochs": 2, "batch_size": 100, "value_clip": 0.1}
-    whole, parts = filled(life(**settings)), filled(life(**settings))
-    told = whole.learn()
+    whole, parts = filled(make_loop(**settings)), filled(make_loop(**settings))
+    metrics = whole.learn()
     monkeypatch.setattr(ppo, "microbatch_size", lambda device: 7)
-    assert parts.learn() == pytest.approx(told, rel=1e-4, abs=1e-6)
+    assert parts.learn() == pytest.approx(metrics, rel=1e-4, abs=1e-6)
     for name, weight in weights(parts).items():
         torch.testing.assert_close(weight, whole.parameters()[name], atol=1e-6, rtol=0, msg=name)
 
 
-def test_where_advantages_are_normalized() -> None:
+def test_advantages_are_normalized_per_batch_or_rollout() -> None:
     def learned(way: str, scale: float = 1.0, **more: Any) -> dict[str, Tensor]:
         plain = {"value_coef": 0.0, "entropy_coef": 0.0, "epochs": 1, "max_grad_norm": None, "optimizer": "sgd"}
-        agent = filled(life(normalize_advantage=way, reward_scale=scale, **(plain | more)))
+        agent = filled(make_loop(normalize_advantage=way, reward_scale=scale, **(plain | more)))
         with torch.no_grad():  # advantages are rewards alone, so that their size is that of the rewards
             agent.rollout.value.zero_()
             agent.rollout.bootstrap.zero_()
@@ -246,73 +248,77 @@ def test_where_advantages_are_normalized() -> None:
     assert far(learned("none"), learned("none", scale=10.0)) > 1e-5
 
 
-def test_apart_the_value_does_not_touch_the_policy() -> None:
+def test_separate_critic_does_not_affect_the_policy() -> None:
     def actor(shared: bool, value: float) -> dict[str, Tensor]:
-        agent = filled(life(shared=shared, value_coef=value, epochs=1, max_grad_norm=None, optimizer="sgd"))
+        agent = filled(make_loop(shared=shared, value_coef=value, epochs=1, max_grad_norm=None, optimizer="sgd"))
         agent.learn()
         return {name: weight for name, weight in weights(agent).items() if name.startswith("actor")}
 
-    assert differences(actor(False, 0.0), actor(False, 5.0)) == []
-    assert differences(actor(True, 0.0), actor(True, 5.0)) != []
+    assert differing_leaves(actor(False, 0.0), actor(False, 5.0)) == []
+    assert differing_leaves(actor(True, 0.0), actor(True, 5.0)) != []
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_the_learning_rate_follows_its_schedule(optimizer: str) -> None:
+def test_learning_rate_follows_its_schedule(optimizer: str) -> None:
     """256 env_steps a round: half of the first rate at the second update, and nothing moves from the fourth on."""
-    trained = life(lr={"start": 1e-2, "end": 0.0, "to": 1024.0}, optimizer=optimizer)
-    agent = trained.agent
+    loop = make_loop(lr={"start": 1e-2, "end": 0.0, "to": 1024.0}, optimizer=optimizer)
+    agent = loop.agent
     assert isinstance(agent, Ppo)
     moved = []
     for _ in range(5):
         before = weights(agent)
-        trained.go_on(16)
-        moved.append(differences(before, weights(agent)) != [])
+        loop.run(16)
+        moved.append(differing_leaves(before, weights(agent)) != [])
     assert moved == [True, True, True, False, False]
 
 
-def test_the_bonus_for_entropy_keeps_the_policy_open() -> None:
+def test_entropy_bonus_keeps_the_policy_stochastic() -> None:
     def left(entropy: float) -> float:
-        return life(entropy_coef=entropy, epochs=8).go_on(16 * 8)[-1]["normalized_entropy"]
+        return make_loop(entropy_coef=entropy, epochs=8).run(16 * 8)[-1]["normalized_entropy"]
 
     assert left(20.0) > 0.97 > 0.8 > left(0.0)
 
 
-def test_entropy_is_one_while_all_is_open_and_zero_without_a_choice() -> None:
-    open_minded = life()
-    open_minded.go_on(1)
+def test_entropy_is_one_for_uniform_policies_and_zero_without_a_choice() -> None:
+    open_minded = make_loop()
+    open_minded.run(1)
     assert open_minded.agent.entropy().shape == (16,)
     assert (open_minded.agent.entropy()[open_minded.agent.rollout.mask[0].all(1)] > 0.99).all()  # type: ignore[attr-defined]
-    narrow = life(Treadmill(4, True))
-    narrow.go_on(1)
+    narrow = make_loop(Treadmill(4, True))
+    narrow.run(1)
     assert narrow.agent.entropy().tolist() == [0, 0, 0, 0]
 
 
-def test_novelty_is_stored_unweighted_and_weighed_once_when_learning() -> None:
+def test_intrinsic_reward_is_stored_unweighted_and_weighted_once() -> None:
     def learned(weight: float) -> tuple[Tensor, Tensor, dict[str, float]]:
-        agent = filled(life(explore=ExploreSpec(bonus=RND.bonus, weight=ScheduledWeightSpec(value=weight)), epochs=1))
+        agent = filled(
+            make_loop(explore=ExploreSpec(bonus=RND.bonus, weight=ScheduledWeightSpec(value=weight)), epochs=1)
+        )
         stored = agent.rollout.intrinsic.clone()
         assert torch.equal(stored[-1], agent.intrinsic)
         value = agent.rollout.value.clone()
-        told = agent.learn()
-        assert told is not None
-        return stored, agent.rollout._returns - value, told
+        metrics = agent.learn()
+        assert metrics is not None
+        return stored, agent.rollout._returns - value, metrics
 
-    (little, small, _), (much, large, told) = learned(1e-9), learned(2.0)
+    (little, small, _), (much, large, metrics) = learned(1e-9), learned(2.0)
     assert torch.equal(little, much)
     assert (much > 0).all()
-    assert told["intrinsic_weight"] == 2
-    assert told["rnd_loss"] > 0
+    assert metrics["intrinsic_weight"] == 2
+    assert metrics["rnd_loss"] > 0
     # In a step that ends by death the advantage is reward − value, so the weight shows itself undisturbed.
-    dead = filled(life(explore=ExploreSpec(bonus=RND.bonus, weight=ScheduledWeightSpec(value=2.0)))).rollout.terminated
+    dead = filled(
+        make_loop(explore=ExploreSpec(bonus=RND.bonus, weight=ScheduledWeightSpec(value=2.0)))
+    ).rollout.terminated
     assert dead.any()
     torch.testing.assert_close((large - small)[dead], 2 * much[dead], atol=1e-5, rtol=1e-5)
-    assert not life().agent.intrinsic.any()
+    assert not make_loop().agent.intrinsic.any()
 
 
-def test_novelty_is_that_of_what_was_reached_not_of_the_next_beginning() -> None:
+def test_intrinsic_reward_is_of_the_final_observation_not_of_the_reset() -> None:
     """The goal is seen only by rows that end there. Reached for the first time it is new, the beginnings are old."""
     counts = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=1.0))
-    kept = filled(life(Chain(1), explore=counts, n_steps=400)).rollout
+    kept = filled(make_loop(Chain(1), explore=counts, n_steps=400)).rollout
     first = kept.terminated[:, 0].nonzero()[0]
     assert (kept.intrinsic[: int(first)] < 1).any()
     assert kept.intrinsic[first] == 1
@@ -327,32 +333,32 @@ def test_novelty_is_that_of_what_was_reached_not_of_the_next_beginning() -> None
     ],
     ids=["default", "apart", "rnd"],
 )
-def test_train_stop_and_resume_gives_the_same_bits(explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
-    whole = life(explore=explore, **settings)
-    whole.go_on(16 * 2 + 5)
+def test_resume_is_bit_identical(explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
+    whole = make_loop(explore=explore, **settings)
+    whole.run(16 * 2 + 5)
     saved = whole.state()
-    figures = whole.go_on(16 * 2)
-    resumed = life(seed=99, explore=explore, **settings)
-    resumed.go_on(7)  # its own past must not shine through
+    history = whole.run(16 * 2)
+    resumed = make_loop(seed=99, explore=explore, **settings)
+    resumed.run(7)  # its own past must not shine through
     resumed.restore(saved)
-    assert resumed.go_on(16 * 2) == figures
-    assert len(figures) == 2
-    assert differences(whole.state(), resumed.state()) == []
+    assert resumed.run(16 * 2) == history
+    assert len(history) == 2
+    assert differing_leaves(whole.state(), resumed.state()) == []
 
 
-def test_a_foreign_state_is_refused() -> None:
-    state = life().state()["agent"]
+def test_state_of_another_agent_is_rejected() -> None:
+    state = make_loop().state()["agent"]
     with pytest.raises(TownletError, match="the saved state of ppo has no 'rollout'"):
-        life().agent.restore({name: part for name, part in state.items() if name != "rollout"})
+        make_loop().agent.restore({name: part for name, part in state.items() if name != "rollout"})
     with pytest.raises(TownletError, match="critic"):
-        life(shared=False).agent.restore(state)
+        make_loop(shared=False).agent.restore(state)
     with pytest.raises(TownletError, match="'hidden' was saved as"):
-        life(Chain(5)).agent.restore(state)
+        make_loop(Chain(5)).agent.restore(state)
 
 
 @pytest.mark.parametrize(
     "wrong", [{"batch_size": 1.5}, {"batch_size": 0}, {"clip": -0.1}, {"value_coef": -0.1}, {"lr": "lin_-1"}]
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         PpoSettings(**wrong)

@@ -51,7 +51,7 @@ def terms(log_ratio: Tensor) -> dict[str, Tensor]:
         (1.5, -2.0, 3.0, 3.0),  # a bad action became likely: full gradient
     ],
 )
-def test_the_clipped_surrogate(ratio: float, advantage: float, loss: float, gradient: float) -> None:
+def test_clipped_surrogate_by_hand(ratio: float, advantage: float, loss: float, gradient: float) -> None:
     """The loss, and its gradient with respect to the log-probability, ρ · dL/dρ."""
     log_ratio = torch.tensor(math.log(ratio), requires_grad=True)
     found = policy_loss(step(log_ratio, advantage), clipped())
@@ -62,7 +62,7 @@ def test_the_clipped_surrogate(ratio: float, advantage: float, loss: float, grad
 
 
 @given(st.floats(-2, 2), st.floats(-5, 5), st.floats(0, 0.9))
-def test_the_surrogate_is_the_formula_of_the_paper(log_ratio: float, advantage: float, clip: float) -> None:
+def test_surrogate_matches_the_formula_of_the_paper(log_ratio: float, advantage: float, clip: float) -> None:
     ratio = math.exp(log_ratio)
     wanted = -min(ratio * advantage, min(max(ratio, 1 - clip), 1 + clip) * advantage)
     found = policy_loss(step(torch.tensor(log_ratio, dtype=torch.float64), advantage), clipped(clip))
@@ -78,7 +78,7 @@ def test_the_surrogate_is_the_formula_of_the_paper(log_ratio: float, advantage: 
         (0.5, 0.2, 6.25, -5.0),  # away from the return: full gradient
     ],
 )
-def test_the_value_loss(value: float, clip: float | None, error: float, gradient: float) -> None:
+def test_value_loss_by_hand(value: float, clip: float | None, error: float, gradient: float) -> None:
     """The value was 1 when it was stored, the return is 3."""
     v = torch.tensor(value, requires_grad=True)
     found = value_loss(step(torch.tensor(0.0), value=v), clipped(value_clip=clip))
@@ -88,7 +88,7 @@ def test_the_value_loss(value: float, clip: float | None, error: float, gradient
     assert v.grad.item() == pytest.approx(gradient)
 
 
-def test_the_loss_of_one_step_by_hand() -> None:
+def test_loss_of_one_step_by_hand() -> None:
     """π = (¼, ¾) over the valid actions; the old policy chose the second with probability ½. A = 2, V = 2, R = 5."""
     network = ActorCritic(MlpSpec(hidden=()), ObservationLayout.of(("one", (1,), 0.0, 1.0)), 3, shared=True)
     with torch.no_grad():

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.lives import Life, differences, seen_in, success
-from agents.toys import Chain
+from agents.toy_envs import Chain
+from agents.training_loop import TrainingLoop, differing_leaves, rollout_obs, success_rate
 from townlet.agents import pqn
 from townlet.agents.agent import AgentContext
 from townlet.agents.pqn import Pqn, PqnSettings
@@ -25,12 +25,14 @@ QUICK = {"lr": 3e-3, "gamma": 0.9, "n_steps": 8, "batch_size": 0.5}
 RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 
 
-def life(seed: int = 1, explore: ExploreSpec | None = None, network: MlpSpec | None = None, **settings: Any) -> Life:
+def make_loop(
+    seed: int = 1, explore: ExploreSpec | None = None, network: MlpSpec | None = None, **settings: Any
+) -> TrainingLoop:
     explore = explore or ExploreSpec(action_selection=EpsilonSpec(decay=0.95, end=0.05))
     env, counters = Chain(8), Counters(budget=10_000)
     network = network or MlpSpec(hidden=(32,), layer_norm=True)
     agent = Pqn(PqnSettings(**(QUICK | settings)), AgentContext(network, explore, env, counters, Streams(seed), 20))
-    return Life(agent, env, counters)
+    return TrainingLoop(agent, env, counters)
 
 
 @pytest.mark.parametrize(
@@ -39,12 +41,12 @@ def life(seed: int = 1, explore: ExploreSpec | None = None, network: MlpSpec | N
     ids=["default", "one step", "whole returns"],
 )
 def test_chain_is_learned(settings: dict[str, Any]) -> None:
-    trained = life(**settings)
-    assert success(trained.agent.policy(), Chain(16)) < 0.9
-    trained.go_on(800)
-    assert success(trained.agent.policy(), Chain(16)) == 1.0
-    at_goal = trained.agent.policy().outputs(torch.eye(8)[6:7])["values"]
-    assert at_goal[0, 1].item() == pytest.approx(1.0, abs=0.1)  # it ends there and pays 1
+    loop = make_loop(**settings)
+    assert success_rate(loop.agent.policy(), Chain(16)) < 0.9
+    loop.run(800)
+    assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
+    at_goal = loop.agent.policy().outputs(torch.eye(8)[6:7])["values"]
+    assert at_goal[0, 1].item() == pytest.approx(1.0, abs=0.1)  # it terminates there with reward 1
 
 
 @torch.no_grad()
@@ -53,21 +55,21 @@ def best_of(agent: Pqn, obs: Tensor, mask: Tensor) -> Tensor:
     return values.masked_fill(~mask, -torch.inf).max(1).values
 
 
-def test_what_is_learned_are_lambda_returns() -> None:
+def test_targets_are_lambda_returns() -> None:
     """By their definition, backwards: G = r + γ [(1 − λ) max Q(s′) + λ G′], and r alone at an end."""
-    trained = life(epochs=1, batch_size=1.0)
-    agent = trained.agent
+    loop = make_loop(epochs=1, batch_size=1.0)
+    agent = loop.agent
     assert isinstance(agent, Pqn)
     with torch.no_grad():  # going back looks best, also in place 0, where it is not valid
         agent.network.head.bias[0] += 5.0  # type: ignore[index,operator]
     rollout, trace, gamma = agent.rollout, agent.settings.q_lambda, agent.settings.gamma
     learn, kept = agent.learn, []
     agent.learn = lambda check_interrupt=None: kept.append(1)  # type: ignore[method-assign,assignment]
-    trained.go_on(8)
+    loop.run(8)
     assert kept
-    obs, mask, rewards = seen_in(rollout), rollout.mask.clone(), rollout.reward.clone()
+    obs, mask, rewards = rollout_obs(rollout), rollout.mask.clone(), rollout.reward.clone()
     over, cut, bootstrap = rollout.terminated.clone(), rollout.truncated.clone(), rollout.bootstrap.clone()
-    best, follow = best_of(agent, obs.flatten(0, 1), mask.flatten(0, 1)).view(8, 8), best_of(agent, *trained.obs)
+    best, follow = best_of(agent, obs.flatten(0, 1), mask.flatten(0, 1)).view(8, 8), best_of(agent, *loop.obs)
     wanted = torch.zeros(8, 8)
     later = follow
     for step in reversed(range(8)):
@@ -77,35 +79,35 @@ def test_what_is_learned_are_lambda_returns() -> None:
     with torch.no_grad():
         values = agent.network(obs.flatten(0, 1), agent.network.initial_hidden(0))[0]
     chosen = values.gather(1, rollout.actions.view(-1, 1)).view(8, 8)
-    told = learn()
-    assert told is not None
+    metrics = learn()
+    assert metrics is not None
     torch.testing.assert_close(rollout._returns, wanted, atol=1e-5, rtol=1e-5)
-    assert told["td_error"] == pytest.approx((chosen - wanted).abs().mean().item(), rel=1e-4)
+    assert metrics["td_error"] == pytest.approx((chosen - wanted).abs().mean().item(), rel=1e-4)
     assert (~mask[1:] & (values.view(8, 8, 2)[1:] == values.view(8, 8, 2)[1:].amax(-1, keepdim=True))).any()
 
 
 def test_only_truncated_episodes_bootstrap_and_from_their_final_observation() -> None:
-    trained = life(n_steps=60)
-    agent = trained.agent
+    loop = make_loop(n_steps=60)
+    agent = loop.agent
     assert isinstance(agent, Pqn)
     agent.update_interval = 10**9
-    trained.go_on(60)
+    loop.run(60)
     kept = agent.rollout
     assert kept.terminated.any()
     assert kept.truncated.any()
     assert not kept.bootstrap[~kept.truncated].any()
-    place = (seen_in(kept).argmax(-1) + 2 * kept.actions - 1).clamp(0, 7)[kept.truncated]
+    place = (rollout_obs(kept).argmax(-1) + 2 * kept.actions - 1).clamp(0, 7)[kept.truncated]
     mask = torch.stack((place > 0, torch.ones_like(place, dtype=torch.bool)), 1)
     value = best_of(agent, torch.nn.functional.one_hot(place, 8).float(), mask)
     torch.testing.assert_close(kept.bootstrap[kept.truncated], value)
 
 
-def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, parts = (life(optimizer="sgd", lr=0.1, batch_size=30) for _ in range(2))
-    told = whole.go_on(16)
+def test_microbatches_give_the_gradient_of_the_whole_minibatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, parts = (make_loop(optimizer="sgd", lr=0.1, batch_size=30) for _ in range(2))
+    metrics = whole.run(16)
     monkeypatch.setattr(pqn, "microbatch_size", lambda device: 7)
-    assert len(told) == 2
-    for one, other in zip(told, parts.go_on(16), strict=True):
+    assert len(metrics) == 2
+    for one, other in zip(metrics, parts.run(16), strict=True):
         assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
     for name, weight in parts.agent.parameters().items():
         torch.testing.assert_close(weight, whole.agent.parameters()[name], atol=1e-6, rtol=0, msg=name)
@@ -120,27 +122,27 @@ def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytes
     ],
     ids=["default", "rnd", "boltzmann"],
 )
-def test_train_stop_and_resume_gives_the_same_bits(explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
-    whole = life(explore=explore, **settings)
-    whole.go_on(61)  # in the middle of a rollout
+def test_resume_is_bit_identical(explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
+    whole = make_loop(explore=explore, **settings)
+    whole.run(61)  # in the middle of a rollout
     saved = whole.state()
-    figures = whole.go_on(61)
-    resumed = life(seed=99, explore=explore, **settings)
-    resumed.go_on(7)
+    history = whole.run(61)
+    resumed = make_loop(seed=99, explore=explore, **settings)
+    resumed.run(7)
     resumed.restore(saved)
-    assert resumed.go_on(61) == figures
-    assert figures
-    assert differences(whole.state(), resumed.state()) == []
+    assert resumed.run(61) == history
+    assert history
+    assert differing_leaves(whole.state(), resumed.state()) == []
 
 
-def test_figures_of_an_update() -> None:
-    figures = life(explore=RND).go_on(40)[-1]
-    assert figures.keys() == {
+def test_update_reports_its_metrics() -> None:
+    history = make_loop(explore=RND).run(40)[-1]
+    assert history.keys() == {
         "loss", "td_error", "mean_q", "grad_norm", "dead_units", "epsilon", "intrinsic_weight", "lr", "rnd_loss",
         "intrinsic_reward",
     }  # fmt: skip
 
 
-def test_a_memory_is_refused() -> None:
+def test_recurrent_network_is_rejected() -> None:
     with pytest.raises(TownletError, match="pqn cannot train a recurrent network; use drqn"):
-        life(network=MlpSpec(hidden=(8,), recurrent=RecurrentSpec(size=8)))
+        make_loop(network=MlpSpec(hidden=(8,), recurrent=RecurrentSpec(size=8)))

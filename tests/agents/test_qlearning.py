@@ -9,8 +9,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from agents.lives import Life, differences, success
-from agents.toys import Bits, Chain, Target, Toy
+from agents.toy_envs import Bits, Chain, Target, ToyEnv
+from agents.training_loop import TrainingLoop, differing_leaves, success_rate
 from townlet.agents.agent import AgentContext
 from townlet.agents.qlearning import QLearning, QLearningSettings
 from townlet.errors import TownletError
@@ -27,55 +27,57 @@ QUICK = {"lr": 0.3, "gamma": 0.9}
 COUNTED = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=0.1))
 
 
-class NumberedChain(Chain):
+class IndexChain(Chain):
     """The chain, whose places are told by their number, from 3 on."""
 
     layout = ObservationLayout.of(("place", (1,), 3.0, 10.0, "index"))
 
-    def _seen(self) -> MaskedObs:
-        return MaskedObs(self._place.unsqueeze(1).float() + 3, super()._seen().mask)
+    def _observe(self) -> MaskedObs:
+        return MaskedObs(self._position.unsqueeze(1).float() + 3, super()._observe().mask)
 
 
-class LateNumberedChain(NumberedChain):
+class AutoresetIndexChain(IndexChain):
     """The same where rows need a step to begin anew."""
 
     autoreset_steps = True
 
 
-def life(env: Toy | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
-    env, counters = env or NumberedChain(8), Counters(budget=10_000)
+def make_loop(
+    env: ToyEnv | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any
+) -> TrainingLoop:
+    env, counters = env or IndexChain(8), Counters(budget=10_000)
     explore = explore or ExploreSpec(action_selection=EpsilonSpec(decay=0.95, end=0.05))
     given = AgentContext(MlpSpec(), explore, env, counters, Streams(seed), 20)
-    return Life(QLearning(QLearningSettings(**(QUICK | settings)), given), env, counters)
+    return TrainingLoop(QLearning(QLearningSettings(**(QUICK | settings)), given), env, counters)
 
 
-def agent_of(lived: Life) -> QLearning:
-    assert isinstance(lived.agent, QLearning)
-    return lived.agent
+def agent_of(loop: TrainingLoop) -> QLearning:
+    assert isinstance(loop.agent, QLearning)
+    return loop.agent
 
 
-@pytest.mark.parametrize("toy", [NumberedChain, LateNumberedChain])
-def test_toys_keep_the_contract(toy: type[Toy]) -> None:
+@pytest.mark.parametrize("toy", [IndexChain, AutoresetIndexChain])
+def test_toy_envs_conform(toy: type[ToyEnv]) -> None:
     conformance.check(toy)
 
 
 @pytest.mark.parametrize(
     ("toy", "explore", "settings"),
     [
-        (NumberedChain, None, {}),
-        (NumberedChain, None, {"double": True}),
-        (LateNumberedChain, None, {}),
-        (NumberedChain, ExploreSpec(action_selection=EpsilonSpec(start=0.0, end=0.0)), {"initial_q": 2.0}),
-        (NumberedChain, ExploreSpec(action_selection=BoltzmannSpec(temperature=0.1)), {}),
+        (IndexChain, None, {}),
+        (IndexChain, None, {"double": True}),
+        (AutoresetIndexChain, None, {}),
+        (IndexChain, ExploreSpec(action_selection=EpsilonSpec(start=0.0, end=0.0)), {"initial_q": 2.0}),
+        (IndexChain, ExploreSpec(action_selection=BoltzmannSpec(temperature=0.1)), {}),
     ],
     ids=["plain", "double", "late", "optimistic", "boltzmann"],
 )
-def test_chain_is_learned(toy: type[Toy], explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
-    trained = life(toy(8), explore=explore, **settings)
-    policy = trained.agent.policy()
-    assert success(policy, NumberedChain(16)) < 0.9
-    trained.go_on(1500)
-    assert success(policy, NumberedChain(16)) == 1.0
+def test_chain_is_learned(toy: type[ToyEnv], explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
+    loop = make_loop(toy(8), explore=explore, **settings)
+    policy = loop.agent.policy()
+    assert success_rate(policy, IndexChain(16)) < 0.9
+    loop.run(1500)
+    assert success_rate(policy, IndexChain(16)) == 1.0
     # The goal is one step from place 6 and pays 1; every step before it is worth γ times as much.
     shown = policy.outputs(torch.arange(3.0, 10.0).unsqueeze(1))["values"]
     assert shown[6, 1].item() == pytest.approx(1.0, abs=0.01)
@@ -95,13 +97,13 @@ def steps(
     agent._state = agent.network.states(torch.tensor(before).unsqueeze(1))
     agent._actions = torch.ones(rows, dtype=torch.int64)
     no = torch.zeros(rows, dtype=torch.bool)
-    mask, pay = torch.ones(rows, 2, dtype=torch.bool), torch.tensor(reward)
-    step = Step(torch.tensor(after).unsqueeze(1), mask, pay, pay.unsqueeze(1), no, no)._replace(**more)
+    mask, mean_reward = torch.ones(rows, 2, dtype=torch.bool), torch.tensor(reward)
+    step = Step(torch.tensor(after).unsqueeze(1), mask, mean_reward, mean_reward.unsqueeze(1), no, no)._replace(**more)
     agent.observe(step, ended)
 
 
-def test_an_update_by_hand() -> None:
-    agent = agent_of(life(NumberedChain(2), lr=0.5))
+def test_update_by_hand() -> None:
+    agent = agent_of(make_loop(IndexChain(2), lr=0.5))
     table = agent.network.table[0]
     table[4] = torch.tensor([3.0, 2.0])
     steps(agent, [5.0, 6.0], [7.0, 7.0], [1.0, 1.0], terminated=torch.tensor([False, True]))
@@ -110,9 +112,9 @@ def test_an_update_by_hand() -> None:
     assert int((table != 0).sum()) == 4
 
 
-def test_a_truncated_episode_bootstraps_from_its_final_observation() -> None:
+def test_truncated_episode_bootstraps_from_its_final_observation() -> None:
     """Time runs out in place 4; the observation after the reset shows place 0, whose value does not count."""
-    agent = agent_of(life(NumberedChain(1), lr=0.5))
+    agent = agent_of(make_loop(IndexChain(1), lr=0.5))
     table = agent.network.table[0]
     table[4], table[0] = torch.tensor([3.0, 2.0]), torch.tensor([100.0, 100.0])
     final = FinalObs(torch.tensor([0]), torch.tensor([[7.0]]), torch.tensor([[False, True]]))
@@ -120,34 +122,34 @@ def test_a_truncated_episode_bootstraps_from_its_final_observation() -> None:
     assert table[2, 1] == pytest.approx(0.5 * (1 + 0.9 * 2)), "with the mask of that observation"
 
 
-def test_an_invalid_action_is_never_the_best() -> None:
-    agent = agent_of(life(NumberedChain(1), lr=1.0))
+def test_invalid_action_is_never_the_best() -> None:
+    agent = agent_of(make_loop(IndexChain(1), lr=1.0))
     agent.network.table[0, 4] = torch.tensor([3.0, 2.0])
     steps(agent, [5.0], [7.0], [0.0], mask=torch.tensor([[False, True]]))
     assert agent.network.table[0, 2, 1] == pytest.approx(0.9 * 2)
 
 
-def test_equal_pairs_of_one_step_all_count() -> None:
+def test_equal_pairs_in_one_step_all_count() -> None:
     """Three rows do the same: as far as three steps go, to the mean of what they saw."""
-    agent = agent_of(life(NumberedChain(4), lr=0.5))
+    agent = agent_of(make_loop(IndexChain(4), lr=0.5))
     steps(agent, [5.0, 5.0, 5.0, 6.0], [4.0, 4.0, 4.0, 4.0], [1.0, 2.0, 6.0, 1.0])
     assert agent.network.table[0, 2, 1] == pytest.approx((1 - 0.5**3) * 3.0)
     assert agent.network.table[0, 3, 1] == pytest.approx(0.5)
-    many = agent_of(life(NumberedChain(64), lr=0.9))
+    many = agent_of(make_loop(IndexChain(64), lr=0.9))
     for _ in range(20):
         steps(many, [5.0] * 64, [5.0] * 64, [1.0] * 64)
     assert float(many.network.table.max()) < 1 / (1 - 0.9), "many rows do not overshoot"
 
 
-def test_void_steps_teach_nothing() -> None:
-    agent = agent_of(life(LateNumberedChain(2), lr=0.5))
+def test_autoreset_steps_are_not_learned_from() -> None:
+    agent = agent_of(make_loop(AutoresetIndexChain(2), lr=0.5))
     steps(agent, [5.0, 6.0], [4.0, 4.0], [1.0, 9.0], autoreset_step=torch.tensor([False, True]))
     assert agent.network.table[0].nonzero().tolist() == [[2, 1]]
 
 
-def test_double_asks_the_other_table() -> None:
+def test_double_q_learning_evaluates_with_the_other_table() -> None:
     """Each table rises by what the other says of the action it prefers itself."""
-    agent = agent_of(life(NumberedChain(64), lr=1.0, double=True))
+    agent = agent_of(make_loop(IndexChain(64), lr=1.0, double=True))
     agent.network.table[0, 4] = torch.tensor([1.0, 0.0])  # prefers the first, which the other says is worth 5
     agent.network.table[1, 4] = torch.tensor([5.0, 7.0])  # prefers the second, which the first says is worth 0
     steps(agent, [5.0] * 64, [7.0] * 64, [0.0] * 64)
@@ -158,46 +160,44 @@ def test_double_asks_the_other_table() -> None:
 @pytest.mark.parametrize(
     ("toy", "explore", "settings"),
     [
-        (NumberedChain, None, {}),
-        (NumberedChain, COUNTED, {"double": True, "lr": {"start": 0.5, "end": 0.1}}),
-        (LateNumberedChain, ExploreSpec(action_selection=BoltzmannSpec(temperature=0.2)), {"initial_q": 1.0}),
+        (IndexChain, None, {}),
+        (IndexChain, COUNTED, {"double": True, "lr": {"start": 0.5, "end": 0.1}}),
+        (AutoresetIndexChain, ExploreSpec(action_selection=BoltzmannSpec(temperature=0.2)), {"initial_q": 1.0}),
     ],
     ids=["default", "double", "late"],
 )
-def test_train_stop_and_resume_gives_the_same_bits(
-    toy: type[Toy], explore: ExploreSpec | None, settings: dict[str, Any]
-) -> None:
-    whole = life(toy(8), explore=explore, **settings)
-    whole.go_on(45)
+def test_resume_is_bit_identical(toy: type[ToyEnv], explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
+    whole = make_loop(toy(8), explore=explore, **settings)
+    whole.run(45)
     saved = whole.state()
-    figures = whole.go_on(61)
-    resumed = life(toy(8), seed=99, explore=explore, **settings)
-    resumed.go_on(7)
+    history = whole.run(61)
+    resumed = make_loop(toy(8), seed=99, explore=explore, **settings)
+    resumed.run(7)
     resumed.restore(saved)
-    assert resumed.go_on(61) == figures
-    assert len(figures) == 4
-    assert differences(whole.state(), resumed.state()) == []
+    assert resumed.run(61) == history
+    assert len(history) == 4
+    assert differing_leaves(whole.state(), resumed.state()) == []
 
 
-def test_figures_of_a_round() -> None:
-    figures = life(explore=COUNTED, lr={"start": 0.5, "end": 0.0, "to": 256.0}).go_on(32)
-    assert figures[0].keys() == {"td_error", "mean_q", "epsilon", "intrinsic_weight", "lr", "intrinsic_reward"}
-    assert [told["lr"] for told in figures] == [0.25, 0.0]
-    assert figures[0]["td_error"] > 0
+def test_update_reports_its_metrics() -> None:
+    history = make_loop(explore=COUNTED, lr={"start": 0.5, "end": 0.0, "to": 256.0}).run(32)
+    assert history[0].keys() == {"td_error", "mean_q", "epsilon", "intrinsic_weight", "lr", "intrinsic_reward"}
+    assert [metrics["lr"] for metrics in history] == [0.25, 0.0]
+    assert history[0]["td_error"] > 0
 
 
-def test_what_does_not_suit_is_refused() -> None:
+def test_unsupported_environments_settings_and_states_are_rejected() -> None:
     for env, words in (
         (Chain(2), "but this one has the blocks place; use dqn or ppo"),
         (Target(2), "qlearning needs discrete actions, but this environment's are continuous"),
         (Bits(2), "are binary"),
     ):
         with pytest.raises(TownletError, match=words):
-            life(env)
+            make_loop(env)
     with pytest.raises(ValidationError, match="a step size"):
         QLearningSettings(lr=1.5)
-    state = life().state()["agent"]
+    state = make_loop().state()["agent"]
     with pytest.raises(TownletError, match="the saved state of qlearning has no 'network'"):
-        life().agent.restore({name: part for name, part in state.items() if name != "network"})
+        make_loop().agent.restore({name: part for name, part in state.items() if name != "network"})
     with pytest.raises(TownletError, match="table"):
-        life(double=True).agent.restore(state)
+        make_loop(double=True).agent.restore(state)

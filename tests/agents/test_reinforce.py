@@ -9,9 +9,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from agents.lives import Life, differences, success
-from agents.test_kinds import pay
-from agents.toys import Bits, Chain, LateChain, Target, Toy
+from agents.test_action_kinds import mean_reward
+from agents.toy_envs import AutoresetChain, Bits, Chain, Target, ToyEnv
+from agents.training_loop import TrainingLoop, differing_leaves, success_rate
 from townlet.agents import reinforce
 from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import distribution_family
@@ -31,15 +31,17 @@ QUICK = {"lr": 2e-2, "gamma": 0.9, "episodes": 16}
 COUNTED = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=0.1))
 
 
-def life(env: Toy | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
+def make_loop(
+    env: ToyEnv | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any
+) -> TrainingLoop:
     env, counters = env or Chain(16), Counters(budget=10_000)
     network = MlpSpec(hidden=(32,), activation="tanh")
     given = AgentContext(network, explore or ExploreSpec(), env, counters, Streams(seed), 20)
-    return Life(Reinforce(ReinforceSettings(**(QUICK | settings)), given), env, counters)
+    return TrainingLoop(Reinforce(ReinforceSettings(**(QUICK | settings)), given), env, counters)
 
 
-def weights(lived: Life) -> dict[str, torch.Tensor]:
-    return {name: weight.detach().clone() for name, weight in lived.agent.parameters().items()}
+def weights(loop: TrainingLoop) -> dict[str, torch.Tensor]:
+    return {name: weight.detach().clone() for name, weight in loop.agent.parameters().items()}
 
 
 @pytest.mark.parametrize(
@@ -48,31 +50,31 @@ def weights(lived: Life) -> dict[str, torch.Tensor]:
     ids=["value", "mean", "none", "episode", "one body"],
 )
 def test_chain_is_learned(settings: dict[str, Any]) -> None:
-    trained = life(**settings)
-    assert success(trained.agent.policy(), Chain(16)) < 0.9
-    figures = trained.go_on(800)
-    assert success(trained.agent.policy(), Chain(16)) == 1.0
-    assert figures[0]["normalized_entropy"] > 0.8 > figures[-1]["normalized_entropy"]
-    assert all(math.isfinite(value) for told in figures for value in told.values())
-    assert ("value_loss" in figures[0]) == (settings.get("baseline", "value") == "value")
+    loop = make_loop(**settings)
+    assert success_rate(loop.agent.policy(), Chain(16)) < 0.9
+    history = loop.run(800)
+    assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
+    assert history[0]["normalized_entropy"] > 0.8 > history[-1]["normalized_entropy"]
+    assert all(math.isfinite(value) for metrics in history for value in metrics.values())
+    assert ("value_loss" in history[0]) == (settings.get("baseline", "value") == "value")
 
 
-def test_the_chain_is_learned_where_rows_need_a_step_to_begin_anew() -> None:
-    trained = life(LateChain(16))
-    trained.go_on(800)
-    assert success(trained.agent.policy(), Chain(16)) == 1.0
+def test_chain_with_autoreset_steps_is_learned() -> None:
+    loop = make_loop(AutoresetChain(16))
+    loop.run(800)
+    assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
 
 
-def test_numbers_are_hit_and_bits_matched() -> None:
-    trained = life(Target(64), episodes=64)
-    trained.go_on(500)
-    assert pay(trained.agent.policy(), Target(200)) > -0.05
-    trained = life(Bits(64), episodes=64)
-    trained.go_on(150)
-    assert pay(trained.agent.policy(), Bits(200)) == 3
+def test_continuous_and_binary_actions_are_learned() -> None:
+    loop = make_loop(Target(64), episodes=64)
+    loop.run(500)
+    assert mean_reward(loop.agent.policy(), Target(200)) > -0.05
+    loop = make_loop(Bits(64), episodes=64)
+    loop.run(150)
+    assert mean_reward(loop.agent.policy(), Bits(200)) == 3
 
 
-def test_the_loss_of_one_step_by_hand() -> None:
+def test_loss_of_one_step_by_hand() -> None:
     """π = (¼, ¾) over the valid actions, of which the second was taken. Advantage 2, V = 2, G = 5."""
     network = ActorCritic(MlpSpec(hidden=()), ObservationLayout.of(("one", (1,), 0.0, 1.0)), 3, shared=True)
     with torch.no_grad():
@@ -87,73 +89,73 @@ def test_the_loss_of_one_step_by_hand() -> None:
     assert loss.item() == pytest.approx(-2 * math.log(0.75) + 0.5 * (2 - 5) ** 2 - 0.1 * entropy)
 
 
-def test_the_baseline_is_subtracted_from_the_returns() -> None:
+def test_baseline_is_subtracted_from_the_returns() -> None:
     """Every episode is one step and pays 1: less their mean, all advantages are 0."""
 
     class Even(Bits):
-        def _move(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-            _, over, cut = super()._move(actions)
+        def _advance(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            _, over, cut = super()._advance(actions)
             return torch.ones(self.rows), over, cut
 
     def policy_loss(baseline: str) -> float:
-        return life(Even(16), baseline=baseline, normalize=False).go_on(1)[0]["policy_loss"]
+        return make_loop(Even(16), baseline=baseline, normalize=False).run(1)[0]["policy_loss"]
 
     assert policy_loss("mean") == pytest.approx(0, abs=1e-6)
     assert policy_loss("none") == pytest.approx(3 * math.log(2), rel=0.05), "−log π of three fair coins"
 
 
 def test_only_truncated_episodes_bootstrap_and_from_their_final_observation() -> None:
-    trained = life(episodes=10**6)
-    trained.go_on(60)
-    kept = trained.agent.state()["episodes"]["columns"]
+    loop = make_loop(episodes=10**6)
+    loop.run(60)
+    kept = loop.agent.state()["episodes"]["columns"]
     place = (kept["obs"].argmax(-1) + 2 * kept["actions"] - 1).clamp(0, 7)[kept["ended"]]
     bootstrap, goal = kept["bootstrap"][kept["ended"]], place == 7
     assert 0 < int(goal.sum()) < len(goal)
     assert not bootstrap[goal].any()
     final = torch.nn.functional.one_hot(place, 8).float()
-    network = trained.agent.network  # type: ignore[attr-defined]
+    network = loop.agent.network  # type: ignore[attr-defined]
     with torch.no_grad():
         value = network(final, network.initial_hidden(len(final)))[1]
     torch.testing.assert_close(bootstrap[~goal], value[~goal])
 
 
-def test_it_learns_when_enough_episodes_have_ended_and_not_before() -> None:
-    trained, agent = life(episodes=40), None
-    agent = trained.agent
+def test_update_waits_for_enough_ended_episodes() -> None:
+    loop, agent = make_loop(episodes=40), None
+    agent = loop.agent
     assert isinstance(agent, Reinforce)
     ended = 0
     for _ in range(60):
-        before, known = agent.episodes.episodes, trained.counters.episodes
-        learned = trained.go_on(1)
-        ended = before + trained.counters.episodes - known
+        before, known = agent.episodes.episodes, loop.counters.episodes
+        learned = loop.run(1)
+        ended = before + loop.counters.episodes - known
         assert bool(learned) == (ended >= 40)
         assert agent.episodes.episodes == (0 if learned else ended)
 
 
-def test_episodes_may_be_longer_than_the_room_there_is_at_first() -> None:
+def test_episodes_may_exceed_the_initial_capacity() -> None:
     class Long(Chain):
         limit = 3 * INITIAL_SLOTS
 
-        def _move(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-            reward, _, cut = super()._move(torch.zeros_like(actions))
+        def _advance(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            reward, _, cut = super()._advance(torch.zeros_like(actions))
             return reward, torch.zeros_like(cut), cut
 
-    trained = life(Long(3), episodes=3)
-    assert len(trained.go_on(4 * INITIAL_SLOTS)) == 1
-    assert trained.agent.state()["episodes"]["columns"]["ended"].shape == (INITIAL_SLOTS, 3)
+    loop = make_loop(Long(3), episodes=3)
+    assert len(loop.run(4 * INITIAL_SLOTS)) == 1
+    assert loop.agent.state()["episodes"]["columns"]["ended"].shape == (INITIAL_SLOTS, 3)
 
 
-@pytest.mark.parametrize("toy", [Chain, LateChain])
-def test_rows_in_the_middle_of_an_episode_wait(toy: type[Chain]) -> None:
+@pytest.mark.parametrize("toy", [Chain, AutoresetChain])
+def test_open_episodes_wait_for_their_end(toy: type[Chain]) -> None:
     """After learning, each row keeps exactly the steps of the episode that it is in."""
     env = toy(16)
-    trained = life(env, episodes=5)
-    agent = trained.agent
+    loop = make_loop(env, episodes=5)
+    agent = loop.agent
     assert isinstance(agent, Reinforce)
     waited = 0
     for _ in range(100):
-        if trained.go_on(1):
-            assert torch.equal(agent.episodes._written, env._age * ~env._over)
+        if loop.run(1):
+            assert torch.equal(agent.episodes._written, env._age * ~env._needs_reset)
             waited += int(agent.episodes._written.sum())
     assert waited > 100
 
@@ -163,58 +165,56 @@ def test_rows_in_the_middle_of_an_episode_wait(toy: type[Chain]) -> None:
     [
         (Chain, None, {}),
         (Chain, COUNTED, {"baseline": "mean", "optimizer": "sgd", "shared": True}),
-        (LateChain, None, {"returns": "episode", "baseline": "none", "lr": {"start": 1e-2, "end": 1e-4}}),
+        (AutoresetChain, None, {"returns": "episode", "baseline": "none", "lr": {"start": 1e-2, "end": 1e-4}}),
         (Target, None, {"entropy_coef": 0.01}),
         (Bits, None, {"normalize": False}),
     ],
     ids=["default", "counts", "late", "continuous", "binary"],
 )
-def test_train_stop_and_resume_gives_the_same_bits(
-    toy: type[Toy], explore: ExploreSpec | None, settings: dict[str, Any]
-) -> None:
+def test_resume_is_bit_identical(toy: type[ToyEnv], explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
     settings = {"episodes": 5} | settings
-    whole = life(toy(6), explore=explore, **settings)
-    whole.go_on(43)
+    whole = make_loop(toy(6), explore=explore, **settings)
+    whole.run(43)
     saved = whole.state()
-    figures = whole.go_on(60)
-    resumed = life(toy(6), seed=99, explore=explore, **settings)
-    resumed.go_on(7)
+    history = whole.run(60)
+    resumed = make_loop(toy(6), seed=99, explore=explore, **settings)
+    resumed.run(7)
     resumed.restore(saved)
-    assert resumed.go_on(60) == figures
-    assert len(figures) > 3
-    assert differences(whole.state(), resumed.state()) == []
+    assert resumed.run(60) == history
+    assert len(history) > 3
+    assert differing_leaves(whole.state(), resumed.state()) == []
 
 
-def test_parts_give_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, parts = life(optimizer="sgd", entropy_coef=0.1), life(optimizer="sgd", entropy_coef=0.1)
-    told = whole.go_on(60)
+def test_microbatches_give_the_gradient_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, parts = make_loop(optimizer="sgd", entropy_coef=0.1), make_loop(optimizer="sgd", entropy_coef=0.1)
+    metrics = whole.run(60)
     monkeypatch.setattr(reinforce, "microbatch_size", lambda device: 7)
-    assert len(told) > 1
-    for one, other in zip(told, parts.go_on(60), strict=True):
+    assert len(metrics) > 1
+    for one, other in zip(metrics, parts.run(60), strict=True):
         assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
 
 
-def test_the_moving_average_forgets_by_its_memory() -> None:
-    agent = life(baseline="mean", baseline_decay=0.5).agent
+def test_moving_average_decays_by_its_setting() -> None:
+    agent = make_loop(baseline="mean", baseline_decay=0.5).agent
     assert isinstance(agent, Reinforce)
     nothing = torch.zeros(3)
     assert agent._baseline(torch.tensor([1.0, 2.0, 3.0]), nothing) == 2, "the first mean is that of the first returns"
     assert agent._baseline(torch.tensor([5.0, 5.0, 5.0]), nothing) == pytest.approx((0.5 * 2 + 5) / 1.5)
 
 
-def test_a_bonus_for_entropy_keeps_the_policy_open() -> None:
+def test_entropy_bonus_keeps_the_policy_stochastic() -> None:
     def left(entropy: float) -> float:
-        return life(entropy_coef=entropy).go_on(300)[-1]["normalized_entropy"]
+        return make_loop(entropy_coef=entropy).run(300)[-1]["normalized_entropy"]
 
     assert left(20.0) > 0.97 > 0.8 > left(0.0)
 
 
-def test_normalized_the_size_of_rewards_does_not_count() -> None:
+def test_normalized_advantages_ignore_the_reward_scale() -> None:
     def learned(normalize: bool, scale: float) -> dict[str, torch.Tensor]:
-        trained = life(normalize=normalize, reward_scale=scale, baseline="none", optimizer="sgd", max_grad_norm=None)
-        while not trained.go_on(1):
+        loop = make_loop(normalize=normalize, reward_scale=scale, baseline="none", optimizer="sgd", max_grad_norm=None)
+        while not loop.run(1):
             pass
-        return weights(trained)
+        return weights(loop)
 
     def far(normalize: bool) -> float:
         one, other = learned(normalize, 1.0), learned(normalize, 8.0)
@@ -223,12 +223,12 @@ def test_normalized_the_size_of_rewards_does_not_count() -> None:
     assert far(True) < 1e-6 < 1e-4 < far(False)
 
 
-def test_what_does_not_suit_is_refused() -> None:
+def test_unsupported_environments_settings_and_states_are_rejected() -> None:
     recurrent = MlpSpec(recurrent=RecurrentSpec(size=8))
     with pytest.raises(TownletError, match="reinforce cannot train a recurrent network; use ppo"):
         Reinforce(ReinforceSettings(), AgentContext(recurrent, ExploreSpec(), Chain(2), Counters(), Streams(1), 20))
     with pytest.raises(ValidationError, match="must not be negative"):
         ReinforceSettings(entropy_coef=-1.0)
-    state = life().state()["agent"]
+    state = make_loop().state()["agent"]
     with pytest.raises(TownletError, match="the saved state of reinforce has no 'episodes'"):
-        life().agent.restore({name: part for name, part in state.items() if name != "episodes"})
+        make_loop().agent.restore({name: part for name, part in state.items() if name != "episodes"})

@@ -76,7 +76,7 @@ def townlet(
     return program(capsys, monkeypatch)
 
 
-def test_it_trains_resumes_and_is_measured_exported_and_published_where_code_is_allowed(
+def test_custom_agent_trains_resumes_evaluates_exports_and_publishes_where_code_is_allowed(
     townlet: Program, tmp_path: Path
 ) -> None:
     refused = townlet("train", "toy.yaml")
@@ -115,7 +115,7 @@ def test_it_trains_resumes_and_is_measured_exported_and_published_where_code_is_
         assert townlet("eval", "given", "--episodes", "2", "--allow-code").code == 0
 
 
-def test_a_file_that_changed_after_the_start_is_mentioned(townlet: Program, tmp_path: Path) -> None:
+def test_file_changed_after_the_start_is_reported(townlet: Program, tmp_path: Path) -> None:
     assert townlet("train", "toy.yaml", "--pause-at", "256", "--allow-code").code == 0
     run = Run.open("latest", tmp_path / "runs")
     assert reopen(run).notes == ()
@@ -141,7 +141,7 @@ def test_a_file_that_changed_after_the_start_is_mentioned(townlet: Program, tmp_
         ("toy", "toy.yaml:6:1: agent.name cannot be 'toy'; known: dqn, drqn, ppo, pqn, reinforce, qlearning"),
     ],
 )
-def test_mistakes_are_told_with_their_place(
+def test_mistakes_are_reported_with_their_location(
     agent: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -162,9 +162,7 @@ def test_mistakes_are_told_with_their_place(
 
 
 @pytest.mark.usefixtures("nothing_of_ones_own")
-def test_installed_packages_bring_agents_and_a_broken_one_affects_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_agent_package_does_not_affect_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "toy_package.py").write_bytes(FILE.read_bytes())
     for name, target in (("toy", "toy_package:ENTRY"), ("lost", "no_such_module:ENTRY"), ("odd", "json:loads")):
         folder = tmp_path / f"{name}_agents-1.0.dist-info"
@@ -185,7 +183,7 @@ def test_installed_packages_bring_agents_and_a_broken_one_affects_no_other(
 
 
 @pytest.mark.usefixtures("nothing_of_ones_own")
-def test_an_entry_whose_facts_contradict_its_settings_is_refused() -> None:
+def test_entry_that_contradicts_its_settings_is_rejected() -> None:
     user_code.allow_code(FILE)
     toy = registry.entry("toy")
     for facts in ({"tunable": ("clip",)}, {"sweep": {"clip": registry.LR_RANGE}}, {"smoke": {"clip": 1}}):

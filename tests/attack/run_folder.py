@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attack.damage import Command, Effect, command
-from crash.smith import DQN, digest, kept
+from crash.trainings import DQN, checkpoint_leaves, metrics_digest
 from small import SMALL_GYM
 from townlet.errors import TownletError
 from townlet.interfaces.metrics import Sink
@@ -97,8 +97,8 @@ def _resumed(folder: Path) -> Result:
     messages, finished = Messages(), (folder / "report.md").exists()
     try:
         resume(Run(folder), [BUDGET] if finished else [], pause_at=RESUMED, sinks=[messages])
-        leaves = {name: _bits(leaf) for name, leaf in kept(folder).items()}
-        return Result((leaves, digest(folder)), frozenset(messages.texts))
+        leaves = {name: _bits(leaf) for name, leaf in checkpoint_leaves(folder).items()}
+        return Result((leaves, metrics_digest(folder)), frozenset(messages.texts))
     except TownletError as error:
         return Result(None, frozenset([str(error)]))
 

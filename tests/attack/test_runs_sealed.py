@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.smith import kept, odd_leaves
+from crash.trainings import checkpoint_leaves, differing_leaves
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, checkpoint_files
 from townlet.runs.checkpoint_files import MANIFEST
@@ -188,14 +188,14 @@ def figures(run: Run) -> str:
 def harmless(run: Run, intact: Run, resumed: dict[str, object], rng: random.Random, everything: bool) -> None:
     """No metric and no weight has changed; weights are slow to check, so only some are."""
     assert figures(run) == figures(intact)
-    assert not odd_leaves(
+    assert not differing_leaves(
         flatten(checkpoint.load(newest(run).path)[0]), flatten(checkpoint.load(newest(intact).path)[0])
     )
     if everything:
         copy = Run(run.path.with_name("resumed"))
         shutil.copytree(run.path, copy.path)
         resume(copy, pause_at=LATER)
-        assert not odd_leaves(kept(copy.path), resumed)
+        assert not differing_leaves(checkpoint_leaves(copy.path), resumed)
         shutil.rmtree(copy.path)
 
 
@@ -209,7 +209,7 @@ def flips(run: Run, paused: Run, count: int, resumes: int) -> dict[str, int]:
     intact = Run(run.path.with_name("intact"))
     shutil.copytree(paused.path, intact.path)
     resume(intact, pause_at=LATER)
-    resumed = kept(intact.path)
+    resumed = checkpoint_leaves(intact.path)
     files = sorted(
         p for p in run.path.rglob("*") if p.is_file() and p.stat().st_size and p.parent.name != "tensorboard"
     )

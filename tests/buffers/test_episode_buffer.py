@@ -129,7 +129,7 @@ def test_a_restored_buffer_continues_identically(steps: int) -> None:
         ({"written": torch.zeros(3, dtype=torch.int64)}, "'written' was saved as"),
     ],
 )
-def test_a_state_that_does_not_fit_is_refused(change: dict[str, Any], words: str) -> None:
+def test_state_that_does_not_fit_is_rejected(change: dict[str, Any], words: str) -> None:
     script = Script([[0, 0], [1, 0]])
     state = feed(make(script), script).state()
     with pytest.raises(TownletError, match=words):

@@ -123,6 +123,6 @@ def test_the_correction_rises_to_the_end_of_the_run_by_default() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"beta": 1.5}, {"beta": {"start": -0.1}}, {"alpha": 2.0}, {"epsilon": 0.0}])
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_settings_are_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         PrioritySpec.model_validate(wrong)

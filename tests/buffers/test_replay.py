@@ -175,7 +175,7 @@ def sample_and_update(buffer: ReplayBuffer) -> TransitionBatch:
     return batch
 
 
-def test_the_state_of_another_buffer_is_refused() -> None:
+def test_state_of_another_buffer_is_rejected() -> None:
     script = endless(8, 2)
     state = saved_and_loaded(feed(make(script, 6), script).state())
     wider = ReplayBuffer(12, 2, 2, 4, n_step=1, gamma=GAMMA, generator=generator())

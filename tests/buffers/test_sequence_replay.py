@@ -160,7 +160,7 @@ def test_a_restored_buffer_samples_the_same_windows(steps: int) -> None:
             feed(buffer, script, t, t + 1)
 
 
-def test_an_empty_buffer_and_the_state_of_another_are_refused() -> None:
+def test_empty_buffer_and_state_of_another_are_rejected() -> None:
     script = endless(8, 2)
     with pytest.raises(TownletError, match="the replay buffer is empty"):
         make(script, 8).sample(4)
@@ -170,7 +170,7 @@ def test_an_empty_buffer_and_the_state_of_another_are_refused() -> None:
 
 @law
 @given(scripts(), st.integers(1, 4), st.integers(0, 3), st.integers(1, 20))
-def test_a_window_has_the_recurrent_state_of_its_first_step(
+def test_window_has_the_hidden_state_of_its_first_step(
     script: Script, length: int, burn_in: int, slots: int
 ) -> None:
     """The stored state is the observation's number, so each window must have that of its first observation."""

@@ -22,7 +22,7 @@ def doubles(values: list[float]) -> torch.Tensor:
 
 @law
 @given(sizes, st.data())
-def test_like_a_plain_list(size: int, data: st.DataObject) -> None:
+def test_sum_tree_matches_a_list(size: int, data: st.DataObject) -> None:
     """Whole weights, so that every sum is exact."""
     tree, plain = SumTree(size), [0.0] * size
     place, weight = st.integers(0, size - 1), st.integers(0, 9).map(float)
@@ -46,7 +46,7 @@ def test_like_a_plain_list(size: int, data: st.DataObject) -> None:
         assert tree.find(doubles(prefixes)).tolist() == expected
 
 
-def test_an_index_without_weight_is_never_found_whatever_the_rounding() -> None:
+def test_index_without_weight_is_never_found() -> None:
     chance = generator(3)
     for size in (50, 3000, 70_000):
         tree = SumTree(size)

@@ -1,4 +1,4 @@
-"""One forge for all tests of crashes."""
+"""One fork server for all tests of crashes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from crash.smith import Forge
+from crash.trainings import ForkServer
 
 
 @pytest.fixture(scope="session")
-def forge() -> Iterator[Forge]:
-    warm = Forge()
-    yield warm
-    warm.close()
+def server() -> Iterator[ForkServer]:
+    started = ForkServer()
+    yield started
+    started.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crash.run_workloads import Acknowledged, Mark
-from crash.smith import odd_leaves
+from crash.trainings import differing_leaves
 from decide.ads_service import request, run_visits, start_service
 from decide.publisher import Twin, twin_state
 from townlet.decide.app import load_service_tokens
@@ -114,7 +114,7 @@ class Snapshots:
         shutil.rmtree(place / SNAPSHOTS, ignore_errors=True)
         again, _, _ = start_service(place, Snapshots.WORDS)
         again.close()
-        odd = odd_leaves(flatten(_known(service)), flatten(_known(again)))
+        odd = differing_leaves(flatten(_known(service)), flatten(_known(again)))
         assert not odd, odd
 
 
@@ -169,7 +169,7 @@ class Publications:
         states = [(one["serving"], one["pinned"], one["gate_only"]) for one in changes_made if "serving" in one]
         if versions.serving:
             weights = versions.serving.network.state_dict()
-            assert not odd_leaves(weights, twin_state(versions.serving.version))
+            assert not differing_leaves(weights, twin_state(versions.serving.version))
         if changes_made and "serving" in changes_made[-1]:
             assert now == states[-1], (now, states[-1])
         published = max((one["published"] for one in acknowledged if "published" in one), default=0)
@@ -177,7 +177,7 @@ class Publications:
         for version in versions.list_versions():
             network, trainer, _ = versions.open(version)
             assert trainer["step"] == version
-            assert not odd_leaves(network, twin_state(version))
+            assert not differing_leaves(network, twin_state(version))
         following = max(versions.list_versions(), default=0) + 1
         versions.publish(following, twin_state(following), {"step": following}, {})
         versions.pin(following, "after the crash")

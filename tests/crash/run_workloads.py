@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from crash.smith import DQN, digest, kept, odd_leaves, only_run
+from crash.trainings import DQN, checkpoint_leaves, differing_leaves, metrics_digest, only_run
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_store import MetricsStore, StorePosition
@@ -80,7 +80,7 @@ class Checkpoints:
         assert not damaged, damaged
         for one in whole:
             state, info = checkpoint.load(one.path)
-            assert not odd_leaves(flatten(state), flatten(state_of(info["number"])))
+            assert not differing_leaves(flatten(state), flatten(state_of(info["number"])))
         least = 0
         for one in acknowledged[1:]:
             least = min(least, one["step"]) if "begins" in one else one["step"]
@@ -97,10 +97,10 @@ class Checkpoints:
 
 def final_bits(run: Path) -> dict[str, Any]:
     """Everything in the last checkpoint, and all metrics that do not depend on the clock."""
-    leaves = kept(run)
+    leaves = checkpoint_leaves(run)
     tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
     return {
-        "metrics": digest(run),
+        "metrics": metrics_digest(run),
         "tensors": {name: sha256(leaf.numpy().tobytes()).hexdigest() for name, leaf in tensors.items()},
         "values": {name: leaf for name, leaf in leaves.items() if name not in tensors},
     }

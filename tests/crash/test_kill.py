@@ -1,4 +1,4 @@
-"""`kill -9` at any instant: the run that is resumed ends with the same bits, its metrics without gap or duplicate."""
+"""SIGKILL at any time: the resumed run is bit-identical, and its metrics have no gap and no duplicate."""
 
 from __future__ import annotations
 
@@ -9,96 +9,98 @@ from pathlib import Path
 
 import pytest
 
-from crash.smith import DQN, Forge, differences, only_run
+from crash.trainings import DQN, ForkServer, differences, only_run
 from townlet.runs.checkpoint import COMMIT_POINTS, paths
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 
-WORDS = (*DQN, "curriculum={name: adversarial, episodes: 2, steps: 40, entropy: 1.0}", "agent.prioritized={}")
-# A moment is saved once, so that training never replaces a checkpoint; tests/runs does, and crashes there too.
-PASSED = [point for point in COMMIT_POINTS if "replaced" not in point]
+WORDS = (*DQN, "curriculum={name: adversarial, episodes: 2, steps: 20, entropy: 1.0}", "agent.prioritized={}")
+# Training saves each step once and so never replaces a checkpoint; tests/runs covers crashes of that.
+POINTS = [point for point in COMMIT_POINTS if "replaced" not in point]
 
 
 def assert_no_gap_and_no_duplicate(run: Path) -> None:
-    """Marks at every hundred steps, each with the episodes since the one before."""
+    """Metrics at every fiftieth step, each with the episodes since the one before."""
     with MetricsReader(run / "metrics.db") as metrics:
         spans = metrics.read("episode_intervals", ["start", "env_steps"])
         marks = metrics.series("meter_energy")[0]
     assert marks == sorted(set(marks))
-    assert [after - before for before, after in pairwise(marks)] == [100] * (len(marks) - 1)
+    assert [after - before for before, after in pairwise(marks)] == [50] * (len(marks) - 1)
     assert set(zip(spans["start"], spans["env_steps"], strict=True)) <= set(zip([0, *marks], marks, strict=False))
 
 
-def test_killed_at_every_point_of_a_commit(forge: Forge, tmp_path: Path) -> None:
-    """Each process dies at the next point of its first commit, and the next one goes on from what it finds."""
-    whole = forge.train("town:dqn", WORDS, tmp_path / "whole", pause_at=1500)
+def test_kill_at_every_commit_point_is_recovered(server: ForkServer, tmp_path: Path) -> None:
+    """Each process dies at the next point of its first commit, and the next one resumes from what is left."""
+    whole = server.train("town:dqn", WORDS, tmp_path / "whole", pause_at=900)
     root = tmp_path / "killed"
-    child = forge.begin("town:dqn", WORDS, root, die=[PASSED[0], 1])
-    assert child.wait() == -9
+    process = server.start("town:dqn", WORDS, root, die=[POINTS[0], 1])
+    assert process.wait() == -9
     run = only_run(root)
-    assert paths(run / "checkpoints") == []  # not one checkpoint: it begins anew
-    for point in PASSED[1:]:
-        assert forge.resume(run, die=[point, 1]).wait() == -9, point
-    forge.go_on(run, pause_at=1500)
+    assert paths(run / "checkpoints") == []  # no checkpoint: the resumed run starts from the beginning
+    for point in POINTS[1:]:
+        assert server.resume(run, die=[point, 1]).wait() == -9, point
+    server.resume_to_end(run, pause_at=900)
     assert differences(whole, run) == []
     assert_no_gap_and_no_duplicate(run)
     assert not [path for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]
 
 
-SHORT = (*WORDS, "budget={env_steps: 600}")
+SHORT = (*WORDS, "budget={env_steps: 300}")
 
 
 @pytest.fixture(scope="module")
-def whole(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """A run that nothing disturbed, and how many checkpoints it wrote."""
+def whole(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """An uninterrupted run, and its number of checkpoints."""
     root = tmp_path_factory.mktemp("whole")
-    child = forge.begin("town:dqn", SHORT, root)
-    assert child.wait() == 0, child.words()
-    return only_run(root), int(child.words().split()[1])
+    process = server.start("town:dqn", SHORT, root)
+    assert process.wait() == 0, process.output()
+    return only_run(root), int(process.output().split()[1])
 
 
 @pytest.mark.parametrize("point", ["begun", "renamed"])
-def test_killed_while_the_end_is_saved(point: str, whole: tuple[Path, int], forge: Forge, tmp_path: Path) -> None:
-    """What is said at the very end is said once, whether the last checkpoint was just written or not."""
-    undisturbed, commits = whole
-    assert forge.begin("town:dqn", SHORT, tmp_path, die=[point, commits]).wait() == -9
+def test_kill_during_the_last_checkpoint_is_recovered(
+    point: str, whole: tuple[Path, int], server: ForkServer, tmp_path: Path
+) -> None:
+    """The summary is written once, whether the last checkpoint was committed or not."""
+    uninterrupted, commits = whole
+    assert server.start("town:dqn", SHORT, tmp_path, die=[point, commits]).wait() == -9
     run = only_run(tmp_path)
     assert not Run(run).meta().get("finished")
-    forge.go_on(run)
-    assert differences(undisturbed, run) == []
+    server.resume_to_end(run)
+    assert differences(uninterrupted, run) == []
     assert_no_gap_and_no_duplicate(run)
-    assert Run(run).meta()["summary"] == Run(undisturbed).meta()["summary"]
+    assert Run(run).meta()["summary"] == Run(uninterrupted).meta()["summary"]
 
 
-def kill_at_random(forge: Forge, folder: Path, times: int) -> None:
+def kill_at_random(server: ForkServer, folder: Path, times: int) -> None:
     began = time.perf_counter()
-    whole = forge.train("town:dqn", WORDS, folder / "whole", pause_at=1200)
-    took = time.perf_counter() - began  # whatever the machine is doing beside us
+    whole = server.train("town:dqn", WORDS, folder / "whole", pause_at=500)
+    took = time.perf_counter() - began  # on this machine, under its current load
     chance, killed, root = random.Random(7), 0, folder / "0"
-    child = forge.begin("town:dqn", WORDS, root, pause_at=1200)
+    process = server.start("town:dqn", WORDS, root, pause_at=500)
     while killed < times:
         time.sleep(chance.uniform(0.0, 0.7 * took))
-        ended = child.kill()
-        assert ended in (0, -9), child.words()
+        ended = process.kill()
+        assert ended in (0, -9), process.output()
         killed += ended == -9
         runs = Run.list(root)
         if ended == 0:
             assert differences(whole, runs[0].path) == []
             root = folder / str(killed)
             runs = Run.list(root)
-        # Killed before there was a run at all, it must be begun; else whatever was left is good enough to go on.
-        child = (
-            forge.resume(runs[0].path, pause_at=1200) if runs else forge.begin("town:dqn", WORDS, root, pause_at=1200)
+        # A process killed before it created the run is started again; otherwise whatever is left can be resumed.
+        process = (
+            server.resume(runs[0].path, pause_at=500) if runs else server.start("town:dqn", WORDS, root, pause_at=500)
         )
-    assert child.wait() == 0, child.words()
+    assert process.wait() == 0, process.output()
     assert differences(whole, only_run(root)) == []
     assert_no_gap_and_no_duplicate(only_run(root))
 
 
-def test_killed_at_random_instants(forge: Forge, tmp_path: Path) -> None:
-    kill_at_random(forge, tmp_path, 12)
+def test_kill_at_random_times(server: ForkServer, tmp_path: Path) -> None:
+    kill_at_random(server, tmp_path, 5)
 
 
 @pytest.mark.long(minutes=7)
-def test_killed_at_many_random_instants(forge: Forge, tmp_path: Path) -> None:
-    kill_at_random(forge, tmp_path, 200)
+def test_kill_at_many_random_times(server: ForkServer, tmp_path: Path) -> None:
+    kill_at_random(server, tmp_path, 200)

@@ -1,4 +1,4 @@
-"""The same recipe and seed give the same bits, and a run that is stopped and resumed is the run that never stopped."""
+"""The same recipe and seed give bit-identical runs, whether or not they are paused and resumed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from crash.smith import DQN, HASHING, TINY, Forge, differences, digest, kept, odd_leaves, only_run
+from crash.trainings import (
+    DQN,
+    HASH_SEED,
+    TINY,
+    ForkServer,
+    checkpoint_leaves,
+    differences,
+    differing_leaves,
+    metrics_digest,
+    only_run,
+)
 from small import REPORT
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
@@ -20,7 +30,7 @@ from townlet.runs.metrics_reader import MetricsReader
 RND = ("explore.bonus={name: rnd, hidden: [8], embedding_size: 4, batch_size: 16}",)
 ADAPTIVE = ("explore.weight={name: adaptive, start: .5, minimum: .01, episodes: 4, variance: 1e4, mean: 5}",)
 BY_EPISODE = ("explore.action_selection={name: epsilon, decay: .9, schedule: null}",)
-QUICK_STAGES = ("curriculum={name: adversarial, episodes: 2, steps: 40, entropy: 1.0}",)
+QUICK_STAGES = ("curriculum={name: adversarial, episodes: 2, steps: 20, entropy: 1.0}",)
 GRU = ("network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, post_widths: [8]}}",)
 LSTM = ("network={name: mlp, hidden: [16], recurrent: {kind: lstm, size: 8, post_widths: [8]}}",)
 DRQN = (*DQN, "agent.sequence_length=6", "agent.burn_in=2")
@@ -47,88 +57,101 @@ ALL = {
     "ppo in new towns": ("town-shuffled:ppo", (*PPO, "network={name: keypoints, hidden: [16]}")),
 }  # fmt: skip
 
-ALIKE = ("dqn, other switches", "reinforce", "ppo in new towns")  # of what others do as well
+SIMILAR = ("dqn, other switches", "reinforce", "ppo in new towns")  # to the others
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in ALIKE else ()) for n in ALL])
-def test_stopped_and_resumed_is_the_same_as_never_stopped(name: str, forge: Forge, tmp_path: Path) -> None:
-    recipe, words = ALL[name]
-    words = (*words, "budget={env_steps: 4000}")  # schedules go by the whole budget, however often it is stopped
-    # None of these moments is one at which metrics are marked.
-    whole = forge.train(recipe, words, tmp_path / "whole", pause_at=820)
-    parts = forge.train(recipe, words, tmp_path / "parts", pause_at=420)
-    halfway = kept(parts)
-    forge.go_on(parts, pause_at=648)
-    forge.go_on(parts, pause_at=820)
-    assert differences(whole, parts) == []
-    assert any(not torch.equal(value, halfway[leaf]) for leaf, value in kept(whole).items() if "/network/" in leaf)
+BUDGET = "budget={env_steps: 2000}"  # schedules depend on the whole budget, however often the run is paused
+PAUSE = 412  # neither here nor at the other pauses are metrics written
 
 
-def test_all_that_can_be_stopped_was_under_way(forge: Forge, tmp_path: Path) -> None:
-    """Else the comparison above would prove little: stages change, novelty is paid and its weight falls."""
+@pytest.fixture(scope="module")
+def whole_dqn(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dqn run without interruption."""
     recipe, words = ALL["dqn"]
-    with MetricsReader(forge.train(recipe, words, tmp_path, pause_at=820) / "metrics.db") as metrics:
+    return server.train(recipe, (*words, BUDGET), tmp_path_factory.mktemp("whole"), pause_at=PAUSE)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in SIMILAR else ()) for n in ALL])
+def test_paused_and_resumed_run_is_bit_identical(
+    name: str, server: ForkServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    recipe, words = ALL[name][0], (*ALL[name][1], BUDGET)
+    if name == "dqn":
+        whole: Path = request.getfixturevalue("whole_dqn")
+    else:
+        whole = server.train(recipe, words, tmp_path / "whole", pause_at=PAUSE)
+    parts = server.train(recipe, words, tmp_path / "parts", pause_at=212)
+    halfway = checkpoint_leaves(parts)
+    server.resume_to_end(parts, pause_at=328)
+    server.resume_to_end(parts, pause_at=PAUSE)
+    assert differences(whole, parts) == []
+    weights = {leaf: value for leaf, value in checkpoint_leaves(whole).items() if "/network/" in leaf}
+    assert any(not torch.equal(value, halfway[leaf]) for leaf, value in weights.items())
+
+
+def test_compared_run_has_stage_changes_bonus_and_evaluations(whole_dqn: Path) -> None:
+    """Otherwise the comparison above would prove little."""
+    with MetricsReader(whole_dqn / "metrics.db") as metrics:
         assert metrics.read("stage_changes", ["row"])["row"]
         weight = metrics.series("intrinsic_weight")[1]
         assert weight[-1] < weight[0]
-        assert min(metrics.series("novelty")[1]) > 0
+        assert min(metrics.series("intrinsic_reward")[1]) > 0
         assert len(metrics.read("evaluations", ["policy"])["policy"]) == 1 + 2
 
 
-def test_the_same_seed_gives_the_same_bits_in_another_process(forge: Forge, tmp_path: Path) -> None:
-    """Processes that share nothing, not even the order of a set; another seed gives another run."""
-    recipe, words = ALL["dqn"]
-    place = ["--pause-at", "600", "--root", str(tmp_path / "process")]
-    assert HASHING != "1"
+def test_same_seed_is_bit_identical_in_another_process(whole_dqn: Path, server: ForkServer, tmp_path: Path) -> None:
+    """The processes share nothing, not even the order of sets; another seed gives another run."""
+    recipe, words = ALL["dqn"][0], (*ALL["dqn"][1], BUDGET)
+    options = ["--pause-at", str(PAUSE), "--root", str(tmp_path / "process")]
+    assert HASH_SEED != "1"
     environment = {**os.environ, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "townlet", "train", recipe, *words, *place]
+    command = [sys.executable, "-m", "townlet", "train", recipe, *words, *options]
     subprocess.run(command, env=environment, check=True, capture_output=True)
-    one = only_run(tmp_path / "process")
-    assert differences(one, forge.train(recipe, words, tmp_path / "forge", pause_at=600)) == []
-    other = forge.train(recipe, (*words, "seed=1"), tmp_path / "other", pause_at=600)
-    odd = differences(one, other)
-    assert "metrics" in odd
-    assert any("/network/" in leaf for leaf in odd)
+    assert differences(only_run(tmp_path / "process"), whole_dqn) == []
+    other = server.train(recipe, (*words, "seed=1"), tmp_path / "other", pause_at=PAUSE)
+    changed = differences(whole_dqn, other)
+    assert "metrics" in changed
+    assert any("/network/" in leaf for leaf in changed)
 
 
-def test_a_finished_run_is_left_as_it_is(forge: Forge, tmp_path: Path) -> None:
-    run = forge.train("town:dqn", (*DQN, "budget={env_steps: 400}", REPORT), tmp_path)
-    state, metrics, said = kept(run), digest(run), Run(run).meta()["summary"]
+def test_resuming_a_finished_run_changes_nothing(server: ForkServer, tmp_path: Path) -> None:
+    run = server.train("town:dqn", (*DQN, "budget={env_steps: 200}", REPORT), tmp_path)
+    state, metrics, summary = checkpoint_leaves(run), metrics_digest(run), Run(run).meta()["summary"]
     (run / "report.html").unlink()
-    for words in ((), ("budget.env_steps=200",)):
-        assert "all steps of the budget are spent" in forge.go_on(run, words).words()
-        assert odd_leaves(state, kept(run)) == []
-        assert digest(run) == metrics
+    for words in ((), ("budget.env_steps=100",)):
+        assert "all steps of the budget are spent" in server.resume_to_end(run, words).output()
+        assert differing_leaves(state, checkpoint_leaves(run)) == []
+        assert metrics_digest(run) == metrics
     assert Run(run).meta()["finished"]
-    assert Run(run).meta()["summary"] == said
+    assert Run(run).meta()["summary"] == summary
     assert (run / "report.html").exists()
 
 
-def test_a_larger_budget_is_remembered_when_the_run_is_resumed_once_more(forge: Forge, tmp_path: Path) -> None:
-    run = forge.train("town:dqn", DQN, tmp_path, pause_at=400)
-    assert forge.go_on(run, ("budget.env_steps=2000",), pause_at=1000)
-    assert "paused" in forge.go_on(run, pause_at=1800).words()  # the budget of the recipe was 1600
+def test_larger_budget_is_remembered_by_later_resumes(server: ForkServer, tmp_path: Path) -> None:
+    run = server.train("town:dqn", (*DQN, "budget={env_steps: 300}"), tmp_path, pause_at=100)
+    assert server.resume_to_end(run, ("budget.env_steps=400",), pause_at=200)
+    assert "paused" in server.resume_to_end(run, pause_at=380).output()  # the budget of the recipe was 300
     last = checkpoint.latest(run / "checkpoints")
     assert last is not None
-    assert last.env_steps == 1800
+    assert last.env_steps == 380
 
 
-def test_a_run_goes_on_only_with_its_own_world_rows_and_agent(forge: Forge, tmp_path: Path) -> None:
-    run = forge.train("town:dqn", DQN, tmp_path, pause_at=200)
-    for change in ("rows=8", "change.max_steps=41", "agent=ppo"):
-        child = forge.resume(run, (change,))
-        assert child.wait() == 2
-        assert f"a run that goes on cannot be changed in {change}" in child.words()
-    assert "resumed_with" not in json.loads((run / "meta.json").read_text())  # what is refused leaves no trace
-    forge.go_on(run, pause_at=300)
+def test_resume_rejects_another_world_rows_or_agent(server: ForkServer, tmp_path: Path) -> None:
+    run = server.train("town:dqn", DQN, tmp_path, pause_at=100)
+    for change in ("rows=8", "change.max_steps=21", "agent=ppo"):
+        process = server.resume(run, (change,))
+        assert process.wait() == 2
+        assert f"a run that goes on cannot be changed in {change}" in process.output()
+    assert "resumed_with" not in json.loads((run / "meta.json").read_text())  # a rejected resume leaves no trace
+    server.resume_to_end(run, pause_at=140)
 
 
-def test_a_run_goes_on_to_the_bit_in_its_own_copy_of_a_world_that_was_edited(forge: Forge, tmp_path: Path) -> None:
+def test_run_resumes_with_its_own_copy_of_an_edited_world(server: ForkServer, tmp_path: Path) -> None:
     world = tmp_path / "my-town.yaml"
-    world.write_text("extends: town\nmax_steps: 40\n", encoding="utf-8")
+    world.write_text("extends: town\nmax_steps: 20\n", encoding="utf-8")
     words = tuple(word for word in DQN if not word.startswith("change"))
-    whole = forge.train(f"{world}:dqn", words, tmp_path / "whole", pause_at=620)
-    parts = forge.train(f"{world}:dqn", words, tmp_path / "parts", pause_at=300)
+    whole = server.train(f"{world}:dqn", words, tmp_path / "whole", pause_at=312)
+    parts = server.train(f"{world}:dqn", words, tmp_path / "parts", pause_at=152)
     world.write_text("extends: town\nmax_steps: 12\n", encoding="utf-8")
-    forge.go_on(parts, pause_at=620)
+    server.resume_to_end(parts, pause_at=312)
     assert differences(whole, parts) == []

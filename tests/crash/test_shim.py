@@ -57,7 +57,7 @@ def under(shim: Shim, script: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_chosen_operations_fail_and_the_wall_clock_jumps(tmp_path: Path) -> None:
+def test_selected_operations_fail_and_the_wall_clock_jumps(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     assert under(Shim(tmp_path / "disk", tmp_path / "work"), FAULTS) == {
         "second write": [2, "EIO", 2],

@@ -9,124 +9,135 @@ from pathlib import Path
 
 import pytest
 
-from crash.smith import DQN, TINY, Child, Forge, differences, only_run
+from crash.trainings import DQN, TINY, ForkServer, TrainingProcess, differences, only_run
 from pace import within
-from townlet.runs.checkpoint import paths
+from townlet.runs.checkpoint import paths, step_and_serial
 from townlet.runs.folder import Run
 
 LONG = (*DQN, "budget={env_steps: 1e7}")
-# Rounds of a second or so, of which learning takes the larger part, and an evaluation after each.
+# Rollouts of about half a second, most of it learning, and an evaluation after each.
 PPO = (
-    *TINY, "rows=16", "agent.n_steps=256", "agent.batch_size=64", "evaluation.every=4096", "evaluation.episodes=40",
-    "curriculum={name: adversarial, episodes: 2, steps: 40, entropy: 1.0}", "change.rewards=[milestone, potential]",
+    *TINY, "rows=16", "agent.n_steps=128", "agent.batch_size=64", "evaluation.every=2048", "evaluation.episodes=40",
+    "curriculum={name: adversarial, episodes: 2, steps: 20, entropy: 1.0}", "change.rewards=[milestone, potential]",
     "budget={env_steps: 1e6}",
 )  # fmt: skip
-# One update of this takes many minutes.
-ENDLESS = (*TINY, "rows=16", "agent.n_steps=2048", "agent.batch_size=32", "agent.epochs=100")
+# The collection of one rollout takes seconds, and the update of the other takes minutes.
+LONG_COLLECTION = (*TINY, "rows=16", "agent.n_steps=2048", "agent.batch_size=32", "agent.epochs=100")
+LONG_UPDATE = (*TINY, "rows=16", "agent.n_steps=64", "agent.batch_size=8", "agent.epochs=10000")
 
 
-def wait_for_run(root: Path, child: Child) -> Path:
-    """The folder of the run that the child has begun, once it trains."""
+def wait_for_run(root: Path, process: TrainingProcess) -> Path:
+    """The folder of the run of this process, once it trains."""
     deadline = time.monotonic() + 30
     while not (runs := Run.list(root)) or "steps" not in (
         runs[0].log_file.read_text() if runs[0].log_file.exists() else ""
     ):
-        assert time.monotonic() < deadline, child.words()
+        assert time.monotonic() < deadline, process.output()
         time.sleep(0.01)
     return runs[0].path
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop_it_saves_leaves_and_can_go_on(number: int, forge: Forge, tmp_path: Path) -> None:
-    child = forge.begin("town:dqn", LONG, tmp_path / "stopped")
-    run = wait_for_run(tmp_path / "stopped", child)
-    time.sleep(0.2)
-    with within(5, time.monotonic):
-        child.signal(number)
-        assert child.wait() == 130
-    meta = Run(run).meta()
-    assert (meta["ended"], meta["finished"]) == ("interrupted", False)
-    moment = int(sorted((run / "checkpoints").iterdir())[-1].name.removeprefix("step-"))
-    assert moment > 0
-    forge.go_on(run, pause_at=moment + 400)
-    whole = forge.train("town:dqn", LONG, tmp_path / "whole", pause_at=moment + 400)
+def test_signal_saves_stops_and_allows_resuming(server: ForkServer, tmp_path: Path) -> None:
+    process = server.start("town:dqn", LONG, tmp_path / "stopped")
+    run = wait_for_run(tmp_path / "stopped", process)
+    stopped_at = 0
+    for number in (signal.SIGTERM, signal.SIGINT):
+        wait_for_checkpoint_after(stopped_at, run, process)
+        with within(5, time.monotonic):
+            process.signal(number)
+            assert process.wait() == 130
+        meta = Run(run).meta()
+        assert (meta["ended"], meta["finished"]) == ("interrupted", False)
+        before, stopped_at = stopped_at, step_and_serial(paths(run / "checkpoints")[-1])[0]
+        assert stopped_at > before
+        process = server.resume(run, pause_at=stopped_at + 200 if number == signal.SIGINT else None)
+    assert process.wait() == 0, process.output()
+    whole = server.train("town:dqn", LONG, tmp_path / "whole", pause_at=stopped_at + 200)
     assert differences(whole, run) == []
 
 
-@pytest.mark.parametrize("seconds", [0.2, 4.0], ids=["acting", "learning"])
-def test_a_long_round_is_given_up(seconds: float, forge: Forge, tmp_path: Path) -> None:
-    child = forge.begin("town:ppo", ENDLESS, tmp_path)
-    wait_for_checkpoint(tmp_path, child)
-    time.sleep(seconds)
+def wait_for_checkpoint_after(env_steps: int, run: Path, process: TrainingProcess) -> None:
+    """Wait until the run has a checkpoint of a later step."""
+    deadline = time.monotonic() + 30
+    while step_and_serial(paths(run / "checkpoints")[-1])[0] <= env_steps:
+        assert time.monotonic() < deadline, process.output()
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("phase", ["collecting", "learning"])
+def test_long_update_is_abandoned_on_signal(phase: str, server: ForkServer, tmp_path: Path) -> None:
+    process = server.start("town:ppo", LONG_COLLECTION if phase == "collecting" else LONG_UPDATE, tmp_path)
+    wait_for_checkpoint(tmp_path, process)
+    process.wait_for_cpu(0.05 if phase == "collecting" else 2.0)
     with within(5, time.monotonic):
-        child.signal(signal.SIGTERM)
-        assert child.wait() == 130, child.words()
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 130, process.output()
     run = only_run(tmp_path)
     assert Run(run).meta()["ended"] == "interrupted"
     assert [path.name for path in paths(run / "checkpoints")] == ["step-000000000000"]
 
 
-def wait_for_checkpoint(root: Path, child: Child) -> None:
+def wait_for_checkpoint(root: Path, process: TrainingProcess) -> None:
     deadline = time.monotonic() + 30
     while not (runs := Run.list(root)) or not paths(runs[0].path / "checkpoints"):
-        assert time.monotonic() < deadline, child.words()
+        assert time.monotonic() < deadline, process.output()
         time.sleep(0.01)
 
 
-def test_asked_to_stop_again_and_again_it_ends_with_the_same_bits(forge: Forge, tmp_path: Path) -> None:
-    """In the midst of acting, learning and evaluating, wherever it is found."""
+def test_repeatedly_interrupted_run_is_bit_identical(server: ForkServer, tmp_path: Path) -> None:
+    """Interrupted while it collects, learns or evaluates."""
     began = time.monotonic()
-    whole = forge.train("town:ppo", PPO, tmp_path / "whole", pause_at=2 * 4096)
-    took = time.monotonic() - began  # whatever the machine is doing beside us
+    whole = server.train("town:ppo", PPO, tmp_path / "whole", pause_at=2 * 2048)
+    took = time.monotonic() - began  # on this machine, under its current load
     root, chance, stopped = tmp_path / "stopped", random.Random(5), 0
-    child = forge.begin("town:ppo", PPO, root, pause_at=2 * 4096)
-    wait_for_checkpoint(root, child)
-    for _ in range(6):
+    process = server.start("town:ppo", PPO, root, pause_at=2 * 2048)
+    wait_for_checkpoint(root, process)
+    for _ in range(4):
         time.sleep(chance.uniform(0.0, 0.3 * took))
-        child.signal(signal.SIGTERM)
-        if (code := child.wait()) == 0:
+        process.signal(signal.SIGTERM)
+        if (code := process.wait()) == 0:
             break
-        assert code in (130, -signal.SIGTERM), child.words()  # before it listens, a signal is a signal
+        assert code in (130, -signal.SIGTERM), process.output()  # before its handler is installed, the signal ends it
         stopped += code == 130
-        child = forge.resume(only_run(root), pause_at=2 * 4096)
+        process = server.resume(only_run(root), pause_at=2 * 2048)
     else:
-        assert child.wait() == 0, child.words()
+        assert process.wait() == 0, process.output()
     assert stopped
     assert differences(whole, only_run(root)) == []
 
 
-def test_a_long_evaluation_is_given_up_and_made_when_the_run_goes_on(forge: Forge, tmp_path: Path) -> None:
-    whole = forge.train("town:dqn", DQN, tmp_path / "whole", pause_at=800)
-    run = forge.train("town:dqn", DQN, tmp_path / "stopped", pause_at=200)
-    child = forge.resume(run, ("evaluation.episodes=100000",))
-    child.works(3)  # the first evaluation is due after another 200 steps, and takes minutes
+def test_long_evaluation_is_abandoned_and_repeated_after_resuming(server: ForkServer, tmp_path: Path) -> None:
+    whole = server.train("town:dqn", DQN, tmp_path / "whole", pause_at=600)
+    run = server.train("town:dqn", DQN, tmp_path / "stopped", pause_at=300)
+    process = server.resume(run, ("evaluation.episodes=100000",))
+    process.wait_for_cpu(2)  # the next evaluation is due after another 100 steps, and takes minutes
     with within(5, time.monotonic):
-        child.signal(signal.SIGTERM)
-        assert child.wait() == 130, child.words()
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 130, process.output()
     assert paths(run / "checkpoints")[-1].name == "step-000000000400"
-    forge.go_on(run, ("evaluation.episodes=2",), pause_at=800)
+    server.resume_to_end(run, ("evaluation.episodes=2",), pause_at=600)
     assert differences(whole, run) == []
 
 
-def test_a_second_signal_leaves_at_once(forge: Forge, tmp_path: Path) -> None:
-    child = forge.begin("town:dqn", LONG, tmp_path, stall=["begun", 2])
-    child.wait_for("stalled")  # a disk that takes two minutes to write the checkpoint
-    child.signal(signal.SIGTERM)
+def test_second_signal_exits_immediately(server: ForkServer, tmp_path: Path) -> None:
+    process = server.start("town:dqn", LONG, tmp_path, stall=["begun", 2])
+    process.wait_for("stalled")  # as on a disk that takes two minutes to write the checkpoint
+    process.signal(signal.SIGTERM)
     time.sleep(0.1)
-    with within(5, time.monotonic):  # and not 120
-        child.signal(signal.SIGTERM)
-        assert child.wait() == 130
-    forge.go_on(only_run(tmp_path), pause_at=200)
+    with within(5, time.monotonic):  # not 120
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 130
+    server.resume_to_end(only_run(tmp_path), pause_at=200)
 
 
-def test_a_run_that_is_written_refuses_a_second_writer(forge: Forge, tmp_path: Path) -> None:
-    writer = forge.begin("town:dqn", LONG, tmp_path, stall=["begun", 2])
+def test_second_writer_is_rejected(server: ForkServer, tmp_path: Path) -> None:
+    writer = server.start("town:dqn", LONG, tmp_path, stall=["begun", 2])
     writer.wait_for("stalled")
     run = only_run(tmp_path)
     before = sorted(path.name for path in (run / "checkpoints").iterdir())
-    second = forge.resume(run)
+    second = server.resume(run)
     assert second.wait() == 2
-    assert f"another process writes in this folder: process {writer.pid}" in second.words()
+    assert f"another process writes in this folder: process {writer.pid}" in second.output()
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == before
     assert writer.kill() == -9
-    forge.go_on(run, pause_at=200)  # the dead hold nothing
+    server.resume_to_end(run, pause_at=200)  # the lock of a dead process is free

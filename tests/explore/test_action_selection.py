@@ -91,7 +91,7 @@ def test_boltzmann_probabilities_by_hand() -> None:
     assert one.epsilon.tolist() == [0.0]
 
 
-def test_ties_are_resolved_in_favour_of_the_first_action() -> None:
+def test_ties_go_to_the_first_action() -> None:
     values, mask = many([5.0, 1.0, 2.0, 2.0], [False, True, True, True], 50)
     assert selector(EpsilonSpec(start=0.0, end=0.0), 50).select(values, mask).tolist() == [2] * 50
 
@@ -152,7 +152,7 @@ def test_a_restored_selector_selects_the_same_actions(spec: Spec) -> None:
         assert torch.equal(one.epsilon, two.epsilon)
 
 
-def test_a_state_of_another_number_of_rows_is_refused() -> None:
+def test_state_of_another_number_of_rows_is_rejected() -> None:
     with pytest.raises(TownletError, match=r"explore\.epsilon.*\[3\].*\[4\]"):
         selector(EpsilonSpec(), 4).restore(selector(EpsilonSpec(), 3).state())
 
@@ -166,7 +166,7 @@ def test_normalized_entropy_by_hand() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 1, width=32), min_size=2, max_size=8).filter(lambda p: sum(p) > 0.01))
-def test_normalized_entropy_is_a_share(weights: list[float]) -> None:
+def test_normalized_entropy_is_in_the_unit_interval(weights: list[float]) -> None:
     probabilities = torch.tensor([weights]) / sum(weights)
     assert 0.0 <= normalized_entropy(probabilities, torch.ones(1, len(weights), dtype=torch.bool)).item() <= 1.0
 
@@ -181,12 +181,12 @@ def test_normalized_entropy_is_a_share(weights: list[float]) -> None:
         (lambda: ExploreSpec(bonus=RndSpec()), "a bonus without weight has no effect"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: Callable[[], object], says: str) -> None:
+def test_invalid_settings_are_rejected(wrong: Callable[[], object], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         wrong()
 
 
-def test_a_recipe_names_the_parts() -> None:
+def test_recipe_selects_the_parts() -> None:
     parts = {"action_selection": {"name": "boltzmann", "temperature": "lin_2"}, "bonus": {"name": "counts"}}
     spec = ExploreSpec.model_validate(parts | {"weight": {"name": "adaptive"}})
     assert isinstance(spec.action_selection, BoltzmannSpec)

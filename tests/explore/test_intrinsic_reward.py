@@ -48,7 +48,7 @@ def walks(steps: int, rows: int = 8) -> list[Tensor]:
     return [torch.rand(rows, CELLS.size, generator=chance) for _ in range(steps)]
 
 
-def test_no_spec_is_no_bonus() -> None:
+def test_no_spec_means_no_bonus() -> None:
     assert make_intrinsic_reward(None, CELLS, Streams(1)) is None
 
 
@@ -113,7 +113,7 @@ def test_the_seed_determines_the_bonus(spec: Spec) -> None:
     assert not torch.equal(flat[0], flat[2])
 
 
-def test_the_state_of_another_bonus_is_refused() -> None:
+def test_state_of_another_bonus_is_rejected() -> None:
     with pytest.raises(TownletError, match=r"explore\.bonus\.target: 0\.weight.*\[64, 20\].*\[32, 20\]"):
         rnd().restore(rnd(RndSpec(hidden=(64,), embedding_size=16)).state())
     with pytest.raises(TownletError, match=r"explore\.bonus\.target lacks '2\.bias'"):
@@ -122,7 +122,7 @@ def test_the_state_of_another_bonus_is_refused() -> None:
         bonus(CountsSpec(bits=8)).restore(bonus(CountsSpec(bits=9)).state())
 
 
-def test_the_networks_are_as_wide_as_the_paper_says() -> None:
+def test_networks_have_the_widths_of_the_paper() -> None:
     shapes = [tuple(w.shape) for w in rnd(RndSpec()).predictor.parameters() if w.ndim == 2]
     assert shapes == [(256, 20), (128, 256), (128, 128)]
 
@@ -161,7 +161,7 @@ def test_a_single_row_is_rewarded_within_bounds_from_the_first_step() -> None:
     assert rewards[-1] > 0.1
 
 
-def test_observations_are_normalised_by_what_was_seen() -> None:
+def test_observations_are_normalized_by_running_moments() -> None:
     one = rnd()
     scaled = torch.ones(CELLS.size)
     scaled[:4] = 1e4  # novelty does not depend on units
@@ -191,7 +191,7 @@ def test_moments_of_batches_are_those_of_the_whole(batches: list[list[float]]) -
     assert moments.variance.item() == pytest.approx(whole.var(correction=0).item(), rel=1e-3, abs=1e-2)
 
 
-def test_normalised_values_are_clipped() -> None:
+def test_normalized_values_are_clipped() -> None:
     moments = RunningMoments(2)
     moments.update(torch.tensor([[0.0, 7.0], [2.0, 7.0]]))
     values = torch.tensor([[2.0, 7.0], [0.0, 7.5], [-99.0, 6.0]])
@@ -231,7 +231,7 @@ def test_counts_work_where_a_range_is_unbounded() -> None:
     assert far == 1.0
 
 
-def test_counts_of_an_unknown_block_are_refused() -> None:
+def test_counts_of_an_unknown_block_are_rejected() -> None:
     with pytest.raises(TownletError, match="did you mean 'meters'"):
         bonus(CountsSpec(blocks=("meter",)))
 
@@ -250,7 +250,7 @@ def town_map() -> tuple[ObservationLayout, Tensor]:
     [RndSpec(hidden=(64,), embedding_size=32, lr=2e-3), CountsSpec(blocks=("position_onehot",), bits=20)],
     ids=["rnd", "counts"],
 )
-def test_the_map_of_a_town_shows_unvisited_cells(spec: Spec) -> None:
+def test_novelty_map_of_a_town_shows_unvisited_cells(spec: Spec) -> None:
     layout, everywhere = town_map()
     one = bonus(spec, layout)
     for _ in range(100):
@@ -261,7 +261,7 @@ def test_the_map_of_a_town_shows_unvisited_cells(spec: Spec) -> None:
     assert novelty[:32].mean() < 0.25 * novelty[32:].mean()
 
 
-def test_a_map_of_other_observations_is_refused() -> None:
+def test_map_of_other_observations_is_rejected() -> None:
     with pytest.raises(TownletError, match=r"\(3, 7\) do not fit a layout of 20 values"):
         novelty_map(bonus(SMALL), CELLS, torch.zeros(3, 7))
 

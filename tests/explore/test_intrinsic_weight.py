@@ -28,7 +28,7 @@ def adaptive(**settings: float) -> IntrinsicWeight:
     return make_intrinsic_weight(AdaptiveWeightSpec.model_validate(settings), Counters(), max_steps=500)
 
 
-def test_a_fixed_weight_is_what_it_says() -> None:
+def test_scheduled_weight_follows_its_schedule() -> None:
     clock = Counters(budget=100)
     assert make_intrinsic_weight(ScheduledWeightSpec(value=0.3), clock, 500).value == 0.3
     fading = make_intrinsic_weight(ScheduledWeightSpec(value=Schedule(start=1.0, end=0.5)), clock, 500)
@@ -36,7 +36,7 @@ def test_a_fixed_weight_is_what_it_says() -> None:
     assert fading.value == 0.75
 
 
-def test_it_fades_from_the_hundredth_steady_and_good_episode_on() -> None:
+def test_adaptive_weight_decays_from_the_hundredth_steady_and_long_episode_on() -> None:
     weight = adaptive()
     for _ in range(99):
         weight.on_episodes_end(lived(300))
@@ -59,7 +59,7 @@ def test_it_fades_from_the_hundredth_steady_and_good_episode_on() -> None:
         ((291, 309), True),
     ],
 )
-def test_it_fades_only_when_survival_is_steady_and_good(lengths: tuple[int, int], fades: bool) -> None:
+def test_adaptive_weight_decays_only_while_episodes_are_steady_and_long(lengths: tuple[int, int], fades: bool) -> None:
     weight = adaptive()
     for _ in range(50):
         for length in lengths:
@@ -67,7 +67,7 @@ def test_it_fades_only_when_survival_is_steady_and_good(lengths: tuple[int, int]
     assert (weight.value < 1.0) is fades
 
 
-def test_it_stops_fading_when_life_becomes_unsteady_again() -> None:
+def test_adaptive_weight_stops_decaying_when_episodes_vary_again() -> None:
     weight = adaptive(episodes=5)
     for _ in range(6):
         weight.on_episodes_end(lived(300))
@@ -79,13 +79,13 @@ def test_it_stops_fading_when_life_becomes_unsteady_again() -> None:
     assert weight.value == pytest.approx(0.99**3)
 
 
-def test_it_never_falls_below_the_minimum() -> None:
+def test_adaptive_weight_never_falls_below_the_minimum() -> None:
     weight = adaptive(episodes=2, factor=0.5, minimum=0.2)
     weight.on_episodes_end(lived(*[300] * 50))
     assert weight.value == 0.2
 
 
-def test_the_mean_may_be_a_share_of_the_longest_life() -> None:
+def test_mean_may_be_a_fraction_of_the_longest_episode() -> None:
     for length, fades in ((200, False), (300, True)):
         weight = adaptive(episodes=5, mean_fraction=0.5)
         weight.on_episodes_end(lived(*[length] * 5))
@@ -109,7 +109,7 @@ def test_episodes_that_end_together_count_one_after_the_other(calls: list[list[i
 
 
 @pytest.mark.parametrize("before", [2, 5])
-def test_a_restored_weight_goes_on_exactly(before: int) -> None:
+def test_restored_weight_continues_exactly(before: int) -> None:
     one, two = adaptive(episodes=4), adaptive(episodes=4)
     one.on_episodes_end(lived(*[60] * before))
     two.restore(one.state())
@@ -120,13 +120,13 @@ def test_a_restored_weight_goes_on_exactly(before: int) -> None:
     assert one.value < 1.0
 
 
-def test_a_longer_look_back_is_refused() -> None:
+def test_longer_window_is_rejected_on_restore() -> None:
     one = adaptive(episodes=5)
     one.on_episodes_end(lived(*[60] * 5))
     with pytest.raises(TownletError, match=r"shape \[5\], but explore.weight.episodes is 4"):
         adaptive(episodes=4).restore(one.state())
 
 
-def test_a_minimum_above_the_start_is_refused() -> None:
+def test_minimum_above_the_start_is_rejected() -> None:
     with pytest.raises(ValidationError, match=r"`minimum` 0\.5 cannot be above 0\.2"):
         AdaptiveWeightSpec(start=0.2, minimum=0.5)

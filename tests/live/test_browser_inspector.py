@@ -13,7 +13,7 @@ import pytest
 import torch
 from playwright.sync_api import expect
 
-from crash.smith import only_run
+from crash.trainings import only_run
 from live.conftest import LiveServer
 from live.episodes import local_rollout
 from live.test_browser_shape import ANIMATIONS_DONE, LAYOUT_PROBLEMS, LOW_CONTRAST, SIZES

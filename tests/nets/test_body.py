@@ -20,7 +20,7 @@ Given = tuple[NetworkSpec, ObservationLayout]
 
 @law
 @given(networks())
-def test_shapes_are_as_promised(given: Given) -> None:
+def test_shapes_match_the_declared_sizes(given: Given) -> None:
     body, layout = make(*given), given[1]
     start = body.initial_hidden(B)
     assert start.shape == (B, body.hidden_size)
@@ -36,7 +36,7 @@ def test_shapes_are_as_promised(given: Given) -> None:
 
 @law
 @given(networks(smooth=True))
-def test_every_weight_is_learned(given: Given) -> None:
+def test_every_weight_gets_a_gradient(given: Given) -> None:
     body, layout = make(*given), given[1]
     assume(any(True for _ in body.parameters()))
     features, _ = body(observations(layout, T, B), draws(B, body.hidden_size))
@@ -48,7 +48,7 @@ def test_every_weight_is_learned(given: Given) -> None:
 
 @law
 @given(networks(), st.integers(0, B - 1))
-def test_rows_do_not_meet(given: Given, row: int) -> None:
+def test_rows_are_independent(given: Given, row: int) -> None:
     body, layout = make(*given), given[1]
     obs, hidden, fresh = observations(layout, T, B), draws(B, body.hidden_size), draws(T, B) > 0.5
     features, after = body(obs, hidden, fresh)
@@ -64,7 +64,7 @@ def test_rows_do_not_meet(given: Given, row: int) -> None:
 
 @law
 @given(networks(), st.sampled_from((0.0, 0.1, 0.5)))
-def test_a_sequence_is_its_steps_one_by_one(given: Given, chance: float) -> None:
+def test_sequence_equals_single_steps(given: Given, chance: float) -> None:
     body, layout = make(*given), given[1]
     obs, hidden, fresh = observations(layout, T, B), draws(B, body.hidden_size), (draws(T, B, seed=2) + 1) / 2 < chance
     features, after = body(obs, hidden, fresh)
@@ -76,7 +76,7 @@ def test_a_sequence_is_its_steps_one_by_one(given: Given, chance: float) -> None
 
 @law
 @given(networks(memory=True), st.integers(0, T - 1))
-def test_fresh_rows_remember_nothing(given: Given, at: int) -> None:
+def test_rows_at_an_episode_start_have_no_memory(given: Given, at: int) -> None:
     body, layout = make(*given), given[1]
     obs, fresh = observations(layout, T, B), torch.zeros(T, B, dtype=torch.bool)
     fresh[at, 1] = True
@@ -90,7 +90,7 @@ def test_fresh_rows_remember_nothing(given: Given, at: int) -> None:
 
 @law
 @given(networks(memory=True))
-def test_what_was_seen_earlier_changes_what_is_felt_now(given: Given) -> None:
+def test_earlier_observations_change_later_features(given: Given) -> None:
     body, layout = make(*given), given[1]
     obs = observations(layout, B)
     one, _ = body(obs, body.initial_hidden(B))
@@ -100,7 +100,7 @@ def test_what_was_seen_earlier_changes_what_is_felt_now(given: Given) -> None:
 
 @law
 @given(networks(), st.integers(0, 9))
-def test_the_same_stream_gives_the_same_weights(given: Given, seed: int) -> None:
+def test_same_stream_gives_the_same_weights(given: Given, seed: int) -> None:
     before = torch.random.get_rng_state()
     one, two, other = (make(*given, seed=s).state_dict() for s in (seed, seed, seed + 1))
     assert torch.equal(torch.random.get_rng_state(), before)  # no global random state is used up
@@ -111,7 +111,7 @@ def test_the_same_stream_gives_the_same_weights(given: Given, seed: int) -> None
 
 @law
 @given(networks())
-def test_weights_alone_carry_a_body_over(given: Given) -> None:
+def test_state_dict_restores_a_body(given: Given) -> None:
     one, two = make(*given), build_body(*given)
     two.load_state_dict(one.state_dict())
     obs, hidden = observations(given[1], B), draws(B, one.hidden_size)
@@ -119,7 +119,7 @@ def test_weights_alone_carry_a_body_over(given: Given) -> None:
     assert set(one.state_dict()) == {name for name, _ in one.named_parameters()}
 
 
-def test_a_plain_network_is_what_it_says() -> None:
+def test_mlp_has_the_declared_layers() -> None:
     body = make(MlpSpec(), load("town").layout)
     obs = observations(load("town").layout, 3)
     first, second = (m for m in body.modules() if isinstance(m, torch.nn.Linear))
@@ -128,7 +128,7 @@ def test_a_plain_network_is_what_it_says() -> None:
     assert (first.in_features, body.features, body.hidden_size) == (88, 128, 0)
 
 
-def test_memory_stands_between_the_layers_and_those_after_it() -> None:
+def test_recurrent_layer_is_between_hidden_and_post_layers() -> None:
     spec = MlpSpec(hidden="tiny", recurrent=RecurrentSpec(kind="gru", size=16, post_widths=(8,)))
     body = make(spec, load("town").layout)
     assert (body.features, body.hidden_size) == (8, 16)
@@ -136,7 +136,7 @@ def test_memory_stands_between_the_layers_and_those_after_it() -> None:
     assert (both.features, both.hidden_size) == (16, 32)
 
 
-def test_each_value_of_an_index_has_a_vector_of_its_own() -> None:
+def test_each_index_value_has_its_own_embedding() -> None:
     layout = ObservationLayout.of(
         ("state", (), 0.0, 3.0, "index"), ("dice", (2,), 1.0, 6.0, "index"), ("x", (1,), 0.0, 1.0)
     )
@@ -153,6 +153,6 @@ def test_each_value_of_an_index_has_a_vector_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("high", [2.5, 1e9, float("inf")])
-def test_an_index_without_an_end_is_refused(high: float) -> None:
+def test_unbounded_index_is_rejected(high: float) -> None:
     with pytest.raises(TownletError, match="'state' is an index from 0 to"):
         build_body(MlpSpec(), ObservationLayout.of(("state", (), 0.0, high, "index")))

@@ -17,7 +17,7 @@ from townlet.town.world.load import load
 
 @settings(max_examples=6, deadline=None)
 @given(networks())
-def test_one_step_is_one_graph_for_any_number_of_rows(given: tuple[NetworkSpec, ObservationLayout]) -> None:
+def test_exported_step_accepts_any_number_of_rows(given: tuple[NetworkSpec, ObservationLayout]) -> None:
     body, layout = make(*given), given[1]
     rows = torch.export.Dim("rows", min=1)
     example = (observations(layout, 3), draws(3, body.hidden_size))
@@ -27,7 +27,7 @@ def test_one_step_is_one_graph_for_any_number_of_rows(given: tuple[NetworkSpec, 
         torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-5)
 
 
-def test_onnx_gives_the_same_features_and_memory() -> None:
+def test_onnx_gives_the_same_features_and_hidden_state() -> None:
     layout = load("town-foggy").layout
     body = make(KeypointsSpec(hidden="tiny", recurrent=RecurrentSpec(size=16, post_widths=(8,))), layout)
     example = (observations(layout, 3), draws(3, body.hidden_size))

@@ -15,7 +15,7 @@ from townlet.rng import Streams
 
 @law
 @given(st.integers(1, 6), st.sampled_from((0.01, 1.0, 2.0)))
-def test_a_head_is_orthogonal_with_its_gain(outputs: int, scale: float) -> None:
+def test_head_is_orthogonal_with_its_gain(outputs: int, scale: float) -> None:
     layer = make_head(8, outputs, scale)
     initialize(layer, Streams(1).torch("weights"))
     product = layer.weight @ layer.weight.t()
@@ -23,7 +23,7 @@ def test_a_head_is_orthogonal_with_its_gain(outputs: int, scale: float) -> None:
     assert not layer.bias.any()
 
 
-def test_hidden_layers_keep_their_gain_beside_a_small_head() -> None:
+def test_hidden_layers_keep_their_gain_with_a_small_head() -> None:
     network = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), make_head(8, 2, 0.01))
     initialize(network, Streams(1).torch("weights"))
     assert torch.linalg.matrix_norm(network[0].weight, 2).item() == pytest.approx(2**0.5, rel=1e-5)
@@ -41,7 +41,7 @@ def test_dueling_by_hand() -> None:
 
 
 @pytest.mark.parametrize("actions", [4, 40])
-def test_the_mean_of_dueling_values_is_the_value_of_the_state(actions: int) -> None:
+def test_mean_of_dueling_values_is_the_state_value(actions: int) -> None:
     duel = DuelingHead(5, actions)
     initialize(duel, Streams(2).torch("weights"))
     features = draws(7, 3, 5)
@@ -50,7 +50,7 @@ def test_the_mean_of_dueling_values_is_the_value_of_the_state(actions: int) -> N
     torch.testing.assert_close(values.mean(-1), duel.streams(features)[..., 0], atol=1e-6, rtol=1e-5)
 
 
-def test_weights_are_drawn_from_the_stream_alone() -> None:
+def test_weights_depend_on_the_stream_alone() -> None:
     one, two = nn.Linear(4, 4), nn.Linear(4, 4)
     stream = Streams(5).torch("weights")
     initialize(one, stream)
@@ -60,6 +60,6 @@ def test_weights_are_drawn_from_the_stream_alone() -> None:
     assert torch.equal(one.weight, two.weight)
 
 
-def test_weights_of_an_unknown_kind_are_not_left_to_chance() -> None:
+def test_unknown_layers_are_rejected_by_initialization() -> None:
     with pytest.raises(TypeError, match="Bilinear"):
         initialize(nn.Sequential(nn.Bilinear(2, 2, 2)), Streams(0).torch("weights"))

@@ -56,7 +56,7 @@ def test_offsets_by_hand() -> None:
     assert features.shape == (4 + 9,)
 
 
-def test_what_the_map_does_not_show_has_no_offset() -> None:
+def test_things_not_on_the_map_have_no_offset() -> None:
     assert read(*on_map((2, 5), {0: (4, 5), 2: (2, 6)})).t().tolist() == [[2 / 8, 0, 1], [0, 0, 0], [0, 1 / 8, 1]]
 
 
@@ -76,7 +76,7 @@ def test_moving_one_thing_moves_only_its_keypoint(places: list[Cell], own: Cell)
     st.tuples(st.integers(0, 4), st.integers(0, 4)),
     st.sampled_from(("position_onehot", "position")),
 )
-def test_the_same_situation_elsewhere_looks_the_same(places: list[Cell], by: Cell, position: str) -> None:
+def test_same_situation_elsewhere_gives_the_same_offsets(places: list[Cell], by: Cell, position: str) -> None:
     moved = [(x + by[0], y + by[1]) for x, y in places]
     here = read(*on_map((1, 2), dict(enumerate(places)), position))
     there = read(*on_map((1 + by[0], 2 + by[1]), dict(enumerate(moved)), position))
@@ -85,7 +85,7 @@ def test_the_same_situation_elsewhere_looks_the_same(places: list[Cell], by: Cel
         assert torch.equal(here, there)
 
 
-def test_a_window_shows_what_is_near_and_only_that() -> None:
+def test_window_shows_only_nearby_things() -> None:
     layout = ObservationLayout.of(("position", (2,), 0.0, 1.0), ("window_typed", (5, 5, 3), 0.0, 1.0))
     obs = torch.zeros(1, layout.size)
     layout.view(obs, "window_typed")[0, 3, 4, 0] = 1  # two to the right, one down
@@ -94,7 +94,7 @@ def test_a_window_shows_what_is_near_and_only_that() -> None:
     assert features.tolist() == pytest.approx([0.5, 1.0, 2 / 5, 0, 1 / 5, 0, 1, 0])
 
 
-def test_a_corridor_and_a_tower_have_one_and_three_offsets() -> None:
+def test_one_and_three_dimensional_maps_have_as_many_offsets() -> None:
     corridor = ObservationLayout.of(("position_onehot", (4,), 0.0, 1.0), ("map_typed", (4, 2), 0.0, 1.0))
     obs = torch.zeros(1, corridor.size)
     obs[0, 3] = corridor.view(obs, "map_typed")[0, 1, 0] = 1
@@ -107,7 +107,7 @@ def test_a_corridor_and_a_tower_have_one_and_three_offsets() -> None:
     assert Keypoints(KeypointsSpec(), tower)(obs)[0, 3:].tolist() == pytest.approx([-3 / 4, 1 / 3, 1 / 2, 1])
 
 
-def test_keypoints_follow_the_agent_through_a_real_town() -> None:
+def test_keypoints_follow_the_agent_through_a_town() -> None:
     world = load("town-shuffled")
     town = Town(world, 6, engine="torch")
     seen = town.reset(4)
@@ -127,6 +127,6 @@ def test_keypoints_follow_the_agent_through_a_real_town() -> None:
     town.close()
 
 
-def test_a_town_without_kinds_needs_another_network() -> None:
+def test_town_without_kinds_is_rejected() -> None:
     with pytest.raises(TownletError, match=r"needs a block of window_typed or map_typed.*use mlp"):
         make(KeypointsSpec(), load("town").layout)

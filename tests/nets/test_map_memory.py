@@ -52,7 +52,7 @@ def bearings(offsets: dict[int, tuple[int, int]]) -> list[Any]:
     return [pytest.approx(each) for each in found]
 
 
-def test_a_thing_out_of_sight_is_where_it_was() -> None:
+def test_things_out_of_sight_are_remembered() -> None:
     encoder = MapEncoder(SPEC, LAYOUT)
     memory = MapMemory(encoder)
     things = {0: (1, 1), 2: (8, 8)}
@@ -65,7 +65,7 @@ def test_a_thing_out_of_sight_is_where_it_was() -> None:
     assert told_of(told) == bearings({0: (-6, -6), 2: (1, 1)})
 
 
-def test_a_fresh_row_has_an_empty_memory() -> None:
+def test_map_memory_is_empty_at_an_episode_start() -> None:
     encoder = MapEncoder(SPEC, LAYOUT)
     memory = MapMemory(encoder)
     _, hidden = memory(encoder(look(2, 2, {0: (1, 1)})), torch.zeros(1, memory.hidden_size))
@@ -73,7 +73,7 @@ def test_a_fresh_row_has_an_empty_memory() -> None:
     assert told_of(told) == bearings({})
 
 
-def test_it_knows_on_which_side_it_has_never_looked() -> None:
+def test_unexplored_sides_are_marked() -> None:
     """On a map of 9×9 from (2, 2) a window of 5×5 shows the corner of 25 cells."""
     encoder = MapEncoder(SPEC, LAYOUT)
     memory = MapMemory(encoder)
@@ -87,7 +87,7 @@ def test_it_knows_on_which_side_it_has_never_looked() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 6), st.integers(1, 4), st.floats(0, 0.5))
-def test_a_sequence_is_its_steps(seed: int, steps: int, rows: int, share: float) -> None:
+def test_sequence_equals_single_steps(seed: int, steps: int, rows: int, share: float) -> None:
     chance = torch.Generator().manual_seed(seed)
     body = build_body(SPEC, LAYOUT)
     initialize(body, torch.Generator().manual_seed(1))
@@ -108,7 +108,7 @@ def test_a_sequence_is_its_steps(seed: int, steps: int, rows: int, share: float)
     )
 
 
-def test_the_foggy_town_suits_a_map_memory_and_the_standard_town_does_not() -> None:
+def test_map_memory_accepts_the_foggy_town_and_rejects_the_standard_town() -> None:
     assert build_body(MapMemorySpec(), load_world("town-foggy").layout).hidden_size == 15 * 5 + 8 * 8
     with pytest.raises(TownletError, match="window_typed"):
         build_body(MapMemorySpec(), load_world("town").layout)

@@ -25,19 +25,19 @@ SPECS = (MlpSpec, KeypointsSpec, SpatialSpec, SpatialRecurrentSpec, CnnSpec)
     ("size", "widths"),
     [("tiny", (64,)), ("small", (128, 128)), ("medium", (256, 256)), ("large", (512, 512)), ((7,), (7,))],
 )
-def test_sizes_have_names(size: Any, widths: tuple[int, ...]) -> None:
+def test_named_sizes(size: Any, widths: tuple[int, ...]) -> None:
     assert ADAPTER.validate_python({"name": "mlp", "hidden": size}).widths == widths
 
 
 @pytest.mark.parametrize("kind", SPECS)
-def test_a_spec_is_found_by_its_name_and_survives_a_file(kind: Any) -> None:
+def test_spec_is_selected_by_name_and_survives_a_round_trip(kind: Any) -> None:
     spec = kind(recurrent=RecurrentSpec(kind="gru", size=32, post_widths=()))
     assert ADAPTER.validate_python(spec.model_dump()) == spec
     assert ADAPTER.validate_json(spec.model_dump_json()) == spec
 
 
 @pytest.mark.parametrize("kind", [*SPECS, RecurrentSpec])
-def test_every_key_is_explained(kind: Any) -> None:
+def test_every_key_has_a_description(kind: Any) -> None:
     assert [name for name, info in kind.model_fields.items() if name != "name" and not info.description] == []
 
 
@@ -53,6 +53,6 @@ def test_every_key_is_explained(kind: Any) -> None:
         {"name": "impala", "channels": ()},
     ],
 )
-def test_what_makes_no_network_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_networks_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         ADAPTER.validate_python(wrong)

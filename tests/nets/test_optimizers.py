@@ -11,7 +11,7 @@ from townlet.nets.optimizers import FlatOptimizer
 STEPS = 3000
 
 
-def test_moments_that_shrink_end_at_nothing_and_weights_go_where_adam_goes() -> None:
+def test_vanishing_moments_become_zero_and_weights_match_adam() -> None:
     draws = torch.Generator().manual_seed(5)
     inputs = torch.randn(STEPS, 6, generator=draws)
     inputs[10:, :3] = 0.0  # three weights get no gradient any more
@@ -34,7 +34,7 @@ def test_moments_that_shrink_end_at_nothing_and_weights_go_where_adam_goes() -> 
     assert bool(((kept != 0) & (kept.abs() < torch.finfo(torch.float32).tiny)).any())
 
 
-def test_only_a_gradient_longer_than_the_limit_is_scaled() -> None:
+def test_only_gradients_above_the_limit_are_scaled() -> None:
     """The gradient is (3, 4), of norm 5."""
     for limit, moved in ((None, [3.0, 4.0]), (10.0, [3.0, 4.0]), (1.0, [0.6, 0.8])):
         module = nn.Linear(2, 1, bias=False)
@@ -45,7 +45,7 @@ def test_only_a_gradient_longer_than_the_limit_is_scaled() -> None:
         torch.testing.assert_close(module.weight.detach(), -torch.tensor([moved]))
 
 
-def test_a_gradient_that_was_replaced_is_noticed() -> None:
+def test_replaced_gradient_is_detected() -> None:
     module = nn.Linear(3, 1)
     optimizer = FlatOptimizer("sgd", module, 0.1)
     module.zero_grad()

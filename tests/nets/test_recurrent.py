@@ -27,7 +27,7 @@ def core_of(kind: str, inputs: int = E, size: int = H) -> RecurrentLayer:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_both_ways_agree_in_outputs_and_gradients(kind: str) -> None:
+def test_fused_and_stepwise_unrolling_agree(kind: str) -> None:
     core = core_of(kind)
     x, hidden, fresh = draws(T, B, E) * 2, draws(B, core.hidden_size, seed=1), torch.zeros(T, B, dtype=torch.bool)
     fresh[7, -1] = True  # one row that begins anew sends all rows the slow way
@@ -45,7 +45,7 @@ def test_both_ways_agree_in_outputs_and_gradients(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_beginning_cuts_a_sequence_in_two(kind: str) -> None:
+def test_episode_start_splits_a_sequence(kind: str) -> None:
     core = core_of(kind)
     x, hidden, fresh = draws(T, B, E), draws(B, core.hidden_size), torch.zeros(T, B, dtype=torch.bool)
     fresh[9] = True
@@ -57,7 +57,7 @@ def test_a_beginning_cuts_a_sequence_in_two(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_gradient_flows_over_a_beginning(kind: str) -> None:
+def test_no_gradient_flows_across_an_episode_start(kind: str) -> None:
     core = core_of(kind)
     x, fresh = draws(T, B, E).requires_grad_(), torch.zeros(T, B, dtype=torch.bool)
     fresh[9, 0] = True
@@ -104,7 +104,7 @@ def test_gru_by_hand() -> None:
     assert hidden.item() == outputs.item() == pytest.approx((1 - z) * n + z * h, abs=1e-6)
 
 
-def test_lstm_begins_with_its_memory_kept() -> None:
+def test_lstm_forget_gate_starts_open() -> None:
     core = make_recurrent("lstm", E, H)
     initialize(core, Streams(0).torch("weights"))
     one = torch.cat([torch.zeros(B, H), torch.ones(B, H)], 1)

@@ -26,7 +26,7 @@ def lstm(inputs: int) -> int:
     return 4 * 256 * (inputs + 256) + 2 * 4 * 256
 
 
-def test_spatial_recurrent_has_the_sizes_that_are_promised() -> None:
+def test_spatial_recurrent_has_the_documented_sizes() -> None:
     body = make(SpatialRecurrentSpec(), load("town-l2").layout)
     assert weights(body) == WINDOW + SMALL + lstm(128 + 3 * 32) + AFTER
     assert (body.features, body.hidden_size) == (128, 512)
@@ -43,7 +43,7 @@ def test_kinds_of_a_typed_window_are_channels() -> None:
     assert weights(body) == WINDOW + 9 * 15 * 16 + SMALL + lstm(128 + 3 * 32) + AFTER
 
 
-def test_blocks_nobody_knows_get_an_encoder_of_their_own() -> None:
+def test_unknown_blocks_get_their_own_encoder() -> None:
     known = ObservationLayout.of(("window", (5, 5), 0.0, 1.0))
     more = ObservationLayout.of(("window", (5, 5), 0.0, 1.0), ("smell", (3,), 0.0, 1.0), ("age", (1,), 0.0, 1.0))
     spec = SpatialSpec(hidden=())
@@ -51,17 +51,17 @@ def test_blocks_nobody_knows_get_an_encoder_of_their_own() -> None:
     assert make(spec, more).features == 128 + 2 * 32
 
 
-def test_spatial_without_memory_joins_its_parts() -> None:
+def test_feed_forward_spatial_concatenates_its_blocks() -> None:
     body = make(SpatialSpec(), load("town-l2").layout)
     assert (body.features, body.hidden_size) == (128, 0)
 
 
-def test_a_town_without_window_needs_another_network() -> None:
+def test_town_without_window_is_rejected() -> None:
     with pytest.raises(TownletError, match=r"has position_onehot, meters, affordance_here.*use mlp"):
         make(SpatialSpec(), load("town").layout)
 
 
-def test_cells_and_kinds_are_where_they_belong() -> None:
+def test_cells_and_kinds_are_in_the_right_channels() -> None:
     obs = torch.arange(2.0 * 25).reshape(1, 50)
     typed = GridImage(Block("window_typed", 0, (5, 5, 2)))(obs)
     assert typed.shape == (1, 2, 5, 5)
@@ -74,7 +74,7 @@ def test_cells_and_kinds_are_where_they_belong() -> None:
     assert tower[0, 1 * 2 + 1, 2, 3] == ((1 * 3 + 2) * 4 + 3) * 2 + 1
 
 
-def test_layers_that_are_normalised_do_not_care_for_scale() -> None:
+def test_layer_norm_ignores_the_scale_of_its_input() -> None:
     layout = load("town").layout
     body = make(MlpSpec(layer_norm=True), layout)
     obs = observations(layout, 3)

@@ -82,7 +82,7 @@ def refusal(path: Path) -> str:
     return said[0]
 
 
-def test_a_state_comes_back_to_the_bit(tmp_path: Path) -> None:
+def test_state_is_restored_bit_for_bit(tmp_path: Path) -> None:
     made = save(tmp_path, folder_name(12), sample(), {"env_steps": 12, "agent": "dqn"})
     state, info = load(made.path)
     assert same(sample(), state)
@@ -91,26 +91,26 @@ def test_a_state_comes_back_to_the_bit(tmp_path: Path) -> None:
     assert verify(made.path) == made == latest(tmp_path)
 
 
-def test_leaves_that_share_memory_are_each_saved(tmp_path: Path) -> None:
+def test_leaves_that_share_memory_are_saved_separately(tmp_path: Path) -> None:
     base = torch.arange(6.0)
     state, _ = load(save(tmp_path, folder_name(1), {"all": base, "part": base[2:4], "again": base}, {}).path)
     assert [leaf.tolist() for leaf in state.values()] == [[0, 1, 2, 3, 4, 5], [2, 3], [0, 1, 2, 3, 4, 5]]
 
 
-def test_loaded_leaves_are_nobody_elses(tmp_path: Path) -> None:
+def test_loaded_leaves_own_their_memory(tmp_path: Path) -> None:
     path = put(tmp_path, 3)
     load(path)[0]["x"].zero_()
     assert load(path)[0]["x"].tolist() == [3, 3]
 
 
-def test_sha256sum_agrees(tmp_path: Path) -> None:
+def test_checksums_match_sha256sum(tmp_path: Path) -> None:
     path = put(tmp_path, 3)
     subprocess.run(["sha256sum", "-c", DIGEST], cwd=path, check=True, capture_output=True)
 
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_any_flipped_bit_is_noticed(
+def test_any_flipped_bit_is_detected(
     data: st.DataObject, whole: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     name = data.draw(st.sampled_from(FILES))
@@ -122,7 +122,7 @@ def test_any_flipped_bit_is_noticed(
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_any_truncation_or_growth_is_noticed(
+def test_any_truncation_or_growth_is_detected(
     data: st.DataObject, whole: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     name = data.draw(st.sampled_from(FILES))
@@ -132,25 +132,25 @@ def test_any_truncation_or_growth_is_noticed(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_missing_file_is_named(name: str, whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_missing_file_is_named(name: str, whole: dict[str, bytes], tmp_path: Path) -> None:
     path = laid(tmp_path, whole)
     (path / name).unlink()
     assert f"{name} is missing" in refusal(path)
 
 
-def test_a_foreign_file_is_named(whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_unexpected_file_is_named(whole: dict[str, bytes], tmp_path: Path) -> None:
     assert "unexpected file 'x.pkl'" in refusal(laid(tmp_path, {**whole, "x.pkl": b"cos\nsystem\n"}))
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_symbolic_link_is_refused(name: str, whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_symbolic_link_is_rejected(name: str, whole: dict[str, bytes], tmp_path: Path) -> None:
     path = laid(tmp_path, whole)
     (path / name).rename(tmp_path / "elsewhere")
     (path / name).symlink_to(tmp_path / "elsewhere")
     assert "not a plain file" in refusal(path)
 
 
-def test_a_folder_that_is_a_link_is_no_checkpoint(whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_linked_folder_is_not_a_checkpoint(whole: dict[str, bytes], tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     path = laid(tmp_path / "real", whole)
     (tmp_path / "links").mkdir()
@@ -160,13 +160,13 @@ def test_a_folder_that_is_a_link_is_no_checkpoint(whole: dict[str, bytes], tmp_p
     assert "not a folder" in refusal(link)
 
 
-def test_a_pipe_does_not_hang_the_reader(whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_named_pipe_does_not_block_the_reader(whole: dict[str, bytes], tmp_path: Path) -> None:
     path = laid(tmp_path, {name: data for name, data in whole.items() if name != STATE})
     os.mkfifo(path / STATE)
     assert "not a plain file" in refusal(path)
 
 
-def test_the_newest_is_the_highest_step_and_leftovers_are_not_seen(tmp_path: Path) -> None:
+def test_latest_checkpoint_has_the_highest_step_and_temporary_folders_are_ignored(tmp_path: Path) -> None:
     assert latest(tmp_path / "nowhere") is None
     for moment in (900, 10_000, 2_000):
         put(tmp_path, moment)
@@ -180,14 +180,14 @@ def test_the_newest_is_the_highest_step_and_leftovers_are_not_seen(tmp_path: Pat
     assert (tmp_path / "notes.txt").exists()
 
 
-def test_a_damaged_newest_is_refused_by_name(tmp_path: Path) -> None:
+def test_damaged_latest_checkpoint_is_rejected_by_name(tmp_path: Path) -> None:
     put(tmp_path, 1)
     (put(tmp_path, 2) / MANIFEST).write_text("{}")
     with pytest.raises(TownletError, match=r"step-000000000002 is damaged.*resume from the one before"):
         latest(tmp_path)
 
 
-def test_the_best_has_the_highest_score_and_the_earliest_of_equals(tmp_path: Path) -> None:
+def test_best_checkpoint_has_the_highest_score_and_ties_go_to_the_earliest(tmp_path: Path) -> None:
     put(tmp_path, 1)
     assert best(tmp_path) is None
     for moment, score in ((2, 3.5), (3, 9), (4, 9.0), (5, -1.0)):
@@ -198,7 +198,7 @@ def test_the_best_has_the_highest_score_and_the_earliest_of_equals(tmp_path: Pat
     assert found.env_steps == 3
 
 
-def test_pruning_keeps_last_best_and_the_first_in_each_stretch(tmp_path: Path) -> None:
+def test_pruning_keeps_last_best_and_the_first_of_each_interval(tmp_path: Path) -> None:
     for moment in range(30, 400, 30):
         put(tmp_path, moment, **({"score": 1.0} if moment == 60 else {}))
     prune(tmp_path, keep_every=100)
@@ -208,7 +208,7 @@ def test_pruning_keeps_last_best_and_the_first_in_each_stretch(tmp_path: Path) -
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_moment_saved_again_replaces_the_first(tmp_path: Path) -> None:
+def test_same_step_saved_again_replaces_the_checkpoint(tmp_path: Path) -> None:
     put(tmp_path, 5)
     for score in (1.0, 2.0):
         made = save(tmp_path, folder_name(5), {"x": torch.tensor(score)}, {"score": score})
@@ -217,7 +217,7 @@ def test_a_moment_saved_again_replaces_the_first(tmp_path: Path) -> None:
         assert paths(tmp_path) == [made.path]
 
 
-def test_rewinding_removes_what_came_after(tmp_path: Path) -> None:
+def test_rewind_removes_later_checkpoints(tmp_path: Path) -> None:
     for moment in (1, 2, 3):
         put(tmp_path, moment)
     rewind(tmp_path, 2)
@@ -225,13 +225,13 @@ def test_rewinding_removes_what_came_after(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../step-000000000001", "last", "", "step-1", "step-000000000001/x", ".new-1"])
-def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+def test_invalid_checkpoint_name_is_rejected(name: str, tmp_path: Path) -> None:
     with pytest.raises(TownletError, match="not the name of a checkpoint"):
         save(tmp_path / "deep", name, {}, {})
     assert not list(tmp_path.iterdir())
 
 
-def test_a_type_that_no_file_keeps_is_refused(tmp_path: Path) -> None:
+def test_unsupported_leaf_type_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(TownletError, match=r"'a/z' of the state has the type torch\.complex128"):
         save(tmp_path, folder_name(1), {"a": {"z": torch.zeros(1, dtype=torch.complex128)}}, {})
     with pytest.raises(TownletError, match="keep long lists as tensors"):
@@ -239,7 +239,7 @@ def test_a_type_that_no_file_keeps_is_refused(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_another_world_is_named(tmp_path: Path) -> None:
+def test_checkpoint_of_another_world_is_named(tmp_path: Path) -> None:
     made = save(tmp_path, folder_name(1), {}, {"interface": "abc", "env": "town"})
     require_info(made, interface="abc", env="town")
     with pytest.raises(TownletError, match="has interface abc, but this run xyz"):
@@ -247,7 +247,7 @@ def test_another_world_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-def test_a_failing_fsync_leaves_the_old_checkpoint_and_nothing_else(
+def test_failed_fsync_leaves_only_the_old_checkpoint(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, 1)
@@ -267,7 +267,7 @@ def test_a_failing_fsync_leaves_the_old_checkpoint_and_nothing_else(
     assert load(tmp_path / folder_name(1))[0]["x"].tolist() == [1, 1]
 
 
-def test_everything_is_on_disk_before_it_can_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_synced_before_it_becomes_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync, rename = os.fsync, os.rename
 
@@ -289,7 +289,7 @@ def test_everything_is_on_disk_before_it_can_be_seen(tmp_path: Path, monkeypatch
     assert after == ["checkpoints"]
 
 
-def test_the_manifest_lists_every_leaf_in_order(tmp_path: Path) -> None:
+def test_manifest_lists_every_leaf_in_order(tmp_path: Path) -> None:
     path = save(tmp_path, folder_name(12), sample(), {}).path
     manifest = json.loads((path / MANIFEST).read_text())
     assert list(manifest["state"])[:3] == ["agent/body.0.weight", "agent/steps", "agent/none"]
@@ -297,7 +297,7 @@ def test_the_manifest_lists_every_leaf_in_order(tmp_path: Path) -> None:
     assert manifest["state"]["counters/env_steps"] == {"value": 12}
 
 
-def test_a_damaged_checkpoint_is_told_and_stays(tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_reported_and_kept(tmp_path: Path) -> None:
     """It may have been the best one: neither hidden by the others nor thrown away."""
     for step, score in ((1, 5.0), (2, 9.0), (3, 1.0), (4, 2.0)):
         checkpoint.save(tmp_path, checkpoint.folder_name(step), {"x": torch.zeros(1)}, {"score": score})

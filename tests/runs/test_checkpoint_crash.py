@@ -55,7 +55,7 @@ def assert_whole(folder: Path, allowed: set[int]) -> int:
 
 
 @pytest.mark.parametrize("point", COMMIT_POINTS)
-def test_killed_at_a_point_of_the_commit(point: str, tmp_path: Path) -> None:
+def test_kill_at_each_commit_point_leaves_a_whole_checkpoint(point: str, tmp_path: Path) -> None:
     for moment in (100, 150, 200):
         put(tmp_path, moment)
 
@@ -80,7 +80,7 @@ def test_killed_at_a_point_of_the_commit(point: str, tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2  # best and last: nothing is left of the crash
 
 
-def test_the_points_are_passed_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_points_are_passed_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, 100)
     put(tmp_path, 150)
     put(tmp_path, 200)
@@ -121,10 +121,10 @@ def kill_at_random(folder: Path, times: int) -> None:
     assert moment > 100
 
 
-def test_killed_at_random_instants(tmp_path: Path) -> None:
+def test_kill_at_random_times(tmp_path: Path) -> None:
     kill_at_random(tmp_path, 20)
 
 
 @pytest.mark.long
-def test_killed_at_many_random_instants(tmp_path: Path) -> None:
+def test_kill_at_many_random_times(tmp_path: Path) -> None:
     kill_at_random(tmp_path, 400)

@@ -84,7 +84,7 @@ def forge(tmp_path: Path) -> Forge:
     return made
 
 
-def test_the_forge_itself_is_accepted(forge: Forge) -> None:
+def test_unmodified_checkpoint_is_accepted(forge: Forge) -> None:
     forge.seal()
     assert load(forge.path)[0]["a"].tolist() == [0, 1, 2, 3]
 
@@ -116,7 +116,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_hostile_tensors_are_refused(name: str, forge: Forge) -> None:
+def test_hostile_tensors_are_rejected(name: str, forge: Forge) -> None:
     forge.tensors(*HEADERS[name])
     forge.seal()
     assert "damaged or foreign" in forge.refusal()
@@ -141,7 +141,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_hostile_manifests_are_refused(name: str, forge: Forge) -> None:
+def test_hostile_manifests_are_rejected(name: str, forge: Forge) -> None:
     text, why = TEXTS[name]
     forge.seal(text)
     assert why in forge.refusal()
@@ -173,7 +173,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], Any, str]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_hostile_entries_are_refused(name: str, forge: Forge) -> None:
+def test_hostile_entries_are_rejected(name: str, forge: Forge) -> None:
     path, value, why = CHANGES[name]
     place = forge.manifest
     for part in path[:-1]:
@@ -194,6 +194,6 @@ def test_names_that_look_like_paths_are_only_names(tmp_path: Path) -> None:
     assert list(found) == ["..", "/root", "__class__"]
 
 
-def test_the_current_version_has_a_reader() -> None:
+def test_current_format_version_has_a_reader() -> None:
     assert FORMAT_VERSION in FORMAT_READERS
     assert max(FORMAT_READERS) == FORMAT_VERSION

@@ -28,7 +28,7 @@ def may_mount() -> bool:
 
 
 @pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a namespace of its own")
-def test_a_full_and_a_read_only_disk_are_named_and_leave_what_was_there(tmp_path: Path) -> None:
+def test_full_and_read_only_disks_are_reported_and_keep_existing_files(tmp_path: Path) -> None:
     command = ["unshare", "-rm", sys.executable, str(SCRIPT), str(tmp_path)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -41,7 +41,7 @@ def test_a_full_and_a_read_only_disk_are_named_and_leave_what_was_there(tmp_path
         assert "the disk is read-only" in said[name]
 
 
-def test_a_limit_on_file_sizes_is_named_and_leaves_what_was_there(tmp_path: Path) -> None:
+def test_file_size_limit_is_reported_and_keeps_existing_files(tmp_path: Path) -> None:
     save(tmp_path, folder_name(1), {"x": torch.ones(3)}, {})
     child = os.fork()
     if not child:
@@ -56,7 +56,7 @@ def test_a_limit_on_file_sizes_is_named_and_leaves_what_was_there(tmp_path: Path
     assert load(tmp_path / folder_name(1))[0]["x"].tolist() == [1, 1, 1]
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "meta.json"
     replace_file(path, b"old")
 
@@ -70,7 +70,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_only_plain_files_of_a_known_size_are_read(tmp_path: Path) -> None:
+def test_only_regular_files_of_a_known_size_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"12345")
     assert read_bounded(path, 5) == b"12345"

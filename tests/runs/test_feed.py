@@ -26,7 +26,7 @@ def test_messages_arrive_once_and_in_order(tmp_path: Path) -> None:
         assert reader.poll() == []
 
 
-def test_a_slow_reader_gets_the_latest(tmp_path: Path) -> None:
+def test_slow_reader_gets_the_latest_message(tmp_path: Path) -> None:
     with (
         closing(Feed.create(tmp_path / "feed", slots=4, size=100)) as writer,
         closing(Feed.open(tmp_path / "feed")) as reader,
@@ -36,7 +36,7 @@ def test_a_slow_reader_gets_the_latest(tmp_path: Path) -> None:
         assert [m.data for m in reader.poll()] == [b"46", b"47", b"48", b"49"]
 
 
-def test_it_is_watched_only_after_a_look(tmp_path: Path) -> None:
+def test_feed_is_watched_only_after_a_read(tmp_path: Path) -> None:
     with closing(Feed.create(tmp_path / "feed")) as writer:
         assert not writer.has_readers
         with closing(Feed.open(tmp_path / "feed")) as reader:
@@ -44,7 +44,7 @@ def test_it_is_watched_only_after_a_look(tmp_path: Path) -> None:
         assert writer.has_readers
 
 
-def test_a_message_that_is_too_large_is_left_out(tmp_path: Path) -> None:
+def test_oversized_message_is_skipped(tmp_path: Path) -> None:
     with (
         closing(Feed.create(tmp_path / "feed", slots=2, size=10)) as writer,
         closing(Feed.open(tmp_path / "feed")) as reader,
@@ -54,7 +54,7 @@ def test_a_message_that_is_too_large_is_left_out(tmp_path: Path) -> None:
         assert len(reader.poll()) == 1
 
 
-def test_a_torn_message_is_not_believed(tmp_path: Path) -> None:
+def test_torn_message_is_discarded(tmp_path: Path) -> None:
     path = tmp_path / "feed"
     with closing(Feed.create(path, slots=2, size=10)) as writer, closing(Feed.open(path)) as reader:
         writer.publish(1, b"whole")
@@ -65,14 +65,14 @@ def test_a_torn_message_is_not_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"townfeed", os.urandom(500), b"townfeed" + b"\xff" * 100])
-def test_foreign_files_are_refused(tmp_path: Path, data: bytes) -> None:
+def test_foreign_files_are_rejected(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "feed"
     path.write_bytes(data)
     with pytest.raises(TownletError, match="this run publishes no messages"):
         Feed.open(path)
 
 
-def test_readers_see_that_it_was_replaced_or_removed(tmp_path: Path) -> None:
+def test_readers_detect_replacement_and_removal(tmp_path: Path) -> None:
     path = tmp_path / "feed"
     first = Feed.create(path)
     with closing(Feed.open(path)) as reader:
@@ -95,7 +95,7 @@ for n in range(20000):
 """
 
 
-def test_a_reader_in_another_process_never_sees_half_a_message(tmp_path: Path) -> None:
+def test_reader_in_another_process_never_gets_half_a_message(tmp_path: Path) -> None:
     path = tmp_path / "feed"
     with closing(Feed.create(path, slots=2, size=200)), closing(Feed.open(path)) as reader:
         with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as writer:

@@ -17,7 +17,7 @@ def make(root: Path, env: str = "town", variant: str = "dqn", **meta: Any) -> Ru
     return Run.create(root, env, variant, "agent: dqn\n", "agent: dqn  # default\n", meta)
 
 
-def test_a_new_run_has_its_files_and_is_the_latest(tmp_path: Path) -> None:
+def test_new_run_has_its_files_and_is_the_latest(tmp_path: Path) -> None:
     first = make(tmp_path, seed=3)
     second = make(tmp_path, variant="ppo")
     assert re.fullmatch(r"town-dqn-\d{8}T\d{6}Z-[0-9a-f]{6}", first.name)
@@ -31,7 +31,7 @@ def test_a_new_run_has_its_files_and_is_the_latest(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["latest", first.name, second.name])
 
 
-def test_a_new_run_is_durable_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_run_is_synced_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync, rename = os.fsync, os.rename
 
@@ -58,14 +58,14 @@ def test_a_new_run_is_durable_before_it_has_its_name(tmp_path: Path, monkeypatch
     assert synced[at + 1 :] == ["new/root"]
 
 
-def test_a_run_is_found_by_path_name_and_beginning(tmp_path: Path) -> None:
+def test_run_is_found_by_path_name_and_prefix(tmp_path: Path) -> None:
     dqn, ppo = make(tmp_path), make(tmp_path, variant="ppo")
     for word in (dqn.path, str(dqn.path), f"{dqn.path}/", dqn.name, "town-d", dqn.name[:-2]):
         assert Run.open(word, tmp_path).path == dqn.path
     assert Run.open("town-p", tmp_path) == ppo
 
 
-def test_what_is_not_found_is_explained(tmp_path: Path) -> None:
+def test_missing_run_is_explained(tmp_path: Path) -> None:
     with pytest.raises(TownletError, match=r"no run 'x' in .*; train one first"):
         Run.open("x", tmp_path)
     with pytest.raises(TownletError, match="no run 'latest'"):
@@ -80,7 +80,7 @@ def test_what_is_not_found_is_explained(tmp_path: Path) -> None:
         Run.open("", tmp_path)
 
 
-def test_the_latest_is_found_without_its_link(tmp_path: Path) -> None:
+def test_latest_run_is_found_without_the_link(tmp_path: Path) -> None:
     make(tmp_path)
     last = make(tmp_path)
     (tmp_path / "latest").unlink()
@@ -89,7 +89,7 @@ def test_the_latest_is_found_without_its_link(tmp_path: Path) -> None:
     assert Run.open("latest", tmp_path) == last
 
 
-def test_a_folder_called_latest_is_left_alone(tmp_path: Path) -> None:
+def test_folder_named_latest_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "latest").mkdir()
     (tmp_path / "latest" / "mine").write_text("precious")
     run = make(tmp_path)
@@ -99,14 +99,14 @@ def test_a_folder_called_latest_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("env", "variant"), [("ALE/Pong-v5", "dqn"), ("../..", "/etc"), ("", ".."), ("a b\n", "ü:*")])
-def test_names_never_lead_out_of_the_root(env: str, variant: str, tmp_path: Path) -> None:
+def test_run_names_cannot_escape_the_root(env: str, variant: str, tmp_path: Path) -> None:
     run = make(tmp_path / "runs", env, variant)
     assert run.path.parent == tmp_path / "runs"
     assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]+", run.name)
     assert Run.list(tmp_path / "runs") == [run]
 
 
-def test_half_made_runs_and_strangers_are_not_listed(tmp_path: Path) -> None:
+def test_incomplete_runs_and_unrelated_folders_are_not_listed(tmp_path: Path) -> None:
     (tmp_path / ".town-dqn-x").mkdir()
     (tmp_path / ".town-dqn-x" / "meta.json").write_text("{}")
     (tmp_path / "notes").mkdir()
@@ -114,7 +114,7 @@ def test_half_made_runs_and_strangers_are_not_listed(tmp_path: Path) -> None:
     assert Run.list(tmp_path) == []
 
 
-def test_facts_can_be_added(tmp_path: Path) -> None:
+def test_meta_can_be_updated(tmp_path: Path) -> None:
     run = make(tmp_path, seed=1)
     run.update_meta(ended="2026-01-01T00:00:00+00:00", seed=2)
     assert run.meta()["seed"] == 2
@@ -124,7 +124,7 @@ def test_facts_can_be_added(tmp_path: Path) -> None:
     assert "score" not in run.meta()
 
 
-def test_a_damaged_meta_is_named(tmp_path: Path) -> None:
+def test_damaged_meta_file_is_named(tmp_path: Path) -> None:
     run = make(tmp_path)
     run.meta_file.write_text('{"seed": NaN}')
     assert Run.list(tmp_path) == [run]
@@ -132,7 +132,7 @@ def test_a_damaged_meta_is_named(tmp_path: Path) -> None:
         run.meta()
 
 
-def test_a_run_can_be_named_from_inside_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_found_from_inside_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make(tmp_path)
     monkeypatch.chdir(run.path)
     assert Run.open(".").name == run.name
@@ -140,7 +140,7 @@ def test_a_run_can_be_named_from_inside_its_folder(tmp_path: Path, monkeypatch: 
     assert Run.open("..").name == run.name
 
 
-def test_a_link_to_a_run_elsewhere_is_listed_and_one_to_a_neighbour_is_not(tmp_path: Path) -> None:
+def test_link_to_a_run_outside_the_root_is_listed_once(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     own, moved = make(here), make(there)
     (here / "on-the-other-disk").symlink_to(moved.path)
@@ -151,7 +151,7 @@ def test_a_link_to_a_run_elsewhere_is_listed_and_one_to_a_neighbour_is_not(tmp_p
 
 
 @pytest.mark.parametrize(("key", "value"), [("seed", 1.5), ("finished", 1), ("versions", {"torch": 2})])
-def test_meta_json_of_wrong_types_is_refused_by_name(tmp_path: Path, key: str, value: Any) -> None:
+def test_meta_json_of_wrong_types_is_rejected_by_name(tmp_path: Path, key: str, value: Any) -> None:
     run = make(tmp_path, **{key: value})
     with pytest.raises(TownletError, match=rf"'{key}.*' in meta.json is not what it should be.*correct that value"):
         run.meta()

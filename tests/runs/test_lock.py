@@ -41,7 +41,7 @@ def end(child: int) -> None:
     os.waitpid(child, 0)
 
 
-def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+def test_second_writer_learns_the_process_that_holds_the_lock(tmp_path: Path) -> None:
     child = hold_in_child(tmp_path)
     try:
         with pytest.raises(TownletError) as caught:
@@ -54,7 +54,7 @@ def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
         end(child)
 
 
-def test_a_lock_whose_holder_was_killed_is_taken_over(tmp_path: Path) -> None:
+def test_lock_of_a_killed_process_is_acquired(tmp_path: Path) -> None:
     end(hold_in_child(tmp_path))
     assert (tmp_path / LOCK_FILE).read_text()  # the note of the dead is still there
     assert lock_holder(tmp_path) is None
@@ -64,7 +64,7 @@ def test_a_lock_whose_holder_was_killed_is_taken_over(tmp_path: Path) -> None:
         assert who["pid"] == os.getpid()
 
 
-def test_a_stopped_holder_still_holds(tmp_path: Path) -> None:
+def test_stopped_process_keeps_its_lock(tmp_path: Path) -> None:
     child = hold_in_child(tmp_path)
     try:
         os.kill(child, signal.SIGSTOP)
@@ -74,7 +74,7 @@ def test_a_stopped_holder_still_holds(tmp_path: Path) -> None:
         end(child)
 
 
-def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
+def test_one_process_cannot_acquire_the_lock_twice(tmp_path: Path) -> None:
     with Lock(tmp_path), pytest.raises(TownletError, match="another process writes in this folder"):
         Lock(tmp_path).acquire()
     with Lock(tmp_path):
@@ -82,7 +82,7 @@ def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
     assert lock_holder(tmp_path) is None
 
 
-def test_an_orphan_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
+def test_orphaned_child_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
     ready, orphan = os.pipe()
     child = os.fork()
     if not child:
@@ -104,7 +104,7 @@ def test_an_orphan_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("note", [b"", b"{", b"[1]", b"\xff" * 9000])
-def test_a_spoilt_note_hurts_nobody(note: bytes, tmp_path: Path) -> None:
+def test_damaged_lock_file_is_harmless(note: bytes, tmp_path: Path) -> None:
     (tmp_path / LOCK_FILE).write_bytes(note)
     assert lock_holder(tmp_path) is None
     with Lock(tmp_path):
@@ -113,7 +113,7 @@ def test_a_spoilt_note_hurts_nobody(note: bytes, tmp_path: Path) -> None:
             Lock(tmp_path).acquire()
 
 
-def test_a_link_as_a_lock_is_refused(tmp_path: Path) -> None:
+def test_symbolic_link_as_lock_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("precious")
     (tmp_path / LOCK_FILE).symlink_to(tmp_path / "other")
     with pytest.raises(TownletError, match="symbolic link"):

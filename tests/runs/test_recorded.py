@@ -50,13 +50,13 @@ def figures(run: Run, to: Path) -> set[str]:
         return {row["name"] for row in csv.DictReader(file)}
 
 
-def test_every_figure_is_explained_and_every_explained_one_is_written(recorded: dict[str, Run], tmp_path: Path) -> None:
+def test_every_written_metric_is_in_the_catalog_and_vice_versa(recorded: dict[str, Run], tmp_path: Path) -> None:
     written = set().union(*(figures(run, tmp_path / "metrics.csv") for run in recorded.values()))
     assert {name for name in written if describe_metric(name) is None} == set()
     assert set(METRICS) - written == set()
 
 
-def test_a_curriculum_writes_into_every_table(recorded: dict[str, Run]) -> None:
+def test_curriculum_writes_to_every_table(recorded: dict[str, Run]) -> None:
     """But alerts, which tell of trouble, and settings that nobody changed."""
     with MetricsReader(recorded["town:dqn-curriculum"].metrics_file) as store:
         counts = {table: len(store.read(table, ["env_steps"])["env_steps"]) for table in TABLES}
@@ -73,7 +73,7 @@ def test_every_column_is_written_by_some_run(recorded: dict[str, Run]) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["town:dqn-rnd", "town-l2:drqn"])
-def test_novelty_is_known_of_every_cell_and_changes_as_the_agent_learns(recorded: dict[str, Run], recipe: str) -> None:
+def test_novelty_is_recorded_for_every_cell_and_changes_with_learning(recorded: dict[str, Run], recipe: str) -> None:
     with MetricsReader(recorded[recipe].metrics_file) as store:
         found = store.read("cell_visits", ["env_steps", "cell", "novelty", "count"])
     marks = sorted(set(found["env_steps"]))
@@ -86,20 +86,20 @@ def test_novelty_is_known_of_every_cell_and_changes_as_the_agent_learns(recorded
     assert 0 in found["count"]  # also of cells where nobody was
 
 
-def test_without_a_bonus_only_visited_cells_are_written(recorded: dict[str, Run]) -> None:
+def test_without_bonus_only_visited_cells_are_written(recorded: dict[str, Run]) -> None:
     with MetricsReader(recorded["town:dqn"].metrics_file) as store:
         found = store.read("cell_visits", ["novelty", "count"])
     assert set(found["novelty"]) == {None}
     assert min(found["count"]) > 0
 
 
-def test_a_run_leaves_no_log_of_the_database(recorded: dict[str, Run]) -> None:
+def test_run_leaves_no_write_ahead_log_of_the_database(recorded: dict[str, Run]) -> None:
     """Neither when it was stopped, nor after its report was written and it was read."""
     for run in recorded.values():
         assert [path.name for path in run.path.glob("metrics.*")] == ["metrics.db"]
 
 
-def test_the_size_of_the_map_and_its_places_are_known(recorded: dict[str, Run]) -> None:
+def test_map_size_and_places_are_recorded(recorded: dict[str, Run]) -> None:
     meta = recorded["town:dqn"].meta()
     assert meta["size"] == [8, 8]
     assert meta["places"]["Bed"] == 9

@@ -71,7 +71,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-def test_the_result_is_told_in_words(full: Run) -> None:
+def test_result_is_summarized_in_words(full: Run) -> None:
     text = full.report_md.read_text()
     assert "A random agent lives 116 steps. This agent lives 484 of 500 steps, greedy over 100 episodes" in text
     assert "25 % of its lives reached the limit. It lives on its inheritance: no evaluated life earned money." in text
@@ -79,7 +79,7 @@ def test_the_result_is_told_in_words(full: Run) -> None:
     assert "| seeds | 1, 2 |" in text
 
 
-def test_the_first_line_tells_what_one_looks_for(full: Run) -> None:
+def test_first_table_shows_the_key_results(full: Run) -> None:
     lines = full.report_md.read_text().splitlines()
     top = next(at for at, line in enumerate(lines) if line.startswith("|"))
     names, values = ([cell.strip() for cell in lines[at].strip("|").split("|")] for at in (top, top + 2))
@@ -96,7 +96,7 @@ def test_the_first_line_tells_what_one_looks_for(full: Run) -> None:
     assert "<dd>484 of 500</dd>" in full.report_html.read_text()
 
 
-def test_the_report_says_how_to_train_it_again(tmp_path: Path) -> None:
+def test_report_contains_the_commands_to_repeat_the_training(tmp_path: Path) -> None:
     run = make(tmp_path, asked="my town.yaml:dqn", overrides=["network.hidden=[16]"], resumed_with=["budget.minutes=9"])
     MetricsStore(run.metrics_file).close()
     first = "townlet train 'my town.yaml:dqn' 'network.hidden=[16]'"
@@ -104,13 +104,13 @@ def test_the_report_says_how_to_train_it_again(tmp_path: Path) -> None:
     assert f"```sh\n{first}\n{then}\n```" in report.write_report(run)[0].read_text()
 
 
-def test_the_hashes_of_world_and_recipe_are_told(full: Run) -> None:
+def test_hashes_of_world_and_recipe_are_shown(full: Run) -> None:
     text = full.report_md.read_text()
     assert "| world (sha256) | c0ffee |" in text
     assert f"| recipe without seed (sha256) | {experiment_hash(full)} |" in text
 
 
-def test_the_map_is_drawn_as_a_map_with_its_places() -> None:
+def test_cell_plot_has_the_shape_of_the_map_and_names_its_places() -> None:
     """Cell x + width·y lies x to the right and y down, and the name of a place stands in its cell."""
     plot = town_sections.cells_plot({0: 11, 3: 22, 4: 33}, [4, 2], {"Bed": 4}, "cells", "visits")
     assert plot is not None
@@ -125,7 +125,7 @@ def test_the_map_is_drawn_as_a_map_with_its_places() -> None:
     assert 0 < below[1] - at["Bed"][1] < height
 
 
-def test_a_run_without_curriculum_tells_no_stages(tmp_path: Path) -> None:
+def test_run_without_curriculum_shows_no_stages(tmp_path: Path) -> None:
     run = make(tmp_path)
     with MetricsStore(run.metrics_file) as store:
         store.add("episodes", {"env_steps": [1, 2], "length": 3, "stage": 0, "cause": ["energy", "time"]})
@@ -134,7 +134,7 @@ def test_a_run_without_curriculum_tells_no_stages(tmp_path: Path) -> None:
     assert "plots/causes.svg" in text
 
 
-def test_one_cause_of_all_deaths_is_a_sentence(tmp_path: Path) -> None:
+def test_single_cause_of_death_is_written_as_a_sentence(tmp_path: Path) -> None:
     run = make(tmp_path)
     with MetricsStore(run.metrics_file) as store:
         store.add("episodes", {"env_steps": [1, 2], "length": 3, "stage": 1, "cause": "energy"})
@@ -143,7 +143,7 @@ def test_one_cause_of_all_deaths_is_a_sentence(tmp_path: Path) -> None:
     assert "All lives that ended have the same stage: 1." in text
 
 
-def test_changes_of_stage_are_told_with_their_reason(tmp_path: Path) -> None:
+def test_stage_changes_are_listed_with_their_reason(tmp_path: Path) -> None:
     run = make(tmp_path)
     with MetricsStore(run.metrics_file) as store:
         change = {"row": 3, "from_stage": 1, "to_stage": 2, "reason": "survival 0.9 > 0.7"}
@@ -153,7 +153,7 @@ def test_changes_of_stage_are_told_with_their_reason(tmp_path: Path) -> None:
     assert text.count(r"| 3 | 1 | 2 | survival 0.9 \> 0.7 |") == 50
 
 
-def test_plots_of_an_older_report_do_not_stay(tmp_path: Path) -> None:
+def test_plots_of_an_older_report_are_removed(tmp_path: Path) -> None:
     run = make(tmp_path)
     MetricsStore(run.metrics_file).close()
     run.plots.mkdir()
@@ -166,7 +166,7 @@ def test_plots_of_an_older_report_do_not_stay(tmp_path: Path) -> None:
     ("works", "words"),
     [(1.0, "Every evaluated life works"), (0.4, "40 % of the evaluated lives work"), (None, "lives 99")],
 )
-def test_work_is_told_as_it_is(works: float | None, words: str, tmp_path: Path) -> None:
+def test_fraction_of_working_episodes_is_described(works: float | None, words: str, tmp_path: Path) -> None:
     run = make(tmp_path)
     with MetricsStore(run.metrics_file) as store:
         store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "length": [200.0, 99.0], "works": works})
@@ -176,7 +176,7 @@ def test_work_is_told_as_it_is(works: float | None, words: str, tmp_path: Path) 
     assert r"It was better before: 200 steps at 1 env\_steps." in text
 
 
-def test_every_plot_is_there_and_reads_as_xml(full: Run) -> None:
+def test_every_plot_exists_and_is_valid_xml(full: Run) -> None:
     names = {
         "survival",
         "meters",
@@ -196,7 +196,7 @@ def test_every_plot_is_there_and_reads_as_xml(full: Run) -> None:
         ElementTree.fromstring((full.plots / f"{name}.svg").read_bytes())
 
 
-def test_no_text_of_the_run_becomes_markup(full: Run) -> None:
+def test_text_of_the_run_is_escaped(full: Run) -> None:
     page, text = full.report_html.read_text(), full.report_md.read_text()
     assert "<script" not in page
     assert "&lt;script&gt;alert" in page
@@ -207,7 +207,7 @@ def test_no_text_of_the_run_becomes_markup(full: Run) -> None:
     assert len(re.findall(r"(?<!\\)\|", rows[0])) == 5  # four cells, whatever the message contains
 
 
-def test_the_page_needs_nothing_else_and_suits_dark_and_light(full: Run) -> None:
+def test_page_is_self_contained_and_supports_dark_mode(full: Run) -> None:
     page = full.report_html.read_text()
     assert "default-src 'none'" in page
     assert "prefers-color-scheme: dark" in page
@@ -219,13 +219,13 @@ def test_the_page_needs_nothing_else_and_suits_dark_and_light(full: Run) -> None
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', page)) <= set(ids)
 
 
-def test_the_same_run_gives_the_same_report(full: Run) -> None:
+def test_same_run_gives_the_same_report(full: Run) -> None:
     before = full.report_html.read_bytes(), full.report_md.read_bytes()
     report.write_report(full)
     assert (full.report_html.read_bytes(), full.report_md.read_bytes()) == before
 
 
-def test_an_empty_run_has_only_what_is_known(tmp_path: Path) -> None:
+def test_empty_run_has_only_the_sections_run_and_settings(tmp_path: Path) -> None:
     run = make(tmp_path)
     MetricsStore(run.metrics_file).close()
     markdown, page = report.write_report(run)
@@ -234,14 +234,14 @@ def test_an_empty_run_has_only_what_is_known(tmp_path: Path) -> None:
     assert "<svg" not in page.read_text()
 
 
-def test_training_without_evaluation_is_told(tmp_path: Path) -> None:
+def test_training_without_evaluation_is_described(tmp_path: Path) -> None:
     run = make(tmp_path)
     with MetricsStore(run.metrics_file) as store:
         store.add("episodes", {"env_steps": list(range(100)), "length": [10] * 90 + [70] * 10})
     assert "The last lives while training lasted 70 steps on average." in report.write_report(run)[0].read_text()
 
 
-def test_a_map_of_unknown_size_is_still_shown(tmp_path: Path) -> None:
+def test_map_of_unknown_size_is_listed_as_a_table(tmp_path: Path) -> None:
     for size in (None, [], [-1, 3], [10**9, 10**9], [2, 2, 2]):
         run = make(tmp_path, size=size)
         with MetricsStore(run.metrics_file) as store:
@@ -270,7 +270,7 @@ def test_episodes_within_an_interval_are_counted_once(tmp_path: Path) -> None:
     assert part.fractions(found.causes)["energy"].tolist() == [pytest.approx(4 / 6)]
 
 
-def test_the_band_of_single_lives_is_their_quantiles(tmp_path: Path) -> None:
+def test_band_of_single_episodes_is_their_quantiles(tmp_path: Path) -> None:
     with MetricsStore(tmp_path / "metrics.db") as store:
         store.add("episodes", {"env_steps": [1] * 100 + [10] * 100, "length": [*range(1, 101), *range(201, 301)]})
         part = make_bins((found := read_episode_curve(store)).env_steps, 2)
@@ -296,7 +296,7 @@ def test_every_metric_is_described() -> None:
     assert columns <= set(METRICS)
 
 
-def test_alerts_are_told_with_their_tips_and_changed_settings_with_both_values(tmp_path: Path) -> None:
+def test_alerts_have_tips_and_setting_changes_have_both_values(tmp_path: Path) -> None:
     run = make(tmp_path)
     with MetricsStore(run.metrics_file) as store:
         store.add("alerts", {"env_steps": 900, "name": "kl high", "message": "it moved far", "tip": "lower agent.lr"})
@@ -310,7 +310,7 @@ def test_alerts_are_told_with_their_tips_and_changed_settings_with_both_values(t
         assert "0.0005" in text
 
 
-def test_what_the_training_said_at_its_end_is_the_result(tmp_path: Path) -> None:
+def test_summary_of_the_training_is_the_result(tmp_path: Path) -> None:
     run = make(tmp_path, summary=["This one lives 99.", "It works for its money."])
     with MetricsStore(run.metrics_file) as store:
         store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "length": [200.0, 99.0]})

@@ -33,7 +33,7 @@ def loss(store: MetricsStore, *moments: int) -> None:
         store.add("updates", {"env_steps": moment, "updates": moment // 10, "name": "loss", "value": moment / 4})
 
 
-def test_rows_come_back_as_columns(store: MetricsStore) -> None:
+def test_rows_are_read_as_columns(store: MetricsStore) -> None:
     store.add(
         "episodes",
         {
@@ -53,7 +53,7 @@ def test_rows_come_back_as_columns(store: MetricsStore) -> None:
     assert all(abs(wall - time.time()) < 60 for wall in found["wall"])
 
 
-def test_rows_may_be_given_one_by_one(store: MetricsStore) -> None:
+def test_rows_can_be_added_one_by_one(store: MetricsStore) -> None:
     store.add("alerts", [{"env_steps": 1, "name": "loss", "value": np.float32(0.5)}, {"env_steps": 2, "message": "x"}])
     store.add("alerts", {"env_steps": np.int64(3), "value": torch.tensor(2.5)})
     assert store.read("alerts", ("env_steps", "name", "message", "value")) == {
@@ -77,12 +77,12 @@ def test_rows_may_be_given_one_by_one(store: MetricsStore) -> None:
         ("episodes", {"env_steps": [1, 2], "length": [1, 2, 3]}, "different lengths: env_steps 2, length 3"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(table: str, rows: Any, why: str, store: MetricsStore) -> None:
+def test_invalid_rows_are_rejected(table: str, rows: Any, why: str, store: MetricsStore) -> None:
     with pytest.raises(TownletError, match=why):
         store.add(table, rows)
 
 
-def test_reading_a_part(store: MetricsStore) -> None:
+def test_reading_a_range(store: MetricsStore) -> None:
     loss(store, 10, 20, 30, 40)
     store.add("updates", {"env_steps": 40, "name": "entropy", "value": 1.0})
     assert store.read("updates", ("env_steps",), since=10, until=30)["env_steps"] == [20, 30]
@@ -105,7 +105,7 @@ def test_counts_are_summed(store: MetricsStore) -> None:
         store.totals("alerts", ("name",))
 
 
-def test_another_process_reads_while_we_write(store: MetricsStore) -> None:
+def test_another_process_can_read_during_writing(store: MetricsStore) -> None:
     loss(store, 10)
     store.flush()
     loss(store, 20)
@@ -117,13 +117,13 @@ def test_another_process_reads_while_we_write(store: MetricsStore) -> None:
             other._connection.execute("DELETE FROM updates")
 
 
-def test_many_rows_do_not_wait_for_ever(store: MetricsStore) -> None:
+def test_many_rows_are_flushed_without_waiting(store: MetricsStore) -> None:
     store.add("updates", {"env_steps": 1, "name": ["loss"] * MAX_BUFFERED_ROWS, "value": 0.0})
     with MetricsReader(store.path) as other:
         assert len(other.series("loss")[0]) == MAX_BUFFERED_ROWS
 
 
-def test_rewinding_removes_exactly_what_came_after(tmp_path: Path) -> None:
+def test_rewind_removes_exactly_the_later_rows(tmp_path: Path) -> None:
     with MetricsStore(tmp_path / "metrics.db") as store:
         loss(store, 10, 20)
         position = store.sync()
@@ -138,7 +138,7 @@ def test_rewinding_removes_exactly_what_came_after(tmp_path: Path) -> None:
         assert store.sync() == position
 
 
-def test_a_gap_in_the_metrics_is_noticed_and_nothing_is_removed(store: MetricsStore) -> None:
+def test_gap_in_the_metrics_is_reported_and_nothing_is_removed(store: MetricsStore) -> None:
     loss(store, 10, 20)
     position = store.sync()
     loss(store, 30)
@@ -154,7 +154,7 @@ ROWS = st.lists(st.tuples(st.sampled_from(["episodes", "updates", "alerts"]), st
 
 @settings(max_examples=25, deadline=None)
 @given(rows=ROWS, cut=st.integers(0, 20), flushed=st.integers(0, 20))
-def test_a_run_that_was_rewound_and_repeated_has_the_same_metrics(
+def test_rewound_and_repeated_run_has_the_same_metrics(
     rows: list[tuple[str, int]], cut: int, flushed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     def log(store: MetricsStore, begin: int, end: int) -> None:
@@ -176,7 +176,7 @@ def test_a_run_that_was_rewound_and_repeated_has_the_same_metrics(
         assert again.content_digest() == wanted
 
 
-def test_the_digest_sees_every_column_but_the_clock(store: MetricsStore) -> None:
+def test_digest_covers_every_column_except_the_clock(store: MetricsStore) -> None:
     def digest(table: str, **values: Any) -> str:
         store.rewind(0)
         store.add(table, {"env_steps": 1, **values})
@@ -194,7 +194,7 @@ def test_the_digest_sees_every_column_but_the_clock(store: MetricsStore) -> None
     )
 
 
-def test_flushed_rows_survive_kill_9(tmp_path: Path) -> None:
+def test_flushed_rows_survive_sigkill(tmp_path: Path) -> None:
     path = tmp_path / "metrics.db"
     child = os.fork()
     if not child:
@@ -213,7 +213,7 @@ def test_flushed_rows_survive_kill_9(tmp_path: Path) -> None:
         assert len(store.series("loss")[0]) == 1001
 
 
-def test_a_closed_store_is_one_file(tmp_path: Path) -> None:
+def test_closed_store_is_one_file(tmp_path: Path) -> None:
     with MetricsStore(tmp_path / "metrics.db") as store:
         loss(store, 1)
     assert [p.name for p in tmp_path.iterdir()] == ["metrics.db"]
@@ -251,7 +251,7 @@ def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
         "DROP TABLE alerts",
     ],
 )
-def test_a_store_with_other_tables_views_or_triggers_is_refused(trick: str, tmp_path: Path) -> None:
+def test_store_with_other_tables_views_or_triggers_is_rejected(trick: str, tmp_path: Path) -> None:
     path = tmp_path / "metrics.db"
     MetricsStore(path).close()
     with sqlite3.connect(path) as other:
@@ -262,7 +262,7 @@ def test_a_store_with_other_tables_views_or_triggers_is_refused(trick: str, tmp_
             kind(path)
 
 
-def test_a_later_format_is_named(tmp_path: Path) -> None:
+def test_later_format_is_named(tmp_path: Path) -> None:
     path = tmp_path / "metrics.db"
     MetricsStore(path).close()
     with sqlite3.connect(path) as other:
@@ -294,7 +294,7 @@ def test_export_as_csv(store: MetricsStore, tmp_path: Path) -> None:
     ]
 
 
-def test_a_store_at_rest_is_a_single_file(tmp_path: Path) -> None:
+def test_idle_store_is_a_single_file(tmp_path: Path) -> None:
     """Readers that come after the writer leave no log beside it either."""
     path = tmp_path / "metrics.db"
     with MetricsStore(path) as store:
@@ -304,7 +304,7 @@ def test_a_store_at_rest_is_a_single_file(tmp_path: Path) -> None:
     assert [found.name for found in tmp_path.iterdir()] == ["metrics.db"]
 
 
-def test_a_reader_that_stays_does_not_hold_up_the_end_of_a_run(tmp_path: Path) -> None:
+def test_open_reader_does_not_block_the_end_of_a_run(tmp_path: Path) -> None:
     path = tmp_path / "metrics.db"
     store = MetricsStore(path)
     store.add("updates", {"env_steps": 1, "name": "loss", "value": 0.5})
@@ -320,7 +320,7 @@ def test_a_reader_that_stays_does_not_hold_up_the_end_of_a_run(tmp_path: Path) -
     assert [found.name for found in tmp_path.iterdir()] == ["metrics.db"]
 
 
-def test_a_store_knows_whether_anything_was_ever_written(tmp_path: Path) -> None:
+def test_store_reports_whether_anything_was_written(tmp_path: Path) -> None:
     with MetricsStore(tmp_path / "metrics.db") as store:
         assert store.empty
         store.add("updates", {"env_steps": 1, "name": "loss", "value": 0.5})

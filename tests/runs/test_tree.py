@@ -21,7 +21,7 @@ TREES = st.recursive(PLAIN, lambda inner: st.dictionaries(NAMES, inner, max_size
 
 
 @given(st.dictionaries(NAMES, TREES, max_size=4))
-def test_a_tree_comes_back_with_its_names_and_their_order(state: dict[str, Any]) -> None:
+def test_tree_is_restored_with_its_names_in_order(state: dict[str, Any]) -> None:
     found = unflatten(flatten(state))
     assert found == state
     assert repr(found) == repr(state)  # the order, and 1 against 1.0 against True
@@ -35,7 +35,7 @@ def test_arrays_become_tensors_of_their_type(kind: str) -> None:
     assert np.array_equal(np.asarray(leaf), array)
 
 
-def test_views_empty_ones_and_single_numbers_keep_their_shape() -> None:
+def test_views_empty_tensors_and_scalars_keep_their_shape() -> None:
     record = np.zeros(3, [("cell", "u4"), ("hour", "u2")])
     record["hour"] = [1, 2, 3]
     frozen = np.arange(3.0)
@@ -68,13 +68,13 @@ def test_views_empty_ones_and_single_numbers_keep_their_shape() -> None:
         (b"bytes", "is a bytes"),
     ],
 )
-def test_what_no_file_keeps_is_refused_by_name(leaf: Any, why: str) -> None:
+def test_unsupported_values_are_rejected_by_name(leaf: Any, why: str) -> None:
     with pytest.raises(TownletError, match=why) as caught:
         flatten({"part": {"leaf": leaf}})
     assert "part/leaf" in str(caught.value)
 
 
-def test_a_tree_without_end_is_refused() -> None:
+def test_cyclic_tree_is_rejected() -> None:
     loop: dict[str, Any] = {}
     loop["again"] = loop
     with pytest.raises(TownletError, match=f"deeper than {MAX_DEPTH}"):
@@ -86,6 +86,6 @@ def test_a_tree_without_end_is_refused() -> None:
 
 
 @pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a"), ("a/b/c", "a/b"), ("a%2Fb", "a%2Fb/c")])
-def test_a_name_is_a_leaf_or_a_branch(names: tuple[str, str]) -> None:
+def test_name_is_either_a_leaf_or_a_branch(names: tuple[str, str]) -> None:
     with pytest.raises(TownletError, match=r"below a value|twice"):
         unflatten(dict.fromkeys(names, 1))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from crash.smith import odd_leaves
+from crash.trainings import differing_leaves
 from small import REPORT
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
@@ -221,7 +221,7 @@ def test_time_limit_does_not_change_what_is_learned(tmp_path: Path) -> None:
     lived = int(states[0]["counters"]["env_steps"])
     free = start(tiny("town:dqn", "budget={env_steps: 1e5}"), tmp_path / "free", pause_at=lived).run
     states.append(checkpoint.load(checkpoint.paths(free.checkpoints)[-1])[0]["training"])
-    assert odd_leaves(*(flatten(state) for state in states)) == []
+    assert differing_leaves(*(flatten(state) for state in states)) == []
 
 
 # --- measuring

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crash.smith import differences
+from crash.trainings import differences
 from townlet.config.scalar import to_flow_yaml
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters

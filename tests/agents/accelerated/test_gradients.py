@@ -90,7 +90,7 @@ def minibatch(kind: DistributionFamily, rows: int, actions: int, seed: int) -> M
     specs(), st.integers(1, 4), st.booleans(), st.booleans(), st.sampled_from((1, 2, 20, 65)), st.integers(0, 99),
     st.sampled_from((0.0, 0.1, 0.5)), st.sampled_from((None, 0.05, 0.5)), st.sampled_from((0.0, 0.02)),
 )  # fmt: skip
-def test_ppo(
+def test_analytic_ppo_gradients_match_autograd(
     spec: MlpSpec, actions: int, shared: bool, binary: bool, rows: int, seed: int, clip: float,
     value_clip: float | None, entropy: float,
 ) -> None:  # fmt: skip
@@ -111,7 +111,7 @@ def test_ppo(
 
 
 @pytest.mark.parametrize("arm", [True, False])
-def test_gradients_add_up_and_tanh_of_numpy_is_that_of_torch(arm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_accumulate_and_numpy_tanh_matches_torch(arm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(activations, "ARM", arm)
     network = actor_critic(MlpSpec(hidden=(16, 8), activation="tanh"), 3, True)
     readable, slow = twin(network)
@@ -138,5 +138,5 @@ def test_gradients_add_up_and_tanh_of_numpy_is_that_of_torch(arm: bool, monkeypa
         actor_critic(MlpSpec(hidden=(8,)), 2, shared=False, log_std=0.0),
     ],
 )
-def test_networks_with_more_than_plain_layers_have_no_fast_path(network: ActorCritic) -> None:
+def test_networks_with_other_layers_have_no_fast_path(network: ActorCritic) -> None:
     assert mlp_layers(network) is None

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from agents.lives import Life
-from agents.toys import Chain, LateChain
+from agents.toy_envs import AutoresetChain, Chain
+from agents.training_loop import TrainingLoop
 from nets.layouts import law
 from townlet.agents.accelerated import minibatch_blocks
 from townlet.agents.agent import AgentContext
@@ -42,7 +42,7 @@ def filled(kind: type[Dqn], chain: type[Chain] = Chain, **settings: Any) -> Dqn:
     context = AgentContext(MlpSpec(hidden=(8,)), ExploreSpec(), env, counters, Streams(2), 20)
     agent = kind(DqnSettings(**({"warmup": 1} | settings)), context)
     agent.update_interval = 10**9
-    Life(agent, env, counters).go_on(40)
+    TrainingLoop(agent, env, counters).run(40)
     return agent
 
 
@@ -69,9 +69,9 @@ def gradients(agent: Dqn, updates: int) -> list[Tensor]:
 @given(
     st.integers(1, 9), st.integers(1, 7), st.integers(1, 40), st.integers(1, 3), st.booleans(),
     st.sampled_from((None, 0.2)), st.sampled_from((1, 60, 2**20)), st.sampled_from(("mse", "huber")),
-    st.sampled_from((Chain, LateChain)),
+    st.sampled_from((Chain, AutoresetChain)),
 )  # fmt: skip
-def test_gradients(
+def test_block_gradients_match_single_minibatches(
     updates: int, target_every: int, batch_size: int, n_step: int, double: bool, polyak: float | None, block: int,
     loss: str, chain: type[Chain],
 ) -> None:  # fmt: skip
@@ -93,7 +93,7 @@ def test_gradients(
     ("settings", "blocks"),
     [({"gradient_steps": 2}, True), ({}, False), ({"gradient_steps": 2, "prioritized": PrioritySpec()}, False)],
 )
-def test_blocks_are_for_several_minibatches_of_uniform_replay(settings: Any, blocks: bool) -> None:
+def test_blocks_are_used_for_several_minibatches_of_uniform_replay(settings: Any, blocks: bool) -> None:
     agent = filled(Dqn, **settings)
     accelerate(agent)
     assert (agent.accelerated is not None) == blocks

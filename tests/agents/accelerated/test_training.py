@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from agents.lives import Life
-from agents.toys import Chain
+from agents.toy_envs import Chain
+from agents.training_loop import TrainingLoop
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.make import accelerate, make_agent
@@ -28,19 +28,19 @@ CASES = {
 }
 
 
-def train(settings: Any, accelerate: bool) -> tuple[Life, list[dict[str, float]]]:
+def train(settings: Any, accelerate: bool) -> tuple[TrainingLoop, list[dict[str, float]]]:
     env, counters = Chain(16), Counters(budget=10_000)
     context = AgentContext(MlpSpec(hidden=(32, 16), activation="tanh"), ExploreSpec(), env, counters, Streams(3), 20)
     agent = make_agent(settings.model_copy(update={"accelerate": accelerate}), context)
     assert (agent.accelerated is not None) == accelerate  # type: ignore[attr-defined]
-    life, metrics = Life(agent, env, counters), []
+    make_loop, metrics = TrainingLoop(agent, env, counters), []
     while len(metrics) < UPDATES:
-        metrics += life.go_on(agent.update_interval)
-    return life, metrics
+        metrics += make_loop.run(agent.update_interval)
+    return make_loop, metrics
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_fifty_updates_agree(case: str) -> None:
+def test_accelerated_updates_match_plain_ones(case: str) -> None:
     """Rounding differs; the environment is small enough that it changes no action within 50 updates."""
     (fast, quick), (readable, slow) = (train(CASES[case], accelerate) for accelerate in (True, False))
     assert len(quick) == len(slow) == UPDATES
@@ -50,7 +50,7 @@ def test_fifty_updates_agree(case: str) -> None:
         torch.testing.assert_close(weight, readable.agent.parameters()[name], rtol=1e-2, atol=1e-3, msg=name)
 
 
-def test_subclasses_have_no_fast_path_that_would_bypass_what_they_override() -> None:
+def test_subclasses_have_no_fast_path_that_bypasses_their_overrides() -> None:
     class Scaled(Dqn):
         def _q(self, obs: torch.Tensor) -> torch.Tensor:
             return 3 * super()._q(obs)

@@ -1,8 +1,8 @@
-"""A process that has everything imported and forks one child for each order: a training begins in no time.
+"""A process with everything imported that forks one child per request, so that trainings start at once.
 
-Orders come as JSON, one in a line: what to train, or {"wait": pid}. Children are clean: the process itself has
-never used a second thread. Started by `crash.smith` with `python -c`: a `__main__` without a file is not imported
-again by the fork server of vectorization: async.
+Requests are JSON, one per line: what to train, or {"wait": pid}. Forking is safe because the process never uses a
+second thread. Started by `crash.trainings` with `python -c`: a `__main__` without a file is not imported again by the
+fork server of `vectorization: async`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +30,18 @@ from townlet.train import logger
 from townlet.train.session import TrainingOutcome, resume, start
 from townlet.train.training import build_training
 
-LONGEST = 240  # seconds
+MAX_SECONDS = 240
 
 
-def watch_commits(order: dict[str, Any]) -> list[str]:
-    """Die or wait at a point of a commit when it is passed for the n-th time; the points that were passed."""
+def watch_commits(request: dict[str, Any]) -> list[str]:
+    """Die or stall at the n-th pass of a commit point; returns the points passed so far."""
     passed: list[str] = []
 
     def at(point: str) -> None:
         passed.append(point)
-        if [point, passed.count(point)] == order.get("die"):
+        if [point, passed.count(point)] == request.get("die"):
             os.kill(os.getpid(), signal.SIGKILL)
-        if [point, passed.count(point)] == order.get("stall"):
+        if [point, passed.count(point)] == request.get("stall"):
             print("stalled", flush=True)
             time.sleep(120)
 
@@ -49,7 +50,7 @@ def watch_commits(order: dict[str, Any]) -> list[str]:
 
 
 def kill_between_checkpoints(commits: int, steps: int, passed: list[str]) -> None:
-    """SIGKILL this process once it has made so many commits, and so many vector steps since the last of them."""
+    """SIGKILL this process after this many commits and this many vector steps since the last of them."""
     seen, since = 0, 0
 
     on_step = logger.MetricsLogger.on_step
@@ -65,24 +66,27 @@ def kill_between_checkpoints(commits: int, steps: int, passed: list[str]) -> Non
     logger.MetricsLogger.on_step = stepped  # type: ignore[method-assign]
 
 
-def train(order: dict[str, Any]) -> TrainingOutcome:
-    if order.get("run"):
-        return resume(Run(Path(order["run"])), order["words"], pause_at=order["pause_at"])
-    return start(load_experiment(order["recipe"], order["words"]), Path(order["root"]), pause_at=order["pause_at"])
+def train(request: dict[str, Any]) -> TrainingOutcome:
+    if request.get("run"):
+        return resume(Run(Path(request["run"])), request["words"], pause_at=request["pause_at"])
+    return start(
+        load_experiment(request["recipe"], request["words"]), Path(request["root"]), pause_at=request["pause_at"]
+    )
 
 
-def child(order: dict[str, Any]) -> int:
-    """Do what was ordered, as the command line would; the exit code. It never outlives a test that went wrong."""
-    signal.alarm(LONGEST)
-    for stream, number in (("said", 1), ("said", 2)):
-        os.dup2(os.open(order[stream], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-    passed = watch_commits(order)
-    if "killed_after" in order:
-        kill_between_checkpoints(*order["killed_after"], passed)
-    logger.FLUSH_SECONDS = order.get("fresh", logger.FLUSH_SECONDS)  # type: ignore[misc]
+def child(request: dict[str, Any]) -> int:
+    """Handle a request as the command line would; returns the exit code. An alarm ends it if the test fails."""
+    signal.alarm(MAX_SECONDS)
+    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    passed = watch_commits(request)
+    if "killed_after" in request:
+        kill_between_checkpoints(*request["killed_after"], passed)
+    logger.FLUSH_SECONDS = request.get("flush_seconds", logger.FLUSH_SECONDS)  # type: ignore[misc]
     user_code.permit()
     try:
-        outcome = train(order)
+        outcome = train(request)
     except TownletError as error:
         print(error, flush=True)
         return error.exit_code
@@ -100,6 +104,7 @@ def warm_up() -> None:
         RandomPolicy(Discrete(loaded.worlds.evaluation.actions), torch.Generator()), loaded.worlds.evaluation, 1, 0
     )
     build_training(load_experiment("CartPole-v1:ppo", ["rows=2", "threads=1"])).env.close()
+    import_module("townlet.runs.report")
 
 
 def main() -> None:
@@ -107,14 +112,14 @@ def main() -> None:
     warm_up()
     print("ready", flush=True)
     for line in sys.stdin:
-        order = json.loads(line)
-        if "wait" in order:
-            print(os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1]), flush=True)
+        request = json.loads(line)
+        if "wait" in request:
+            print(os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1]), flush=True)
             continue
         pid = os.fork()
         if not pid:
             try:
-                os._exit(child(order))
+                os._exit(child(request))
             finally:
                 os._exit(99)
         print(pid, flush=True)

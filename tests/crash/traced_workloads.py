@@ -1,4 +1,4 @@
-"""Run by test_powerloss.py under the shim: every workload in a folder of its own, and its marks in the trace."""
+"""Run by test_powerloss.py under the shim: every workload in its own folder, with marks in the trace."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.lives import Life, differences, seen_in, success
-from agents.toys import Toy
+from agents.toy_envs import ToyEnv
+from agents.training_loop import TrainingLoop, differing_leaves, rollout_obs, success_rate
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.ppo import Ppo, PpoSettings
@@ -28,55 +28,55 @@ KINDS: dict[str, Any] = {
 }
 
 
-class Side(Toy):
+class LightSide(ToyEnv):
     """One step an episode: a light in a picture of 36 × 36, left or right; the same side pays."""
 
     layout = ObservationLayout.of(("screen", (1, 36, 36), 0.0, 1.0, "picture", (), 255))
     actions = Discrete(("left", "right"))
 
-    def _begin(self, rows: Tensor) -> None:
+    def _start(self, rows: Tensor) -> None:
         pass
 
-    def _move(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _advance(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         over = torch.ones(self.rows, dtype=torch.bool)
-        return torch.where(actions == (self.chance < 0.5), 1.0, -1.0), over, ~over
+        return torch.where(actions == (self.draw < 0.5), 1.0, -1.0), over, ~over
 
-    def _seen(self) -> MaskedObs:
-        column = (self.chance * 18).long() + torch.where(self.chance < 0.5, 18, 0)
+    def _observe(self) -> MaskedObs:
+        column = (self.draw * 18).long() + torch.where(self.draw < 0.5, 18, 0)
         picture = torch.full((self.rows, 36, 36), 17.0)
         picture[torch.arange(self.rows), 10:24, column.clamp_(max=35)] = 200.0
         return MaskedObs(picture.flatten(1) / 255, torch.ones(self.rows, 2, dtype=torch.bool))
 
 
-def life(name: str, seed: int = 1) -> Life:
-    env, counters = Side(8), Counters(budget=10_000)
+def make_loop(name: str, seed: int = 1) -> TrainingLoop:
+    env, counters = LightSide(8), Counters(budget=10_000)
     explore = ExploreSpec(action_selection=EpsilonSpec(decay=0.9, end=0.05))
     kind, settings = KINDS[name]
-    return Life(kind(settings, AgentContext(SMALL, explore, env, counters, Streams(seed), 1)), env, counters)
+    return TrainingLoop(kind(settings, AgentContext(SMALL, explore, env, counters, Streams(seed), 1)), env, counters)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_side_is_seen(name: str) -> None:
-    trained = life(name)
-    trained.go_on(240)
-    assert success(trained.agent.policy(), Side(32), steps=4) > 0.95
+def test_agent_learns_from_images(name: str) -> None:
+    loop = make_loop(name)
+    loop.run(240)
+    assert success_rate(loop.agent.policy(), LightSide(32), steps=4) > 0.95
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_train_stop_and_resume_gives_the_same_bits(name: str) -> None:
-    whole, resumed = life(name), life(name, seed=99)
-    whole.go_on(21)
+def test_resume_is_bit_identical(name: str) -> None:
+    whole, resumed = make_loop(name), make_loop(name, seed=99)
+    whole.run(21)
     saved = whole.state()
-    figures = whole.go_on(16)
+    history = whole.run(16)
     resumed.restore(saved)
-    assert resumed.go_on(16) == figures
-    assert differences(whole.state(), resumed.state()) == []
+    assert resumed.run(16) == history
+    assert differing_leaves(whole.state(), resumed.state()) == []
 
 
-def test_replay_keeps_a_byte_for_each_value_and_gives_back_what_was_seen() -> None:
-    trained = life("dqn")
-    trained.go_on(3)
-    agent = trained.agent
+def test_replay_stores_images_as_bytes_and_restores_them() -> None:
+    loop = make_loop("dqn")
+    loop.run(3)
+    agent = loop.agent
     assert isinstance(agent, Dqn)
     kept = agent.state()["memory"]["storage"]["columns"]
     assert {name for name in kept if "obs" in name} == {"obs_bytes", "next_obs_bytes"}
@@ -85,13 +85,13 @@ def test_replay_keeps_a_byte_for_each_value_and_gives_back_what_was_seen() -> No
     assert torch.isin(drawn.obs, torch.tensor([17.0, 200.0]) / 255).all()
 
 
-def test_a_rollout_keeps_a_byte_for_each_value_and_gives_back_what_was_seen() -> None:
-    trained = life("ppo")
-    trained.go_on(3)
-    agent = trained.agent
+def test_rollout_stores_images_as_bytes_and_restores_them() -> None:
+    loop = make_loop("ppo")
+    loop.run(3)
+    agent = loop.agent
     assert isinstance(agent, Ppo)
     kept = agent.state()["rollout"]["storage"]["columns"]
     assert {name for name in kept if "obs" in name} == {"obs_bytes"}
     assert kept["obs_bytes"].dtype == torch.uint8
-    assert torch.equal(seen_in(agent.rollout)[2], agent.rollout.gather(torch.arange(16, 24)).obs)
-    assert torch.isin(seen_in(agent.rollout), torch.tensor([17.0, 200.0]) / 255).all()
+    assert torch.equal(rollout_obs(agent.rollout)[2], agent.rollout.gather(torch.arange(16, 24)).obs)
+    assert torch.isin(rollout_obs(agent.rollout), torch.tensor([17.0, 200.0]) / 255).all()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from agents.lives import Life, differences, seen_in, success
-from agents.toys import Chain, Corridor
+from agents.toy_envs import Chain, Corridor
+from agents.training_loop import TrainingLoop, differing_leaves, rollout_obs, success_rate
 from townlet.agents import ppo
 from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import Categorical
@@ -25,74 +25,74 @@ RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=Schedule
 KINDS = ("lstm", "gru")
 
 
-def life(
+def make_loop(
     kind: str | None,
     rows: int = 64,
     seed: int = 3,
     explore: ExploreSpec | None = None,
     toy: type[Corridor | Chain] = Corridor,
     **settings: Any,
-) -> Life:
+) -> TrainingLoop:
     memory = RecurrentSpec(kind=kind, size=16, post_widths=()) if kind else None  # type: ignore[arg-type]
     env, counters = toy(rows), Counters()
     network = MlpSpec(hidden=(32,), recurrent=memory)
     given = AgentContext(network, explore or ExploreSpec(), env, counters, Streams(seed), 8)
-    return Life(Ppo(PpoSettings(**(QUICK | settings)), given), env, counters)
+    return TrainingLoop(Ppo(PpoSettings(**(QUICK | settings)), given), env, counters)
 
 
-def filled(lived: Life, rounds: int) -> Ppo:
+def filled(loop: TrainingLoop, rounds: int) -> Ppo:
     """The agent after some rounds of learning, with a full rollout that it has not learned from."""
-    agent = lived.agent
+    agent = loop.agent
     assert isinstance(agent, Ppo)
-    lived.go_on(rounds * agent.settings.n_steps)
+    loop.run(rounds * agent.settings.n_steps)
     agent.update_interval = 10**9
-    lived.go_on(agent.settings.n_steps)
+    loop.run(agent.settings.n_steps)
     return agent
 
 
-def test_what_was_seen_only_at_the_start_is_used_at_the_end() -> None:
+def test_cue_of_the_first_step_is_used_at_the_last() -> None:
     """The recurrent policy reads the cue of its first step; without memory half of the choices are wrong."""
-    trained = life("lstm")
-    trained.go_on(32 * 6)
-    assert success(trained.agent.policy(), Corridor(128)) >= 0.95
-    forgetful = life(None)
-    forgetful.go_on(32 * 20)
-    assert 0.4 < success(forgetful.agent.policy(), Corridor(128)) < 0.6
+    loop = make_loop("lstm")
+    loop.run(32 * 6)
+    assert success_rate(loop.agent.policy(), Corridor(128)) >= 0.95
+    forgetful = make_loop(None)
+    forgetful.run(32 * 20)
+    assert 0.4 < success_rate(forgetful.agent.policy(), Corridor(128)) < 0.6
 
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_seen_again_the_rollout_is_as_it_was_lived(kind: str, shared: bool) -> None:
+def test_recomputed_rollout_matches_the_collected_one(kind: str, shared: bool) -> None:
     """Log-probabilities and values over whole rows equal those of acting, episodes beginning in their midst."""
-    agent = filled(life(kind, rows=12, n_steps=21, shared=shared), rounds=4)
+    agent = filled(make_loop(kind, rows=12, n_steps=21, shared=shared), rounds=4)
     kept = agent.rollout
     assert kept.episode_start[1:].any()
     assert (kept.hidden.abs().sum(1) > 0).all(), "memory is carried from rollout to rollout"
     with torch.no_grad():
-        logits, value, _ = agent.network(seen_in(kept), kept.hidden, kept.episode_start)
+        logits, value, _ = agent.network(rollout_obs(kept), kept.hidden, kept.episode_start)
         log_prob = Categorical(logits, kept.mask).log_prob(kept.actions)
-        afresh, _, _ = agent.network(seen_in(kept), torch.zeros_like(kept.hidden), kept.episode_start)
+        afresh, _, _ = agent.network(rollout_obs(kept), torch.zeros_like(kept.hidden), kept.episode_start)
     torch.testing.assert_close(log_prob, kept.log_prob, atol=1e-5, rtol=0)
     torch.testing.assert_close(value, kept.value, atol=1e-5, rtol=0)
     assert (afresh - logits).abs().max() > 1e-3, "the carried memory counts"
 
 
-def test_before_the_first_step_the_policy_has_not_moved() -> None:
-    for told in life("lstm", rows=12, n_steps=21, epochs=1, batch_size=1.0).go_on(21 * 4):
-        assert told["approx_kl"] == pytest.approx(0, abs=1e-10)
-        assert told["clip_fraction"] == 0
+def test_approx_kl_is_zero_before_the_first_gradient_step() -> None:
+    for metrics in make_loop("lstm", rows=12, n_steps=21, epochs=1, batch_size=1.0).run(21 * 4):
+        assert metrics["approx_kl"] == pytest.approx(0, abs=1e-10)
+        assert metrics["clip_fraction"] == 0
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_life_cut_by_time_is_valued_by_what_it_remembers(shared: bool) -> None:
-    agent = filled(life("lstm", rows=16, n_steps=45, toy=Chain, shared=shared), rounds=2)
+def test_truncated_episode_is_valued_with_its_hidden_state(shared: bool) -> None:
+    agent = filled(make_loop("lstm", rows=16, n_steps=45, toy=Chain, shared=shared), rounds=2)
     kept, hidden, most = agent.rollout, agent.rollout.hidden, 0.0
-    seen = seen_in(kept)
+    observed = rollout_obs(kept)
     assert kept.truncated.any()
-    last = torch.nn.functional.one_hot((seen.argmax(-1) + 2 * kept.actions - 1).clamp(0, 7), 8).float()
+    last = torch.nn.functional.one_hot((observed.argmax(-1) + 2 * kept.actions - 1).clamp(0, 7), 8).float()
     with torch.no_grad():
         for t in range(45):
-            _, _, hidden = agent.network(seen[t], hidden.masked_fill(kept.episode_start[t].unsqueeze(1), 0.0))
+            _, _, hidden = agent.network(observed[t], hidden.masked_fill(kept.episode_start[t].unsqueeze(1), 0.0))
             value, forgetful = (agent.network(last[t], past)[1] for past in (hidden, torch.zeros_like(hidden)))
             cut = kept.truncated[t]
             torch.testing.assert_close(kept.bootstrap[t, cut], value[cut], atol=1e-5, rtol=0)
@@ -100,48 +100,48 @@ def test_a_life_cut_by_time_is_valued_by_what_it_remembers(shared: bool) -> None
     assert most > 1e-2, "memory counts"
 
 
-def test_the_last_value_knows_the_past() -> None:
+def test_last_value_uses_the_hidden_state() -> None:
     """Values after the last step come from the memory of the rows, which is zero only where an episode ended."""
-    lived = life("gru", rows=12, n_steps=21)
-    agent = filled(lived, rounds=4)
+    loop = make_loop("gru", rows=12, n_steps=21)
+    agent = filled(loop, rounds=4)
     kept = agent.rollout
     with torch.no_grad():
-        _, _, after = agent.network(seen_in(kept), kept.hidden, kept.episode_start)
+        _, _, after = agent.network(rollout_obs(kept), kept.hidden, kept.episode_start)
         over = (kept.terminated | kept.truncated)[-1]
-        _, value, _ = agent.network(lived.seen.obs, after.masked_fill(over.unsqueeze(1), 0.0))
+        _, value, _ = agent.network(loop.obs.obs, after.masked_fill(over.unsqueeze(1), 0.0))
     torch.testing.assert_close(agent.last_value, value, atol=1e-5, rtol=0)
 
 
 def test_minibatches_are_whole_rows() -> None:
     """12 rows of 21 steps: 63 steps are 3 rows, so 4 gradient steps an epoch; never less than a row."""
     for size, steps in ((63, 4), (0.5, 2), (2, 12)):
-        agent = filled(life("gru", rows=12, n_steps=21, batch_size=size, epochs=1), rounds=0)
+        agent = filled(make_loop("gru", rows=12, n_steps=21, batch_size=size, epochs=1), rounds=0)
         agent.learn()
         assert {int(kept["step"]) for kept in agent.state()["optimizer"].values()} == {steps}, size
 
 
-def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_microbatches_give_the_gradient_of_the_whole_minibatch(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"optimizer": "sgd", "epochs": 2, "batch_size": 1.0, "rows": 12, "n_steps": 21}
-    whole, parts = (filled(life("lstm", **settings), rounds=1) for _ in range(2))
-    told = whole.learn()
+    whole, parts = (filled(make_loop("lstm", **settings), rounds=1) for _ in range(2))
+    metrics = whole.learn()
     monkeypatch.setattr(ppo, "microbatch_size", lambda device: 5 * 21)
     monkeypatch.setattr(rollout, "MIN_ROWS", 1)
-    assert parts.learn() == pytest.approx(told, rel=1e-4, abs=1e-6)
+    assert parts.learn() == pytest.approx(metrics, rel=1e-4, abs=1e-6)
     for name, weight in parts.parameters().items():
         torch.testing.assert_close(weight, whole.parameters()[name], atol=1e-6, rtol=0, msg=name)
 
 
 @pytest.mark.parametrize("explore", [None, RND], ids=["plain", "rnd"])
 @pytest.mark.parametrize("shared", [True, False])
-def test_train_stop_and_resume_gives_the_same_bits(explore: ExploreSpec | None, shared: bool) -> None:
+def test_resume_is_bit_identical(explore: ExploreSpec | None, shared: bool) -> None:
     settings = {"explore": explore, "shared": shared, "rows": 12, "n_steps": 21}
-    whole = life("lstm", **settings)
-    whole.go_on(21 * 2 + 5)
+    whole = make_loop("lstm", **settings)
+    whole.run(21 * 2 + 5)
     saved = whole.state()
-    figures = whole.go_on(21 * 2)
-    resumed = life("lstm", seed=99, **settings)
-    resumed.go_on(7)
+    history = whole.run(21 * 2)
+    resumed = make_loop("lstm", seed=99, **settings)
+    resumed.run(7)
     resumed.restore(saved)
-    assert resumed.go_on(21 * 2) == figures
-    assert len(figures) == 2
-    assert differences(whole.state(), resumed.state()) == []
+    assert resumed.run(21 * 2) == history
+    assert len(history) == 2
+    assert differing_leaves(whole.state(), resumed.state()) == []

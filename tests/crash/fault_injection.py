@@ -1,7 +1,7 @@
 """Run by test_io_errors.py under the shim: every operation of every commit fails once, and the next commit works.
 
-A commit is repeated with an error at its first operation of a kind, at the second, and so on, until it has none that
-fails. All happens in one folder whose trace goes on, so that power can be lost at any moment of it (see powerloss.py).
+A commit is repeated with an error at its first operation of a kind, at the second, and so on, until none fails. All
+attempts use one folder and one trace, in which power can be lost at any time (see powerloss.py).
 """
 
 from __future__ import annotations
@@ -39,69 +39,71 @@ from townlet.runs.folder import Run
 from townlet.runs.metrics_store import MetricsStore, StorePosition
 
 EVERY: Final = ("open", "write", "sync", "rename", "close", "unlink", "mkdir", "rmdir", "truncate", "symlink")
+SAMPLED: Final = (1, 2, 3, 4, 6, 9, 13, 19, 28, 42, 63, 94, 141, 211, 316, 474, 711)
 FAULTS: Final = [*((kind, errno.EIO) for kind in EVERY), ("open", errno.ENOSPC), ("mkdir", errno.ENOSPC)]
-Found = list[dict[str, Any]]
 
 
-class Bench:
-    """Repeats a commit with errors, and keeps what it said."""
+class FaultInjector:
+    """Repeats an action with errors, and collects the messages."""
 
-    def __init__(self, name: str, shim: Shim, mark: Mark) -> None:
-        self.name, self.shim, self.mark = name, shim, mark
-        self.found: Found = []
+    def __init__(self, shim: Shim, mark: Mark, exhaustive: bool) -> None:
+        self.shim, self.mark, self.exhaustive = shim, mark, exhaustive
+        self.faults: list[dict[str, Any]] = []
 
     def repeat(
-        self, what: str, attempt: Callable[[], None], settle: Callable[[], None], lasting: bool = True
+        self, what: str, attempt: Callable[[], None], settle: Callable[[], None], lasting: bool = True,
+        sampled: bool = False,
     ) -> None:  # fmt: skip
-        """`attempt` under every fault; `settle` looks at what is left, and commits once more without one.
+        """Run `attempt` under every fault; `settle` checks what is left and commits once more without a fault.
 
-        `lasting`: also under faults that do not end before the attempt does.
+        `lasting`: also under faults that last until the attempt ends. `sampled`: unless exhaustive, at the first
+        operations and then at growing distances, for actions that take long.
         """
         for kind, error in FAULTS:
-            self.series(what, kind, error, attempt, settle)
-        self.series(what, "write", errno.ENOSPC, attempt, settle, short=True)
+            self.series(what, kind, error, attempt, settle, sampled)
+        self.series(what, "write", errno.ENOSPC, attempt, settle, sampled, short=True)
         for kind, error in (("write", errno.ENOSPC), ("sync", errno.EIO)) if lasting else ():
-            self.series(what, kind, error, attempt, settle, lasting=True)
+            self.series(what, kind, error, attempt, settle, sampled, lasting=True)
 
     def series(
         self, what: str, kind: str, error: int, attempt: Callable[[], None], settle: Callable[[], None],
-        **how: bool,
+        sampled: bool = False, **how: bool,
     ) -> None:  # fmt: skip
         """The same for one kind of fault, at its first operation, at its second, …"""
-        for at in range(1, 1000):
+        for at in SAMPLED if sampled and not self.exhaustive else range(1, 1000):
             self.shim.fail(kind, error, at, **how)
-            said, trouble = "", ""
+            message, exception = "", ""
             try:
                 attempt()
             except TownletError as wrong:
-                said = str(wrong)
+                message = str(wrong)
             except Exception:
-                trouble = traceback.format_exc()
+                exception = traceback.format_exc()
             failed = self.shim.failed
             self.shim.heal()
-            if not failed and not said and not trouble:
+            if not failed and not message and not exception:
                 return
             try:
                 settle()
             except Exception:
-                trouble += traceback.format_exc()
+                exception += traceback.format_exc()
             fault = {"what": what, "kind": kind, "error": errno.errorcode[error], "at": at, "failed": failed}
-            self.found.append({**fault, "said": said, "trouble": trouble})
-            if trouble:
+            self.faults.append({**fault, "message": message, "exception": exception})
+            if exception:
                 return
-        raise AssertionError(f"{what} has no end of operations of the kind {kind}")
+        raise AssertionError(f"{what} has too many operations of the kind {kind}")
 
 
-def checkpoints(bench: Bench, folder: Path) -> None:
+def checkpoints(injector: FaultInjector, folder: Path) -> None:
     run, number = new_run(folder), 0
-    bench.mark(run=run.name)
+    injector.mark(run=run.name)
 
     def commit() -> None:
         nonlocal number
         number += 1
         info = {"number": number, "score": 0.0}
         checkpoint.save(run.checkpoints, checkpoint.folder_name(10 * number), state_of(number), info)
-        bench.mark(step=10 * number, number=number)
+        injector.mark(step=10 * number, number=number)
         checkpoint.prune(run.checkpoints)
 
     def settle() -> None:
@@ -111,7 +113,7 @@ def checkpoints(bench: Bench, folder: Path) -> None:
         commit()
 
     commit()
-    bench.repeat("checkpoint", commit, settle)
+    injector.repeat("checkpoint", commit, settle)
 
     def create() -> None:
         new_run(folder)
@@ -122,10 +124,10 @@ def checkpoints(bench: Bench, folder: Path) -> None:
             assert (one.worlds / "evaluation.yaml").is_file()
         create()
 
-    bench.repeat("new run", create, whole_runs)
+    injector.repeat("new run", create, whole_runs, sampled=True)
 
 
-def metrics(bench: Bench, folder: Path) -> None:
+def metrics(injector: FaultInjector, folder: Path) -> None:
     path, moment, position = folder / "metrics.db", 200, StorePosition({}, "")
     store = MetricsStore(path)
 
@@ -135,7 +137,7 @@ def metrics(bench: Bench, folder: Path) -> None:
         store.add("episodes", {"env_steps": moment + 10, "row": [0, 1], "length": moment + 10})
         position = store.sync()
         moment += 10
-        bench.mark(moment=moment, position=position)
+        injector.mark(moment=moment, position=position)
 
     def resume() -> None:
         nonlocal store
@@ -149,8 +151,8 @@ def metrics(bench: Bench, folder: Path) -> None:
         commit()
 
     commit()
-    bench.repeat("metrics", commit, settle)
-    bench.repeat("metrics, closed and opened", resume, settle)
+    injector.repeat("metrics", commit, settle)
+    injector.repeat("metrics, closed and opened", resume, settle, sampled=True)
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM updates").fetchall()
@@ -163,20 +165,20 @@ def metrics(bench: Bench, folder: Path) -> None:
         except TownletError:
             position = store.sync()
             moment += 10
-            bench.mark(moment=moment, position=position)
+            injector.mark(moment=moment, position=position)
 
-    bench.series("metrics beside a reader, tried again", "sync", errno.EIO, try_again, settle)
+    injector.series("metrics beside a reader, tried again", "sync", errno.EIO, try_again, settle)
     reader.close()
     store.close()
 
 
-def log(bench: Bench, folder: Path) -> None:
+def log(injector: FaultInjector, folder: Path) -> None:
     place, synced = folder / "service" / "log", 0
 
     def acknowledge(number: int) -> None:
         nonlocal synced
         synced = number
-        bench.mark(synced=number)
+        injector.mark(synced=number)
 
     def life() -> None:
         with WriteAheadLog(place, segment_bytes=3000, retry=0.002) as log:
@@ -190,27 +192,27 @@ def log(bench: Bench, folder: Path) -> None:
     def settle() -> None:
         assert not synced or max(dict(read_records(place))) >= synced
         life()
-        bench.mark(begins="drop", before=max(synced - 40, 1))
+        injector.mark(begins="drop", before=max(synced - 40, 1))
         with WriteAheadLog(place) as log:
             log.drop_before(max(synced - 40, 1))
 
-    bench.repeat("log", life, settle)
+    injector.repeat("log", life, settle)
 
 
-def snapshots(bench: Bench, folder: Path) -> None:
+def snapshots(injector: FaultInjector, folder: Path) -> None:
     place = folder / "home" / "ads"
     service, training, clock = start_service(place, Snapshots.WORDS)
-    bench.mark(log_id=service.log.log_id.hex())
+    injector.mark(log_id=service.log.log_id.hex())
     run_visits(service, training, clock, 40)
 
     def save() -> None:
         clock.now += 1
         (answer,) = service.answer([request(clock.now, "a")])
         assert service.log.wait(answer.record, 10)
-        bench.mark(record=answer.record, reply=answer.reply)
+        injector.mark(record=answer.record, reply=answer.reply)
         service.save_snapshot()
         newest = checkpoint.paths(place / SNAPSHOTS)[-1]
-        bench.mark(snapshot=checkpoint.step_and_serial(newest)[0])
+        injector.mark(snapshot=checkpoint.step_and_serial(newest)[0])
 
     def settle() -> None:
         damaged = checkpoint.scan(place / SNAPSHOTS)[1]
@@ -219,7 +221,7 @@ def snapshots(bench: Bench, folder: Path) -> None:
         save()
 
     save()
-    bench.repeat("snapshot", save, settle, lasting=False)  # a service waits long for its log
+    injector.repeat("snapshot", save, settle, lasting=False)  # a service waits long for its log
     service.close()
     number = 0
 
@@ -235,20 +237,20 @@ def snapshots(bench: Bench, folder: Path) -> None:
         assert list(events(folder / f"other {number}" / "ads" / LOG))
         number += 1
 
-    bench.repeat("new service", create, again, lasting=False)
+    injector.repeat("new service", create, again, lasting=False, sampled=True)
 
 
-def publications(bench: Bench, folder: Path) -> None:
+def publications(injector: FaultInjector, folder: Path) -> None:
     versions = VersionStore(folder / "service" / "versions", Twin, keep=2)
     number = 0
 
     def serving() -> None:
         now = versions.serving.version if versions.serving else None
-        bench.mark(serving=now, pinned=versions.pinned, gate_only=versions.gate_only)
+        injector.mark(serving=now, pinned=versions.pinned, gate_only=versions.gate_only)
 
     def change(make: Callable[[], object]) -> Callable[[], None]:
         def attempt() -> None:
-            bench.mark(begins="change")
+            injector.mark(begins="change")
             make()
             serving()
 
@@ -258,31 +260,31 @@ def publications(bench: Bench, folder: Path) -> None:
         nonlocal number
         number = max((checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(versions.folder)), default=0) + 1
         assert versions.publish(number, twin_state(number), {"step": number}, {}).version == number
-        bench.mark(published=number)
+        injector.mark(published=number)
 
     def publish_again() -> None:
         publish()
         change(lambda: versions.promote(number, "the next"))()
 
     publish()
-    bench.repeat("publication", publish, publish_again)
+    injector.repeat("publication", publish, publish_again)
     publish_again()
-    bench.repeat("promotion", change(lambda: versions.promote(number, "again")), publish_again)
+    injector.repeat("promotion", change(lambda: versions.promote(number, "again")), publish_again)
     pin = change(lambda: versions.pin(number))
-    bench.repeat("pin", pin, change(lambda: versions.unpin()))
+    injector.repeat("pin", pin, change(lambda: versions.unpin()))
     switch = change(lambda: versions.set_gate_only(not versions.gate_only, "an operator"))
-    bench.repeat("gate only", switch, switch)
+    injector.repeat("gate only", switch, switch)
     change(lambda: versions.unpin())()
 
     def start() -> None:
         nonlocal versions
-        bench.mark(begins="change")  # a version that cannot be read is replaced by one before it
+        injector.mark(begins="change")  # a version that cannot be read is replaced by one before it
         versions = VersionStore(folder / "service" / "versions", Twin, keep=2)
 
-    bench.repeat("start with versions", start, publish_again)
+    injector.repeat("start with versions", start, publish_again)
 
 
-WORKLOADS: Final[dict[str, Callable[[Bench, Path], None]]] = {
+WORKLOADS: Final[dict[str, Callable[[FaultInjector, Path], None]]] = {
     "checkpoint": checkpoints,
     "metrics": metrics,
     "log": log,
@@ -291,22 +293,22 @@ WORKLOADS: Final[dict[str, Callable[[Bench, Path], None]]] = {
 }
 
 
-def main(names: list[str]) -> None:
+def main(exhaustive: bool) -> None:
     torch.set_num_threads(1)
     WriteAheadLog.__init__.__defaults__ = (
         *WriteAheadLog.__init__.__defaults__[:-1],
         0.01,
-    )  # attempts follow each other soon
+    )  # seconds between attempts
     shim, root, found = Shim.attached(), Path(os.environ["SHIM_ROOT"]), {}
-    for name in names:
+    for name in WORKLOADS:
         shim.mark(f"workload {name}")
         (root / name).mkdir()
         disk.sync_folder(root)
-        bench = Bench(name, shim, lambda **facts: shim.mark(json.dumps(facts)))
-        WORKLOADS[name](bench, root / name)
-        found[name] = bench.found
+        injector = FaultInjector(shim, lambda **facts: shim.mark(json.dumps(facts)), exhaustive)
+        WORKLOADS[name](injector, root / name)
+        found[name] = injector.faults
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(WORKLOADS))
+    main(exhaustive="exhaustive" in sys.argv)
