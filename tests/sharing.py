@@ -1,4 +1,4 @@
-"""Runs that many tests read: the first process that needs them trains them, and the others take what it left."""
+"""Runs that many tests read: the first worker that needs them trains them, and the others wait for it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ import pytest
 
 from townlet.runs.folder import Run
 
-Runs = dict[str, Run]  # by what tests call them
+Runs = dict[str, Run]  # by the names that tests use
 
 
-def once(factory: pytest.TempPathFactory, name: str, train: Callable[[Path], Runs]) -> Runs:
-    """The runs that `train` leaves in a folder, trained once for all processes of this session; only to be read."""
+def shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """A folder that all workers of this session share."""
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"shared-{name}"
     folder.mkdir(exist_ok=True)
+    return folder
+
+
+def once(factory: pytest.TempPathFactory, name: str, train: Callable[[Path], Runs]) -> Runs:
+    """The runs that `train` creates in a folder, trained once for all workers of this session; read-only."""
+    folder = shared_folder(factory, name)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = folder / "runs.json"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from agents.toy_envs import AutoresetChain, Chain, ToyEnv
-from agents.training_loop import TrainingLoop, differing_leaves, success_rate
+from agents.training_loop import TrainingLoop, differing_leaves, solves, success_rate
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.drqn import Drqn, DrqnSettings
@@ -81,9 +81,9 @@ def test_autoreset_envs_conform(toy: type[ToyEnv]) -> None:
 @pytest.mark.parametrize("way", ["batch", "rollout", "none"])
 def test_autoreset_steps_do_not_affect_ppo(way: str, explore: ExploreSpec | None) -> None:
     def learned(poison: bool) -> tuple[dict[str, Tensor], dict[str, float]]:
-        agent, make_loop = make_ppo_loop(explore=explore, normalize_advantage=way, value_clip=0.2)
+        agent, loop = make_ppo_loop(explore=explore, normalize_advantage=way, value_clip=0.2)
         agent.update_interval = 10**9
-        make_loop.run(40)
+        loop.run(40)
         kept, columns = agent.rollout, agent.rollout._storage.columns
         autoreset = columns["autoreset"]
         assert 10 < int(autoreset.sum()) < 300
@@ -104,36 +104,36 @@ def test_autoreset_steps_do_not_affect_ppo(way: str, explore: ExploreSpec | None
 
 
 def test_hidden_states_are_reset_where_episodes_start() -> None:
-    agent, make_loop = make_ppo_loop()
+    agent, loop = make_ppo_loop()
     agent.update_interval = 10**9
-    make_loop.run(40)
+    loop.run(40)
     kept = agent.rollout
     assert kept.episode_start[0].all()
     assert torch.equal(kept.episode_start[1:], kept._storage.columns["autoreset"][:-1])
 
 
 def test_rollout_of_autoreset_steps_alone_is_discarded() -> None:
-    agent, make_loop = make_ppo_loop(OneStepEnv(4), n_steps=1)
-    history = make_loop.run(6)
+    agent, loop = make_ppo_loop(OneStepEnv(4), n_steps=1)
+    history = loop.run(6)
     assert len(history) == 3, "every other one is all autoreset"
     assert agent.rollout.steps == 0
 
 
 def test_chain_with_autoreset_steps_is_learned() -> None:
-    _, make_loop = make_ppo_loop(n_steps=16)
-    make_loop.run(16 * 30)
-    assert success_rate(make_loop.agent.policy(), Chain(16)) == 1.0
-    _, make_loop = make_dqn_loop(gamma=0.9, lr=3e-3)
-    make_loop.run(600)
-    assert success_rate(make_loop.agent.policy(), Chain(16)) == 1.0
+    _, loop = make_ppo_loop(n_steps=16)
+    loop.run_until(solves(loop.agent.policy(), Chain(16)), 16 * 30)
+    assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
+    _, loop = make_dqn_loop(gamma=0.9, lr=3e-3)
+    loop.run_until(solves(loop.agent.policy(), Chain(16)), 600)
+    assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
 
 
 @pytest.mark.parametrize("priority", [None, PrioritySpec()], ids=["uniform", "prioritized"])
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_autoreset_steps_do_not_affect_dqn(n_step: int, priority: PrioritySpec | None) -> None:
     def learned(poison: bool) -> dict[str, Tensor]:
-        agent, make_loop = make_dqn_loop(n_step=n_step, prioritized=priority, warmup=10**6)
-        make_loop.run(60)
+        agent, loop = make_dqn_loop(n_step=n_step, prioritized=priority, warmup=10**6)
+        loop.run(60)
         agent.settings = agent.settings.model_copy(update={"warmup": 1})
         columns = agent.buffer._storage.columns
         autoreset = columns["autoreset"]
@@ -149,21 +149,21 @@ def test_autoreset_steps_do_not_affect_dqn(n_step: int, priority: PrioritySpec |
 
 
 def test_autoreset_steps_do_not_count_as_warm_up() -> None:
-    agent, make_loop = make_dqn_loop(warmup=10**6)
-    make_loop.run(60)
+    agent, loop = make_dqn_loop(warmup=10**6)
+    loop.run(60)
     autoreset = agent.buffer._storage.columns["autoreset"][:60]
     assert agent.state()["counts"]["observed"] == 60 * 16 - int(autoreset.sum()) < 60 * 16
 
 
 @pytest.mark.parametrize("make", [make_ppo_loop, make_dqn_loop])
 def test_autoreset_steps_get_no_bonus(make: Any) -> None:
-    agent, make_loop = make(explore=COUNTED)
+    agent, loop = make(explore=COUNTED)
     agent.update_interval = 10**9
     ends = 0
     for _ in range(40):
-        begin = make_loop.env._needs_reset
+        begin = loop.env._needs_reset
         ends += int(begin.sum())
-        make_loop.run(1)
+        loop.run(1)
         assert not agent.intrinsic[begin].any(), "rows that have just begun are paid nothing"
         assert agent.intrinsic[~begin].all()
     assert ends > 20

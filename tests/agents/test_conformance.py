@@ -1,7 +1,8 @@
-"""What every registered agent promises: one suite over the registry, which agents of users pass as well."""
+"""Conformance suite of agents: every registered agent passes it, and custom agents can use it as well."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import time
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any, cast, get_args
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from crash.trainings import differences
-from sharing import once
+from sharing import once, shared_folder
 from townlet.agents.policy import Policy
 from townlet.agents.registry import AgentEntry, entries
 from townlet.config.scalar import to_flow_yaml
@@ -35,6 +37,7 @@ from townlet.live.policy_cache import CheckpointActor, PolicyCache
 from townlet.live.rollout_worker import RolloutRequest, RolloutWorker
 from townlet.live.watched_run import WatchedTownRun, open_watched_run
 from townlet.runs import checkpoint
+from townlet.runs.disk import replace_file
 from townlet.runs.folder import Run
 from townlet.sharing.export import export
 from townlet.sweep.space import check_space, search_space
@@ -49,22 +52,22 @@ from townlet.train.session import resume, start
 from townlet.train.training import Training, build_training
 from train.processes import Processes, last, the_same
 
-ROWS, STEPS, MIDDLE, TRIED = 4, 512, 256, 64
+ROWS, STEPS, MIDDLE, TRIED = 4, 256, 128, 64
 BONUSES = allowed_types_of_field(ExploreSpec.model_fields["bonus"])
 MEMORY = {"kind": "gru", "size": 8, "post_widths": [8]}
 SMALL = {
     "rows": ROWS, "threads": 1, "budget": {"env_steps": STEPS}, "evaluation": {"episodes": 2, "every": STEPS},
-    "metrics": {"every": 128, "tensorboard": False, "report": False},
+    "metrics": {"every": 64, "tensorboard": False, "report": False},
 }  # fmt: skip
 TOWN = {"env": "town", "change": {"max_steps": 30}}
-PLACES: dict[str, dict[str, Any]] = {"any": TOWN, "index": {"env": "Taxi-v4", "gym": {"max_episode_steps": 30}}}
-CART = {"env": "CartPole-v1", "gym": {"max_episode_steps": 12}, "change": {}, "budget": {"env_steps": 128}}
+ENVS: dict[str, dict[str, Any]] = {"any": TOWN, "index": {"env": "Taxi-v4", "gym": {"max_episode_steps": 30}}}
+CART = {"env": "CartPole-v1", "gym": {"max_episode_steps": 12}, "change": {}, "budget": {"env_steps": 64}}
 SHARED = {
     "rows": 8, "budget": {"env_steps": 3 * STEPS}, "evaluation": {"episodes": 1, "every": 3 * STEPS},
     "metrics": {"every": STEPS, "tensorboard": False, "report": False},
 }  # fmt: skip
-# Trains recipes one after the other, each with a port on which the processes find each other. Imports take most of the
-# time, so they come before the fork.
+# Trains recipes one after the other with two processes, each pair with its own port. Imports take most of the time, so
+# they precede the fork.
 TRAIN_ALL = """
 import os, sys
 import townlet.train.session
@@ -85,11 +88,11 @@ if child:
 
 @dataclass(frozen=True)
 class Case:
-    """One agent with a folder for its recipes and runs."""
+    """One agent, with a folder for its recipes and runs that all workers share."""
 
     entry: AgentEntry
     folder: Path
-    file: str | None = None  # that registers it
+    file: str | None = None  # the file that registers it
 
     def load(self, *words: str, **parts: Any) -> LoadedExperiment:
         """A small recipe of the agent with its smoke settings."""
@@ -100,22 +103,26 @@ class Case:
         agent = {"name": self.entry.name, **self.entry.smoke} | ({"file": self.file} if self.file else {})
         network = {"name": "mlp", "hidden": [16]}
         memory = {"recurrent": MEMORY} if self.entry.recurrent == "required" else {}
-        whole = {**SMALL, **PLACES[self.entry.observations], "agent": agent, "network": network | memory, **parts}
-        path = self.folder / f"{self.entry.name}.yaml"
-        path.write_text(json.dumps(whole))
+        whole = {**SMALL, **ENVS[self.entry.observations], "agent": agent, "network": network | memory, **parts}
+        text = json.dumps(whole)
+        path = self.folder / f"{self.entry.name}-{crc32(text.encode()):08x}.yaml"
+        if not path.exists():
+            replace_file(path, text.encode())
         return path
 
     def run(self, name: str = "whole", **parts: Any) -> Run:
-        """A finished run, trained once."""
-        root = self.folder / name
-        return Run.open("latest", root) if root.exists() else start(self.load(**parts), root).run
+        """A finished run, trained once for all workers."""
+        with (self.folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            root = self.folder / name
+            return Run.open("latest", root) if root.exists() else start(self.load(**parts), root).run
 
 
 @pytest.fixture(scope="module", params=[entry.name for entry in entries()])
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     torch.set_num_threads(1)
     entry = next(entry for entry in entries() if entry.name == request.param)
-    return Case(entry, tmp_path_factory.mktemp(entry.name))
+    return Case(entry, shared_folder(tmp_path_factory, f"agent-{entry.name}"))
 
 
 def observations(t: LoadedExperiment | TrainedPolicy, rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -137,10 +144,10 @@ def update(t: Training) -> dict[str, float]:
         collect(t, t.agent.update_interval, NullListener())
         if (metrics := t.agent.learn()) is not None:
             return metrics
-    raise AssertionError("it never learned")
+    raise AssertionError("the agent never updated")
 
 
-def copy_of(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def clone_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: weight.detach().clone() for name, weight in weights.items()}
 
 
@@ -192,9 +199,9 @@ class AgentConformance:
     """The tests; a subclass supplies the fixture `case`."""
 
     def test_warm_start_loads_the_weights_of_another_run(self, case: Case) -> None:
-        """Everywhere: a target network, if there is one, starts as a copy of the network."""
+        """A target network, if there is one, starts as a copy of the network."""
         fresh = build_training(case.load("seed=9"))
-        before = copy_of(fresh.agent.parameters())
+        before = clone_weights(fresh.agent.parameters())
         warm_start(fresh, case.run())
         state = fresh.agent.state()
         assert not same(fresh.agent.parameters(), before)
@@ -206,13 +213,13 @@ class AgentConformance:
         assert found is not None
         assert case.run().meta()["finished"]
         assert int(found.info["updates"]) >= 2
-        weights = copy_of(build_training(case.load()).agent.parameters())
+        weights = clone_weights(build_training(case.load()).agent.parameters())
         trained = build_training(case.load())
         trained.restore(checkpoint.load(found.path)[0]["training"])
         assert not same(weights, trained.agent.parameters())
 
-    def test_resumed_run_is_bit_identical(self, case: Case) -> None:
-        part = start(case.load(), case.folder / "part", pause_at=MIDDLE - ROWS).run
+    def test_resumed_run_is_bit_identical(self, case: Case, tmp_path: Path) -> None:
+        part = start(case.load(), tmp_path, pause_at=MIDDLE - ROWS).run
         resume(part)
         assert differences(case.run().path, part.path) == []
 
@@ -226,7 +233,7 @@ class AgentConformance:
             assert bool(mask.gather(1, actions.unsqueeze(1)).all())
         exploring = build_training(case.load()).agent
         obs, mask = observations(trained, ROWS)
-        for _ in range(TRIED):  # one act after another, without a step between: nothing is stored yet
+        for _ in range(TRIED):  # without steps in between, so nothing is stored
             assert bool(mask.gather(1, exploring.act(MaskedObs(obs, mask)).unsqueeze(1)).all())
 
     def test_outputs_entropy_and_metrics_have_their_shapes(self, case: Case) -> None:
@@ -239,9 +246,9 @@ class AgentConformance:
             assert math.isfinite(value), name
         assert {"lr"} <= agent.metrics().keys()
         agent.act(t.obs)
-        kept = [agent.action_outputs]
+        outputs = [agent.action_outputs]
         agent.act(t.obs)
-        assert agent.describe_outputs([*kept, agent.action_outputs], 3).shape == (2, 3, count)
+        assert agent.describe_outputs([*outputs, agent.action_outputs], 3).shape == (2, 3, count)
         assert agent.output_label == ("values" if case.entry.kind == "value" else "probabilities")
         entropy = agent.entropy()
         assert entropy.shape == (ROWS,)
@@ -254,7 +261,7 @@ class AgentConformance:
         assert set(one.parameters()) <= set(one.state()["network"])
         assert one.name == case.entry.name
 
-    def test_sweep_samples_its_space_and_trains(self, case: Case) -> None:
+    def test_sweep_samples_its_space_and_trains(self, case: Case, tmp_path: Path) -> None:
         optuna = pytest.importorskip("optuna")
         words = (f"budget.env_steps={MIDDLE}", f"evaluation.every={MIDDLE}")
         loaded, asked = case.load(*words), str(case.recipe())
@@ -263,7 +270,7 @@ class AgentConformance:
         check_space(asked, words, space)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         trial = optuna.create_study(sampler=optuna.samplers.RandomSampler(0)).ask()
-        experiment = SweepConfig("sweep", asked, words, loaded.recipe, space, case.folder / "sweep")
+        experiment = SweepConfig("sweep", asked, words, loaded.recipe, space, tmp_path)
         assert math.isfinite(train_trial(trial, experiment))
         assert trial.params.keys() == space.keys()
         (name,) = trial.user_attrs[RUNS]
@@ -286,7 +293,7 @@ class AgentConformance:
             update(again)
             assert same(t.agent.parameters(), again.agent.parameters()), word
             fresh = case.entry.network(t.agent.settings, t.recipe.network, t.env.layout, t.env.actions)
-            fresh.load_state_dict(t.agent.state()["network"])  # what is played and exported has the same shape
+            fresh.load_state_dict(t.agent.state()["network"])  # playback and export use this network
 
     def test_agent_learns_from_a_bonus_or_rejects_it(self, case: Case) -> None:
         names = [kind.model.model_fields["name"].default for kind in BONUSES if kind.model]
@@ -301,46 +308,46 @@ class AgentConformance:
             metrics = update(t)
             assert metrics["intrinsic_weight"] == pytest.approx(0.1)
             assert float(t.agent.intrinsic.sum()) > 0
-            assert name != "rnd" or metrics["rnd_loss"] > 0, "its predictor is trained"
+            assert name != "rnd" or metrics["rnd_loss"] > 0, "the predictor is trained"
 
     def test_every_tunable_setting_changes_the_next_update(self, case: Case) -> None:
         t = build_training(case.load())
         update(t)
         settings, before = t.agent.settings, clone_state(t.state())
         update(t)
-        usual = copy_of(t.agent.parameters())
+        usual = clone_weights(t.agent.parameters())
         for key in case.entry.tunable:
             value = getattr(settings, key)
             other = value + 2 if isinstance(value, int) else (value or 0.0) * 1e-3 or (1e-6 if value is None else 0.5)
             t.restore(before)
             t.agent.tune(settings.model_copy(update={key: other}))
             update(t)
-            assert not same(usual, copy_of(t.agent.parameters())), key
+            assert not same(usual, clone_weights(t.agent.parameters())), key
             t.restore(before)
             t.agent.tune(settings)
             update(t)
-            assert same(usual, copy_of(t.agent.parameters())), "else a difference proves nothing"
+            assert same(usual, clone_weights(t.agent.parameters())), "otherwise a difference proves nothing"
 
     def test_live_page_plays_the_agent_in_a_town(self, case: Case) -> None:
         if case.entry.observations == "index":
-            pytest.skip("a town is not the number of a state")
-        stand, cast = open_watched_run(case.run()), PolicyCache()
-        assert isinstance(stand, WatchedTownRun)
-        found = cast.find(case.run(), "latest")
-        actor = CheckpointActor(cast.policy(case.run(), found), 0.0, 0)
-        life = PlayedEpisode(stand.world, actor, 3, "latest checkpoint", found.env_steps, actor.outputs)
-        moments = life.reach(8)
+            pytest.skip("the observation of a town is not a state index")
+        watched, policies = open_watched_run(case.run()), PolicyCache()
+        assert isinstance(watched, WatchedTownRun)
+        found = policies.find(case.run(), "latest")
+        actor = CheckpointActor(policies.policy(case.run(), found), 0.0, 0)
+        episode = PlayedEpisode(watched.world, actor, 3, "latest checkpoint", found.env_steps, actor.outputs)
+        moments = episode.reach(8)
         assert moments > 0
-        assert life.start_message().output_kind == ("values" if case.entry.kind == "value" else "probabilities")
-        frame = life.frame(0, moments)
+        assert episode.start_message().output_kind == ("values" if case.entry.kind == "value" else "probabilities")
+        frame = episode.frame(0, moments)
         for action, outputs, mask in zip(frame.action[1:], frame.outputs[1:], frame.mask[1:], strict=True):
             assert mask[action]
             valid = [value for value, is_valid in zip(outputs, mask, strict=True) if is_valid]
-            assert outputs[action] == max(valid), "without randomness the best action is taken"
+            assert outputs[action] == max(valid), "the greedy action has the largest output"
         assert all(frame.why[1:])
-        (kept,) = stand.recordings()[-1:]
-        assert stand.recorded_episode(kept["number"]).outputs == actor.outputs
-        stand.close()
+        (recording,) = watched.recordings()[-1:]
+        assert watched.recorded_episode(recording["number"]).outputs == actor.outputs
+        watched.close()
 
     def test_live_page_shows_values_and_advantages_of_an_episode(self, case: Case) -> None:
         run = case.run() if case.entry.observations == "index" else case.run("cart", **CART)
@@ -350,14 +357,14 @@ class AgentConformance:
         assert estimate.text.endswith(".")
         episode = rolled_out(run)
         assert (episode.error, episode.about()["advantage"]) == ("", estimate.text)
-        told = episode.part(0)
-        steps = told["known"] - 1
+        part = episode.part(0)
+        steps = part["known"] - 1
         assert steps > 0
-        assert told["output_kinds"] == ["values" if case.entry.kind == "value" else "probabilities"]
-        assert len(told["rewards"]) == len(told["outputs"][told["output_kinds"][0]]) == steps
-        judged = steps if estimate.lam is not None else 0
-        assert (len(told["values"]), len(told["advantages"])) == (judged and judged + 1, judged)
-        assert None not in (*told["values"], *told["advantages"]), "all are finite"
+        assert part["output_kinds"] == ["values" if case.entry.kind == "value" else "probabilities"]
+        assert len(part["rewards"]) == len(part["outputs"][part["output_kinds"][0]]) == steps
+        valued = steps if estimate.lam is not None else 0
+        assert (len(part["values"]), len(part["advantages"])) == (valued and valued + 1, valued)
+        assert None not in (*part["values"], *part["advantages"]), "all are finite"
         assert all(info.description for key, info in case.entry.settings.model_fields.items() if key != "name")
 
     def test_loaded_and_exported_policies_act_like_the_agent(self, case: Case, tmp_path: Path) -> None:
@@ -390,7 +397,7 @@ class AgentConformance:
 
     def test_agent_trains_a_recurrent_network_or_rejects_it(self, case: Case) -> None:
         if not case.entry.uses_network:
-            pytest.skip("it has no network")
+            pytest.skip("the agent has no network")
         network = {"name": "mlp", "hidden": [8], "recurrent": MEMORY}
         if case.entry.recurrent == "no":
             with pytest.raises(TownletError, match="cannot train a recurrent network"):
@@ -402,12 +409,12 @@ class AgentConformance:
                 case.load(network={"name": "mlp", "hidden": [8]})
 
     def test_agent_learns_continuous_actions_or_rejects_them(self, case: Case) -> None:
-        place = {"env": "Pendulum-v1", "gym": {"max_episode_steps": 30}, "change": {}}
+        pendulum = {"env": "Pendulum-v1", "gym": {"max_episode_steps": 30}, "change": {}}
         if Continuous not in case.entry.actions:
             with pytest.raises(TownletError, match="needs discrete actions"):
-                case.load(**place)
+                case.load(**pendulum)
             return
-        t = build_training(case.load(**place))
+        t = build_training(case.load(**pendulum))
         assert update(t)
         assert t.agent.act(t.obs).shape == (ROWS, 1)
 
@@ -423,22 +430,22 @@ class AgentConformance:
 
 
 class Two:
-    """What is known of a team before it exists."""
+    """The part of a process group of two that `require_shareable` reads."""
 
     size = on_this_machine = 2
 
 
 def rolled_out(run: Run) -> GymEpisode:
-    """An episode of the latest checkpoint, as the page asks for it."""
-    studio = RolloutWorker()
+    """An episode of the latest checkpoint, as the live page requests it."""
+    worker = RolloutWorker()
     try:
-        episode = studio.start(run, RolloutRequest(checkpoint="latest", seed=1))
+        episode = worker.start(run, RolloutRequest(checkpoint="latest", seed=1))
         until = time.monotonic() + 60
         while not episode.over and time.monotonic() < until:
             time.sleep(0.01)
         return episode
     finally:
-        studio.close()
+        worker.close()
 
 
 class TestRegistered(AgentConformance):

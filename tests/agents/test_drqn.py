@@ -43,9 +43,13 @@ def make_loop(
 
 
 def score(loop: TrainingLoop, steps: int = 400) -> float:
-    """Share of right choices in 512 episodes after so many vector steps."""
-    loop.run(steps)
-    return success_rate(loop.agent.policy(), Corridor(256, LENGTH), 2 * LENGTH)
+    """Fraction of right choices in 512 episodes after this many vector steps, or as soon as it is 0.95."""
+
+    def rate() -> float:
+        return success_rate(loop.agent.policy(), Corridor(256, LENGTH), 2 * LENGTH)
+
+    loop.run_until(lambda: rate() >= 0.95, steps)
+    return rate()
 
 
 def agent_of(loop: TrainingLoop) -> Drqn:

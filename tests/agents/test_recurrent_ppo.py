@@ -56,7 +56,7 @@ def test_cue_of_the_first_step_is_used_at_the_last() -> None:
     loop.run(32 * 6)
     assert success_rate(loop.agent.policy(), Corridor(128)) >= 0.95
     forgetful = make_loop(None)
-    forgetful.run(32 * 20)
+    forgetful.run(32 * 10)
     assert 0.4 < success_rate(forgetful.agent.policy(), Corridor(128)) < 0.6
 
 

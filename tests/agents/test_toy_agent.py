@@ -44,7 +44,7 @@ def nothing_of_ones_own() -> Iterator[None]:
 def _forget(patch: pytest.MonkeyPatch) -> None:
     registry.entries()
     patch.setattr(registry, "_entries", dict(registry._entries))
-    patch.setattr(registry, "_broken", {})
+    patch.setattr(registry, "_load_errors", {})
     patch.setattr(user_code, "_allowed", [])
     patch.setattr(user_code, "_permitted", False)
 

@@ -3,7 +3,9 @@
 import torch
 from hypothesis import settings
 
+from examples import examples
+
 torch.set_num_threads(1)
 
 # The same examples in every run, and no deadline: failures are reproducible.
-law = settings(deadline=None, derandomize=True, max_examples=100, database=None)
+law = settings(deadline=None, derandomize=True, max_examples=examples(25, 100), database=None)

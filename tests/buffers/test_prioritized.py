@@ -42,8 +42,8 @@ def test_indices_are_sampled_in_proportion_to_their_priority(alpha: float) -> No
     index, _ = known(alpha).sample(50_000, 0.4, generator())
     assert shares(index) == pytest.approx(naive(alpha, 0.01), abs=1e-4), "stratified sampling has little variance"
     one_by_one, chance = known(alpha), generator(2)
-    alone = torch.cat([one_by_one.sample(1, 0.4, chance)[0] for _ in range(4000)])
-    assert shares(alone) == pytest.approx(naive(alpha, 0.01), abs=0.03)
+    alone = torch.cat([one_by_one.sample(1, 0.4, chance)[0] for _ in range(1500)])
+    assert shares(alone) == pytest.approx(naive(alpha, 0.01), abs=0.04)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])

@@ -170,9 +170,7 @@ def test_empty_buffer_and_state_of_another_are_rejected() -> None:
 
 @law
 @given(scripts(), st.integers(1, 4), st.integers(0, 3), st.integers(1, 20))
-def test_window_has_the_hidden_state_of_its_first_step(
-    script: Script, length: int, burn_in: int, slots: int
-) -> None:
+def test_window_has_the_hidden_state_of_its_first_step(script: Script, length: int, burn_in: int, slots: int) -> None:
     """The stored state is the observation's number, so each window must have that of its first observation."""
     sizes: dict[str, Any] = {"length": length, "burn_in": burn_in, "hidden": 1}
     buffer = SequenceReplay(slots * script.rows, script.rows, 2, 3, gamma=GAMMA, generator=generator(), **sizes)

@@ -1,4 +1,4 @@
-"""Observations of every kind for networks to read, and the networks that can read them."""
+"""Observation layouts of every kind, and networks that accept them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from examples import examples
 from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.body import Body, build_body
 from townlet.nets.layers import initialize
@@ -14,7 +15,7 @@ from townlet.nets.spec import CnnSpec, KeypointsSpec, MlpSpec, NetworkSpec, Recu
 from townlet.rng import Streams
 
 side = st.integers(1, 4)
-law = settings(max_examples=30, deadline=None)  # building a network takes some milliseconds
+law = settings(max_examples=examples(10, 30), deadline=None, derandomize=True, database=None)
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""One step of a network can be handed to other programs."""
+"""One step of a network can be exported."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import onnxruntime
 import torch
 from hypothesis import given, settings
 
-from nets.layouts import draws, make, networks, observations
+from examples import examples
+from nets.layouts import draws, law, make, networks, observations
 from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.spec import KeypointsSpec, NetworkSpec, RecurrentSpec
 from townlet.town.world.load import load
 
 
-@settings(max_examples=6, deadline=None)
+@settings(law, max_examples=examples(2, 6))
 @given(networks())
 def test_exported_step_accepts_any_number_of_rows(given: tuple[NetworkSpec, ObservationLayout]) -> None:
     body, layout = make(*given), given[1]

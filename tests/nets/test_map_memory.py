@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from nets.layouts import law
 from townlet import load_world
 from townlet.errors import TownletError
 from townlet.interfaces.layout import ObservationLayout
@@ -85,7 +86,7 @@ def test_unexplored_sides_are_marked() -> None:
     assert (told[0, unseen] * 81).tolist() == pytest.approx([6 * 4, 0, 2 * 4, 4 * 9])  # the upper 5 rows are known
 
 
-@settings(max_examples=30, deadline=None)
+@law
 @given(st.integers(0, 2**31), st.integers(1, 6), st.integers(1, 4), st.floats(0, 0.5))
 def test_sequence_equals_single_steps(seed: int, steps: int, rows: int, share: float) -> None:
     chance = torch.Generator().manual_seed(seed)

@@ -19,7 +19,7 @@ from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
-UPDATES = 50
+UPDATES = 16
 CASES = {
     "ppo": PpoSettings(n_steps=16, epochs=2, gamma=0.9),
     "ppo apart": PpoSettings(n_steps=16, epochs=1, shared=False, value_clip=0.2, target_kl=0.02),
@@ -33,15 +33,15 @@ def train(settings: Any, accelerate: bool) -> tuple[TrainingLoop, list[dict[str,
     context = AgentContext(MlpSpec(hidden=(32, 16), activation="tanh"), ExploreSpec(), env, counters, Streams(3), 20)
     agent = make_agent(settings.model_copy(update={"accelerate": accelerate}), context)
     assert (agent.accelerated is not None) == accelerate  # type: ignore[attr-defined]
-    make_loop, metrics = TrainingLoop(agent, env, counters), []
+    loop, metrics = TrainingLoop(agent, env, counters), []
     while len(metrics) < UPDATES:
-        metrics += make_loop.run(agent.update_interval)
-    return make_loop, metrics
+        metrics += loop.run(agent.update_interval)
+    return loop, metrics
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_accelerated_updates_match_plain_ones(case: str) -> None:
-    """Rounding differs; the environment is small enough that it changes no action within 50 updates."""
+    """Rounding differs; the environment is small enough that it changes no action within these updates."""
     (fast, quick), (readable, slow) = (train(CASES[case], accelerate) for accelerate in (True, False))
     assert len(quick) == len(slow) == UPDATES
     for number, (one, other) in enumerate(zip(quick, slow, strict=True)):
