@@ -1,4 +1,4 @@
-"""Switches and numbers as actions: ppo learns them, goes on to the bit, and shows what stands behind them."""
+"""Binary and continuous actions: ppo learns them, resumes bit for bit and reports their outputs."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_initial_stds_match_the_setting_and_means_are_near_zero() -> None:
 
 
 def test_actions_beyond_the_bounds_are_stored_unclipped() -> None:
-    """The environment cuts; what is stored is the draw and its own density."""
+    """The environment clips; the rollout stores the sampled action and its density."""
     agent, loop = make_loop(Target(64), log_std=2.0)
     agent.update_interval = 10**9
     loop.run(8)

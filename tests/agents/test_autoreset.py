@@ -1,4 +1,4 @@
-"""Steps that only begin an episode anew teach nothing: whatever stands in them, the same is learned."""
+"""Autoreset steps have no effect on learning, whatever values they contain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COUNTED = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=0.5))
 
 
 class OneStepEnv(ToyEnv):
-    """An episode is one step, so that every other step is autoreset."""
+    """Episodes of one step, so that every second step is an autoreset step."""
 
     layout = ObservationLayout.of(("nothing", (1,), 0.0, 1.0))
     actions = Discrete(("on",))

@@ -1,4 +1,4 @@
-"""Drawing actions from logits: only valid ones, as often as their probability says."""
+"""Distributions of actions: samples are valid and as frequent as their probabilities."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_probabilities_log_probabilities_and_entropy_by_hand() -> None:
 
 @pytest.mark.parametrize("rows_first", [True, False])
 def test_categorical_values_and_gradients_match_torch(rows_first: bool) -> None:
-    """Of torch's own distribution, for logits that lie in memory either way, over a sequence [T, B, K]."""
+    """For logits of both memory layouts, over a sequence [T, B, K]."""
     drawn = torch.randn(4, 3, 5, generator=generator(1))
     logits = (drawn if rows_first else drawn.movedim(-1, 0).contiguous().movedim(0, -1)).requires_grad_()
     mask = torch.rand(4, 3, 5, generator=generator(2)) > 0.4
@@ -86,7 +86,7 @@ def test_action_frequencies_match_their_probabilities() -> None:
 
 
 def test_highest_draw_selects_the_last_action() -> None:
-    """Probabilities sum to a little less than 1 in many of these rows; the highest draw must still find an action."""
+    """Probabilities sum to slightly less than 1 in many of these rows; the highest draw must still select an action."""
     choice = Categorical(torch.randn(5000, 6, generator=generator(4)))
     assert choice.icdf(torch.full((5000,), 1 - 2**-24)).max() == 5
     assert choice.icdf(torch.zeros(5000)).max() == 0

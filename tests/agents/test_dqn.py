@@ -1,4 +1,4 @@
-"""dqn learns a chain, goes on to the bit from its state, and says what is wrong."""
+"""dqn learns a chain, resumes bit for bit, and rejects invalid settings."""
 
 from __future__ import annotations
 

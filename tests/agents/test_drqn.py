@@ -1,4 +1,4 @@
-"""drqn remembers a cue, dqn cannot; every part of its memory is needed; it goes on to the bit from its state."""
+"""drqn remembers a cue and dqn does not; every part of the recurrence is needed; it resumes bit for bit."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_stored_state_equals_a_burn_in_of_the_whole_episode() -> None:
 
 
 def test_stored_state_is_used_where_the_oldest_step_shortens_the_burn_in() -> None:
-    """Nine slots are less than an episode: windows begin in its midst, not only at its first step."""
+    """Nine slots are fewer than an episode has steps, so windows start in the middle of it, too."""
     loop = make_loop(sequence_length=3, burn_in=4, stored_state=True, warmup=10**9, replay=16 * 9)
     loop.run(57)
     agent, windows = agent_of(loop), windows_of(loop, 64)

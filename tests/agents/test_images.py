@@ -1,4 +1,4 @@
-"""Agents that look at pictures: dqn and ppo with a network of convolutions, and a memory of bytes."""
+"""Image observations: dqn and ppo with convolutional networks, stored as bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS: dict[str, Any] = {
 
 
 class LightSide(ToyEnv):
-    """One step an episode: a light in a picture of 36 × 36, left or right; the same side pays."""
+    """One step per episode: a light in an image of 36 × 36, left or right; the same side gives reward 1."""
 
     layout = ObservationLayout.of(("screen", (1, 36, 36), 0.0, 1.0, "picture", (), 255))
     actions = Discrete(("left", "right"))
@@ -78,7 +78,7 @@ def test_replay_stores_images_as_bytes_and_restores_them() -> None:
     loop.run(3)
     agent = loop.agent
     assert isinstance(agent, Dqn)
-    kept = agent.state()["memory"]["storage"]["columns"]
+    kept = agent.state()["replay"]["storage"]["columns"]
     assert {name for name in kept if "obs" in name} == {"obs_bytes", "next_obs_bytes"}
     assert kept["obs_bytes"].dtype == torch.uint8
     drawn = agent.buffer.sample(64)

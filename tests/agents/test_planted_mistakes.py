@@ -301,17 +301,17 @@ mean of the advantages not subtracted (dueling)
 + torch.eye(outputs)
 
 gradient of the wrong term where the ratio is clipped (accelerated ppo)
-@ agents/accelerated/test_gradients.py::test_ppo
+@ agents/accelerated/test_gradients.py::test_analytic_ppo_gradients_match_autograd
 - -unclipped * (unclipped <=
 + -unclipped * (unclipped >=
 
 gradient of the entropy bonus with the wrong sign (accelerated ppo)
-@ agents/accelerated/test_gradients.py::test_ppo
+@ agents/accelerated/test_gradients.py::test_analytic_ppo_gradients_match_autograd
 - -entropy_coef * each
 + entropy_coef * each
 
 block of minibatches with the target network of its first one (accelerated dqn)
-@ agents/accelerated/test_minibatch_blocks.py::test_gradients
+@ agents/accelerated/test_minibatch_blocks.py::test_block_gradients_match_single_minibatches
 - s.target_every - agent.counters.updates % s.target_every
 + s.gradient_steps
 

@@ -1,4 +1,4 @@
-"""The inference part of an agent: valid actions for any batch, with a memory of its own."""
+"""Inference: valid actions for any batch, with a hidden state per row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 
 class Echo(nn.Module):
-    """Its outputs are the observation; its memory counts the steps of each row and is added to the last output."""
+    """Outputs the observation; the hidden state counts the steps of each row and is added to the last output."""
 
     def __init__(self, memory: bool = False) -> None:
         super().__init__()

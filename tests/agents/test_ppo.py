@@ -1,4 +1,4 @@
-"""ppo: the parts of its update, each seen from outside."""
+"""ppo: each part of the update, by its effects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=Adaptive
 
 
 class Treadmill(ToyEnv):
-    """All moments look alike and pay 1; after five of them a life ends, by death or because time runs out."""
+    """All steps look alike and give reward 1; after five of them an episode terminates or is truncated."""
 
     layout = ObservationLayout.of(("nothing", (1,), 0.0, 1.0))
     actions = Discrete(("on",))
@@ -83,7 +83,7 @@ def test_chain_is_learned() -> None:
 
 @pytest.mark.parametrize("deadly", [True, False])
 def test_truncation_is_not_termination(deadly: bool) -> None:
-    """Cut short by time, life is worth 1 / (1 − γ) at every moment; ended by death, at most 1 + γ + … + γ⁴."""
+    """With truncation every step is worth 1 / (1 − γ); with termination at most 1 + γ + … + γ⁴."""
     env = Treadmill(8, deadly)
     loop = make_loop(env, gamma=0.8, max_grad_norm=None)
     loop.run(16 * 40)
@@ -140,7 +140,7 @@ def test_epochs_stop_at_the_target_kl_and_restart_in_the_next_update() -> None:
 
 
 def test_kl_stop_reset() -> None:
-    """The first update goes too far and stops; the second cannot move at all, so that nothing stops it."""
+    """The first update exceeds the target and stops; the second has a learning rate of 0, so nothing stops it."""
     lr = {"start": 1e-2, "end": 0.0, "from": 300.0, "to": 301.0}
     metrics = make_loop(epochs=6, target_kl=1e-4, lr=lr).run(16 * 2)
     assert [history["epochs_done"] for history in metrics] == [1, 6]
@@ -155,11 +155,11 @@ FALLING = {"start": 0.4, "end": 0.0, "to": 512.0}  # 256 env_steps a round: half
     [("clip", "clip"), ("value_clip", "value_clip"), ("entropy_coef", "entropy_coef"), ("value_coef", "value_coef")],
 )
 def test_coefficients_follow_their_schedules(key: str, figure: str) -> None:
-    """The figures tell it, and an update is to the bit one with that very number."""
+    """The metrics report the value, and the update matches that with the same constant."""
     scheduled, fixed, other = (make_loop(**{key: way}) for way in (FALLING, 0.2, 0.4))
     metrics = [loop.run(16 * 1)[0] for loop in (scheduled, fixed, other)]
     assert metrics[0].pop(figure) == pytest.approx(0.2)
-    assert figure not in metrics[1], "what stays is told by the recipe"
+    assert figure not in metrics[1], "constants are in the recipe"
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-5)
     assert metrics[0] != pytest.approx(metrics[2], rel=1e-5)
     assert scheduled.run(16)[0][figure] == 0
@@ -260,7 +260,7 @@ def test_separate_critic_does_not_affect_the_policy() -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_learning_rate_follows_its_schedule(optimizer: str) -> None:
-    """256 env_steps a round: half of the first rate at the second update, and nothing moves from the fourth on."""
+    """256 env_steps per rollout: half of the initial rate at the second update, and 0 from the fourth on."""
     loop = make_loop(lr={"start": 1e-2, "end": 0.0, "to": 1024.0}, optimizer=optimizer)
     agent = loop.agent
     assert isinstance(agent, Ppo)
@@ -280,10 +280,10 @@ def test_entropy_bonus_keeps_the_policy_stochastic() -> None:
 
 
 def test_entropy_is_one_for_uniform_policies_and_zero_without_a_choice() -> None:
-    open_minded = make_loop()
-    open_minded.run(1)
-    assert open_minded.agent.entropy().shape == (16,)
-    assert (open_minded.agent.entropy()[open_minded.agent.rollout.mask[0].all(1)] > 0.99).all()  # type: ignore[attr-defined]
+    uniform = make_loop()
+    uniform.run(1)
+    assert uniform.agent.entropy().shape == (16,)
+    assert (uniform.agent.entropy()[uniform.agent.rollout.mask[0].all(1)] > 0.99).all()  # type: ignore[attr-defined]
     narrow = make_loop(Treadmill(4, True))
     narrow.run(1)
     assert narrow.agent.entropy().tolist() == [0, 0, 0, 0]
@@ -316,7 +316,7 @@ def test_intrinsic_reward_is_stored_unweighted_and_weighted_once() -> None:
 
 
 def test_intrinsic_reward_is_of_the_final_observation_not_of_the_reset() -> None:
-    """The goal is seen only by rows that end there. Reached for the first time it is new, the beginnings are old."""
+    """The goal is only in final observations. It is new when first reached; starting positions are not."""
     counts = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=1.0))
     kept = filled(make_loop(Chain(1), explore=counts, n_steps=400)).rollout
     first = kept.terminated[:, 0].nonzero()[0]

@@ -1,4 +1,4 @@
-"""pqn learns a chain from λ-returns, goes on to the bit from its state, and says what is wrong."""
+"""pqn learns a chain from λ-returns, resumes bit for bit, and rejects recurrent networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""qlearning: a table of values, learned from all rows at once, and a state that goes on to the bit."""
+"""qlearning: a table of values, learned from all rows at once, that resumes bit for bit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNTED = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=0.1))
 
 
 class IndexChain(Chain):
-    """The chain, whose places are told by their number, from 3 on."""
+    """The chain with a position index, from 3 on, as observation."""
 
     layout = ObservationLayout.of(("place", (1,), 3.0, 10.0, "index"))
 
@@ -37,7 +37,7 @@ class IndexChain(Chain):
 
 
 class AutoresetIndexChain(IndexChain):
-    """The same where rows need a step to begin anew."""
+    """The same with autoreset steps."""
 
     autoreset_steps = True
 
@@ -113,7 +113,7 @@ def test_update_by_hand() -> None:
 
 
 def test_truncated_episode_bootstraps_from_its_final_observation() -> None:
-    """Time runs out in place 4; the observation after the reset shows place 0, whose value does not count."""
+    """The episode is truncated at position 4; the observation after the reset shows 0, whose value is not used."""
     agent = agent_of(make_loop(IndexChain(1), lr=0.5))
     table = agent.network.table[0]
     table[4], table[0] = torch.tensor([3.0, 2.0]), torch.tensor([100.0, 100.0])
@@ -130,7 +130,7 @@ def test_invalid_action_is_never_the_best() -> None:
 
 
 def test_equal_pairs_in_one_step_all_count() -> None:
-    """Three rows do the same: as far as three steps go, to the mean of what they saw."""
+    """Three rows update the same pair: as far as three updates towards the mean of their targets."""
     agent = agent_of(make_loop(IndexChain(4), lr=0.5))
     steps(agent, [5.0, 5.0, 5.0, 6.0], [4.0, 4.0, 4.0, 4.0], [1.0, 2.0, 6.0, 1.0])
     assert agent.network.table[0, 2, 1] == pytest.approx((1 - 0.5**3) * 3.0)
@@ -148,7 +148,7 @@ def test_autoreset_steps_are_not_learned_from() -> None:
 
 
 def test_double_q_learning_evaluates_with_the_other_table() -> None:
-    """Each table rises by what the other says of the action it prefers itself."""
+    """Each table is updated with the value that the other one has for its own best action."""
     agent = agent_of(make_loop(IndexChain(64), lr=1.0, double=True))
     agent.network.table[0, 4] = torch.tensor([1.0, 0.0])  # prefers the first, which the other says is worth 5
     agent.network.table[1, 4] = torch.tensor([5.0, 7.0])  # prefers the second, which the first says is worth 0

@@ -1,4 +1,4 @@
-"""ppo with a recurrent policy: what it remembers live, and what it sees again when it learns."""
+"""Recurrent ppo: hidden states during collection and in updates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_loop(
 
 
 def filled(loop: TrainingLoop, rounds: int) -> Ppo:
-    """The agent after some rounds of learning, with a full rollout that it has not learned from."""
+    """The agent after some updates, with a full rollout that it has not learned from."""
     agent = loop.agent
     assert isinstance(agent, Ppo)
     loop.run(rounds * agent.settings.n_steps)
@@ -51,19 +51,19 @@ def filled(loop: TrainingLoop, rounds: int) -> Ppo:
 
 
 def test_cue_of_the_first_step_is_used_at_the_last() -> None:
-    """The recurrent policy reads the cue of its first step; without memory half of the choices are wrong."""
+    """The recurrent policy remembers the cue of the first step; a feed-forward policy is right half of the time."""
     loop = make_loop("lstm")
     loop.run(32 * 6)
     assert success_rate(loop.agent.policy(), Corridor(128)) >= 0.95
-    forgetful = make_loop(None)
-    forgetful.run(32 * 10)
-    assert 0.4 < success_rate(forgetful.agent.policy(), Corridor(128)) < 0.6
+    feed_forward = make_loop(None)
+    feed_forward.run(32 * 10)
+    assert 0.4 < success_rate(feed_forward.agent.policy(), Corridor(128)) < 0.6
 
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_recomputed_rollout_matches_the_collected_one(kind: str, shared: bool) -> None:
-    """Log-probabilities and values over whole rows equal those of acting, episodes beginning in their midst."""
+    """Log-probabilities and values over whole rows equal those of collection, with episode starts in between."""
     agent = filled(make_loop(kind, rows=12, n_steps=21, shared=shared), rounds=4)
     kept = agent.rollout
     assert kept.episode_start[1:].any()
@@ -93,15 +93,15 @@ def test_truncated_episode_is_valued_with_its_hidden_state(shared: bool) -> None
     with torch.no_grad():
         for t in range(45):
             _, _, hidden = agent.network(observed[t], hidden.masked_fill(kept.episode_start[t].unsqueeze(1), 0.0))
-            value, forgetful = (agent.network(last[t], past)[1] for past in (hidden, torch.zeros_like(hidden)))
+            value, feed_forward = (agent.network(last[t], past)[1] for past in (hidden, torch.zeros_like(hidden)))
             cut = kept.truncated[t]
             torch.testing.assert_close(kept.bootstrap[t, cut], value[cut], atol=1e-5, rtol=0)
-            most = max([most, *(value - forgetful)[cut].abs().tolist()])
+            most = max([most, *(value - feed_forward)[cut].abs().tolist()])
     assert most > 1e-2, "memory counts"
 
 
 def test_last_value_uses_the_hidden_state() -> None:
-    """Values after the last step come from the memory of the rows, which is zero only where an episode ended."""
+    """Values after the last step use the hidden states of the rows, which are zero only where an episode ended."""
     loop = make_loop("gru", rows=12, n_steps=21)
     agent = filled(loop, rounds=4)
     kept = agent.rollout
@@ -113,7 +113,7 @@ def test_last_value_uses_the_hidden_state() -> None:
 
 
 def test_minibatches_are_whole_rows() -> None:
-    """12 rows of 21 steps: 63 steps are 3 rows, so 4 gradient steps an epoch; never less than a row."""
+    """12 rows of 21 steps: 63 steps are 3 rows, so 4 gradient steps per epoch; at least one row."""
     for size, steps in ((63, 4), (0.5, 2), (2, 12)):
         agent = filled(make_loop("gru", rows=12, n_steps=21, batch_size=size, epochs=1), rounds=0)
         agent.learn()

@@ -1,4 +1,4 @@
-"""reinforce: whole episodes, what they are compared with, and a state that goes on to the bit."""
+"""reinforce: whole episodes, baselines, and a state that resumes bit for bit."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_loss_of_one_step_by_hand() -> None:
 
 
 def test_baseline_is_subtracted_from_the_returns() -> None:
-    """Every episode is one step and pays 1: less their mean, all advantages are 0."""
+    """Every episode is one step with reward 1: minus the mean, all advantages are 0."""
 
     class Even(Bits):
         def _advance(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -147,7 +147,7 @@ def test_episodes_may_exceed_the_initial_capacity() -> None:
 
 @pytest.mark.parametrize("toy", [Chain, AutoresetChain])
 def test_open_episodes_wait_for_their_end(toy: type[Chain]) -> None:
-    """After learning, each row keeps exactly the steps of the episode that it is in."""
+    """After an update each row keeps exactly the steps of its open episode."""
     env = toy(16)
     loop = make_loop(env, episodes=5)
     agent = loop.agent

@@ -1,4 +1,4 @@
-"""An agent of one's own, in a file or an installed package: it passes the suite, and trains from a recipe."""
+"""A custom agent in a file or an installed package passes the conformance suite and trains from a recipe."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ metrics: {tensorboard: false, report: false}
 
 
 @pytest.fixture
-def nothing_of_ones_own() -> Iterator[None]:
-    """As in a new process: no file was run, none is permitted, and what is registered is forgotten afterwards."""
+def no_custom_code() -> Iterator[None]:
+    """As in a new process: no custom file was run or allowed; registrations are undone afterwards."""
     with pytest.MonkeyPatch.context() as patch:
-        _forget(patch)
+        _reset_registry(patch)
         yield
 
 
-def _forget(patch: pytest.MonkeyPatch) -> None:
+def _reset_registry(patch: pytest.MonkeyPatch) -> None:
     registry.entries()
     patch.setattr(registry, "_entries", dict(registry._entries))
     patch.setattr(registry, "_load_errors", {})
@@ -50,14 +50,14 @@ def _forget(patch: pytest.MonkeyPatch) -> None:
 
 
 class TestToy(AgentConformance):
-    """The suite, without a line of it or of the program changed."""
+    """The conformance suite for a custom agent."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def case(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
         torch.set_num_threads(1)
         with pytest.MonkeyPatch.context() as patch:
-            _forget(patch)
+            _reset_registry(patch)
             user_code.allow_code(FILE)
             yield Case(registry.entry("toy"), tmp_path_factory.mktemp("toy"), str(FILE))
 
@@ -67,9 +67,9 @@ def townlet(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    nothing_of_ones_own: None,
+    no_custom_code: None,
 ) -> Program:
-    """The program, in a folder with the agent and a recipe that names it."""
+    """The command line, in a folder with the agent and a recipe that uses it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy_agent.py").write_bytes(FILE.read_bytes())
     (tmp_path / "toy.yaml").write_text(RECIPE)
@@ -105,7 +105,7 @@ def test_custom_agent_trains_resumes_evaluates_exports_and_publishes_where_code_
     assert done.code == 0, done.err
     (tmp_path / "toy_agent.py").unlink()
     with pytest.MonkeyPatch.context() as patch:
-        _forget(patch)  # as in another process
+        _reset_registry(patch)  # as in another process
         patch.delitem(registry._entries, "toy")
         refused = townlet("eval", "given", "--episodes", "2")
         assert refused.code == 2
@@ -125,7 +125,7 @@ def test_file_changed_after_the_start_is_reported(townlet: Program, tmp_path: Pa
     assert note.startswith(f"{tmp_path / 'toy_agent.py'} has changed since this run started")
 
 
-@pytest.mark.usefixtures("nothing_of_ones_own")
+@pytest.mark.usefixtures("no_custom_code")
 @pytest.mark.parametrize(
     ("agent", "told"),
     [
@@ -161,7 +161,7 @@ def test_mistakes_are_reported_with_their_location(
     assert told in str(caught.value)
 
 
-@pytest.mark.usefixtures("nothing_of_ones_own")
+@pytest.mark.usefixtures("no_custom_code")
 def test_broken_agent_package_does_not_affect_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "toy_package.py").write_bytes(FILE.read_bytes())
     for name, target in (("toy", "toy_package:ENTRY"), ("lost", "no_such_module:ENTRY"), ("odd", "json:loads")):
@@ -182,7 +182,7 @@ def test_broken_agent_package_does_not_affect_others(tmp_path: Path, monkeypatch
         registry.entry("pqo")
 
 
-@pytest.mark.usefixtures("nothing_of_ones_own")
+@pytest.mark.usefixtures("no_custom_code")
 def test_entry_that_contradicts_its_settings_is_rejected() -> None:
     user_code.allow_code(FILE)
     toy = registry.entry("toy")

@@ -1,4 +1,4 @@
-"""Tiny networks are quickest on one thread."""
+"""Small networks are fastest on one thread."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ law = settings(max_examples=examples(10, 30), deadline=None, derandomize=True, d
 
 @st.composite
 def layouts(draw: st.DrawFn) -> ObservationLayout:
-    """Blocks of a town on a map of 1 to 3 dimensions, discrete blocks and pictures, in any order."""
+    """Blocks of a town with a map of 1 to 3 dimensions, discrete blocks and images, in any order."""
     size = draw(st.lists(side, min_size=1, max_size=3))
     kinds, window = draw(st.integers(2, 4)), (draw(st.sampled_from((1, 3))),) * min(len(size), 2)
     cells = torch.zeros(size).numel()
@@ -45,7 +45,7 @@ def layouts(draw: st.DrawFn) -> ObservationLayout:
 def networks(
     draw: st.DrawFn, memory: bool | None = None, smooth: bool = False
 ) -> tuple[NetworkSpec, ObservationLayout]:
-    """A small network and a layout that it can read. `memory`: must it have one; `smooth`: no dead units."""
+    """A small network and a layout that it accepts. `memory`: must be recurrent; `smooth`: without dead units."""
     layout = draw(layouts())
     recurrent = st.builds(
         RecurrentSpec, kind=st.sampled_from(("lstm", "gru")), size=st.just(6), post_widths=st.just((7,))
@@ -69,7 +69,7 @@ def networks(
 
 
 def make(spec: NetworkSpec, layout: ObservationLayout, seed: int = 0) -> Body:
-    """A body with its first weights."""
+    """A body with initial weights."""
     body = build_body(spec, layout)
     initialize(body, Streams(seed).torch("weights"))
     return body

@@ -1,4 +1,4 @@
-"""Laws that hold for every network over every observation it can read."""
+"""Properties of every network on every layout that it accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks over pictures."""
+"""Convolutional networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads, and how weights begin."""
+"""Heads and initial weights."""
 
 from __future__ import annotations
 

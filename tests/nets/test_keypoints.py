@@ -1,4 +1,4 @@
-"""Keypoints: where things are as seen from the agent."""
+"""Keypoints: positions relative to the agent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ cells = st.tuples(st.integers(0, SIDE - 1), st.integers(0, SIDE - 1))
 
 
 def on_map(own: Cell, places: dict[int, Cell], position: str = "position_onehot") -> tuple[ObservationLayout, Tensor]:
-    """A town of 8×8 as it is seen whole."""
+    """Layout of a fully observable town of 8×8."""
     size = SIDE * SIDE if position == "position_onehot" else 2
     layout = ObservationLayout.of(
         (position, (size,), 0.0, 1.0), ("meters", (2,), 0.0, 1.0), ("map_typed", (SIDE, SIDE, KINDS), 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""The memory knows where things were last seen, and nothing of another life."""
+"""Map memory: last known positions, cleared at episode starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAYOUT = ObservationLayout.of(
 
 
 def look(x: int, y: int, things: dict[int, tuple[int, int]]) -> torch.Tensor:
-    """What an agent at (x, y) of a square map sees of things at their cells: [1, D]."""
+    """Observation [1, D] of an agent at (x, y) of a square map with things at these cells."""
     window = torch.zeros(SIDE, SIDE, KINDS + 1)
     window[..., KINDS] = 1.0
     for kind, (tx, ty) in things.items():
@@ -40,12 +40,12 @@ def look(x: int, y: int, things: dict[int, tuple[int, int]]) -> torch.Tensor:
 
 
 def told_of(told: torch.Tensor) -> list[list[float]]:
-    """What the memory tells of each kind: the turn along x and y, how close it is, and whether it is known."""
+    """Features of each kind: direction along x and y, proximity, and whether it is known."""
     return told[0, : KINDS * 4].view(KINDS, 4).tolist()
 
 
 def bearings(offsets: dict[int, tuple[int, int]]) -> list[Any]:
-    """The same from the offsets of the known kinds in cells, by hand."""
+    """The same by hand, from the offsets of the known kinds in cells."""
     found = [[0.0] * 4 for _ in range(KINDS)]
     for kind, (dx, dy) in offsets.items():
         close = 1 / (1 + abs(dx) + abs(dy))

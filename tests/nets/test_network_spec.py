@@ -1,4 +1,4 @@
-"""What a recipe may write about a network."""
+"""Network settings in recipes."""
 
 from __future__ import annotations
 

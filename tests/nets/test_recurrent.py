@@ -1,4 +1,4 @@
-"""Memory: the quick way over whole sequences and the way that lets rows begin anew are the same function."""
+"""Recurrent layers: the fused unrolling and the stepwise one with resets are the same function."""
 
 from __future__ import annotations
 

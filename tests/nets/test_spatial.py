@@ -1,4 +1,4 @@
-"""The network for partial towns is the one that is written down, for every observation of the shipped worlds."""
+"""The spatial network has the documented structure for every observation of the shipped worlds."""
 
 from __future__ import annotations
 

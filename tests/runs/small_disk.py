@@ -1,9 +1,10 @@
-"""Run by test_disk.py in a mount namespace of its own: fills a tiny disk, then makes it read-only."""
+"""Run by test_disk.py in a mount namespace: fills a small disk, then remounts it read-only."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -15,9 +16,9 @@ from townlet.runs.lock import Lock
 from townlet.runs.metrics_store import MetricsStore
 
 
-def refused(what: str, work: object) -> None:
+def expect_error(what: str, action: Callable[[], object]) -> None:
     try:
-        work()  # type: ignore[operator]
+        action()
     except TownletError as error:
         print(f"{what}: {error}")
     else:
@@ -31,16 +32,16 @@ def main(place: Path) -> None:
     store = MetricsStore(place / "metrics.db")
     store.add("updates", {"env_steps": 1, "name": "loss", "value": 0.5})
     store.flush()
-    refused("checkpoint", lambda: save(folder, folder_name(2), big, {}))
+    expect_error("checkpoint", lambda: save(folder, folder_name(2), big, {}))
     assert [path.name for path in folder.iterdir()] == [folder_name(1)]
     store.add("updates", {"env_steps": 2, "name": ["loss"] * 19_000, "value": 0.5})
-    refused("metrics", store.flush)
+    expect_error("metrics", store.flush)
     assert store._fetch("SELECT count(*) FROM updates") == [(1,)]
-    refused("closing", store.close)  # the rows still wait
+    expect_error("closing", store.close)  # the rows are still pending
     subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
-    refused("read-only checkpoint", lambda: save(folder, folder_name(2), {}, {}))
-    refused("read-only run", lambda: Run.create(place, "town", "dqn", "", "", {}))
-    refused("read-only lock", lambda: Lock(place).acquire())
+    expect_error("read-only checkpoint", lambda: save(folder, folder_name(2), {}, {}))
+    expect_error("read-only run", lambda: Run.create(place, "town", "dqn", "", "", {}))
+    expect_error("read-only lock", lambda: Lock(place).acquire())
     found = latest(folder)
     assert found is not None
     assert load(found.path)[0]["x"].tolist() == [1] * 10

@@ -1,4 +1,4 @@
-"""Checkpoints are whole or refused by name, and the right ones are kept."""
+"""Checkpoints are whole or rejected by name, and pruning keeps the right ones."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.checkpoint import best, folder_name, latest, load, paths, prune, require_info, rewind, save, verify
@@ -42,7 +43,7 @@ def sample(seed: int = 0) -> dict[str, Any]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal to the bit, through tensors and trees."""
+    """Whether two trees of tensors are bit-identical."""
     if isinstance(a, dict):
         return isinstance(b, dict) and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
     if isinstance(a, torch.Tensor | np.ndarray | np.generic):
@@ -71,7 +72,7 @@ def laid(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def refusal(path: Path) -> str:
-    """Why it is refused, by everyone who could open it."""
+    """The message with which every function that opens a checkpoint rejects it."""
     said = []
     for look in (load, verify):
         with pytest.raises(TownletError) as caught:
@@ -108,7 +109,7 @@ def test_checksums_match_sha256sum(tmp_path: Path) -> None:
     subprocess.run(["sha256sum", "-c", DIGEST], cwd=path, check=True, capture_output=True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(40, 150))
 @given(data=st.data())
 def test_any_flipped_bit_is_detected(
     data: st.DataObject, whole: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
@@ -120,7 +121,7 @@ def test_any_flipped_bit_is_detected(
     assert "damaged" in refusal(laid(tmp_path_factory.mktemp("flip"), {**whole, name: bytes(hurt)}))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15, 40))
 @given(data=st.data())
 def test_any_truncation_or_growth_is_detected(
     data: st.DataObject, whole: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
@@ -298,7 +299,7 @@ def test_manifest_lists_every_leaf_in_order(tmp_path: Path) -> None:
 
 
 def test_damaged_checkpoint_is_reported_and_kept(tmp_path: Path) -> None:
-    """It may have been the best one: neither hidden by the others nor thrown away."""
+    """It may have been the best one, so it is neither ignored nor deleted."""
     for step, score in ((1, 5.0), (2, 9.0), (3, 1.0), (4, 2.0)):
         checkpoint.save(tmp_path, checkpoint.folder_name(step), {"x": torch.zeros(1)}, {"score": score})
     best = tmp_path / checkpoint.folder_name(2)

@@ -1,4 +1,4 @@
-"""Checkpoints made to hurt, with digests that fit: refused by name, in little time, and without touching anything."""
+"""Hostile checkpoints with matching digests are rejected by name, quickly and without side effects."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from townlet.runs.checkpoint_files import DIGEST, FORMAT_READERS, FORMAT_VERSION
 _watch: list[tuple[str, str]] | None = None
 
 
-def _see(event: str, details: tuple[Any, ...]) -> None:
+def _record_event(event: str, details: tuple[Any, ...]) -> None:
     if _watch is not None and event.startswith(("open", "socket.", "subprocess.", "os.", "exec", "import", "ctypes.")):
         _watch.append((event, str(details[0]) if details else ""))
 
 
-sys.addaudithook(_see)
+sys.addaudithook(_record_event)
 
 
 @contextmanager
 def watched() -> Iterator[list[tuple[str, str]]]:
-    """All that Python opens, starts, imports or runs meanwhile."""
+    """Audit events of files, processes, imports and sockets in this block."""
     global _watch
     _watch = seen = []
     try:
@@ -40,8 +40,8 @@ def watched() -> Iterator[list[tuple[str, str]]]:
         _watch = None
 
 
-class Forge:
-    """A checkpoint whose files can be exchanged, sealed again each time so that digests do not stop it."""
+class ForgedCheckpoint:
+    """A checkpoint whose files can be replaced, with digests that match again."""
 
     def __init__(self, folder: Path) -> None:
         state = {"a": torch.arange(4.0), "b": {"c": torch.tensor(1)}, "n": 3}
@@ -61,32 +61,32 @@ class Forge:
         (self.path / DIGEST).write_text(f"{hashlib.sha256(data).hexdigest()}  {MANIFEST}\n")
 
     def _own(self, event: str, what: str) -> bool:
-        """Its own folder and files, by name or by the descriptor of one opened before."""
+        """Whether an event is about this checkpoint: by path or by an open descriptor."""
         return event in ("open", "os.listdir") and (str(self.path) in what or what.isdigit())
 
     def refusal(self) -> str:
-        said = []
+        messages = []
         for look in (load, verify):
             with within(2.0), watched() as seen, pytest.raises(TownletError) as caught:
                 look(self.path)
             assert [(event, what) for event, what in seen if not self._own(event, what)] == []
-            said.append(str(caught.value))
-            assert len(said[-1]) < 500
-        assert folder_name(1) in said[0]
-        return said[0]
+            messages.append(str(caught.value))
+            assert len(messages[-1]) < 500
+        assert folder_name(1) in messages[0]
+        return messages[0]
 
 
 @pytest.fixture
-def forge(tmp_path: Path) -> Forge:
-    made = Forge(tmp_path)
-    with pytest.raises(TownletError, match="damaged"):  # what the audit may import, it has imported
+def forged(tmp_path: Path) -> ForgedCheckpoint:
+    made = ForgedCheckpoint(tmp_path)
+    with pytest.raises(TownletError, match="damaged"):  # all lazy imports are done now
         load(tmp_path)
     return made
 
 
-def test_unmodified_checkpoint_is_accepted(forge: Forge) -> None:
-    forge.seal()
-    assert load(forge.path)[0]["a"].tolist() == [0, 1, 2, 3]
+def test_unmodified_checkpoint_is_accepted(forged: ForgedCheckpoint) -> None:
+    forged.seal()
+    assert load(forged.path)[0]["a"].tolist() == [0, 1, 2, 3]
 
 
 A = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
@@ -116,10 +116,10 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_hostile_tensors_are_rejected(name: str, forge: Forge) -> None:
-    forge.tensors(*HEADERS[name])
-    forge.seal()
-    assert "damaged or foreign" in forge.refusal()
+def test_hostile_tensors_are_rejected(name: str, forged: ForgedCheckpoint) -> None:
+    forged.tensors(*HEADERS[name])
+    forged.seal()
+    assert "damaged or foreign" in forged.refusal()
 
 
 TEXTS = {
@@ -141,10 +141,10 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_hostile_manifests_are_rejected(name: str, forge: Forge) -> None:
+def test_hostile_manifests_are_rejected(name: str, forged: ForgedCheckpoint) -> None:
     text, why = TEXTS[name]
-    forge.seal(text)
-    assert why in forge.refusal()
+    forged.seal(text)
+    assert why in forged.refusal()
 
 
 CHANGES: dict[str, tuple[tuple[str, ...], Any, str]] = {
@@ -173,18 +173,18 @@ CHANGES: dict[str, tuple[tuple[str, ...], Any, str]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_hostile_entries_are_rejected(name: str, forge: Forge) -> None:
+def test_hostile_entries_are_rejected(name: str, forged: ForgedCheckpoint) -> None:
     path, value, why = CHANGES[name]
-    place = forge.manifest
+    place = forged.manifest
     for part in path[:-1]:
         place = place[part]
     place[path[-1]] = value
-    forge.seal()
+    forged.seal()
     if "below" in why or "deeper" in why:  # the tree is built when it is read
         with pytest.raises(TownletError, match=why):
-            load(forge.path)
+            load(forged.path)
     else:
-        assert why in forge.refusal()
+        assert why in forged.refusal()
 
 
 def test_names_that_look_like_paths_are_only_names(tmp_path: Path) -> None:

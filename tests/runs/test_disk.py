@@ -1,4 +1,4 @@
-"""A disk that is full, read-only or limited: a clear message, the old checkpoint intact, nothing half written."""
+"""A full, read-only or limited disk: a clear message, the old checkpoint intact, nothing half written."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ SCRIPT = Path(__file__).with_name("small_disk.py")
 
 
 def may_mount() -> bool:
-    """Whether this machine lets us mount a disk of our own where nobody else sees it."""
+    """Whether this user may mount a file system in a private namespace."""
     if not shutil.which("unshare"):
         return False
     probe = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs none "$1"', "sh", "/mnt"]
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a namespace of its own")
+@pytest.mark.skipif(not may_mount(), reason="needs permission to mount a tmpfs in a namespace")
 def test_full_and_read_only_disks_are_reported_and_keep_existing_files(tmp_path: Path) -> None:
     command = ["unshare", "-rm", sys.executable, str(SCRIPT), str(tmp_path)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
-    assert "the disk is full; free some space there, then resume from step-000000000001" in said["checkpoint"]
-    assert "the disk is full" in said["metrics"]
+    messages = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert "the disk is full; free some space there, then resume from step-000000000001" in messages["checkpoint"]
+    assert "the disk is full" in messages["metrics"]
     for name in ("read-only checkpoint", "read-only run", "read-only lock"):
-        assert "the disk is read-only" in said[name]
+        assert "the disk is read-only" in messages[name]
 
 
 def test_file_size_limit_is_reported_and_keeps_existing_files(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A feed between a trainer and those who watch: real files, real processes."""
+"""Feed from a training to its viewers, with real files and processes."""
 
 from __future__ import annotations
 

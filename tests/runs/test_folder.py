@@ -1,4 +1,4 @@
-"""Run folders: made whole, found by what people type."""
+"""Run folders: created atomically, found by path, name and prefix."""
 
 from __future__ import annotations
 

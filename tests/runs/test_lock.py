@@ -1,4 +1,4 @@
-"""One writer for each run; the dead hold nothing."""
+"""One writer per run; the lock of a dead process is free."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from townlet.runs.lock import LOCK_FILE, Lock, lock_holder
 
 
 def hold_in_child(folder: Path) -> int:
-    """A child that holds the lock until it is killed."""
+    """Process id of a child that holds the lock until it is killed."""
     child = os.fork()
     if not child:
         Lock(folder).acquire()
-        wait_for_the_end()
+        wait_for_kill()
     deadline = time.monotonic() + 10
     while not lock_holder(folder):
         if time.monotonic() > deadline:
-            end(child)
+            kill(child)
             pytest.fail("the child does not hold the lock")
         time.sleep(0.005)
     return child
 
 
-def wait_for_the_end() -> None:
-    """A child waits to be killed, but never outlives a test that went wrong."""
+def wait_for_kill() -> None:
+    """Wait to be killed; an alarm ends the child if the test fails."""
     signal.alarm(60)
     signal.pause()
     os._exit(0)
 
 
-def end(child: int) -> None:
+def kill(child: int) -> None:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 
@@ -51,12 +51,12 @@ def test_second_writer_learns_the_process_that_holds_the_lock(tmp_path: Path) ->
         assert who is not None
         assert who["pid"] == child
     finally:
-        end(child)
+        kill(child)
 
 
 def test_lock_of_a_killed_process_is_acquired(tmp_path: Path) -> None:
-    end(hold_in_child(tmp_path))
-    assert (tmp_path / LOCK_FILE).read_text()  # the note of the dead is still there
+    kill(hold_in_child(tmp_path))
+    assert (tmp_path / LOCK_FILE).read_text()  # the note of the dead process is still there
     assert lock_holder(tmp_path) is None
     with Lock(tmp_path):
         who = lock_holder(tmp_path)
@@ -71,7 +71,7 @@ def test_stopped_process_keeps_its_lock(tmp_path: Path) -> None:
         with pytest.raises(TownletError, match=f"process {child}"):
             Lock(tmp_path).acquire()
     finally:
-        end(child)
+        kill(child)
 
 
 def test_one_process_cannot_acquire_the_lock_twice(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_orphaned_child_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
         Lock(tmp_path).acquire()
         grandchild = os.fork()
         if not grandchild:
-            wait_for_the_end()
+            wait_for_kill()
         os.write(orphan, str(grandchild).encode())
-        wait_for_the_end()
+        wait_for_kill()
     grandchild = int(os.read(ready, 20))
-    end(child)
+    kill(child)
     try:
         with Lock(tmp_path):
             pass

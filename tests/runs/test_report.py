@@ -1,4 +1,4 @@
-"""The report says what came of a run, shows what was recorded, and trusts no text."""
+"""Report of a run: results, plots of everything recorded, and escaped text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make(root: Path, **meta: Any) -> Run:
 
 
 def fill(store: MetricsStore) -> None:
-    """A small run in which everything was recorded, under names made to hurt."""
+    """Record everything, with names that need escaping."""
     store.add("evaluations", {"env_steps": 0, "policy": "random", "length": 116.4})
     for moment, length in ((500, 200.0), (1000, 484.0)):
         greedy = {"policy": "greedy", "episodes": 100, "limit": 500, "length": length, "survived": 0.25, "works": 0.0}
@@ -111,7 +111,7 @@ def test_hashes_of_world_and_recipe_are_shown(full: Run) -> None:
 
 
 def test_cell_plot_has_the_shape_of_the_map_and_names_its_places() -> None:
-    """Cell x + width·y lies x to the right and y down, and the name of a place stands in its cell."""
+    """Cell x + width·y is x to the right and y down, and the name of a place is in its cell."""
     plot = town_sections.cells_plot({0: 11, 3: 22, 4: 33}, [4, 2], {"Bed": 4}, "cells", "visits")
     assert plot is not None
     texts = ElementTree.fromstring(plot.standalone()).iter("{http://www.w3.org/2000/svg}text")

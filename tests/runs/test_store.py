@@ -1,4 +1,4 @@
-"""The metrics store: nothing lost, nothing twice, readable by others meanwhile, and clear about damage."""
+"""Metrics store: no loss, no duplicates, concurrent readers, and clear messages about damage."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from pace import within
 from townlet.errors import TownletError
 from townlet.runs.database import TABLES
@@ -152,7 +153,7 @@ def test_gap_in_the_metrics_is_reported_and_nothing_is_removed(store: MetricsSto
 ROWS = st.lists(st.tuples(st.sampled_from(["episodes", "updates", "alerts"]), st.integers(0, 3)), max_size=20)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10, 25))
 @given(rows=ROWS, cut=st.integers(0, 20), flushed=st.integers(0, 20))
 def test_rewound_and_repeated_run_has_the_same_metrics(
     rows: list[tuple[str, int]], cut: int, flushed: int, tmp_path_factory: pytest.TempPathFactory
@@ -295,7 +296,7 @@ def test_export_as_csv(store: MetricsStore, tmp_path: Path) -> None:
 
 
 def test_idle_store_is_a_single_file(tmp_path: Path) -> None:
-    """Readers that come after the writer leave no log beside it either."""
+    """Readers after the writer leave no write-ahead log either."""
     path = tmp_path / "metrics.db"
     with MetricsStore(path) as store:
         store.add("updates", {"env_steps": 1, "name": "loss", "value": 0.5})

@@ -1,4 +1,4 @@
-"""States as flat tables: every tree that may be saved comes back as it was, everything else is refused by name."""
+"""States as flat tables: supported trees are restored exactly, everything else is rejected by name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from townlet.errors import TownletError
 from townlet.runs.serialization import MAX_DEPTH, flatten, unflatten
 
@@ -20,6 +21,7 @@ PLAIN = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3), max_lea
 TREES = st.recursive(PLAIN, lambda inner: st.dictionaries(NAMES, inner, max_size=4), max_leaves=12)
 
 
+@settings(max_examples=examples(25, 100))
 @given(st.dictionaries(NAMES, TREES, max_size=4))
 def test_tree_is_restored_with_its_names_in_order(state: dict[str, Any]) -> None:
     found = unflatten(flatten(state))

@@ -1,4 +1,4 @@
-"""What real trainings write down: every table and figure that is promised, and no figure that nobody explains."""
+"""Metrics that trainings record: every documented table and metric, and no undocumented metric."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import pytest
 
+from sharing import once
 from small import REPORT
 from townlet.runs.database import TABLES
 from townlet.runs.folder import Run
@@ -19,31 +20,34 @@ from townlet.train.session import start
 from train.tiny import DQN, PPO, STAGES
 
 RECURRENT: Final = "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, post_widths: [8]}}"
-BOLD: Final = (
+BOLTZMANN: Final = (
     "explore={action_selection: {name: boltzmann, temperature: 0.5}, bonus: {name: counts}, "
     "weight: {name: scheduled, value: 0.1}}"
 )
-CHANGING: Final = (
+SCHEDULED: Final = (
     "agent.clip=lin_0.2", "agent.value_clip=lin_0.2", "agent.value_coef=lin_0.5",
     "plateau={key: lr, patience: 400, least: 1e6, multiply: .5}",
 )  # fmt: skip
 RECIPES: Final = {
     "town:dqn": (*DQN, REPORT),
-    "town:ppo": (*PPO, *CHANGING),
+    "town:ppo": (*PPO, *SCHEDULED),
     "town:dqn-rnd": (*DQN, "explore.bonus.hidden=[8]", "agent.prioritized={}"),
     "town:dqn-curriculum": (*DQN, STAGES, "change.max_steps=12"),
-    "town-l2:drqn": (*(word for word in DQN if not word.startswith("network")), RECURRENT, BOLD),
+    "town-l2:drqn": (*(word for word in DQN if not word.startswith("network")), RECURRENT, BOLTZMANN),
     "Pendulum-v1:ppo": tuple(word for word in PPO if not word.startswith("change")),
 }
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    root = tmp_path_factory.mktemp("recorded")
+def train_all(root: Path) -> dict[str, Run]:
     return {recipe: start(load_experiment(recipe, words), root).run for recipe, words in RECIPES.items()}
 
 
-def figures(run: Run, to: Path) -> set[str]:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    return once(tmp_path_factory, "recorded-metrics", train_all)
+
+
+def metric_names(run: Run, to: Path) -> set[str]:
     with MetricsReader(run.metrics_file) as store:
         write_csv(store, to)
     with to.open(encoding="utf-8") as file:
@@ -51,13 +55,13 @@ def figures(run: Run, to: Path) -> set[str]:
 
 
 def test_every_written_metric_is_in_the_catalog_and_vice_versa(recorded: dict[str, Run], tmp_path: Path) -> None:
-    written = set().union(*(figures(run, tmp_path / "metrics.csv") for run in recorded.values()))
+    written = set().union(*(metric_names(run, tmp_path / "metrics.csv") for run in recorded.values()))
     assert {name for name in written if describe_metric(name) is None} == set()
     assert set(METRICS) - written == set()
 
 
 def test_curriculum_writes_to_every_table(recorded: dict[str, Run]) -> None:
-    """But alerts, which tell of trouble, and settings that nobody changed."""
+    """Except alerts, which report problems, and setting changes, of which there are none."""
     with MetricsReader(recorded["town:dqn-curriculum"].metrics_file) as store:
         counts = {table: len(store.read(table, ["env_steps"])["env_steps"]) for table in TABLES}
     assert {table for table, count in counts.items() if not count} <= {"alerts", "setting_changes"}
@@ -81,9 +85,9 @@ def test_novelty_is_recorded_for_every_cell_and_changes_with_learning(recorded: 
     novelty = np.array(found["novelty"]).reshape(len(marks), 64)
     assert (novelty > 0).all()
     assert (novelty[-1] != novelty[0]).any()
-    if recipe == "town-l2:drqn":  # counts only ever fall; RND is scaled by what was met so far
+    if recipe == "town-l2:drqn":  # novelty by counts never rises; that of RND is normalized by its history
         assert (novelty[-1] <= novelty[0]).all()
-    assert 0 in found["count"]  # also of cells where nobody was
+    assert 0 in found["count"]  # including cells that were not visited
 
 
 def test_without_bonus_only_visited_cells_are_written(recorded: dict[str, Run]) -> None:
@@ -94,7 +98,7 @@ def test_without_bonus_only_visited_cells_are_written(recorded: dict[str, Run]) 
 
 
 def test_run_leaves_no_write_ahead_log_of_the_database(recorded: dict[str, Run]) -> None:
-    """Neither when it was stopped, nor after its report was written and it was read."""
+    """Neither after training, nor after its report was written and read."""
     for run in recorded.values():
         assert [path.name for path in run.path.glob("metrics.*")] == ["metrics.db"]
 
