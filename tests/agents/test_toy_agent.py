@@ -127,7 +127,7 @@ def test_file_changed_after_the_start_is_reported(townlet: Program, tmp_path: Pa
 
 @pytest.mark.usefixtures("no_custom_code")
 @pytest.mark.parametrize(
-    ("agent", "told"),
+    ("agent", "message"),
     [
         ("{name: tyo, file: toy_agent.py}", "toy.yaml:6:9: agent.name cannot be 'tyo'; did you mean 'toy'?"),
         ("{name: toy, file: toy_agent.py, lrr: 1}", "toy.yaml:6:40: unknown key 'lrr' in agent; did you mean 'lr'?"),
@@ -142,7 +142,7 @@ def test_file_changed_after_the_start_is_reported(townlet: Program, tmp_path: Pa
     ],
 )
 def test_mistakes_are_reported_with_their_location(
-    agent: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agent: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     user_code.permit()
@@ -158,7 +158,7 @@ def test_mistakes_are_reported_with_their_location(
     (tmp_path / "toy.yaml").write_text(text)
     with pytest.raises(TownletError) as caught:
         load_experiment("toy.yaml")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.usefixtures("no_custom_code")

@@ -20,18 +20,18 @@ POINTS = [point for point in COMMIT_POINTS if "replaced" not in point]
 
 
 def assert_no_gap_and_no_duplicate(run: Path) -> None:
-    """Metrics at every fiftieth step, each with the episodes since the one before."""
+    """Metrics at every fortieth step, each with the episodes since the one before."""
     with MetricsReader(run / "metrics.db") as metrics:
         spans = metrics.read("episode_intervals", ["start", "env_steps"])
         marks = metrics.series("meter_energy")[0]
     assert marks == sorted(set(marks))
-    assert [after - before for before, after in pairwise(marks)] == [50] * (len(marks) - 1)
+    assert [after - before for before, after in pairwise(marks)] == [40] * (len(marks) - 1)
     assert set(zip(spans["start"], spans["env_steps"], strict=True)) <= set(zip([0, *marks], marks, strict=False))
 
 
 def test_kill_at_every_commit_point_is_recovered(server: ForkServer, tmp_path: Path) -> None:
     """Each process dies at the next point of its first commit, and the next one resumes from what is left."""
-    whole = server.train("town:dqn", WORDS, tmp_path / "whole", pause_at=900)
+    whole = server.train("town:dqn", WORDS, tmp_path / "whole", pause_at=920)
     root = tmp_path / "killed"
     process = server.start("town:dqn", WORDS, root, die=[POINTS[0], 1])
     assert process.wait() == -9
@@ -39,13 +39,13 @@ def test_kill_at_every_commit_point_is_recovered(server: ForkServer, tmp_path: P
     assert paths(run / "checkpoints") == []  # no checkpoint: the resumed run starts from the beginning
     for point in POINTS[1:]:
         assert server.resume(run, die=[point, 1]).wait() == -9, point
-    server.resume_to_end(run, pause_at=900)
+    server.resume_to_end(run, pause_at=920)
     assert differences(whole, run) == []
     assert_no_gap_and_no_duplicate(run)
     assert not [path for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]
 
 
-SHORT = (*WORDS, "budget={env_steps: 300}")
+SHORT = (*WORDS, "budget={env_steps: 320}")
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +74,10 @@ def test_kill_during_the_last_checkpoint_is_recovered(
 
 def kill_at_random(server: ForkServer, folder: Path, times: int) -> None:
     began = time.perf_counter()
-    whole = server.train("town:dqn", WORDS, folder / "whole", pause_at=500)
+    whole = server.train("town:dqn", WORDS, folder / "whole", pause_at=520)
     took = time.perf_counter() - began  # on this machine, under its current load
     chance, killed, root = random.Random(7), 0, folder / "0"
-    process = server.start("town:dqn", WORDS, root, pause_at=500)
+    process = server.start("town:dqn", WORDS, root, pause_at=520)
     while killed < times:
         time.sleep(chance.uniform(0.0, 0.7 * took))
         ended = process.kill()
@@ -90,7 +90,7 @@ def kill_at_random(server: ForkServer, folder: Path, times: int) -> None:
             runs = Run.list(root)
         # A process killed before it created the run is started again; otherwise whatever is left can be resumed.
         process = (
-            server.resume(runs[0].path, pause_at=500) if runs else server.start("town:dqn", WORDS, root, pause_at=500)
+            server.resume(runs[0].path, pause_at=520) if runs else server.start("town:dqn", WORDS, root, pause_at=520)
         )
     assert process.wait() == 0, process.output()
     assert differences(whole, only_run(root)) == []

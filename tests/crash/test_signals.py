@@ -28,7 +28,7 @@ LONG_UPDATE = (*TINY, "rows=16", "agent.n_steps=64", "agent.batch_size=8", "agen
 
 def wait_for_run(root: Path, process: TrainingProcess) -> Path:
     """The folder of the run of this process, once it trains."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (runs := Run.list(root)) or "steps" not in (
         runs[0].log_file.read_text() if runs[0].log_file.exists() else ""
     ):
@@ -58,8 +58,8 @@ def test_signal_saves_stops_and_allows_resuming(server: ForkServer, tmp_path: Pa
 
 def wait_for_checkpoint_after(env_steps: int, run: Path, process: TrainingProcess) -> None:
     """Wait until the run has a checkpoint of a later step."""
-    deadline = time.monotonic() + 30
-    while step_and_serial(paths(run / "checkpoints")[-1])[0] <= env_steps:
+    deadline = time.monotonic() + 120
+    while not any(step_and_serial(path)[0] > env_steps for path in paths(run / "checkpoints")):
         assert time.monotonic() < deadline, process.output()
         time.sleep(0.005)
 
@@ -78,7 +78,7 @@ def test_long_update_is_abandoned_on_signal(phase: str, server: ForkServer, tmp_
 
 
 def wait_for_checkpoint(root: Path, process: TrainingProcess) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (runs := Run.list(root)) or not paths(runs[0].path / "checkpoints"):
         assert time.monotonic() < deadline, process.output()
         time.sleep(0.01)

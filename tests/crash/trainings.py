@@ -25,7 +25,7 @@ COMMAND = "from crash.fork_server import main; main()"
 # Small towns with short episodes: a second contains many episodes, updates, metrics, evaluations and checkpoints.
 TINY = (
     "rows=4", "threads=1", "network.hidden=[16]", "change.max_steps=20", "evaluation.episodes=2",
-    "evaluation.every=200", "metrics.every=50", "metrics.tensorboard=false", "metrics.report=false",
+    "evaluation.every=200", "metrics.every=40", "metrics.tensorboard=false", "metrics.report=false",
     "checkpoints.every_episodes=6", "budget={env_steps: 1600}",
 )  # fmt: skip
 DQN = (*TINY, "agent.replay=200", "agent.warmup=60", "agent.batch_size=8")
@@ -57,7 +57,7 @@ class TrainingProcess:
 
     def wait_for_cpu(self, seconds: float) -> None:
         """Wait until it has used this much CPU time or has ended."""
-        deadline, ticks = time.monotonic() + 60, os.sysconf("SC_CLK_TCK")
+        deadline, ticks = time.monotonic() + 200, os.sysconf("SC_CLK_TCK")
         while True:
             stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
             if stat[0] == "Z" or (int(stat[11]) + int(stat[12])) / ticks >= seconds:
@@ -65,7 +65,7 @@ class TrainingProcess:
             assert time.monotonic() < deadline, self.output()
             time.sleep(0.02)
 
-    def wait_for(self, text: str, seconds: float = 30.0) -> None:
+    def wait_for(self, text: str, seconds: float = 120.0) -> None:
         """Wait until its output contains this text."""
         deadline = time.monotonic() + seconds
         while text not in self.output():

@@ -39,9 +39,9 @@ def look(x: int, y: int, things: dict[int, tuple[int, int]]) -> torch.Tensor:
     return torch.cat([window.flatten(), torch.tensor([x / (MAP - 1), y / (MAP - 1)]), torch.ones(2)]).unsqueeze(0)
 
 
-def told_of(told: torch.Tensor) -> list[list[float]]:
+def by_kind(features: torch.Tensor) -> list[list[float]]:
     """Features of each kind: direction along x and y, proximity, and whether it is known."""
-    return told[0, : KINDS * 4].view(KINDS, 4).tolist()
+    return features[0, : KINDS * 4].view(KINDS, 4).tolist()
 
 
 def bearings(offsets: dict[int, tuple[int, int]]) -> list[Any]:
@@ -57,21 +57,21 @@ def test_things_out_of_sight_are_remembered() -> None:
     encoder = MapEncoder(SPEC, LAYOUT)
     memory = MapMemory(encoder)
     things = {0: (1, 1), 2: (8, 8)}
-    told, hidden = memory(encoder(look(2, 2, things)), torch.zeros(1, memory.hidden_size))
-    assert told_of(told) == bearings({0: (-1, -1)})
+    features, hidden = memory(encoder(look(2, 2, things)), torch.zeros(1, memory.hidden_size))
+    assert by_kind(features) == bearings({0: (-1, -1)})
     for x in range(3, 8):
-        told, hidden = memory(encoder(look(x, 2, things)), hidden)
-        assert told_of(told) == bearings({0: (1 - x, -1)})
-    told, hidden = memory(encoder(look(7, 7, things)), hidden)
-    assert told_of(told) == bearings({0: (-6, -6), 2: (1, 1)})
+        features, hidden = memory(encoder(look(x, 2, things)), hidden)
+        assert by_kind(features) == bearings({0: (1 - x, -1)})
+    features, hidden = memory(encoder(look(7, 7, things)), hidden)
+    assert by_kind(features) == bearings({0: (-6, -6), 2: (1, 1)})
 
 
 def test_map_memory_is_empty_at_an_episode_start() -> None:
     encoder = MapEncoder(SPEC, LAYOUT)
     memory = MapMemory(encoder)
     _, hidden = memory(encoder(look(2, 2, {0: (1, 1)})), torch.zeros(1, memory.hidden_size))
-    told, _ = memory(encoder(look(8, 8, {})), hidden, torch.tensor([True]))
-    assert told_of(told) == bearings({})
+    features, _ = memory(encoder(look(8, 8, {})), hidden, torch.tensor([True]))
+    assert by_kind(features) == bearings({})
 
 
 def test_unexplored_sides_are_marked() -> None:
@@ -79,11 +79,11 @@ def test_unexplored_sides_are_marked() -> None:
     encoder = MapEncoder(SPEC, LAYOUT)
     memory = MapMemory(encoder)
     unseen = slice(KINDS * 4, KINDS * 4 + 4)  # left, up, right, down
-    told, hidden = memory(encoder(look(2, 2, {})), torch.zeros(1, memory.hidden_size))
-    assert (told[0, unseen] * 81).tolist() == pytest.approx([2 * 4, 2 * 4, 2 * 4 + 4 * 9, 2 * 4 + 4 * 9])
+    features, hidden = memory(encoder(look(2, 2, {})), torch.zeros(1, memory.hidden_size))
+    assert (features[0, unseen] * 81).tolist() == pytest.approx([2 * 4, 2 * 4, 2 * 4 + 4 * 9, 2 * 4 + 4 * 9])
     for x in range(3, 7):
-        told, hidden = memory(encoder(look(x, 2, {})), hidden)
-    assert (told[0, unseen] * 81).tolist() == pytest.approx([6 * 4, 0, 2 * 4, 4 * 9])  # the upper 5 rows are known
+        features, hidden = memory(encoder(look(x, 2, {})), hidden)
+    assert (features[0, unseen] * 81).tolist() == pytest.approx([6 * 4, 0, 2 * 4, 4 * 9])  # the upper 5 rows are known
 
 
 @law

@@ -29,13 +29,17 @@ def core_of(kind: str, inputs: int = E, size: int = H) -> RecurrentLayer:
 @pytest.mark.parametrize("kind", KINDS)
 def test_fused_and_stepwise_unrolling_agree(kind: str) -> None:
     core = core_of(kind)
-    x, hidden, fresh = draws(T, B, E) * 2, draws(B, core.hidden_size, seed=1), torch.zeros(T, B, dtype=torch.bool)
-    fresh[7, -1] = True  # one row that begins anew sends all rows the slow way
+    x, hidden, episode_start = (
+        draws(T, B, E) * 2,
+        draws(B, core.hidden_size, seed=1),
+        torch.zeros(T, B, dtype=torch.bool),
+    )
+    episode_start[7, -1] = True  # one episode start makes all rows take the stepwise path
     found = []
-    for begins in (None, fresh):
+    for starts in (None, episode_start):
         core.zero_grad()
         start, seen = hidden.clone().requires_grad_(), x.clone().requires_grad_()
-        outputs, after = core(seen, start, begins)
+        outputs, after = core(seen, start, starts)
         (outputs[:, :-1].square().sum() + after[:-1].sum()).backward()
         grads = [start.grad, seen.grad, *(w.grad for w in core.parameters())]
         found.append([outputs[:, :-1].detach(), after[:-1].detach(), *(g for g in grads if g is not None)])
@@ -47,9 +51,9 @@ def test_fused_and_stepwise_unrolling_agree(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_episode_start_splits_a_sequence(kind: str) -> None:
     core = core_of(kind)
-    x, hidden, fresh = draws(T, B, E), draws(B, core.hidden_size), torch.zeros(T, B, dtype=torch.bool)
-    fresh[9] = True
-    outputs, after = core(x, hidden, fresh)
+    x, hidden, episode_start = draws(T, B, E), draws(B, core.hidden_size), torch.zeros(T, B, dtype=torch.bool)
+    episode_start[9] = True
+    outputs, after = core(x, hidden, episode_start)
     first, _ = core(x[:9], hidden)
     second, last = core(x[9:], torch.zeros(B, core.hidden_size))
     torch.testing.assert_close(outputs, torch.cat([first, second]), atol=1e-5, rtol=1e-5)
@@ -59,9 +63,9 @@ def test_episode_start_splits_a_sequence(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_gradient_flows_across_an_episode_start(kind: str) -> None:
     core = core_of(kind)
-    x, fresh = draws(T, B, E).requires_grad_(), torch.zeros(T, B, dtype=torch.bool)
-    fresh[9, 0] = True
-    outputs, _ = core(x, torch.zeros(B, core.hidden_size), fresh)
+    x, episode_start = draws(T, B, E).requires_grad_(), torch.zeros(T, B, dtype=torch.bool)
+    episode_start[9, 0] = True
+    outputs, _ = core(x, torch.zeros(B, core.hidden_size), episode_start)
     outputs[-1].sum().backward()
     assert x.grad is not None
     reach = x.grad.abs().sum(-1)

@@ -92,7 +92,7 @@ def test_commit_points_are_passed_in_order(tmp_path: Path, monkeypatch: pytest.M
 
 
 def kill_at_random(folder: Path, times: int) -> None:
-    """Kill after some checkpoints and a part of the next one; they are counted, so the load of the machine is irrelevant."""
+    """Kill after some checkpoints and a part of the next one; counted, so independent of load."""
     chance = random.Random(7)
     put(folder, 100)
     moment = 100

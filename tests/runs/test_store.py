@@ -64,7 +64,7 @@ def test_rows_can_be_added_one_by_one(store: MetricsStore) -> None:
         "value": [0.5, None, 2.5],
     }
     store.add("alerts", [])
-    store.add("alerts", {"env_steps": [], "name": "nobody"})
+    store.add("alerts", {"env_steps": [], "name": "none"})
     assert len(store.read("alerts")["env_steps"]) == 3
 
 
