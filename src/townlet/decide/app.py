@@ -302,6 +302,6 @@ def _reason(action: OperatorAction, request: Request) -> str:
 
 
 async def _error_response(_: Request, error: Exception) -> Response:
-    first = error.diagnostics[0] if isinstance(error, TownletError) else None
-    details = {"what": first.what, "fix": first.fix} if first else {}
-    return JSONResponse({"error": str(error), **details}, 422)
+    assert isinstance(error, TownletError)
+    first = error.diagnostics[0]
+    return JSONResponse({"error": str(error), "what": first.what, "fix": first.fix}, 422)

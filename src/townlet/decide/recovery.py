@@ -47,14 +47,6 @@ class ReplayedVersion(NamedTuple):
         return self.digest == self.replayed
 
 
-class RecoveryPlan(NamedTuple):
-    """Where recovery starts."""
-
-    snapshot: Snapshot | None  # None: from the beginning of the log
-    publish_events: list[Event]  # after the snapshot
-    anchor: VersionPublished | None  # the version to load; training steps before it are not repeated
-
-
 def events(folder: Path, after: int = 0) -> Iterator[Event]:
     """Events after a record, oldest first."""
     return (decode(payload) for _, payload in read_records(folder, after))
@@ -97,18 +89,23 @@ def _require_covered(folder: Path, record: int) -> None:
         raise TownletError(what, fix, folder)
 
 
-def _plan(folder: Path, snapshot: Snapshot | None, state: ServiceState, versions: VersionStore) -> RecoveryPlan:
-    """The shortest recovery. A snapshot is no use if a version from before it must be rebuilt."""
+def _plan(
+    folder: Path, snapshot: Snapshot | None, state: ServiceState, versions: VersionStore
+) -> tuple[Snapshot | None, list[Event], VersionPublished | None]:
+    """The shortest recovery: the snapshot to start from, the publications after it, and the version to load.
+
+    Training steps before that version are not repeated. A snapshot is no use if a version before it must be rebuilt.
+    """
     if snapshot:
         published, learning = publish_events(folder, snapshot.record), snapshot.settings(state.domain).learning
         anchor = None if _prioritized(published, learning) else _newest_intact(published, versions)
         if anchor or _rewinds_available(published, versions):
-            return RecoveryPlan(snapshot, published, anchor)
+            return snapshot, published, anchor
     published = publish_events(folder)
     anchor = None if _prioritized(published, state.settings.learning) else _newest_intact(published, versions)
     if anchor is None and not _rewinds_available(published, versions):
         anchor = _newest_intact(published, versions)  # the steps cannot all be repeated: continue with other priorities
-    return RecoveryPlan(None, published, anchor)
+    return None, published, anchor
 
 
 def publish_events(folder: Path, after: int = 0) -> list[Event]:

@@ -155,27 +155,22 @@ def load_settings(source: Path | str, overrides: Sequence[str], domains: dict[st
 
 def _inconsistencies(settings: DecideSettings, node: Node) -> list[Diagnostic]:
     """Errors in combinations of values that are each valid."""
-    learning, memory, judge, errors = settings.learning, settings.memory, settings.judge, []
+    learning, memory, judge = settings.learning, settings.memory, settings.judge
     total = learning.reward.actual + learning.reward.gate
-    if abs(total - 1) > TOLERANCE + 1e-9:
-        what = f"learning.reward: actual and gate sum to {total:g}"
-        errors.append(Diagnostic(what, "they must sum to 1", _location(node, "learning", "reward")))
-    if learning.min_batch > learning.batch:
-        what = f"learning.min_batch is {learning.min_batch}, but learning.batch only {learning.batch}"
-        errors.append(Diagnostic(what, "lower min_batch or raise batch", _location(node, "learning", "min_batch")))
-    if learning.min_batch > memory.capacity:
-        what = (
-            f"memory.capacity is {memory.capacity}, but learning.min_batch {learning.min_batch}: training cannot start"
-        )
-        errors.append(Diagnostic(what, "raise capacity or lower min_batch", _location(node, "memory", "capacity")))
-    if judge.min_count > memory.held_out_capacity:
-        what = (
-            f"memory.held_out_capacity is {memory.held_out_capacity}, but judge.min_count {judge.min_count}: "
-            "no verdict by reward is possible"
-        )
-        where = _location(node, "memory", "held_out_capacity")
-        errors.append(Diagnostic(what, "raise held_out_capacity or lower min_count", where))
-    return errors
+    checks = (
+        (abs(total - 1) > TOLERANCE + 1e-9, ("learning", "reward"),
+         f"learning.reward: actual and gate sum to {total:g}", "they must sum to 1"),
+        (learning.min_batch > learning.batch, ("learning", "min_batch"),
+         f"learning.min_batch is {learning.min_batch}, but learning.batch only {learning.batch}",
+         "lower min_batch or raise batch"),
+        (learning.min_batch > memory.capacity, ("memory", "capacity"),
+         f"memory.capacity is {memory.capacity}, but learning.min_batch {learning.min_batch}: training cannot start",
+         "raise capacity or lower min_batch"),
+        (judge.min_count > memory.held_out_capacity, ("memory", "held_out_capacity"),
+         f"memory.held_out_capacity is {memory.held_out_capacity}, but judge.min_count {judge.min_count}: "
+         "no verdict by reward is possible", "raise held_out_capacity or lower min_count"),
+    )  # fmt: skip
+    return [Diagnostic(what, fix, _location(node, *path)) for wrong, path, what, fix in checks if wrong]
 
 
 def _location(node: Node, *path: str) -> SourceLocation:

@@ -7,6 +7,7 @@ the same weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -176,7 +177,7 @@ class Trainer:
 
     def copy(self) -> State:
         """A copy of the state."""
-        return _copy_state(self.state())
+        return deepcopy(self.state())
 
     def state(self) -> State:
         """Everything that the next step depends on, besides the service state."""
@@ -191,10 +192,3 @@ class Trainer:
         self.step, self.sampled = int(counts["step"]), int(counts["sampled"])
         self.mean_reward = float(counts["mean_reward"])
         self._errors = {name: column.clone().numpy() for name, column in get_part(state, "errors", "trainer").items()}
-
-
-def _copy_state(state: State) -> State:
-    return {
-        name: _copy_state(part) if isinstance(part, dict) else part.clone() if isinstance(part, Tensor) else part
-        for name, part in state.items()
-    }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import Counter
 from pathlib import Path
@@ -15,7 +13,7 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import Field
 
 from townlet.errors import TownletError
-from townlet.live.gym_episode import GymEpisode
+from townlet.live.gym_episode import GymEpisode, csv_text
 from townlet.live.hub import Hub
 from townlet.live.protocol import Message
 from townlet.live.rollout_worker import RolloutRequest
@@ -181,18 +179,16 @@ def _training_maps(watched: WatchedRun) -> dict[str, Any]:
 
 def recording_csv(world: World, r: Recording) -> str:
     """A recorded episode as a table: state, the transition that led to it, and all meters."""
-    out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
     outputs, parts = [f"output_{a}" for a in world.actions], [f"reward_{c}" for c in world.rewards]
-    table.writerow([*FRAME_FIELDS, "action", "reward", *parts, *outputs, *world.meters])
+    rows: list[list[Any]] = [[*FRAME_FIELDS, "action", "reward", *parts, *outputs, *world.meters]]
     for at in range(len(r) + 1):
         transition: list[Any] = [""] * (2 + len(parts) + len(outputs))
         if at:
             step = at - 1
             transition = [world.actions[int(r.actions[step])], float(r.reward[step])]
             transition += [*r.components[step].tolist(), *r.outputs[step].tolist()]
-        table.writerow([*(int(getattr(r, name)[at]) for name in FRAME_FIELDS), *transition, *r.meters[at].tolist()])
-    return out.getvalue()
+        rows.append([*(int(getattr(r, name)[at]) for name in FRAME_FIELDS), *transition, *r.meters[at].tolist()])
+    return csv_text(rows)
 
 
 def _save_world(folder: Path, request: SaveWorld) -> str:

@@ -190,14 +190,12 @@ class GymEpisode:
 
     def as_csv(self) -> str:
         """A row per timestep, with the step taken there."""
-        out = io.StringIO()
-        table = csv.writer(out, lineterminator="\n")
         space, kinds = self._action_space, self.output_kinds
         discrete = isinstance(space, Discrete)
         action_heads = ["action"] if discrete else [f"action {name}" for name in space.names]
         output_heads = [f"{OUTPUTS[kind]} {name}" for kind in kinds for name in space.names]
         head = ["step", *action_heads, *output_heads, "reward", "return", "value", "advantage", *self.components]
-        table.writerow(head)
+        rows: list[list[Any]] = [head]
         advantages, total = self.advantages(), 0.0
         for at in range(self.known):
             step: list[Any] = [""] * (len(action_heads) + len(output_heads) + 2)
@@ -209,8 +207,14 @@ class GymEpisode:
                 step += [self._rewards[at], total]
             value = self.values[at] if at < len(self.values) else ""
             advantage = advantages[at] if at < len(advantages) else ""
-            table.writerow([at, *step, value, advantage, *self._obs[at].tolist()])
-        return out.getvalue()
+            rows.append([at, *step, value, advantage, *self._obs[at].tolist()])
+        return csv_text(rows)
+
+
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows as CSV."""
+    csv.writer(out := io.StringIO(), lineterminator="\n").writerows(rows)
+    return out.getvalue()
 
 
 def _component_names(block: Block) -> list[str]:

@@ -132,20 +132,13 @@ class DataLossError(TownletError):
         super().__init__(what, fix, folder)
 
 
-class OpenedLog(NamedTuple):
-    """A log that is ready for writing."""
-
-    log_id: bytes
-    control_file: ControlFile
-    control: ControlData  # as read at startup, or rebuilt from the log if it was lost
-    writer: segments.SegmentWriter
-    notices: list[StorageNotice]
-
-
 def open_log(
     folder: Path, segment_bytes: int, accept_data_loss: bool, check: ReferenceCheck | None = None
-) -> OpenedLog:
-    """Open the end of a log; raises `LogDamage` or `DataLossError` before anything is written."""
+) -> tuple[ControlFile, ControlData, segments.SegmentWriter, list[StorageNotice]]:
+    """Open the end of a log for writing; raises `LogDamage` or `DataLossError` before anything is written.
+
+    The control data are those read at startup, or rebuilt from the log if they were lost.
+    """
     notices = cut_at_damage(folder) if accept_data_loss else []
     control_file, log_end = ControlFile(folder), segments.find_log_end(folder)
     try:
@@ -168,7 +161,7 @@ def open_log(
         raise
     control = control or ControlData(log_id, log_end.end.last, log_end.oldest)
     control = control._replace(oldest=log_end.oldest)
-    return OpenedLog(log_id, control_file, control, writer, [*notices, *writer.notices])
+    return control_file, control, writer, [*notices, *writer.notices]
 
 
 def cut_at_damage(folder: Path) -> list[StorageNotice]:

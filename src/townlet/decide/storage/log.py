@@ -54,11 +54,13 @@ class WriteAheadLog:
         self._lock = Lock(folder)
         self._lock.acquire()
         try:
-            opened = open_log(folder, segment_bytes, accept_data_loss, check)
+            self._control_file, self.control_at_start, self._writer, self.notices = open_log(
+                folder, segment_bytes, accept_data_loss, check
+            )
         except BaseException:
             self._lock.release()
             raise
-        self.log_id, self._control_file, self.control_at_start, self._writer, self.notices = opened
+        self.log_id = self.control_at_start.log_id
         for notice in self.notices:
             LOGGER.warning("%s. %s", notice.what, notice.fix)
         self.last = self.synced = self._writer.synced  # the last accepted and the last synced record

@@ -15,15 +15,8 @@ from townlet.decide.domains import DOMAINS
 from townlet.decide.join import DecisionCounts
 from townlet.decide.settings import settings_model
 from townlet.decide.state import ServiceState
-from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, segments
+from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, segments, serving_log
 from townlet.decide.storage.control import ACCEPT_DATA_LOSS, CONTROL_FILE, ControlData, missing_records, read_slots
-from townlet.decide.storage.serving_log import (
-    NOTHING_SERVES,
-    SERVING_LOG,
-    LogReference,
-    log_references,
-    read_serving_log,
-)
 from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
 from townlet.interfaces.state import get_part
@@ -41,7 +34,7 @@ def verify(folder: Path) -> IntegrityReport:
         raise TownletError(f"{folder} has no decision log", "name the folder of a service")
     report = IntegrityReport(str(folder))
     control = _check_control_file(folder, report)
-    references = sorted(log_references(folder))
+    references = sorted(serving_log.log_references(folder))
     snapshots = _check_checkpoints(folder, report, SNAPSHOTS)
     versions = _check_checkpoints(folder, report, VERSIONS)
     last, intact = _check_segments(folder, report, control)
@@ -112,7 +105,7 @@ def _check_checkpoints(folder: Path, report: IntegrityReport, name: str) -> dict
 
 
 def _check_length(
-    report: IntegrityReport, control: ControlData | None, last: int, references: list[LogReference]
+    report: IntegrityReport, control: ControlData | None, last: int, references: list[serving_log.LogReference]
 ) -> None:
     problems = [missing_records(last, control.synced, "its control data")] if control and control.synced > last else []
     if references and references[-1].record > last:
@@ -159,9 +152,9 @@ def _check_serving_log(
     versions: dict[int, dict[str, Any]],
 ) -> None:  # fmt: skip
     """Check the serving log, read last: on a running service it is never behind the decision log."""
-    contents = read_serving_log(folder / VERSIONS / SERVING_LOG)
+    contents = serving_log.read_serving_log(folder / VERSIONS / serving_log.SERVING_LOG)
     problems = [contents.fault] if contents.fault else []
-    last = contents.changes[-1] if contents.changes else NOTHING_SERVES
+    last = contents.changes[-1] if contents.changes else serving_log.NOTHING_SERVES
     sources = [("the control data", control.serving, control.gate_only)] if control else []
     if logged.serving is not None:
         sources.append(("the log", logged.serving.number, logged.serving.gate_only))
@@ -175,7 +168,7 @@ def _check_serving_log(
         problems.append(f"version {last.serving} serves, but is missing or damaged")
     state = "nothing serves yet" if last.serving is None else f"version {last.serving} serves"
     state += ", only the gate decides" if last.gate_only else ""
-    report.add(f"{VERSIONS}/{SERVING_LOG}", "; ".join(problems), f"{contents.lines} changes; {state}")
+    report.add(f"{VERSIONS}/{serving_log.SERVING_LOG}", "; ".join(problems), f"{contents.lines} changes; {state}")
 
 
 def _is_intact(folder: Path, version: int, versions: dict[int, dict[str, Any]]) -> bool:

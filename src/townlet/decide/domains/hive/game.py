@@ -140,13 +140,13 @@ class Protector(Unit):
         return distance * (1 - share)
 
 
-class Parasite:
+class Parasite(NamedTuple):
     """Stays where it was spawned until tick `until`, or until it is killed."""
 
-    __slots__ = ("chunk", "kind", "position", "until")
-
-    def __init__(self, chunk: int, kind: str, until: int) -> None:
-        self.chunk, self.kind, self.position, self.until = chunk, kind, center(chunk), until
+    chunk: int
+    kind: str
+    position: Position
+    until: int
 
 
 class HiveStage(NamedTuple):
@@ -206,7 +206,7 @@ class HiveGame:
         if cost > self.queen or guarded:
             return False
         self.queen -= cost
-        self.parasites.append(Parasite(chunk, kind, self.time + PARASITE_TICKS))
+        self.parasites.append(Parasite(chunk, kind, center(chunk), self.time + PARASITE_TICKS))
         return True
 
     def observe(self) -> dict[str, Any]:
