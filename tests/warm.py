@@ -232,14 +232,20 @@ def child(order: dict[str, Any], streams: list[int]) -> int:
             print(leaving.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
+    flushed = flush()
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    for output in (sys.stdout, sys.stderr):
-        try:
-            output.flush()
-        except OSError:
-            code = code or 120  # as the interpreter does
-    return code
+    return code if flushed and flush() else code or 120  # as the interpreter does
+
+
+def flush() -> bool:
+    """Write what is buffered; whether that was possible."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        return False
+    return True
 
 
 def execute(words: list[str]) -> None:

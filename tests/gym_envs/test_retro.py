@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-import warm
 
 STAND_IN = Path(__file__).parent / "standin"
 
@@ -18,7 +17,7 @@ def run(script: str, folder: Path, *, real: bool = False) -> str:
     """Run in a separate process, which can hold only one emulator."""
     paths = [*([] if real else [str(STAND_IN)]), *filter(None, sys.path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    done = warm.run(
+    done = subprocess.run(
         [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr

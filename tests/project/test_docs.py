@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -16,7 +17,6 @@ import gymnasium
 import pytest
 
 import townlet
-import warm
 from agents.test_conformance import Case, update
 from cli.program import EVERY, VERBS
 from small import SMALL
@@ -64,7 +64,7 @@ def test_recipes_in_the_documents_are_valid(tmp_path: Path) -> None:
 
 def run(script: str, folder: Path) -> str:
     command = [sys.executable, "-W", "error", "-c", script]
-    done = warm.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -241,7 +241,7 @@ def test_benchmark_measures_and_reports(tmp_path: Path) -> None:
     options = ["--worlds", "town-l0", "--rows", "1", "--engines", "numba", "--seconds", ".05", "--rounds", "2"]
     script, output = str(ROOT / "benchmarks" / "sim.py"), ["--no-first-call", "--json", str(report)]
     command = [sys.executable, script, *options, *output]
-    done = warm.run(command, capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     results = json.loads(report.read_text())["results"]
     assert [r["subject"] for r in results][:2] == ["engine", "VecEnv"]
     assert all(r["best_per_wall_s"] > 0 for r in results)
