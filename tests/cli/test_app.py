@@ -112,7 +112,7 @@ def test_interrupt_exits_with_130() -> None:
     assert "Traceback" not in err
 
 
-def _wait_until_busy(pid: int, seconds: float = 60) -> None:
+def _wait_until_busy(pid: int, seconds: float = 110) -> None:
     """Until the command has computed for 2 s: kernels are loaded before, in callbacks that swallow interrupts."""
     deadline, stat = time.monotonic() + seconds, Path(f"/proc/{pid}/stat")
     if not stat.exists():
