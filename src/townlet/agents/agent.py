@@ -13,7 +13,7 @@ from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.explore.intrinsic_reward import IntrinsicReward
 from townlet.explore.spec import ExploreSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.state import State
+from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import Episodes, FinalObs, MaskedObs, Step, VecEnv
 from townlet.nets.layers import initialize
 from townlet.nets.spec import NetworkSpec
@@ -76,7 +76,7 @@ class GraphedAgent(Protocol):
         """Mark the rollout as full; a replayed CUDA graph may have written it."""
 
 
-class Agent(Protocol):
+class Agent(Stateful, Protocol):
     """Acts in N rows, learns from the results, and resumes exactly from its state."""
 
     name: str
@@ -136,9 +136,3 @@ class Agent(Protocol):
 
     def metrics(self) -> dict[str, float]:
         """Current values of everything scheduled or annealed: lr, epsilon, intrinsic_weight, …"""
-
-    def state(self) -> State:
-        """Everything that determines what happens next."""
-
-    def restore(self, state: State) -> None:
-        """Resume exactly from a state."""

@@ -92,9 +92,7 @@ class DqnSettings(ReplaySettings):
     lr: FloatOrSchedule = Field(2.5e-4, description=ReplaySettings.model_fields["lr"].description)
     batch_size: int = Field(64, ge=1, description="Transitions in a minibatch. Higher: steadier gradients, more cost.")
     n_step: int = Field(
-        1,
-        ge=1,
-        description="Rewards summed before bootstrapping. Higher spreads rewards faster, with more variance.",
+        1, ge=1, description="Rewards summed before bootstrapping. Higher spreads rewards faster, with more variance."
     )
     prioritized: PrioritySpec | None = Field(
         None,

@@ -22,10 +22,7 @@ class PrioritySpec(StrictModel):
     """Settings of prioritized replay."""
 
     alpha: float = Field(
-        0.6,
-        ge=0,
-        le=1,
-        description="Exponent of priorities. Higher prefers larger TD errors; 0 samples uniformly.",
+        0.6, ge=0, le=1, description="Exponent of priorities. Higher prefers larger TD errors; 0 samples uniformly."
     )
     beta: FloatOrSchedule = Field(
         Schedule(start=0.4, end=1.0),

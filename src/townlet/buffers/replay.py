@@ -172,11 +172,7 @@ class ReplayBuffer:
 
     def state(self) -> State:
         priorities = self._prioritized.state() if self._prioritized else None
-        return {
-            "storage": self._storage.state(),
-            "priorities": priorities,
-            "generator": self._generator.get_state(),
-        }
+        return {"storage": self._storage.state(), "priorities": priorities, "generator": self._generator.get_state()}
 
     def restore(self, state: State) -> None:
         priorities = get_part(state, "priorities", "replay buffer")

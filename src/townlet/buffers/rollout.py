@@ -89,11 +89,8 @@ class RolloutBuffer:
         self.mask, self.actions = columns["mask"], columns["actions"]
         self.log_prob, self.value = columns["log_prob"], columns["value"]
         self.reward, self.intrinsic, self.bootstrap = columns["reward"], columns["intrinsic"], columns["bootstrap"]
-        self.terminated, self.truncated, self.episode_start = (
-            columns["terminated"],
-            columns["truncated"],
-            columns["episode_start"],
-        )
+        self.terminated, self.truncated = columns["terminated"], columns["truncated"]
+        self.episode_start = columns["episode_start"]
         self._autoreset = columns.get("autoreset")
         self.hidden = torch.zeros((rows, hidden), device=device)
         self._advantage, self._returns, self._decay = (torch.zeros_like(self.reward) for _ in range(3))
@@ -262,11 +259,8 @@ class RolloutBuffer:
     def gather_rows(self, index: Tensor) -> Minibatch:
         """All steps of the rows at `index` [B], with the advantages computed last."""
         columns, t = self._storage.columns, self.steps
-        stored = [columns[name] for name in Minibatch._fields[1:5]] + [
-            self._advantage,
-            self._returns,
-            self.episode_start,
-        ]
+        computed = self._advantage, self._returns, self.episode_start
+        stored = [*(columns[name] for name in Minibatch._fields[1:5]), *computed]
         *steps, episode_start = (column[:t].index_select(1, index) for column in stored)
         steps_index = torch.arange(t, device=index.device).unsqueeze(1) * self._storage.rows + index
         obs = self._storage.take("obs", steps_index.flatten()).view(*steps_index.shape, -1)

@@ -59,13 +59,11 @@ app.command(
     ),
 )(play.play)
 app.command(
-    "live",
-    epilog=examples("townlet live", "townlet live town-dqn", "townlet live --port 9000 --root other/runs"),
+    "live", epilog=examples("townlet live", "townlet live town-dqn", "townlet live --port 9000 --root other/runs")
 )(live.live)
 app.add_typer(runs.app, name="runs")
 app.command(
-    "export",
-    epilog=examples("townlet export latest", "townlet export town:ppo --format onnx --to agent.onnx"),
+    "export", epilog=examples("townlet export latest", "townlet export town:ppo --format onnx --to agent.onnx")
 )(sharing.export)
 app.command(
     "publish",

@@ -113,8 +113,7 @@ def train(
         ),
     ] = None,
     rows: Annotated[
-        int | None,
-        typer.Option(min=2, help=f"Number of parallel towns; {ROWS} by default, {GPU_ROWS} on a GPU."),
+        int | None, typer.Option(min=2, help=f"Number of parallel towns; {ROWS} by default, {GPU_ROWS} on a GPU.")
     ] = None,
     device: Annotated[
         str, typer.Option(metavar="cpu|cuda", help="Device; cuda measures training iterations without a comparison.")

@@ -280,8 +280,7 @@ def verify(folder: ServiceFolder, as_json: AsJson = False) -> None:
 
 @app.command(epilog=examples("townlet decide backup decisions decisions-monday"))
 def backup(
-    folder: ServiceFolder,
-    to: Annotated[Path, typer.Argument(metavar="TO", help="New folder for the copy.")],
+    folder: ServiceFolder, to: Annotated[Path, typer.Argument(metavar="TO", help="New folder for the copy.")]
 ) -> None:
     """Copy a service consistently, running or stopped.
 

@@ -81,8 +81,7 @@ def play(
         int | None, typer.Option(min=1, help="Episodes to show; 3 by default in Gymnasium environments.")
     ] = None,
     lives: Annotated[
-        int | None,
-        typer.Option(min=1, max=100_000, help="Lives per player in the table of a town, 200 by default."),
+        int | None, typer.Option(min=1, max=100_000, help="Lives per player in the table of a town, 200 by default.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the episodes.")] = 0,
     which: Checkpoint = CheckpointChoice.BEST,

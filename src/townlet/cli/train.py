@@ -61,8 +61,7 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed of the run.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train N seeds, one after the other, and compare them.")] = 1,
     pause_at: Annotated[
-        int | None,
-        typer.Option(parser=parse_steps, metavar="N", help="Pause after N steps; continue with --resume."),
+        int | None, typer.Option(parser=parse_steps, metavar="N", help="Pause after N steps; continue with --resume.")
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Serve a page that shows the training.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Serve the page and open it in your browser.")] = False,

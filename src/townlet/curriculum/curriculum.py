@@ -12,7 +12,7 @@ from torch import Tensor
 from townlet.curriculum.spec import AdversarialSpec, FixedSpec
 from townlet.curriculum.stages import compile_stages
 from townlet.errors import TownletError
-from townlet.interfaces.state import State, copy_tensor
+from townlet.interfaces.state import State, Stateful, copy_tensor
 from townlet.interfaces.vec_env import Episodes
 
 LENGTH, REWARD, ENTROPY = range(3)  # columns of the window
@@ -32,7 +32,7 @@ class StageChange:
     entropy: float  # mean normalized entropy of the behaviour policy, in [0, 1]
 
 
-class Curriculum(Protocol):
+class Curriculum(Stateful, Protocol):
     """Assigns a stage to each row. All tensors are on the CPU; the environment applies `settings()`."""
 
     stage: Tensor  # [N] int64, from 1
@@ -46,12 +46,6 @@ class Curriculum(Protocol):
 
     def settings(self, rows: Tensor | None = None) -> dict[str, Tensor]:
         """Town settings for all rows or some: multiplier [N], active [N] bits, reward_mix [N, R]."""
-
-    def state(self) -> State:
-        """Everything that determines future stages."""
-
-    def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken."""
 
 
 def make_curriculum(

@@ -11,13 +11,13 @@ from townlet.config.schedule import value_at
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.explore.spec import BoltzmannSpec, EpsilonSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.state import State, copy_tensor, restore_generator
+from townlet.interfaces.state import State, Stateful, copy_tensor, restore_generator
 from townlet.interfaces.vec_env import Episodes
 
 MIN_TEMPERATURE = 1e-6  # avoids a division by 0; effectively greedy
 
 
-class ActionSelector(Protocol):
+class ActionSelector(Stateful, Protocol):
     """A behavior policy on top of action values. `epsilon` [N] is the probability of a uniform choice, or zeros."""
 
     epsilon: Tensor
@@ -33,12 +33,6 @@ class ActionSelector(Protocol):
 
     def on_episodes_end(self, episodes: Episodes) -> None:
         """Anneal exploration in the rows whose episodes ended."""
-
-    def state(self) -> State:
-        """Everything that determines the next actions."""
-
-    def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
 
 
 def normalized_entropy(probabilities: Tensor, mask: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from townlet.errors import TownletError
 from townlet.explore.rnd import RandomNetworkDistillation
 from townlet.explore.spec import CountsSpec, RndSpec
 from townlet.interfaces.layout import Block, ObservationLayout
-from townlet.interfaces.state import State, copy_tensor
+from townlet.interfaces.state import State, Stateful, copy_tensor
 from townlet.rng import Streams
 
 SAVED: Final = ("visits", "offset", "projections", "categorical_projections")  # state keys, and attributes
@@ -101,7 +101,7 @@ def _bins(blocks: Sequence[Block], bins: int) -> tuple[Tensor, Tensor]:
 CHUNK: Final = 4096  # observations of a map that are evaluated at once
 
 
-class IntrinsicReward(Protocol):
+class IntrinsicReward(Stateful, Protocol):
     """Novelty of observations. Unweighted: agents apply the weight when they compute returns or targets."""
 
     def reward(self, obs: Tensor) -> Tensor:
@@ -112,12 +112,6 @@ class IntrinsicReward(Protocol):
 
     def learn(self, obs: Tensor) -> dict[str, float]:
         """Train on observations [B, D], which lowers their novelty; returns metrics."""
-
-    def state(self) -> State:
-        """Everything that determines future rewards."""
-
-    def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
 
 
 def make_intrinsic_reward(

@@ -12,11 +12,11 @@ from townlet.config.schedule import value_at
 from townlet.errors import TownletError
 from townlet.explore.spec import AdaptiveWeightSpec, ScheduledWeightSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.state import State
+from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import Episodes
 
 
-class IntrinsicWeight(Protocol):
+class IntrinsicWeight(Stateful, Protocol):
     """Factor on the intrinsic reward, applied when returns or targets are computed."""
 
     @property
@@ -25,12 +25,6 @@ class IntrinsicWeight(Protocol):
 
     def on_episodes_end(self, episodes: Episodes) -> None:
         """Adapt the weight to the episodes that ended."""
-
-    def state(self) -> State:
-        """Everything that determines future weights."""
-
-    def restore(self, state: State) -> None:
-        """Resume exactly from a state."""
 
 
 class ScheduledWeight:

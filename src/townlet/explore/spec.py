@@ -29,10 +29,7 @@ class EpsilonSpec(StrictModel):
     start: float = Field(1.0, ge=0, le=1, description="Initial ε of each row. Lower relies on values sooner.")
     end: float = Field(0.01, ge=0, le=1, description="Lower bound of ε. Higher keeps exploring more.")
     decay: float = Field(
-        0.995,
-        gt=0,
-        le=1,
-        description="Factor on a row's ε at the end of each of its episodes. Higher explores longer.",
+        0.995, gt=0, le=1, description="Factor on a row's ε at the end of each of its episodes. Higher explores longer."
     )
     schedule: FloatOrSchedule | None = Field(
         None, description="Schedule of ε by env_steps for all rows; replaces start, end and decay."

@@ -109,7 +109,7 @@ def best(folder: Path) -> Checkpoint | None:
 
 def save(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Checkpoint:
     """Commit a state. If that fails, older checkpoints are untouched and the error says why."""
-    leaves, facts = flatten(state), _json_info(info)
+    leaves, facts = flatten(state), {name: json_value(value, name) for name, value in info.items()}
     checkpoint_files.check_types(leaves)
     _parse_name(name)  # refuses invalid names before touching the disk
     on_point("begun")
@@ -188,14 +188,12 @@ def remove(folder: Path, names: Sequence[str], why: str = "pruned") -> None:
     The new names are fsynced first: otherwise a power loss could restore a checkpoint without its files.
     """
     asides = {folder / name: folder / f"{REMOVED_PREFIX}{secrets.token_hex(8)}" for name in names}
-    try:
+    with disk.os_errors(f"cannot remove old checkpoints in {folder}"):
         for path, aside in asides.items():
             os.rename(path, aside)
             on_point(f"{why} set aside")
         if asides:
             disk.sync_folder(folder)
-    except OSError as error:
-        raise disk.describe_error(error, f"cannot remove old checkpoints in {folder}") from error
     for aside in asides.values():
         disk.remove_tree(aside)
         on_point(f"{why} removed")
@@ -239,18 +237,15 @@ def _parse_name(name: str) -> tuple[int, int]:
     return int(found[1]), int(found[2] or 0)
 
 
-def _json_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The info as JSON values; tensors are refused."""
-    return {name: json_value(value, name) for name, value in info.items()}
-
-
 def _sync_name(path: Path) -> None:
     """Make the name of a new checkpoint durable; on failure the checkpoint is set aside."""
     try:
         disk.sync_folder(path.parent)
     except OSError:
         with suppress(OSError):
-            os.rename(path, path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(8)}"))  # removed by the next `tidy`
+            os.rename(
+                path, path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(8)}")
+            )  # a leftover
         raise
 
 

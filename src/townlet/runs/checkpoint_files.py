@@ -97,28 +97,27 @@ def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int,
 
 def parse_manifest(text: bytes, path: Path) -> Manifest:
     """The manifest in any known format version; anything else is refused with a reason."""
-    where = path
     found = parse_json(text, path)
     if found.get("format") != FORMAT:
-        raise TownletError("this is not a checkpoint of Townlet", "name a checkpoint of a run", where)
+        raise TownletError("this is not a checkpoint of Townlet", "name a checkpoint of a run", path)
     version = found.get("version")
     reader = FORMAT_READERS.get(version) if isinstance(version, int) and not isinstance(version, bool) else None
     if reader is None:
         known = ", ".join(map(str, FORMAT_READERS))
         what = f"the checkpoint has format version {str(version)[:20]} and this Townlet reads {known}"
-        raise TownletError(what, "use the release of Townlet that wrote it", where)
+        raise TownletError(what, "use the release of Townlet that wrote it", path)
     try:
         manifest = reader(found)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])[:120]
-        raise TownletError(f"{place}: {first['msg']}", "the manifest is damaged or foreign", where) from None
+        raise TownletError(f"{place}: {first['msg']}", "the manifest is damaged or foreign", path) from None
     if set(manifest.files) != {STATE}:
         unexpected = sorted({STATE} ^ set(manifest.files))[0]
-        raise TownletError(f"the manifest should list {STATE} alone, not {unexpected[:80]!r}", "it is foreign", where)
+        raise TownletError(f"the manifest should list {STATE} alone, not {unexpected[:80]!r}", "it is foreign", path)
     for name, leaf in manifest.tensors.items():
         if leaf.dtype not in DTYPES:
-            raise TownletError(f"'{name[:80]}' has the unknown type {leaf.dtype[:20]!r}", "it is foreign", where)
+            raise TownletError(f"'{name[:80]}' has the unknown type {leaf.dtype[:20]!r}", "it is foreign", path)
     return manifest
 
 
@@ -145,12 +144,10 @@ def fill(folder: Path, leaves: Mapping[str, Any], info: Mapping[str, Any], at: C
 
 def open_manifest(folder: Path) -> Manifest:
     """The manifest of a checkpoint whose folder holds exactly its three files."""
-    try:
+    with disk.os_errors(f"cannot read the checkpoint {folder}"):
         if not stat.S_ISDIR(os.lstat(folder).st_mode):
             raise damaged(folder, "it is not a folder")
         present = set(os.listdir(folder))
-    except OSError as error:
-        raise disk.describe_error(error, f"cannot read the checkpoint {folder}") from error
     for name in (DIGEST, MANIFEST, STATE):
         if name not in present:
             raise damaged(folder, f"{name} is missing")
@@ -207,7 +204,7 @@ def _sha256(path: Path) -> str:
 
 def _check_bytes(folder: Path, manifest: Manifest) -> None:
     record, path = manifest.files[STATE], folder / STATE
-    try:
+    with disk.os_errors(f"cannot read the checkpoint {folder}"):
         found = os.lstat(path)
         if not stat.S_ISREG(found.st_mode):
             raise damaged(folder, f"{STATE} is not a plain file")
@@ -215,8 +212,6 @@ def _check_bytes(folder: Path, manifest: Manifest) -> None:
             raise damaged(folder, f"{STATE} has {found.st_size} bytes but should have {record.bytes}")
         if _sha256(path) != record.sha256:
             raise damaged(folder, f"{STATE} does not match its sha256")
-    except OSError as error:
-        raise disk.describe_error(error, f"cannot read the checkpoint {folder}") from error
 
 
 def _opened(folder: Path) -> Any:

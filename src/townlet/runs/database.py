@@ -157,10 +157,7 @@ def describe_sqlite_error(error: sqlite3.Error, path: Path) -> TownletError:
     for begin, what, fix in SQLITE_MESSAGES:
         if name.startswith(begin):
             return TownletError(f"{what} ({error})", fix, path)
-    if not name and type(error) in (
-        sqlite3.DatabaseError,
-        sqlite3.OperationalError,
-    ):  # raised by Python or by this package
+    if not name and type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):  # raised by Python or by us
         return TownletError(f"{DAMAGED[0]} ({error})", METRICS_FIX, path)
     return TownletError(f"the metrics cannot be used ({error})", METRICS_FIX, path)
 
@@ -185,11 +182,10 @@ def wal_path(path: Path) -> Path:
 
 
 def _writer(path: Path) -> sqlite3.Connection:
-    try:
-        if (log := wal_path(path)).exists():
+    log = wal_path(path)
+    with disk.os_errors(f"cannot write {log}"):
+        if log.exists():
             disk.rewrite_file(log)  # left by a crash, perhaps after a failed fsync: what SQLite reads must be on disk
-    except OSError as error:
-        raise disk.describe_error(error, f"cannot write {log}") from error
     connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
     for setting in (
         "trusted_schema=OFF",

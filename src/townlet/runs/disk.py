@@ -7,7 +7,8 @@ import os
 import secrets
 import shutil
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,15 @@ def describe_error(error: OSError, doing: str, then: str = "") -> TownletError:
     number = error.errno or 0
     what, fix = ERRNO_MESSAGES.get(number, (os.strerror(number) if number else str(error), "look at the disk"))
     return TownletError(f"{doing}: {what}", f"{fix}{', ' + then if then else ''}")
+
+
+@contextmanager
+def os_errors(doing: str) -> Iterator[None]:
+    """Raise OSErrors as errors for users."""
+    try:
+        yield
+    except OSError as error:
+        raise describe_error(error, doing) from error
 
 
 def sync_folder(path: Path) -> None:
@@ -117,13 +127,11 @@ def replace_file(path: Path, data: bytes) -> None:
 
 def read_bounded(path: Path, limit: int) -> bytes:
     """The bytes of a regular file of at most `limit` bytes; links, pipes and devices are refused unopened."""
-    try:
+    with os_errors(f"cannot read {path}"):
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise TownletError(f"{path.name} is not a plain file", "put the file itself there", path)
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             data = file.read(limit + 1)
-    except OSError as error:
-        raise describe_error(error, f"cannot read {path}") from error
     if len(data) > limit:
         raise TownletError(f"{path.name} has more than {limit} bytes", "it is damaged or foreign", path)
     return data

@@ -212,11 +212,9 @@ class Run:
         """All runs below `root`, oldest first."""
         if not root.is_dir():
             return []
-        try:
-            found = [cls(path) for path in root.iterdir() if _is_run(path)]
-        except OSError as error:
-            raise disk.describe_error(error, f"cannot list {root}") from error
-        return sorted(found, key=lambda run: (run._created(), run.name))
+        with disk.os_errors(f"cannot list {root}"):
+            runs = [cls(path) for path in root.iterdir() if _is_run(path)]
+        return sorted(runs, key=lambda run: (run._created(), run.name))
 
     def meta(self) -> dict[str, Any]:
         """The content of meta.json: versions, machine, command line, seeds, hashes (see `Meta`)."""
@@ -271,6 +269,4 @@ def _point_to(link: Path, name: str) -> None:
         os.symlink(name, new, target_is_directory=True)
         os.replace(new, link)
     except OSError:
-        new.unlink(
-            missing_ok=True
-        )  # some file systems have no links; `open("latest")` finds the newest run without one
+        new.unlink(missing_ok=True)  # on a file system without links `open("latest")` finds the newest run

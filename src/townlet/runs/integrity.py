@@ -185,10 +185,6 @@ def _encoded(values: Sequence[Any]) -> bytes:
     )
 
 
-def _texts(values: Sequence[str]) -> bytes:
-    return _blobs([value.encode() for value in values])
-
-
 def _blobs(values: Sequence[bytes]) -> bytes:
     return struct.pack(f"<{len(values)}I", *map(len, values)) + b"".join(values)
 
@@ -198,7 +194,7 @@ _CODES: Final[dict[type, bytes]] = {int: b"I", float: b"R", str: b"T", bytes: b"
 _PACKED: Final[dict[type, Callable[[Sequence[Any]], bytes]]] = {
     int: lambda values: struct.pack(f"<{len(values)}q", *values),
     float: lambda values: struct.pack(f"<{len(values)}d", *values),
-    str: _texts,
+    str: lambda values: _blobs([value.encode() for value in values]),
     bytes: _blobs,
     type(None): lambda values: b"",
 }

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from townlet.errors import TownletError
@@ -161,11 +160,7 @@ class MetricsStore(MetricsReader):
             for table, wanted in rows.items():
                 if (found := counts.get(table)) != wanted:
                     what = f"up to env_steps {env_steps} '{table}' has {found} rows and the checkpoint saw {wanted}"
-                    raise TownletError(
-                        what,
-                        f"these metrics are of another run or damaged: {METRICS_FIX}",
-                        self.path,
-                    )
+                    raise TownletError(what, f"these metrics are of another run or damaged: {METRICS_FIX}", self.path)
             head = integrity.truncate(self._connection, counts)
             if position:
                 self._verify_all(head, position)
@@ -194,18 +189,16 @@ class MetricsStore(MetricsReader):
                 with suppress(OSError):
                     disk.rewrite_file(wal_path(self.path))  # SQLite moves it into the database while it closes
             self.flush()
-            self._check()  # `settle` removes the log by its path
+            self._check()  # `leave_wal_mode` removes the log by its path
             leave_wal_mode(self._connection)
         finally:
             super().close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         try:
             self.close()
         except TownletError:
-            if error is None:  # otherwise the first error is raised
+            if kind is None:  # otherwise the first error is raised
                 raise
 
     @contextmanager

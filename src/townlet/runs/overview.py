@@ -194,7 +194,7 @@ def prunable(runs: Sequence[Overview], keep: int | None = None) -> list[PruneCan
 
     Never a run that is running, just started, published, damaged, or only a link to a folder elsewhere.
     """
-    candidates, seen, now = [], Counter[str](), datetime.now(UTC)
+    candidates, kept, now = [], Counter[str](), datetime.now(UTC)
     for overview in sort_by_score(runs):
         new = overview.created is not None and (now - overview.created).total_seconds() < MIN_AGE
         protected = overview.state in ("running", "published", "damaged") or overview.run.path.is_symlink()
@@ -203,8 +203,8 @@ def prunable(runs: Sequence[Overview], keep: int | None = None) -> list[PruneCan
         if not overview.checkpoints:
             candidates.append(PruneCandidate(overview, "it has no checkpoint"))
             continue
-        seen[overview.recipe] += 1
-        if keep is not None and seen[overview.recipe] > keep:
+        kept[overview.recipe] += 1
+        if keep is not None and kept[overview.recipe] > keep:
             candidates.append(PruneCandidate(overview, f"not among the best {keep} of {overview.recipe}"))
     return candidates
 

@@ -35,11 +35,7 @@ SHOWN_ELSEWHERE: Final = (
     "files",
 )  # fmt: skip
 HASHES: Final = ("recipe_hash", "world", "evaluation_world", "gym", "interface")
-NOT_PLOTTED: Final = (
-    "episode_length",
-    "updates_per_second",
-    "memory_mb",
-)  # shown elsewhere, or of little use over time
+NOT_PLOTTED: Final = ("episode_length", "updates_per_second", "memory_mb")  # in other sections, or nearly constant
 NO_STAGE: Final = "0"  # of episodes in a run without a curriculum
 COMPARISON_SIZE: Final = (8.0, 4.5)  # inches
 COMPARISON_SUFFIXES: Final = (".png", ".svg", ".html")
@@ -52,10 +48,8 @@ def write_report(run: Run) -> tuple[Path, Path]:
         sections = [section for section in _sections(run, meta, store) if section]
     title = f"{meta.get('recipe') or run.name}, seed {meta.get('seed', '?')}"
     about = f"Run {run.name}, started {str(meta.get('created', '?'))[:16].replace('T', ' ')} UTC"
-    try:
+    with disk.os_errors(f"cannot write {run.plots}"):
         disk.make_folder(run.plots)
-    except OSError as error:
-        raise disk.describe_error(error, f"cannot write {run.plots}") from error
     drawn = {plot.name: plot for section in sections for plot in section.plots}
     for plot in drawn.values():
         disk.replace_file(run.plots / f"{plot.name}.svg", plot.standalone())

@@ -22,11 +22,7 @@ def parse_json(text: bytes, path: Path) -> dict[str, Any]:
     """The JSON object in `text`; NaN, duplicate keys, huge numbers and deep nesting are refused."""
     try:
         found = json.loads(
-            text.decode("utf-8"),
-            object_pairs_hook=_once,
-            parse_constant=_constant,
-            parse_float=_float,
-            parse_int=_int,
+            text.decode("utf-8"), object_pairs_hook=_once, parse_constant=_constant, parse_float=_float, parse_int=_int
         )
     except RecursionError:
         raise _refusal("it is nested too deeply", path) from None

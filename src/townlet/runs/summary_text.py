@@ -123,7 +123,7 @@ def _gym_summary(greedy: Evaluations, random_score: float | None, curve: Episode
 
 
 def _recent_score(curve: EpisodeCurve) -> float:
-    """The mean score of the last tenth of what curve."""
+    """The mean score of the last tenth of the curve."""
     tenth = slice(-max(1, len(curve.env_steps) // 10), None)
     return float(np.average(curve.score[tenth], weights=np.maximum(curve.count[tenth], 1e-12)))
 

@@ -73,15 +73,15 @@ CHECKED: Final = ("checkpoints", "worlds", "metrics.db-wal", "metrics.db-shm", "
 
 def verify(run: Run) -> IntegrityReport:
     """Check every file of a run that has a checksum, and the references between its files."""
-    found = IntegrityReport(run.name)
-    known = _meta(run, found)
-    sealed = _files(run, found, known)
-    saved = _checkpoints(run, found, known)
-    measured = _metrics(run, found, known, saved)
-    _report(run, found)
-    _unprotected(run, found)
-    _usable(run, found, known, sealed, saved, measured)
-    return found
+    report = IntegrityReport(run.name)
+    known = _meta(run, report)
+    sealed = _files(run, report, known)
+    saved = _checkpoints(run, report, known)
+    measured = _metrics(run, report, known, saved)
+    _report(run, report)
+    _unprotected(run, report)
+    _usable(run, report, known, sealed, saved, measured)
+    return report
 
 
 def reseal(run: Run) -> None:
@@ -95,37 +95,37 @@ def reseal(run: Run) -> None:
     run.write_meta(known | {"files": provenance.checksums(run.path, names)})
 
 
-def _meta(run: Run, found: IntegrityReport) -> Mapping[str, Any]:
+def _meta(run: Run, report: IntegrityReport) -> Mapping[str, Any]:
     try:
         known = run.meta()
     except TownletError as error:
-        found.add("meta.json", _message(error))
+        report.add("meta.json", _message(error))
         return {}
     if "run_id" in known:
-        found.add("meta.json")
+        report.add("meta.json")
     else:
-        found.note("meta.json", "written by an older release, without a checksum", UNPROTECTED)
+        report.note("meta.json", "written by an older release, without a checksum", UNPROTECTED)
     return known
 
 
-def _files(run: Run, found: IntegrityReport, known: Mapping[str, Any]) -> bool:
+def _files(run: Run, report: IntegrityReport, known: Mapping[str, Any]) -> bool:
     """The files whose checksums are in meta.json, and the settings in resolved.yaml."""
     sealed = True
     odd = provenance.changed_files(run, known)
     for name in dict.fromkeys([*known.get("files", {}), *odd]):
         if name not in odd:
-            found.add(name)
+            report.add(name)
             continue
         problem, same = "it was changed" if (run.path / name).exists() else "it is missing", False
         if name == run.resolved_file.name:
             problem = _settings(run) or "only comments or layout were changed; its settings are as they were"
             same = problem.startswith("only")
-        found.add(name, problem)
+        report.add(name, problem)
         sealed = sealed and (same or name == run.recipe_file.name)
     if not known.get("files"):
         for path in (run.recipe_file, run.resolved_file):
             if path.exists():
-                found.note(path.name, "written by an older release, without a checksum", UNPROTECTED)
+                report.note(path.name, "written by an older release, without a checksum", UNPROTECTED)
     return sealed
 
 
@@ -138,32 +138,32 @@ def _settings(run: Run) -> str:
     return ""
 
 
-def _checkpoints(run: Run, found: IntegrityReport, known: Mapping[str, Any]) -> list[Checkpoint]:
+def _checkpoints(run: Run, report: IntegrityReport, known: Mapping[str, Any]) -> list[Checkpoint]:
     """Check every byte of every checkpoint, and that it belongs to this run; the intact ones, oldest first."""
     whole = []
     for path in checkpoint.paths(run.checkpoints):
         name = f"checkpoints/{path.name}"
         try:
-            one = checkpoint.verify(path)
-            if not one.info.get("published") and "run_id" in one.info:
-                provenance.require_own(run, one)
+            verified = checkpoint.verify(path)
+            if not verified.info.get("published") and "run_id" in verified.info:
+                provenance.require_own(run, verified)
         except TownletError as error:
             if path.is_dir():  # otherwise the running training has just pruned it
-                found.add(name, _message(error))
+                report.add(name, _message(error))
             continue
-        found.add(name)
-        whole.append(one)
+        report.add(name)
+        whole.append(verified)
     return whole
 
 
 def _metrics(
-    run: Run, found: IntegrityReport, known: Mapping[str, Any], saved: list[Checkpoint]
+    run: Run, report: IntegrityReport, known: Mapping[str, Any], saved: list[Checkpoint]
 ) -> list[integrity.Damage]:
     """Check the database file, every group of rows, and the digests stored in checkpoints."""
     path, name = run.metrics_file, "metrics.db"
     if not path.exists():
-        if not known.get("published") and any(any(one.info.get("metrics", {}).values()) for one in saved):
-            found.note(name, "`townlet train --resume` begins new metrics", MISSING)
+        if not known.get("published") and any(any(verified.info.get("metrics", {}).values()) for verified in saved):
+            report.note(name, "`townlet train --resume` begins new metrics", MISSING)
         return []
     try:
         with sqlite_errors(path):
@@ -176,17 +176,17 @@ def _metrics(
             finally:
                 connection.close()
     except TownletError as error:
-        found.add(name, _message(error))
+        report.add(name, _message(error))
         return [integrity.Damage("", _message(error))]
     damages += [integrity.Damage("", fault)] if fault and not damages else []
     for damage in damages:
-        found.add(name, str(damage))
-    for one in saved[-1:]:  # earlier ones may refer to metrics that were moved away
-        if not damages and one.info.get("metrics_digest", integrity.START.hex()) not in digests:
-            damages.append(integrity.Damage("", f"they do not match the checkpoint {one.name}"))
-            found.add(name, damages[-1].why)
+        report.add(name, str(damage))
+    for verified in saved[-1:]:  # earlier ones may refer to metrics that were moved away
+        if not damages and verified.info.get("metrics_digest", integrity.START.hex()) not in digests:
+            damages.append(integrity.Damage("", f"they do not match the checkpoint {verified.name}"))
+            report.add(name, damages[-1].why)
     if not damages:
-        found.add(name)
+        report.add(name)
     return damages
 
 
@@ -194,40 +194,40 @@ def _table(connection: Any, table: str) -> list[integrity.Damage]:
     return list(integrity.damages(connection, table, integrity.groups(connection, table)))
 
 
-def _report(run: Run, found: IntegrityReport) -> None:
+def _report(run: Run, report: IntegrityReport) -> None:
     """The report, by the checksums that were written with it."""
     if not run.report_seal.exists():
         for path in (run.report_md, run.report_html):
             if path.exists():
-                found.note(path.name, "written without a checksum", UNPROTECTED)
+                report.note(path.name, "written without a checksum", UNPROTECTED)
         return
     sums = provenance.read_checksums(run.report_seal)
     if provenance.format_checksums(sums) != run.report_seal.read_bytes():
-        found.add(run.report_seal.name, "it was changed")
+        report.add(run.report_seal.name, "it was changed")
     for name, wanted in sums.items():
         same = provenance.sha256_or_none(run.path, name) == wanted
-        found.add(name, "" if same else "it was changed or removed; `townlet train --resume` writes the report again")
+        report.add(name, "" if same else "it was changed or removed; `townlet train --resume` writes the report again")
 
 
-def _unprotected(run: Run, found: IntegrityReport) -> None:
+def _unprotected(run: Run, report: IntegrityReport) -> None:
     """Note every other file in the folder, and why it needs no checksum."""
-    known = {item.name.partition("/")[0] for item in found.items}
+    known = {item.name.partition("/")[0] for item in report.items}
     for path in sorted(run.path.iterdir()):
         if path.name not in known and path.name not in CHECKED:
             why = NOT_CHECKED.get(path.name, "not a file that Townlet reads")
-            found.note(path.name, why, UNPROTECTED)
+            report.note(path.name, why, UNPROTECTED)
 
 
 def _usable(
     run: Run,
-    found: IntegrityReport,
+    report: IntegrityReport,
     known: Mapping[str, Any],
     sealed: bool,
     saved: list[Checkpoint],
     damages: list[integrity.Damage],
 ) -> None:
     """Add what can still be used."""
-    add = found.usable.append
+    add = report.usable.append
     newest = checkpoint.paths(run.checkpoints)[-1:]
     if known.get("published"):
         add("It is a published agent: it can be played and evaluated, not resumed.")

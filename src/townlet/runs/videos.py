@@ -88,10 +88,8 @@ class VideoWriter:
             self._writer = self._start_encoder()
         if (even.shape[1], even.shape[0]) != self._size:
             raise TownletError(f"a frame of {even.shape[1]}×{even.shape[0]} in a video of another size", "leave it out")
-        try:
+        with disk.os_errors(f"cannot write {self.path}"):
             self._writer.send(np.ascontiguousarray(even))
-        except OSError as error:
-            raise disk.describe_error(error, f"cannot write {self.path}") from error
         self.frames += 1
 
     def _start_encoder(self) -> Generator[None, Any, None]:

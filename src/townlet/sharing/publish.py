@@ -67,14 +67,14 @@ def _fill(folder: Path, trained: TrainedPolicy, found: Comparison, episodes: int
     """Write all files into an empty folder."""
     _copy_run(trained, folder)
     export(trained, "safetensors", folder / POLICY)
-    asked = {"episodes": episodes, "seed": seed, "greedy": trained.use_greedy()}
-    disk.replace_file(folder / RESULTS, json.dumps(asked | dict(found.figures()), indent=2).encode() + b"\n")
+    options = {"episodes": episodes, "seed": seed, "greedy": trained.use_greedy()}
+    disk.replace_file(folder / RESULTS, json.dumps(options | dict(found.figures()), indent=2).encode() + b"\n")
     with suppress(TownletError):  # a run without metrics, such as a published one, has no curve
         if (drawn := report.learning_curve_png(trained.run)) is not None:
             disk.replace_file(folder / CURVE, drawn)
     no_video = _record(trained, folder / VIDEO)
     files = {name: (folder / name).exists() for name in (CURVE, VIDEO, POLICY, RESULTS, "resolved.yaml")}
-    card = ModelCard(trained, found, [name for name, there in files.items() if there], no_video)
+    card = ModelCard(trained, found, [name for name, exists in files.items() if exists], no_video)
     disk.replace_file(folder / "README.md", strip_folders(card.text(), trained).encode())
     _write_meta(trained, folder)
     return card
@@ -127,15 +127,15 @@ def _require_free(folder: Path, run: Run) -> None:
 def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     """Copy the run's recipe and worlds, and one checkpoint with the policy."""
     run, new = trained.run, Run(folder)
-    asked = run.recipe_file.read_text(encoding="utf-8")
-    disk.replace_file(folder / run.recipe_file.name, strip_folders(asked, trained).encode())
-    settled = run.resolved_file.read_text(encoding="utf-8")
+    recipe_text = run.recipe_file.read_text(encoding="utf-8")
+    disk.replace_file(folder / run.recipe_file.name, strip_folders(recipe_text, trained).encode())
+    resolved = run.resolved_file.read_text(encoding="utf-8")
     for place, file in enumerate(user_files(trained)):
         own = Path(CODE_FOLDER) / f"{place}-{Path(file).name}"
         (folder / CODE_FOLDER).mkdir(exist_ok=True)
         disk.replace_file(folder / own, Path(file).read_bytes())
-        settled = settled.replace(file, str(own))  # relative to the folder
-    disk.replace_file(folder / run.resolved_file.name, strip_folders(settled, trained).encode())
+        resolved = resolved.replace(file, str(own))  # relative to the folder
+    disk.replace_file(folder / run.resolved_file.name, strip_folders(resolved, trained).encode())
     if run.worlds.is_dir():
         shutil.copytree(run.worlds, new.worlds)
     state, info = training_state(trained.checkpoint)
@@ -200,8 +200,8 @@ def upload(folder: Path, name: str) -> str:
         place = hub.create_repo(name, exist_ok=True)
         hub.upload_folder(repo_id=name, folder_path=folder, commit_message="An agent trained by Townlet")
     except (HfHubHTTPError, ValueError) as error:
-        said = str(error).splitlines()[0]
-        raise TownletError(f"the Hub refused it: {said}", "check the name and the token", where) from None
+        message = str(error).splitlines()[0]
+        raise TownletError(f"the Hub refused it: {message}", "check the name and the token", where) from None
     except (HTTPError, OSError) as error:
         fix = "check the network, or publish to a folder"
         raise TownletError(f"the Hub cannot be reached: {error}", fix, where) from None
