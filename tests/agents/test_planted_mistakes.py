@@ -316,7 +316,7 @@ block of minibatches with the target network of its first one (accelerated dqn)
 + s.gradient_steps
 
 truncated episodes bootstrap from the observation after the rollout (graphed ppo)
-@ train/test_graphed_rollout.py::test_a_whole_round_writes_and_tells_the_same
+@ train/test_graphed_rollout.py::test_whole_rollout_stores_and_reports_the_same
 - agent.rollout.bootstrap.copy_(forward(truncated_obs)
 + agent.rollout.bootstrap.copy_(forward(next_obs)
 """

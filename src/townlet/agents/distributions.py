@@ -80,20 +80,12 @@ class Categorical:
         return self._probs
 
     @property
-    def _entropy(self) -> Tensor:
-        if self._cached_entropy is None:
-            self._cached_entropy = -(self.probs_by_action * self.log_probs).sum(0)
-        return self._cached_entropy
-
-    @property
     def probs(self) -> Tensor:
         return self.probs_by_action.movedim(0, -1)
 
     def sample(self, generator: torch.Generator, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
-        one = self.log_probs[0]
-        return self.icdf(
-            group.local_rows(torch.rand(group.global_shape(one.shape), generator=generator, device=one.device))
-        )
+        shape = group.global_shape(self.log_probs[0].shape)
+        return self.icdf(group.local_rows(torch.rand(shape, generator=generator, device=self.log_probs.device)))
 
     def icdf(self, draws: Tensor) -> Tensor:
         """Inverse cumulative distribution: actions [...] int64 for uniform draws [...] in [0, 1).
@@ -111,8 +103,10 @@ class Categorical:
         return self.log_probs.gather(0, actions.unsqueeze(0)).squeeze(0)
 
     def entropy(self) -> Tensor:
-        """Entropy [...] in nats; an excluded action adds exactly 0."""
-        return self._entropy
+        """Entropy [...] in nats, computed once; an excluded action adds exactly 0."""
+        if self._cached_entropy is None:
+            self._cached_entropy = -(self.probs_by_action * self.log_probs).sum(0)
+        return self._cached_entropy
 
     def normalized_entropy(self, mask: Tensor) -> Tensor:
         return normalized_categorical_entropy(self.probs, mask)

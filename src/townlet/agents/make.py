@@ -33,8 +33,8 @@ def accelerate(agent: object) -> None:
     """
     if type(agent) is Ppo and agent.settings.accelerate:
         _accelerate_ppo(agent)
-    if type(agent) is Dqn and agent.settings.accelerate:
-        _accelerate_dqn(agent)
+    if type(agent) is Dqn and (s := agent.settings).accelerate and s.gradient_steps > 1 and s.prioritized is None:
+        agent.accelerated = MinibatchBlocks(agent)
 
 
 def _accelerate_ppo(agent: Ppo) -> None:
@@ -49,8 +49,3 @@ def _accelerate_ppo(agent: Ppo) -> None:
     simple = agent.bonus is None and not agent.network.separate_feedforward_critic and agent.settings.value_clip is None
     if agent.family.kind == "discrete" and simple:
         agent.graphed = GraphedPpo(agent, analytic, str(agent.intrinsic.device))
-
-
-def _accelerate_dqn(agent: Dqn) -> None:
-    if agent.settings.gradient_steps > 1 and agent.settings.prioritized is None:
-        agent.accelerated = MinibatchBlocks(agent)

@@ -101,7 +101,7 @@ def register(entry: AgentEntry) -> AgentEntry:
 
 
 def entry(name: str) -> AgentEntry:
-    known = {one.name: one for one in entries()}
+    known = {agent.name: agent for agent in entries()}
     if name not in known:
         raise TownletError(f"no agent '{name[:60]}' is registered", load_error(name) or did_you_mean(name, [*known]))
     return known[name]
@@ -120,7 +120,7 @@ def entries() -> tuple[AgentEntry, ...]:
 
 
 def settings_models() -> tuple[type[AgentSettings], ...]:
-    return tuple(one.settings for one in entries())
+    return tuple(agent.settings for agent in entries())
 
 
 def load_error(name: str) -> str:

@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 from typing import Final
@@ -154,20 +155,14 @@ def _extra(name: str, module: str, check: Callable[[], object], install_problem:
     return CheckResult(name, True, installed, provides)
 
 
-def _family(family: extras.EnvFamily) -> CheckResult:
-    return _extra(family.extra, family.module, lambda: extras.smoke_test(family), family.install_problem)
-
-
-def _other_extra(name: str, module: str, check: Callable[[], object] | None) -> CheckResult:
-    return _extra(name, module, check or (lambda: extras.import_quietly(module)))
-
-
 def doctor() -> None:
     """Check the installation and show how to add what is missing."""
     with err().status("checking"):
         results = [check() for check in CHECKS]
-        results += [_family(family) for family in extras.FAMILIES]
-        results += [_other_extra(name, *other) for name, other in OTHER_EXTRAS.items()]
+        for f in extras.FAMILIES:
+            results.append(_extra(f.extra, f.module, partial(extras.smoke_test, f), f.install_problem))
+        for name, (module, check) in OTHER_EXTRAS.items():
+            results.append(_extra(name, module, check or partial(extras.import_quietly, module)))
     table = Table("component", "", "state", "provides")
     for r in results:
         failed = "[red]fails[/red]" if "fails" in r.state else "[yellow]missing[/yellow]"

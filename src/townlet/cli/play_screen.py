@@ -123,16 +123,6 @@ class PlayerView:
         return f"{words.episode} {number} · last: {self.finished[-1].summary} · {words.most}: {best:.6g}"
 
 
-class Display(Protocol):
-    """Draws players and reads keys: a terminal or a window."""
-
-    def draw(self, players: Sequence[PlayerView], status: str, seconds: float) -> None:
-        """Draw all players and a status line; `seconds` selects the player if only one fits."""
-
-    def key(self, timeout: float | None) -> str:
-        """The next key, or "" after `timeout` seconds; None waits forever."""
-
-
 class TerminalDisplay:
     """Uses the full terminal inside `with`."""
 
@@ -193,6 +183,9 @@ class WindowDisplay:
     def key(self, timeout: float | None) -> str:
         """The next key; closing the window counts as q."""
         return self._window.key(timeout)
+
+
+Display = TerminalDisplay | WindowDisplay
 
 
 def render_players(players: Sequence[PlayerView], console: Console, status: str, seconds: float) -> RenderableType:

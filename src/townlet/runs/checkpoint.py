@@ -64,7 +64,10 @@ def folder_name(env_steps: int) -> str:
 
 def step_and_serial(path: Path) -> tuple[int, int]:
     """(env_steps, serial) of a checkpoint; saving the same step again increments the serial."""
-    return _parse_name(path.name)
+    name = NAME_PATTERN.fullmatch(path.name)
+    if not name:
+        raise TownletError(f"'{path.name}' is not the name of a checkpoint", "names look like step-000001234567")
+    return int(name[1]), int(name[2] or 0)
 
 
 def paths(folder: Path) -> list[Path]:
@@ -86,8 +89,8 @@ def reject_symlinks(folder: Path) -> None:
 
 def latest(folder: Path) -> Checkpoint | None:
     """The latest checkpoint, or None. Read-only, so safe for viewers during a commit."""
-    found = paths(folder)
-    return Checkpoint(found[-1], _manifest(found[-1]).info) if found else None
+    folders = paths(folder)
+    return Checkpoint(folders[-1], _manifest(folders[-1]).info) if folders else None
 
 
 def scan(folder: Path) -> tuple[list[Checkpoint], dict[Path, TownletError]]:
@@ -111,7 +114,7 @@ def save(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Chec
     """Commit a state. If that fails, older checkpoints are untouched and the error says why."""
     leaves, facts = flatten(state), {name: json_value(value, name) for name, value in info.items()}
     checkpoint_files.check_types(leaves)
-    _parse_name(name)  # refuses invalid names before touching the disk
+    step_and_serial(folder / name)  # refuses invalid names before touching the disk
     on_point("begun")
     partial, older = folder / f"{NEW_PREFIX}{secrets.token_hex(8)}", paths(folder)
     try:
@@ -166,14 +169,14 @@ def prune(folder: Path, keep_every: int = 0) -> None:
     Damaged ones are kept too: one may have been the best and be worth repairing.
     """
     on_point("pruning begun")
-    found, (intact, damaged) = paths(folder), scan(folder)
-    keep = {*found[-1:], *([best_scored.path] if (best_scored := best_of(intact)) else []), *damaged}
+    folders, (intact, damaged) = paths(folder), scan(folder)
+    keep = {*folders[-1:], *([best_scored.path] if (best_scored := best_of(intact)) else []), *damaged}
     intervals = set()
-    for path in found if keep_every > 0 else []:
+    for path in folders if keep_every > 0 else []:
         if (interval := step_and_serial(path)[0] // keep_every) and interval not in intervals:
             intervals.add(interval)
             keep.add(path)
-    remove(folder, [path.name for path in found if path not in keep])
+    remove(folder, [path.name for path in folders if path not in keep])
     on_point("pruning ended")
 
 
@@ -213,9 +216,9 @@ def remove_leftovers(folder: Path) -> None:
             os.unlink(entry.path)
 
 
-def best_of(found: list[Checkpoint]) -> Checkpoint | None:
+def best_of(checkpoints: list[Checkpoint]) -> Checkpoint | None:
     """The checkpoint with the highest `score`, the earliest on ties."""
-    scored = [checkpoint for checkpoint in found if isinstance(checkpoint.info.get("score"), int | float)]
+    scored = [checkpoint for checkpoint in checkpoints if isinstance(checkpoint.info.get("score"), int | float)]
     return max(scored, key=lambda c: (c.info["score"], -c.env_steps), default=None)
 
 
@@ -230,22 +233,13 @@ def _manifest(path: Path) -> Manifest:
     return manifest
 
 
-def _parse_name(name: str) -> tuple[int, int]:
-    found = NAME_PATTERN.fullmatch(name)
-    if not found:
-        raise TownletError(f"'{name}' is not the name of a checkpoint", "names look like step-000001234567")
-    return int(found[1]), int(found[2] or 0)
-
-
 def _sync_name(path: Path) -> None:
     """Make the name of a new checkpoint durable; on failure the checkpoint is set aside."""
     try:
         disk.sync_folder(path.parent)
     except OSError:
         with suppress(OSError):
-            os.rename(
-                path, path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(8)}")
-            )  # a leftover
+            os.rename(path, path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(8)}"))  # a leftover
         raise
 
 

@@ -97,17 +97,17 @@ def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int,
 
 def parse_manifest(text: bytes, path: Path) -> Manifest:
     """The manifest in any known format version; anything else is refused with a reason."""
-    found = parse_json(text, path)
-    if found.get("format") != FORMAT:
+    content = parse_json(text, path)
+    if content.get("format") != FORMAT:
         raise TownletError("this is not a checkpoint of Townlet", "name a checkpoint of a run", path)
-    version = found.get("version")
+    version = content.get("version")
     reader = FORMAT_READERS.get(version) if isinstance(version, int) and not isinstance(version, bool) else None
     if reader is None:
         known = ", ".join(map(str, FORMAT_READERS))
         what = f"the checkpoint has format version {str(version)[:20]} and this Townlet reads {known}"
         raise TownletError(what, "use the release of Townlet that wrote it", path)
     try:
-        manifest = reader(found)
+        manifest = reader(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])[:120]

@@ -54,24 +54,24 @@ class Bins:
         values = np.concatenate([curve.low, curve.score, curve.high])
         weight = np.concatenate([0.2 * curve.count, 0.6 * curve.count, 0.2 * curve.count])
         index = np.tile(self.index, 3)
-        found = np.full(len(self.edges) - 1, np.nan)
+        quantiles = np.full(len(self.edges) - 1, np.nan)
         order = np.lexsort((values, index))
         for bin_index, part in zip(*_groups(index[order], order), strict=True):
             sums = np.cumsum(weight[part])
-            found[bin_index] = values[part][min(np.searchsorted(sums, q * sums[-1]), len(part) - 1)]
-        return found
+            quantiles[bin_index] = values[part][min(np.searchsorted(sums, q * sums[-1]), len(part) - 1)]
+        return quantiles
 
     def fractions(self, counts: Sequence[dict[str, float]]) -> dict[str, Floats]:
         """Fraction of each label in each bin: numeric labels in order, others by frequency."""
         size = len(self.edges) - 1
-        found: dict[str, Floats] = defaultdict(lambda: np.zeros(size))
+        sums: dict[str, Floats] = defaultdict(lambda: np.zeros(size))
         for index, labels in zip(self.index.tolist(), counts, strict=True):
             for label, count in labels.items():
-                found[label][index] += count
-        total = np.maximum(sum(found.values(), np.zeros(size)), 1e-12)
-        numbers = all(label.isdigit() for label in found)
-        order = sorted(found, key=lambda label: int(label) if numbers else -float(found[label].sum()))
-        return {label: found[label] / total for label in order}
+                sums[label][index] += count
+        total = np.maximum(sum(sums.values(), np.zeros(size)), 1e-12)
+        numbers = all(label.isdigit() for label in sums)
+        order = sorted(sums, key=lambda label: int(label) if numbers else -float(sums[label].sum()))
+        return {label: sums[label] / total for label in order}
 
 
 def read_episode_curve(store: MetricsReader, metric: str = "length") -> EpisodeCurve:
@@ -118,11 +118,11 @@ def make_bins(env_steps: Floats, size: int) -> Bins:
 
 def mean_by_name(values: Iterable[dict[str, float]]) -> dict[str, float]:
     """Mean of each name over the dictionaries that have it."""
-    sums: dict[str, list[float]] = defaultdict(list)
+    values_by_name: dict[str, list[float]] = defaultdict(list)
     for by_name in values:
         for name, value in by_name.items():
-            sums[name].append(value)
-    return {name: float(np.mean(found)) for name, found in sums.items()}
+            values_by_name[name].append(value)
+    return {name: float(np.mean(numbers)) for name, numbers in values_by_name.items()}
 
 
 def _inside(env_steps: Floats, begin: Floats, end: Floats) -> NDArray[np.bool_]:

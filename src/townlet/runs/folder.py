@@ -66,15 +66,15 @@ def seal_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {"format": META_FORMAT, **meta, "sha256": _meta_digest(meta)}
 
 
-def unseal_meta(found: dict[str, Any], path: Path) -> dict[str, Any]:
+def unseal_meta(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """The content without format and checksum, once both and all types are right. Format 1 has no checksum."""
-    meta = {key: value for key, value in validate_meta(found, path).items() if key not in SEAL_KEYS}
-    if not any(key in found for key in SEAL_KEYS):
+    meta = {key: value for key, value in validate_meta(content, path).items() if key not in SEAL_KEYS}
+    if not any(key in content for key in SEAL_KEYS):
         return meta
-    if found.get("format") != META_FORMAT:
-        what = f"{path.name} has format {str(found.get('format'))[:20]}, but this release reads format {META_FORMAT}"
+    if content.get("format") != META_FORMAT:
+        what = f"{path.name} has format {str(content.get('format'))[:20]}, but this release reads format {META_FORMAT}"
         raise TownletError(what, "use the release that wrote it, or restore it from a backup", path)
-    if found.get("sha256") != _meta_digest(meta):
+    if content.get("sha256") != _meta_digest(meta):
         what = f"{path.name} was changed or damaged: it does not match its own checksum"
         fix = f"restore it from a backup, or accept it as it is: townlet runs verify {path.parent} --reseal"
         raise TownletError(what, fix, path)
@@ -86,16 +86,16 @@ def _meta_digest(meta: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def validate_meta(found: dict[str, Any], path: Path) -> dict[str, Any]:
+def validate_meta(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """The same mapping, once every known key has a value of its type."""
     try:
-        Meta.model_validate(found)
+        Meta.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))[:80]
         what = f"'{place}' in {path.name} is not what it should be: {first['msg']}"
         raise TownletError(what, "correct that value in the file, or restore the file from a backup", path) from None
-    return found
+    return content
 
 
 LATEST: Final = "latest"

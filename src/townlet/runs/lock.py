@@ -45,7 +45,10 @@ class Lock:
             whole = _flock_folder(folder)
             _flock(note, fcntl.LOCK_EX, TIMEOUT)  # older releases lock only this file
             with suppress(OSError):  # on a full disk the lock counts without its note
-                _write_note(note, {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()})
+                started = datetime.now(UTC).isoformat(timespec="seconds")
+                holder = {"pid": os.getpid(), "host": socket.gethostname(), "started": started}
+                os.ftruncate(note, 0)
+                os.pwrite(note, json.dumps(holder).encode(), 0)
         except OSError as error:
             for descriptor in opened:
                 _close(descriptor)
@@ -165,16 +168,6 @@ def _flock_folder(descriptor: int) -> bool:
     return True
 
 
-def _write_note(descriptor: int, who: dict[str, Any]) -> None:
-    """On a full disk the lock holds without its note."""
-    os.ftruncate(descriptor, 0)
-    try:
-        os.pwrite(descriptor, json.dumps(who).encode(), 0)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-
-
 def _read_note(path: Path) -> dict[str, Any]:
     """The note, or nothing when it is just being written."""
     try:
@@ -182,10 +175,6 @@ def _read_note(path: Path) -> dict[str, Any]:
     except (ValueError, TownletError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _close(descriptor: int) -> None:

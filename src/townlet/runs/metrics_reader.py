@@ -185,8 +185,8 @@ def write_csv(store: MetricsReader, path: Path) -> None:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("env_steps", "updates", "name", "value"))
     moments = ("env_steps", "updates")
-    found = store.read("updates", (*moments, "name", "value"))
-    table.writerows(zip(*found.values(), strict=True))
+    updates_rows = store.read("updates", (*moments, "name", "value"))
+    table.writerows(zip(*updates_rows.values(), strict=True))
     # Evaluations of the random policy are not metrics of this agent.
     rows = store.read("evaluations", (*moments, *EVALUATION_METRICS), where={"policy": "greedy"})
     for column, name in EVALUATION_METRICS.items():

@@ -32,10 +32,6 @@ MAX_BUFFERED_ROWS: Final = 20_000  # rows in memory that trigger a flush
 MAX_WAL_BYTES: Final = 4 << 20  # bytes of the write-ahead log beyond which `flush` checkpoints it
 
 
-def _no_check() -> None:
-    """No check, for a file that is written without a lock."""
-
-
 class StorePosition(NamedTuple):
     """How far the metrics reach: rows per table, and the digest (hex) that authenticates them."""
 
@@ -48,7 +44,7 @@ class MetricsStore(MetricsReader):
 
     read_only = False
 
-    def __init__(self, path: Path, check: Callable[[], None] = _no_check) -> None:
+    def __init__(self, path: Path, check: Callable[[], None] = lambda: None) -> None:
         """`check` raises when the folder may no longer be written (`Lock.check`); it precedes every transaction."""
         self._check = check
         super().__init__(path)

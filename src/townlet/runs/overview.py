@@ -74,10 +74,10 @@ class Overview:
     @property
     def created(self) -> datetime | None:
         try:
-            found = datetime.fromisoformat(str(self.meta["created"]))
+            created = datetime.fromisoformat(str(self.meta["created"]))
         except (KeyError, ValueError):
             return None
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
+        return created if created.tzinfo else created.replace(tzinfo=UTC)
 
     def age(self, now: datetime | None = None) -> str:
         """Time since it was started, in one unit."""
@@ -111,7 +111,7 @@ def make_overview(run: Run) -> Overview:
     problems: list[TownletError] = []
     meta: dict[str, Any] = {}
     scores = _Scores({name: [] for name in EVALUATION_COLUMNS}, None, 0)
-    found = checkpoint.paths(run.checkpoints)
+    folders = checkpoint.paths(run.checkpoints)
     problems += checkpoint.scan(run.checkpoints)[1].values()
     try:
         meta = run.meta()
@@ -119,14 +119,14 @@ def make_overview(run: Run) -> Overview:
         problems.append(error)
     try:
         # A run that has just started has no checkpoint and no metrics, and a published one has no metrics.
-        if run.metrics_file.exists() or (found and not meta.get("published")):
+        if run.metrics_file.exists() or (folders and not meta.get("published")):
             scores = _read_scores(run, report_terms(meta).metric)
     except TownletError as error:
         problems.append(error)
-    env_steps = max([scores.env_steps, *(checkpoint.step_and_serial(path)[0] for path in found[-1:])])
+    env_steps = max([scores.env_steps, *(checkpoint.step_and_serial(path)[0] for path in folders[-1:])])
     problem = "; ".join(f"{mistake.what} (fix: {mistake.fix})" for error in problems for mistake in error.diagnostics)
     state = state_of(run, meta, bool(problems))
-    return Overview(run, state, meta, env_steps, len(found), scores.greedy, scores.random, problem)
+    return Overview(run, state, meta, env_steps, len(folders), scores.greedy, scores.random, problem)
 
 
 def list_overviews(root: Path) -> list[Overview]:
@@ -172,10 +172,10 @@ class _Scores(NamedTuple):
 
 def _read_scores(run: Run, metric: str) -> _Scores:
     with MetricsReader(run.metrics_file) as store:
-        found = store.read("evaluations", EVALUATION_COLUMNS, where={"policy": "greedy"})
+        greedy = store.read("evaluations", EVALUATION_COLUMNS, where={"policy": "greedy"})
         random = store.read("evaluations", (metric,), where={"policy": "random"}, last=1)[metric]
         recorded = store.read("updates", ("env_steps",), last=1)["env_steps"]
-    return _Scores(found, random[0] if random else None, max([0, *found["env_steps"], *recorded]))
+    return _Scores(greedy, random[0] if random else None, max([0, *greedy["env_steps"], *recorded]))
 
 
 MIN_AGE: Final = 60  # seconds in which a new run may not have a checkpoint yet

@@ -146,11 +146,11 @@ def score_curve(
     return paint
 
 
-def stacked_fractions(name: str, about: str, bins: Bins, found: dict[str, Floats]) -> Plot:
+def stacked_fractions(name: str, about: str, bins: Bins, fractions: dict[str, Floats]) -> Plot:
     """Fractions of labels over env_steps, stacked; rare labels are combined."""
     few = len(COLORS) - 1
-    shown = dict(list(found.items())[:few])
-    if rest := list(found.values())[few:]:
+    shown = dict(list(fractions.items())[:few])
+    if rest := list(fractions.values())[few:]:
         shown["others"] = np.sum(rest, axis=0)
 
     def paint(figure: Figure) -> None:

@@ -187,7 +187,7 @@ def _fractions(
     terms: ReportTerms, title: str, name: str, label: str, bins: Bins | None, counts: Sequence[dict[str, float]]
 ) -> Section | None:
     """Fractions of labels over time; a sentence where all episodes have the same label."""
-    labels = {found for by_label in counts for found in by_label}
+    labels = {name for by_label in counts for name in by_label}
     if bins is None or not labels:
         return None
     if len(labels) == 1:
@@ -203,8 +203,8 @@ def _stages(curve: EpisodeCurve) -> list[dict[str, float]]:
 
 
 def _stage_changes(store: MetricsReader) -> Section | None:
-    found = store.read("stage_changes", ("env_steps", "row", "from_stage", "to_stage", "reason"), last=MAX_ROWS)
-    rows = _table_rows(found)
+    changes = store.read("stage_changes", ("env_steps", "row", "from_stage", "to_stage", "reason"), last=MAX_ROWS)
+    rows = _table_rows(changes)
     count = len(store.read("stage_changes", ("row",))["row"])
     note = [f"The last {len(rows)} of {count:,} changes."] if count > len(rows) else []
     header = ("env_steps", "row", "from", "to", "reason")
@@ -231,29 +231,29 @@ def _updates(store: MetricsReader) -> Section | None:
 
 
 def _resources(store: MetricsReader, meta: Mapping[str, Any]) -> Section | None:
-    found = {name: store.series(name, CURVE_BINS)[1] for name in RESOURCE_UNITS}
+    series = {name: store.series(name, CURVE_BINS)[1] for name in RESOURCE_UNITS}
     rows = [] if meta.get("seconds") is None else [("time", summary_text.format_duration(meta["seconds"]))]
     for name, unit in RESOURCE_UNITS.items():
-        if values := found[name]:
+        if values := series[name]:
             value = max(values) if name == "memory_mb" else sum(values) / len(values)
             rows.append((METRICS[name].about, f"{value:,.0f} {unit}"))
     rows += [(name, str(meta[name])) for name in ("threads", "rows") if meta.get(name) is not None]
-    return Section("Resources", rows=rows) if any(found.values()) else None
+    return Section("Resources", rows=rows) if any(series.values()) else None
 
 
 def _alerts(store: MetricsReader) -> Section | None:
-    found = store.read("alerts", ("env_steps", "name", "message", "tip"), last=MAX_ROWS)
-    rows = _table_rows(found)
-    return Section("Alerts", header=tuple(found), rows=rows) if rows else None
+    alerts = store.read("alerts", ("env_steps", "name", "message", "tip"), last=MAX_ROWS)
+    rows = _table_rows(alerts)
+    return Section("Alerts", header=tuple(alerts), rows=rows) if rows else None
 
 
 def _setting_changes(store: MetricsReader) -> Section | None:
-    found = store.read("setting_changes", ("env_steps", "key", "old", "new", "why"), last=MAX_ROWS)
+    changes = store.read("setting_changes", ("env_steps", "key", "old", "new", "why"), last=MAX_ROWS)
     rows = [
         (f"{env_steps:,}", key, to_flow_yaml(old), to_flow_yaml(new), why)
-        for env_steps, key, old, new, why in zip(*found.values(), strict=True)
+        for env_steps, key, old, new, why in zip(*changes.values(), strict=True)
     ]
-    return Section("Settings changed during training", header=tuple(found), rows=rows) if rows else None
+    return Section("Settings changed during training", header=tuple(changes), rows=rows) if rows else None
 
 
 def _settings(run: Run) -> Section | None:

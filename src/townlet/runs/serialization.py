@@ -21,7 +21,7 @@ MAX_DIGITS: Final = 40  # the state of a 128-bit generator has 39
 def parse_json(text: bytes, path: Path) -> dict[str, Any]:
     """The JSON object in `text`; NaN, duplicate keys, huge numbers and deep nesting are refused."""
     try:
-        found = json.loads(
+        content = json.loads(
             text.decode("utf-8"), object_pairs_hook=_once, parse_constant=_constant, parse_float=_float, parse_int=_int
         )
     except RecursionError:
@@ -30,9 +30,9 @@ def parse_json(text: bytes, path: Path) -> dict[str, Any]:
         raise _refusal("it is not UTF-8 text", path) from None
     except ValueError as error:  # a JSONDecodeError is one too
         raise _refusal(str(error), path) from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise _refusal("it is not a JSON object", path)
-    return found
+    return content
 
 
 def _refusal(why: str, path: Path) -> TownletError:
@@ -40,10 +40,10 @@ def _refusal(why: str, path: Path) -> TownletError:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise ValueError("a key occurs twice")
-    return found
+    return mapping
 
 
 def _constant(word: str) -> float:

@@ -48,7 +48,10 @@ def summary_paragraphs(
     meta: Mapping[str, Any], greedy: Evaluations, random_score: float | None, curve: EpisodeCurve
 ) -> list[str]:
     """The summary that training wrote at its end, or one from the metrics so far."""
-    sentences = meta.get("summary") or _interim_summary(report_terms(meta), greedy, random_score, curve)
+    if not (sentences := meta.get("summary")):
+        terms = report_terms(meta)
+        summarize = _town_summary if terms is TOWN_TERMS else _gym_summary
+        sentences = [*summarize(greedy, random_score, curve), *_better_before(terms, greedy)]
     return [" ".join(sentences)]
 
 
@@ -102,13 +105,6 @@ def format_duration(seconds: float) -> str:
 def format_percent(value: float | None) -> str:
     """A fraction as a percentage; a dash for None."""
     return "–" if value is None else f"{100 * value:.0f} %"
-
-
-def _interim_summary(
-    terms: ReportTerms, greedy: Evaluations, random_score: float | None, curve: EpisodeCurve
-) -> list[str]:
-    summarize = _town_summary if terms is TOWN_TERMS else _gym_summary
-    return [*summarize(greedy, random_score, curve), *_better_before(terms, greedy)]
 
 
 def _gym_summary(greedy: Evaluations, random_score: float | None, curve: EpisodeCurve) -> list[str]:

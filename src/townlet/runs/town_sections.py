@@ -48,14 +48,14 @@ def meters_section(store: MetricsReader, curve: EpisodeCurve) -> Section | None:
 
 def highlights_section(store: MetricsReader, meters: Sequence[str]) -> Section | None:
     """All recorded episodes in order, with plots of the first and of the longest; None without recordings."""
-    found = store.read(TABLE, ("number", *COLUMNS))
-    if not found["number"]:
+    recorded = store.read(TABLE, ("number", *COLUMNS))
+    if not recorded["number"]:
         return None
-    lengths = found["length"]
+    lengths = recorded["length"]
     plotted = dict.fromkeys([0, max(range(len(lengths)), key=lambda k: (lengths[k], k))])
-    recordings = [r for k in plotted if (r := _read_recording(store, int(found["number"][k]), len(meters)))]
-    names = [name for name in COLUMNS if name != "stage" or any(found["stage"])]
-    rows = [tuple(_cell(name, found[name][k]) for name in names) for k in range(len(lengths))]
+    recordings = [r for k in plotted if (r := _read_recording(store, int(recorded["number"][k]), len(meters)))]
+    names = [name for name in COLUMNS if name != "stage" or any(recorded["stage"])]
+    rows = [tuple(_cell(name, recorded[name][k]) for name in names) for k in range(len(lengths))]
     about = "A few lives are recorded completely; the live page replays each of them step by step."
     plots = [_meters_plot(recordings, meters)] if recordings and meters else []
     header = [{"kind": "recorded as", "cause": "ended by"}.get(name, name) for name in names]
@@ -118,9 +118,9 @@ def cells_section(store: MetricsReader, meta: Mapping[str, Any]) -> Section | No
     visits = {cell: n for (cell,), n in store.totals("cell_visits", ("cell",)).items() if isinstance(cell, int)}
     if not visits:
         return None
-    found = store.read("cell_visits", ("cell", "novelty"))
+    columns = store.read("cell_visits", ("cell", "novelty"))
     novelty = {
-        c: n for c, n in zip(found["cell"], found["novelty"], strict=True) if isinstance(c, int) and n is not None
+        c: n for c, n in zip(columns["cell"], columns["novelty"], strict=True) if isinstance(c, int) and n is not None
     }
     size = meta.get("size") or []
     shape = size if all(0 < n <= 4096 for n in size) else []
@@ -171,8 +171,8 @@ def cells_plot(
 
 def transitions_plot(counts: Mapping[tuple[str, str], int], order: Sequence[str] = ()) -> Plot:
     """How often one affordance followed another; names in the given order, then alphabetically."""
-    found = {name for pair in counts for name in pair}
-    names = [name for name in order if name in found] + sorted(found - set(order))
+    known = {name for pair in counts for name in pair}
+    names = [name for name in order if name in known] + sorted(known - set(order))
     grid = np.full((len(names), len(names)), np.nan)
     for (before, after), count in counts.items():
         grid[names.index(before), names.index(after)] = count or np.nan

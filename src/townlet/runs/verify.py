@@ -170,7 +170,8 @@ def _metrics(
             connection = connect(path, read_only=True)
             try:
                 connection.execute("BEGIN")
-                damages = [d for table in TABLES for d in _table(connection, table)]
+                groups = {table: integrity.groups(connection, table) for table in TABLES}
+                damages = [d for table in TABLES for d in integrity.damages(connection, table, groups[table])]
                 fault = integrity.structure(connection)
                 digests = integrity.digests(connection)
             finally:
@@ -188,10 +189,6 @@ def _metrics(
     if not damages:
         report.add(name)
     return damages
-
-
-def _table(connection: Any, table: str) -> list[integrity.Damage]:
-    return list(integrity.damages(connection, table, integrity.groups(connection, table)))
 
 
 def _report(run: Run, report: IntegrityReport) -> None:

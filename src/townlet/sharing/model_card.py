@@ -26,11 +26,6 @@ FILE_DESCRIPTIONS: Final = {
 }
 
 
-def user_files(trained: TrainedPolicy) -> list[str]:
-    """The user's Python files that the agent needs."""
-    return trained.loaded.recipe.user_files
-
-
 @dataclass(frozen=True)
 class ModelCard:
     """README.md of a published run, as the Hugging Face Hub reads it."""
@@ -95,7 +90,7 @@ class ModelCard:
     @property
     def permission(self) -> str:
         """The option that commands need if the folder contains code, which should be read first."""
-        return " --allow-code" if user_files(self.trained) else ""
+        return " --allow-code" if self.trained.loaded.recipe.user_files else ""
 
     def _pictures(self) -> list[str]:
         shown = ["![The learning curve](curve.png)\n"] if "curve.png" in self.files else []

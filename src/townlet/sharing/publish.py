@@ -21,7 +21,7 @@ from townlet.runs import checkpoint, disk, provenance, report
 from townlet.runs.folder import Run
 from townlet.runs.videos import record_video
 from townlet.sharing.export import export
-from townlet.sharing.model_card import LIBRARY, ModelCard, user_files
+from townlet.sharing.model_card import LIBRARY, ModelCard
 from townlet.tasks.comparison import Comparison
 from townlet.train.checkpointer import training_state
 from townlet.train.policies import TrainedPolicy
@@ -130,7 +130,7 @@ def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     recipe_text = run.recipe_file.read_text(encoding="utf-8")
     disk.replace_file(folder / run.recipe_file.name, strip_folders(recipe_text, trained).encode())
     resolved = run.resolved_file.read_text(encoding="utf-8")
-    for place, file in enumerate(user_files(trained)):
+    for place, file in enumerate(trained.loaded.recipe.user_files):
         own = Path(CODE_FOLDER) / f"{place}-{Path(file).name}"
         (folder / CODE_FOLDER).mkdir(exist_ok=True)
         disk.replace_file(folder / own, Path(file).read_bytes())
@@ -157,7 +157,7 @@ def _write_meta(trained: TrainedPolicy, folder: Path) -> None:
 def strip_folders(text: str, trained: TrainedPolicy) -> str:
     """A text in which absolute paths are reduced to file names, so that it reveals nothing about this machine."""
     recipe, run = trained.loaded.recipe, trained.run.path.absolute()
-    files = [Path(name) for name in (recipe.world, *user_files(trained)) if name and Path(name).is_absolute()]
+    files = [Path(name) for name in (recipe.world, *recipe.user_files) if name and Path(name).is_absolute()]
     folders = {run, run.parent, Path.cwd(), Path.home(), *(file.parent for file in files)}
     for folder in sorted(map(str, folders), key=len, reverse=True):  # they may contain spaces
         if folder != "/":
