@@ -48,11 +48,10 @@ class Body(nn.Module):
 
     def advance_hidden(self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> Tensor:
         """The hidden state [B, H] that `forward` returns, without the layers that only the features need."""
-        return (
-            hidden
-            if self.recurrent is None
-            else self.recurrent(_apply_flat(self.encoder, obs), hidden, episode_start)[1]
-        )
+        if self.recurrent is None:
+            return hidden
+        after: Tensor = self.recurrent(_apply_flat(self.encoder, obs), hidden, episode_start)[1]
+        return after
 
 
 def _apply_flat(layers: nn.Module, x: Tensor) -> Tensor:

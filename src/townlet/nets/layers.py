@@ -55,9 +55,8 @@ class MLP(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., inputs] → [..., features]. Functional calls: calling a module takes as long as the layer itself."""
-        if self.inplace_activation is None or (
-            self._last and self._last[0]._forward_hooks
-        ):  # hooks need calls of modules
+        hooked = self._last and self._last[0]._forward_hooks  # hooks need calls of modules
+        if self.inplace_activation is None or hooked:
             return super().forward(x)  # type: ignore[no-any-return, no-untyped-call]
         for layer in self:
             if isinstance(layer, nn.Linear):

@@ -106,16 +106,13 @@ class FlatOptimizer:
         )  # fmt: skip
         self._steps += 1
         if self._steps % FLUSH_EVERY == 0 and self.vector.device.type == "cpu":
-            self._flush_negligible_moments()
+            for name, moment in self._moments.items():
+                moment.masked_fill_(moment.abs() < NEGLIGIBLE[name], 0.0)
         return norm
 
     def mutable_tensors(self) -> list[Tensor]:
         """Every tensor that a step reads and writes, for the capture of a CUDA graph."""
         return [self.vector, self.gradient, *self._moments.values(), self._step]
-
-    def _flush_negligible_moments(self) -> None:
-        for name, moment in self._moments.items():
-            moment.masked_fill_(moment.abs() < NEGLIGIBLE[name], 0.0)
 
     def state(self) -> State:
         """Step count and moments by the names of the parameters, not copied."""
