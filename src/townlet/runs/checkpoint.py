@@ -64,10 +64,14 @@ def folder_name(env_steps: int) -> str:
 
 def step_and_serial(path: Path) -> tuple[int, int]:
     """(env_steps, serial) of a checkpoint; saving the same step again increments the serial."""
-    name = NAME_PATTERN.fullmatch(path.name)
-    if not name:
-        raise TownletError(f"'{path.name}' is not the name of a checkpoint", "names look like step-000001234567")
-    return int(name[1]), int(name[2] or 0)
+    return _parse_name(path.name)
+
+
+def _parse_name(name: str) -> tuple[int, int]:
+    match = NAME_PATTERN.fullmatch(name)
+    if not match:
+        raise TownletError(f"'{name}' is not the name of a checkpoint", "names look like step-000001234567")
+    return int(match[1]), int(match[2] or 0)
 
 
 def paths(folder: Path) -> list[Path]:
@@ -114,7 +118,7 @@ def save(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Chec
     """Commit a state. If that fails, older checkpoints are untouched and the error says why."""
     leaves, facts = flatten(state), {name: json_value(value, name) for name, value in info.items()}
     checkpoint_files.check_types(leaves)
-    step_and_serial(folder / name)  # refuses invalid names before touching the disk
+    _parse_name(name)  # refuses invalid names before touching the disk
     on_point("begun")
     partial, older = folder / f"{NEW_PREFIX}{secrets.token_hex(8)}", paths(folder)
     try:
