@@ -38,7 +38,7 @@ def test_doctor_distinguishes_broken_from_missing_extras(monkeypatch: pytest.Mon
     hollow = ModuleType("imageio_ffmpeg")
     hollow.__spec__ = ModuleSpec("imageio_ffmpeg", None)
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", hollow)  # it is there, and nothing in it
-    found = doctor._other_extra("video", *doctor.OTHER_EXTRAS["video"])
+    found = doctor._extra("video", "imageio_ffmpeg", doctor._ffmpeg)
     assert not found.works
     assert "fails: AttributeError" in found.state
 
