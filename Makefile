@@ -20,7 +20,7 @@ AUDIT_STAMP := $(AUDIT_VENV)/.installed
 EXTRAS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check bench install-hashed verify-dependencies sbom audit lock clean
+.PHONY: help run test test-long check coverage bench install-hashed verify-dependencies sbom audit lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -37,11 +37,18 @@ test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick prope
 	$(BIN)/python -m pytest -m alone -rP
 	TOWNLET_THOROUGH=1 $(BIN)/python -m pytest -m "not long and not alone" -n $(JOBS) tests/buffers tests/nets tests/runs tests/agents/accelerated
 
-check: $(TEST_STAMP) ## ruff, mypy and the import rules
+check: $(TEST_STAMP) ## run ruff, mypy, import rules, dead-code and security scanners, and the rules about words
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(BIN)/python tools/check_sources.py
+	$(BIN)/vulture
+	$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml
 	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+coverage: $(TEST_STAMP) ## run the quick tests with line coverage; fails below the threshold in pyproject.toml
+	rm -f .coverage .coverage.*
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
 
 bench: $(RUN_STAMP) ## measure this machine
 	$(BIN)/python benchmarks/sim.py
@@ -68,12 +75,12 @@ clean: ## remove the environment and all that tools left behind
 	rm -rf $(VENV) $(AUDIT_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(RUN_STAMP): pyproject.toml constraints.txt src/townlet/__init__.py
+$(RUN_STAMP): pyproject.toml constraints.txt src/townlet/_version.py
 	$(call make_venv)
 	$(PIP) install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
-$(TEST_STAMP): pyproject.toml constraints.txt src/townlet/__init__.py
+$(TEST_STAMP): pyproject.toml constraints.txt src/townlet/_version.py
 	$(call make_venv)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
 	@touch $(RUN_STAMP) $@

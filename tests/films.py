@@ -25,9 +25,9 @@ def film_facts(path: Path) -> Facts:
 
     command = [get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "gray", "-"]
     done = subprocess.run(command, capture_output=True, check=True, timeout=60)
-    told = done.stderr.decode()
-    width, height = map(int, re.search(r"Video: .*?, (\d+)x(\d+)", told).groups())  # type: ignore[union-attr]
-    hours, minutes, seconds = re.search(r"Duration: (\d+):(\d+):([\d.]+)", told).groups()  # type: ignore[union-attr]
+    log = done.stderr.decode()
+    width, height = map(int, re.search(r"Video: .*?, (\d+)x(\d+)", log).groups())  # type: ignore[union-attr]
+    hours, minutes, seconds = re.search(r"Duration: (\d+):(\d+):([\d.]+)", log).groups()  # type: ignore[union-attr]
     pictures = np.frombuffer(done.stdout, np.uint8).reshape(-1, height * width)
     lasts = 3600 * int(hours) + 60 * int(minutes) + float(seconds)
     return Facts(len(pictures), (width, height), lasts, pictures.mean(1).tolist())

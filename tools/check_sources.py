@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Final
@@ -56,20 +56,21 @@ def duplicate_classes(sources: Mapping[str, str]) -> Iterator[str]:
             yield f"class {name} is defined {len(found)} times: {', '.join(found)}"
 
 
-def imported(source: str) -> Iterator[str]:
-    """Every module, and every name in a module, that a source file imports, also for type checkers and in functions."""
+def imported(source: str, modules: Container[str]) -> Iterator[str]:
+    """The given modules that a source file imports, also for type checkers and inside functions."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports are not followed"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-            yield node.module or ""
+            for alias in node.names:  # a submodule, or a name in the module
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if submodule in modules else node.module or ""
 
 
 def import_cycle(sources: Mapping[str, str]) -> list[str]:
     """The modules of one import cycle; [] if there is none."""
-    graph = {name: {found for found in imported(text) if found in sources} - {name} for name, text in sources.items()}
+    graph = {name: {*imported(text, sources)} & sources.keys() - {name} for name, text in sources.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

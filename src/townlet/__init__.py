@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gymnasium.envs.registration import register, registry
 
+from townlet._version import __version__
+
 if TYPE_CHECKING:
     from townlet.runs.folder import Run
     from townlet.town.env import Town
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from townlet.train.api import TrainedRun
     from townlet.train.policies import TrainedPolicy
 
-__version__ = "0.2.0"
 __all__ = ["IDS", "__version__", "load", "load_world", "make", "train"]
 
 IDS = {

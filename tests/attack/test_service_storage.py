@@ -14,9 +14,10 @@ import pytest
 
 from cli.program import program
 from decide.ads_service import ask, click, request, run_visits, start_service
+from townlet.decide.alarms import Alarms
 from townlet.decide.recovery import events, replay_folder
 from townlet.decide.service import Service
-from townlet.decide.stats import Alarms, ServiceStats
+from townlet.decide.stats import ServiceStats
 from townlet.decide.storage import LOG, SNAPSHOTS
 from townlet.decide.storage.backup import backup
 from townlet.decide.storage.verify import check_events, verify

@@ -196,7 +196,7 @@ def test_rows_are_judged_independently() -> None:
     )
 )
 def test_rules_match_reference_implementation(lives: list[tuple[int, int, float, float]]) -> None:
-    """Row by row with lists, as the rules are told."""
+    """Row by row with lists, as the rules are documented."""
     c = curriculum(3, episodes=2, steps=300, delta=0.1, entropy=0.6)
     stage, past = [1, 1, 1], [[], [], []]  # type: ignore[var-annotated]
     for row, length, per_step, entropy in lives:

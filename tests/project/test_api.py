@@ -63,8 +63,8 @@ def test_a_run_is_loaded_by_any_of_its_names(trained: Run) -> None:
     ways = [townlet.load(trained), townlet.load(trained.path), townlet.load(str(trained.path))]
     ways += [townlet.load(trained.name, root=root), townlet.load("latest", root=root), trained.load()]  # type: ignore[attr-defined]
     assert len({policy.act(obs) for policy in ways}) == 1
-    with pytest.raises(TownletError, match="there is no run 'nobody'"):
-        townlet.load("nobody", root=root)
+    with pytest.raises(TownletError, match="there is no run 'missing'"):
+        townlet.load("missing", root=root)
 
 
 def test_a_loaded_policy_lives_in_a_gymnasium_town(trained: Run) -> None:

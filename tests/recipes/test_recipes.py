@@ -392,7 +392,7 @@ def test_misplaced_override_gets_corrected_override_suggested(word: str, meant: 
     ],
 )
 def test_one_error_gives_one_message(word: str, said: str) -> None:
-    """What only follows from a wrong value, such as a budget without steps, is not told as well."""
+    """What only follows from a wrong value, such as a budget without steps, is not reported as well."""
     (found,) = mistakes("town:ppo", word)
     assert said in found
 

@@ -1,1 +1,1 @@
-"""The command line, one file per verb. It parses, calls the rooms below and prints; it decides nothing."""
+"""The command line: one module per command group, which parses arguments, calls other packages and prints results."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from townlet import __version__
+from townlet._version import __version__
 from townlet.allocation import memory_error
 from townlet.cli import bench, decide, doctor, evaluate, live, play, recipes, runs, sharing, sweep, train, world
 from townlet.cli.console import examples, print_error

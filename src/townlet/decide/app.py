@@ -15,7 +15,7 @@ from fastapi import FastAPI, Request, WebSocket
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-import townlet
+from townlet._version import __version__
 from townlet.config.models import StrictModel
 from townlet.decide.batcher import Batcher
 from townlet.decide.domains import DOMAINS
@@ -44,7 +44,7 @@ from townlet.web.tokens import (
     read_token_file,
 )
 
-STATIC: Final = Path(townlet.__file__).parent / "live" / "static"  # the dashboard is stored with the other pages
+STATIC: Final = Path(__file__).parents[1] / "live" / "static"  # the dashboard is stored with the other pages
 CLIENT: Final = Path(__file__).parent / "static" / "client.js"  # for games in a browser
 TICK: Final = 1.0  # seconds between periodic checks, and between two updates of a dashboard
 PUBLIC: Final = ("/health", "/client.js")  # besides static files: load balancers and game pages have no token
@@ -168,9 +168,7 @@ def make_app(service: Service, training: TrainingThread, descriptors: Descriptor
         with suppress(LogStopped):  # reported by `log.problem`
             service.close()
 
-    app = FastAPI(
-        title="Townlet decides", version=townlet.__version__, lifespan=lifespan, docs_url=None, redoc_url=None
-    )
+    app = FastAPI(title="Townlet decides", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(TownletError, _error_response)
 
     @app.websocket("/ws")

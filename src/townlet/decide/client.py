@@ -122,7 +122,7 @@ class Client:
                     self._fail_all(self._refusal())
                     return
             # Random, so that clients that were disconnected together do not all reconnect at once.
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # nosec B311: jitter, not a secret
             delay = min(2 * delay, MAX_DELAY)
 
     def _with_problem(self, what: str) -> str:

@@ -14,7 +14,7 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 
-from townlet import __version__
+from townlet._version import __version__
 from townlet.errors import ConfigError, TownletError
 from townlet.live import protocol
 from townlet.live.api import api_router, episode_router

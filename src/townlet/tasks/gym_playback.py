@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,15 +20,6 @@ from townlet.tasks.evaluation import ENVIRONMENT_END, TIME_LIMIT, ActingPolicy
 RenderMode = Literal["rgb_array", "ansi"]
 HALF_BLOCK = "▀"
 ANSI_RESET = "\x1b[0m"
-
-
-class OutputPolicy(ActingPolicy, Protocol):
-    """A policy that also exposes the outputs of its network; see `townlet.agents.policy.Policy`."""
-
-    def outputs(
-        self, obs: Tensor, mask: Tensor | None = None, episode_start: Tensor | None = None
-    ) -> dict[str, Tensor]:
-        """Network outputs for the next action, each [1, A]."""
 
 
 class RolloutTransition(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from townlet import __version__
+from townlet._version import __version__
 from townlet.agents.agent import no_interrupt
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import EnvironmentFailed, TownletError

@@ -35,7 +35,7 @@ from townlet.web.tokens import (
 )
 
 COOKIE: Final = "townlet_token"  # with the port appended: all ports of a host share cookies
-WILDCARD_HOSTS: Final = ("0.0.0.0", "::")  # all addresses of the machine
+WILDCARD_HOSTS: Final = ("0.0.0.0", "::")  # all addresses of the machine  # nosec B104
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 MAX_LOGGED_ORIGINS: Final = 32  # refused origins, each logged once
 WS_FORBIDDEN: Final = 4403  # close code, if the server cannot refuse with an HTTP status

@@ -1,0 +1,153 @@
+"""Active alarms: each has a message and a remedy, and clears when its condition ends."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from math import inf
+from typing import Final, NamedTuple
+
+from townlet.decide.events import DecisionMade
+from townlet.decide.service import Service
+from townlet.decide.training_thread import TrainingThread
+from townlet.decide.websocket import ConnectionLimits
+
+COLLAPSE_WINDOW: Final = 200  # decisions of networks in which a collapse is detected
+MIN_DECISIONS: Final = 50  # of them, for a mean entropy
+DOMINANCE: Final = 0.9  # share of one action above which a policy has collapsed
+RECENT: Final = 60.0  # seconds for which a failure raises an alarm
+UNANSWERED: Final = 20  # decisions without any outcome that raise an alarm, after half of the expiry time
+
+
+class Alarm(NamedTuple):
+    """A condition that needs attention."""
+
+    name: str
+    critical: bool  # decisions or training are at risk
+    what: str
+    fix: str
+    since: float = 0.0  # seconds since 1970
+
+
+class Alarms:
+    """Checks a service for alarm conditions."""
+
+    def __init__(self, service: Service, training: TrainingThread, limits: ConnectionLimits) -> None:
+        self._service, self._training_thread, self._limits = service, training, limits
+        self._actions: deque[int] = deque(maxlen=COLLAPSE_WINDOW)  # of networks: the gate alone is no policy
+        self._entropy: deque[float] = deque(maxlen=COLLAPSE_WINDOW)
+        self._last_decision = self._unanswered_since = -inf
+        self._unanswered = 0  # sent since the last outcome
+        self._failures, self._restarts, self._overload = _RecentGrowth(), _RecentGrowth(), _RecentGrowth()
+        self._refused = _RecentGrowth()
+        self._since: dict[str, float] = {}  # start of each active alarm
+
+    def on_decision(self, decision: DecisionMade, entropy: float) -> None:
+        self._last_decision = decision.at
+        if decision.version:
+            self._actions.append(decision.action)
+            self._entropy.append(entropy)
+        if decision.send:
+            if not self._unanswered:
+                self._unanswered_since = decision.at
+            self._unanswered += 1
+
+    def on_outcome(self) -> None:
+        self._unanswered = 0
+
+    def active(self, overloaded: int) -> list[Alarm]:
+        """Active alarms, critical ones first; `overloaded` counts observations in overload mode."""
+        now = self._service.clock()
+        alarms = [*self._storage(), *self._collapse(), *self._training(now), *self._silence(now)]
+        alarms += [*self._load(overloaded, now), *self._connections(now), *self._versions()]
+        self._since = {alarm.name: self._since.get(alarm.name, now) for alarm in alarms}
+        dated = (alarm._replace(since=self._since[alarm.name]) for alarm in alarms)
+        return sorted(dated, key=lambda alarm: not alarm.critical)
+
+    def _storage(self) -> Iterator[Alarm]:
+        if problem := self._service.log.problem:
+            what = f"The log cannot be written, so nothing is learned: {problem}"
+            yield Alarm("log", True, what, "Free disk space. Decisions are made as before.")
+        if problem := self._service.log.control_problem:
+            yield Alarm("control", False, f"The control data of the log are out of date: {problem}", "Check the disk.")
+        for notice in self._service.notices:
+            yield Alarm(notice.name, notice.critical, notice.what, notice.fix)
+
+    def _collapse(self) -> Iterator[Alarm]:
+        if self._service.gate_only or len(self._actions) < MIN_DECISIONS:
+            return
+        floor, entropy = self._service.settings.judge.entropy_floor, sum(self._entropy) / len(self._entropy)
+        action, times = Counter(self._actions).most_common(1)[0]
+        if entropy < floor:
+            why = f"its normalized entropy is {entropy:.3f}, below the floor of {floor:g}"
+        elif len(self._actions) == COLLAPSE_WINDOW and times > DOMINANCE * COLLAPSE_WINDOW:
+            why = f"{times} of its last {COLLAPSE_WINDOW} decisions are action {action}"
+        else:
+            return
+        fix = "Roll back, pin an older version, or turn on gate-only mode; raise learning.entropy before you continue."
+        yield Alarm("collapsed", True, f"The policy has collapsed: {why}", fix)
+
+    def _training(self, now: float) -> Iterator[Alarm]:
+        progress, training = self._training_thread.progress, self._training_thread
+        restarted = self._restarts.grew_recently(progress.restarts, now)
+        failing = self._failures.grew_recently(progress.failed, now)
+        problem = progress.problem or "the reason is unknown"
+        if not training.running:
+            reason = f": {progress.problem}" if progress.problem else ""
+            fix = "It is restarted every second. If this persists, restart the service."
+            yield Alarm("training", True, f"The trainer is not running{reason}", fix)
+        elif restarted:
+            yield Alarm("training", True, f"The trainer crashed and was restarted: {problem}", "Check its output.")
+        elif failing:
+            what = f"{progress.failed} training rounds have failed since the start, the last one with: {problem}"
+            yield Alarm("training", False, what, "Each was undone, and training continues. Lower learning.lr.")
+
+    def _silence(self, now: float) -> Iterator[Alarm]:
+        silent, patience = now - self._unanswered_since, self._service.settings.memory.expire_after / 2
+        if self._unanswered >= UNANSWERED and silent >= patience and now - self._last_decision < RECENT:
+            what = f"No outcome has arrived for {silent:.0f} s, while {self._unanswered} decisions were sent"
+            fix = "Nothing can be learned without outcomes. Check that the game reports them, with the right ids."
+            yield Alarm("silence", False, what, fix)
+
+    def _load(self, overloaded: int, now: float) -> Iterator[Alarm]:
+        if self._overload.grew_recently(overloaded, now):
+            refused = self._service.settings.overload.mode == "refuse"
+            how = "refused" if refused else "decided by the gate alone or refused"
+            what = f"The service is overloaded: {overloaded} observations were {how} since the start"
+            yield Alarm("overload", False, what, "Send fewer observations, or raise overload.waiting and .patience.")
+
+    def _connections(self, now: float) -> Iterator[Alarm]:
+        games, limits = self._limits.games, self._limits
+        if self._refused.grew_recently(games.refused, now):
+            what = f"{games.refused} game connections were refused since the start: the limit is {games.limit}"
+            if limits.limited_by_descriptors:
+                what += f". It is set by file descriptors: this process may open {limits.descriptor_limit} files"
+            yield Alarm("connections", True, what, limits.remedy)
+
+    def _versions(self) -> Iterator[Alarm]:
+        versions = self._service.versions
+        if fault := versions.fault:
+            what = f"The serving log cannot be trusted, so only the gate decides: {fault}"
+            fix = "Check which version serves and whether one is pinned, then switch gate-only mode off (or on)."
+            yield Alarm("serving_log", True, what, fix)
+        if pinned := versions.instead_of or (versions.pinned if versions.serving is None else None):
+            now = f"version {versions.pinned} is pinned instead" if versions.serving else "the gate decides alone"
+            what = f"The pinned version {pinned} was damaged at startup: {now}"
+            yield Alarm("pin", True, what, "Pin an intact version, or unpin.")
+        if damaged := versions.damaged:
+            version, error = max(damaged.items())
+            what = f"Version {version} is damaged: {error}"
+            yield Alarm("damaged", False, what, "It never serves. Check the disk, and remove its folder.")
+
+
+class _RecentGrowth:
+    """A count, and whether it has grown recently."""
+
+    def __init__(self) -> None:
+        self._count, self._at = 0, -inf
+
+    def grew_recently(self, count: int, now: float) -> bool:
+        if count > self._count:
+            self._at = now
+        self._count = count
+        return now - self._at < RECENT
