@@ -58,7 +58,7 @@ BETTER: Final = """async (cases) => {
   const panel = new RewardPanel();
   return cases.map(([outcomes, first, last, spread]) => {
     const pairs = Array.from({ length: 200 }, (_, k) => [0.1, k % 2 ? spread : -spread]);
-    panel.compare({ outcomes, actual_first: first, actual_lately: last, expected_and_actual: pairs });
+    panel.compare({ outcomes, actual_first: first, actual_recent: last, expected_and_actual: pairs });
     return [panel.better.textContent, panel.means.textContent];
   });
 }"""

@@ -21,7 +21,7 @@ PAUSE = 0.1  # seconds between the decisions of a game
 # Little is kept, so that all of it is in use before one begins to look.
 WORDS = (
     "memory.capacity=200",
-    "memory.held_out_capacity=40",
+    "memory.held_out_capacity=100",
     "memory.expire_after=2",
     "learning.interval=0.5",
     "versions=4",
