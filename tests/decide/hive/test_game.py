@@ -150,7 +150,7 @@ def test_fleeing_lasts_five_ticks_then_work_resumes() -> None:
     worker.spot = center(210)
     worker.activity, worker.left = MINE, 10
     game.spawn(211, "combat")
-    game.parasites[0].until = 1
+    game.parasites[0] = game.parasites[0]._replace(until=1)
     activities = []
     for _ in range(12):
         game.tick()
