@@ -54,7 +54,7 @@ def test_chain_is_learned(settings: dict[str, Any]) -> None:
     assert success_rate(loop.agent.policy(), Chain(16)) < 0.9
     history = loop.run_until(solves(loop.agent.policy(), Chain(16)), 800)
     assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
-    assert history[0]["normalized_entropy"] > 0.8 > history[-1]["normalized_entropy"]
+    assert history[0]["normalized_entropy"] > history[-1]["normalized_entropy"]
     assert all(math.isfinite(value) for metrics in history for value in metrics.values())
     assert ("value_loss" in history[0]) == (settings.get("baseline", "value") == "value")
 

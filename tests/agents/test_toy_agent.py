@@ -82,7 +82,7 @@ def test_custom_agent_trains_resumes_evaluates_exports_and_publishes_where_code_
     refused = townlet("train", "toy.yaml")
     assert refused.code == 2
     assert refused.err.startswith("toy.yaml:6:")
-    assert "toy_agent.py, which could do anything" in refused.err
+    assert "toy_agent.py, which can do anything" in refused.err
     assert "add --allow-code if you trust it" in refused.err
     assert not (tmp_path / "runs").exists()
     done = townlet("train", "toy.yaml", "--pause-at", "256", "--allow-code")

@@ -105,7 +105,7 @@ class Toy:
         return -(self.action_outputs * self.action_outputs.clamp(min=1e-20).log()).sum(-1) / most
 
     def policy(self) -> Policy:
-        return Policy(self.network.actor, "logits", self._streams.torch("policy"))
+        return Policy(self.network.actor, "discrete", self._streams.torch("policy"))
 
     def parameters(self) -> dict[str, Tensor]:
         return dict(self.network.named_parameters())

@@ -135,7 +135,7 @@ def test_allowed_file_may_register_an_environment(
     assert "--allow-code" in refused.err
     assert townlet("train", "mine.yaml:ppo", *QUICK, "--allow-code").code == 0
     unknown = townlet("train", "Qqxz-v0:ppo")
-    assert "one of your own is registered by its package, or by the file of a wrapper `own`" in unknown.err
+    assert "other environments are registered by their package, or by the file of a `custom` wrapper" in unknown.err
 
 
 @pytest.mark.parametrize(

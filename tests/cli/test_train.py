@@ -126,7 +126,7 @@ def test_run_works_without_its_world_file(townlet: Program, tmp_path: Path) -> N
     for words in (["eval", "--episodes", "3"], ["play", "--steps", "3", "--lives", "2"]):
         done = townlet(words[0], str(run.path), *words[1:])
         assert done.code == 0, done.err
-        assert f"The world {path} is gone" in done.err
+        assert f"The world {path} is missing" in done.err
         assert "33" in done.out
     assert townlet("train", "--resume", run.name, "--pause-at", "200", "--root", str(root)).code == 0
 

@@ -54,7 +54,7 @@ def test_failed_recording_keeps_the_old_file(tmp_path: Path) -> None:
 def test_town_is_recorded_over_several_episodes(tmp_path: Path) -> None:
     world = load("town-l0", ["max_steps=6"])
     players = [make_player(name, world, Streams(0).numpy(name)) for name in ("random", "passive")]
-    shows = [RenderedTown(world, player, 1, rate=5) for player in players]
+    shows = [RenderedTown(world, player, 1, fps=5) for player in players]
     path = tmp_path / "town.mp4"
     assert record_video(shows, path, episodes=2, steps=100) == 2 * (1 + 6 + 5)  # the end stays on show for a second
     facts = film_facts(path)

@@ -42,7 +42,7 @@ def gyms(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         found = {name: start(load_experiment(recipe, words), root).run for name, (recipe, *words) in RECIPES.items()}
         return {**found, "town": start(tiny("town:dqn"), root).run}
 
-    return once(tmp_path_factory, "gyms", train)
+    return once(tmp_path_factory, "live-gyms", train)
 
 
 @pytest.fixture(scope="session")

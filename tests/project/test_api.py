@@ -70,7 +70,7 @@ def test_a_run_is_loaded_by_any_of_its_names(trained: Run) -> None:
 def test_a_loaded_policy_lives_in_a_gymnasium_town(trained: Run) -> None:
     policy, env = townlet.load(trained), gym.make("Townlet/Town-v0")
     obs, info = env.reset(seed=0)
-    policy.start()
+    policy.reset()
     for _ in range(20):
         action = policy.act(obs, info["action_mask"])
         assert info["action_mask"][action]
@@ -83,7 +83,7 @@ def test_a_loaded_policy_lives_in_a_gymnasium_town(trained: Run) -> None:
 def test_a_loaded_policy_lives_in_a_batch(trained: Run) -> None:
     policy, env = townlet.load(trained), townlet.make("town", rows=16)
     seen = env.reset(0)
-    policy.start(16)
+    policy.reset(16)
     for _ in range(5):
         step = env.step(policy.act(seen.obs, seen.mask))
         seen = step

@@ -139,7 +139,10 @@ def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     if run.worlds.is_dir():
         shutil.copytree(run.worlds, new.worlds)
     state, info = training_state(trained.checkpoint)
-    acting = {"agent": {"network": state["agent"]["network"]}, "env": {"stages": state["env"].get("stages", {})}}
+    acting = {
+        "agent": {"network": state["agent"]["network"]},
+        "env": {"transforms": state["env"].get("transforms", {})},
+    }
     new.checkpoints.mkdir()
     slim = {name: value for name, value in info.items() if name not in PRIVATE_INFO} | {"published": True}
     checkpoint.save(new.checkpoints, checkpoint.folder_name(trained.env_steps), {"training": acting}, slim)
