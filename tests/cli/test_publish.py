@@ -69,7 +69,7 @@ def test_published_folder_is_self_contained(townlet: Program, gym_runs: dict[str
     assert json.loads(evaluated.out)["trained"] == results["trained"]  # a copy can be evaluated
     refused = townlet("train", "--resume", str(to))
     assert refused.code == 2
-    assert "its training cannot go on" in refused.err
+    assert "cannot be resumed" in refused.err
     published(townlet, run, to)  # again, over itself
     check_card(to)
 

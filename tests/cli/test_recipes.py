@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -122,9 +123,9 @@ def test_smoke_trains_recipes_briefly(townlet: Program, tmp_path: Path, monkeypa
 
 def test_smoke_reports_a_failing_recipe_and_continues(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gymnasium.registry, "CartPole-v1", replace(gymnasium.spec("CartPole-v1"), entry_point=broken))
-    done = townlet("recipes", "--smoke", "carts")
+    done = townlet("recipes", "--smoke", "CartPole")
     assert done.code == 1
-    assert "CartPole-v1:ppo  fails" in done.out
+    assert re.search(r"CartPole-v1:ppo +fails", done.out)
     assert "CartPole-v1 cannot be made: no cart today" in done.out
     monkeypatch.setattr(extras, "find_spec", lambda _: None)  # as if no extra were installed
     done = townlet("recipes", "--smoke", "Airstriker")

@@ -22,7 +22,7 @@ def test_report_states_solved_and_resources(gym_runs: dict[str, Run]) -> None:
     assert f"townlet train {recipe} {words[0]}" in report
     assert "solved from 475" in page  # the line in the curve
     assert "evaluated" in page
-    for heading in ("What is won", "Evaluations", "Learning", "Resources"):
+    for heading in ("Return", "Evaluations", "Learning", "Resources"):
         assert f"<h2>{heading}</h2>" in page
     assert " MB</td>" in page
     assert " steps/s</td>" in page

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Scaling(NamedTuple):
-    """Normalization of an observation [D]: subtract `centre`, divide by `spread`, clip to ± `limit`."""
+    """Normalization of an observation [D]: subtract `center`, divide by `scale`, clip to ± `limit`."""
 
-    centre: NDArray[np.float32]
-    spread: NDArray[np.float32]
+    center: NDArray[np.float32]
+    scale: NDArray[np.float32]
     limit: NDArray[np.float32]
 
 
