@@ -63,8 +63,8 @@ TOWN = {"env": "town", "change": {"max_steps": 30}}
 ENVS: dict[str, dict[str, Any]] = {"any": TOWN, "index": {"env": "Taxi-v4", "gym": {"max_episode_steps": 30}}}
 CART = {"env": "CartPole-v1", "gym": {"max_episode_steps": 12}, "change": {}, "budget": {"env_steps": 64}}
 SHARED = {
-    "rows": 8, "budget": {"env_steps": 3 * STEPS}, "evaluation": {"episodes": 1, "every": 3 * STEPS},
-    "metrics": {"every": STEPS, "tensorboard": False, "report": False},
+    "rows": 8, "budget": {"env_steps": 6 * STEPS}, "evaluation": {"episodes": 1, "every": 6 * STEPS},
+    "metrics": {"every": 2 * STEPS, "tensorboard": False, "report": False},
 }  # fmt: skip
 # Trains recipes one after the other with two processes, each pair with its own port. Imports take most of the time, so
 # they precede the fork.
@@ -182,7 +182,7 @@ def trained_by_two(root: Path) -> dict[str, Run]:
     recipes = [str(case.recipe(**SHARED)) for case in cases]
     ports = [str(Processes.free_port()) for _ in cases]
     words = [word for pair in zip(recipes, ports, strict=True) for word in pair]
-    together = Processes(1, (str(root), str(2 * STEPS), *words), ("-c", TRAIN_ALL))
+    together = Processes(1, (str(root), str(4 * STEPS), *words), ("-c", TRAIN_ALL))
     try:
         ends = together.ends()
     finally:
@@ -190,7 +190,7 @@ def trained_by_two(root: Path) -> dict[str, Run]:
     assert [code for code, _ in ends] == [0], ends
     found = {str(run.meta()["agent"]): run for run in Run.list(root)}
     for run in found.values():
-        assert last(run)[1]["env_steps"] == 2 * STEPS
+        assert last(run)[1]["env_steps"] == 4 * STEPS
         resume(run)
     return found
 
