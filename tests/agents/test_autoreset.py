@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from agents.toy_envs import AutoresetChain, Chain, ToyEnv
-from agents.training_loop import TrainingLoop, differing_leaves, solves, success_rate
+from agents.training_loop import TrainingLoop, differing_leaves, success_rate
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.drqn import Drqn, DrqnSettings
@@ -121,10 +121,10 @@ def test_rollout_of_autoreset_steps_alone_is_discarded() -> None:
 
 def test_chain_with_autoreset_steps_is_learned() -> None:
     _, loop = make_ppo_loop(n_steps=16)
-    loop.run_until(solves(loop.agent.policy(), Chain(16)), 16 * 30)
+    loop.run(16 * 30)
     assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
     _, loop = make_dqn_loop(gamma=0.9, lr=3e-3)
-    loop.run_until(solves(loop.agent.policy(), Chain(16)), 600)
+    loop.run(600)
     assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from agents.test_action_kinds import mean_reward
 from agents.toy_envs import AutoresetChain, Bits, Chain, Target, ToyEnv
-from agents.training_loop import TrainingLoop, differing_leaves, solves, success_rate
+from agents.training_loop import TrainingLoop, differing_leaves, success_rate
 from townlet.agents import reinforce
 from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import distribution_family
@@ -52,25 +52,25 @@ def weights(loop: TrainingLoop) -> dict[str, torch.Tensor]:
 def test_chain_is_learned(settings: dict[str, Any]) -> None:
     loop = make_loop(**settings)
     assert success_rate(loop.agent.policy(), Chain(16)) < 0.9
-    history = loop.run_until(solves(loop.agent.policy(), Chain(16)), 800)
+    history = loop.run(800)
     assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
-    assert history[0]["normalized_entropy"] > history[-1]["normalized_entropy"]
+    assert history[0]["normalized_entropy"] > 0.8 > history[-1]["normalized_entropy"]
     assert all(math.isfinite(value) for metrics in history for value in metrics.values())
     assert ("value_loss" in history[0]) == (settings.get("baseline", "value") == "value")
 
 
 def test_chain_with_autoreset_steps_is_learned() -> None:
     loop = make_loop(AutoresetChain(16))
-    loop.run_until(solves(loop.agent.policy(), Chain(16)), 800)
+    loop.run(800)
     assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
 
 
 def test_continuous_and_binary_actions_are_learned() -> None:
     loop = make_loop(Target(64), episodes=64)
-    loop.run_until(lambda: mean_reward(loop.agent.policy(), Target(200)) > -0.05, 500)
+    loop.run(500)
     assert mean_reward(loop.agent.policy(), Target(200)) > -0.05
     loop = make_loop(Bits(64), episodes=64)
-    loop.run_until(lambda: mean_reward(loop.agent.policy(), Bits(200)) == 3, 150)
+    loop.run(150)
     assert mean_reward(loop.agent.policy(), Bits(200)) == 3
 
 

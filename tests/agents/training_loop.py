@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,15 +41,6 @@ class TrainingLoop:
                 history.append(learned)
         return history
 
-    def run_until(self, solved: Callable[[], bool], steps: int) -> list[dict[str, float]]:
-        """Run for at most this many vector steps, until the condition holds (checked twelve times); see `run`."""
-        history: list[dict[str, float]] = []
-        for part in range(12):
-            history += self.run(steps * (part + 1) // 12 - steps * part // 12)
-            if solved():
-                break
-        return history
-
     def _episodes(self, rows: Tensor, reward: Tensor, terminated: Tensor) -> Episodes:
         zeros = torch.zeros(len(rows))
         found = Episodes(rows, self.length[rows], reward[rows], zeros, zeros, terminated[rows], zeros)
@@ -82,11 +72,6 @@ def success_rate(policy: Policy, env: VecEnv, steps: int = 200, seed: int = 1) -
         successes, ended = successes + int((step.reward[episode_start] > 0).sum()), ended + int(episode_start.sum())
         observed = MaskedObs(step.obs, step.mask)
     return successes / ended
-
-
-def solves(policy: Policy, env: VecEnv) -> Callable[[], bool]:
-    """Whether every episode of the greedy policy ends with a positive reward."""
-    return lambda: success_rate(policy, env) == 1.0
 
 
 def rollout_obs(rollout: RolloutBuffer) -> Tensor:

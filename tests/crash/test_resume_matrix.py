@@ -55,8 +55,8 @@ KINDS = {
     "Pendulum sync": ("Pendulum-v1:ppo", (*GYM, SHORT, "gym={vectorization: sync, normalize_obs: running}")),
     "Pendulum async": ("Pendulum-v1:ppo", (*GYM, SHORT, "gym.vectorization=async")),
 }
-NOT_DISCRETE = "{} needs discrete actions"
-NO_STATE = "qlearning needs an observation that is the number of a state"
+NOT_DISCRETE = "{} needs discrete actions, but this environment's are continuous"
+NO_STATE = "qlearning needs a single discrete observation"
 # Combinations that cannot be trained, and part of the message.
 IMPOSSIBLE = {
     ("qlearning", "town"): NO_STATE,

@@ -103,9 +103,11 @@ def test_viewers_do_not_change_training(tmp_path: Path, connect_page: OpenPage) 
     roots = tmp_path / "seen", tmp_path / "unseen"
     watched = TrainingProcess(roots[0], "--steps", "10000", "--pause-at", "6000", "--live", "--port", "0")
     link = watched.link()
+    watched.process.send_signal(signal.SIGSTOP)  # the page is served by another process
     pages = [connect_page(link) for _ in range(5)]
     for page in pages:
         page.send("subscribe", run=only_run(roots[0]).name, source="training", rows=16)
+    watched.process.send_signal(signal.SIGCONT)
     pages[0].receive("training_episode", seconds=60)  # it was watched
     for page in pages:
         page.connection.close()

@@ -182,14 +182,14 @@ def _unsupported(recipe: Recipe, node: Node, task: TrainingTask) -> Iterator[Dia
     agent, where, layout = entry(recipe.agent.name), node.location_of("agent", "name"), task.layout
     if not isinstance(task.actions, agent.actions):
         needed = " or ".join(ACTIONS[kind] for kind in agent.actions)
-        what = f"{agent.name} needs {needed} actions, and those of this environment are {ACTIONS[type(task.actions)]}"
+        what = f"{agent.name} needs {needed} actions, but this environment's are {ACTIONS[type(task.actions)]}"
         others = [e.name for e in entries() if isinstance(task.actions, e.actions)]
-        yield Diagnostic(what, f"take {' or '.join(others)}", where)
+        yield Diagnostic(what, f"use {' or '.join(others)}", where)
     elif agent.observations == "index" and [(b.kind, b.size) for b in layout] != [("index", 1)]:
         seen = ", ".join(layout.names)
-        what = f"{agent.name} needs an observation that is the number of a state, and this one is {seen}"
+        what = f"{agent.name} needs a single discrete observation, but this one has the blocks {seen}"
         others = [e.name for e in entries() if e.observations == "any" and isinstance(task.actions, e.actions)]
-        yield Diagnostic(what, f"take {' or '.join(others[:3])}, or an environment with discrete observations", where)
+        yield Diagnostic(what, f"use {' or '.join(others[:3])}, or an environment with discrete observations", where)
 
 
 def _missing_rewards(recipe: Recipe, node: Node, world: World) -> Iterator[Diagnostic]:
