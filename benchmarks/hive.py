@@ -3,7 +3,8 @@
 Every seed plays some territories for as long as it says, beside a service that learns once for every observation of all
 of them; in the middle protectors begin to kill from twice as far. Those who do not learn play the same games. What is
 reported is the mean reward of what was carried out, with an interval over seeds. The service is the real one, with log,
-versions and judge, but in one thread with the trainer, by the game's clock and without a socket: so it can be repeated.
+versions and offline evaluation, but in one thread with the trainer, by the game's clock and without a socket, so it
+can be repeated.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
                 for report in [*game.apply(answer.reply), *game.advance()]:
                     service.report(report)
             now[0] += OBSERVATION_TICKS
-            stepped = [rounds.step() for _ in range(service.settings.learning.steps)]
+            stepped = [rounds.step() for _ in range(service.settings.learning.gradient_steps)]
             if any(stepped) and turn % PUBLISH_EVERY == 0:
                 rounds.publish()
             if rounds.progress.last and turn % (trial.observations // COLUMNS) == 0:

@@ -93,7 +93,7 @@ def test_keys_are_listed_with_default_and_meaning(townlet: Program) -> None:
     assert all(key.description for key in keys.values())
     recipe_names = [section.title for section in key_sections()]
     assert [f"agent: {name}" for name in AGENTS] == [t for t in recipe_names if t.startswith("agent: ")]
-    assert {"network: map_memory", "network: keypoints", "explore.bonus: rnd", "curriculum: adversarial"} <= set(
+    assert {"network: map_memory", "network: keypoints", "explore.bonus: rnd", "curriculum: adaptive"} <= set(
         recipe_names
     )
     shown = townlet("recipes", "--keys", "sequence").out

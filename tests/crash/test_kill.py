@@ -14,7 +14,7 @@ from townlet.runs.checkpoint import COMMIT_POINTS, paths
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 
-WORDS = (*DQN, "curriculum={name: adversarial, episodes: 2, steps: 20, entropy: 1.0}", "agent.prioritized={}")
+WORDS = (*DQN, "curriculum={name: adaptive, episodes: 2, steps: 20, entropy: 1.0}", "agent.prioritized={}")
 # Training saves each step once and so never replaces a checkpoint; tests/runs covers crashes of that.
 POINTS = [point for point in COMMIT_POINTS if "replaced" not in point]
 

@@ -17,7 +17,7 @@ PPO = (*TINY, "agent.n_steps=16", "agent.batch_size=.5")
 # not.
 DEADLY = (
     "curriculum={name: fixed, stages: [{active: [energy, satiation], reward: {milestone: 3e38}}]}",
-    "starts={share: 1, meters: [.01, .1]}",
+    "starts={fraction: 1, meters: [.01, .1]}",
 )
 # Recipes that a typing error may produce: recipe, overrides, part of the message.
 CASES = {

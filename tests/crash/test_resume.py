@@ -30,7 +30,7 @@ from townlet.runs.metrics_reader import MetricsReader
 RND = ("explore.bonus={name: rnd, hidden: [8], embedding_size: 4, batch_size: 16}",)
 ADAPTIVE = ("explore.weight={name: adaptive, start: .5, minimum: .01, episodes: 4, variance: 1e4, mean: 5}",)
 BY_EPISODE = ("explore.action_selection={name: epsilon, decay: .9, schedule: null}",)
-QUICK_STAGES = ("curriculum={name: adversarial, episodes: 2, steps: 20, entropy: 1.0}",)
+QUICK_STAGES = ("curriculum={name: adaptive, episodes: 2, steps: 20, entropy: 1.0}",)
 GRU = ("network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, post_widths: [8]}}",)
 LSTM = ("network={name: mlp, hidden: [16], recurrent: {kind: lstm, size: 8, post_widths: [8]}}",)
 DRQN = (*DQN, "agent.sequence_length=6", "agent.burn_in=2")
@@ -48,7 +48,7 @@ ALL = {
     ),
     "drqn": ("town-l2:drqn", (*DRQN, *GRU, *RND, *ADAPTIVE, *QUICK_STAGES)),
     "ppo": ("town:ppo", (*PPO, *RND, *ADAPTIVE, *QUICK_STAGES, "change.rewards=[milestone, potential]",
-                         "starts={share: .5, meters: [.2, 1], money: [0, .3]}")),
+                         "starts={fraction: .5, meters: [.2, 1], money: [0, .3]}")),
     "reinforce": ("town:ppo", ("agent={name: reinforce, episodes: 3}", *TINY, *RND, *ADAPTIVE, *QUICK_STAGES)),
     "recurrent ppo": (
         "town-l3:ppo",

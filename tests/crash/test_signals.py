@@ -18,7 +18,7 @@ LONG = (*DQN, "budget={env_steps: 1e7}")
 # Rollouts of about half a second, most of it learning, and an evaluation after each.
 PPO = (
     *TINY, "rows=16", "agent.n_steps=128", "agent.batch_size=64", "evaluation.every=2048", "evaluation.episodes=40",
-    "curriculum={name: adversarial, episodes: 2, steps: 20, entropy: 1.0}", "change.rewards=[milestone, potential]",
+    "curriculum={name: adaptive, episodes: 2, steps: 20, entropy: 1.0}", "change.rewards=[milestone, potential]",
     "budget={env_steps: 1e6}",
 )  # fmt: skip
 # The collection of one rollout takes seconds, and the update of the other takes minutes.

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import townlet
-from townlet.curriculum.curriculum import AdversarialCurriculum, make_curriculum
-from townlet.curriculum.spec import STAGES, STAGES_SIX, AdversarialSpec, FixedSpec, StageSpec
+from townlet.curriculum.curriculum import AdaptiveCurriculum, make_curriculum
+from townlet.curriculum.spec import STAGES, STAGES_SIX, AdaptiveSpec, FixedSpec, StageSpec
 from townlet.errors import TownletError
 from townlet.interfaces.vec_env import Episodes, Step
 from townlet.town.env import Town
@@ -20,10 +20,10 @@ torch.set_num_threads(1)
 SHAPED = ["rewards=[milestone, potential]"]
 
 
-def adversarial(town: Town, spec: AdversarialSpec) -> AdversarialCurriculum:
+def adaptive(town: Town, spec: AdaptiveSpec) -> AdaptiveCurriculum:
     world = town.world
     made = make_curriculum(spec, town.rows, world.spec.max_steps, world.meters, world.rewards)
-    assert isinstance(made, AdversarialCurriculum)
+    assert isinstance(made, AdaptiveCurriculum)
     return made
 
 
@@ -47,7 +47,7 @@ def town() -> Iterator[Town]:
     """Five rows, row i at stage i + 1, on places where nothing stands."""
     made = townlet.make(townlet.load_world("town", SHAPED), rows=5)
     made.reset(3)
-    curriculum = adversarial(made, AdversarialSpec())
+    curriculum = adaptive(made, AdaptiveSpec())
     curriculum.stage[:] = torch.arange(1, 6)
     made.set(**curriculum.settings())
     yield made
@@ -95,7 +95,7 @@ def test_shaping_reward_ends_with_last_stage(town: Town) -> None:
 def test_six_stages_halve_shaping_before_the_last() -> None:
     town = townlet.make(townlet.load_world("town", SHAPED), rows=3)
     town.reset(3)
-    curriculum = adversarial(town, AdversarialSpec(stages="six"))
+    curriculum = adaptive(town, AdaptiveSpec(stages="six"))
     curriculum.stage[:] = torch.tensor([4, 5, 6])
     town.set(**curriculum.settings())
     whole, half, none = act(town, "WAIT").components[:, 1].tolist()
@@ -109,7 +109,7 @@ def test_advanced_row_uses_new_stage_in_next_episode() -> None:
     world = townlet.load_world("town", [*SHAPED, "max_steps=20"])
     town = townlet.make(world, rows=2)
     town.reset(1)
-    curriculum = adversarial(town, AdversarialSpec(episodes=2, steps=40))
+    curriculum = adaptive(town, AdaptiveSpec(episodes=2, steps=40))
     town.set(**curriculum.settings())
     stages, first_loss = [], []
     for step_number in range(200):
@@ -177,7 +177,7 @@ def test_shaped_stage_requires_potential_reward() -> None:
     with pytest.raises(
         TownletError, match=r"stage 1 .* is shaped and uses the reward 'potential'.*rewards=\[milestone, potential\]"
     ):
-        make_curriculum(AdversarialSpec(), 2, 500, ("energy",), ("milestone",))
+        make_curriculum(AdaptiveSpec(), 2, 500, ("energy",), ("milestone",))
     assert settings_of(FixedSpec(stage=5), ("energy",), ("milestone",))["reward_mix"] == [[1.0], [1.0]]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from townlet.decide.estimate import compare_policies, fit_rewards, predict_rewards
 from townlet.decide.offline_eval import Evidence, VersionSteps, collect_evidence
-from townlet.decide.settings import JudgeSettings
+from townlet.decide.settings import PromotionSettings
 
 ACTIONS: Final = 60
 SIZE: Final = 8
@@ -111,7 +111,7 @@ class World:
             self.improve(network, int(self.rng.integers(1, 6)), 0.003)
         return Candidate(network, newer)
 
-    def evidence(self, candidate: Candidate, settings: JudgeSettings) -> Evidence:
+    def evidence(self, candidate: Candidate, settings: PromotionSettings) -> Evidence:
         """The evidence that the service would collect."""
         approved = self.opinion > 0.2 if self.gated else np.ones(self.opinion.shape, bool)
         features = np.stack([self.opinion, np.abs(self.opinion)], 2)

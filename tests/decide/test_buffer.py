@@ -99,7 +99,12 @@ def test_newest_experiences_are_kept_in_order(capacity: int, groups: list[int]) 
     st.booleans(),
 )
 def test_only_eligible_experiences_are_sampled(
-    made: list[tuple[bool, bool, float]], batch: int, min_batch: int, waits: bool, stratified: bool, prioritized: bool
+    made: list[tuple[bool, bool, float]],
+    batch: int,
+    min_batch_size: int,
+    waits: bool,
+    stratified: bool,
+    prioritized: bool,
 ) -> None:
     buffer = ExperienceBuffer(30, COLUMNS)
     for number, (send, known, outcome) in enumerate(made):
@@ -107,8 +112,10 @@ def test_only_eligible_experiences_are_sampled(
     kept = list(enumerate(made))[-30:]
     may = {number for number, (send, known, _) in kept if known or (waits and not send)}
     good = {number for number, (send, _, outcome) in kept if number in may and send and outcome > 0}
-    sample = buffer.sample(batch, fresh(), waits, min_batch=min_batch, stratified=stratified, prioritized=prioritized)
-    if len(may) < min(batch, min_batch):
+    sample = buffer.sample(
+        batch, fresh(), waits, min_batch_size=min_batch_size, stratified=stratified, prioritized=prioritized
+    )
+    if len(may) < min(batch, min_batch_size):
         assert sample is None
         return
     assert sample is not None
@@ -123,7 +130,7 @@ def test_only_eligible_experiences_are_sampled(
 
 
 def test_sample_is_none_without_eligible_experiences() -> None:
-    assert ExperienceBuffer(5, COLUMNS).sample(4, fresh(), min_batch=0) is None
+    assert ExperienceBuffer(5, COLUMNS).sample(4, fresh(), min_batch_size=0) is None
     assert filled(5, 5, known=False).sample(4, fresh(), True) is None
     assert filled(5, 5, known=False, send=False).sample(4, fresh(), False) is None
     assert filled(5, 5, known=False, send=False).sample(4, fresh(), True) is not None

@@ -61,7 +61,7 @@ def threads() -> Iterator[None]:
 @pytest.mark.usefixtures("threads")
 def test_replay_with_more_cores_gives_the_same_weights(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    words = ["learning.batch=256", "learning.samples_per_insert=1000", "policy=candidates", "gate.enabled=false"]
+    words = ["learning.batch_size=256", "learning.samples_per_insert=1000", "policy=candidates", "gate.enabled=false"]
     service, training, clock = start_service(tmp_path, words, "hive")
     games = [service.domain.make_game(seed, f"hive {seed}", 0) for seed in range(20)]
     for _ in range(40):
@@ -93,7 +93,7 @@ def test_priorities_survive_a_restart_and_can_be_enabled_by_one(tmp_path: Path, 
 
 
 def test_recovery_without_a_version_that_was_rewound_to(tmp_path: Path) -> None:
-    words = ["judge.entropy_floor=1.0", "versions=2"]  # surer is always refused
+    words = ["promotion.entropy_floor=1.0", "versions=2"]  # surer is always refused
     service, training, clock = start_service(tmp_path, words)
     run_visits(service, training, clock, 60)
     service.save_snapshot()
@@ -108,7 +108,7 @@ def test_recovery_without_a_version_that_was_rewound_to(tmp_path: Path) -> None:
 
 
 def test_rewind_is_logged_before_it_happens(tmp_path: Path) -> None:
-    service, training, clock = start_service(tmp_path, ["judge.entropy_floor=1.0"])
+    service, training, clock = start_service(tmp_path, ["promotion.entropy_floor=1.0"])
     run_visits(service, training, clock, 30)
     assert training.step()
     learned = service.trainer.copy()
@@ -254,7 +254,7 @@ def test_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("threshold", "counts"), [(0.0, True), (0.99, False)])
-def test_versions_are_judged_by_the_current_gate(tmp_path: Path, threshold: float, counts: bool) -> None:
+def test_versions_are_evaluated_with_the_current_gate(tmp_path: Path, threshold: float, counts: bool) -> None:
     service, training, clock = start_service(
         tmp_path, ["memory.expired_outcome=0", "memory.held_out=0.5", "gate.threshold=0.12"]
     )
@@ -276,7 +276,7 @@ def test_versions_are_judged_by_the_current_gate(tmp_path: Path, threshold: floa
     again.close()
 
 
-def test_greedy_policy_is_judged_without_exploration(tmp_path: Path) -> None:
+def test_greedy_policy_is_evaluated_without_exploration(tmp_path: Path) -> None:
     service, training, clock = start_service(tmp_path, ["explore=false", "memory.held_out=0.5"])
     run_visits(service, training, clock, 100)
     serving = service.versions.serving
@@ -309,7 +309,7 @@ def test_collapse_is_refused_without_exploration(tmp_path: Path) -> None:
 def test_evaluator_cache_does_not_change_results(tmp_path: Path) -> None:
     """Held-out experiences and versions change between two evaluations."""
     service, training, clock = start_service(
-        tmp_path, ["memory.held_out=0.5", "memory.held_out_capacity=40", "judge.min_count=40"]
+        tmp_path, ["memory.held_out=0.5", "memory.held_out_capacity=40", "promotion.min_count=40"]
     )
     evaluator, sizes = OfflineEvaluator(service), set()
     for turn in range(6):

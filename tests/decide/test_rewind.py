@@ -101,14 +101,14 @@ def test_no_version_serves_before_it_is_logged(tmp_path: Path, monkeypatch: pyte
     assert service.log.wait(service.log.last, 20)  # there is room again
     run_visits(service, training, clock, 20, seed=2)
     assert service.versions.serving is not None
-    assert service.versions.serving.version == serving.version + 2  # the one between was never judged
+    assert service.versions.serving.version == serving.version + 2  # the one between was never evaluated
     service.close()
     assert [one.version for one in replay_folder(tmp_path)] == list(range(1, serving.version + 3))
     assert all(one.same for one in replay_folder(tmp_path))
 
 
 class Operator:
-    """Rolls back while another version is judged: at the first forward pass of its network."""
+    """Rolls back while another version is evaluated: at the first forward pass of its network."""
 
     def __init__(self, service: Service, heard: int, to: int) -> None:
         network = service.versions._load(heard).network
@@ -130,7 +130,7 @@ def test_verdict_on_a_replaced_version_is_ignored(tmp_path: Path) -> None:
     Operator(service, bad, to=2)
     verdict = training.review()
     assert verdict is not None
-    assert (verdict.action, verdict.reason) == ("keep", "another version started serving while it was judged")
+    assert (verdict.action, verdict.reason) == ("keep", "another version started serving during the evaluation")
     serving = service.versions.serving
     assert serving is not None
     assert serving.version == 2

@@ -228,7 +228,7 @@ def test_held_out_share_is_equal_for_alternating_games(games: int) -> None:
 
 def test_refusal_rewinds_the_trainer(tmp_path: Path) -> None:
     service, training, clock = start_service(
-        tmp_path, ["judge.entropy_floor=1.0", "versions=2"]
+        tmp_path, ["promotion.entropy_floor=1.0", "versions=2"]
     )  # surer is always refused
     run_visits(service, training, clock, 160)
     assert training.progress.verdicts["refuse"] >= 5
@@ -240,7 +240,7 @@ def test_refusal_rewinds_the_trainer(tmp_path: Path) -> None:
     }
     assert service.trainer.step > 20  # steps count on
     service.close()
-    again, _, _ = start_service(tmp_path, ["judge.entropy_floor=1.0", "versions=2"])
+    again, _, _ = start_service(tmp_path, ["promotion.entropy_floor=1.0", "versions=2"])
     assert again.trainer.step == service.trainer.step
     again.close()
     assert all(one.same for one in replay_folder(tmp_path))

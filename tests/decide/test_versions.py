@@ -60,7 +60,7 @@ def test_a_version_is_published_and_read_again(tmp_path: Path) -> None:
     assert snapshot.finite
     assert not snapshot.network.training
     assert not any(weight.requires_grad for weight in snapshot.network.parameters())
-    assert versions.serving is None  # not judged yet
+    assert versions.serving is None  # not evaluated yet
     weights, kept, info = versions.open(1)
     assert weights_digest(weights) == snapshot.digest
     assert torch.equal(kept["optimizer"]["mean"], torch.arange(3.0))

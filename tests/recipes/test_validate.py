@@ -27,7 +27,7 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
             "agent.warmup waits for 200000 transitions, but agent.replay keeps only 100000; lower agent.warmup",
         ),
         (
-            ["curriculum=adversarial", "potential=0"],
+            ["curriculum=adaptive", "potential=0"],
             "the curriculum's stages pay potential, and town has only milestone",
         ),
         (["budget={name: x}"], "unknown key 'name' in budget"),
@@ -86,7 +86,7 @@ def test_potential_uses_discount_of_agent() -> None:
 
 def test_a_curriculum_with_its_rewards_is_accepted() -> None:
     for guided in ("potential=2", "change.rewards=[milestone, potential]"):
-        loaded = load_experiment("town:dqn", ["curriculum=adversarial", "potential=0", guided])
+        loaded = load_experiment("town:dqn", ["curriculum=adaptive", "potential=0", guided])
         assert loaded.recipe.curriculum is not None
     sparse = "curriculum={name: fixed, stages: [{active: [energy], reward: sparse}]}"
     assert load_experiment("town:dqn", [sparse, "potential=0"]).worlds.training.rewards == ("milestone",)

@@ -26,7 +26,7 @@ BOLTZMANN: Final = (
 )
 SCHEDULED: Final = (
     "agent.clip=lin_0.2", "agent.value_clip=lin_0.2", "agent.value_coef=lin_0.5",
-    "plateau={key: lr, patience: 400, least: 1e6, multiply: .5}",
+    "plateau={key: lr, patience: 400, min_delta: 1e6, multiply: .5}",
 )  # fmt: skip
 RECIPES: Final = {
     "town:dqn": (*DQN, REPORT),

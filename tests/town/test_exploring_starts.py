@@ -1,4 +1,4 @@
-"""Exploring starts: a share of episodes starts in the given ranges, equally on both engines."""
+"""Exploring starts: a fraction of episodes starts in the given ranges, equally on both engines."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from townlet.town.state import StartsSpec, start_table, to_numpy
 from townlet.town.world.load import load
 
 KINDS = ("numba", "torch")
-POOR = StartsSpec(share=0.5, meters=(0.15, 0.9), money=(0.0, 0.4))
-EVERY = POOR.model_copy(update={"share": 1.0})
+POOR = StartsSpec(fraction=0.5, meters=(0.15, 0.9), money=(0.0, 0.4))
+EVERY = POOR.model_copy(update={"fraction": 1.0})
 SHORT = load("town", ["max_steps=2"])
 MONEY = 3  # index of the currency in the standard town
 CHECKS = {check.__name__: check for check in conformance.CHECKS}
@@ -83,7 +83,7 @@ def test_without_exploring_starts_nothing_changes() -> None:
     assert plain.peek()["age"].tolist() == [69, 86, 0, 27, 90, 0]
     assert plain.peek()["episode"].tolist() == [3, 3, 4, 3, 3, 3]
     assert plain.peek()["cell"].tolist() == [2, 31, 7, 24, 47, 36]
-    off = make_engine(plain.world, 6, "numba", starts=StartsSpec(share=0, meters=(0.1, 0.2)))
+    off = make_engine(plain.world, 6, "numba", starts=StartsSpec(fraction=0, meters=(0.1, 0.2)))
     off.reset(2024)
     random_lives(off, 400)
     for name, values in plain.state().items():
@@ -202,7 +202,7 @@ def test_town_with_exploring_starts_conforms(promise: str, kind: str, monkeypatc
 
 
 def test_currency_without_a_range_starts_as_usual() -> None:
-    town = townlet.make("town", 50, starts=StartsSpec(share=1, meters=(0.2, 0.3)))
+    town = townlet.make("town", 50, starts=StartsSpec(fraction=1, meters=(0.2, 0.3)))
     meters = town.layout.view(town.reset(1).obs, "meters")
     assert (meters[:, MONEY] == 0.5).all()
     assert (np.delete(meters.numpy(), MONEY, axis=1) <= 0.3 + 1e-6).all()
@@ -211,10 +211,10 @@ def test_currency_without_a_range_starts_as_usual() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"share": 1.5, "meters": (0.1, 1)}, "less than or equal to 1"),
-        ({"share": 0.5, "meters": (0.5, 0.1)}, "lower number first"),
-        ({"share": 0.5, "meters": (0.1, 1), "money": (-1, 0.2)}, "greater than or equal to 0"),
-        ({"share": 0.5, "meters": (0.1, 1), "cells": (0, 1)}, "cells"),
+        ({"fraction": 1.5, "meters": (0.1, 1)}, "less than or equal to 1"),
+        ({"fraction": 0.5, "meters": (0.5, 0.1)}, "lower number first"),
+        ({"fraction": 0.5, "meters": (0.1, 1), "money": (-1, 0.2)}, "greater than or equal to 0"),
+        ({"fraction": 0.5, "meters": (0.1, 1), "cells": (0, 1)}, "cells"),
     ],
 )
 def test_wrong_settings_are_refused(values: dict[str, Any], message: str) -> None:
@@ -224,9 +224,9 @@ def test_wrong_settings_are_refused(values: dict[str, Any], message: str) -> Non
 
 def test_lethal_starts_are_refused_and_money_is_ignored_without_currency() -> None:
     with pytest.raises(TownletError, match=r"`starts.meters` begins at 0, where an agent dies of missing energy"):
-        townlet.make("town", 1, starts=StartsSpec(share=1, meters=(0, 1), money=(0, 1)))
+        townlet.make("town", 1, starts=StartsSpec(fraction=1, meters=(0, 1), money=(0, 1)))
     penniless = load("town-l0", ["currency=null", "affordances.Bed.price=0"])
-    without = StartsSpec(share=POOR.share, meters=POOR.meters)
+    without = StartsSpec(fraction=POOR.fraction, meters=POOR.meters)
     assert np.array_equal(start_table(penniless, POOR), start_table(penniless, without))
     broke = load("town", ["lethal=[energy, money]"])
     with pytest.raises(TownletError, match=r"`starts.money` begins at 0, where an agent dies of missing money"):

@@ -109,7 +109,7 @@ def test_values_are_clipped_if_value_clip_is_set_during_training() -> None:
         (("agent.shared=false",), False),  # values have a separate network
         (("agent.n_steps=16",), False),  # an episode of 15 steps could be truncated twice
         (("explore={bonus: rnd, weight: {name: scheduled, value: 0.1}}",), False),
-        (("curriculum=adversarial",), False),
+        (("curriculum=adaptive",), False),
         (("engine=numba",), False),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from townlet.curriculum.curriculum import AdversarialCurriculum, StageChange
+from townlet.curriculum.curriculum import AdaptiveCurriculum, StageChange
 from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import EvaluationResult
@@ -183,7 +183,7 @@ def test_novelty_weight_falls_only_if_episodes_are_long_and_steady(gates: str, f
     """Lives of at most 40 steps, some of them shorter: good enough or not, steady enough or not."""
     bonus = "bonus: {name: rnd, hidden: [8], embedding_size: 4, batch_size: 16}"
     weight = f"weight: {{name: adaptive, start: .5, minimum: .1, factor: .9, episodes: 12, {gates}}}"
-    needy = "starts={share: .7, meters: [.02, .4]}"
+    needy = "starts={fraction: .7, meters: [.02, .4]}"
     found = ran(tiny("town:dqn", f"explore={{action_selection: epsilon, {bonus}, {weight}}}", needy), tmp_path)
     reported = [mark.metrics["intrinsic_weight"] for mark in found.heard.marks if "intrinsic_weight" in mark.metrics]
     assert reported[0] == 0.5
@@ -248,7 +248,7 @@ class Accountant(NullListener):
 
 def test_returns_and_progress_exclude_the_shaping_reward(tmp_path: Path) -> None:
     """Neither the return of an episode nor the progress of a row may come from the guiding reward."""
-    slow = "curriculum={name: adversarial, episodes: 3, steps: 1e6}"
+    slow = "curriculum={name: adaptive, episodes: 3, steps: 1e6}"
     loaded = tiny("town:dqn", slow, "potential=50", "change.max_steps=25", "metrics.whole_episodes=1000")
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(loaded, store)
@@ -260,7 +260,7 @@ def test_returns_and_progress_exclude_the_shaping_reward(tmp_path: Path) -> None
     assert reported["return"] == pytest.approx(accountant.own, abs=1e-3)
     assert reported["extrinsic"] == pytest.approx(accountant.paid, abs=1e-3)
     assert max(abs(a - b) for a, b in zip(accountant.own, accountant.paid, strict=True)) > 1
-    assert isinstance(t.curriculum, AdversarialCurriculum)
+    assert isinstance(t.curriculum, AdaptiveCurriculum)
     judged = t.curriculum.window[:, :, 1].sum(1)  # the last three of each row
     assert sorted(judged.tolist()) == pytest.approx(
         sorted(sum(accountant.own[row - 12 + 4 * k] for k in range(3)) for row in range(4)), abs=1e-3

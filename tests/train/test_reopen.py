@@ -125,7 +125,7 @@ def test_run_without_copies_needs_the_unchanged_world_file(own: tuple[Path, Run]
     "word",
     ["rows=8", "seed=1", "change.max_steps=41", "agent=ppo", "agent.gamma=.9", "evaluation.seed=3", "potential=1",
      "evaluation.change={max_steps: 9}", "world=town-l2", "explore.action_selection.schedule.end=.5",
-     "network.hidden=[8]", "starts={share: 1, meters: [.5, 1]}", "evaluation.metric=return", "init_from=latest"],
+     "network.hidden=[8]", "starts={fraction: 1, meters: [.5, 1]}", "evaluation.metric=return", "init_from=latest"],
 )  # fmt: skip
 def test_overrides_that_change_the_experiment_are_refused_in_one_message(word: str, own: tuple[Path, Run]) -> None:
     run = own[1]

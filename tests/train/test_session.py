@@ -229,7 +229,7 @@ def test_time_limit_does_not_change_what_is_learned(tmp_path: Path) -> None:
 
 def test_evaluations_are_made_in_the_world_of_evaluation(tmp_path: Path) -> None:
     """Without the starts, the shaping reward and the limit of training."""
-    words = ("potential=50", "evaluation.change={max_steps: 70}", "starts={share: 1, meters: [.02, .1]}")
+    words = ("potential=50", "evaluation.change={max_steps: 70}", "starts={fraction: 1, meters: [.02, .1]}")
     loaded, heard = tiny("town:dqn", *words), Heard()
     run = start(loaded, tmp_path, sinks=[heard]).run
     random, last = heard.evaluations[0], heard.evaluations[-1]

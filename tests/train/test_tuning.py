@@ -188,8 +188,8 @@ def test_integer_settings_stay_integers() -> None:
 
 
 def test_progress_must_exceed_the_best_by_the_minimum() -> None:
-    assert judged("{key: lr, patience: 200, least: 5, set: 0}", [10, 12, 15, 17, 20])[1].changes == []
-    assert judged("{key: lr, patience: 200, least: 5, set: 0}", [10, 12, 14])[1].changes != []
+    assert judged("{key: lr, patience: 200, min_delta: 5, set: 0}", [10, 12, 15, 17, 20])[1].changes == []
+    assert judged("{key: lr, patience: 200, min_delta: 5, set: 0}", [10, 12, 14])[1].changes != []
 
 
 def test_progress_restores_the_previous_value() -> None:
@@ -227,7 +227,7 @@ def test_invalid_plateau_rule_is_refused(recipe: str, words: str, says: str) -> 
     assert says in str(caught.value)
 
 
-PLATEAU = "plateau={key: lr, patience: 256, least: 1e6, multiply: .5, revert: true}"
+PLATEAU = "plateau={key: lr, patience: 256, min_delta: 1e6, multiply: .5, revert: true}"
 
 
 @pytest.mark.parametrize("recipe", AGENTS)

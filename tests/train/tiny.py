@@ -23,7 +23,7 @@ TINY = (
 )  # fmt: skip
 DQN = (*TINY, "agent.replay=400", "agent.warmup=100", "agent.batch_size=8")
 PPO = (*TINY, "agent.n_steps=16", "agent.batch_size=.5")
-STAGES = "curriculum={name: adversarial, episodes: 2, steps: 40, entropy: 1.0}"
+STAGES = "curriculum={name: adaptive, episodes: 2, steps: 40, entropy: 1.0}"
 
 
 def tiny(recipe: str = "town:dqn", *words: str) -> LoadedExperiment:

@@ -1,4 +1,4 @@
-"""Curricula: fixed, and adversarial (each row advances when it does well and retreats when it fails)."""
+"""Curricula: fixed, and adaptive (each row advances when it does well and retreats when it fails)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
-from townlet.curriculum.spec import AdversarialSpec, FixedSpec
+from townlet.curriculum.spec import AdaptiveSpec, FixedSpec
 from townlet.curriculum.stages import compile_stages
 from townlet.errors import TownletError
 from townlet.interfaces.state import State, Stateful, copy_tensor
@@ -49,12 +49,12 @@ class Curriculum(Stateful, Protocol):
 
 
 def make_curriculum(
-    spec: FixedSpec | AdversarialSpec, rows: int, max_steps: int, meters: Sequence[str], rewards: Sequence[str]
+    spec: FixedSpec | AdaptiveSpec, rows: int, max_steps: int, meters: Sequence[str], rewards: Sequence[str]
 ) -> Curriculum:
     """The curriculum for N rows of a world with these meters and rewards, in the world's order."""
     if isinstance(spec, FixedSpec):
         return FixedCurriculum(spec, rows, meters, rewards)
-    return AdversarialCurriculum(spec, rows, max_steps, meters, rewards)
+    return AdaptiveCurriculum(spec, rows, max_steps, meters, rewards)
 
 
 class FixedCurriculum:
@@ -83,13 +83,13 @@ class FixedCurriculum:
         """Nothing to restore."""
 
 
-class AdversarialCurriculum:
+class AdaptiveCurriculum:
     """A stage for each row, changed according to the row's last K finished episodes at that stage."""
 
     needs_entropy = True
 
     def __init__(
-        self, spec: AdversarialSpec, rows: int, max_steps: int, meters: Sequence[str], rewards: Sequence[str]
+        self, spec: AdaptiveSpec, rows: int, max_steps: int, meters: Sequence[str], rewards: Sequence[str]
     ) -> None:
         self.spec, self.max_steps = spec, max_steps
         self.last_stage = len(spec.stage_list)

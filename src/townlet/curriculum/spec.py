@@ -90,10 +90,10 @@ class FixedSpec(StagedSpec):
         return self
 
 
-class AdversarialSpec(StagedSpec):
+class AdaptiveSpec(StagedSpec):
     """Each row advances when it does well and retreats when it fails, based on its most recent episodes."""
 
-    name: Literal["adversarial"] = "adversarial"
+    name: Literal["adaptive"] = "adaptive"
     episodes: int = Field(
         10,
         ge=1,
@@ -114,10 +114,10 @@ class AdversarialSpec(StagedSpec):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> AdversarialSpec:
+    def _check(self) -> AdaptiveSpec:
         if self.retreat > self.advance:
             raise ValueError(f"`retreat` {self.retreat} above `advance` {self.advance} would retreat rows that do well")
         return self
 
 
-CurriculumSpec = Annotated[FixedSpec | AdversarialSpec, Field(discriminator="name")]
+CurriculumSpec = Annotated[FixedSpec | AdaptiveSpec, Field(discriminator="name")]

@@ -76,7 +76,7 @@ class Alarms:
     def _collapse(self) -> Iterator[Alarm]:
         if self._service.gate_only or len(self._actions) < MIN_DECISIONS:
             return
-        floor, entropy = self._service.settings.judge.entropy_floor, sum(self._entropy) / len(self._entropy)
+        floor, entropy = self._service.settings.promotion.entropy_floor, sum(self._entropy) / len(self._entropy)
         action, times = Counter(self._actions).most_common(1)[0]
         if entropy < floor:
             why = f"its normalized entropy is {entropy:.3f}, below the floor of {floor:g}"
@@ -84,7 +84,7 @@ class Alarms:
             why = f"{times} of its last {COLLAPSE_WINDOW} decisions are action {action}"
         else:
             return
-        fix = "Roll back, pin an older version, or turn on gate-only mode; raise learning.entropy before you continue."
+        fix = "Roll back, pin an older version, or turn on gate-only mode; then raise learning.entropy_coef."
         yield Alarm("collapsed", True, f"The policy has collapsed: {why}", fix)
 
     def _training(self, now: float) -> Iterator[Alarm]:

@@ -96,7 +96,7 @@ class Batcher:
         """The observations to decide in this iteration: fewer if they are large, since those take longer."""
         batch: list[QueuedObservation] = []
         size = 0
-        while self._queues and len(batch) < self._settings.batch:
+        while self._queues and len(batch) < self._settings.batch_size:
             client, queue = next(iter(self._queues.items()))
             size += queue[0].size
             if batch and size > BATCH_BYTES:

@@ -111,16 +111,16 @@ class ExperienceBuffer:
 
     def sample(
         self, batch: int, generator: np.random.Generator, train_on_wait: bool = False,
-        *, min_batch: int = 1, stratified: bool = False, prioritized: bool = False,
+        *, min_batch_size: int = 1, stratified: bool = False, prioritized: bool = False,
     ) -> ExperienceBatch | None:  # fmt: skip
-        """Up to `batch` distinct eligible experiences; None if fewer than `min_batch` are eligible.
+        """Up to `batch` distinct eligible experiences; None if fewer than `min_batch_size` are eligible.
 
         Stratified, half of them were sent and have a positive outcome; if one half has too few, more from the other.
         """
         with self._lock:
             pool = self._eligible(train_on_wait)
             count = min(batch, len(pool))
-            if count < max(min(batch, min_batch), 1):
+            if count < max(min(batch, min_batch_size), 1):
                 return None
             if stratified:
                 good = self._columns["send"][pool] & (self._columns["outcome"][pool] > 0)

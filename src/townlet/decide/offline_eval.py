@@ -21,7 +21,7 @@ from townlet.decide.buffer import ExperienceBatch
 from townlet.decide.domain import GateResult
 from townlet.decide.estimate import Estimate, Floats, PolicyDiff, Values
 from townlet.decide.service import Service
-from townlet.decide.settings import JudgeSettings
+from townlet.decide.settings import PromotionSettings
 from townlet.decide.storage.versions import NetworkVersion
 
 CHUNK: Final = 32  # observations per piece of work: less than a millisecond
@@ -67,7 +67,7 @@ class Verdict(NamedTuple):
 
 
 def collect_evidence(
-    diff: PolicyDiff, reward: Floats, propensity: Floats, steps: VersionSteps, settings: JudgeSettings,
+    diff: PolicyDiff, reward: Floats, propensity: Floats, steps: VersionSteps, settings: PromotionSettings,
     rng: np.random.Generator, *, weights_finite: bool, known: NDArray[np.bool_] | None = None,
     yield_cpu: Callable[[], object] = no_interrupt,
 ) -> Evidence:  # fmt: skip
@@ -96,21 +96,21 @@ def collect_evidence(
     return Evidence(finite, steps, len(rows), entropy, entropy_before, pass_rate, pass_rate_before, change, comparison)
 
 
-def judge(evidence: Evidence, settings: JudgeSettings) -> Verdict:
+def review_candidate(evidence: Evidence, settings: PromotionSettings) -> Verdict:
     """Promote a candidate, hold it until there is more evidence, or refuse it for good."""
     objection = _stale(evidence.steps, settings) if evidence.finite else ""
     objection = objection or _objection(evidence, settings)
     return Verdict("refuse", objection) if objection else _weigh(evidence, settings)
 
 
-def review_serving(evidence: Evidence, settings: JudgeSettings) -> Verdict:
+def review_serving(evidence: Evidence, settings: PromotionSettings) -> Verdict:
     """Keep the serving version, or roll back to the previous one."""
     if objection := _objection(evidence, settings):
         return Verdict("roll_back", objection)
     return Verdict("keep", f"no evidence against it: the difference of reward is {evidence.difference}")
 
 
-def _objection(evidence: Evidence, settings: JudgeSettings) -> str:
+def _objection(evidence: Evidence, settings: PromotionSettings) -> str:
     if not evidence.finite:
         return "its weights or probabilities are not finite"
     return _collapsed(evidence, settings) or _rejected_by_gate(evidence, settings) or _worse(evidence, settings)
@@ -125,7 +125,7 @@ def _summarize(diff: PolicyDiff, which: int) -> tuple[float | None, float | None
     return float(share.mean()) if free.any() else None, float(diff.passes[which].mean())
 
 
-def _stale(steps: VersionSteps, settings: JudgeSettings) -> str:
+def _stale(steps: VersionSteps, settings: PromotionSettings) -> str:
     if steps.step <= steps.serving_step:
         return f"it is stale: step {steps.step}, while the serving version is of step {steps.serving_step}"
     if (behind := steps.serving_step - steps.parent_step) > settings.stale_steps:
@@ -133,7 +133,7 @@ def _stale(steps: VersionSteps, settings: JudgeSettings) -> str:
     return ""
 
 
-def _collapsed(evidence: Evidence, settings: JudgeSettings) -> str:
+def _collapsed(evidence: Evidence, settings: PromotionSettings) -> str:
     """Entropy too low, or fallen too fast. Exempt: recovery from a collapse, and a significantly better version."""
     now, before = evidence.entropy, evidence.entropy_before
     if now is None:
@@ -143,28 +143,28 @@ def _collapsed(evidence: Evidence, settings: JudgeSettings) -> str:
         return f"it has collapsed: {entropy}, below the floor of {settings.entropy_floor:g}"
     gain = evidence.difference
     better = _sufficient(gain, settings) and gain.low is not None and gain.low > 0
-    if before is not None and now < settings.entropy_fall * before and not better:
+    if before is not None and now < settings.min_entropy_ratio * before and not better:
         return f"it has collapsed: {entropy}, after {before:.3f} in the previous version"
     return ""
 
 
-def _rejected_by_gate(evidence: Evidence, settings: JudgeSettings) -> str:
+def _rejected_by_gate(evidence: Evidence, settings: PromotionSettings) -> str:
     now, before = evidence.pass_rate, evidence.pass_rate_before
-    if now is None or before is None or now >= settings.pass_floor * before:
+    if now is None or before is None or now >= settings.min_pass_ratio * before:
         return ""
     return f"the gate approves {now:.3f} of its decisions, after {before:.3f} in the previous version"
 
 
-def _worse(evidence: Evidence, settings: JudgeSettings) -> str:
+def _worse(evidence: Evidence, settings: PromotionSettings) -> str:
     gain = evidence.difference
     if not _sufficient(gain, settings) or gain.value is None:
         return ""
-    if gain.value < -settings.far_loss or (gain.high is not None and gain.high < -settings.tolerance):
+    if gain.value < -settings.max_loss or (gain.high is not None and gain.high < -settings.tolerance):
         return f"it earns less than the previous version: {gain}"
     return ""
 
 
-def _weigh(evidence: Evidence, settings: JudgeSettings) -> Verdict:
+def _weigh(evidence: Evidence, settings: PromotionSettings) -> Verdict:
     """Without objections: a large change must be shown to do no harm; a small one must only not appear to."""
     gain, tolerance = evidence.difference, settings.tolerance
     small = evidence.change is not None and evidence.change <= settings.small_change
@@ -180,7 +180,7 @@ def _weigh(evidence: Evidence, settings: JudgeSettings) -> Verdict:
     return Verdict("hold", f"it changes {size} of the decisions and may earn less: {gain}")
 
 
-def _sufficient(gain: Estimate, settings: JudgeSettings) -> bool:
+def _sufficient(gain: Estimate, settings: PromotionSettings) -> bool:
     return gain.count >= settings.min_count and gain.effective >= settings.min_effective_size
 
 
@@ -239,7 +239,7 @@ class OfflineEvaluator:
             np.where(sent & held.send, held.outcome, 0.0),
             held.propensity,
             VersionSteps(candidate.step, service.versions.step_of(candidate.parent), before.step),
-            service.settings.judge,
+            service.settings.promotion,
             rng,
             known=held.send | ~sent,
             weights_finite=candidate.finite,
@@ -289,7 +289,7 @@ class OfflineEvaluator:
         return cache.rows(part)
 
     def _fit_reward_model(self, trained: ExperienceBatch) -> Values | None:
-        """Weights of a reward model fitted to training experience, not to the held-out one that it judges."""
+        """Weights of a reward model fitted to training experience, not to the held-out one that it evaluates."""
         rows = np.flatnonzero(trained.has_outcome)
         if not len(rows):
             return None

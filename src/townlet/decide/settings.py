@@ -39,15 +39,15 @@ class LearningSettings(StrictModel):
     """The trainer."""
 
     interval: float = Field(1.0, ge=0, le=3600, description="Seconds between rounds; 0: as samples_per_insert allows.")
-    batch: int = Field(32, ge=1, le=4096, description="Batch size. Raised, steadier gradients and slower steps.")
-    min_batch: int = Field(8, ge=1, le=4096, description="Smallest batch to train on. Raised, learning starts later.")
-    steps: int = Field(1, ge=1, le=1000, description="Gradient steps per round. Raised, fewer and larger versions.")
+    batch_size: int = Field(32, ge=1, le=4096, description="Batch size. Raised, steadier gradients and slower steps.")
+    min_batch_size: int = Field(8, ge=1, le=4096, description="Smallest batch. Raised, learning starts later.")
+    gradient_steps: int = Field(1, ge=1, le=1000, description="Per round. Raised, fewer and larger versions.")
     samples_per_insert: float = Field(8.0, gt=0, description="Samples drawn per new experience. Raised, more reuse.")
     lr: float = Field(1e-3, gt=0, le=1, description="Learning rate. Raised, it learns faster until it diverges.")
-    entropy: float = Field(0.01, ge=0, description="Entropy bonus. Raised, it explores more and longer.")
+    entropy_coef: float = Field(0.01, ge=0, description="Entropy coefficient. Raised, it explores more and longer.")
     max_importance: float = Field(5.0, gt=0, description="Largest importance weight. Raised, noisier and less biased.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient norm limit. Lowered, steadier and slower.")
-    train_on_wait: bool = Field(False, description="Train on decisions that were not sent, too.")
+    train_on_wait: bool = Field(False, description="Also train on decisions that were not sent.")
     prioritized: bool = Field(False, description="Sample decisions with large errors more often.")
     stratified: bool = Field(False, description="Sample half of each batch from decisions with a positive outcome.")
     reward: RewardSettings = Field(RewardSettings(), description="Training reward of a decision.")
@@ -57,7 +57,7 @@ class MemorySettings(StrictModel):
     """Replay buffer, held-out experience, pending decisions and territories."""
 
     capacity: int = Field(10_000, ge=1, le=10**7, description="Size of the replay buffer. Raised, older data is used.")
-    held_out: float = Field(0.1, gt=0, lt=1, description="Share of decisions held out to judge versions.")
+    held_out: float = Field(0.1, gt=0, lt=1, description="Fraction of decisions held out for evaluation.")
     held_out_capacity: int = Field(500, ge=1, le=10**6, description="Held-out experiences. Raised, narrower intervals.")
     expire_after: float = Field(300.0, gt=0, description="Seconds until a pending decision expires.")
     expired_outcome: float | None = Field(
@@ -78,7 +78,7 @@ class OverloadSettings(StrictModel):
     )
     waiting: int = Field(512, ge=1, description="Observations that may wait; further ones are refused.")
     waiting_bytes: int = Field(16 << 20, ge=1 << 17, description="Their bytes; further observations are refused.")
-    batch: int = Field(64, ge=1, le=1024, description="Largest batch of observations that is decided together.")
+    batch_size: int = Field(64, ge=1, le=1024, description="Largest batch of observations that is decided together.")
     patience: float = Field(0.05, gt=0, le=10, description="Seconds that a request waits before `mode` applies.")
 
 
@@ -89,17 +89,23 @@ class LimitSettings(StrictModel):
     burst: float = Field(10_000.0, ge=1, le=1e9, description="Messages per token in a burst.")
 
 
-class JudgeSettings(StrictModel):
+class PromotionSettings(StrictModel):
     """Which versions may serve."""
 
-    min_count: int = Field(100, ge=1, description="Held-out experiences for a verdict. Lowered, chance decides.")
-    min_effective_size: float = Field(50.0, ge=1, description="Effective sample size for it. Lowered, noisier.")
-    entropy_floor: Share = Field(0.05, description="Normalized entropy of a collapse. Raised, exploration is kept.")
-    entropy_fall: Share = Field(0.5, description="Share of the previous entropy that must be left. Raised, slower.")
-    pass_floor: Share = Field(0.8, description="Share of the previous pass rate that must be left; 0: any pass rate.")
+    min_count: int = Field(100, ge=1, description="Held-out experiences to compare rewards. Lowered, more by chance.")
+    min_effective_size: float = Field(50.0, ge=1, description="Effective sample size to compare rewards.")
+    entropy_floor: Share = Field(0.05, description="Lowest normalized entropy. Raised, exploration is kept.")
+    min_entropy_ratio: Share = Field(
+        0.5, description="Lowest entropy, as a fraction of the serving version's. Raised, entropy falls more slowly."
+    )
+    min_pass_ratio: Share = Field(
+        0.8, description="Lowest pass rate, as a fraction of the serving version's; 0: any pass rate."
+    )
     tolerance: float = Field(0.02, ge=0, description="Tolerated loss of reward. Raised, worse versions may serve.")
-    far_loss: float = Field(0.1, ge=0, description="Loss that is refused whatever its interval. Raised, more are held.")
-    small_change: Share = Field(0.1, description="Decisions that may change without evidence. Raised, faster.")
+    max_loss: float = Field(0.1, ge=0, description="Estimated loss above which a version is refused outright.")
+    small_change: Share = Field(
+        0.1, description="Fraction of changed decisions up to which no significant gain is required. Raised, faster."
+    )
     stale_steps: int = Field(1000, ge=0, description="Steps by which the parent may be older than the serving version.")
     patience: int = Field(50, ge=1, description="Versions held in a row until training returns to the serving one.")
     confidence_level: float = Field(0.95, gt=0, lt=1, description="Confidence level. Raised, more versions are held.")
@@ -117,7 +123,7 @@ class DecideSettings(StrictModel):
     memory: MemorySettings = Field(MemorySettings(), description="Buffers, pending decisions and territories.")
     overload: OverloadSettings = Field(OverloadSettings(), description="Behaviour under overload.")
     limits: LimitSettings = Field(LimitSettings(), description="Rate limits per token.")
-    judge: JudgeSettings = Field(JudgeSettings(), description="Which versions may serve.")
+    promotion: PromotionSettings = Field(PromotionSettings(), description="Which versions may serve.")
     versions: int = Field(20, ge=2, description="Versions that are kept. Raised, older ones can be restored.")
     segment_bytes: int = Field(64 << 20, ge=4096, description="Size of a segment file of the log.")
     policy: str = ""
@@ -155,19 +161,20 @@ def load_settings(source: Path | str, overrides: Sequence[str], domains: dict[st
 
 def _inconsistencies(settings: DecideSettings, node: Node) -> list[Diagnostic]:
     """Errors in combinations of values that are each valid."""
-    learning, memory, judge = settings.learning, settings.memory, settings.judge
+    learning, memory, promotion = settings.learning, settings.memory, settings.promotion
     total = learning.reward.actual + learning.reward.gate
     checks = (
         (abs(total - 1) > TOLERANCE + 1e-9, ("learning", "reward"),
          f"learning.reward: actual and gate sum to {total:g}", "they must sum to 1"),
-        (learning.min_batch > learning.batch, ("learning", "min_batch"),
-         f"learning.min_batch is {learning.min_batch}, but learning.batch only {learning.batch}",
-         "lower min_batch or raise batch"),
-        (learning.min_batch > memory.capacity, ("memory", "capacity"),
-         f"memory.capacity is {memory.capacity}, but learning.min_batch {learning.min_batch}: training cannot start",
-         "raise capacity or lower min_batch"),
-        (judge.min_count > memory.held_out_capacity, ("memory", "held_out_capacity"),
-         f"memory.held_out_capacity is {memory.held_out_capacity}, but judge.min_count {judge.min_count}: "
+        (learning.min_batch_size > learning.batch_size, ("learning", "min_batch_size"),
+         f"learning.min_batch_size is {learning.min_batch_size}, but learning.batch_size only {learning.batch_size}",
+         "lower min_batch_size or raise batch_size"),
+        (learning.min_batch_size > memory.capacity, ("memory", "capacity"),
+         f"memory.capacity is {memory.capacity}, but learning.min_batch_size {learning.min_batch_size}: "
+         "training cannot start",
+         "raise capacity or lower min_batch_size"),
+        (promotion.min_count > memory.held_out_capacity, ("memory", "held_out_capacity"),
+         f"memory.held_out_capacity is {memory.held_out_capacity}, but promotion.min_count {promotion.min_count}: "
          "no verdict by reward is possible", "raise held_out_capacity or lower min_count"),
     )  # fmt: skip
     return [Diagnostic(what, fix, _location(node, *path)) for wrong, path, what, fix in checks if wrong]

@@ -91,7 +91,7 @@ class Trainer:
     def allowed(self) -> bool:
         """Whether `samples_per_insert` allows another step."""
         learning = self._learning
-        return self.sampled + learning.batch <= learning.samples_per_insert * self.service_state.inserted
+        return self.sampled + learning.batch_size <= learning.samples_per_insert * self.service_state.inserted
 
     def sample(self) -> ExperienceBatch | None:
         """Start the next step and sample its batch, under the service's lock; None without enough experience."""
@@ -99,9 +99,9 @@ class Trainer:
         if learning.prioritized:  # here, so that a replay does it at the same record of the log
             self.service_state.buffer.update_priorities(**self._errors)
         batch = self.service_state.buffer.sample(
-            learning.batch,
+            learning.batch_size,
             self._streams.numpy(f"step {self.step + 1}"),
-            min_batch=learning.min_batch,
+            min_batch_size=learning.min_batch_size,
             train_on_wait=learning.train_on_wait,
             stratified=learning.stratified,
             prioritized=learning.prioritized,
@@ -157,7 +157,7 @@ class Trainer:
         safe = torch.where(log_prob.isfinite(), log_prob, 0.0)
         max_entropy = log_prob.isfinite().sum(1).clamp(min=2).log()  # at least log 2, also with a single action
         entropy = (-(log_prob.exp() * safe).sum(1) / max_entropy).mean()
-        return -gain - learning.entropy * entropy, entropy
+        return -gain - learning.entropy_coef * entropy, entropy
 
     def undo(self) -> None:
         """Undo the last step, except for its number: its batch is not sampled again."""

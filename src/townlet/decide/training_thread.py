@@ -1,4 +1,4 @@
-"""The training thread: train, publish a version, judge it, repeat. Serving never waits for it."""
+"""The training thread: train, publish a version, evaluate it offline, repeat. Serving never waits for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from townlet.decide.events import StepUndone, TrainerRewound, TrainingStep, VersionPublished
-from townlet.decide.offline_eval import OfflineEvaluator, Verdict, judge, review_serving
+from townlet.decide.offline_eval import OfflineEvaluator, Verdict, review_candidate, review_serving
 from townlet.decide.service import Service
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.log import LogStopped
@@ -27,7 +27,7 @@ YIELD_SECONDS: Final = 0.005  # between two pieces of work of about one millisec
 LOG_TIMEOUT: Final = 60.0  # seconds that the disk may take for the log
 # Errors of one round; after any other error the thread is restarted.
 FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError, OSError, MemoryError)
-REPLACED: Final = "another version started serving while it was judged"
+REPLACED: Final = "another version started serving during the evaluation"
 logger = logging.getLogger(__name__)
 
 
@@ -117,7 +117,7 @@ class TrainingThread:
         if self.service.log.last - self._last_snapshot >= snapshots.SNAPSHOT_RECORDS:
             self._last_snapshot = self.service.log.last
             self.service.save_snapshot()
-        done = [self.step() for _ in range(self.service.settings.learning.steps)]
+        done = [self.step() for _ in range(self.service.settings.learning.gradient_steps)]
         if not any(done):
             return None
         version = self.publish()
@@ -150,7 +150,7 @@ class TrainingThread:
         return True
 
     def publish(self) -> NetworkVersion:
-        """Write the weights as a version, once the log is on disk up to them, and judge it."""
+        """Write the weights as a version, once the log is on disk up to them, and review it."""
         service, trainer = self.service, self.service.trainer
         self._await_log()
         self._yield_cpu()
@@ -160,7 +160,7 @@ class TrainingThread:
         self._parent = None
         self._await_log()  # a version must not serve before its record is on disk
         self._yield_cpu()
-        self.judge(version)
+        self.review_candidate(version)
         return version
 
     def _await_log(self) -> None:
@@ -168,8 +168,8 @@ class TrainingThread:
         if not log.wait(log.last, timeout=LOG_TIMEOUT):
             raise TownletError("the log cannot be written to disk", str(log.problem or "check the disk"))
 
-    def judge(self, candidate: NetworkVersion) -> Verdict:
-        """Judge a version, and promote it if it may serve."""
+    def review_candidate(self, candidate: NetworkVersion) -> Verdict:
+        """Evaluate a version offline, and promote it if it may serve."""
         service, progress = self.service, self.progress
         serving, estimate = service.versions.serving, None
         if serving is None and candidate.finite:
@@ -178,7 +178,7 @@ class TrainingThread:
             verdict = Verdict("refuse", "its weights are not finite")
         else:
             evidence = self._evaluator.evaluate(candidate, serving, self._generator)
-            verdict, estimate = judge(evidence, service.settings.judge), evidence.difference
+            verdict, estimate = review_candidate(evidence, service.settings.promotion), evidence.difference
         change = None
         with service.versions.lock:  # no operator action between this check and the promotion
             if verdict.action == "promote" and service.versions.serving is not serving:
@@ -190,7 +190,7 @@ class TrainingThread:
         if change is not None:
             return verdict
         service.versions.note(candidate.version, f"{verdict.action}: {verdict.reason}", estimate)
-        if serving is not None and (verdict.action == "refuse" or progress.held >= service.settings.judge.patience):
+        if serving is not None and (verdict.action == "refuse" or progress.held >= service.settings.promotion.patience):
             self._rewind()
         return verdict
 
@@ -201,7 +201,7 @@ class TrainingThread:
         if serving is None or previous is None or versions.pinned is not None:
             return None
         evidence = self._evaluator.evaluate(serving, previous, self._generator)
-        verdict = review_serving(evidence, self.service.settings.judge)
+        verdict = review_serving(evidence, self.service.settings.promotion)
         if verdict.action != "roll_back":
             return verdict
         with versions.lock:

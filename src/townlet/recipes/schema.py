@@ -127,7 +127,7 @@ class PlateauSpec(StrictModel):
         description=f"Change the setting after this long without progress, and again after as long: {FRACTION}. Raise "
         "it to wait longer.",
     )
-    least: float = Field(
+    min_delta: float = Field(
         0.0,
         ge=0,
         description="Minimum gain over the best score that counts as progress. Raise it to ignore small gains.",

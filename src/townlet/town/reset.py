@@ -9,7 +9,7 @@ from typing import Final
 
 from townlet.town.ops import fill, real, rule, unit, where, wide
 from townlet.town.rules import active_flag
-from townlet.town.state import LOW, SHARE, SPAN, Row, Value
+from townlet.town.state import FRACTION, LOW, SPAN, Row, Value
 from townlet.town.world.tables import Tables
 
 WORD: Final = 0xFFFFFFFF
@@ -67,8 +67,8 @@ def reset_row(s: Row, key: Value, w: Tables) -> None:
 
 @rule
 def randomize_start(s: Row, key: Value, starts: Value) -> None:
-    """Exploring starts, after `reset_row`: in a share of episodes, draw every active meter from its range."""
-    explores = random_unit(random_bits(key, s.row, s.episode, EXPLORES)) < starts[SHARE][0]
+    """Exploring starts, after `reset_row`: in a fraction of episodes, draw every active meter from its range."""
+    explores = random_unit(random_bits(key, s.row, s.episode, EXPLORES)) < starts[FRACTION][0]
     for m in range(len(s.meters)):
         value = unit(starts[LOW][m] + starts[SPAN][m] * random_unit(random_bits(key, s.row, s.episode, METER + m)))
         s.meters[m] = where(explores & (active_flag(s, m) > real(0.5)), value, s.meters[m])

@@ -30,7 +30,7 @@ FIELDS: Final[dict[str, str]] = {
 }
 SETTINGS: Final = ("multiplier", "active", "reward_mix")  # set by a curriculum
 OUT_OF_TIME: Final = "time"  # the cause of a truncation
-SHARE, LOW, SPAN = 0, 1, 2  # rows of the table of exploring starts
+FRACTION, LOW, SPAN = 0, 1, 2  # rows of the table of exploring starts
 
 
 class Row(Protocol):
@@ -60,11 +60,11 @@ UnitRange = Annotated[tuple[UnitValue, UnitValue], AfterValidator(_ascending)]
 
 
 class StartsSpec(StrictModel):
-    """Exploring starts: a share of training episodes begins in other states. Evaluation is not affected."""
+    """Exploring starts: a fraction of training episodes begins in other states. Evaluation is not affected."""
 
-    share: UnitValue = Field(
-        description="Share of episodes that start in the ranges below; the others start as the world says. Raise it to "
-        "visit rare states more often, lower it to stay closer to evaluation; 0 turns it off."
+    fraction: UnitValue = Field(
+        description="Fraction of episodes that start in the ranges below; the others start as the world says. Raise "
+        "it to visit rare states more often, lower it to stay closer to evaluation; 0 turns it off."
     )
     meters: UnitRange = Field(
         description="[low, high]: each meter except the currency starts uniformly in this range. Lower it for harder, "
@@ -79,10 +79,10 @@ class StartsSpec(StrictModel):
 
 
 def start_table(world: World, starts: StartsSpec | None) -> Floats:
-    """The table of exploring starts [3, M]: the share (in all columns), the lowest value and the span of each meter."""
+    """The table of exploring starts [3, M]: the fraction (in all columns), and lowest value and span of each meter."""
     start = world.tables.start
     table = np.zeros((3, len(start)), np.float32)
-    if starts is None or starts.share == 0:
+    if starts is None or starts.fraction == 0:
         return table
     low, high = np.full(len(start), starts.meters[0]), np.full(len(start), starts.meters[1])
     if world.spec.currency is not None:
@@ -93,7 +93,7 @@ def start_table(world: World, starts: StartsSpec | None) -> Floats:
             key = "money" if world.meters[m] == world.spec.currency else "meters"
             what = f"`starts.{key}` begins at {low[m]:g}, where an agent dies of missing {world.meters[m]}"
             raise TownletError(what, f"begin `{key}` above {world.tables.tolerance:g}, for example at 0.1")
-    table[SHARE], table[LOW], table[SPAN] = starts.share, low, high - low
+    table[FRACTION], table[LOW], table[SPAN] = starts.fraction, low, high - low
     return table
 
 

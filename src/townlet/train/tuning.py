@@ -38,7 +38,7 @@ class PlateauTracker:
     def progress(self, score: float, now: int) -> bool:
         """Whether this evaluation is better than the best one by at least `least`."""
         best = self._best
-        if best is not None and (score <= best or score - best < self.spec.least):
+        if best is not None and (score <= best or score - best < self.spec.min_delta):
             return False
         self._best, self._since = score, now
         return True

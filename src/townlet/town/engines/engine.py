@@ -108,7 +108,7 @@ def make_engine(
 ) -> Engine:  # fmt: skip
     """An engine: "numba", "torch" (eager), "compiled" (torch.compile), or "auto", the best for the device.
 
-    `starts` sets exploring starts for a share of the episodes.
+    `starts` sets exploring starts for a fraction of the episodes.
     """
     if kind not in ENGINES:
         raise TownletError(f"there is no engine '{kind}'", did_you_mean(kind, ENGINES))

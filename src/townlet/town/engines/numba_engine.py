@@ -15,7 +15,7 @@ from townlet.town.engines import numba_kernel
 from townlet.town.engines.numba_lowering import Handle
 from townlet.town.state import (
     FIELDS,
-    SHARE,
+    FRACTION,
     StartsSpec,
     State,
     cells_of_affordances,
@@ -48,7 +48,7 @@ class NumbaEngine:
         self._pool_of = 0  # the process that owns the threads
         self._w = Handle(world.tables)
         self._starts = start_table(world, starts)
-        self._explores = bool(self._starts[SHARE].any())
+        self._explores = bool(self._starts[FRACTION].any())
         self._key = 0
         self._state = np.zeros(rows, record_dtype(len(world.meters)))
         self._final = self._state.copy()

@@ -31,7 +31,7 @@ from townlet.town.reset import randomize_start, reset_row, shuffle_layout
 from townlet.town.rules import action_is_valid, predict_use
 from townlet.town.state import (
     FIELDS,
-    SHARE,
+    FRACTION,
     StartsSpec,
     State,
     cells_of_affordances,
@@ -108,7 +108,7 @@ class TensorEngine:
         """11. The first state of every row's episode, with a new layout if the world shuffles."""
         s = self._row(values)
         reset_row(s, self._key, self._w)
-        if self._starts[SHARE][0] > 0:
+        if self._starts[FRACTION][0] > 0:
             randomize_start(s, self._key, self._starts)
         layout = self._shuffled(s) if self._w.shuffled else {}
         s.here = self._kind_at(layout)[self._town, s.cell]
@@ -305,7 +305,7 @@ class TensorEngine:
             current[chosen] = torch.from_numpy(np.array(values)).to(self.device, current.dtype)
         if "active" not in settings:
             return  # observation and mask do not depend on the others
-        if self._starts[SHARE][0] > 0:  # an episode that has not stepped yet restarts with the meters now active
+        if self._starts[FRACTION][0] > 0:  # an episode that has not stepped yet restarts with the meters now active
             unstepped = torch.zeros_like(self.terminated).index_fill(0, chosen, True) & (self._state["age"] == 0)
             write(select_rows(unstepped, self._started(self._state), self._state), self._state)
         self._refresh_obs()

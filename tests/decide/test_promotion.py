@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from decide.candidates import ACTIONS, BAD, GOOD, World
 from townlet.decide.estimate import Estimate, PolicyComparison, compare_policies, concatenate
-from townlet.decide.offline_eval import Evidence, VersionSteps, collect_evidence, judge, review_serving
-from townlet.decide.settings import JudgeSettings
+from townlet.decide.offline_eval import Evidence, VersionSteps, collect_evidence, review_candidate, review_serving
+from townlet.decide.settings import PromotionSettings
 
-SETTINGS = JudgeSettings()
+SETTINGS = PromotionSettings()
 NEWER = VersionSteps(step=11, parent_step=10, serving_step=10)
 
 
@@ -39,7 +39,7 @@ def verdicts(worlds: int, first: int) -> dict[str, Counter[str]]:
     for seed in range(first, first + worlds):
         world = World(seed)
         for kind, said in found.items():
-            said[judge(world.evidence(world.make(kind), SETTINGS), SETTINGS).action] += 1
+            said[review_candidate(world.evidence(world.make(kind), SETTINGS), SETTINGS).action] += 1
     return found
 
 
@@ -47,7 +47,7 @@ def assert_good_and_bad_are_told_apart(found: dict[str, Counter[str]]) -> None:
     bad, good = (sum((found[kind] for kind in kinds), Counter[str]()) for kinds in (BAD, GOOD))
     assert bad["promote"] <= 0.01 * bad.total(), found
     assert good["refuse"] <= 0.05 * good.total(), found
-    assert good["promote"] >= 0.9 * good.total(), found  # a judge that holds everything would be no use
+    assert good["promote"] >= 0.9 * good.total(), found  # a rule that holds everything would be no use
 
 
 def test_bad_versions_are_refused_and_good_ones_promoted() -> None:
@@ -70,7 +70,7 @@ def test_old_weights_with_a_new_step_are_not_promoted() -> None:
     for seed in range(2000, 2040):
         world = World(seed)
         assert world.value(world.older) < world.value(world.network) - 0.05
-        said[judge(world.evidence(world.make("old weights"), SETTINGS), SETTINGS).action] += 1
+        said[review_candidate(world.evidence(world.make("old weights"), SETTINGS), SETTINGS).action] += 1
     print(dict(said))
     assert said["promote"] == 0, said
 
@@ -154,7 +154,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_verdicts(case: str) -> None:
     found, action, pattern = CASES[case]
-    verdict = judge(found, SETTINGS)
+    verdict = review_candidate(found, SETTINGS)
     assert verdict.action == action, verdict
     assert re.search(pattern, verdict.reason), verdict
 
@@ -175,10 +175,10 @@ def test_review_of_the_serving_version(case: str, action: str) -> None:
     ("case", "change", "action"),
     [
         ("collapsed", {"entropy_floor": 0.01}, "promote"),
-        ("half as undecided", {"entropy_fall": 0.3}, "promote"),
-        ("disliked by the gate", {"pass_floor": 0.5}, "promote"),
+        ("half as undecided", {"min_entropy_ratio": 0.3}, "promote"),
+        ("disliked by the gate", {"min_pass_ratio": 0.5}, "promote"),
         ("surely worse", {"tolerance": 0.06}, "promote"),
-        ("far worse by a wide interval", {"far_loss": 0.3}, "hold"),
+        ("far worse by a wide interval", {"max_loss": 0.3}, "hold"),
         ("uncertain and large", {"small_change": 0.6}, "promote"),
         ("little known, large", {"min_effective_size": 10.0}, "promote"),
         ("few, small", {"min_count": 10, "tolerance": 0.0, "small_change": 0.0}, "hold"),
@@ -186,8 +186,8 @@ def test_review_of_the_serving_version(case: str, action: str) -> None:
     ],
 )
 def test_every_setting_changes_a_verdict(case: str, change: dict[str, float], action: str) -> None:
-    assert judge(CASES[case][0], SETTINGS).action != action
-    assert judge(CASES[case][0], JudgeSettings(**change)).action == action  # type: ignore[arg-type]
+    assert review_candidate(CASES[case][0], SETTINGS).action != action
+    assert review_candidate(CASES[case][0], PromotionSettings(**change)).action == action  # type: ignore[arg-type]
 
 
 share = st.floats(0, 1)
@@ -207,9 +207,11 @@ def test_better_candidate_never_gets_a_worse_verdict(
     )
     better = estimate(value + 0.05, width, effective, count)
     richer = replace(one, comparison=replace(one.comparison, difference=better))
-    ranks = [order.index(judge(each, SETTINGS).action) for each in (one, richer, replace(one, pass_rate=1.0))]
+    ranks = [
+        order.index(review_candidate(each, SETTINGS).action) for each in (one, richer, replace(one, pass_rate=1.0))
+    ]
     assert ranks[0] <= min(ranks[1:])
-    assert judge(replace(one, finite=False), SETTINGS).action == "refuse"
+    assert review_candidate(replace(one, finite=False), SETTINGS).action == "refuse"
 
 
 def test_evidence_of_known_policies() -> None:
@@ -264,9 +266,9 @@ def test_broken_probabilities_are_evidence_not_an_error(broken: float) -> None:
     seen = compare_policies(bad, chances, *done, model=np.zeros((30, ACTIONS)))
     found = collect_evidence(seen, *given, rng, weights_finite=True)
     assert (found.finite, found.entropy, found.change) == (False, None, None)
-    assert judge(found, SETTINGS).action == "refuse"
+    assert review_candidate(found, SETTINGS).action == "refuse"
     beside = collect_evidence(compare_policies(chances, bad, *done), *given, rng, weights_finite=True)
-    assert judge(beside, SETTINGS).action == "hold"  # what serves is broken: `watch` takes care of that
+    assert review_candidate(beside, SETTINGS).action == "hold"  # what serves is broken: `watch` takes care of that
 
 
 def test_evidence_without_observations() -> None:
@@ -275,7 +277,7 @@ def test_evidence_without_observations() -> None:
     found = collect_evidence(
         seen, np.empty(0), np.empty(0), NEWER, SETTINGS, np.random.default_rng(0), weights_finite=True
     )
-    assert judge(found, SETTINGS).action == "hold"
+    assert review_candidate(found, SETTINGS).action == "hold"
 
 
 def test_policy_diff_can_be_computed_in_parts() -> None:

@@ -1,4 +1,4 @@
-"""The adversarial curriculum: scripted episodes drive rows on and back, each change with its reason."""
+"""The adaptive curriculum: scripted episodes make rows advance and retreat, each change with its reason."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from townlet.curriculum.curriculum import AdversarialCurriculum, StageChange, make_curriculum
-from townlet.curriculum.spec import AdversarialSpec, FixedSpec
+from townlet.curriculum.curriculum import AdaptiveCurriculum, StageChange, make_curriculum
+from townlet.curriculum.spec import AdaptiveSpec, FixedSpec
 from townlet.errors import TownletError
 from townlet.interfaces.vec_env import Episodes
 
@@ -23,9 +23,9 @@ REWARDS = ("milestone", "potential")
 MAX_STEPS = 500
 
 
-def curriculum(rows: int = 1, **keys: object) -> AdversarialCurriculum:
-    made = make_curriculum(AdversarialSpec.model_validate(keys), rows, MAX_STEPS, METERS, REWARDS)
-    assert isinstance(made, AdversarialCurriculum)
+def curriculum(rows: int = 1, **keys: object) -> AdaptiveCurriculum:
+    made = make_curriculum(AdaptiveSpec.model_validate(keys), rows, MAX_STEPS, METERS, REWARDS)
+    assert isinstance(made, AdaptiveCurriculum)
     return made
 
 
@@ -44,7 +44,7 @@ def episodes(rows: Sequence[int], length: int, per_step: float = 0.1, entropy: f
 
 
 def play(
-    c: AdversarialCurriculum, times: int, length: int, per_step: float = 0.1, entropy: float = 0.2, row: int = 0
+    c: AdaptiveCurriculum, times: int, length: int, per_step: float = 0.1, entropy: float = 0.2, row: int = 0
 ) -> list[StageChange]:
     return [change for _ in range(times) for change in c.update(episodes([row], length, per_step, entropy))]
 
@@ -102,7 +102,7 @@ def test_a_perfect_row_is_not_locked_by_a_reward_that_cannot_rise() -> None:
     assert [s.to_stage for s in play(curriculum(), 40, 500, per_step=0.11)] == [2, 3, 4, 5]
 
 
-def at_stage_two(**keys: object) -> AdversarialCurriculum:
+def at_stage_two(**keys: object) -> AdaptiveCurriculum:
     c = curriculum(**keys)
     assert len(play(c, 10, 450)) == 1
     return c
@@ -248,7 +248,7 @@ def test_a_state_of_another_curriculum_is_refused() -> None:
 )
 def test_invalid_settings_are_refused(keys: dict[str, object], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
-        AdversarialSpec.model_validate(keys)
+        AdaptiveSpec.model_validate(keys)
 
 
 def test_fixed_curriculum_never_changes() -> None:
