@@ -97,7 +97,7 @@ def _of_town(outcome: TrainingOutcome) -> Row:
         "limit": last.world.spec.max_steps,
         "survived": last.survived,
         "works": last.works,
-        "lifted": summary.lifted.mean_length,
+        "longer": summary.longer.mean_length,
         "random": summary.random.mean_length,
     }
 
@@ -143,7 +143,8 @@ def gyms_as_markdown(rows: Iterable[Row]) -> str:
 def as_markdown(rows: Iterable[Row]) -> str:
     """One line for each town, seeds side by side."""
     lines = [
-        "| what | steps lived, by seed | of | mean | reach the limit | work | limit lifted | random | seconds |",
+        "| variant | steps survived, by seed | limit | mean | reach the limit | work "
+        "| mean with raised limit | random agent | seconds |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, found in by_name(rows).items():
@@ -156,7 +157,7 @@ def as_markdown(rows: Iterable[Row]) -> str:
         seconds = ", ".join(f"{row['seconds']:.0f}" for row in found)
         lines.append(
             f"| {name} | {each} | {found[0]['limit']} | {over('mean'):.0f} | {over('survived'):.0%} "
-            f"| {works} | {over('lifted'):.0f} | {over('random'):.0f} | {seconds} |"
+            f"| {works} | {over('longer'):.0f} | {over('random'):.0f} | {seconds} |"
         )
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """How fast the town is, beside its peers, in one run: `python benchmarks/sim.py --json results.json`.
 
 All that share a number of rows take turns in short rounds, so that a noisy moment of the machine hurts all
-alike; the best and the median round are reported. Rates are agent-steps per second, with observation and mask
+alike; the best and the median round are reported. Rates are environment steps per second, with observation and mask
 written at every step; "CPU" counts the time of all threads, "wall" is the clock on the wall.
 """
 

@@ -54,8 +54,8 @@ def test_rates_count_rows_times_steps() -> None:
     ready = calls
     done = subject.run(0.02)
     assert ready == 1
-    assert done.agent_steps == (calls - ready) * 10 * 7
-    assert done.per_wall_s == done.agent_steps / done.wall_s
+    assert done.env_steps == (calls - ready) * 10 * 7
+    assert done.per_wall_s == done.env_steps / done.wall_s
 
 
 def test_rounds_are_interleaved() -> None:

@@ -47,7 +47,7 @@ def test_sampled_actions_reproduce_the_score_of_a_sampling_recipe(townlet: Progr
     assert done.code == 0, done.err
     results = json.loads((to / "results.json").read_text())
     assert (results["trained"], results["greedy"]) == (result["trained"], False)
-    assert "its actions drawn by chance." in (to / "README.md").read_text()
+    assert "with sampled actions." in (to / "README.md").read_text()
 
 
 def test_default_seed_is_new_and_reproducible(townlet: Program, gym_runs: dict[str, Run]) -> None:
@@ -71,7 +71,7 @@ def test_table_and_sentences_agree(townlet: Program, gym_runs: dict[str, Run], m
     assert done.code == 0
     result = measured(townlet, run, "--episodes", "4")
     assert max(map(len, done.out.splitlines())) <= 80
-    assert f"This one gets {result['trained']['mean']:.0f} in 60 steps" in done.out
+    assert f"This agent gets {result['trained']['mean']:.0f} in 60 steps" in done.out
     assert f"A random agent gets {result['random']['mean']:.0f}" in done.out
     assert "That is not solved: from -200 on it counts as solved." in done.out
     (line,) = [line.split() for line in done.out.splitlines() if line.startswith("trained")]

@@ -32,7 +32,7 @@ def scene_at(world: World, cell: int, hour: int = 0) -> Scene:
 
 
 def test_pipe_prints_three_frames_per_player_and_the_table(townlet: Program) -> None:
-    done = townlet("play", "town", "--lives", "50")
+    done = townlet("play", "town", "--table-episodes", "50")
     assert done.code == 0
     steps = {name: re.findall(rf"^{name}, step (\d+)$", done.out, re.MULTILINE) for name in ("random", "planner")}
     assert len(steps["random"]) == 3
@@ -44,24 +44,26 @@ def test_pipe_prints_three_frames_per_player_and_the_table(townlet: Program) -> 
     assert planner is not None
     assert 80 < int(random[1]) < 150
     assert int(planner[1]) == 500
-    assert f"A random agent lives about {random[1]} steps in town" in done.out
+    assert f"A random agent survives about {random[1]} steps in town" in done.out
 
 
 def test_seed_determines_the_episodes(townlet: Program) -> None:
-    first, again, other = (townlet("play", "town-l0", "--lives", "9", "--seed", seed).out for seed in ("1", "1", "2"))
+    first, again, other = (
+        townlet("play", "town-l0", "--table-episodes", "9", "--seed", seed).out for seed in ("1", "1", "2")
+    )
     assert first == again
     assert first != other
 
 
 def test_overrides_and_modes_are_applied(townlet: Program) -> None:
-    done = townlet("play", "town", "max_steps=40", "--mode", "planner", "--lives", "5")
+    done = townlet("play", "town", "max_steps=40", "--mode", "planner", "--table-episodes", "5")
     assert "age 40 of 40" in done.out
     assert "random, step" not in done.out
     assert "100% of 40" in done.out
 
 
 def test_fewer_steps_show_less(townlet: Program) -> None:
-    done = townlet("play", "town", "--mode", "planner", "--steps", "30", "--lives", "2")
+    done = townlet("play", "town", "--mode", "planner", "--steps", "30", "--table-episodes", "2")
     assert re.findall(r"^planner, step (\d+)$", done.out, re.MULTILINE) == ["0", "15", "30"]
 
 
@@ -179,28 +181,28 @@ def test_episode_end_is_shown_before_the_next_starts() -> None:
         seat.step(pause=2)
         ages.append(seat.show.age)
     assert ages == [1, 2, 3, 3, 3, 0, 1, 2]
-    assert seat.caption() == "life 2 · last: 3 steps, time ran out · longest: 3"
+    assert seat.caption() == "episode 2 · last: 3 steps, time ran out · longest: 3"
 
 
 def test_human_plays_at_a_terminal() -> None:
     code, seen = at_a_terminal(
-        ["play", "--lives", "3", "town", "--mode", "human", "--mode", "planner"], ["x", ".", ".", "q"]
+        ["play", "--table-episodes", "3", "town", "--mode", "human", "--mode", "planner"], ["x", ".", ".", "q"]
     )
     assert code == 0
     assert "'x' does nothing here" in seen
     assert "age 2 of 500" in seen
     assert "age 3 of 500" not in seen
-    assert "A random agent lives about" in seen
+    assert "A random agent survives about" in seen
 
 
 def test_q_quits_and_prints_the_table() -> None:
-    code, seen = at_a_terminal(["play", "--lives", "3", "town", "--speed", "10"], ["q"])
+    code, seen = at_a_terminal(["play", "--table-episodes", "3", "town", "--speed", "10"], ["q"])
     assert code == 0
-    assert "A random agent lives about" in seen
+    assert "A random agent survives about" in seen
 
 
 def test_interrupt_exits_with_130() -> None:
-    code, seen = at_a_terminal(["play", "--lives", "3", "town"], ["\x03"])
+    code, seen = at_a_terminal(["play", "--table-episodes", "3", "town"], ["\x03"])
     assert code == 130
-    assert "A random agent lives about" not in seen
+    assert "A random agent survives about" not in seen
     assert "Traceback" not in seen

@@ -63,7 +63,7 @@ def test_sample_draws_other_actions(townlet: Program, gym_runs: dict[str, Run]) 
         (["CartPole-v1", "--mode", "human"], "fix: use --mode random here"),
         (["CartPole-v1", "--sample"], "--sample is for a trained agent"),
         (["town", "--greedy"], "--greedy is for a trained agent"),
-        (["CartPole-v1", "--lives", "5"], "--lives: CartPole-v1 is not a town"),
+        (["CartPole-v1", "--table-episodes", "5"], "--table-episodes: CartPole-v1 is not a town"),
         (["CartPole-v1", "--step"], "--step needs a terminal"),
         (["CartPole-v1", "--window"], "there is no screen for a window"),
         (["CartPole-v1", "kwargz.x=1"], "kwargz"),

@@ -107,9 +107,9 @@ def test_town_is_published(townlet: Program, runs: Path, tmp_path: Path) -> None
     published(townlet, Run.open("town-l0-dqn", runs), tmp_path / "agent")
     about = check_card(tmp_path / "agent")
     assert about["model-index"][0]["results"][0]["metrics"][0]["type"] == "mean_length"
-    done = townlet("play", str(tmp_path / "agent"), "--lives", "3")
+    done = townlet("play", str(tmp_path / "agent"), "--table-episodes", "3")
     assert done.code == 0
-    assert "this one lives" in done.out
+    assert "this agent survives" in done.out
 
 
 def test_card_mentions_a_missing_video(townlet: Program, tmp_path: Path) -> None:

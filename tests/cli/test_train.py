@@ -22,7 +22,7 @@ def test_training_prints_results_and_paths(townlet: Program, tmp_path: Path) -> 
     run = Run.open("latest", tmp_path)
     assert run.meta()["seed"] == 5
     assert checkpoint.latest(run.checkpoints).env_steps == 800  # type: ignore[union-attr]
-    assert "A random agent lives" in done.out
+    assert "A random agent survives" in done.out
     assert "This one lives" in done.out
     assert str(run.report_html) in done.out
     assert run.report_html.is_file()
@@ -38,7 +38,7 @@ def test_printed_commands_work(townlet: Program, tmp_path: Path, monkeypatch: py
     assert Path(lines["Run"]).is_dir()
     assert Path(lines["Report"]).is_file()
     watch, measure = (shlex.split(lines[name]) for name in ("Watch", "Evaluate"))
-    assert townlet(*watch[1:], "--steps", "2", "--lives", "2").code == 0
+    assert townlet(*watch[1:], "--steps", "2", "--table-episodes", "2").code == 0
     assert townlet(*measure[1:], "--episodes", "2").code == 0
 
 
@@ -123,7 +123,7 @@ def test_run_works_without_its_world_file(townlet: Program, tmp_path: Path) -> N
     assert townlet("train", f"{path}:dqn", *WORDS, "--pause-at", "100", "--root", str(root)).code == 0
     path.unlink()
     (run,) = Run.list(root)
-    for words in (["eval", "--episodes", "3"], ["play", "--steps", "3", "--lives", "2"]):
+    for words in (["eval", "--episodes", "3"], ["play", "--steps", "3", "--table-episodes", "2"]):
         done = townlet(words[0], str(run.path), *words[1:])
         assert done.code == 0, done.err
         assert f"The world {path} is missing" in done.err

@@ -73,8 +73,8 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_result_is_summarized_in_words(full: Run) -> None:
     text = full.report_md.read_text()
-    assert "A random agent lives 116 steps. This agent lives 484 of 500 steps, greedy over 100 episodes" in text
-    assert "25 % of its lives reached the limit. It lives on its inheritance: no evaluated life earned money." in text
+    assert "A random agent survives 116 steps. This agent survives 484 of 500 steps over 100 episodes" in text
+    assert "25 % of its episodes reached the limit. It does not work: no evaluation episode earned money." in text
     assert "| machine | cores 2, system Linux |" in text
     assert "| seeds | 1, 2 |" in text
 
@@ -84,10 +84,10 @@ def test_first_table_shows_the_key_results(full: Run) -> None:
     top = next(at for at, line in enumerate(lines) if line.startswith("|"))
     names, values = ([cell.strip() for cell in lines[at].strip("|").split("|")] for at in (top, top + 2))
     assert dict(zip(names, values, strict=True)) == {
-        "lives, evaluated": "484 of 500",
+        "episode length, evaluated": "484 of 500",
         "a random agent": "116 of 500",
         "reach the limit": "25 %",
-        "work for money": "0 %",
+        "earn money": "0 %",
         r"env\_steps": "1,000",
         "time": "3 min 5 s",
         "seed": "7",
@@ -139,8 +139,8 @@ def test_single_cause_of_death_is_written_as_a_sentence(tmp_path: Path) -> None:
     with MetricsStore(run.metrics_file) as store:
         store.add("episodes", {"env_steps": [1, 2], "length": 3, "stage": 1, "cause": "energy"})
     text = report.write_report(run)[0].read_text()
-    assert "All lives that ended have the same cause: energy." in text
-    assert "All lives that ended have the same stage: 1." in text
+    assert "All episodes that ended have the same cause: energy." in text
+    assert "All episodes that ended have the same stage: 1." in text
 
 
 def test_stage_changes_are_listed_with_their_reason(tmp_path: Path) -> None:
@@ -164,7 +164,11 @@ def test_plots_of_an_older_report_are_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("works", "words"),
-    [(1.0, "Every evaluated life works"), (0.4, "40 % of the evaluated lives work"), (None, "lives 99")],
+    [
+        (1.0, "It earns money in every evaluation episode"),
+        (0.4, "It earns money in 40 % of the evaluation episodes"),
+        (None, "survives 99"),
+    ],
 )
 def test_fraction_of_working_episodes_is_described(works: float | None, words: str, tmp_path: Path) -> None:
     run = make(tmp_path)
@@ -173,7 +177,7 @@ def test_fraction_of_working_episodes_is_described(works: float | None, words: s
     text = report.write_report(run)[0].read_text()
     assert words in text
     assert ("money." in text) == (works is not None)
-    assert r"It was better before: 200 steps at 1 env\_steps." in text
+    assert r"An earlier evaluation was better: 200 steps at 1 env\_steps." in text
 
 
 def test_every_plot_exists_and_is_valid_xml(full: Run) -> None:
@@ -238,7 +242,7 @@ def test_training_without_evaluation_is_described(tmp_path: Path) -> None:
     run = make(tmp_path)
     with MetricsStore(run.metrics_file) as store:
         store.add("episodes", {"env_steps": list(range(100)), "length": [10] * 90 + [70] * 10})
-    assert "The last lives while training lasted 70 steps on average." in report.write_report(run)[0].read_text()
+    assert "The last training episodes lasted 70 steps on average." in report.write_report(run)[0].read_text()
 
 
 def test_map_of_unknown_size_is_listed_as_a_table(tmp_path: Path) -> None:
@@ -316,4 +320,4 @@ def test_summary_of_the_training_is_the_result(tmp_path: Path) -> None:
         store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "length": [200.0, 99.0]})
     text = report.write_report(run)[0].read_text()
     assert "This one lives 99. It works for its money.\n" in text
-    assert "This agent lives" not in text
+    assert "This agent survives" not in text

@@ -83,7 +83,7 @@ def test_records_and_some_episodes_at_intervals_are_recorded(run: Run) -> None:
     assert longest == sorted(set(longest))
     assert shortest == sorted(set(shortest), reverse=True)
     assert max(life["length"] for life in lives) == longest[-1]
-    at_intervals = [life["env_steps"] for life in lives if life["kind"] == "at intervals"]
+    at_intervals = [life["env_steps"] for life in lives if life["kind"] == "periodic sample"]
     assert 3 <= len(at_intervals) <= 25
     assert at_intervals[-1] > 3000  # not only at the beginning
 
@@ -97,7 +97,7 @@ def test_long_run_records_hardly_more(run: Run, tmp_path: Path) -> None:
 def test_episodes_that_decided_a_stage_are_recorded(tmp_path: Path) -> None:
     loaded = tiny("town:dqn", STAGES, "budget.env_steps=6000", "evaluation.every=6000")
     lives = kept(start(loaded, tmp_path, pause_at=2400).run)
-    staged = [(life["kind"], life["stage"]) for life in lives if life["kind"] in ("promoted", "demoted")]
+    staged = [(life["kind"], life["stage"]) for life in lives if life["kind"] in ("advanced", "retreated")]
     assert staged
     assert len(staged) == len(set(staged))  # one of each way from each stage
     firsts = [life["stage"] for life in lives if life["kind"] == "first of its stage"]
@@ -117,9 +117,9 @@ def test_episode_across_an_interruption_is_whole(tmp_path: Path) -> None:
 
 def test_report_shows_recorded_episodes(run: Run) -> None:
     text, page = (path.read_text("utf-8") for path in report.write_report(run))
-    assert "## Recorded lives" in text
+    assert "## Recorded episodes" in text
     assert "plots/highlights.svg" in text
     assert "longest, after" in (run.plots / "highlights.svg").read_text("utf-8")
-    assert "Recorded lives" in page
+    assert "Recorded episodes" in page
     for life in kept(run):
         assert life["kind"] in text

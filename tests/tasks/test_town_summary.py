@@ -62,25 +62,25 @@ def summary_of(world: World, player: type[Waiting] | type[PlannerPolicy]) -> tup
 
 def test_summary_of_an_agent_that_works_and_survives() -> None:
     found, said = summary_of(load_world("town"), PlannerPolicy)
-    assert f"A random agent lives {found.random.mean_length:.0f} of 500 steps." in said
-    assert "This one lives 500: all of 5 lives reach the limit." in said
-    assert "With the limit lifted to 2000 it lives 2000; all reach that." in said
-    assert "It works for its money, in all of these lives." in said
-    assert "What ends its lives" not in said
+    assert f"A random agent survives {found.random.mean_length:.0f} of 500 steps." in said
+    assert "This agent survives 500: all of its 5 episodes reach the limit." in said
+    assert "With the limit raised to 2000 it survives 2000 steps; all of its episodes reach it." in said
+    assert "It earns money in all of these episodes." in said
+    assert "Causes of death" not in said
 
 
 def test_summary_of_a_passive_agent_names_its_cause_of_death() -> None:
     found, said = summary_of(load_world("town"), Waiting)
-    assert f"This one lives {found.agent.mean_length:.0f}: none of 5 lives reach the limit." in said
-    assert f"What ends its lives: no {found.agent.causes[0]} (5)." in said
+    assert f"This agent survives {found.agent.mean_length:.0f}: none of its 5 episodes reach the limit." in said
+    assert f"Causes of death: no {found.agent.causes[0]} (5)." in said
     assert "It has not learned to work" in said
 
 
 def test_summary_names_the_cause_of_death_beyond_the_limit() -> None:
     found, said = summary_of(load_world("town"), Sleeping)
     assert found.agent.survived == 1
-    assert "What ends its lives:" not in said
-    assert f"What ends its lives then: no {found.lifted.causes[0]} (5)." in said
+    assert "Causes of death:" not in said
+    assert f"Causes of death then: no {found.longer.causes[0]} (5)." in said
 
 
 def test_summary_names_the_best_checkpoint_if_it_is_another() -> None:
@@ -100,11 +100,11 @@ def test_summary_samples_all_evaluations_or_none() -> None:
     agent = evaluate_town(t.agent.policy(), world, 5, wanted.seed, greedy=False)
     found = summarize_town(t.agent.policy(), loaded.recipe, agent, agent, None)
     drawn = evaluate_town(t.agent.policy(), with_limit(world, 240), 5, wanted.seed, greedy=False)
-    assert found.lifted.reward.tolist() == drawn.reward.tolist()
-    assert found.lifted.uses.tolist() == drawn.uses.tolist()
+    assert found.longer.reward.tolist() == drawn.reward.tolist()
+    assert found.longer.uses.tolist() == drawn.uses.tolist()
     greedy = evaluate_town(t.agent.policy(), with_limit(world, 240), 5, wanted.seed)
-    assert found.lifted.uses.tolist() != greedy.uses.tolist()
-    assert "drawn by chance" in found.sentences()[1]
+    assert found.longer.uses.tolist() != greedy.uses.tolist()
+    assert "with sampled actions" in found.sentences()[1]
 
 
 def test_summary_of_a_town_without_money_omits_work() -> None:

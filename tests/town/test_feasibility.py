@@ -52,8 +52,8 @@ def test_too_hard_town_is_reported() -> None:
     found = assessed("town", "meters.energy.decay=.08")
     assert not found.livable
     text = rendered(feasibility_report(found))
-    assert "No life reached 500 steps" in text
-    assert f"even the planner lives only {found.planner.median:.0f}" in text
+    assert "No episode reached 500 steps" in text
+    assert f"even the planner survives only {found.planner.median:.0f}" in text
 
 
 def test_higher_bed_price_raises_the_price_of_a_day() -> None:
@@ -75,7 +75,7 @@ def test_world_without_currency_reports_no_money() -> None:
 
 def test_report_has_lives_and_money() -> None:
     text = rendered(feasibility_report(assessed("town-l0-dual")))
-    assert "An agent that only waits lives 164 steps; with the planner, 100% of lives reach 500." in text
+    assert "An agent that only waits survives 164 steps; with the planner, 100% of episodes reach 500 steps." in text
     assert "A day of 24 steps earns $" in text
     assert "income is sustainable" in text
 

@@ -20,23 +20,23 @@ RETURN = "episode_return"
 RISING = [float(at) for at in range(40)]
 # monitor → (good values, bad values, a word of the message)
 WAYS: dict[str, tuple[list[float], list[float], str]] = {
-    "kl high": ([0.01], [0.2] * LONG, "0.2 nats"),
-    "kl low": ([0.01], [1e-5] * LONG, "below .001"),
+    "kl high": ([0.01], [0.2] * LONG, "approx_kl is 0.2"),
+    "kl low": ([0.01], [1e-5] * LONG, "below 0.001"),
     "clip high": ([0.1], [0.7] * LONG, "70%"),
     "clip low": ([0.1], [0.01] * LONG, "1.0%"),
     "explained variance": ([0.5], [-0.9] * LONG, "worse than a constant"),
-    "entropy collapse": ([1.6], [0.3] * LONG, "below 25% of the 1.6"),
-    "deviation collapse": ([1.0], [1e-4] * LONG, "0.0001"),
-    "score stalls": (RISING, [39.0, 38.0] * STALE_INTERVALS, "episode_return has not risen above 38.6"),
-    "score falls": (RISING, [5.0] * LONG, "episode_return was 34.5"),
+    "entropy collapse": ([1.6], [0.3] * LONG, "below 25% of its initial value 1.6"),
+    "action_std collapse": ([1.0], [1e-4] * LONG, "0.0001"),
+    "score stalls": (RISING, [39.0, 38.0] * STALE_INTERVALS, "episode_return has not exceeded 38.6"),
+    "score falls": (RISING, [5.0] * LONG, "episode_return fell from 34.5"),
     "dead units": ([0.1], [0.8] * LONG, "80%"),
-    "gradient explosion": ([1.0], [1e5] * LONG, "began with 1"),
-    "gradient vanishes": ([1.0], [0.0] * LONG, "nothing is learned"),
-    "loss runs away": ([1.0], [-1e6] * LONG, "-1e+06"),
+    "exploding gradients": ([1.0], [1e5] * LONG, "initially 1"),
+    "vanishing gradients": ([1.0], [0.0] * LONG, "nothing is learned"),
+    "loss diverges": ([1.0], [-1e6] * LONG, "-1e+06"),
     "value loss": ([1.0], [1e6] * LONG, "1e+06"),
     "td error": ([1.0], [1e6] * LONG, "1e+06"),
-    "values run away": ([3.0], [1e6] * LONG, "1e+06"),
-    "novelty": ([1.0], [1e3] * LONG, "off by 1e+03"),
+    "values diverge": ([3.0], [1e6] * LONG, "1e+06"),
+    "rnd loss": ([1.0], [1e3] * LONG, "rnd_loss is 1e+03"),
     "steps_per_second": ([1000.0] * WINDOW, [300.0] * 4, "usual 1,000"),
 }
 
@@ -118,8 +118,8 @@ def test_alerts_are_stored_and_reported_across_a_resume(tmp_path: Path) -> None:
             state, journal = journal.state(), MetricsLogger(t, 100, 20, store, [heard])
             journal.restore(state)
         found = store.read("alerts", ["env_steps", "name", "value"])
-    assert found == {"env_steps": [100 * PATIENCE_INTERVALS], "name": ["values run away"], "value": [1e7]}
-    assert [note.split(":")[0] for note in heard.notes] == ["values run away"]
+    assert found == {"env_steps": [100 * PATIENCE_INTERVALS], "name": ["values diverge"], "value": [1e7]}
+    assert [note.split(":")[0] for note in heard.notes] == ["values diverge"]
 
 
 def test_timing_is_in_no_checkpoint_and_no_digest(tmp_path: Path) -> None:

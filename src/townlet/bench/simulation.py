@@ -26,22 +26,22 @@ def _no_sync() -> None:
 class TimedRound:
     """One timed round: steps, wall time, and CPU time of all threads."""
 
-    agent_steps: int
+    env_steps: int
     wall_s: float
     cpu_s: float
 
     @property
     def per_wall_s(self) -> float:
-        return self.agent_steps / self.wall_s
+        return self.env_steps / self.wall_s
 
     @property
     def per_cpu_s(self) -> float:
-        return self.agent_steps / max(self.cpu_s, 1e-9)
+        return self.env_steps / max(self.cpu_s, 1e-9)
 
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """Summary of a benchmark's rounds; rates are agent-steps per second."""
+    """Summary of a benchmark's rounds; rates are environment steps per second."""
 
     subject: str
     world: str

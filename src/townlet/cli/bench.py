@@ -10,7 +10,7 @@ import typer
 
 from townlet.cli.console import echo, err, examples, out
 from townlet.cli.help import CommandGroup
-from townlet.cli.options import AsJson, WorldChanges, WorldName
+from townlet.cli.options import AsJson, WorldName, WorldOverrides
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class EngineChoice(StrEnum):
 )
 def sim(
     world: WorldName = "town",
-    overrides: WorldChanges = None,
+    overrides: WorldOverrides = None,
     rows: Annotated[list[int] | None, typer.Option(min=1, help="Number of parallel towns; repeatable.")] = None,
     engine: Annotated[
         EngineChoice, typer.Option(metavar="numba|torch|compiled", help="Engine that steps the towns.")
@@ -54,7 +54,7 @@ def sim(
     seconds: Annotated[float, typer.Option(min=0.01, help="Measuring time per number of rows.")] = 2.0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the simulation in agent-steps per second.
+    """Measure simulation speed in environment steps per second.
 
     Includes writing observations and masks; the random actions are drawn in advance.
     """
@@ -86,7 +86,7 @@ def _table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Any:
 
 def _print_simulation(results: list[BenchmarkResult]) -> None:
     first = results[0]
-    title = f"{first.world} · {first.engine} engine on {first.device} · agent-steps/s"
+    title = f"{first.world} · {first.engine} engine on {first.device} · environment steps/s"
     headings = ("rows", "threads", "CPU time, best", "median", "wall time, best", "median", "startup")
     table = _table(title, (), headings)
     for r in results:
@@ -125,7 +125,7 @@ def train(
 ) -> None:
     """Measure training speed, compared with Stable-Baselines3.
 
-    Both libraries train in the same town with equal settings, in alternation; this takes about a minute.
+    Both libraries train in the same town with equal settings, alternately; this takes about a minute.
     """
     if device != "cpu":
         _measure_iterations(world, agent, rows or GPU_ROWS, device, as_json)

@@ -16,7 +16,7 @@ import typer
 from townlet.cli.console import echo, echo_err, err, examples, out, print_integrity
 from townlet.cli.help import CommandGroup
 from townlet.cli.live import open_browser
-from townlet.cli.options import NO_TOKEN, AsJson, Host, NoToken, Port, TokenFile
+from townlet.cli.options import NO_TOKEN, AsJson, Host, NoToken, Port
 from townlet.decide import MAX_GAMES
 from townlet.errors import TownletError, did_you_mean
 
@@ -38,8 +38,18 @@ VERDICTS: Final = {
 
 app = CommandGroup("Serve decisions to live games and learn from their outcomes.")
 
-Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the service's log and policy versions.")]
-ServiceFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a service, running or stopped.")]
+Folder = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="Folder for the log and the policy versions of the service.")
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="Read tokens from a YAML or JSON file with the keys game, operator and viewer.",
+    ),
+]
+ServiceFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a running or stopped service.")]
 
 
 def _reject_options(changes: Sequence[str]) -> None:
@@ -63,13 +73,18 @@ def serve(
     what: Annotated[
         str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, or a YAML file of settings.")
     ] = "hive",
-    changes: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the settings.")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Overrides of the settings, such as learning.interval=.5"),
+    ] = None,
     folder: Folder = FOLDER,
     host: Host = "127.0.0.1",
     port: Port = PORT,
     token_file: TokenFile = None,
     no_token: NoToken = False,
-    origin: Annotated[list[str] | None, typer.Option(help="Origin of a game's web page; repeatable.")] = None,
+    origin: Annotated[
+        list[str] | None, typer.Option(help="Allow web pages of this origin to connect as games; repeatable.")
+    ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the dashboard in your browser.")] = False,
     accept_data_loss: Annotated[
         bool, typer.Option("--accept-data-loss", help="Start even if log records are missing or damaged.")
@@ -151,7 +166,7 @@ def simulate(
     token_file: TokenFile = None,
     games: Annotated[int, typer.Option(min=1, max=MAX_GAMES, help="Simultaneous games, one connection each.")] = 4,
     observations: Annotated[int, typer.Option(min=1, help="Observations per game.")] = 200,
-    stage: Annotated[int, typer.Option(min=0, help="Difficulty of the game, from 0 up.")] = 2,
+    stage: Annotated[int, typer.Option(min=0, help="Difficulty of hive, 0 to 2; bandit-ads ignores it.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the games and the network faults.")] = 0,
     name: Annotated[str | None, typer.Option(help="Prefix of the game names; by default random.")] = None,
     pause: Annotated[float, typer.Option(min=0, help="Seconds between two decisions.")] = 0.0,
@@ -242,7 +257,7 @@ def _history_line(chapter: dict[str, Any]) -> str:
 
 @app.command(epilog=examples("townlet decide replay", "townlet decide replay --folder night --json"))
 def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
-    """Repeat the learning from the log and compare every version.
+    """Retrain from the log and compare every version with the stored one.
 
     The same log gives bit-identical weights; a difference means that a file is damaged or was changed.
     """
@@ -269,7 +284,7 @@ def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
 def verify(folder: ServiceFolder, as_json: AsJson = False) -> None:
     """Check every checksum and reference in the files of a service.
 
-    Exits with code 0 if everything is intact, 1 if something is damaged.
+    Exits with code 0 if everything is intact, 1 if something is damaged, 2 if there is nothing to check.
     """
     from townlet.decide.storage.verify import verify as verify_folder
 
@@ -282,7 +297,7 @@ def verify(folder: ServiceFolder, as_json: AsJson = False) -> None:
 def backup(
     folder: ServiceFolder, to: Annotated[Path, typer.Argument(metavar="TO", help="New folder for the copy.")]
 ) -> None:
-    """Copy a service consistently, running or stopped.
+    """Make a consistent copy of a running or stopped service.
 
     A service started from the copy has the state of the original at the last copied record.
     """

@@ -19,7 +19,7 @@ from townlet.cli.options import (
     Root,
     RunName,
     Sample,
-    WorldChanges,
+    WorldOverrides,
     open_run,
     trained_policy,
 )
@@ -41,7 +41,7 @@ class LayoutChoice(StrEnum):
 
 def evaluate(
     run: RunName,
-    changes: WorldChanges = None,
+    changes: WorldOverrides = None,
     episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes per agent.")] = 100,
     seed: EvaluationSeed = None,
     layout: Annotated[

@@ -40,7 +40,7 @@ def live(
     allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
-    """Watch runs in a browser, also while they train.
+    """Watch runs in a browser, even while they are training.
 
     Prints two links: one that can also save worlds, and a read-only one. The page cannot change a run. Ctrl-C stops
     the server.

@@ -47,28 +47,34 @@ Checkpoint = Annotated[
 ]
 AllowCode = Annotated[
     bool,
-    typer.Option("--allow-code", callback=_permit, help="Let recipes run the Python files they name. Read them first."),
+    typer.Option(
+        "--allow-code",
+        callback=_permit,
+        help="Allow recipes to run the Python files they name. Review those files first.",
+    ),
 ]
 Sample = Annotated[
     bool | None,
     typer.Option("--sample/--greedy", help="Sample actions, or take the most likely; by default as in evaluations."),
 ]
 EvaluationSeed = Annotated[
-    int | None, typer.Option(min=0, help="Seed of the episodes; by default not that of the run's evaluations.")
+    int | None, typer.Option(min=0, help="Seed of the episodes; by default one that the run's evaluations did not use.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 WorldName = Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world or the path of a YAML file.")]
-WorldChanges = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the world, such as max_steps=1000")
+WorldOverrides = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides of the world, such as max_steps=1000")
 ]
-RecipeChanges = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as agent.lr=1e-3")
+RecipeOverrides = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides of the recipe, such as agent.lr=1e-3")
 ]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on, or the next free one.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; if it is taken, the next free one.")]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="FILE", help="Read tokens from a YAML or JSON file: operator: …, viewer: …"),
+    typer.Option(
+        "--token-file", metavar="FILE", help="Read tokens from a YAML or JSON file with the keys operator and viewer."
+    ),
 ]
 NoToken = Annotated[
     bool, typer.Option("--no-token", help="Require no token: every user of this machine can then operate the server.")

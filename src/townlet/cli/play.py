@@ -1,4 +1,4 @@
-"""`townlet play`: watch agents in a town or an environment, or play yourself."""
+"""`townlet play`: watch agents in a town or an environment, or play it yourself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from townlet.cli.options import (
     CheckpointChoice,
     Root,
     Sample,
-    WorldChanges,
+    WorldOverrides,
     find_run,
     trained_policy,
 )
@@ -63,12 +63,12 @@ def play(
             "or a Gymnasium id.",
         ),
     ] = "town",
-    overrides: WorldChanges = None,
+    overrides: WorldOverrides = None,
     mode: Annotated[
         list[PlayMode] | None,
         typer.Option(
             metavar="trained|random|planner|human",
-            help="Player; repeatable. By default the trained agent, in towns next to a random one.",
+            help="Who plays; repeatable. By default the trained agent, in towns beside a random one.",
         ),
     ] = None,
     window: Annotated[bool, typer.Option("--window", help="Show a window instead of using the terminal.")] = False,
@@ -80,15 +80,16 @@ def play(
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Episodes to show; 3 by default in Gymnasium environments.")
     ] = None,
-    lives: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="Lives per player in the table of a town, 200 by default.")
+    table_episodes: Annotated[
+        int | None,
+        typer.Option(min=1, max=100_000, help="Episodes per player for the survival table of a town; 200 by default."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the episodes.")] = 0,
     which: Checkpoint = CheckpointChoice.BEST,
     allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
-    """Watch agents in a town or any environment, or play yourself.
+    """Watch agents in a town or any environment, or play it yourself.
 
     Several players are shown side by side. A summary of their results follows.
     """
@@ -97,7 +98,7 @@ def play(
     _check_options(requested, console.is_terminal, by_step, window, video, steps)
     with ExitStack() as shows:
         with err().status("loading"):
-            options = PlayOptions(tuple(overrides or ()), requested, which.value, seed, lives, sample)
+            options = PlayOptions(tuple(overrides or ()), requested, which.value, seed, table_episodes, sample)
             target = find_target(what, root, options)
             modes = requested or list(target.default_modes)
             if unknown := [name for name in modes if name not in target.modes]:
@@ -162,7 +163,7 @@ class PlayOptions:
     modes: Sequence[str]  # empty for the default
     which: Literal["best", "last"]
     seed: int
-    lives: int | None
+    table_episodes: int | None
     sample: bool | None  # None for the recipe's choice
 
     @property
@@ -211,14 +212,14 @@ def _experiment_target(experiment: LoadedExperiment, trained: TrainedPolicy | No
         what = f"{options.changes[0]}: {experiment.recipe.env} is not a town"
         raise TownletError(what, "drop it; the agent plays in the environment it was trained in")
     assert isinstance(experiment.task, GymTask)
-    _reject_lives(experiment.recipe.env, options)
+    _reject_table_episodes(experiment.recipe.env, options)
     return GymTarget(experiment.task, trained, options.seed, greedy)
 
 
 def _town_target(world: World, trained: TrainedPolicy | None, options: PlayOptions, greedy: bool = True) -> TownTarget:
     from townlet.rng import Streams
 
-    return TownTarget(world, trained, Streams(options.seed), options.lives, greedy)
+    return TownTarget(world, trained, Streams(options.seed), options.table_episodes, greedy)
 
 
 def _env_target(id: str, options: PlayOptions) -> GymTarget:
@@ -230,7 +231,7 @@ def _env_target(id: str, options: PlayOptions) -> GymTarget:
     from townlet.tasks.gym import GymTask
 
     _reject_trained(id, options)
-    _reject_lives(id, options)
+    _reject_table_episodes(id, options)
     changes = [change.removeprefix("gym.") for change in options.changes]  # accept the keys of recipes, too
     spec = validate_model(EnvSpec, apply_overrides(Node({}, SourceLocation("command line")), changes))
     task = GymTask(id, spec)
@@ -238,9 +239,9 @@ def _env_target(id: str, options: PlayOptions) -> GymTarget:
     return GymTarget(task, None, options.seed)
 
 
-def _reject_lives(name: str, options: PlayOptions) -> None:
-    if options.lives is not None:
-        raise TownletError(f"--lives: {name} is not a town", "drop it; --episodes sets how many are shown")
+def _reject_table_episodes(name: str, options: PlayOptions) -> None:
+    if options.table_episodes is not None:
+        raise TownletError(f"--table-episodes: {name} is not a town", "drop it; --episodes sets how many are shown")
 
 
 def _reject_trained(what: str, options: PlayOptions) -> None:

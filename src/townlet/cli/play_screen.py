@@ -116,11 +116,11 @@ class PlayerView:
 
     def caption(self) -> str:
         """Number of the episode, last and best result."""
-        words, number = self.show.terms, len(self.finished) + (not self.show.over)
+        number = len(self.finished) + (not self.show.over)
         if not self.finished:
-            return f"{words.episode} {number}"
+            return f"episode {number}"
         best = max(episode.score for episode in self.finished)
-        return f"{words.episode} {number} · last: {self.finished[-1].summary} · {words.most}: {best:.6g}"
+        return f"episode {number} · last: {self.finished[-1].summary} · {self.show.best_label}: {best:.6g}"
 
 
 class TerminalDisplay:
@@ -265,7 +265,7 @@ def play_by_hand(players: Sequence[PlayerView], human: PlayerView, keys: KeyBind
         for player in players:
             player.step(action=choice if player is human else None)
         if human.show.over:
-            next_key = "quit" if human.done else f"next {human.show.terms.episode} · q: quit"
+            next_key = "quit" if human.done else "next episode · q: quit"
             status = f"{human.show.over} after {human.show.age} steps · any key: {next_key}"
 
 
@@ -288,5 +288,4 @@ def _print_episode(player: PlayerView, steps: int | None) -> None:
         out().print(f"{player.name}, step {age}", style="bold", markup=False)
         echo(text, "")
     if show.over:
-        number = f"{show.terms.episode} {len(player.finished)}"
-        echo(f"{player.name}, {number}: {player.finished[-1].summary}")
+        echo(f"{player.name}, episode {len(player.finished)}: {player.finished[-1].summary}")

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from townlet.train.policies import TrainedPolicy
 
 TOWN_STEPS, TOWN_SPEED = 500, 20.0
-TOWN_LIVES: Final = 200  # measured per player for the table
-MAX_MEASURED_STEPS: Final = 5000  # of a measured life, if the world allows more
+TABLE_EPISODES: Final = 200  # measured per player for the table
+MAX_MEASURED_STEPS: Final = 5000  # of a measured episode, if the world allows more
 GYM_EPISODES: Final = 3
 MOVE_KEYS: Final = {
     "up": "UP", "down": "DOWN", "left": "LEFT", "right": "RIGHT",
@@ -52,7 +52,7 @@ class TownTarget:
     world: World
     trained: TrainedPolicy | None
     streams: Streams
-    lives: int | None
+    table_episodes: int | None
     greedy: bool = True
 
     # Available players, and the defaults of --steps, --episodes and --speed
@@ -86,36 +86,37 @@ class TownTarget:
         return TownKeys(cast("RenderedTown", player.show))
 
     def print_summary(self, players: Sequence[PlayerView], modes: Sequence[str]) -> None:
-        """Measure how long each kind of player lives and print a table and a sentence."""
+        """Measure how long each kind of player survives and print a table and a sentence."""
         from townlet.town.feasibility import measure_survival, survival_table
 
-        limit, lives = min(int(self.world.tables.max_steps), MAX_MEASURED_STEPS), self.lives or TOWN_LIVES
-        with err().status(f"{lives} lives per player"):
+        limit = min(int(self.world.tables.max_steps), MAX_MEASURED_STEPS)
+        episodes = self.table_episodes or TABLE_EPISODES
+        with err().status(f"{episodes} episodes per player"):
             streams = self.streams.child("table")
             shown = self.default_modes if "human" in modes else modes
             measured = [self._player(mode, streams) for mode in dict.fromkeys(["random", *shown])]
-            stats = [measure_survival(self.world, player, lives, streams.key("towns"), limit) for player in measured]
-        out().print(survival_table(f"{self.world.name}: how long each player lives", stats))
+            stats = [measure_survival(self.world, player, episodes, streams.key("towns"), limit) for player in measured]
+        out().print(survival_table(f"{self.world.name}: how long each player survives", stats))
         if yours := next((player.finished for player in players if player.name == "you"), []):
-            echo(f"You lived {', '.join(f'{episode.score:.0f}' for episode in yours)} steps.")
+            echo(f"You survived {', '.join(f'{episode.score:.0f}' for episode in yours)} steps.")
         out().print(survival_summary(self.world, stats))
 
 
 def survival_summary(world: World, stats: Sequence[SurvivalStats]) -> str:
     by_player = {s.player: s for s in stats}
     random = by_player["random"].mean
-    start = f"A random agent lives about {random:.0f} steps in {world.name}"
+    start = f"A random agent survives about {random:.0f} steps in {world.name}"
     if "trained" in by_player:
         planner = f", the planner {by_player['planner'].mean:.0f}" if "planner" in by_player else ""
         trained = by_player["trained"]
-        return f"{start}{planner}; this one lives {trained.mean:.0f} (the limit is {trained.limit})."
+        return f"{start}{planner}; this agent survives {trained.mean:.0f} (the limit is {trained.limit})."
     if "planner" not in by_player:
         return f"{start}: a trained agent should do better."
     best = by_player["planner"]
     if best.mean <= random:
-        return f"{start}, and the planner lives no longer: this world is too hard, or needs no skill."
+        return f"{start}, and the planner survives no longer: this world is too hard, or needs no skill."
     return (
-        f"{start}; the planner, which knows the rules, lives {best.mean:.0f} (the limit is {best.limit}). "
+        f"{start}; the planner, which knows the rules, survives {best.mean:.0f} (the limit is {best.limit}). "
         "Training should close that gap."
     )
 

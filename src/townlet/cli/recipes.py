@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from townlet.cli.console import echo, out
-from townlet.cli.options import RecipeChanges
+from townlet.cli.options import RecipeOverrides
 from townlet.errors import TownletError
 
 
@@ -18,7 +18,7 @@ def recipes(
         str,
         typer.Argument(metavar="SEARCH", help="Words to search for; or ENV:VARIANT or a file, to show that recipe."),
     ] = "",
-    overrides: RecipeChanges = None,
+    overrides: RecipeOverrides = None,
     keys: Annotated[bool, typer.Option("--keys", help="List the keys of recipes and what each does.")] = False,
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Train each recipe briefly and report which work on this machine.")

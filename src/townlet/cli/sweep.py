@@ -52,8 +52,9 @@ def sweep(
 ) -> None:
     """Search for better settings of a recipe.
 
-    The first trial is the unchanged recipe. Each trial is a run, stopped early if others scored better by then. The
-    best one is written as a recipe. Repeat the command to continue a sweep, or run it in several terminals at once.
+    The first trial is the unchanged recipe. Each trial is a run, stopped early if it scores below the median of the
+    others. The best one is written as a recipe. Repeat the command to continue a sweep, or run
+    it in several terminals at once.
     """
     from townlet.sweep import study as studies
 

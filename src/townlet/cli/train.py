@@ -11,7 +11,7 @@ import typer
 
 from townlet.cli.console import echo, err, out
 from townlet.cli.live import PORT, page_server
-from townlet.cli.options import ROOT, AllowCode, Port, RecipeChanges, Root, resume_command, run_command
+from townlet.cli.options import ROOT, AllowCode, Port, RecipeOverrides, Root, resume_command, run_command
 from townlet.distributed import launched_with_others
 from townlet.errors import EXIT_INTERRUPTED, TownletError
 
@@ -49,13 +49,15 @@ def parse_steps(text: str) -> int:
 def train(
     recipe: Annotated[
         str | None,
-        typer.Argument(metavar="ENV:VARIANT", help=f"Recipe to train, {DEFAULT} by default; see `townlet recipes`."),
+        typer.Argument(metavar="ENV:VARIANT", help="Recipe to train, town:dqn by default; see `townlet recipes`."),
     ] = None,
-    overrides: RecipeChanges = None,
+    overrides: RecipeOverrides = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Resume this run from its last checkpoint.")] = None,
     steps: Annotated[
         int | None,
-        typer.Option(parser=parse_steps, metavar="N", help="Stop after N steps over all rows (budget.env_steps)."),
+        typer.Option(
+            parser=parse_steps, metavar="N", help="Stop after N steps, summed over all environments (budget.env_steps)."
+        ),
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after N minutes (budget.minutes).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed of the run.")] = None,
@@ -63,8 +65,8 @@ def train(
     pause_at: Annotated[
         int | None, typer.Option(parser=parse_steps, metavar="N", help="Pause after N steps; continue with --resume.")
     ] = None,
-    live: Annotated[bool, typer.Option("--live", help="Serve a page that shows the training.")] = False,
-    show: Annotated[bool, typer.Option("--open", help="Serve the page and open it in your browser.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Serve the live page during training.")] = False,
+    show: Annotated[bool, typer.Option("--open", help="Serve the live page and open it in your browser.")] = False,
     port: Port = PORT,
     allow_code: AllowCode = False,
     root: Root = ROOT,

@@ -10,7 +10,7 @@ import typer
 
 from townlet.cli.console import echo, echo_err, examples, out
 from townlet.cli.help import CommandGroup
-from townlet.cli.options import WorldChanges, WorldName
+from townlet.cli.options import WorldName, WorldOverrides
 
 if TYPE_CHECKING:
     from townlet.town.world.tables import World
@@ -33,7 +33,7 @@ def list_() -> None:
 
 
 @app.command(epilog=examples("townlet world check my-town.yaml", "townlet world check town meters.energy.decay=.02"))
-def check(world: WorldName, overrides: WorldChanges = None) -> None:
+def check(world: WorldName, overrides: WorldOverrides = None) -> None:
     """Report every error in a world, or how long agents survive in it."""
     from townlet.town.feasibility import assess, feasibility_report
 
@@ -48,7 +48,7 @@ def check(world: WorldName, overrides: WorldChanges = None) -> None:
 
 
 @app.command(epilog=examples("townlet world show town", "townlet world show town clock.temporal=true"))
-def show(world: WorldName, overrides: WorldChanges = None) -> None:
+def show(world: WorldName, overrides: WorldOverrides = None) -> None:
     """Print a world as tables."""
     from townlet.town.world.report import world_tables
 
@@ -59,7 +59,7 @@ def show(world: WorldName, overrides: WorldChanges = None) -> None:
 def explain(
     world: WorldName,
     meter: Annotated[str, typer.Argument(metavar="METER", help="Meter to explain.")],
-    overrides: WorldChanges = None,
+    overrides: WorldOverrides = None,
 ) -> None:
     """List everything that changes one meter."""
     from townlet.town.world.report import meter_table

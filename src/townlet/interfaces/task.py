@@ -79,18 +79,11 @@ class Task(Protocol):
         """Texts that a run stores, so that it does not depend on the originals."""
 
 
-class EpisodeTerms(NamedTuple):
-    """What people call things in this environment."""
-
-    episode: str  # "life" in a town
-    most: str  # adjective of the best episode
-
-
 class RenderedEnv(Protocol):
     """One row of an environment and its player, rendered step by step, episode after episode."""
 
     fps: int
-    terms: EpisodeTerms
+    best_label: str  # adjective of the episode with the highest score
 
     @property
     def age(self) -> int:
@@ -98,7 +91,7 @@ class RenderedEnv(Protocol):
 
     @property
     def score(self) -> float:
-        """Steps lived, or the return so far."""
+        """Steps survived, or the return so far."""
 
     @property
     def over(self) -> str:

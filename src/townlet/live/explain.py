@@ -45,7 +45,9 @@ def _action_text(world: World, r: Recording, step: int) -> str:
     action = int(r.actions[step])
     if world.size and action == int(world.tables.first_interact):
         here = np.flatnonzero(r.cell_of == r.cell[step])
-        return f"uses {affordance_label(world.affordances[int(here[0])])}" if len(here) else "tries to use nothing"
+        return (
+            f"uses {affordance_label(world.affordances[int(here[0])])}" if len(here) else "tries to use an empty cell"
+        )
     return world.actions[action]
 
 
@@ -73,7 +75,7 @@ def death_certificate(world: World, r: Recording, cause: str) -> list[str]:
     """How an episode ended: the empty meter, the cascades that drained it, and the affordances never used."""
     age = int(r.age[-1])
     if cause == OUT_OF_TIME:
-        return [f"Survived all {age} steps; the step limit ended this life."]
+        return [f"Survived all {age} steps; the step limit ended the episode."]
     meter = world.meters.index(cause)
     sentences = [f"Died at step {age}: {cause} was empty.", *_cascade_sentences(world, r, meter)]
     restores = np.asarray(world.tables.effect)[1::2][:-1, meter] > 0

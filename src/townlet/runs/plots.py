@@ -122,7 +122,7 @@ def score_curve(
                 "o-",
                 markersize=4,
                 color=COLORS[3],
-                label="evaluated (bar: all lives)" if spread else "evaluated",
+                label="evaluation (bar: min to max)" if spread else "evaluation",
             )
             if limits[-1] is not None:
                 axes.axhline(limits[-1], color=INK, alpha=0.5, linewidth=1, label=f"limit: {limits[-1]}")
@@ -175,7 +175,7 @@ def final_meters(curve: EpisodeCurve) -> Plot:
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
         place = np.arange(len(names))
-        for shift, values, label in ((-0.2, first, "first tenth of lives"), (0.2, last, "last tenth of lives")):
+        for shift, values, label in ((-0.2, first, "first tenth of episodes"), (0.2, last, "last tenth of episodes")):
             axes.barh(place + shift, [values.get(name, 0.0) for name in names], 0.38, label=label)
         axes.set_yticks(place, list(map(truncate_label, names)))
         axes.invert_yaxis()
@@ -183,7 +183,7 @@ def final_meters(curve: EpisodeCurve) -> Plot:
         axes.set_xlabel("mean at the end of an episode")
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
-    return draw("meters", "meters at the end of life", (WIDTH, 1.2 + 0.32 * len(names)), paint)
+    return draw("meters", "meters at the end of episodes", (WIDTH, 1.2 + 0.32 * len(names)), paint)
 
 
 def meter_history(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:

@@ -140,7 +140,7 @@ def _score_section(
 ) -> Section | None:
     if bins is None:
         return None
-    staged = "In training, each life is at the stage of its row; evaluations are at full difficulty."
+    staged = "Training episodes have the curriculum stage of their row; evaluations are at full difficulty."
     paint = plots.score_curve(terms, curve, bins, greedy, random_score, threshold)
     plot = plots.draw(terms.plot_name, f"{terms.axis_label} over env_steps", plots.CURVE_SIZE, paint)
     return Section(terms.curve_title, [staged] if _stages(curve) else [], plots=[plot])

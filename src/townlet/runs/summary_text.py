@@ -29,11 +29,11 @@ class ReportTerms:
 
 
 TOWN_TERMS: Final = ReportTerms(
-    "length", "lives", "Length of life", "survival", "length of a life in steps", "Causes of death",
-    "lives, evaluated",
+    "length", "episodes", "Episode length", "survival", "episode length in steps", "Causes of death",
+    "episode length, evaluated",
 )  # fmt: skip
 GYM_TERMS: Final = ReportTerms(
-    "return", "episodes", "Return", "returns", "return of an episode", "Ends of episodes", "return, evaluated"
+    "return", "episodes", "Return", "returns", "return per episode", "Ends of episodes", "return, evaluated"
 )
 
 
@@ -68,7 +68,7 @@ def cards(
         (terms.score_label, "–" if score is None else f"{terms.format_score(score)}{limit}"),
         ("a random agent", "–" if random_score is None else f"{terms.format_score(random_score)}{limit}"),
         ("reach the limit", format_percent(last["survived"])),
-        ("work for money", format_percent(last["works"])) if terms is TOWN_TERMS else solved,
+        ("earn money", format_percent(last["works"])) if terms is TOWN_TERMS else solved,
         ("env_steps", f"{env_steps:,}"),
         ("time", "–" if meta.get("seconds") is None else format_duration(meta["seconds"])),
         ("seed", str(meta.get("seed", "–"))),
@@ -108,10 +108,10 @@ def format_percent(value: float | None) -> str:
 
 
 def _gym_summary(greedy: Evaluations, random_score: float | None, curve: EpisodeCurve) -> list[str]:
-    sentences = [] if random_score is None else [f"A random agent gets {random_score:.4g} in an episode."]
+    sentences = [] if random_score is None else [f"A random agent gets a return of {random_score:.4g}."]
     if not greedy["return"] or greedy["return"][-1] is None:
         if len(curve.env_steps):
-            sentences.append(f"The last episodes while training got {_recent_score(curve):.4g} on average.")
+            sentences.append(f"The last training episodes had a return of {_recent_score(curve):.4g} on average.")
         return [*sentences, "The agent was not evaluated."]
     last = {name: values[-1] for name, values in greedy.items()}
     count = f" over {last['episodes']} episodes" if last["episodes"] else ""
@@ -125,28 +125,28 @@ def _recent_score(curve: EpisodeCurve) -> float:
 
 
 def _town_summary(greedy: Evaluations, random_score: float | None, curve: EpisodeCurve) -> list[str]:
-    sentences = [] if random_score is None else [f"A random agent lives {random_score:.0f} steps."]
+    sentences = [] if random_score is None else [f"A random agent survives {random_score:.0f} steps."]
     if not greedy["length"] or greedy["length"][-1] is None:
         if len(curve.env_steps):
-            sentences.append(f"The last lives while training lasted {_recent_score(curve):.0f} steps on average.")
+            sentences.append(f"The last training episodes lasted {_recent_score(curve):.0f} steps on average.")
         return [*sentences, "The agent was not evaluated."]
     last = {name: values[-1] for name, values in greedy.items()}
     limit = f" of {last['limit']}" if last["limit"] else ""
     count = f" over {last['episodes']} episodes" if last["episodes"] else ""
     sentences.append(
-        f"This agent lives {last['length']:.0f}{limit} steps, greedy{count}, after {last['env_steps']:,} env_steps."
+        f"This agent survives {last['length']:.0f}{limit} steps{count}, after {last['env_steps']:,} env_steps."
     )
     if last["survived"] is not None:
-        sentences.append(f"{format_percent(last['survived'])} of its lives reached the limit.")
+        sentences.append(f"{format_percent(last['survived'])} of its episodes reached the limit.")
     return sentences + ([] if last["works"] is None else [_work_sentence(last["works"])])
 
 
 def _work_sentence(part: float) -> str:
     if part == 0:
-        return "It lives on its inheritance: no evaluated life earned money."
+        return "It does not work: no evaluation episode earned money."
     if part == 1:
-        return "Every evaluated life works for its money."
-    return f"{format_percent(part)} of the evaluated lives work for their money."
+        return "It earns money in every evaluation episode."
+    return f"It earns money in {format_percent(part)} of the evaluation episodes."
 
 
 def _better_before(terms: ReportTerms, greedy: Evaluations) -> Sequence[str]:
@@ -155,4 +155,4 @@ def _better_before(terms: ReportTerms, greedy: Evaluations) -> Sequence[str]:
     if not known or scores[-1] is None or (best := max(known))[0] <= scores[-1] + 0.05 * abs(scores[-1]):
         return []
     unit = " steps" if terms is TOWN_TERMS else ""
-    return [f"It was better before: {terms.format_score(best[0])}{unit} at {-best[1]:,} env_steps."]
+    return [f"An earlier evaluation was better: {terms.format_score(best[0])}{unit} at {-best[1]:,} env_steps."]

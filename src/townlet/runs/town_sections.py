@@ -42,7 +42,7 @@ def meters_section(store: MetricsReader, curve: EpisodeCurve) -> Section | None:
     series = {name.removeprefix(METER_PREFIX): store.series(name, MAX_POINTS) for name in names}
     plots = [meter_history(series)] if series else []
     plots += [final_meters(curve)] if any(curve.meters) else []
-    about = "During training, and at the end of the first and of the last tenth of all lives."
+    about = "During training, and at the end of episodes, in the first and the last tenth of them."
     return Section("Meters", [about] if len(plots) == 2 else [], plots=plots) if plots else None
 
 
@@ -56,10 +56,10 @@ def highlights_section(store: MetricsReader, meters: Sequence[str]) -> Section |
     recordings = [r for k in plotted if (r := _read_recording(store, int(recorded["number"][k]), len(meters)))]
     names = [name for name in COLUMNS if name != "stage" or any(recorded["stage"])]
     rows = [tuple(_cell(name, recorded[name][k]) for name in names) for k in range(len(lengths))]
-    about = "A few lives are recorded completely; the live page replays each of them step by step."
+    about = "A few episodes are recorded completely; the live page replays each of them step by step."
     plots = [_meters_plot(recordings, meters)] if recordings and meters else []
     header = [{"kind": "recorded as", "cause": "ended by"}.get(name, name) for name in names]
-    return Section("Recorded lives", [about], header=header, rows=rows, plots=plots)
+    return Section("Recorded episodes", [about], header=header, rows=rows, plots=plots)
 
 
 def _cell(name: str, value: Any) -> str:
@@ -77,7 +77,7 @@ def _read_recording(store: MetricsReader, number: int, meters: int) -> TitledRec
         return None
     if recording.meters.shape[1:] != (meters,):
         return None
-    ended = "lived to the limit" if row["cause"] == OUT_OF_TIME else f"died without {row['cause']}"
+    ended = "reached the limit" if row["cause"] == OUT_OF_TIME else f"died without {row['cause']}"
     title = f"{row['kind']}, after {row['env_steps']:,} steps of training: {row['length']} steps, {ended}"
     return TitledRecording(title, recording)
 
@@ -95,9 +95,9 @@ def _meters_plot(recordings: Sequence[TitledRecording], meters: Sequence[str]) -
             axes.set_title(title, fontsize=10, loc="left")
             axes.set_ylim(-0.03, 1.03)
         grid[0, 0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        grid[-1, 0].set_xlabel("step of the life")
+        grid[-1, 0].set_xlabel("step of the episode")
 
-    return draw("highlights", "meters over a life", (WIDTH, 0.6 + 2.2 * len(recordings)), paint)
+    return draw("highlights", "meters over an episode", (WIDTH, 0.6 + 2.2 * len(recordings)), paint)
 
 
 def transitions_section(store: MetricsReader, meta: Mapping[str, Any]) -> Section | None:

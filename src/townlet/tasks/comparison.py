@@ -75,20 +75,20 @@ class TownComparison:
 
     def by_name(self) -> dict[str, TownEvaluation]:
         """The results by policy."""
-        home = {"at home": self.home} if self.home else {}
+        home = {"trained, original map": self.home} if self.home else {}
         return {"trained": self.trained, **home, "random": self.random, "planner": self.planner}
 
     def sentences(self) -> list[str]:
         """What the agent can do and what it cannot, in sentences."""
         trained, limit = self.trained, self.trained.world.spec.max_steps
         sentences = [
-            f"This agent lives {trained.mean_length:.0f} of {limit} steps; {share_text(trained.survived)} of its "
-            f"{len(trained.length)} lives reach the limit.",
-            f"A random agent lives {self.random.mean_length:.0f}, "
-            f"one that knows every rule {self.planner.mean_length:.0f}.",
+            f"This agent survives {trained.mean_length:.0f} of {limit} steps; {share_text(trained.survived)} of its "
+            f"{len(trained.length)} episodes reach the limit.",
+            f"A random agent survives {self.random.mean_length:.0f} steps, "
+            f"the planner, which knows every rule, {self.planner.mean_length:.0f}.",
         ]
         if trained.survived < NEARLY_ALL:
-            sentences.append(f"What ends its lives: {death_causes(trained)}.")
+            sentences.append(f"Causes of death: {death_causes(trained)}.")
         sentences += money_summary(trained)
         return sentences + ([self._map_sentence(self.home)] if self.home else [])
 
@@ -101,36 +101,33 @@ class TownComparison:
         for name, result in self.figures().items():
             lengths = [f"{result[key]:.0f}" for key in ("mean", *QUARTILES)]
             shares = ["–" if result[key] is None else f"{result[key]:.0%}" for key in ("survived", "works")]
-            rows.append((name, *lengths, *shares, f"{result['work_per_life']:.1f}"))
-        return ResultTable(
-            self.title, ("steps lived", "mean", *QUARTILE_LABELS, "to the limit", "work", "work/life"), rows
-        )
+            rows.append((name, *lengths, *shares, f"{result['work_per_episode']:.1f}"))
+        headings = ("episode length", "mean", *QUARTILE_LABELS, "reach the limit", "earn money", "work/episode")
+        return ResultTable(self.title, headings, rows)
 
     def _uses(self) -> ResultTable:
-        uses = {name: uses_per_life(result) for name, result in self.by_name().items()}
+        uses = {name: uses_per_episode(result) for name, result in self.by_name().items()}
         rows = [
             (place, *(f"{counts[place]:.1f}" for counts in uses.values()))
             for place in sorted(uses["trained"], key=lambda place: -uses["trained"][place])
             if any(counts[place] >= RARE for counts in uses.values())
         ]
-        return ResultTable("uses per life", ("place", *uses), rows)
+        return ResultTable("uses per episode", ("affordance", *uses), rows)
 
     def figures(self) -> dict[str, dict[str, Any]]:
         """All results by policy, for programs."""
         return {name: town_figures(result) for name, result in self.by_name().items()}
 
     def _map_sentence(self, home: TownEvaluation) -> str:
-        """Whether the agent learned the town or only its map."""
-        start = f"On the map it was trained on it lives {home.mean_length:.0f}"
+        """Whether the agent generalizes to other layouts or has memorized its map."""
+        start = f"On its training map it survives {home.mean_length:.0f} steps"
         if home.mean_length <= NOT_BETTER * self.random.mean_length:
-            return f"{start}, hardly longer than at random: it has learned neither the town nor its map."
+            return f"{start}, hardly more than a random agent: it has learned very little."
         if self.trained.mean_length >= AS_GOOD * home.mean_length:
-            return (
-                f"{start}, with the places moved {self.trained.mean_length:.0f}: it learned the town, not only its map."
-            )
+            return f"{start}, on other maps {self.trained.mean_length:.0f}: it generalizes to other layouts."
         if self.trained.mean_length <= NOT_BETTER * self.random.mean_length:
-            return f"{start}, with the places moved hardly longer than at random: it learned only its map."
-        return f"{start}, with the places moved {self.trained.mean_length:.0f}: some of what it learned is its map."
+            return f"{start}, on other maps hardly more than a random agent: it has only memorized its map."
+        return f"{start}, on other maps {self.trained.mean_length:.0f}: it generalizes only in part."
 
 
 def compare_town(
@@ -145,7 +142,7 @@ def compare_town(
     """Evaluate a policy, a random one and the planner; with `home` the policy also there."""
     random = RandomPolicy(Discrete(world.actions), Streams(seed).torch("random"))
     return TownComparison(
-        f"{world.name}: {episodes} lives of each, seed {seed}",
+        f"{world.name}: {episodes} episodes each, seed {seed}",
         evaluate_town(make_policy(), world, episodes, seed, greedy=greedy),
         evaluate_town(random, world, episodes, seed),
         evaluate_town(PlannerPolicy(world), world, episodes, seed),
@@ -164,14 +161,14 @@ def town_figures(result: TownEvaluation) -> dict[str, Any]:
         "survived": result.survived,
         "causes": dict(Counter(result.causes).most_common()),
         "works": result.works,
-        "work_per_life": float(result.uses[:, work].sum(1).mean()),
-        "earned_per_life": float(result.earned.mean()),
-        "uses_per_life": uses_per_life(result),
+        "work_per_episode": float(result.uses[:, work].sum(1).mean()),
+        "earned_per_episode": float(result.earned.mean()),
+        "uses_per_episode": uses_per_episode(result),
         "return": float(result.reward.mean()),
     }
 
 
-def uses_per_life(result: TownEvaluation) -> dict[str, float]:
+def uses_per_episode(result: TownEvaluation) -> dict[str, float]:
     """Mean number of steps per episode in which each affordance is used."""
     return dict(zip(result.world.affordances, result.uses.mean(0).tolist(), strict=True))
 
@@ -194,13 +191,12 @@ class GymSummary:
     def sentences(self) -> list[str]:
         """What the agent learned and what it did not, in sentences."""
         agent, random = self.agent, self.random
-        drawn = "" if self.greedy else ", its actions drawn by chance"
+        drawn = "" if self.greedy else ", with sampled actions"
         worst, most = np.min(agent.reward), np.max(agent.reward)
         sentences = [
-            f"A random agent gets {format_return(random.reward.mean())} "
-            f"in an episode of {random.mean_length:.0f} steps.",
-            f"This one gets {format_return(agent.reward.mean())} in {agent.mean_length:.0f} steps, "
-            f"from {format_return(worst)} to {format_return(most)} in {len(agent.reward)} episodes{drawn}.",
+            f"A random agent gets a return of {format_return(random.reward.mean())} in {random.mean_length:.0f} steps.",
+            f"This agent gets {format_return(agent.reward.mean())} in {agent.mean_length:.0f} steps, "
+            f"from {format_return(worst)} to {format_return(most)} over {len(agent.reward)} episodes{drawn}.",
         ]
         if self.threshold is not None:
             solved = f"from {format_return(self.threshold)} on it counts as solved"

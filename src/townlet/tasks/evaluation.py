@@ -114,8 +114,8 @@ class BestCheckpoint(NamedTuple):
     def sentence(self) -> str:
         """What `eval` and `play` use by default."""
         return (
-            f"This is the last checkpoint. `eval` and `play` take the best one ({self.metric} {self.score:.1f} "
-            f"at {self.env_steps:,} env_steps), and this one with --which last."
+            f"This is the last checkpoint. `eval` and `play` use the best one ({self.metric} {self.score:.1f} "
+            f"at {self.env_steps:,} env_steps) by default; use --which last for this one."
         )
 
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.gym.vector_env import GymVecEnv
-from townlet.interfaces.task import EpisodeTerms
 from townlet.interfaces.vec_env import Actions, Discrete, MaskedObs
 from townlet.rng import Streams
 from townlet.tasks.comparison import format_return
@@ -100,7 +99,7 @@ def _no_outputs(obs: Tensor, mask: Tensor | None = None, episode_start: Tensor |
 class RenderedGym:
     """A player in an environment with one row, as a `RenderedEnv`; episodes have ascending seeds."""
 
-    terms = EpisodeTerms("episode", "best")
+    best_label = "best"
 
     def __init__(self, env: GymVecEnv, fps: int, player: ActingPolicy, seed: int, *, greedy: bool = True) -> None:
         self._env, self.fps, self._player, self._greedy, self._seed = env, fps, player, greedy, seed

@@ -61,7 +61,7 @@ class TownEvaluation(EvaluationResult):
 
     @property
     def works(self) -> float | None:
-        """Share of episodes in which the agent worked for money; None if no affordance pays."""
+        """Fraction of episodes in which the agent earned money; None if no affordance pays."""
         work = workplaces(self.world)
         return float((self.uses[:, work].sum(1) > 0).mean()) if work.any() else None
 
@@ -146,29 +146,29 @@ class TownSummary:
 
     random: TownEvaluation
     agent: TownEvaluation
-    lifted: TownEvaluation
+    longer: TownEvaluation
     best: BestCheckpoint | None = None
     greedy: bool = True
 
     def sentences(self) -> list[str]:
         """What the agent learned and what it did not, in sentences."""
-        agent, lifted, limit = self.agent, self.lifted, self.agent.world.spec.max_steps
-        drawn = "" if self.greedy else ", its actions drawn by chance"
+        agent, longer, limit = self.agent, self.longer, self.agent.world.spec.max_steps
+        drawn = "" if self.greedy else ", with sampled actions"
         sentences = [
-            f"A random agent lives {self.random.mean_length:.0f} of {limit} steps.",
-            f"This one lives {agent.mean_length:.0f}: "
-            f"{share_text(agent.survived)} of {len(agent.length)} lives reach the limit{drawn}.",
+            f"A random agent survives {self.random.mean_length:.0f} of {limit} steps.",
+            f"This agent survives {agent.mean_length:.0f}: "
+            f"{share_text(agent.survived)} of its {len(agent.length)} episodes reach the limit{drawn}.",
         ]
         if agent.survived < NEARLY_ALL:
-            sentences.append(f"What ends its lives: {death_causes(agent)}.")
-        more = lifted.world.spec.max_steps
+            sentences.append(f"Causes of death: {death_causes(agent)}.")
+        more = longer.world.spec.max_steps
         sentences.append(
-            f"With the limit lifted to {more} it lives {lifted.mean_length:.0f}; "
-            f"{share_text(lifted.survived)} reach that."
+            f"With the limit raised to {more} it survives {longer.mean_length:.0f} steps; "
+            f"{share_text(longer.survived)} of its episodes reach it."
         )
-        if lifted.survived < NEARLY_ALL and death_causes(lifted) != death_causes(agent):
-            sentences.append(f"What ends its lives then: {death_causes(lifted)}.")
-        sentences += money_summary(lifted)
+        if longer.survived < NEARLY_ALL and death_causes(longer) != death_causes(agent):
+            sentences.append(f"Causes of death then: {death_causes(longer)}.")
+        sentences += money_summary(longer)
         return [*sentences, self.best.sentence()] if self.best else sentences
 
 
@@ -177,9 +177,9 @@ def summarize_town(
 ) -> TownSummary:
     """Evaluate again with a longer limit, and combine the results."""
     world, settings = agent.world, recipe.evaluation
-    longer, greedy = with_limit(world, LIMIT_FACTOR * world.spec.max_steps), settings.deterministic
-    lifted = evaluate_town(policy, longer, len(agent.length), settings.seed, greedy=greedy, device=recipe.device)
-    return TownSummary(random, agent, lifted, best, greedy)
+    long_world, greedy = with_limit(world, LIMIT_FACTOR * world.spec.max_steps), settings.deterministic
+    longer = evaluate_town(policy, long_world, len(agent.length), settings.seed, greedy=greedy, device=recipe.device)
+    return TownSummary(random, agent, longer, best, greedy)
 
 
 def with_limit(world: World, max_steps: int) -> World:
@@ -193,20 +193,20 @@ def money_summary(result: TownEvaluation) -> list[str]:
     if works is None:
         return []
     if works >= NEARLY_ALL:
-        return [f"It works for its money, in {share_text(works)} of these lives."]
+        return [f"It earns money in {share_text(works)} of these episodes."]
     if works > RARELY:
         return [
-            f"It works for money in {share_text(works)} of these lives; in the others it lives on what it starts with."
+            f"It earns money in {share_text(works)} of these episodes; in the others it lives on its initial money."
         ]
-    fate = "and that is enough here"
+    fate = "which suffices here"
     if result.survived < 0.5:
         left = float(result.meters[result.terminated, world.tables.currency].mean())
-        fate = "and dies when that is spent" if left < NEARLY_BROKE else "and dies of other things before that is spent"
-    return [f"It has not learned to work: it lives on the money it starts with, {fate}."]
+        fate = "and dies when it is spent" if left < NEARLY_BROKE else "and dies of other causes before it is spent"
+    return [f"It has not learned to work: it lives on its initial money {fate}."]
 
 
 def share_text(part: float) -> str:
-    """A share as text."""
+    """A fraction as text."""
     return "all" if part == 1 else "none" if part == 0 else f"{part:.0%}"
 
 

@@ -77,9 +77,9 @@ class Highlights:
                 self.on_episode(row, recording, causes[k])
 
     def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
-        """Keep the first episode that decided a promotion or demotion, for each stage."""
+        """Keep the first episode that triggered an advance or a retreat, for each stage."""
         for change in changes:
-            kind = "promoted" if change.to_stage > change.from_stage else "demoted"
+            kind = "advanced" if change.to_stage > change.from_stage else "retreated"
             decided = f"{kind} from {change.from_stage}"
             if change.row in self._last and decided not in self._decided:
                 self._decided.append(decided)
@@ -101,7 +101,7 @@ class Highlights:
             return "shortest"
         if now >= self._next:
             self._next = max(now + self._period, int(PERIOD_GROWTH * now))
-            return "at intervals"
+            return "periodic sample"
         return None
 
     def _keep(

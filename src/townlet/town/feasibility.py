@@ -1,7 +1,7 @@
 """Whether agents can survive in a world, measured by playing it.
 
-A passive agent shows how long an idle life lasts, the planner how long a life can last; with the limit of an episode
-lifted, the planner also shows what a day earns and costs.
+A passive agent shows how long an idle agent survives, the planner how long survival is possible; with a raised step
+limit, the planner also shows what a day earns and costs.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-LONG: Final = 1500  # steps of a long life, with the limit lifted
+LONG: Final = 1500  # the raised step limit
 
 
 @dataclass(frozen=True)
 class SurvivalStats:
-    """How long a player survived, one life per row."""
+    """How long a player survived, one episode per row."""
 
     player: str
-    limit: int  # age at which a life was stopped
-    ages: NDArray[np.int64]  # [N] at the end of each life
-    causes: tuple[str, ...]  # [N] the meter that was empty at death; "" for a life that reached the limit
+    limit: int  # age at which an episode was stopped
+    ages: NDArray[np.int64]  # [N] at the end of each episode
+    causes: tuple[str, ...]  # [N] the meter that was empty at death; "" if the episode reached the limit
 
     @property
     def mean(self) -> float:
@@ -45,7 +45,7 @@ class SurvivalStats:
 
     @property
     def reached(self) -> float:
-        """The share of lives that reached the limit."""
+        """The fraction of episodes that reached the limit."""
         return self.causes.count("") / len(self.causes)
 
     @property
@@ -54,7 +54,7 @@ class SurvivalStats:
         return dict(Counter(cause for cause in self.causes if cause).most_common())
 
     def until(self, limit: int) -> SurvivalStats:
-        """The same lives, stopped at an earlier limit."""
+        """The same episodes, stopped at an earlier limit."""
         ended = zip(self.ages.tolist(), self.causes, strict=True)
         causes = tuple(cause if age <= limit else "" for age, cause in ended)
         return SurvivalStats(self.player, limit, np.minimum(self.ages, limit), causes)
@@ -67,14 +67,14 @@ class Feasibility:
     world: World
     passive: SurvivalStats
     planner: SurvivalStats
-    long: SurvivalStats  # the planner with the limit lifted
+    long: SurvivalStats  # the planner with the raised limit
     income: float  # per day
     price: float  # spent per day
-    sustainable: bool  # long lives last, and income covers the price
+    sustainable: bool  # the planner survives, and income covers the price
 
     @property
     def livable(self) -> bool:
-        """Whether any life reaches the limit."""
+        """Whether any episode reaches the limit."""
         return self.planner.reached > 0 or self.passive.reached > 0
 
 
@@ -110,7 +110,7 @@ def with_max_steps(world: World, steps: int) -> World:
 
 
 def measure_survival(world: World, player: Player, rows: int, key: int, limit: int | None = None) -> SurvivalStats:
-    """One life per row, each until death or the limit (by default the world's max_steps)."""
+    """One episode per row, each until death or the limit (by default the world's max_steps)."""
     return _play(world, player, rows, key, limit or int(world.tables.max_steps))[0]
 
 
@@ -132,7 +132,7 @@ def _play(world: World, player: Player, rows: int, key: int, limit: int) -> tupl
 
 
 def assess(world: World, rows: int = 64, seed: int = 0) -> Feasibility:
-    """Play a world: a passive agent until its death, the planner through long lives."""
+    """Play a world: a passive agent until its death, the planner through long episodes."""
     limit = min(int(world.tables.max_steps), LONG)
     passive = measure_survival(world, PassivePlayer(world), rows, seed, limit)
     long, money = _play(world, PlannerPlayer(world), rows, seed, LONG)
@@ -151,17 +151,17 @@ def feasibility_report(result: Feasibility) -> RenderableType:
     lines = [Text(_survival_text(result), style="" if result.livable else "red")]
     if result.world.spec.currency is not None:
         lines.append(Text(_money_text(result), style="" if result.sustainable else "yellow"))
-    long = replace(result.long, player=f"{result.long.player}, limit lifted")
+    long = replace(result.long, player=f"{result.long.player}, limit {LONG}")
     return Group(survival_table(result.world.name, (result.passive, result.planner, long)), *lines)
 
 
 def survival_table(title: str, players: Sequence[SurvivalStats]) -> Table:
-    """One line per player: length of its lives, share that reached the limit, causes of death."""
+    """One line per player: length of its episodes, fraction that reached the limit, causes of death."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
     table.add_column("player")
-    for heading in ("lives", "mean", "median", "reached the limit"):
+    for heading in ("episodes", "mean length", "median length", "reached the limit"):
         table.add_column(heading, justify="right")
     table.add_column("died of")
     for s in players:
@@ -175,10 +175,10 @@ def _survival_text(result: Feasibility) -> str:
     planned, limit = result.planner, result.planner.limit
     if result.passive.reached == 1:
         return f"An agent that only waits reaches {limit} steps: there is nothing to learn here."
-    waiting = f"An agent that only waits lives {result.passive.median:.0f} steps"
+    waiting = f"An agent that only waits survives {result.passive.median:.0f} steps"
     if not result.livable:
-        return f"{waiting}. No life reached {limit} steps: even the planner lives only {planned.median:.0f}."
-    return f"{waiting}; with the planner, {planned.reached:.0%} of lives reach {limit}."
+        return f"{waiting}. No episode reached {limit} steps: even the planner survives only {planned.median:.0f}."
+    return f"{waiting}; with the planner, {planned.reached:.0%} of episodes reach {limit} steps."
 
 
 def _money_text(result: Feasibility) -> str:
@@ -189,4 +189,4 @@ def _money_text(result: Feasibility) -> str:
         return f"{day}: {'about even, so ' if result.income < result.price else ''}income is sustainable."
     if result.long.reached >= 0.5:
         return f"{day}: income is not sustainable."
-    return f"{day}; with the limit lifted, the planner's lives end after {result.long.median:.0f} steps."
+    return f"{day}; with the limit raised to {LONG}, the planner dies after {result.long.median:.0f} steps."

@@ -79,7 +79,7 @@ def check_weights(weights: Mapping[str, Tensor], when: str) -> None:
 PATIENCE_INTERVALS: Final = 5  # intervals in a row: a single one is an accident
 WINDOW: Final = 10  # intervals that are averaged
 STALE_INTERVALS: Final = 30  # intervals without a new best mean
-FALL_SHARE: Final = 0.3  # of the total gain
+FALL_FRACTION: Final = 0.3  # of the total gain
 
 
 @dataclass
@@ -118,7 +118,7 @@ class MetricHistory:
         if self.best is None or self.initial is None:
             return False
         lost, spread = self.best - self.steady, max(self.recent) - min(self.recent)
-        return lost > max(FALL_SHARE * (self.best - self.initial), spread)
+        return lost > max(FALL_FRACTION * (self.best - self.initial), spread)
 
 
 @dataclass(frozen=True)
@@ -149,49 +149,53 @@ def below(limit: float) -> Callable[[float, MetricHistory], bool]:
 
 SCORE: Final = "score"  # stands for the metric of evaluations: episode_return or episode_length
 SMALLER: Final = "lower agent.lr, agent.epochs or agent.clip"
-LARGER: Final = "where it learns too slowly, raise agent.lr or agent.epochs; near the end of a schedule all is well"
+LARGER: Final = (
+    "if it learns too slowly, raise agent.lr or agent.epochs; near the end of a learning-rate schedule this is normal"
+)
 STEPPED: Final = ("gradient_steps", 1.0)  # ratios are taken before a step: before the only one nothing has moved
-RUNAWAY: Final = "lower agent.lr or agent.reward_scale"
+DIVERGING: Final = "lower agent.lr or agent.reward_scale"
 MONITORS: Final = (
-    Monitor("kl high", "approx_kl", above(0.05), "the policy moved by {value:.3g} nats in an update, above .05",
-            f"updates are too large: {SMALLER}, or give agent.target_kl"),
-    Monitor("kl low", "approx_kl", below(0.001), "the policy moved by {value:.3g} nats in an update, below .001",
+    Monitor("kl high", "approx_kl", above(0.05), "approx_kl is {value:.3g} per update, above 0.05",
+            f"updates are too large: {SMALLER}, or set agent.target_kl"),
+    Monitor("kl low", "approx_kl", below(0.001), "approx_kl is {value:.3g} per update, below 0.001",
             LARGER, needs=STEPPED),
-    Monitor("clip high", "clip_fraction", above(0.5), "{value:.0%} of the steps are beyond the clip, above 50%",
+    Monitor("clip high", "clip_fraction", above(0.5), "clip_fraction is {value:.0%}, above 50%",
             f"updates are too large: {SMALLER}"),
-    Monitor("clip low", "clip_fraction", below(0.05), "{value:.1%} of the steps are beyond the clip, below 5%", LARGER,
+    Monitor("clip low", "clip_fraction", below(0.05), "clip_fraction is {value:.1%}, below 5%", LARGER,
             needs=STEPPED),
     Monitor("explained variance", "explained_variance", below(-0.2),
-            "explained_variance is {value:.3g}, below -.2: the value is worse than a constant",
-            "raise agent.value_coef, scale the reward by agent.reward_scale, or set agent.shared: false"),
+            "explained_variance is {value:.3g}, below -0.2: the value function predicts worse than a constant",
+            "raise agent.value_coef, scale rewards with agent.reward_scale, or set agent.shared: false"),
     Monitor("entropy collapse", "entropy", lambda value, past: value < 0.25 * past.first,
-            "entropy is {value:.3g}, below 25% of the {first:.3g} it began with",
-            "it hardly explores any more; where it has not learned enough, raise agent.entropy_coef or lower agent.lr"),
-    Monitor("deviation collapse", "action_std", below(1e-3), "actions are tried only {value:.2g} around their means",
-            "it hardly explores any more; where it has not learned enough, raise agent.entropy_coef"),
+            "entropy is {value:.3g}, below 25% of its initial value {first:.3g}",
+            "the policy hardly explores; if it has not learned enough, raise agent.entropy_coef or lower agent.lr"),
+    Monitor("action_std collapse", "action_std", below(1e-3),
+            "action_std is {value:.2g}: the policy is nearly deterministic",
+            "the policy hardly explores; if it has not learned enough, raise agent.entropy_coef"),
     Monitor("score stalls", SCORE, lambda value, past: past.stale >= STALE_INTERVALS,
-            f"{{metric}} has not risen above {{best:.4g}} for {STALE_INTERVALS} intervals and is {{steady:.4g}} now",
+            f"{{metric}} has not exceeded {{best:.4g}} for {STALE_INTERVALS} intervals; now {{steady:.4g}}",
             "if that is too low, explore more (agent.entropy_coef, explore), change agent.lr, or widen the network", 1),
-    Monitor("score falls", SCORE, lambda value, past: past.fell, "{metric} was {best:.4g} and is {steady:.4g} now",
-            "what was learned is being lost: lower agent.lr, or let it fall by a schedule; the best checkpoint stays"),
-    Monitor("dead units", "dead_units", above(0.5), "{value:.0%} of the units do nothing whatever is seen, above 50%",
-            "lower agent.lr, take network.layer_norm or another network.activation, or normalize what is seen"),
-    Monitor("gradient explosion", "grad_norm", lambda value, past: not value <= max(1e3, 100 * past.first),
-            "gradients are {value:.3g} long; they began with {first:.3g}", f"{RUNAWAY}, or agent.max_grad_norm"),
-    Monitor("gradient vanishes", "grad_norm", below(1e-8), "gradients are {value:.2g} long: nothing is learned",
-            "look at dead_units and agent.lr; a reward that never comes teaches nothing"),
-    Monitor("loss runs away", "loss", lambda value, past: not abs(value) <= 1e4, "the loss is {value:.3g}", RUNAWAY),
-    Monitor("value loss", "value_loss", above(1e4), "the error of values is {value:.3g}", RUNAWAY),
-    Monitor("td error", "td_error", above(1e3), "values are {value:.3g} from their targets",
-            f"estimates run away: {RUNAWAY}, or raise agent.target_every"),
-    Monitor("values run away", "mean_q", lambda value, past: not abs(value) <= 1e4, "the mean value is {value:.3g}",
-            f"where no return is that large, take agent.double, or {RUNAWAY}"),
-    Monitor("novelty", "rnd_loss", above(100.0), "the predictor of novelty is off by {value:.3g}",
-            "where this does not fall, novelty tells nothing: lower explore.bonus.lr"),
+    Monitor("score falls", SCORE, lambda value, past: past.fell, "{metric} fell from {best:.4g} to {steady:.4g}",
+            "performance is degrading: lower agent.lr, or decay it with a schedule; the best checkpoint is kept"),
+    Monitor("dead units", "dead_units", above(0.5),
+            "{value:.0%} of the relu units are dead (0 for all observations), above 50%",
+            "lower agent.lr, use network.layer_norm or another network.activation, or normalize observations"),
+    Monitor("exploding gradients", "grad_norm", lambda value, past: not value <= max(1e3, 100 * past.first),
+            "the gradient norm is {value:.3g}, initially {first:.3g}", f"{DIVERGING}, or agent.max_grad_norm"),
+    Monitor("vanishing gradients", "grad_norm", below(1e-8), "the gradient norm is {value:.2g}: nothing is learned",
+            "check dead_units and agent.lr, and that the environment ever gives a nonzero reward"),
+    Monitor("loss diverges", "loss", lambda value, past: not abs(value) <= 1e4, "loss is {value:.3g}", DIVERGING),
+    Monitor("value loss", "value_loss", above(1e4), "value_loss is {value:.3g}", DIVERGING),
+    Monitor("td error", "td_error", above(1e3), "td_error is {value:.3g}",
+            f"value estimates diverge: {DIVERGING}, or raise agent.target_every"),
+    Monitor("values diverge", "mean_q", lambda value, past: not abs(value) <= 1e4, "mean_q is {value:.3g}",
+            f"if returns are not that large, set agent.double: true, or {DIVERGING}"),
+    Monitor("rnd loss", "rnd_loss", above(100.0), "rnd_loss is {value:.3g}",
+            "if it does not fall, the intrinsic reward is uninformative: lower explore.bonus.lr"),
     Monitor("steps_per_second", "steps_per_second",
             lambda value, past: past.initial is not None and value < 0.5 * past.usual,
             "{value:,.0f} steps per second, less than half of the usual {usual:,.0f}",
-            "look what else runs on this machine, and whether its memory or disk is full", 3),
+            "check what else runs on this machine, and whether its memory or disk is full", 3),
 )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.interfaces.task import EpisodeTerms
 from townlet.town.engines.engine import make_engine
 from townlet.town.planner import Player
 from townlet.town.render import ansi
@@ -20,7 +19,7 @@ RATE: Final = 10  # steps per second
 class RenderedTown:
     """A player in a town of one row; implements `townlet.interfaces.task.RenderedEnv`."""
 
-    terms = EpisodeTerms("life", "longest")
+    best_label = "longest"
 
     def __init__(self, world: World, player: Player, seed: int, fps: int = RATE) -> None:
         self.world, self.player, self.fps = world, player, fps
