@@ -32,9 +32,9 @@ def rendered(text: str) -> str:
 
 def _table(which: str) -> list[str]:
     if which == "agents":
-        head = ("agent", "learns", "data", "actions", "recurrent network", "rows", "several processes")
+        head = ("agent", "learns", "data", "actions", "recurrent network", "default rows", "several processes")
         return _lines(head, (_facts(entry(name)) for name in BUILT_IN))
-    return _lines(("setting", "default", "may change", "effect"), _settings(which.removeprefix("settings: ")))
+    return _lines(("setting", "default", "can change by", "effect"), _settings(which.removeprefix("settings: ")))
 
 
 def _lines(head: Sequence[str], rows: Iterator[Sequence[str]]) -> list[str]:
@@ -63,7 +63,7 @@ def _settings(name: str) -> Iterator[list[str]]:
 
 
 def _changes(agent: AgentEntry, path: str) -> str:
-    """How a setting may change during training."""
+    """How a setting can change during training."""
     models: list[type[BaseModel]] = [agent.settings]
     scheduled = False
     for key in path.split("."):

@@ -54,7 +54,7 @@ def test_a_batch_is_no_larger_than_the_rollout() -> None:
 
 def test_windows_fit_into_replay_buffer() -> None:
     sizes = ["rows=10", "agent.sequence_length=30", "agent.burn_in=10", "agent.warmup=10"]
-    assert "one window of every row needs 400" in mistakes("town-l2:drqn", *sizes, "agent.replay=399")[0]
+    assert "one sequence of every row needs 400" in mistakes("town-l2:drqn", *sizes, "agent.replay=399")[0]
     assert load_experiment("town-l2:drqn", [*sizes, "agent.replay=400"]).recipe.agent.name == "drqn"
 
 

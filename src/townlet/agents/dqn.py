@@ -59,10 +59,13 @@ class ReplaySettings(AgentSettings):
         1000, ge=1, description="Transitions before the first update. Higher makes the first minibatches more varied."
     )
     target_every: int = Field(
-        100, ge=1, description="Gradient steps between copies to the target network. Higher is steadier and slower."
+        100, ge=1, description="Gradient steps between copies to the target network. Higher is more stable but slower."
     )
     polyak: float | None = Field(
-        None, gt=0, le=1, description="Soft update of the target network instead of copies. Higher is less steady."
+        None,
+        gt=0,
+        le=1,
+        description="Soft update of the target network instead of copies. Higher is faster but less stable.",
     )
     double: bool = Field(True, description="Double Q-learning. Off, values are overestimated.")
     dueling: bool = Field(True, description="Separate streams for state value and advantages (dueling architecture).")
@@ -72,7 +75,7 @@ class ReplaySettings(AgentSettings):
     )
     optimizer: OptimizerName = Field("adam", description="Optimizer. sgd needs a much higher lr.")
     reward_scale: float = Field(
-        1.0, gt=0, description="Factor on rewards inside the agent. Lower shrinks values and their gradients."
+        1.0, gt=0, description="Factor that multiplies rewards before learning. Lower shrinks values and gradients."
     )
 
     _non_negative = field_validator("lr")(validate_non_negative)
@@ -90,7 +93,9 @@ class DqnSettings(ReplaySettings):
 
     name: Literal["dqn"] = "dqn"
     lr: FloatOrSchedule = Field(2.5e-4, description=ReplaySettings.model_fields["lr"].description)
-    batch_size: int = Field(64, ge=1, description="Transitions in a minibatch. Higher: steadier gradients, more cost.")
+    batch_size: int = Field(
+        64, ge=1, description="Transitions in a minibatch. Higher: less noisy gradients at a higher cost."
+    )
     n_step: int = Field(
         1, ge=1, description="Rewards summed before bootstrapping. Higher spreads rewards faster, with more variance."
     )

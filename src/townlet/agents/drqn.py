@@ -32,22 +32,23 @@ class DrqnSettings(ReplaySettings):
 
     name: Literal["drqn"] = "drqn"
     lr: FloatOrSchedule = Field(1e-4, description=ReplaySettings.model_fields["lr"].description)
-    batch_size: int = Field(64, ge=1, description="Windows in a minibatch. Higher: steadier gradients, more cost.")
+    batch_size: int = Field(
+        64, ge=1, description="Sequences in a minibatch. Higher: less noisy gradients at a higher cost."
+    )
     sequence_length: int = Field(
-        32, ge=1, description="Steps of a window that are trained on. Higher: longer dependencies."
+        32, ge=1, description="Steps of a sequence that are trained on. Higher: longer dependencies."
     )
     burn_in: int = Field(
         8,
         ge=0,
-        description="First steps of a window, which only restore the hidden state and are not trained on; "
-        "0 disables burn-in.",
+        description="Steps before the trained ones, which only restore the hidden state; 0 disables burn-in.",
     )
     n_step: int = Field(
         1, ge=1, description="Rewards summed before bootstrapping. Higher propagates rewards faster, with more noise."
     )
     stored_state: bool = Field(
         False,
-        description="Windows start from the hidden state that was stored with them; off, from zeros. Stored states "
+        description="Sequences start from the hidden state stored with them; off, from zeros. Stored states "
         "come from older weights, but need less burn_in.",
     )
     bptt: bool = Field(
@@ -61,7 +62,7 @@ class DrqnSettings(ReplaySettings):
         """Yield a problem if the replay buffer cannot hold one window of every row."""
         yield from super().problems(rows)
         if rows is not None and self.replay < (least := rows * (self.sequence_length + self.burn_in)):
-            what = f"agent.replay is {self.replay}, but one window of every row needs {least}"
+            what = f"agent.replay is {self.replay}, but one sequence of every row needs {least}"
             yield SettingProblem("replay", what, "raise agent.replay, or lower rows or agent.sequence_length")
 
 

@@ -16,22 +16,24 @@ from townlet.nets.optimizers import OptimizerName
 
 ROUNDING: Final = 1e-8
 
+BatchSize = Annotated[int, Field(ge=2)] | Annotated[float, Field(gt=0, le=1)]
+
 
 class OnPolicySettings(AgentSettings):
     """Settings of rollouts and of the minibatches that an update draws from them."""
 
-    n_steps: int = Field(128, ge=1, description="Steps of every row in a rollout. Higher: rarer, steadier updates.")
+    n_steps: int = Field(128, ge=1, description="Steps of each row in a rollout. Higher: fewer, more stable updates.")
     epochs: int = Field(
         4, ge=1, description="Passes over a rollout. Higher learns more from each step but risks collapse."
     )
-    batch_size: Annotated[int, Field(ge=2)] | Annotated[float, Field(gt=0, le=1)] = Field(
+    batch_size: BatchSize = Field(
         0.25,
-        description="Steps in a minibatch: an integer, or a fraction of the rollout up to 1. Higher: fewer, steadier "
-        "gradient steps. A recurrent network takes the nearest number of whole rows.",
+        description="Steps in a minibatch: an integer, or a fraction of the rollout up to 1. Higher: fewer, less noisy "
+        "gradient steps.",
     )
     optimizer: OptimizerName = Field("adam", description="Optimizer. sgd needs a much higher lr.")
     reward_scale: float = Field(
-        1.0, gt=0, description="Factor on rewards inside the agent. Lower shrinks values and their gradients."
+        1.0, gt=0, description="Factor that multiplies rewards before learning. Lower shrinks values and gradients."
     )
     bonus_fraction: float = Field(
         0.25,

@@ -38,7 +38,7 @@ class QLearningSettings(AgentSettings):
         description="Initial Q-values. Values above any possible return make the agent try every action.",
     )
     double: bool = Field(False, description="Two tables that evaluate each other: less overestimation, but slower.")
-    reward_scale: float = Field(1.0, gt=0, description="Factor on rewards inside the agent.")
+    reward_scale: float = Field(1.0, gt=0, description="Factor that multiplies rewards before learning.")
 
     @model_validator(mode="after")
     def _validate(self) -> QLearningSettings:

@@ -41,7 +41,9 @@ class ReinforceSettings(AgentSettings):
 
     name: Literal["reinforce"] = "reinforce"
     lr: FloatOrSchedule = Field(1e-3, description="Learning rate. Higher learns faster until the policy collapses.")
-    episodes: int = Field(8, ge=1, description="Episodes per update, over all rows. Higher: rarer, steadier updates.")
+    episodes: int = Field(
+        8, ge=1, description="Episodes per update, over all rows. Higher: fewer, more stable updates."
+    )
     returns: Literal["to_go", "episode"] = Field(
         "to_go", description="Weight of log π(a|s): the return from that step on, or of the whole episode (noisier)."
     )
@@ -68,7 +70,7 @@ class ReinforceSettings(AgentSettings):
     )
     optimizer: OptimizerName = Field("adam", description="Optimizer. sgd needs a much higher lr.")
     reward_scale: float = Field(
-        1.0, gt=0, description="Factor on rewards inside the agent. Lower shrinks values and their gradients."
+        1.0, gt=0, description="Factor that multiplies rewards before learning. Lower shrinks values and gradients."
     )
 
     _non_negative = field_validator("lr", *COEFFICIENTS)(validate_non_negative)

@@ -24,7 +24,7 @@ class AdvantageEstimate(NamedTuple):
 
     gamma: float
     lam: float | None
-    scale: float  # factor on rewards inside the agent, in which its values are measured
+    scale: float  # factor that multiplies rewards before learning; values have this scale
     text: str  # for people
 
 
