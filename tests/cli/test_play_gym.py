@@ -68,7 +68,7 @@ def test_sample_draws_other_actions(townlet: Program, gym_runs: dict[str, Run]) 
         (["CartPole-v1", "--window"], "there is no screen for a window"),
         (["CartPole-v1", "kwargz.x=1"], "kwargz"),
         (["CartPole-v1:ppo"], "townlet train CartPole-v1:ppo"),
-        (["Bandit-v0", "--video", "x.mp4"], "Bandit-v0 renders no pictures"),
+        (["Bandit-v0", "--video", "x.mp4"], "Bandit-v0 cannot render images"),
         (["CartPole-v1", "--video", "x.gif"], "a video is an .mp4 file"),
     ],
 )

@@ -116,7 +116,7 @@ def test_card_mentions_a_missing_video(townlet: Program, tmp_path: Path) -> None
     words = ["rows=4", "threads=1", "env_steps=512", "agent.n_steps=16", "evaluation.episodes=2", "metrics.every=128"]
     assert townlet("train", "Bandit-v0:ppo", *words, "--root", str(tmp_path / "runs")).code == 0
     run = Run.open("latest", tmp_path / "runs")
-    assert "Bandit-v0 draws no pictures" in published(townlet, run, tmp_path / "agent")
+    assert "Bandit-v0 cannot render images" in published(townlet, run, tmp_path / "agent")
     assert "There is no video" in (tmp_path / "agent" / "README.md").read_text()
 
 

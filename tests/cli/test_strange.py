@@ -157,7 +157,10 @@ def test_ineffective_settings_are_reported(townlet: Program, tmp_path: Path, wor
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["MountainCar-v0:ppo", "evaluation.metric=length", "budget.threshold=true"], "true stands for a return"),
+        (
+            ["MountainCar-v0:ppo", "evaluation.metric=length", "budget.threshold=true"],
+            "`true` means the reward threshold",
+        ),
         (["CartPole-v1:dqn", "evaluation.deterministic=false"], "dqn learns values and has no probabilities"),
         (["CartPole-v1:ppo", "n_envs=4"], "did you mean 'rows'?"),
         (["CartPole-v1:ppo", "normalize_obs=running"], "did you mean gym.normalize_obs=running?"),

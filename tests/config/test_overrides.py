@@ -114,7 +114,10 @@ def test_input_tree_is_not_modified() -> None:
         ("max_steps=!!int 5", "tags are not accepted (!!int)"),
         ("max_steps=.nan", ".nan is not a finite number"),
         ("max_steps=[1", "a list in [ ] lacks a comma or its ]"),
-        ("description=a: b", "a list or mapping needs brackets here; write [a, list] or {a: mapping}, or quote a text"),
+        (
+            "description=a: b",
+            "a list or mapping needs brackets here; write [a, list] or {a: mapping}, or quote the string",
+        ),
         (".".join("a" * 40) + "=1", "the path has more than 32 keys"),
     ],
 )

@@ -118,7 +118,7 @@ def test_dump_round_trips() -> None:
         ("{end: 1}", "lr has no 'start'"),
         ("{start: 1, ends: 1}", "unknown key 'ends' in lr; did you mean 'end'?"),
         ("{start: 1, from: -1}", "lr.from cannot be -1"),
-        ("fast", "lr cannot be the text 'fast'; write a number or a mapping with the keys start"),
+        ("fast", "lr cannot be the string 'fast'; write a number or a mapping with the keys start"),
         ("true", "lr cannot be true"),
     ],
 )

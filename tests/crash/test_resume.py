@@ -141,7 +141,7 @@ def test_resume_rejects_another_world_rows_or_agent(server: ForkServer, tmp_path
     for change in ("rows=8", "change.max_steps=21", "agent=ppo"):
         process = server.resume(run, (change,))
         assert process.wait() == 2
-        assert f"a resumed run cannot be changed in {change}" in process.output()
+        assert f"these settings cannot change when a run is resumed: {change}" in process.output()
     assert "resumed_with" not in json.loads((run / "meta.json").read_text())  # a rejected resume leaves no trace
     server.resume_to_end(run, pause_at=140)
 

@@ -349,7 +349,7 @@ def test_the_command_line_reaches_into_lists_of_the_recipe_and_of_the_world() ->
 def test_wrong_change_is_reported_at_its_location_in_recipe(write: Write) -> None:
     write("my.yaml", SMALL + "change:\n  max_steps: never\n  affordances: {Bed: {price: 3}}\n")
     first, second = mistakes("my.yaml")
-    assert first.startswith("my.yaml:6:3: max_steps cannot be the text 'never'")
+    assert first.startswith("my.yaml:6:3: max_steps cannot be the string 'never'")
     assert second.startswith("my.yaml:7:23: affordances.Bed.price cannot be 3")
 
 
@@ -383,10 +383,10 @@ def test_misplaced_override_gets_corrected_override_suggested(word: str, meant: 
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("budget.env_steps=abc", "budget.env_steps cannot be the text 'abc'"),
-        ("agent.lr=abc", "agent.lr cannot be the text 'abc'"),
+        ("budget.env_steps=abc", "budget.env_steps cannot be the string 'abc'"),
+        ("agent.lr=abc", "agent.lr cannot be the string 'abc'"),
         ("rows=none", "rows cannot be 'none'"),
-        ("agent.batch_size=x", "agent.batch_size cannot be the text 'x'"),
+        ("agent.batch_size=x", "agent.batch_size cannot be the string 'x'"),
         ("evaluation.every=-1", "evaluation.every cannot be -1"),
         ("agent.lates=1", "unknown key 'lates' in agent"),
     ],

@@ -28,7 +28,7 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
         ),
         (
             ["curriculum=adaptive", "potential=0"],
-            "the curriculum's stages pay potential, and town has only milestone",
+            "the curriculum's stages use the rewards potential, but town has only milestone",
         ),
         (["budget={name: x}"], "unknown key 'name' in budget"),
         (["budget=null"], "budget cannot be empty (null)"),
@@ -36,7 +36,7 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
         (["rows=0"], "rows cannot be 0"),
         (["rows=many"], "rows cannot be 'many'"),
         (["seed=-1"], "seed cannot be -1"),
-        (["evaluation.change.observation=partial"], "evaluation.change gives the agent other actions or another obs"),
+        (["evaluation.change.observation=partial"], "evaluation.change changes the actions or the observation"),
     ],
 )
 def test_contradictions_are_reported_at_their_location(overrides: list[str], message: str) -> None:
@@ -80,7 +80,7 @@ def test_potential_uses_discount_of_agent() -> None:
     worlds = load_experiment("town:ppo", guided).worlds
     assert worlds.training.tables.potential_gamma == pytest.approx(0.9)
     other = "change.rewards=[milestone, {name: potential, gamma: .8}]"
-    assert "has gamma 0.8 and the agent 0.9" in mistakes("town:ppo", *guided, other)[0]
+    assert "has gamma 0.8, but agent.gamma is 0.9" in mistakes("town:ppo", *guided, other)[0]
     assert load_experiment("town:ppo", [other, "agent.gamma=.8"]).recipe.agent.gamma == 0.8
 
 

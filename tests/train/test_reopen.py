@@ -133,7 +133,7 @@ def test_overrides_that_change_the_experiment_are_refused_in_one_message(word: s
     with pytest.raises(TownletError) as caught:
         resume(run, [word, "budget.env_steps=5000"])
     (mistake,) = caught.value.diagnostics
-    assert mistake.what == f"a resumed run cannot be changed in {word}"
+    assert mistake.what == f"these settings cannot change when a run is resumed: {word}"
     assert all(key in mistake.fix for key in (*RESUMABLE_KEYS, f"init_from={run.name}"))
     assert run.meta() == before  # what is refused leaves no trace
 

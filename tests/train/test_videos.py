@@ -79,6 +79,6 @@ def test_resumed_run_records_the_same_videos_and_removes_partial_ones(tmp_path: 
 
 
 def test_video_of_an_environment_without_rendering_is_refused_before_writing(tmp_path: Path) -> None:
-    with pytest.raises(TownletError, match="Bandit-v0 draws no pictures"):
+    with pytest.raises(TownletError, match="Bandit-v0 cannot render images"):
         start(load_experiment("Bandit-v0:ppo", ["video.episodes=1"]), tmp_path)
     assert Run.list(tmp_path) == []

@@ -18,7 +18,7 @@ from townlet.errors import TownletError
 from townlet.explore.action_selection import make_action_selector, normalized_entropy
 from townlet.explore.intrinsic_reward import make_intrinsic_reward
 from townlet.explore.intrinsic_weight import make_intrinsic_weight
-from townlet.interfaces.state import SAME_RECIPE, State, Stateful
+from townlet.interfaces.state import SAME_SETTINGS, State, Stateful
 from townlet.interfaces.vec_env import Continuous, Discrete, Episodes, Step, VecEnv
 from townlet.nets.activations import dead_unit_fraction
 from townlet.nets.layers import GaussianHead
@@ -107,7 +107,7 @@ class LearningAgent:
         """Resume exactly from a state; an incomplete one is refused."""
         needed = {name for name, part in self.state().items() if not isinstance(part, dict) or part}
         if missing := sorted(needed - state.keys()):
-            raise TownletError(f"the saved state of {self.name} has no '{missing[0]}'", SAME_RECIPE)
+            raise TownletError(f"the saved state of {self.name} has no '{missing[0]}'", SAME_SETTINGS)
         restore_weights(self.network, state["network"])
         for name, part in self._parts().items():
             part.restore(state.get(name, {}))  # a part without state may be missing

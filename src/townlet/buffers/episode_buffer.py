@@ -11,7 +11,7 @@ from torch import Tensor
 from townlet.buffers.compression import ColumnSpec, ColumnSpecs
 from townlet.buffers.storage import BOOL, FLOAT, INT
 from townlet.errors import TownletError
-from townlet.interfaces.state import SAME_RECIPE, State, copy_tensor, get_part
+from townlet.interfaces.state import SAME_SETTINGS, State, copy_tensor, get_part
 
 INITIAL_SLOTS: Final = 64  # doubled whenever an episode needs more
 
@@ -147,7 +147,7 @@ class EpisodeBuffer:
         written, finished, saved, episodes = (get_part(state, name, "episode buffer") for name in names)
         if not isinstance(saved, Mapping) or set(saved) != set(self._columns):
             raise TownletError(
-                f"the saved episode buffer does not have the columns {', '.join(self._columns)}", SAME_RECIPE
+                f"the saved episode buffer does not have the columns {', '.join(self._columns)}", SAME_SETTINGS
             )
         slots = len(saved["ended"])
         if slots > self._slots:
@@ -157,5 +157,5 @@ class EpisodeBuffer:
         copy_tensor(self._written, written, "written")
         copy_tensor(self._finished, finished, "finished")
         if not bool(((self._finished >= 0) & (self._finished <= self._written) & (self._written <= slots)).all()):
-            raise TownletError("the saved episode buffer has write positions beyond its stored steps", SAME_RECIPE)
+            raise TownletError("the saved episode buffer has write positions beyond its stored steps", SAME_SETTINGS)
         self._max_written, self.episodes = slots, int(episodes)

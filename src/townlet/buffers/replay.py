@@ -12,7 +12,7 @@ from townlet.buffers.prioritized import PrioritizedSampler, PrioritySpec
 from townlet.buffers.storage import CircularStorage, VectorTransition, transition_columns
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import TownletError
-from townlet.interfaces.state import SAME_RECIPE, State, get_part, restore_generator
+from townlet.interfaces.state import SAME_SETTINGS, State, get_part, restore_generator
 
 
 class TransitionBatch(NamedTuple):
@@ -178,7 +178,7 @@ class ReplayBuffer:
         priorities = get_part(state, "priorities", "replay buffer")
         if (priorities is None) != (self._prioritized is None):
             saved, own = ("has", "does not") if self._prioritized is None else ("does not have", "does")
-            raise TownletError(f"the saved replay buffer {saved} priorities, but this one {own}", SAME_RECIPE)
+            raise TownletError(f"the saved replay buffer {saved} priorities, but this one {own}", SAME_SETTINGS)
         self._storage.restore(get_part(state, "storage", "replay buffer"))
         if self._prioritized:
             self._prioritized.restore(priorities)

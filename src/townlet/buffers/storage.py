@@ -12,7 +12,7 @@ from torch import Tensor
 from townlet.allocation import reserve
 from townlet.buffers.compression import ColumnSpecs, ImageCompression
 from townlet.errors import TownletError
-from townlet.interfaces.state import SAME_RECIPE, State, copy_tensor, get_part
+from townlet.interfaces.state import SAME_SETTINGS, State, copy_tensor, get_part
 
 FLOAT: Final = ((), torch.float32)
 INT: Final = ((), torch.int64)
@@ -133,12 +133,12 @@ class CircularStorage:
     def restore(self, state: State) -> None:
         slots, head, saved = (get_part(state, name, "buffer") for name in ("slots", "head", "columns"))
         if slots != self.slots:
-            raise TownletError(f"the saved buffer has {slots} slots, but this one has {self.slots}", SAME_RECIPE)
+            raise TownletError(f"the saved buffer has {slots} slots, but this one has {self.slots}", SAME_SETTINGS)
         if not isinstance(saved, Mapping) or set(saved) != set(self.columns):
-            raise TownletError(f"the saved buffer does not have the columns {', '.join(self.columns)}", SAME_RECIPE)
+            raise TownletError(f"the saved buffer does not have the columns {', '.join(self.columns)}", SAME_SETTINGS)
         filled = min(len(next(iter(saved.values()))), slots)
         if not isinstance(head, int) or not (0 <= head < slots if filled == slots else head == filled):
-            raise TownletError(f"the saved buffer has an invalid write position: slot {head!r}", SAME_RECIPE)
+            raise TownletError(f"the saved buffer has an invalid write position: slot {head!r}", SAME_SETTINGS)
         for name, column in self.columns.items():
             copy_tensor(column[:filled], saved[name], name)
         self.head, self.filled = head, filled

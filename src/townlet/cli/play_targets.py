@@ -215,12 +215,12 @@ class GymTarget:
         return PlayerView("you" if mode == "human" else mode, show)
 
     def _render_mode(self, medium: str) -> str | None:
-        """Pictures for windows and videos; elsewhere text if available."""
+        """Images for windows and videos; elsewhere text if available."""
         available = self.task.render_info.modes
         suitable = {"picture": ("rgb_array",), "terminal": ("ansi", "rgb_array"), "pipe": ("ansi",)}[medium]
         mode = next((mode for mode in suitable if mode in available), None)
         if mode is None and medium == "picture":
-            raise TownletError(f"{self.task.name} renders no pictures", "drop --window and --video")
+            raise TownletError(f"{self.task.name} cannot render images", "drop --window and --video")
         return mode
 
     def key_bindings(self, player: PlayerView) -> GymKeys:

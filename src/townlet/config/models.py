@@ -72,7 +72,7 @@ class SearchRange(StrictModel):
     def _check(self) -> SearchRange:
         if self.choices:
             if (self.low, self.high, self.log) != (None, None, None):
-                raise ValueError("`choices` excludes low, high and log")
+                raise ValueError("`choices` cannot be combined with low, high or log")
             return self
         if self.low is None or self.high is None:
             raise ValueError("give `low` and `high`, or `choices`")

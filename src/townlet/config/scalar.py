@@ -43,7 +43,9 @@ def _int(text: str, where: SourceLocation) -> int:
     # Python refuses to convert thousands of digits, so check the length first.
     number = 10**18 if len(text) > MAX_NUMBER else int(text, 0 if text[:2] in ("0o", "0x") else 10)
     if abs(number) >= 10**18:
-        raise TownletError(f"{shorten(text)} has more than 18 digits", "write a smaller number or quote a text", where)
+        raise TownletError(
+            f"{shorten(text)} has more than 18 digits", "write a smaller number, or quote it as a string", where
+        )
     return number
 
 
@@ -89,6 +91,6 @@ def to_flow_yaml(value: Any) -> str:
 
 
 def quote(text: str) -> str:
-    """A text as YAML, unquoted if that parses as the same text."""
+    """A string as YAML, unquoted if that parses as the same string."""
     plain = WORD.fullmatch(text) and text.lower() not in ("true", "false", "null")
     return text if plain else json.dumps(text, ensure_ascii=False)

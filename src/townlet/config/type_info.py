@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from townlet.config.models import RegistryUnion
 
 LIMITS: Final = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern")
-ENTRIES: Final = {int: "whole numbers", float: "numbers", str: "texts", bool: "true or false"}
+ENTRIES: Final = {int: "whole numbers", float: "numbers", str: "strings", bool: "true or false"}
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,9 @@ def _one_in_words(allowed: AllowedType) -> str:
         return "a number" + _range(allowed.limits)
     if allowed.type is str:
         pattern = allowed.limits.get("pattern")
-        return "a text" + _length(allowed.limits, " of {} characters") + (f" that matches {pattern}" if pattern else "")
+        return (
+            "a string" + _length(allowed.limits, " of {} characters") + (f" that matches {pattern}" if pattern else "")
+        )
     origin, args = get_origin(allowed.type), get_args(allowed.type)
     if origin is dict:
         return "a mapping {key: value}"

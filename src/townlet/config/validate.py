@@ -159,7 +159,7 @@ def _diagnostic(e: _Error, node: Node, extra: Sequence[str]) -> Diagnostic:
     if e.about_key:
         return Diagnostic(f"{inside} cannot have a key {show(last)}", f"write {describe(e.types)}", where)
     texts = any(allowed.type is str or allowed.choices for allowed in e.types)
-    text = "the text " if isinstance(e.value, str) and not texts else ""
+    text = "the string " if isinstance(e.value, str) and not texts else ""
     return Diagnostic(f"{label or 'the file'} cannot be {text}{show(e.value)}", _what_to_write(e), where)
 
 

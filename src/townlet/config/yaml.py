@@ -99,7 +99,7 @@ def parse_value(text: str, source: str) -> Node:
     builder = _Builder(source, lines=False)
     root = builder.run(_decode(text, source, lines=False))
     if root is None or (root.value is None and text.strip() not in NULL - {""}):
-        fix = "write null for no value, '' for an empty text, and quote a text that begins with #"
+        fix = "write null for no value, '' for an empty string, and quote a string that begins with #"
         raise _error("there is no value", fix, SourceLocation(source))
     return root
 
@@ -261,7 +261,9 @@ class _Builder:
             self._stop(f"nested deeper than {MAX_DEPTH} levels", "flatten it", location)
         if not self.lines and not event.flow_style:
             self._stop(
-                "a list or mapping needs brackets here", "write [a, list] or {a: mapping}, or quote a text", location
+                "a list or mapping needs brackets here",
+                "write [a, list] or {a: mapping}, or quote the string",
+                location,
             )
         self.open.append(_OpenCollection(Node({} if isinstance(event, ev.MappingStartEvent) else [], location)))
 
@@ -289,7 +291,7 @@ class _Builder:
             fix = "put a word before the ':', or quote it"
             if isinstance(key, int | float):
                 fix += "; a decimal has a point and no comma, as in 0.03"
-            self._report(f"{shown} is not text", fix, node.location)
+            self._report(f"{shown} is not a string", fix, node.location)
             return None
         if key in known:
             first = known[key].key_location
@@ -299,10 +301,10 @@ class _Builder:
         return key
 
     def _scalar(self, event: ev.ScalarEvent, location: SourceLocation) -> Scalar:
-        """Resolve a plain scalar by the core schema of YAML 1.2; quoted ones are text."""
+        """Resolve a plain scalar by the core schema of YAML 1.2; quoted ones are strings."""
         text: str = event.value
         if hidden := HIDDEN.search(text):
-            self._report(f"hidden character U+{ord(hidden[0]):04X} in a text", "remove the escape", location)
+            self._report(f"hidden character U+{ord(hidden[0]):04X} in a string", "remove the escape", location)
             return text
         if event.style:
             return text
@@ -321,19 +323,19 @@ class _Builder:
 # (part of ruamel's message, problem, fix, whether to point at the start of the broken construct)
 EXPLANATIONS: Final = (
     ("'\\t'", "a tab where only spaces are allowed", "indent with spaces", False),
-    ("cannot start any token", "a plain text cannot begin with this character", "put the text in quotes", False),
+    ("cannot start any token", "an unquoted string cannot begin with this character", "quote the string", False),
     ("mapping values are not allowed", "a ':' where no key is allowed",
-     "check the indentation, or put a text that contains ': ' in quotes", False),
+     "check the indentation, or quote a string that contains ': '", False),
     ("could not find expected ':'", "this line has no ':' after its key", "write 'key: value'", True),
-    ("unexpected end of stream", "a quoted text is never closed", "close it with the same quote", True),
+    ("unexpected end of stream", "a quoted string is never closed", "close it with the same quote", True),
     ("expected <block end>", "this does not fit the lines above it",
-     "indent it like its siblings, and quote texts that contain quotes", False),
+     "indent it like its siblings, and quote strings that contain quotes", False),
     ("expected ',' or ']'", "a list in [ ] lacks a comma or its ]", "write [a, b, c]", True),
     ("expected ',' or '}'", "a mapping in { } lacks a comma or its }", "write {a: 1, b: 2}", True),
     ("expected the node content", "a value is missing here", "write the value, or close the bracket", False),
     ("sequence entries", "a '- ' where no list can begin", "begin the list on its own line", False),
     ("expected '<document start>'", "text after the end of the content", "remove it or indent it", False),
-    ("escape", "this escape is unknown in a text in double quotes",
+    ("escape", "this escape is unknown in a double-quoted string",
      "write \\\\ for a backslash, or use single quotes", False),
     ("undefined tag handle", "tags are not accepted", "remove it; the type follows from the value", True),
 )  # fmt: skip

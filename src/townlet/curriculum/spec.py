@@ -65,7 +65,8 @@ class StagedSpec(StrictModel):
     name: str
     stages: Stages = Field(
         "five",
-        description="five: the shipped stages; six: with a half-shaped stage before the last; or a list of stages.",
+        description="five: the shipped stages; six: with one more before the last, in which shaping has half its "
+        "weight; or a list of stages.",
     )
     always: MeterNames = Field(
         ALWAYS, description="Meters active in every stage. More meters make the first stages harder."

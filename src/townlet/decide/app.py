@@ -55,7 +55,7 @@ GAMES: Final = frozenset({GAME})
 class OperatorAction(StrictModel):
     """An operator action with its reason."""
 
-    reason: str = "by hand"
+    reason: str = "manual"
 
 
 class SetGateOnly(OperatorAction):

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from townlet.allocation import reserve
 from townlet.decide.domain import ColumnSpec, ObservationRow
 from townlet.errors import TownletError
-from townlet.interfaces.state import SAME_RECIPE, State, copy_tensor, get_part
+from townlet.interfaces.state import SAME_SETTINGS, State, copy_tensor, get_part
 
 ALPHA: Final = 0.6  # priority exponent (Schaul et al. 2016)
 BETA: Final = 0.4  # importance correction exponent
@@ -205,13 +205,13 @@ class ExperienceBuffer:
         capacity, head, max_priority, columns, priority = (get_part(state, name, "buffer") for name in names)
         if capacity != self.capacity:
             raise TownletError(
-                f"the saved buffer has a capacity of {capacity}, this one of {self.capacity}", SAME_RECIPE
+                f"the saved buffer has a capacity of {capacity}, this one of {self.capacity}", SAME_SETTINGS
             )
         if not isinstance(columns, Mapping) or columns.keys() != self._columns.keys():
-            raise TownletError(f"the saved buffer does not hold {', '.join(self._columns)}", SAME_RECIPE)
+            raise TownletError(f"the saved buffer does not hold {', '.join(self._columns)}", SAME_SETTINGS)
         filled = min(len(priority), capacity)
         if not isinstance(head, int) or not (0 <= head < capacity if filled == capacity else head == filled):
-            raise TownletError(f"the saved buffer has an invalid head: {head!r}", SAME_RECIPE)
+            raise TownletError(f"the saved buffer has an invalid head: {head!r}", SAME_SETTINGS)
         with self._lock:
             for name, column in self._columns.items():
                 copy_tensor(torch.from_numpy(column[:filled]), columns[name], name)

@@ -20,7 +20,7 @@ from zlib import crc32
 import numpy as np
 
 from townlet.errors import TownletError
-from townlet.interfaces.state import SAME_RECIPE, State, get_part
+from townlet.interfaces.state import SAME_SETTINGS, State, get_part
 
 WINDOW: Final = 1_000_000  # past decisions whose status and report are remembered, three bytes each
 NONE, WAITED, JOINED, FAILED, EXPIRED = range(5)  # remembered status; pending decisions have NONE, too
@@ -118,7 +118,7 @@ class Join:
         if number <= self._last:
             raise ValueError(f"decision {number} comes after {self._last}")
         if not (isfinite(time) and isfinite(at)):
-            raise ValueError(f"decision {number} was made at {time}, {at}")
+            raise ValueError(f"decision {number} has a time that is not finite: {time}, {at}")
         self._move_window(number)
         self._clock = max(self._clock, at)
         self._counts["decisions"] += 1
@@ -282,9 +282,11 @@ def _parse_names(text: list[int]) -> list[str]:
     try:
         return list(json.loads(bytes(text)))
     except (ValueError, TypeError) as error:
-        raise TownletError("the saved join does not name the territories of pending decisions", SAME_RECIPE) from error
+        raise TownletError(
+            "the saved join does not name the territories of pending decisions", SAME_SETTINGS
+        ) from error
 
 
 def _check(valid: bool, problem: str) -> None:
     if not valid:
-        raise TownletError(f"the saved join {problem}", SAME_RECIPE)
+        raise TownletError(f"the saved join {problem}", SAME_SETTINGS)

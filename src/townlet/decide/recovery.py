@@ -180,7 +180,7 @@ def repeat_step(trainer: Trainer) -> None:
     """Repeat the next step; if it fails as it did then, the next event undoes it."""
     batch = trainer.sample()
     if batch is None:
-        raise TownletError("the log has a training step without enough experience for it", "it is damaged")
+        raise TownletError("the log is damaged: it has a training step without enough experience", "restore a backup")
     try:
         trainer.learn(batch)
     except Exception:

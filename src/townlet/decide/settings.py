@@ -41,7 +41,9 @@ class LearningSettings(StrictModel):
     interval: float = Field(1.0, ge=0, le=3600, description="Seconds between rounds; 0: as samples_per_insert allows.")
     batch_size: int = Field(32, ge=1, le=4096, description="Batch size. Raised, steadier gradients and slower steps.")
     min_batch_size: int = Field(8, ge=1, le=4096, description="Smallest batch. Raised, learning starts later.")
-    gradient_steps: int = Field(1, ge=1, le=1000, description="Per round. Raised, fewer and larger versions.")
+    gradient_steps: int = Field(
+        1, ge=1, le=1000, description="Gradient steps per round. Raised, fewer versions, each further from the last."
+    )
     samples_per_insert: float = Field(8.0, gt=0, description="Samples drawn per new experience. Raised, more reuse.")
     lr: float = Field(1e-3, gt=0, le=1, description="Learning rate. Raised, it learns faster until it diverges.")
     entropy_coef: float = Field(0.01, ge=0, description="Entropy coefficient. Raised, it explores more and longer.")

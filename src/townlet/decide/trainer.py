@@ -134,7 +134,7 @@ class Trainer:
         norm = self.optimizer.step(self._learning.max_grad_norm)
         metrics = [float(x) for x in (loss.detach(), entropy.detach(), norm)]
         if not np.isfinite(metrics).all() or not bool(self.optimizer.vector.isfinite().all()):
-            raise TownletError(f"training step {self.step} is not finite", "lower learning.lr")
+            raise TownletError(f"training step {self.step} gave NaN or infinity", "lower learning.lr")
         reward = float(rewards.reward.mean())
         self._errors = {"slots": batch.slots, "number": batch.number, "error": rewards.reward - self.mean_reward}
         self.mean_reward += BASELINE_RATE * (reward - self.mean_reward)

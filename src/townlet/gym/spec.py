@@ -50,7 +50,7 @@ class EnvSpec(StrictModel):
     )
     normalize_obs: Literal["none", "static", "running"] = Field(
         "none",
-        description="static: map bounded values to −1 … 1. running: normalize by running mean and deviation. Pictures "
+        description="static: map bounded values to −1 … 1. running: normalize by running mean and deviation. Images "
         "and indices are not changed.",
     )
     wrappers: tuple[WrapperSpec, ...] = Field((), description="Further wrappers by `name`, innermost first.")

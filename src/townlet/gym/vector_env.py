@@ -17,7 +17,7 @@ from townlet.gym.env_state import EnvSaver
 from townlet.gym.spaces import Floats, ObservationEncoder, action_encoder, actions_from_space
 from townlet.gym.wrappers.actions import ActionMasks
 from townlet.gym.wrappers.transforms import ObservationTransform
-from townlet.interfaces.state import SAME_RECIPE, clone_state, get_part
+from townlet.interfaces.state import SAME_SETTINGS, clone_state, get_part
 from townlet.interfaces.task import Scaling
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.rng import Streams
@@ -234,9 +234,9 @@ class GymVecEnv:
         """Continue exactly where `state` was taken, or with new episodes if it is not `exact`."""
         saved = dict(state)
         if (rows := get_part(saved, "rows", "environment")) != self.rows:
-            raise TownletError(f"{rows} rows of {self.name} were saved, expected {self.rows}", SAME_RECIPE)
+            raise TownletError(f"{rows} rows of {self.name} were saved, expected {self.rows}", SAME_SETTINGS)
         if get_part(saved, "interface", "environment") != self._interface_hash():
-            raise TownletError(f"the saved {self.name} has other observations or actions", SAME_RECIPE)
+            raise TownletError(f"the saved {self.name} has other observations or actions", SAME_SETTINGS)
         self._seed = int(get_part(saved, "seed", "environment") or 0)
         self._restarts = int(get_part(saved, "restarts", "environment"))
         exact = self.exact and "environments" in saved
@@ -275,5 +275,5 @@ def _fill(buffer: NDArray[Any], given: Any, name: str) -> None:
     saved = np.asarray(given)
     if saved.shape != buffer.shape or saved.dtype != buffer.dtype:
         was, needed = (f"{a.dtype} {list(a.shape)}" for a in (saved, buffer))
-        raise TownletError(f"'{name}' was saved as {was}, expected {needed}", SAME_RECIPE)
+        raise TownletError(f"'{name}' was saved as {was}, expected {needed}", SAME_SETTINGS)
     buffer[...] = saved

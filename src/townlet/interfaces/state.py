@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Leaves are tensors, NumPy arrays or JSON values: bool, int, float, str, None and lists of them.
 State = dict[str, Any]
 
-SAME_RECIPE: Final = "resume with the recipe and number of rows that it was saved with"
+SAME_SETTINGS: Final = "continue with the settings that it was saved with"
 
 
 class Stateful(Protocol):
@@ -35,7 +35,7 @@ class Stateful(Protocol):
 def get_part(state: State, name: str, what: str) -> Any:
     """A named part of the saved state of `what`; an error if it is missing."""
     if name not in state:
-        raise TownletError(f"the saved {what} has no '{name}'", SAME_RECIPE)
+        raise TownletError(f"the saved {what} has no '{name}'", SAME_SETTINGS)
     return state[name]
 
 
@@ -55,11 +55,11 @@ def copy_tensor(live: Tensor, given: Any, name: str) -> None:
     import torch
 
     if given is None:
-        raise TownletError(f"'{name}' was not saved", SAME_RECIPE)
+        raise TownletError(f"'{name}' was not saved", SAME_SETTINGS)
     saved = torch.as_tensor(given)
     if saved.shape != live.shape or saved.dtype != live.dtype:
         was, needed = (f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (saved, live))
-        raise TownletError(f"'{name}' was saved as {was}, needed is {needed}", SAME_RECIPE)
+        raise TownletError(f"'{name}' was saved as {was}, needed is {needed}", SAME_SETTINGS)
     with torch.no_grad():
         live.copy_(saved)
 
@@ -68,7 +68,7 @@ def copy_into(live: Mapping[str, Any], saved: State, what: str) -> None:
     """Copy saved tensors into live ones of the same names, through nested mappings; none may be missing or unknown."""
     if odd := sorted(live.keys() ^ saved.keys()):
         lacks = "lacks" if odd[0] in live else "has an unknown"
-        raise TownletError(f"the saved {what} {lacks} '{odd[0]}'", SAME_RECIPE)
+        raise TownletError(f"the saved {what} {lacks} '{odd[0]}'", SAME_SETTINGS)
     for name, target in live.items():
         if isinstance(target, Mapping):
             copy_into(target, saved[name], f"{what}, {name}")
@@ -83,4 +83,4 @@ def restore_generator(generator: torch.Generator, given: Any, what: str) -> None
     try:
         generator.set_state(torch.as_tensor(given).cpu())
     except (RuntimeError, TypeError) as error:
-        raise TownletError(f"the saved random stream of {what} cannot be used: {error}", SAME_RECIPE) from None
+        raise TownletError(f"the saved random stream of {what} cannot be used: {error}", SAME_SETTINGS) from None

@@ -27,7 +27,7 @@ class RecurrentSpec(StrictModel):
     """A recurrent layer after the encoder."""
 
     kind: Literal["lstm", "gru"] = Field(
-        "lstm", description="lstm remembers longest; gru has a quarter fewer weights and is about as much faster."
+        "lstm", description="lstm remembers longest; gru has a quarter fewer weights and is about a quarter faster."
     )
     size: Width = Field(
         256, description="Width of the hidden state. Higher remembers more; time grows with its square."
@@ -114,7 +114,8 @@ class SpatialSpec(BaseSpatialSpec):
 
     name: Literal["spatial"] = "spatial"
     hidden: Size | Widths = Field(
-        (128,), description="Widths of the layers over all blocks, before a recurrent one. Wider layers relate more."
+        (128,),
+        description="Widths of the layers over all blocks, before a recurrent one. Wider layers combine more features.",
     )
 
 

@@ -212,7 +212,9 @@ class Recipe(StrictModel):
     """A complete experiment, after inheritance, variant and overrides."""
 
     env: str = Field(
-        min_length=1, max_length=80, description="The environment: a shipped world, a Gymnasium id, or a name of yours."
+        min_length=1,
+        max_length=80,
+        description="The environment: a shipped world, a Gymnasium id, or any name if `world` is given.",
     )
     variant: str = Field("", max_length=80, description="The variant of the recipe file; set when loading.")
     world: str | None = Field(

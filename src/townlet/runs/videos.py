@@ -143,7 +143,7 @@ def side_by_side(shows: Sequence[RenderedEnv]) -> NDArray[np.uint8]:
     """The current images of all shows in one frame."""
     images = [image for show in shows if (image := show.render_rgb()) is not None]
     if len(images) < len(shows):
-        raise TownletError("no pictures are drawn here", "watch in a terminal")
+        raise TownletError("this environment cannot render images", "watch in a terminal")
     height = max(map(len, images))
     return np.concatenate([np.pad(image, ((0, height - len(image)), (0, 0), (0, 0))) for image in images], axis=1)
 

@@ -145,7 +145,13 @@ def make_task(recipe: Recipe, node: Node, worlds: Worlds | None = None) -> Train
     if recipe.env == GENERIC_GYM:
         fix = f"name one: townlet train ID:{recipe.variant or 'VARIANT'}, or `env: ID` in a recipe"
         raise ConfigError(
-            [Diagnostic(f"{GENERIC_GYM} is no environment, these are settings for any", fix, node.location_of("env"))]
+            [
+                Diagnostic(
+                    f"'{GENERIC_GYM}' is not an environment; it holds default settings for any Gymnasium environment",
+                    fix,
+                    node.location_of("env"),
+                )
+            ]
         )
     try:
         spec = without_autoreset_steps(recipe.env, recipe.gym) if recipe.network.is_recurrent else recipe.gym
@@ -193,12 +199,13 @@ def _unsupported(recipe: Recipe, node: Node, task: TrainingTask) -> Iterator[Dia
 
 
 def _missing_rewards(recipe: Recipe, node: Node, world: World) -> Iterator[Diagnostic]:
-    """Rewards that the curriculum's stages pay and the world does not have."""
+    """Rewards that the curriculum's stages use and the world does not have."""
     if recipe.curriculum is None:
         return
     paid = {name for stage in recipe.curriculum.stage_list for name, share in stage.reward_weights.items() if share}
     if lacking := sorted(paid - set(world.rewards)):
-        what = f"the curriculum's stages pay {', '.join(lacking)}, and {world.name} has only {', '.join(world.rewards)}"
+        has = f"{world.name} has only {', '.join(world.rewards)}"
+        what = f"the curriculum's stages use the rewards {', '.join(lacking)}, but {has}"
         guided = "potential: 1, or " if lacking == ["potential"] else ""
         fix = f"add {guided}change: {{rewards: [{', '.join((*world.rewards, *lacking))}]}}"
         yield Diagnostic(what, fix, node.location_of("curriculum"))
@@ -213,7 +220,8 @@ def with_threshold(recipe: Recipe, task: TrainingTask, node: Node) -> Recipe:
     if task.threshold is None:
         what = f"{recipe.env} has no threshold"
     elif recipe.metric != "return":
-        what = f"true stands for a return, and evaluation.metric is {recipe.metric}"
+        meaning = "`true` means the reward threshold of the environment, which is a return"
+        what = f"{meaning}, but evaluation.metric is {recipe.metric}"
     if what:
         raise ConfigError(
             [Diagnostic(what, "write the number to reach", node.location_of("budget", key)) for key in keys]
@@ -288,7 +296,7 @@ def _refuse_changes(run: Run, before: Recipe, after: LoadedExperiment) -> None:
     if not changed:
         return
     sources = (after.node.location_of(*path).source.removeprefix("command line: ") for path in changed)
-    what = f"a resumed run cannot be changed in {', '.join(dict.fromkeys(sources))}"
+    what = f"these settings cannot change when a run is resumed: {', '.join(dict.fromkeys(sources))}"
     fix = f"only {', '.join(RESUMABLE_KEYS)} may change; for the rest start a new run with init_from={run.name}"
     raise TownletError(what, fix)
 

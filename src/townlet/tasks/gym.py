@@ -223,7 +223,7 @@ class GymTask:
     ) -> RenderedGym:
         """Episodes of a player from this seed; an error if the environment cannot be rendered in this mode."""
         if mode is not None and mode not in self.render_info.modes:
-            raise TownletError(f"{self.name} draws no pictures", "leave out what needs them")
+            raise TownletError(f"{self.name} cannot render images", "drop --window, --video and `video`")
         return RenderedGym(self.make_eval_env(1, device, mode), self.render_info.fps, player, seed, greedy=greedy)
 
     def summarize(

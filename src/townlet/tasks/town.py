@@ -58,7 +58,7 @@ def load_worlds(recipe: Recipe, node: Node) -> Worlds:
     plain = recipe.model_copy(update={"potential": 0.0})
     there = load_world_with(plain, node, [*training, *further]) if further or recipe.potential else here
     if there.interface_hash != here.interface_hash:
-        what = "evaluation.change gives the agent other actions or another observation than it is trained with"
+        what = "evaluation.change changes the actions or the observation that the agent is trained with"
         fix = "change only what the agent neither observes nor does, such as max_steps"
         raise ConfigError([Diagnostic(what, fix, node.location_of("evaluation", "change"))])
     return Worlds(here, there)
@@ -87,8 +87,9 @@ def load_world_with(recipe: Recipe, node: Node, wanted: Sequence[Override]) -> W
     if shaping is None or shaping.gamma == gamma:
         return world
     if "gamma" in shaping.model_fields_set:
-        what = f"the reward `potential` has gamma {shaping.gamma:g} and the agent {gamma:g}: that changes what is best"
-        fix = "leave gamma out of the reward, then it follows agent.gamma"
+        different = f"the reward `potential` has gamma {shaping.gamma:g}, but agent.gamma is {gamma:g}"
+        what = f"{different}, so shaping would change the optimal policy"
+        fix = "leave gamma out of the reward, so that it follows agent.gamma"
         raise ConfigError([Diagnostic(what, fix, node.location_of("change", "rewards"))])
     return _load(path, [*wanted, (f"rewards.potential.gamma={gamma!r}", node.location_of("agent", "gamma"))])
 
@@ -274,9 +275,9 @@ def require_interface(world: World, trained_in: World, run: str) -> None:
         return
     here, there = ({b.name: list(b.shape) for b in w.layout} for w in (world, trained_in))
     names = [name for name in {**there, **here} if here.get(name) != there.get(name)]
-    parts = [f"{name} is {here.get(name, 'not seen')}, was {there.get(name, 'not seen')}" for name in names]
+    parts = [f"{name} is {here.get(name, 'absent')}, was {there.get(name, 'absent')}" for name in names]
     if world.actions != trained_in.actions:
         parts.append(f"{len(world.actions)} actions, was {len(trained_in.actions)}")
-    differs = "; ".join(parts[:4]) or "the ranges of what is seen differ"
+    differs = "; ".join(parts[:4]) or "the ranges of the observation differ"
     what = f"the world {world.name} does not fit the agent of {run}: {differs}"
     raise TownletError(what, "an agent needs the observation and the actions that it was trained with")

@@ -116,7 +116,7 @@ class WriteAheadLog:
     def _stop_overrun(self, size: int) -> None:
         if size > self._max_pending_bytes:
             raise ValueError(f"a record of {size} bytes exceeds the limit of pending bytes ({self._max_pending_bytes})")
-        pending = f"{self._pending_bytes} bytes wait for it already"
+        pending = f"{self._pending_bytes} bytes are already waiting to be written"
         self.problem = f"the disk is too slow: {pending}; reduce the traffic or use a faster disk"
         raise LogStopped(self.problem)
 

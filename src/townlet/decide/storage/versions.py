@@ -215,13 +215,13 @@ class VersionStore:
         with self.lock:
             earlier = next(self._load_valid(self._log.last.trail[-2::-1]), None) if to is None else self._load(to)
             if earlier is None:
-                raise TownletError("there is no version to go back to", "promote another one, or let the gate decide")
+                raise TownletError("there is no version to go back to", "pin a version, or turn gate-only on")
             noted = self.pinned is not None
             change = self._make_change("roll_back", earlier.version, reason, estimate, self.pinned, noted=noted)
             self._serve(earlier, change)  # first: a bad version must go even if the disk is full
             return self._append_applied(change)
 
-    def pin(self, version: int, reason: str = "pinned by hand") -> ServingChange:
+    def pin(self, version: int, reason: str = "manual") -> ServingChange:
         """Serve a version until `unpin`, whatever is promoted or rolled back."""
         with self.lock:
             pinned = self._load(version)
@@ -229,7 +229,7 @@ class VersionStore:
             self._serve(pinned, change)
             return self._append_applied(change)
 
-    def unpin(self, reason: str = "unpinned by hand") -> ServingChange | None:
+    def unpin(self, reason: str = "manual") -> ServingChange | None:
         """Release the pin: the same version serves until the next promotion. None if nothing was pinned."""
         with self.lock:
             if self.pinned is None:

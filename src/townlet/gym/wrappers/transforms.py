@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from townlet.errors import TownletError
 from townlet.gym.spaces import Floats, ObservationEncoder
 from townlet.interfaces.layout import Block, ObservationLayout
-from townlet.interfaces.state import SAME_RECIPE, State, get_part
+from townlet.interfaces.state import SAME_SETTINGS, State, get_part
 from townlet.interfaces.task import Scaling
 
 CLIP: Final = 10.0  # standard deviations
@@ -197,7 +197,7 @@ class RunningNormalize(Normalize):
             saved = np.asarray(get_part(dict(state), name, "normalization"))
             if saved.shape != live.shape:
                 raise TownletError(
-                    f"the saved normalization has {saved.size} values, expected {live.size}", SAME_RECIPE
+                    f"the saved normalization has {saved.size} values, expected {live.size}", SAME_SETTINGS
                 )
             live[:] = saved
         self._count = int(get_part(dict(state), "count", "normalization"))
@@ -269,6 +269,6 @@ class FrameStack(ObservationTransform):
         if exact:
             saved = np.asarray(get_part(dict(state), "frames", "stack"))
             if saved.shape != self._frames.shape:
-                raise TownletError(f"the saved frame stack has shape {list(saved.shape)}", SAME_RECIPE)
+                raise TownletError(f"the saved frame stack has shape {list(saved.shape)}", SAME_SETTINGS)
             self._frames[:] = saved
             self._by_block(self._frames, self._out)

@@ -43,7 +43,7 @@ def _by_name(value: Any) -> Any:
 class Bonus(StrictModel):
     """Figures of one meter for the `meter_bonus` reward, paid every step."""
 
-    above: Share = Field(0.8, description="The bonus is paid above this value. Raise it to demand fuller meters.")
+    above: Share = Field(0.8, description="The bonus is paid above this value. Raise it to pay only for fuller meters.")
     reward: float = Field(0.0, ge=0, le=1e6, description="Bonus per step.")
     below: Share = Field(0.2, description="The penalty applies below this value.")
     penalty: float = Field(0.0, ge=0, le=1e6, description="Penalty per step, as a positive number.")
@@ -58,7 +58,7 @@ class Meter(StrictModel):
     move: Share = Field(0.0, description="Additional loss by a move.")
     wait: Share = Field(0.0, description="Additional loss by WAIT.")
     group: Literal["primary", "secondary", "tertiary", "resource"] = Field(
-        "secondary", description="Display group: lethal needs, what feeds them, the rest, and money."
+        "secondary", description="Group shown by `world show`: primary (lethal), secondary, tertiary or resource."
     )
     bonus: Bonus | None = Field(None, description="Figures of this meter for the `meter_bonus` reward.")
 
@@ -197,11 +197,11 @@ class WorldSpec(StrictModel):
 
     format: Literal[1] = 1
     description: str = Field("", max_length=400)
-    max_steps: Age = Field(500, description="An episode is truncated at this age.")
+    max_steps: Age = Field(500, description="An episode is truncated after this many steps.")
     map: Map = Field(default_factory=Map)
     clock: Clock = Field(default_factory=Clock)
     meters: tuple[Meter, ...] = Field(min_length=1, max_length=MAX_METERS)
-    currency: Name | None = Field(None, description="The meter that pays prices.")
+    currency: Name | None = Field(None, description="The meter from which prices are paid.")
     dollars: float = Field(100.0, gt=0, le=1e9, description="Dollars of a full currency meter, for display.")
     lethal: tuple[Name, ...] = Field(min_length=1, description="Meters that end the episode at 0.")
     modulations: tuple[Modulation, ...] = Field((), max_length=64)

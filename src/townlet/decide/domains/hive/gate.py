@@ -37,8 +37,12 @@ class HiveGateSettings(StrictModel):
     """The gate's model of the game, and its threshold."""
 
     enabled: bool = Field(True, description="Apply the threshold. Off: every affordable action is sent.")
-    threshold: float = Field(0.6, ge=-2, le=2, description="Least estimate of an action. Higher: the queen waits.")
-    margin: float = Field(1e-9, ge=0, le=0.1, description="Added to it. Higher: hides larger rounding errors.")
+    threshold: float = Field(
+        0.6, ge=-2, le=2, description="Minimum estimate at which an action is sent. Higher: fewer spawns."
+    )
+    margin: float = Field(
+        1e-9, ge=0, le=0.1, description="Added to the threshold. Higher: hides larger rounding errors."
+    )
     survival_weight: Weight = Field(0.4, description="Weight of survival. Higher: protectors are avoided more.")
     disruption_weight: Weight = Field(0.5, description="Weight of disturbed units. Higher: crowds attract more.")
     location_weight: Weight = Field(0.1, description="Weight of the location. Higher: far chunks are avoided.")

@@ -30,7 +30,7 @@ class ProtectorEntry(WireMessage):
     @model_validator(mode="after")
     def _check_chunk(self) -> Self:
         if int(self.z) * SIDE + int(self.x) != self.chunk_id:
-            raise ValueError(f"chunkId {self.chunk_id} is not where x and z are, {int(self.z) * SIDE + int(self.x)}")
+            raise ValueError(f"chunkId is {self.chunk_id}, but x and z lie in chunk {int(self.z) * SIDE + int(self.x)}")
         return self
 
 
