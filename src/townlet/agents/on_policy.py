@@ -16,8 +16,6 @@ from townlet.nets.optimizers import OptimizerName
 
 ROUNDING: Final = 1e-8
 
-BatchSize = Annotated[int, Field(ge=2)] | Annotated[float, Field(gt=0, le=1)]
-
 
 class OnPolicySettings(AgentSettings):
     """Settings of rollouts and of the minibatches that an update draws from them."""
@@ -26,7 +24,7 @@ class OnPolicySettings(AgentSettings):
     epochs: int = Field(
         4, ge=1, description="Passes over a rollout. Higher learns more from each step but risks collapse."
     )
-    batch_size: BatchSize = Field(
+    batch_size: Annotated[int, Field(ge=2)] | Annotated[float, Field(gt=0, le=1)] = Field(
         0.25,
         description="Steps in a minibatch: an integer, or a fraction of the rollout up to 1. Higher: fewer, less noisy "
         "gradient steps.",

@@ -21,7 +21,7 @@ from townlet.agents.agent import AgentContext, GraphedAgent, Interrupt, no_inter
 from townlet.agents.distributions import DistributionFamily
 from townlet.agents.learning_agent import DEAD_UNIT_SAMPLE, PolicyAgent, microbatch_size, refuse_autoreset_steps
 from townlet.agents.networks import ActorCritic, make_actor_critic
-from townlet.agents.on_policy import BatchSize, OnPolicySettings, explained_variance
+from townlet.agents.on_policy import OnPolicySettings, explained_variance
 from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate, SettingProblem
 from townlet.agents.update_stats import UpdateStats
@@ -49,11 +49,6 @@ class PpoSettings(OnPolicySettings):
     """Settings of `ppo`."""
 
     name: Literal["ppo"] = "ppo"
-    batch_size: BatchSize = Field(
-        0.25,
-        description="Steps in a minibatch: an integer, or a fraction of the rollout up to 1. Higher: fewer, less noisy "
-        "gradient steps. With a recurrent network, a minibatch has the nearest number of whole rows.",
-    )
     lr: FloatOrSchedule = Field(2.5e-4, description="Learning rate. Higher learns faster until the policy collapses.")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="λ of GAE. Higher means less bias and more variance.")
     clip: FloatOrSchedule = Field(
