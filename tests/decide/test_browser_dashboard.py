@@ -180,13 +180,23 @@ def test_dashboard_updates_and_counts_add_up(open_page: OpenPage, service: Proce
     assert service.get("/api/decide/stats")["alarms"] == []
 
 
+def test_theme_change_redraws_all_charts(open_page: OpenPage, service: Process) -> None:
+    page = (view := opened(open_page, service)).page
+    charts = page.locator(".uplot")
+    view.wait_until(lambda: charts.count() == 6, why="a curve is missing")
+    page.evaluate("document.querySelectorAll('.uplot').forEach((chart) => { chart.dataset.old = ''; })")
+    page.get_by_role("button", name=re.compile("^Theme")).click()
+    view.wait_until(lambda: page.locator(".uplot[data-old]").count() == 0, why="a chart keeps its old colors")
+    assert charts.count() == 6
+
+
 def test_improvement_headline(open_page: OpenPage, service: Process) -> None:
     cases = [[999, 0.1, 0.3, 0.4], [1000, 0.1, 0.3, 0.4], [5000, 0.3, 0.1, 0.4], [5000, 0.1, 0.12, 0.4]]
     early, better, worse, same = opened(open_page, service).page.evaluate(BETTER, cases)
     assert early == ["Too early to say", "999 of 1,000 outcomes so far."]
-    assert better[0] == "Better by +0.20"
+    assert better[0] == "Better by 0.2"
     assert "+0.10 of the first 500 outcomes → +0.30 of the last 500" in better[1]
-    assert worse[0] == "Worse by −0.20"
+    assert worse[0] == "Worse by 0.2"
     assert same[0] == "No clear difference, +0.02"  # 2 · .4 · √(2 / 500) = .05 is chance
 
 

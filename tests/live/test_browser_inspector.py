@@ -80,7 +80,7 @@ def test_page_of_a_gym_run(open_page: OpenPage, gym_server: LiveServer, gyms: Ru
     expect(learning).to_contain_text("solved at 475")
     expect(learning).to_contain_text("Steps per second")
     expect(learning.locator("canvas").first).to_be_visible()
-    expect(learning.locator(".chart-value").first).to_contain_text(re.compile(r"in training \d+.*evaluated \d+"))
+    expect(learning.locator(".chart-value").first).to_contain_text(re.compile(r"training \d+.*evaluation \d+"))
     expect(page.locator("#episodes-title")).to_have_text("How episodes ended")
     assert " lives" not in page.locator("main").inner_text()
     page.get_by_role("button", name="Choose a run").click()

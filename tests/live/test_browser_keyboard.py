@@ -74,7 +74,7 @@ def test_tab_reaches_every_control_of_the_world_editor(view: PageView) -> None:
     view.pause()
     view.button("World").click()
     view.page.get_by_label("The world as YAML").fill("nonsense: 1\n")
-    expect(view.page.locator(".mistake-list button").first).to_be_visible()
+    expect(view.page.locator(".error-list button").first).to_be_visible()
     reached_all(view)
 
 

@@ -126,10 +126,10 @@ def ended(view: PageView) -> None:
 
 
 def mistaken(view: PageView) -> None:
-    """Put a world with mistakes into the editor."""
+    """Put a world with errors into the editor."""
     view.button("World").click()
     view.page.get_by_label("The world as YAML").fill("max_steps: -1\nnonsense: 1\n")
-    expect(view.page.locator(".mistake-list button").first).to_be_visible()
+    expect(view.page.locator(".error-list button").first).to_be_visible()
 
 
 def compared(view: PageView) -> None:

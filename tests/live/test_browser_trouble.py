@@ -187,7 +187,7 @@ def test_names_are_escaped(open_page: OpenPage, tmp_path: Path) -> None:
         expect(page.locator("#world-name")).to_have_text(EVIL)
         text = page.get_by_label("The world as YAML")
         text.fill(f"extends: town\n'{EVIL}': 1\n")
-        expect(page.locator(".mistake-list")).to_contain_text(EVIL)
+        expect(page.locator(".error-list")).to_contain_text(EVIL)
         view.allow_error("/api/worlds")
         text.fill(f"extends: town\ndescription: '{EVIL}'\n")
         expect(page.locator(".check-result")).to_have_text("This world is valid.")

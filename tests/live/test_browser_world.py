@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["live.browser"]
 
-# Milliseconds from the last key to a visible mistake.
+# Milliseconds from the last key to a visible error.
 MEASURE = """() => {
-  const text = document.querySelector('.yaml-editor'), list = document.querySelector('.mistake-list');
+  const text = document.querySelector('.yaml-editor'), list = document.querySelector('.error-list');
   window.took = null;
   let key = 0;
   text.addEventListener('keydown', () => { key = performance.now(); });
@@ -57,7 +57,7 @@ def write(view: PageView, text: str, verdict: str) -> None:
     expect(view.page.locator(".check-result")).to_have_text(re.compile(verdict))
 
 
-def test_mistakes_show_their_line_while_typing(view: PageView) -> None:
+def test_errors_show_their_line_while_typing(view: PageView) -> None:
     text = view.page.get_by_label("The world as YAML")
     took, allowed = [1000.0], 300.0
     while min(took) >= allowed and len(took) < 12:  # a busy machine may delay some attempts
@@ -65,29 +65,29 @@ def test_mistakes_show_their_line_while_typing(view: PageView) -> None:
         text.press("Control+End")
         view.page.evaluate(MEASURE)
         text.press_sequentially("\nnonsense: 1")
-        expect(view.page.locator(".mistake-list button").first).to_be_visible()
+        expect(view.page.locator(".error-list button").first).to_be_visible()
         view.wait_until(lambda: view.page.evaluate("window.took") is not None)
         took.append(view.page.evaluate("window.took"))
         line = len(written(view).split("\n"))
-        mistake = view.page.locator(".mistake-list button").first
-        expect(mistake).to_contain_text(f"line {line}")
-        expect(mistake).to_contain_text("nonsense")
+        error = view.page.locator(".error-list button").first
+        expect(error).to_contain_text(f"line {line}")
+        expect(error).to_contain_text("nonsense")
         expect(view.page.locator(".gutter .wrong")).to_have_text(str(line))
-        expect(view.page.locator(".check-result")).to_have_text("1 mistake")
+        expect(view.page.locator(".check-result")).to_have_text("1 error")
         expect(view.button("Try it with this agent")).to_be_disabled()
         view.button("Back to the run’s world").first.click()
-        expect(view.page.locator(".mistake-list button")).to_have_count(0)
+        expect(view.page.locator(".error-list button")).to_have_count(0)
         expect(view.button("Try it with this agent")).to_be_enabled()
     assert min(took) < allowed, took
 
 
-def test_clicking_a_mistake_selects_its_line(view: PageView) -> None:
+def test_clicking_a_error_selects_its_line(view: PageView) -> None:
     original = written(view)
-    write(view, original.replace("start: 1.0", "start: 7.0", 1), "mistake")
+    write(view, original.replace("start: 1.0", "start: 7.0", 1), "error")
     line = next(k for k, one in enumerate(written(view).split("\n"), 1) if "start: 7.0" in one)
-    mistake = view.page.locator(".mistake-list button").first
-    expect(mistake).to_contain_text(f"line {line}")
-    mistake.click()
+    error = view.page.locator(".error-list button").first
+    expect(error).to_contain_text(f"line {line}")
+    error.click()
     chosen = view.page.get_by_label("The world as YAML").evaluate(
         "(text) => text.value.slice(text.selectionStart, text.selectionEnd)"
     )
@@ -97,8 +97,8 @@ def test_clicking_a_mistake_selects_its_line(view: PageView) -> None:
 
 @pytest.mark.long
 def test_invalid_yaml_shows_its_line(view: PageView) -> None:
-    write(view, "description: a\nmap: {size: [8, 8\nmax_steps: 3\n", "mistake")
-    assert re.match(r"line [23]", view.text(".mistake-list button"))
+    write(view, "description: a\nmap: {size: [8, 8\nmax_steps: 3\n", "error")
+    assert re.match(r"line [23]", view.text(".error-list button"))
 
 
 def test_preview_of_an_edited_world_and_back(view: PageView) -> None:

@@ -105,11 +105,11 @@ def test_edited_world_is_checked(page: Page, run: Run) -> None:
     page.send("edit_world", text="extends: town\nmax_step: 3\n", number=1)
     checked = page.receive("world_checked")
     assert checked["number"] == 1
-    assert checked["mistakes"][0]["line"] == 2
+    assert checked["errors"][0]["line"] == 2
     page.send("edit_world", text="extends: ../../../etc/passwd\n", number=2)
-    assert "only shipped worlds" in page.receive("world_checked")["mistakes"][0]["what"]
+    assert "only shipped worlds" in page.receive("world_checked")["errors"][0]["what"]
     page.send("edit_world", text="extends: town\nmax_steps: 30\n", number=3, preview=True)
-    assert page.receive("world_checked")["mistakes"] == []
+    assert page.receive("world_checked")["errors"] == []
     page.receive("episode_start")
     page.send("set_speed", speed=200)
     assert page.receive("episode_end")["length"] <= 30

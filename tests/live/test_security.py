@@ -158,7 +158,7 @@ def test_path_traversal_in_messages_is_refused(page: Page, served: LiveServer, r
     assert "no recorded episode" in page.receive("error")["what"]
     for name in ("../secret.txt", "/etc/passwd", "../../../etc/hostname"):
         page.send("edit_world", text=f"extends: {name}\n", number=1)
-        (mistake,) = page.receive("world_checked")["mistakes"]
+        (mistake,) = page.receive("world_checked")["errors"]
         assert SECRET not in json.dumps(mistake)
         assert "only shipped worlds" in mistake["what"]
 

@@ -108,7 +108,7 @@ def _verdict(change: ServingChange) -> tuple[str, str]:
     verdict, colon, reason = change.reason.partition(": ")
     if change.kind == "note" and colon and verdict in NOTED_VERDICTS:
         return verdict, reason
-    noted = f"only noted, because another version is pinned: {change.kind}, {change.reason}"
+    noted = f"recorded only, because another version is pinned: {change.kind}, {change.reason}"
     return (change.kind, change.reason) if change.served else ("noted", noted)
 
 

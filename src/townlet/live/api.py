@@ -197,7 +197,7 @@ def _save_world(folder: Path, request: SaveWorld) -> str:
         raise TownletError(what, "use lowercase letters, digits and dashes, starting with a letter")
     if request.name in shipped():
         raise TownletError(f"'{request.name}' is a shipped world and cannot be overwritten", "choose another name")
-    parse_world(request.text)  # do not save a world with mistakes
+    parse_world(request.text)  # do not save a world with errors
     path = folder / f"{request.name}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     try:

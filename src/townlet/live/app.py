@@ -21,7 +21,7 @@ from townlet.live.api import api_router, episode_router
 from townlet.live.hub import Hub, Viewer
 from townlet.live.rollout_worker import TooManyRollouts
 from townlet.live.watched_run import NotFound
-from townlet.live.world_view import mistake_json, parse_world
+from townlet.live.world_view import error_json, parse_world
 from townlet.web.limits import TokenBucket, WebSocketLimit
 from townlet.web.mailbox import run_until_first
 from townlet.web.tokens import ANONYMOUS, Identity
@@ -143,7 +143,7 @@ async def _handle_message(text: str, viewer: Viewer) -> None:
             viewer.edit(message, await asyncio.to_thread(parse_world, message.text))
         except ConfigError as error:
             viewer.send(
-                protocol.WorldChecked(number=message.number, mistakes=[mistake_json(m) for m in error.diagnostics])
+                protocol.WorldChecked(number=message.number, errors=[error_json(one) for one in error.diagnostics])
             )
     else:
         viewer.receive(message)

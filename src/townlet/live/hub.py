@@ -307,9 +307,9 @@ class Viewer:
     def edit(self, request: protocol.EditWorld, world: World) -> None:
         """Accept a valid edited world; with `preview`, the current agent plays in it."""
         if not request.preview:
-            self.send(protocol.WorldChecked(number=request.number, mistakes=[]))
+            self.send(protocol.WorldChecked(number=request.number, errors=[]))
         elif self.run is None:
             self.send(NOT_SUBSCRIBED)
         else:
-            accepted = protocol.WorldChecked(number=request.number, mistakes=[], world=world_json(world))
+            accepted = protocol.WorldChecked(number=request.number, errors=[], world=world_json(world))
             self._attempt(lambda: self._play(self._policies, world, [accepted]))

@@ -279,7 +279,7 @@ class WorldChecked(Message):
 
     type: Literal["world_checked"] = "world_checked"
     number: int
-    mistakes: list[dict[str, Any]] = Field(description="Each with line, column, what and fix; empty if valid.")
+    errors: list[dict[str, Any]] = Field(description="Each with line, column, what and fix; empty if valid.")
     world: dict[str, Any] | None = Field(None, description="The world, if the agent now plays in it.")
 
 

@@ -34,7 +34,7 @@ def world_json(world: World) -> dict[str, Any]:
         "meters": [
             {
                 "name": name,
-                "group": "survival" if m in lethal else "modifiers" if m in modifiers else "quality of life",
+                "group": "lethal" if m in lethal else "modifiers" if m in modifiers else "other",
                 "lethal": m in lethal,
                 "decay": round(float(t.decay[m]), 5),
             }
@@ -73,8 +73,8 @@ def parse_world(text: str) -> World:
     return from_node(node, EDITED_FILE)
 
 
-def mistake_json(mistake: Diagnostic) -> dict[str, Any]:
-    """A mistake with its line and column; 0 where unknown."""
-    where = mistake.where
+def error_json(error: Diagnostic) -> dict[str, Any]:
+    """An error with its line and column; 0 where unknown."""
+    where = error.where
     place = {"line": where.line or 0, "column": where.column or 0} if where else {"line": 0, "column": 0}
-    return {**place, "what": mistake.what, "fix": mistake.fix}
+    return {**place, "what": error.what, "fix": error.fix}

@@ -11,7 +11,7 @@ import { actionIcon, affordanceColor, affordanceIcon } from './icons.js';
  */
 
 const CRITICAL = 0.2, LOW = 0.3;
-const GROUPS = ['survival', 'modifiers', 'quality of life'];
+const GROUPS = ['lethal', 'modifiers', 'other'];
 const ACTION_HISTORY = 11; // actions shown
 
 /** @param {number} value */
@@ -92,7 +92,7 @@ export class AgentPanel {
     this.updateActions(timestep, playback.start?.output_kind ?? 'values');
     this.updateRewards(timestep);
     this.updateHistory(playback);
-    setText(this.why, timestep.why ? asProse(timestep.why) : 'The episode starts. No action was taken yet.');
+    setText(this.why, timestep.why ? asProse(timestep.why) : 'The episode starts; no action has been taken yet.');
   }
 
   /** @param {Timestep} timestep @param {Timestep | null} before */

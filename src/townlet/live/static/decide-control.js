@@ -66,7 +66,7 @@ export class ControlPanel {
       : pinned !== null ? `Version ${serving} decides, pinned` : `Version ${serving} decides`);
     const change = [...versions.history].reverse().find((one) => one.served);
     const since = change ? `for ${formatDuration(service.now - change.at)}: ${change.reason}` : '';
-    setText(this.since, service.gate_only ? `The network is switched off. Version ${serving ?? '–'} is on hold, and training continues.` : since);
+    setText(this.since, service.gate_only ? `The network is disabled. Version ${serving ?? '–'} does not decide for now; training continues.` : since);
     this.since.title = since;
     const most = decisions.p99_ms;
     this.tiles.show({
@@ -86,9 +86,9 @@ export class ControlPanel {
     this.backButton.disabled = before === null || pinned !== null;
     this.backButton.title = pinned !== null ? 'Unpin first' : before === null ? 'No previous version' : '';
     this.unpinButton.hidden = pinned === null;
-    setText(this.killButton, service.gate_only ? 'Network on …' : 'Gate only …');
+    setText(this.killButton, service.gate_only ? 'Enable the network …' : 'Disable the network (gate only) …');
     this.killButton.setAttribute('aria-checked', String(service.gate_only));
-    this.killButton.setAttribute('aria-label', service.gate_only ? 'Kill switch, on: the gate decides alone. Switch it off' : 'Kill switch: let the gate decide alone');
+    this.killButton.setAttribute('aria-label', service.gate_only ? 'Kill switch is on: the gate decides alone. Enable the network' : 'Kill switch: disable the network, so that the gate decides alone');
     // do not change an open list under the pointer
     if (document.activeElement === this.choice) return;
     const stored = versions.versions.map((one) => one.version).reverse();
@@ -105,7 +105,7 @@ export class ControlPanel {
     if (!version) return;
     confirmAction({
       title: `Pin version ${version}?`, act: 'Pin', why: true,
-      text: 'It serves until you unpin it, whatever is learned. Training continues, and promotions that would have happened are recorded.',
+      text: 'It serves until you unpin it, even if better versions are trained. Training continues; promotions are recorded but not applied.',
       onConfirm: (reason) => request('api/decide/pin', { version, reason }).then(() => { this.choice.value = ''; }),
     });
   }
@@ -133,9 +133,9 @@ export class ControlPanel {
   kill() {
     const on = !this.stats?.service.gate_only;
     confirmAction({
-      title: on ? 'Let the gate decide alone?' : 'Let the network decide again?', act: on ? 'Gate only' : 'Switch on', dangerous: on, why: true,
-      text: on ? 'From the next observation on, every decision is the action that the gate rates highest. Outcomes are still joined, and training continues. This survives a restart and lasts until you switch the network on again.'
-        : 'From the next observation on, the serving version decides again, and the gate approves.',
+      title: on ? 'Let the gate decide alone?' : 'Let the network decide again?', act: on ? 'Disable the network' : 'Enable the network', dangerous: on, why: true,
+      text: on ? 'From the next observation on, every decision is the action that the gate rates highest. Outcomes are still joined, and training continues. This survives a restart and lasts until you enable the network again.'
+        : 'From the next observation on, the serving version decides again, and the gate sends its action or answers wait.',
       onConfirm: (reason) => request('api/decide/gate-only', { on, reason }),
     });
   }
@@ -152,7 +152,7 @@ const formatMs = (value) => (value === null ? '–' : `${formatNumber(value, 2)}
 /** Ask for confirmation, then perform the action. @param {Confirmation} wish */
 function confirmAction({ title, text, act, dangerous, hold, why, onConfirm: fulfil }) {
   const dialog = /** @type {HTMLDialogElement} */ (byId('confirm'));
-  const reason = el('input', { type: 'text', id: 'confirm-reason', maxlength: 200, placeholder: 'by hand', autocomplete: 'off' });
+  const reason = el('input', { type: 'text', id: 'confirm-reason', maxlength: 200, placeholder: 'manual', autocomplete: 'off' });
   const held = el('input', { type: 'checkbox', checked: true });
   const yes = el('button', { type: 'submit', class: dangerous ? 'primary danger' : 'primary', text: act });
   const no = el('button', { type: 'button', text: 'Cancel' });
@@ -166,7 +166,7 @@ function confirmAction({ title, text, act, dangerous, hold, why, onConfirm: fulf
     event.preventDefault();
     yes.disabled = true;
     try {
-      await fulfil(reason.value.trim() || 'by hand', Boolean(hold) && held.checked);
+      await fulfil(reason.value.trim() || 'manual', Boolean(hold) && held.checked);
       announce('Done.');
     } catch (error) {
       toast(error instanceof ApiError ? error.message : 'the service does not answer', error instanceof ApiError ? error.fix : 'nothing was changed');

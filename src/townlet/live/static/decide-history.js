@@ -23,7 +23,7 @@ export class VersionsPanel {
     this.list = el('ul', { class: 'history', id: 'history' });
     this.rows = el('tbody');
     this.summary = el('summary');
-    const head = el('tr', {}, ...['version', 'step', 'from', 'created', 'weights'].map((text) => el('th', { text, scope: 'col' })));
+    const head = el('tr', {}, ...['version', 'step', 'parent', 'created', 'weights hash'].map((text) => el('th', { text, scope: 'col' })));
     const wide = matchMedia('(min-width: 1251px)').matches; // wide screens have space for the table
     this.stored = el('details', { open: wide }, this.summary, el('div', { class: 'scroll-table' }, el('table', {}, el('thead', {}, head), this.rows)));
     byId('versions-body').append(this.list, this.stored);

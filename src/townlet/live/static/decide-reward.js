@@ -45,12 +45,12 @@ export class RewardPanel {
     const gain = early ? 0 : last - first, noise = chanceDifference(pairs.map(([, actual]) => actual));
     this.better.dataset.way = early || Math.abs(gain) < noise ? '' : gain > 0 ? 'up' : 'down';
     setText(this.better, early ? 'Too early to say' : Math.abs(gain) < noise ? `No clear difference, ${formatSigned(gain)}`
-      : gain > 0 ? `Better by ${formatSigned(gain)}` : `Worse by ${formatSigned(gain)}`);
+      : gain > 0 ? `Better by ${formatNumber(gain)}` : `Worse by ${formatNumber(-gain)}`);
     setText(this.means, early ? `${formatCount(outcomes)} of ${formatCount(2 * OUTCOMES)} outcomes so far.`
       : `Mean actual reward: ${formatSigned(first)} of the first ${OUTCOMES} outcomes → ${formatSigned(last)} of the last ${OUTCOMES}. Noise: ±${noise.toFixed(2)}.`);
   }
 
-  recolour() {
+  redraw() {
     this.curve.redraw();
   }
 }

@@ -57,7 +57,7 @@ export class ServiceStatus {
     const phase = this.hasStats ? 'ready' : lost ? 'away' : 'connecting';
     document.body.dataset.phase = phase;
     const state = byId('status');
-    setText(state, lost ? 'offline' : mute ? 'silent' : this.words ?? 'connecting');
+    setText(state, lost ? 'offline' : mute ? 'no data' : this.words ?? 'connecting');
     state.dataset.state = lost || mute ? 'away' : this.hasStats ? 'running' : 'none';
     byId('banner').hidden = !(this.hasStats && (lost || mute));
     setText(byId('banner-text'), lost
@@ -96,7 +96,7 @@ export class ServiceStatus {
 /** Alarms with their remedies. @param {Stats} stats */
 function showAlarms({ alarms, service }) {
   const box = byId('alarms');
-  document.title = `${alarms.length ? '⚠ ' : ''}${service.domain} · Townlet decides`;
+  document.title = `${alarms.length ? '⚠ ' : ''}${service.domain} · Townlet decision service`;
   box.hidden = !alarms.length;
   // Keep existing elements, so that screen readers announce only new alarms.
   const key = alarms.map((alarm) => `${alarm.name} ${alarm.critical}`).join();

@@ -15,7 +15,7 @@ const formatOptionalPercent = (share) => (share === null ? '–' : formatPercent
 /** @type {Record<string, string>} */
 const VERDICTS = { promote: 'promoted', hold: 'held', refuse: 'refused', keep: 'kept', roll_back: 'rolled back' };
 
-/** Share of promoted versions since the last start. @param {Record<string, number>} verdicts */
+/** Fraction of promoted versions since the last start. @param {Record<string, number>} verdicts */
 function promotionRate({ promote = 0, hold = 0, refuse = 0 }) {
   return formatOptionalPercent(promote + hold + refuse ? promote / (promote + hold + refuse) : null);
 }
@@ -23,13 +23,13 @@ function promotionRate({ promote = 0, hold = 0, refuse = 0 }) {
 export class TrainingPanel {
   constructor() {
     this.tiles = new Tiles({
-      step: 'total steps', pace: 'steps/s', seconds: 'time per step', batch: 'batch size', learned: 'batch reward', failed: 'failed',
-      newest: 'newest version', judged_by: 'held out', passed: 'promotion rate',
+      step: 'total steps', pace: 'steps/s', seconds: 'time per step', batch: 'batch size', learned: 'batch reward', failed: 'failed rounds',
+      newest: 'newest version', held_out: 'held out', passed: 'promotion rate',
     });
     this.loss = new RecentChart('Loss', [{ name: 'loss', label: 'loss', colour: '--third', fill: true }], 184, false);
     this.entropy = new RecentChart('Entropy', [{ name: 'entropy', label: 'entropy', colour: '--second', fill: true }], 184);
-    this.judged = el('p', { class: 'muted', id: 'verdicts' });
-    byId('training-body').append(this.tiles.box, el('div', { class: 'small-charts' }, this.loss.box, this.entropy.box), this.judged);
+    this.evaluated = el('p', { class: 'muted', id: 'verdicts' });
+    byId('training-body').append(this.tiles.box, el('div', { class: 'small-charts' }, this.loss.box, this.entropy.box), this.evaluated);
   }
 
   /** @param {Stats} stats */
@@ -42,18 +42,18 @@ export class TrainingPanel {
       step: formatCount(training.step ?? 0), pace: formatNumber(training.steps_per_second, 2), batch: formatOptional(training.batch),
       seconds: training.steps ? `${formatNumber(1000 * training.step_seconds, 2)} ms` : '–',
       learned: training.reward === null ? '–' : formatSigned(training.reward), newest: formatCount(versions.versions.at(-1)?.version ?? 0),
-      judged_by: formatCount(buffer.held_out), passed: promotionRate(training.verdicts),
+      held_out: formatCount(buffer.held_out), passed: promotionRate(training.verdicts),
       failed: training.restarts ? `${formatCount(training.failed)}, ${formatCount(training.restarts)} restarts` : formatCount(training.failed),
     }, { failed: training.failed + training.restarts > 0 });
     this.loss.show(curves, service.now);
     this.entropy.show(curves, service.now);
-    const judged = Object.entries(training.verdicts).map(([name, times]) => `${formatCount(times)} ${VERDICTS[name] ?? name}`);
-    setText(this.judged, judged.length ? `Versions since the last start: ${judged.join(', ')}.`
-      : versions.history.length ? 'No version was judged since the last start; earlier ones are listed below.' : 'No version was judged yet.');
-    this.judged.title = training.problem;
+    const evaluated = Object.entries(training.verdicts).map(([name, times]) => `${formatCount(times)} ${VERDICTS[name] ?? name}`);
+    setText(this.evaluated, evaluated.length ? `Versions since the last start: ${evaluated.join(', ')}.`
+      : versions.history.length ? 'No version has been evaluated since the last start; earlier ones are listed below.' : 'No version has been evaluated yet.');
+    this.evaluated.title = training.problem;
   }
 
-  recolour() {
+  redraw() {
     this.loss.redraw();
     this.entropy.redraw();
   }
@@ -70,7 +70,7 @@ export class GatePanel {
 
   /** @param {Stats} stats */
   show({ gate, training, curves, service }) {
-    setText(byId('gate-note'), `settings ${gate.hash}`);
+    setText(byId('gate-note'), `settings hash ${gate.hash}`);
     this.tiles.show({
       passes: formatOptionalPercent(gate.pass_rate), ever: formatOptionalPercent(gate.pass_rate_lifetime), agrees: formatOptionalPercent(training.agreement), agreed: formatOptionalPercent(training.agreement_lifetime),
     });
@@ -82,7 +82,7 @@ export class GatePanel {
     this.components.show(all ? parts.map(([name, mean]) => ({ name: humanize(name), share: mean / most, text: formatNumber(mean, 2) })) : []);
   }
 
-  recolour() {
+  redraw() {
     this.curve.redraw();
   }
 }
@@ -92,7 +92,7 @@ const STATUSES = /** @type {const} */ (['joined', 'pending', 'expired', 'not_exe
 /** @type {Record<string, string>} */
 const STATUS_TITLES = {
   joined: 'the outcome is known', pending: 'the outcome is awaited', expired: 'no outcome was reported in time',
-  not_executed: 'the gate said wait, or the game could not execute them',
+  not_executed: 'not sent by the gate, or not executed by the game',
 };
 
 export class BufferPanel {
@@ -105,7 +105,7 @@ export class BufferPanel {
     this.sum.append(this.total, ' decisions = ', ...STATUSES.flatMap((name, k) => [
       el('span', { class: 'term', 'data-place': name, title: STATUS_TITLES[name] }, this.terms[k], ` ${humanize(name)}`), k < STATUSES.length - 1 ? ' + ' : '']));
     this.ages = new Bars('Age of pending decisions');
-    this.tiles = new Tiles({ completed: 'completed', held_out: 'held out', waited: 'wait', unsent: 'not executed', duplicates: 'duplicate reports', late: 'late or unknown' });
+    this.tiles = new Tiles({ completed: 'completed', held_out: 'held out', waited: 'not sent (wait)', failed: 'failed in the game', duplicates: 'duplicate reports', late: 'late or unknown' });
     byId('buffer-body').append(this.use.box, el('div', {}, el('h3', { text: 'Status of all decisions' }),
       el('div', { class: 'stack', 'aria-hidden': 'true' }, ...this.parts), this.sum), this.ages.box, this.tiles.box);
   }
@@ -125,7 +125,7 @@ export class BufferPanel {
       { name: 'limit', share: 1, text: formatDuration(limit), kind: 'quiet' },
     ]);
     this.tiles.show({
-      completed: formatCount(buffer.completed), held_out: formatCount(buffer.held_out), waited: formatCount(buffer.waited), unsent: formatCount(buffer.failed),
+      completed: formatCount(buffer.completed), held_out: formatCount(buffer.held_out), waited: formatCount(buffer.waited), failed: formatCount(buffer.failed),
       duplicates: formatCount(buffer.duplicates), late: formatCount(buffer.late + buffer.unknown),
     });
   }

@@ -55,7 +55,7 @@ function noRuns(program) {
   });
   return [
     el('h2', { text: 'No runs yet' }),
-    el('p', { text: 'Train an agent in a terminal, in the folder where you started this page:' }),
+    el('p', { text: 'Train an agent in a terminal, in the folder where you started the server:' }),
     el('div', { class: 'command' }, el('code', { text: `${program} ${FIRST_COMMAND}` }), copy),
     el('p', { class: 'waiting muted' }, el('span', { class: 'pulse' }), 'Its town opens here automatically when training starts.'),
   ];

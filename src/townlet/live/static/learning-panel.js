@@ -27,8 +27,8 @@ export class LearningPanel {
     this.smallCharts = el('div', { class: 'small-charts' });
     this.waiting = el('p', { class: 'muted' });
     this.main = new Chart('', [
-      { label: 'in training', colour: '--accent', fill: true },
-      { label: 'evaluated', colour: '--second', marks: true },
+      { label: 'training', colour: '--accent', fill: true },
+      { label: 'evaluation', colour: '--second', marks: true },
       { label: 'random agent', colour: '--muted', dash: [5, 4], width: 1.3 },
       { label: 'solved', colour: '--well', dash: [2, 3], width: 1.5 },
     ], Math.round(Math.min(340, Math.max(190, innerHeight * 0.24))), true);

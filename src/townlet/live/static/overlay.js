@@ -12,7 +12,7 @@ import { episodeTransitions } from './transitions.js';
 
 const LABELS = {
   none: 'none', visits: 'Visits in this episode', transitions: 'Transitions in this episode',
-  training: 'Visits over all of training', novelty: 'Novelty of each tile to the agent',
+  training: 'Visits over all of training', novelty: 'Novelty of each cell to the agent',
 };
 const SCALE_ENDS = { none: ['', ''], visits: ['once', 'often'], transitions: ['once', 'often'], training: ['rarely', 'often'], novelty: ['familiar', 'novel'] };
 const COLORS = { none: '--heat', visits: '--heat', transitions: '--third', training: '--second', novelty: '--third' };

@@ -30,7 +30,7 @@ export function initRowsOverview(store, session, playback) {
     setText(byId('rows-note'), `${rowsOverview.cell.length} at ${formatCompact(rowsOverview.env_steps)} steps`);
     byId('rows-stages').hidden = !rowsOverview.stage;
     const near = rowsOverview.lowest_meter.filter((value) => value < 0.2).length;
-    canvas.setAttribute('aria-label', `${rowsOverview.cell.length} training rows; ${near} agents are in critical condition.`);
+    canvas.setAttribute('aria-label', `${rowsOverview.cell.length} parallel towns; ${near} agents are in critical condition.`);
   };
   store.on(['rowsOverview', 'status', 'theme', 'about', 'view'], draw);
   new ResizeObserver(draw).observe(panel);

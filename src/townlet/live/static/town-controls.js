@@ -38,7 +38,7 @@ export class TownControls {
     this.backButton = el('button', { type: 'button', class: 'back-button', hidden: true });
     this.sources = el('div', { class: 'segmented', role: 'group', 'aria-label': 'Source' });
     for (const [source, words] of [['training', 'Training'], ['checkpoint', 'Checkpoint'], ['recording', 'Recordings']]) {
-      const titles = { training: 'Episodes of training as they end', checkpoint: 'A saved checkpoint plays', recording: 'Recorded episodes of this run' };
+      const titles = { training: 'Training episodes as they end', checkpoint: 'Let a saved checkpoint play', recording: 'Recorded episodes of this run' };
       this.sources.append(el('button', { type: 'button', 'data-source': source, text: words, title: titles[/** @type {'training'} */ (source)] }));
     }
     this.checkpoint = el('select', { 'aria-label': 'Checkpoint to play' });
@@ -119,7 +119,7 @@ export class TownControls {
     if (!this.checkpoint || !this.compare || !this.recording) return;
     this.checkpoint.replaceChildren(...checkpointOptions(checkpoints));
     this.checkpoint.value = checkpoint;
-    this.compare.replaceChildren(el('option', { value: '', text: 'compare with …' }), ...checkpointOptions(checkpoints, 'beside: ', ''));
+    this.compare.replaceChildren(el('option', { value: '', text: 'compare with …' }), ...checkpointOptions(checkpoints, 'vs. '));
     this.compare.value = compare ?? '';
     const recordings = [...(about?.recordings ?? [])].reverse();
     this.recording.replaceChildren(...(recordings.length ? recordings.map((one) => el('option', {
@@ -153,7 +153,7 @@ const HEIGHT = 16;
 
 export class Timeline {
   constructor() {
-    this.canvas = el('canvas', { class: 'timeline', role: 'img', 'aria-label': 'Timeline of this episode: green where all lethal meters were high, red where one was nearly empty; dots are used places' });
+    this.canvas = el('canvas', { class: 'timeline', role: 'img', 'aria-label': 'Timeline of this episode: green where all lethal meters were high, red where one was nearly empty; dots mark uses of affordances' });
     this.drawn = '';
   }
 

@@ -35,7 +35,7 @@ export function drawAffordances(ctx, g, world, scene) {
     const place = world.affordances[k];
     const open = place ? place.open_at[scene.hour % place.open_at.length] : true;
     const at = g.hasMap ? cellCenter(g, cell) : ringPosition(g, k, scene.cells.length);
-    drawAffordance(ctx, g, at, place ?? { name: `Place ${k + 1}`, icon: '' }, open, scene);
+    drawAffordance(ctx, g, at, place ?? { name: `Affordance ${k + 1}`, icon: '' }, open, scene);
   });
   if (g.floors > 1) drawFloors(ctx, g, scene);
 }

@@ -90,7 +90,7 @@ function drawArrow(transition, a, b, most, centre) {
 function drawNode(spot, affordances) {
   const { x, y, r, side, name } = spot;
   const title = svg('title');
-  title.textContent = `${humanize(name)}: used ${formatCount(spot.uses)} times after another place`;
+  title.textContent = `${humanize(name)}: used ${formatCount(spot.uses)} times after another affordance`;
   const place = affordances.find((one) => one.name === name) ?? { name, icon: '' };
   const sign = affordanceIcon(place, r * 1.25);
   sign.setAttribute('x', String(x - r * 0.625));
@@ -114,7 +114,7 @@ function drawGraph(transitions, width, affordances) {
   const at = (name) => /** @type {GraphNode} */ (spots.get(name));
   const lines = visibleTransitions(walked).reverse().map((transition) => drawArrow(transition, at(transition.from), at(transition.to), most, { x: width / 2, y: height / 2 }));
   const summary = walked.slice(0, 5).map((transition) => `${humanize(transition.from)} to ${humanize(transition.to)}, ${formatPercent(transition.share)}`).join('; ');
-  return svg('svg', { class: 'transitions-graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Transitions between places. Most frequent: ${summary}. The table below lists them all.` },
+  return svg('svg', { class: 'transitions-graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Transitions between affordances. Most frequent: ${summary}. The table below lists them all.` },
     ...lines, ...[...spots.values()].map((spot) => drawNode(spot, affordances)));
 }
 
@@ -122,7 +122,7 @@ function drawGraph(transitions, width, affordances) {
 function makeTable(transitions) {
   const head = el('tr', {}, ...['From', 'To', 'Count', 'Share'].map((text) => el('th', { scope: 'col', text })));
   return el('table', {}, el('thead', {}, head), el('tbody', {}, ...transitions.slice(0, MAX_TABLE_ROWS).map((transition) => el('tr', {},
-    el('td', { text: humanize(transition.from) }), el('td', { text: transition.from === transition.to ? 'the same place' : humanize(transition.to) }),
+    el('td', { text: humanize(transition.from) }), el('td', { text: transition.from === transition.to ? 'the same' : humanize(transition.to) }),
     el('td', { text: formatCompact(transition.times) }), el('td', { text: formatPercent(transition.share) })))));
 }
 
@@ -130,8 +130,8 @@ function makeTable(transitions) {
 export function initTransitionsPanel(store) {
   const body = byId('transitions-body');
   const drawing = el('div', { class: 'transitions-picture' });
-  const none = el('p', { class: 'muted', text: 'No transitions between places yet.' });
-  const listed = el('div', { class: 'scroll-table', tabindex: 0, role: 'region', 'aria-label': 'Transitions between places as a table' });
+  const none = el('p', { class: 'muted', text: 'No transitions between affordances yet.' });
+  const listed = el('div', { class: 'scroll-table', tabindex: 0, role: 'region', 'aria-label': 'Transitions between affordances as a table' });
   const details = el('details', {}, el('summary', { text: 'Show as table' }), listed);
   body.replaceChildren(none, drawing, details);
   let drawn = '';

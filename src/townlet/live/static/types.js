@@ -40,8 +40,8 @@
  * @typedef {{type: 'alert', run: string, env_steps: number, name: string, message: string, tip: string}} Alert
  * @typedef {{type: 'checkpoint', run: string, name: string, env_steps: number, score: number | null,
  *   best: boolean, removed: string[]}} Checkpoint
- * @typedef {{line: number, column: number, what: string, fix: string}} Mistake
- * @typedef {{type: 'world_checked', number: number, mistakes: Mistake[], world: World | null}} WorldChecked
+ * @typedef {{line: number, column: number, what: string, fix: string}} WorldError
+ * @typedef {{type: 'world_checked', number: number, errors: WorldError[], world: World | null}} WorldChecked
  * @typedef {{type: 'hello', protocol: number, version: string, run: string | null, program: string,
  *   role: 'operator' | 'viewer'}} Hello
  * @typedef {{type: 'error', what: string, fix: string}} ErrorMessage

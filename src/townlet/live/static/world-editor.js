@@ -23,13 +23,13 @@ export class WorldEditor {
     this.gutter = el('pre', { class: 'gutter', 'aria-hidden': 'true' });
     this.text = el('textarea', { class: 'yaml-editor', spellcheck: 'false', autocomplete: 'off', autocapitalize: 'off', wrap: 'off', 'aria-label': 'The world as YAML', 'aria-describedby': 'world-check-result' });
     this.result = el('p', { class: 'check-result', id: 'world-check-result', role: 'status' });
-    this.mistakes = el('ol', { class: 'mistake-list' });
+    this.errors = el('ol', { class: 'error-list' });
     this.tryButton = el('button', { type: 'button', class: 'primary', text: 'Try it with this agent' });
     this.restoreButton = el('button', { type: 'button', text: 'Back to the run’s world' });
     byId('world-body').replaceChildren(
       el('div', { class: 'editor' }, this.gutter, this.text),
       el('div', { class: 'editor-foot' }, this.result, el('div', { class: 'editor-buttons' }, this.restoreButton, this.tryButton)),
-      this.mistakes,
+      this.errors,
       makeSaveForm(() => this.text.value, () => store.state.program),
       el('p', { class: 'read-only muted', text: 'This link is read-only: you can try worlds, but only the operator’s link can save them.' }),
     );
@@ -62,7 +62,7 @@ export class WorldEditor {
       if (this.store.state.preview) this.session.setSource('checkpoint');
       this.check(false);
     });
-    this.mistakes.addEventListener('click', (event) => {
+    this.errors.addEventListener('click', (event) => {
       const line = Number(/** @type {HTMLElement} */ (event.target).closest('button')?.dataset.line ?? 0);
       if (line) this.goToLine(line);
     });
@@ -102,16 +102,16 @@ export class WorldEditor {
     if (!worldChecked) {
       setText(this.result, 'Edit the world; it is checked while you type.');
       this.result.dataset.verdict = 'none';
-      this.mistakes.replaceChildren();
+      this.errors.replaceChildren();
       this.numberLines();
       return;
     }
     if (worldChecked.number !== this.number) return;
-    const bad = worldChecked.mistakes;
+    const bad = worldChecked.errors;
     this.result.dataset.verdict = bad.length ? 'wrong' : 'right';
-    setText(this.result, bad.length ? plural(bad.length, 'mistake') : worldChecked.world ? 'The agent now plays in this world.' : 'This world is valid.');
+    setText(this.result, bad.length ? plural(bad.length, 'error') : worldChecked.world ? 'The agent now plays in this world.' : 'This world is valid.');
     this.tryButton.disabled = bad.length > 0;
-    this.mistakes.replaceChildren(...bad.slice(0, 12).map((one) => el('li', {}, el('button', { type: 'button', 'data-line': one.line },
+    this.errors.replaceChildren(...bad.slice(0, 12).map((one) => el('li', {}, el('button', { type: 'button', 'data-line': one.line },
       el('b', { text: one.line ? `line ${one.line}` : 'world' }), el('span', { text: one.what }),
       one.fix ? el('small', { text: one.fix }) : null))));
     this.numberLines(new Set(bad.map((one) => one.line)));
