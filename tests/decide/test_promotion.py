@@ -119,7 +119,7 @@ CASES = {
     "not trained": (
         known(steps=VersionSteps(10, 9, 10)),
         "refuse",
-        "stale: step 10, while the serving version is of step 10",
+        "stale: step 10, while the serving version is from step 10",
     ),
     "older": (known(steps=VersionSteps(4, 3, 10)), "refuse", "stale: step 4"),
     "of an old parent": (
@@ -146,7 +146,7 @@ CASES = {
     "nothing seen": (
         known(estimate(None, count=0), entropy=None, entropy_before=None, pass_rate=None, change=None),
         "hold",
-        "an unknown share",
+        "an unknown fraction",
     ),
 }
 

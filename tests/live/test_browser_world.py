@@ -81,7 +81,7 @@ def test_errors_show_their_line_while_typing(view: PageView) -> None:
     assert min(took) < allowed, took
 
 
-def test_clicking_a_error_selects_its_line(view: PageView) -> None:
+def test_clicking_an_error_selects_its_line(view: PageView) -> None:
     original = written(view)
     write(view, original.replace("start: 1.0", "start: 7.0", 1), "error")
     line = next(k for k, one in enumerate(written(view).split("\n"), 1) if "start: 7.0" in one)

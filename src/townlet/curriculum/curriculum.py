@@ -29,14 +29,14 @@ class StageChange:
     reason: str
     survival: float  # mean episode length as a fraction of max_steps
     progress: float  # change of reward per step
-    entropy: float  # mean normalized entropy of the behaviour policy, in [0, 1]
+    entropy: float  # mean normalized entropy of the behavior policy, in [0, 1]
 
 
 class Curriculum(Stateful, Protocol):
     """Assigns a stage to each row. All tensors are on the CPU; the environment applies `settings()`."""
 
     stage: Tensor  # [N] int64, from 1
-    needs_entropy: bool  # whether episodes must carry the entropy of the behaviour policy
+    needs_entropy: bool  # whether episodes must carry the entropy of the behavior policy
 
     def update(self, episodes: Episodes) -> list[StageChange]:
         """Record finished episodes; returns the rows whose stage changed, in ascending order.

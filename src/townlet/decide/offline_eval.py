@@ -107,7 +107,7 @@ def review_serving(evidence: Evidence, settings: PromotionSettings) -> Verdict:
     """Keep the serving version, or roll back to the previous one."""
     if objection := _objection(evidence, settings):
         return Verdict("roll_back", objection)
-    return Verdict("keep", f"no evidence against it: the difference of reward is {evidence.difference}")
+    return Verdict("keep", f"no evidence against it: the difference in reward is {evidence.difference}")
 
 
 def _objection(evidence: Evidence, settings: PromotionSettings) -> str:
@@ -127,7 +127,7 @@ def _summarize(diff: PolicyDiff, which: int) -> tuple[float | None, float | None
 
 def _stale(steps: VersionSteps, settings: PromotionSettings) -> str:
     if steps.step <= steps.serving_step:
-        return f"it is stale: step {steps.step}, while the serving version is of step {steps.serving_step}"
+        return f"it is stale: step {steps.step}, while the serving version is from step {steps.serving_step}"
     if (behind := steps.serving_step - steps.parent_step) > settings.stale_steps:
         return f"it is stale: trained from step {steps.parent_step}, {behind} steps before the serving version"
     return ""
@@ -152,7 +152,7 @@ def _rejected_by_gate(evidence: Evidence, settings: PromotionSettings) -> str:
     now, before = evidence.pass_rate, evidence.pass_rate_before
     if now is None or before is None or now >= settings.min_pass_ratio * before:
         return ""
-    return f"the gate approves {now:.3f} of its decisions, after {before:.3f} in the previous version"
+    return f"the gate sends {now:.3f} of its decisions, after {before:.3f} of the previous version's"
 
 
 def _worse(evidence: Evidence, settings: PromotionSettings) -> str:
@@ -168,10 +168,10 @@ def _weigh(evidence: Evidence, settings: PromotionSettings) -> Verdict:
     """Without objections: a large change must be shown to do no harm; a small one must only not appear to."""
     gain, tolerance = evidence.difference, settings.tolerance
     small = evidence.change is not None and evidence.change <= settings.small_change
-    size = "an unknown share" if evidence.change is None else f"{evidence.change:.3f}"
+    size = "an unknown fraction" if evidence.change is None else f"{evidence.change:.3f}"
     if not _sufficient(gain, settings):
         if small and (gain.high is None or gain.high >= -tolerance):
-            return Verdict("promote", f"it changes only {size} of the decisions; the difference of reward is {gain}")
+            return Verdict("promote", f"it changes only {size} of the decisions; the difference in reward is {gain}")
         return Verdict("hold", f"it changes {size} of the decisions, and there is too little evidence: {gain}")
     if gain.low is not None and gain.low >= -tolerance:
         return Verdict("promote", f"it earns no less than the previous version: {gain}")

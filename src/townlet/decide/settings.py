@@ -26,29 +26,29 @@ Bytes = Annotated[int, Field(ge=1 << 20)]
 class RewardSettings(StrictModel):
     """Training reward of a decision."""
 
-    actual: Share = Field(0.7, description="Weight of the outcome. Raised, the gate's estimate counts less.")
-    gate: Share = Field(0.3, description="Weight of the gate's estimate. Raised, learning follows the gate.")
+    actual: Share = Field(0.7, description="Weight of the outcome. Higher: the gate's estimate counts less.")
+    gate: Share = Field(0.3, description="Weight of the gate's estimate. Higher: learning follows the gate.")
     disagreement: Share = Field(
-        0.5, description="Weight of the gate's estimate if it would not send now; raise to trust it."
+        0.5, description="Weight of the gate's estimate if it would not send the decision now. Higher: trusts it more."
     )
     skip_disagreement: bool = Field(False, description="Skip decisions that the gate would no longer send.")
-    wait: Share = Field(0.5, description="Weight of the expected reward of unsent decisions. Raised, counts more.")
+    wait: Share = Field(0.5, description="Weight of the expected reward of unsent decisions. Higher: they count more.")
 
 
 class LearningSettings(StrictModel):
     """The trainer."""
 
     interval: float = Field(1.0, ge=0, le=3600, description="Seconds between rounds; 0: as samples_per_insert allows.")
-    batch_size: int = Field(32, ge=1, le=4096, description="Batch size. Raised, steadier gradients and slower steps.")
-    min_batch_size: int = Field(8, ge=1, le=4096, description="Smallest batch. Raised, learning starts later.")
+    batch_size: int = Field(32, ge=1, le=4096, description="Batch size. Higher: steadier gradients and slower steps.")
+    min_batch_size: int = Field(8, ge=1, le=4096, description="Smallest batch. Higher: learning starts later.")
     gradient_steps: int = Field(
-        1, ge=1, le=1000, description="Gradient steps per round. Raised, fewer versions, each further from the last."
+        1, ge=1, le=1000, description="Gradient steps per round. Higher: fewer versions, each further from the last."
     )
-    samples_per_insert: float = Field(8.0, gt=0, description="Samples drawn per new experience. Raised, more reuse.")
-    lr: float = Field(1e-3, gt=0, le=1, description="Learning rate. Raised, it learns faster until it diverges.")
-    entropy_coef: float = Field(0.01, ge=0, description="Entropy coefficient. Raised, it explores more and longer.")
-    max_importance: float = Field(5.0, gt=0, description="Largest importance weight. Raised, noisier and less biased.")
-    max_grad_norm: float = Field(1.0, gt=0, description="Gradient norm limit. Lowered, steadier and slower.")
+    samples_per_insert: float = Field(8.0, gt=0, description="Samples drawn per new experience. Higher: more reuse.")
+    lr: float = Field(1e-3, gt=0, le=1, description="Learning rate. Higher: learns faster, but may diverge.")
+    entropy_coef: float = Field(0.01, ge=0, description="Entropy coefficient. Higher: explores more and longer.")
+    max_importance: float = Field(5.0, gt=0, description="Largest importance weight. Higher: noisier and less biased.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradient norm limit. Lower: steadier and slower.")
     train_on_wait: bool = Field(False, description="Also train on decisions that were not sent.")
     prioritized: bool = Field(False, description="Sample decisions with large errors more often.")
     stratified: bool = Field(False, description="Sample half of each batch from decisions with a positive outcome.")
@@ -58,9 +58,9 @@ class LearningSettings(StrictModel):
 class MemorySettings(StrictModel):
     """Replay buffer, held-out experience, pending decisions and territories."""
 
-    capacity: int = Field(10_000, ge=1, le=10**7, description="Size of the replay buffer. Raised, older data is used.")
+    capacity: int = Field(10_000, ge=1, le=10**7, description="Size of the replay buffer. Higher: older data is used.")
     held_out: float = Field(0.1, gt=0, lt=1, description="Fraction of decisions held out for evaluation.")
-    held_out_capacity: int = Field(500, ge=1, le=10**6, description="Held-out experiences. Raised, narrower intervals.")
+    held_out_capacity: int = Field(500, ge=1, le=10**6, description="Held-out experiences. Higher: narrower intervals.")
     expire_after: float = Field(300.0, gt=0, description="Seconds until a pending decision expires.")
     expired_outcome: float | None = Field(
         None, ge=-1, le=1, description="Outcome of expired decisions; null: not used in training."
@@ -72,14 +72,16 @@ class MemorySettings(StrictModel):
 
 
 class OverloadSettings(StrictModel):
-    """Behaviour when observations arrive faster than they can be decided."""
+    """Behavior when observations arrive faster than they can be decided."""
 
     mode: Literal["gate_greedy", "refuse"] = Field(
         "gate_greedy",
         description="A request that waited longer than patience is answered by the gate alone or refused.",
     )
     waiting: int = Field(512, ge=1, description="Observations that may wait; further ones are refused.")
-    waiting_bytes: int = Field(16 << 20, ge=1 << 17, description="Their bytes; further observations are refused.")
+    waiting_bytes: int = Field(
+        16 << 20, ge=1 << 17, description="Bytes of waiting observations; further ones are refused."
+    )
     batch_size: int = Field(64, ge=1, le=1024, description="Largest batch of observations that is decided together.")
     patience: float = Field(0.05, gt=0, le=10, description="Seconds that a request waits before `mode` applies.")
 
@@ -94,25 +96,27 @@ class LimitSettings(StrictModel):
 class PromotionSettings(StrictModel):
     """Which versions may serve."""
 
-    min_count: int = Field(100, ge=1, description="Held-out experiences to compare rewards. Lowered, more by chance.")
-    min_effective_size: float = Field(50.0, ge=1, description="Effective sample size to compare rewards.")
-    entropy_floor: Share = Field(0.05, description="Lowest normalized entropy. Raised, exploration is kept.")
+    min_count: int = Field(100, ge=1, description="Held-out experiences needed to compare rewards. Lower: noisier.")
+    min_effective_size: float = Field(
+        50.0, ge=1, description="Effective sample size needed to compare rewards. Lower: noisier."
+    )
+    entropy_floor: Share = Field(0.05, description="Lowest normalized entropy. Higher: exploration is kept.")
     min_entropy_ratio: Share = Field(
-        0.5, description="Lowest entropy, as a fraction of the serving version's. Raised, entropy falls more slowly."
+        0.5, description="Lowest entropy, as a fraction of the serving version's. Higher: entropy falls more slowly."
     )
     min_pass_ratio: Share = Field(
         0.8, description="Lowest pass rate, as a fraction of the serving version's; 0: any pass rate."
     )
-    tolerance: float = Field(0.02, ge=0, description="Tolerated loss of reward. Raised, worse versions may serve.")
+    tolerance: float = Field(0.02, ge=0, description="Tolerated loss of reward. Higher: worse versions may serve.")
     max_loss: float = Field(0.1, ge=0, description="Estimated loss above which a version is refused outright.")
     small_change: Share = Field(
-        0.1, description="Fraction of changed decisions up to which no significant gain is required. Raised, faster."
+        0.1, description="Fraction of changed decisions up to which no significant gain is required. Higher: faster."
     )
     stale_steps: int = Field(1000, ge=0, description="Steps by which the parent may be older than the serving version.")
     patience: int = Field(50, ge=1, description="Versions held in a row until training returns to the serving one.")
-    confidence_level: float = Field(0.95, gt=0, lt=1, description="Confidence level. Raised, more versions are held.")
-    resamples: int = Field(500, ge=20, le=100_000, description="Bootstrap resamples. Raised, steadier and slower.")
-    clip: float | None = Field(None, gt=0, description="Largest importance weight. Lowered, less variance, more bias.")
+    confidence_level: float = Field(0.95, gt=0, lt=1, description="Confidence level. Higher: more versions are held.")
+    resamples: int = Field(500, ge=20, le=100_000, description="Bootstrap resamples. Higher: steadier and slower.")
+    clip: float | None = Field(None, gt=0, description="Largest importance weight. Lower: less variance, more bias.")
 
 
 class DecideSettings(StrictModel):
@@ -123,10 +127,10 @@ class DecideSettings(StrictModel):
     explore: bool = Field(True, description="Sample actions from the policy; off: take the most probable one.")
     learning: LearningSettings = Field(LearningSettings(), description="The trainer.")
     memory: MemorySettings = Field(MemorySettings(), description="Buffers, pending decisions and territories.")
-    overload: OverloadSettings = Field(OverloadSettings(), description="Behaviour under overload.")
+    overload: OverloadSettings = Field(OverloadSettings(), description="Behavior under overload.")
     limits: LimitSettings = Field(LimitSettings(), description="Rate limits per token.")
     promotion: PromotionSettings = Field(PromotionSettings(), description="Which versions may serve.")
-    versions: int = Field(20, ge=2, description="Versions that are kept. Raised, older ones can be restored.")
+    versions: int = Field(20, ge=2, description="Versions that are kept. Higher: older ones can be restored.")
     segment_bytes: int = Field(64 << 20, ge=4096, description="Size of a segment file of the log.")
     policy: str = ""
     gate: StrictModel = StrictModel()
@@ -134,7 +138,7 @@ class DecideSettings(StrictModel):
 
 def settings_model(domain: Domain) -> type[DecideSettings]:
     kinds = tuple(domain.policies)
-    gate: Any = (domain.gate_settings, Field(domain.gate_settings(), description="Which decisions the gate approves."))
+    gate: Any = (domain.gate_settings, Field(domain.gate_settings(), description="Which decisions the gate sends."))
     policy: Any = (Literal[kinds], Field(kinds[0], description="Network architecture."))
     name: Any = (Literal[domain.name], Field(description="Domain to decide for."))
     return create_model(f"{domain.name}_settings", __base__=DecideSettings, domain=name, policy=policy, gate=gate)
@@ -177,7 +181,7 @@ def _inconsistencies(settings: DecideSettings, node: Node) -> list[Diagnostic]:
          "raise capacity or lower min_batch_size"),
         (promotion.min_count > memory.held_out_capacity, ("memory", "held_out_capacity"),
          f"memory.held_out_capacity is {memory.held_out_capacity}, but promotion.min_count {promotion.min_count}: "
-         "no verdict by reward is possible", "raise held_out_capacity or lower min_count"),
+         "rewards cannot be compared", "raise held_out_capacity or lower min_count"),
     )  # fmt: skip
     return [Diagnostic(what, fix, _location(node, *path)) for wrong, path, what, fix in checks if wrong]
 

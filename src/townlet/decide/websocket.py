@@ -108,7 +108,7 @@ def _completed(reply: dict[str, Any]) -> FutureReply:
 
 
 class StatsFeed:
-    """Broadcasts statistics, serialised once per interval; a slow dashboard skips some and delays no other."""
+    """Broadcasts statistics, serialized once per interval; a slow dashboard skips some and delays no other."""
 
     def __init__(self, text: Callable[[], str], interval: float) -> None:
         self._text, self._interval = text, interval

@@ -175,7 +175,7 @@ class Episodes(NamedTuple):
     length: Tensor  # int64, steps
     reward: Tensor  # float32, sum of extrinsic rewards, unscaled
     intrinsic: Tensor  # float32, sum of the unweighted intrinsic reward; 0 without one
-    entropy: Tensor  # float32, mean normalised entropy of the behaviour policy in [0, 1]; 0 if not tracked
+    entropy: Tensor  # float32, mean normalized entropy of the behavior policy in [0, 1]; 0 if not tracked
     terminated: Tensor  # bool
     guidance: Tensor  # float32, sum of shaping rewards; 0 without shaping
 

@@ -1,6 +1,6 @@
 """Evaluation of a policy on complete episodes.
 
-Every row plays a fixed number of episodes: taking the first episodes that end would favour short ones.
+Every row plays a fixed number of episodes: taking the first episodes that end would favor short ones.
 """
 
 from __future__ import annotations

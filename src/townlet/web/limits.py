@@ -70,7 +70,7 @@ def _count_open() -> int:
 
 
 class Evictable(Protocol):
-    """A connection that can be closed in favour of others."""
+    """A connection that can be closed in favor of others."""
 
     def evict(self) -> None:
         """Close the connection: it has kept the server waiting for longer than all others."""

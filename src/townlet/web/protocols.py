@@ -118,7 +118,7 @@ class LimitedHTTP(H11Protocol):
             self.transport.abort()
 
     def evict(self) -> None:
-        """Close in favour of another connection."""
+        """Close in favor of another connection."""
         self._respond_and_close(408, BUSY_TEXT)
 
     def _respond_and_close(self, status: int, text: bytes) -> None:
@@ -262,7 +262,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         return not self._refused
 
     def evict(self) -> None:
-        """Close in favour of the messages of others."""
+        """Close in favor of the messages of others."""
         self._refuse(TRY_AGAIN_LATER, "too much unread input; send less at once, and try again later")
 
     def _refuse(self, code: int, reason: str) -> None:

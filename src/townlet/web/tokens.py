@@ -208,7 +208,7 @@ class _AddressState:
 class LoginThrottle:
     """Slows down guessing of tokens: an address may send a few wrong ones, then one a second.
 
-    An identity that was accepted from an address stays accepted there; otherwise a neighbour (or another process, on
+    An identity that was accepted from an address stays accepted there; otherwise a neighbor (or another process, on
     loopback) could lock out the operator by guessing.
     """
 

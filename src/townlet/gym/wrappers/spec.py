@@ -21,7 +21,7 @@ class EncodeSpec(StrictModel):
     to: Literal["one_hot", "binary", "array"] = Field(
         "one_hot",
         description="one_hot: a 1 at the state's index. binary: the bits of the index, fewer inputs. array: the index "
-        "as a number, which makes neighbouring states similar.",
+        "as a number, which makes neighboring states similar.",
     )
 
 
