@@ -1,4 +1,4 @@
-# Townlet. `make run` trains an agent, `make test` proves it; both build .venv first.
+# Townlet. `make run` trains an agent, `make test` runs the checks and tests; both build .venv first.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # A stamp is newer than the files it was made from, so nothing is installed twice.
 RUN_STAMP := $(VENV)/.installed-run
 TEST_STAMP := $(VENV)/.installed-test
-# The audit tools have a separate environment, so that they are not part of what they audit.
+# The audit tools have a separate environment, so that they do not audit themselves.
 AUDIT_VENV := .venv-audit
 AUDIT_STAMP := $(AUDIT_VENV)/.installed
 # Optional parts for install-hashed and verify-dependencies: make install-hashed EXTRAS="test"
@@ -22,13 +22,13 @@ EXTRAS ?=
 .DEFAULT_GOAL := help
 .PHONY: help run test test-long check coverage bench install-hashed verify-dependencies sbom audit lock clean
 
-help: ## what can be made
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
 
-run: $(RUN_STAMP) ## train an agent in the town, watch it in a browser, and hear what it has learned
+run: $(RUN_STAMP) ## train an agent in the town, watch it in a browser, and print a summary
 	$(BIN)/townlet train town:dqn --open
 
-test: check ## check, and run the quick tests
+test: check ## run the checks and the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick property tests with more examples
@@ -37,7 +37,7 @@ test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick prope
 	$(BIN)/python -m pytest -m alone -rP
 	TOWNLET_THOROUGH=1 $(BIN)/python -m pytest -m "not long and not alone" -n $(JOBS) tests/buffers tests/nets tests/runs tests/agents/accelerated
 
-check: $(TEST_STAMP) ## run ruff, mypy, import rules, dead-code and security scanners, and the rules about words
+check: $(TEST_STAMP) ## run ruff, mypy, import rules, dead-code and security scanners, and the list of rejected words
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python tools/check_sources.py
@@ -50,7 +50,7 @@ coverage: $(TEST_STAMP) ## run the quick tests with line coverage; fails below t
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
 
-bench: $(RUN_STAMP) ## measure this machine
+bench: $(RUN_STAMP) ## measure simulation speed on this machine
 	$(BIN)/python benchmarks/sim.py
 
 install-hashed: ## install into .venv only archives whose sha256 is recorded in tools/hashes.txt
@@ -61,17 +61,17 @@ install-hashed: ## install into .venv only archives whose sha256 is recorded in 
 verify-dependencies: $(RUN_STAMP) ## check installed files against their wheels, and what pip would install against the hashes
 	$(BIN)/python tools/supply_chain.py verify $(EXTRAS)
 
-sbom: $(RUN_STAMP) $(AUDIT_STAMP) ## write dist/sbom.cdx.json: every installed package with its licence, as CycloneDX
+sbom: $(RUN_STAMP) $(AUDIT_STAMP) ## write dist/sbom.cdx.json: every installed package with its license, as CycloneDX
 	@mkdir -p dist
 	$(AUDIT_VENV)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json $(BIN)/python
 
 audit: $(AUDIT_STAMP) ## look up known vulnerabilities of all pinned versions (needs network access)
 	@$(AUDIT_VENV)/bin/python tools/supply_chain.py audit
 
-lock: $(AUDIT_STAMP) ## update tools/hashes.txt after a change of constraints.txt
+lock: $(AUDIT_STAMP) ## update tools/hashes.txt after a change to constraints.txt
 	$(AUDIT_VENV)/bin/python tools/supply_chain.py lock
 
-clean: ## remove the environment and all that tools left behind
+clean: ## remove the environment and the caches and outputs of all tools
 	rm -rf $(VENV) $(AUDIT_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -91,7 +91,7 @@ $(AUDIT_STAMP): tools/audit.txt
 	$(AUDIT_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r tools/audit.txt
 	@touch $@
 
-# Keeps an environment that works, else makes one with the first interpreter that is recent enough.
+# Keeps a working environment; otherwise creates one with the first interpreter that is recent enough.
 define make_venv
 	@if ! $(BIN)/python -c '$(RECENT)' 2>/dev/null; then \
 	  for p in $(CANDIDATES); do \
@@ -101,8 +101,8 @@ define make_venv
 	    echo "Townlet needs Python 3.11 or newer, and none was found as: $(strip $(CANDIDATES))." >&2; \
 	    echo "Install one, or name yours: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 2; \
 	  fi; \
-	  echo "Making $(VENV) with $$("$$found" --version)"; \
+	  echo "Creating $(VENV) with $$("$$found" --version)"; \
 	  "$$found" -m venv --clear $(VENV) || { \
-	    echo "Could not make $(VENV). On Debian and Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 2; }; \
+	    echo "Could not create $(VENV). On Debian and Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 2; }; \
 	fi
 endef

@@ -43,7 +43,7 @@ def meter_table(world: World, meter: str) -> RenderableType:
         Text(f"{meter} in {world.name}", style="bold"),
         Text(_summary(spec, chosen)),
         _table("In every step", ["cause", "change", "when"], rows),
-        _table("Affordances", ["affordance", "full session", "ticks", "price", "open"], _restoring(spec, chosen)),
+        _table("Affordances", ["affordance", "complete use", "ticks", "price", "open"], _restoring(spec, chosen)),
     ]
     if effects := list(_effects(spec, chosen, incoming=False)):
         parts.append(_table("Effects on other meters", ["target", "change", "when"], effects))
@@ -81,7 +81,7 @@ def _change(spec: WorldSpec, meter: str, value: float) -> str:
 
 
 def _price(spec: WorldSpec, affordance: Affordance) -> str:
-    """The price of a full session, with that of a tick in brackets."""
+    """The price of a complete use, with that of a tick in brackets."""
     if not affordance.price:
         return "free"
     tick = affordance.price * spec.dollars
@@ -94,7 +94,7 @@ def _facts(world: World) -> Table:
     hour = f"{spec.clock.day} steps per day, starting at {spec.clock.start}"
     rows = [
         ("map", f"{_map_size(world)}, {spec.map.boundary}, layout {spec.map.layout}" if world.size else "none"),
-        ("time", hour if spec.clock.temporal else "off: a session takes one step, and opening hours are ignored"),
+        ("time", hour if spec.clock.temporal else "off: each use takes one step, and opening hours are ignored"),
         ("episode", f"{spec.max_steps} steps at most; lethal at 0: {', '.join(spec.lethal)}"),
         ("currency", f"{spec.currency}, 1.0 is ${spec.dollars:g}" if spec.currency else "none"),
         ("actions", ", ".join(f"{i} {name}" for i, name in enumerate(world.actions))),
@@ -124,7 +124,7 @@ def _affordances(spec: WorldSpec) -> Table:
         place = ",".join(map(str, a.cell)) if a.cell and spec.map.kind == "grid" and spec.map.layout == "fixed" else "–"
         changes = ", ".join(f"{m} {_change(spec, m, v)}" for m, v in session_total(a).items() if v)
         rows.append((a.icon or a.name[0], a.name, place, a.ticks, _price(spec, a), _hours(a), changes))
-    return _table("Affordances", ["", "name", "cell", "ticks", "price", "open", "full session"], rows)
+    return _table("Affordances", ["", "name", "cell", "ticks", "price", "open", "complete use"], rows)
 
 
 def _observation(world: World) -> Table:

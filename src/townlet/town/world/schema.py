@@ -89,7 +89,7 @@ class Affordance(StrictModel):
     name: Name
     icon: str = Field("", max_length=4, description="Icon, usually an emoji; by default letters of the name.")
     cell: tuple[int, ...] | None = Field(None, description="Its cell: x, y (and z). Ignored in a shuffled layout.")
-    ticks: int = Field(1, ge=1, le=1000, description="INTERACT steps of a full session.")
+    ticks: int = Field(1, ge=1, le=1000, description="INTERACT steps of a complete use.")
     price: Share = Field(0.0, description="Price per tick, in the currency.")
     hours: tuple[int, int] | None = Field(None, description="[open, close), may pass midnight; default always open.")
     each_tick: dict[Name, Change] = Field(default_factory=dict, description="Change of meters by every tick.")
@@ -110,9 +110,9 @@ class Map(StrictModel):
 
 
 class Clock(StrictModel):
-    """Time of day. Without `temporal`, a session takes one step and opening hours are ignored."""
+    """Time of day. Without `temporal`, each use takes one step and opening hours are ignored."""
 
-    temporal: bool = Field(False, description="Sessions take several steps, and affordances have opening hours.")
+    temporal: bool = Field(False, description="Using an affordance takes several steps, and affordances have opening hours.")
     day: int = Field(24, ge=1, le=1000, description="Steps per day.")
     start: Literal["random"] | Annotated[int, Field(ge=0)] = Field(
         0, description="Hour at the start of an episode, or random."

@@ -21,7 +21,7 @@ _TEXT: Final = """\
 # Check it with `townlet world check {name}.yaml`; see the result with `townlet world show {name}.yaml`.
 extends: {extends}
 description: {description}
-max_steps: {max_steps} # an episode is truncated at this age
+max_steps: {max_steps} # an episode is truncated after this many steps
 
 # Entries merge by name: write only what changes; the rest stays as in {parent}.
 meters:
@@ -29,7 +29,7 @@ meters:
   - {{name: {meter}, decay: {decay!r}, move: {move!r}, wait: {wait!r}}}
 
 affordances:
-  # the price of one tick in the currency; a full session takes `ticks` of them
+  # the price of one tick in the currency; a complete use takes `ticks` of them
   - {{name: {priced}, price: {price!r}, ticks: {ticks}}}
   # open from the first hour until the second; only with `clock.temporal: true`
 {hours}
@@ -37,7 +37,7 @@ affordances:
 # This list replaces the inherited one. Others: survival, vitality, potential, meter_bonus, proximity.
 rewards: {rewards}
 
-# clock: {{temporal: true}} # sessions take several steps, and affordances have opening hours
+# clock: {{temporal: true}} # using an affordance takes several steps, and affordances have opening hours
 # remove: [{last}] # inherited meters, affordances, cascades or modulations to drop
 """
 

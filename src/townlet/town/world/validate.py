@@ -155,7 +155,7 @@ def _meters(spec: WorldSpec, report: Report) -> None:
         report(what, "lower `wait` or raise `move`", "meters", index[worst.name], "wait")
     for i, name in enumerate(spec.lethal):
         if name in index and not any(session_total(a).get(name, 0.0) > 1e-9 for a in spec.affordances):
-            fix = f"let a full session of some affordance raise '{name}', or remove it from `lethal`"
+            fix = f"let a complete use of some affordance raise '{name}', or remove it from `lethal`"
             report(f"'{name}' is lethal and no affordance raises it", fix, "lethal", i)
 
 
