@@ -112,7 +112,9 @@ class Map(StrictModel):
 class Clock(StrictModel):
     """Time of day. Without `temporal`, each use takes one step and opening hours are ignored."""
 
-    temporal: bool = Field(False, description="Using an affordance takes several steps, and affordances have opening hours.")
+    temporal: bool = Field(
+        False, description="Using an affordance takes several steps, and affordances have opening hours."
+    )
     day: int = Field(24, ge=1, le=1000, description="Steps per day.")
     start: Literal["random"] | Annotated[int, Field(ge=0)] = Field(
         0, description="Hour at the start of an episode, or random."
