@@ -76,7 +76,9 @@ def test_flipped_bits_in_every_kind_of_file_are_named(flips: int, copy: Path) ->
                 assert any(part.name == "log/control" and part.state == "noted" for part in found.items)
             else:
                 assert not found.whole, (path, place)
-                assert any(name.startswith(str(path.relative_to(copy).parent)) for name in damaged(found)), path
+                # A flip in the last record of the log looks like an incomplete write, except for its control data.
+                names = (str(path.relative_to(copy).parent), *(["length of the log"] if path.suffix == ".wal" else []))
+                assert any(name.startswith(names) for name in damaged(found)), path
             seen.add(path.suffix or path.name)
         path.write_bytes(intact)
     assert seen >= {".wal", ".jsonl", ".json", ".safetensors", ".sha256", "control"}

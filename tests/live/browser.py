@@ -188,6 +188,7 @@ class PageView:
     def pause(self) -> int:
         """Pause; returns the step."""
         self.button("Pause").click()
+        expect(self.button("Play")).to_be_visible()
         return self.wait_until_still()
 
     def blur(self) -> None:
