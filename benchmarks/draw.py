@@ -25,9 +25,9 @@ Curves = dict[str, list[tuple[int, float]]]
 
 
 def read(file: Path) -> tuple[dict[str, Curves], Curves]:
-    """Agent-steps in a second by what is varied, and bytes for each row.
+    """Environment steps per second by what is varied, and bytes per row.
 
-    The quickest round counts of all that were ever made with a size: processors change their pace.
+    Of all rounds that were measured with a size, the fastest one counts, because the speed of processors varies.
     """
     best: dict[tuple[str, str, int], float] = defaultdict(float)
     memory: dict[str, dict[int, float]] = defaultdict(dict)
@@ -44,15 +44,15 @@ def read(file: Path) -> tuple[dict[str, Curves], Curves]:
 
 
 def plot(file: Path) -> None:
-    """`docs/cost-rows.svg`: steps in a second and memory. `docs/cost-world.svg`: times the time of the least world."""
+    """`docs/cost-rows.svg`: steps per second and memory. `docs/cost-world.svg`: time relative to the smallest world."""
     rates, memory = read(file)
     with matplotlib.rc_context({**SETTINGS, **WHITE, "svg.hashsalt": "townlet"}):
         figure = Figure((9.6, 3.8), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(2, 1))
         left.set_yscale("log")
-        _by_rows(left, rates["rows"], "agent-steps in a second")
+        _by_rows(left, rates["rows"], "environment steps per second")
         left.legend(frameon=False)
-        _by_rows(right, memory, "bytes for each row")
+        _by_rows(right, memory, "bytes per row")
         right.set_ylim(0)
         _save(figure, "cost-rows")
         figure = Figure((9.6, 3.4), layout="constrained")
@@ -76,16 +76,21 @@ def _by_rows(axes: Axes, curves: Curves, what: str) -> None:
 
 
 def _relative(curves: Curves) -> Curves:
-    """The time of a step beside that of the smallest size."""
+    """The time of a step, relative to that of the smallest size."""
     return {name: [(x, min(points)[1] / rate) for x, rate in points] for name, points in curves.items()}
 
 
 def _by_size(axes: Axes, what: str, curves: Curves) -> None:
-    """How many times as long a step takes as in the smallest world."""
+    """The time of a step, relative to the smallest world."""
     _curves(axes, _relative(curves))
-    axes.set(xlabel={"grid": "side of the map"}.get(what, what), ylim=(0, None))
+    axes.set(
+        xlabel={"grid": "map width", "meters": "number of meters", "affordances": "number of affordances"}.get(
+            what, what
+        ),
+        ylim=(0, None),
+    )
     if what == "meters":
-        axes.set_ylabel("times the time of a step")
+        axes.set_ylabel("relative time of a step")
         axes.legend(frameon=False, fontsize=8)
 
 

@@ -69,7 +69,7 @@ def test_the_default_install_has_permissive_licences_only() -> None:
 
 @pytest.mark.parametrize("extra", sorted(PROJECT["optional-dependencies"].keys() - OWN_USE))
 def test_the_docs_name_every_package_of_an_extra_that_is_not_permissive(extra: str) -> None:
-    lines = (ROOT / "docs" / "gym.md").read_text(encoding="utf-8").partition("## Licences")[2].splitlines()
+    lines = (ROOT / "docs" / "gym.md").read_text(encoding="utf-8").partition("## Licenses")[2].splitlines()
     listed = {line.split("|")[2].strip(" `") for line in lines if line.startswith("|") and f"`{extra}`" in line}
     needed = closure(PROJECT["optional-dependencies"][extra])
     assert {name for name, found in needed.items() if not permissive(found)} <= listed
