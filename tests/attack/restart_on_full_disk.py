@@ -83,7 +83,7 @@ def restart(place: Path, folder: Path, torn: bool) -> None:
     training.stop()
     again.close()
     assert all(version.same for version in replay_folder(folder))
-    assert verify(folder).whole
+    assert verify(folder).intact
     print("decisions:", again.state.decisions - before)
 
 

@@ -266,7 +266,7 @@ def test_a_damaged_log_can_be_continued_before_the_damage_and_no_file_is_deleted
     again.close()
     assert sorted(path.name for path in (tmp_path / "log").glob("set-aside-*/*")) == names
     assert (next((tmp_path / "log").glob("set-aside-*")) / damaged.path.name).read_bytes() == data
-    assert verify(tmp_path).whole
+    assert verify(tmp_path).intact
     later, _, _ = start_service(tmp_path, ["segment_bytes=16384"])  # an ordinary start
     assert later.notices == []
     assert not later.versions.gate_only

@@ -75,14 +75,14 @@ def test_flipped_bits_in_every_kind_of_file_are_named(flips: int, copy: Path) ->
             if path.name == "control":
                 assert any(part.name == "log/control" and part.state == "noted" for part in found.items)
             else:
-                assert not found.whole, (path, place)
+                assert not found.intact, (path, place)
                 # A flip in the last record of the log looks like an incomplete write, except for its control data.
                 names = (str(path.relative_to(copy).parent), *(["length of the log"] if path.suffix == ".wal" else []))
                 assert any(name.startswith(names) for name in damaged(found)), path
             seen.add(path.suffix or path.name)
         path.write_bytes(intact)
     assert seen >= {".wal", ".jsonl", ".json", ".safetensors", ".sha256", "control"}
-    assert verify(copy).whole
+    assert verify(copy).intact
 
 
 def remove_segment(folder: Path) -> str:
@@ -146,7 +146,7 @@ def test_a_backup_starts_in_the_state_of_the_original(gate_only: bool, tmp_path:
     before, copied = state(service), backup(tmp_path / "ads", tmp_path / "copy")
     assert copied.records == service.log.last
     assert (tmp_path / "copy" / "tokens.json").stat().st_mode & 0o777 == 0o600
-    assert verify(tmp_path / "copy").whole
+    assert verify(tmp_path / "copy").intact
     again, _, _ = start_service(tmp_path / "copy", WORDS)
     assert state(again) == before
     assert again.notices == []
@@ -175,7 +175,7 @@ def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
     try:
         for turn in range(4):
             copied = backup(tmp_path / "ads", tmp_path / f"copy {turn}")
-            assert verify(tmp_path / "ads").whole, damaged(verify(tmp_path / "ads"))
+            assert verify(tmp_path / "ads").intact, damaged(verify(tmp_path / "ads"))
             assert copied.records >= turn
     finally:
         stop.set()
@@ -185,7 +185,7 @@ def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
     original = list(events(tmp_path / "ads" / LOG))
     for turn in range(4):
         folder = tmp_path / f"copy {turn}"
-        assert verify(folder).whole, damaged(verify(folder))
+        assert verify(folder).intact, damaged(verify(folder))
         found = list(events(folder / LOG))
         assert found == original[: len(found)]
         again, _, _ = start_service(folder, WORDS)
@@ -226,7 +226,7 @@ def test_both_commands_and_their_exit_codes(
     done = townlet("decide", "verify", str(copy), "--json")
     assert done.code == 1
     assert "line 1 of serving.jsonl is damaged" in done.out
-    assert not json.loads(done.out)["whole"]
+    assert not json.loads(done.out)["intact"]
     done = townlet("decide", "verify", str(tmp_path / "none"))
     assert done.code == 2
     assert "has no decision log" in done.err

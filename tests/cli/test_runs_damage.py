@@ -134,7 +134,7 @@ def test_verify_reports_damage_and_usable_files(townlet: Program, run: Run) -> N
     done = townlet(*words, "--json")
     assert done.code == 1
     found = json.loads(done.out)
-    assert not found["whole"]
+    assert not found["intact"]
     damaged = {item["name"]: item["text"] for item in found["items"] if item["state"] == "damaged"}
     assert set(damaged) == {f"checkpoints/{last.name}", "metrics.db"}
     assert "'updates' between env_steps 0 and" in damaged["metrics.db"]

@@ -111,6 +111,6 @@ def print_integrity(report: IntegrityReport, as_json: bool) -> None:
         for item in report.items:
             table.add_row(Text(item.name), Text(item.state, ITEM_STYLES.get(item.state, "")), Text(item.text))
         out().print(table)
-        echo(*report.usable, "Intact: every checksum matches." if report.whole else "Damaged: see above.")
-    if not report.whole:
+        echo(*report.usable, "Intact: every checksum matches." if report.intact else "Damaged: see above.")
+    if not report.intact:
         raise typer.Exit(1)

@@ -16,7 +16,7 @@ from townlet.runs.database import TABLES, connect, sqlite_errors
 from townlet.runs.folder import MAX_META_BYTES, SEAL_KEYS, Run, validate_meta
 from townlet.runs.serialization import parse_json
 
-INTACT, DAMAGED, MISSING = "whole", "damaged", "missing"
+INTACT, DAMAGED, MISSING = "intact", "damaged", "missing"
 UNPROTECTED: Final = "unprotected"  # without a checksum
 NOTED: Final = "noted"  # informative and harmless
 
@@ -39,7 +39,7 @@ class IntegrityReport:
     usable: list[str] = field(default_factory=list)  # sentences
 
     @property
-    def whole(self) -> bool:
+    def intact(self) -> bool:
         """Whether nothing is damaged or missing."""
         return all(item.state not in (DAMAGED, MISSING) for item in self.items)
 
@@ -53,7 +53,7 @@ class IntegrityReport:
 
     def as_json(self) -> dict[str, Any]:
         items = [vars(item) for item in self.items]
-        return {"subject": self.subject, "whole": self.whole, "items": items, "usable": self.usable}
+        return {"subject": self.subject, "intact": self.intact, "items": items, "usable": self.usable}
 
 
 # Files without a checksum, and why a change in them affects neither resumed weights nor reported metrics.
@@ -243,7 +243,7 @@ def _usable(
         add(f"Resume, play and eval work from step {last.env_steps:,}{aside}{new}.")
     moments = [damage.begin for damage in damages if damage.begin is not None]
     if damages:
-        upto = f"; rows up to env_steps {min(moments):,} are whole" if moments else ""
+        upto = f"; records up to env_steps {min(moments):,} are intact" if moments else ""
         add(f"No command reports metrics of a damaged table{upto}.")
 
 
