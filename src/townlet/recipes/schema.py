@@ -232,7 +232,7 @@ class Recipe(StrictModel):
     potential: float = Field(
         0.0,
         ge=0,
-        description="Weight of potential-based reward shaping over all needs, added to the world's rewards; it keeps "
+        description="Weight of potential-based reward shaping over all meters, added to the world's rewards; it keeps "
         "the optimal policy. Raise it for more guidance; 0 is off. A world with this reward keeps its own weight.",
     )
     reward_threshold: float | None = Field(
@@ -242,7 +242,7 @@ class Recipe(StrictModel):
     tuned: bool = Field(False, description="Whether the settings come from a search rather than from a textbook.")
     result: Annotated[
         tuple[KnownResult, ...], BeforeValidator(_as_results, json_schema_input_type=str | tuple[KnownResult, ...])
-    ] = Field((), description="Known results: a text, or a list of {what, command}.")
+    ] = Field((), description="Known results: a string, or a list of {what, command}.")
 
     rows: Literal["auto"] | Annotated[int, Field(ge=1, le=2**22)] = Field(
         "auto",
