@@ -27,7 +27,7 @@ def test_progress_fits_80_columns_and_resume_command_is_one_line(tmp_path: Path)
     drawn = [line for line in shown if str(tmp_path) not in line]
     assert max(map(len, drawn)) <= 80
     assert any(line.startswith("town-l0:dqn ━") for line in drawn)
-    assert any("steps  random agent: survives" in line for line in drawn)
+    assert any("steps  random agent: " in line for line in drawn)
     assert seen.rfind(SHOW) > seen.rfind(HIDE)
 
 

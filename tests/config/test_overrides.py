@@ -106,7 +106,7 @@ def test_input_tree_is_not_modified() -> None:
         ("observation.window.size=3", "observation is 'full' and has no keys; set observation itself"),
         ("max_steps", "this is not key=value; write it like max_steps=200 or meters.energy.decay=0.01"),
         ("=5", "this is not key=value;"),
-        ("max_steps=", "there is no value; write null for no value, '' for an empty text"),
+        ("max_steps=", "there is no value; write null for no value, '' for an empty string"),
         ("max_steps=#5", "there is no value;"),
         ("map..size=5", "this is not key=value;"),
         ("a.=5", "this is not key=value;"),

@@ -176,7 +176,7 @@ def test_fraction_of_working_episodes_is_described(works: float | None, words: s
         store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "length": [200.0, 99.0], "works": works})
     text = report.write_report(run)[0].read_text()
     assert words in text
-    assert ("money." in text) == (works is not None)
+    assert ("earns money" in text) == (works is not None)
     assert r"An earlier evaluation was better: 200 steps at 1 env\_steps." in text
 
 

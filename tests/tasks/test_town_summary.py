@@ -89,7 +89,7 @@ def test_summary_names_the_best_checkpoint_if_it_is_another() -> None:
     again = replace(found, best=BestCheckpoint(12_000, "length", 298.25))
     assert again.sentences()[:-1] == found.sentences()
     last = again.sentences()[-1]
-    assert "`eval` and `play` take the best one (length 298.2 at 12,000 env_steps)" in last
+    assert "`eval` and `play` use the best one (length 298.2 at 12,000 env_steps)" in last
     assert "--which last" in last
 
 

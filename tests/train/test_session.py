@@ -43,7 +43,7 @@ def test_run_leaves_all_its_files(trained: tuple[TrainingOutcome, Heard]) -> Non
     assert not {name for name in names if name.startswith(".")}
     assert Run.open("latest", run.path.parent).path == run.path
     assert list(run.tensorboard.iterdir())
-    assert "evaluation: survives" in run.log_file.read_text()
+    assert " survive, " in run.log_file.read_text()
 
 
 def test_meta_describes_the_run_and_its_end(trained: tuple[TrainingOutcome, Heard]) -> None:

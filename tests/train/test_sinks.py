@@ -33,7 +33,7 @@ EVALUATION = {
     "meters": {"energy": 0.5},
 }  # fmt: skip
 LINE = "2,000 steps     12 k/s  length 99.25  loss 0.5  epsilon 0.1"
-SENTENCE = "evaluation: survives 480 of 500 steps; 50% reach the limit, 25% earn money"
+SENTENCE = "evaluation: 480 of 500 steps, 50% survive, 25% earn money"
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
 
@@ -43,7 +43,7 @@ def mark(env_steps: int = 2000) -> MetricsInterval:
 
 
 def test_work_is_not_mentioned_in_a_world_without_pay() -> None:
-    assert evaluation_text(EVALUATION | {"works": None}) == SENTENCE.removesuffix(", 25% work")
+    assert evaluation_text(EVALUATION | {"works": None}) == SENTENCE.removesuffix(", 25% earn money")
 
 
 def test_plain_console_prints_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_log_file_has_timestamps_and_is_continued(tmp_path: Path) -> None:
         log = LogFile(tmp_path / "log.txt")
         log.on_interval(mark())
         log.on_evaluation(Counters(env_steps=7), {**EVALUATION, "policy": "random"})
-        assert "random agent: survives 480" in (tmp_path / "log.txt").read_text()  # nothing waits
+        assert "random agent: 480" in (tmp_path / "log.txt").read_text()  # nothing waits
         log.close()
     lines = (tmp_path / "log.txt").read_text().splitlines()
     assert len(lines) == 4
@@ -120,7 +120,7 @@ def test_progress_bar_fits_80_columns() -> None:
     assert any(re.match(r"town:dqn-curriculum ━+╺?━+  50% 0:00:00 left ", line) for line in lines)
     figures = "  12M steps · 12 k/s · length 99.2 · stage 3.25 · loss 0.5 · epsilon 0.1"
     assert any(line.startswith(figures) and line.endswith("…") for line in lines)  # the rest has no room
-    assert "12,000,000 steps  evaluation: survives 1999 of 2000 steps; 100% reach the limit, 25% earn money" in lines
+    assert "12,000,000 steps  evaluation: 1999 of 2000 steps, 100% survive, 25% earn money" in lines
 
 
 def test_unused_bar_draws_nothing_and_the_cursor_is_always_restored() -> None:

@@ -43,9 +43,8 @@ def evaluation_text(columns: Mapping[str, Any]) -> str:
     name = "random agent" if columns["policy"] == "random" else "evaluation"
     if columns["meters"] is None:  # no town
         return f"{name}: return {columns['return']:.2f} in {columns['length']:.0f} steps"
-    reached = f"{columns['survived']:.0%} reach the limit"
-    earned = "" if columns["works"] is None else f", {columns['works']:.0%} earn money"
-    return f"{name}: survives {columns['length']:.0f} of {columns['limit']} steps; {reached}{earned}"
+    text = f"{name}: {columns['length']:.0f} of {columns['limit']} steps, {columns['survived']:.0%} survive"
+    return text if columns["works"] is None else f"{text}, {columns['works']:.0%} earn money"
 
 
 def rate_text(rate: float) -> str:
