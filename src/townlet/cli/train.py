@@ -49,7 +49,10 @@ def parse_steps(text: str) -> int:
 def train(
     recipe: Annotated[
         str | None,
-        typer.Argument(metavar="ENV:VARIANT", help="Recipe to train, town:dqn by default; see `townlet recipes`."),
+        typer.Argument(
+            metavar="ENV:VARIANT",
+            help=f"Recipe to train, see `townlet recipes`; by default the default variant of {DEFAULT}.",
+        ),
     ] = None,
     overrides: RecipeOverrides = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Resume this run from its last checkpoint.")] = None,
