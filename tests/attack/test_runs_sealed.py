@@ -137,7 +137,7 @@ def test_a_checkpoint_without_what_ties_it_to_its_run_is_not_resumed(key: str, r
     del manifest["info"][key]
     path.write_text(json.dumps(manifest))
     (path.parent / "manifest.sha256").write_bytes(checkpoint_files._seal(path.read_bytes()))
-    with pytest.raises(TownletError, match=f"carries no {key}: it was written by an older release.*init_from"):
+    with pytest.raises(TownletError, match=f"has no {key}: it was written by an older release.*init_from"):
         resume(run)
 
 

@@ -181,8 +181,8 @@ def test_state_of_another_buffer_is_rejected() -> None:
     wider = ReplayBuffer(12, 2, 2, 4, n_step=1, gamma=GAMMA, generator=generator())
     others = {
         "6 slots, but this one has 7": make(script, 7),
-        "float32 [6, 2, 2], needed is float32 [6, 3, 2]": make(endless(1, 3), 6),
-        "bool [6, 2, 3], needed is bool [6, 2, 4]": wider,
+        "float32 [6, 2, 2], expected float32 [6, 3, 2]": make(endless(1, 3), 6),
+        "bool [6, 2, 3], expected bool [6, 2, 4]": wider,
         "does not have priorities, but this one does": make(script, 6, priority=PrioritySpec()),
     }
     for words, other in others.items():

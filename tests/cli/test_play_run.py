@@ -55,7 +55,7 @@ def test_newest_run_of_a_recipe_is_used(townlet: Program, tmp_path: Path) -> Non
         (["town:dqn"], "townlet train town:dqn"),
         (["town", "--mode", "trained"], "--mode trained needs a run"),
         (["town-pp0"], "there is no world and no run 'town-pp0'"),
-        (["town-"], "runs begin with 'town-'"),
+        (["town-"], "runs start with 'town-'"),
         (["town-ppo", "observation=partial"], "does not fit the agent"),
     ],
 )

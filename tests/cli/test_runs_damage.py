@@ -34,7 +34,7 @@ def test_resume_starts_new_metrics_after_damage(townlet: Program, run: Run) -> N
     run.metrics_file.write_bytes(DAMAGE)
     done = townlet("train", "--resume", run.name, "budget.env_steps=2048", *root)
     assert done.code == 2
-    assert "metrics.db: the metrics are damaged or foreign" in done.err
+    assert "metrics.db: the metrics are damaged or were not written by Townlet" in done.err
     assert "move metrics.db away; `townlet train --resume` then begins new metrics" in done.err
     assert run.meta()["finished"]  # nothing was touched
 
@@ -64,7 +64,10 @@ def test_new_metrics_survive_an_immediate_crash(townlet: Program, run: Run) -> N
 
 def test_run_without_metrics_is_shown(townlet: Program, run: Run) -> None:
     root = ["--root", str(run.path.parent)]
-    for change, message in ((run.metrics_file.unlink, "has no metrics"), (None, "damaged or foreign")):
+    for change, message in (
+        (run.metrics_file.unlink, "has no metrics"),
+        (None, "damaged or were not written by Townlet"),
+    ):
         if change:
             change()
         else:
@@ -111,7 +114,7 @@ def test_wrong_type_in_meta_json_is_one_error(townlet: Program, run: Run, key: s
     done = townlet("train", "--resume", run.name, *root)
     assert done.code == 2
     assert f"'{key}" in done.err
-    assert "in meta.json is not what it should be" in done.err
+    assert "in meta.json is not valid" in done.err
     assert "Traceback" not in done.err
     shown = townlet("runs", "show", run.name, *root)
     assert (shown.code, f"'{key}" in shown.out) == (0, True)

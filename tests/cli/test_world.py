@@ -133,7 +133,7 @@ def test_new_never_overwrites(townlet: Program, folder: Path) -> None:
     (folder / "mine.yaml").write_text("precious")
     done = townlet("world", "new", "mine")
     assert done.code == 2
-    assert "mine.yaml exists already" in done.err
+    assert "mine.yaml already exists" in done.err
     assert (folder / "mine.yaml").read_text() == "precious"
 
 

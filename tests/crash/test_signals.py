@@ -137,7 +137,7 @@ def test_second_writer_is_rejected(server: ForkServer, tmp_path: Path) -> None:
     before = sorted(path.name for path in (run / "checkpoints").iterdir())
     second = server.resume(run)
     assert second.wait() == 2
-    assert f"another process writes in this folder: process {writer.pid}" in second.output()
+    assert f"another process is writing to this folder: process {writer.pid}" in second.output()
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == before
     assert writer.kill() == -9
     server.resume_to_end(run, pause_at=200)  # the lock of a dead process is free

@@ -228,7 +228,7 @@ def test_restored_curriculum_continues_exactly() -> None:
 
 
 def test_a_state_of_another_curriculum_is_refused() -> None:
-    with pytest.raises(TownletError, match=r"curriculum\.stage.*\[3\], needed is int64 \[2\]"):
+    with pytest.raises(TownletError, match=r"curriculum\.stage.*\[3\], expected int64 \[2\]"):
         curriculum(2).restore(curriculum(3).state())
     with pytest.raises(TownletError, match=r"curriculum\.window"):
         curriculum(2).restore(curriculum(2, episodes=5).state())

@@ -104,7 +104,7 @@ def test_start_and_stop_are_announced(tmp_path: Path, townlet: Program) -> None:
         service._words[-1] = str(wished)
         service.start()
         words = service.until("Press Ctrl-C to stop")
-    found = re.search(rf"Port {wished} is taken; listening at (\d+)\.", words)
+    found = re.search(rf"Port {wished} is taken; listening on port (\d+)\.", words)
     assert found
     assert words.index("Opening") < words.index("Games connect")
     service.port = int(found[1])

@@ -186,10 +186,10 @@ def test_torchrun_starts_all_processes_and_ctrl_c_saves(tmp_path: Path) -> None:
             [],
             "drqn cannot be trained by several processes; start it without torchrun, or train dqn, ppo or pqn",
         ),
-        ("town:dqn-curriculum", [], "several processes cannot follow one curriculum; write curriculum=null"),
-        ("town:dqn-rnd", [], "several processes cannot follow one explore.bonus; write explore.bonus=null"),
-        ("town:dqn", ["agent.prioritized={}"], "several processes cannot follow one agent.prioritized"),
-        ("CartPole-v1:ppo", [], "several processes train towns together, not environments of Gymnasium"),
+        ("town:dqn-curriculum", [], "curriculum is not supported with several processes; write curriculum=null"),
+        ("town:dqn-rnd", [], "explore.bonus is not supported with several processes; write explore.bonus=null"),
+        ("town:dqn", ["agent.prioritized={}"], "agent.prioritized is not supported with several processes"),
+        ("CartPole-v1:ppo", [], "training in several processes supports towns only"),
     ],
 )
 def test_what_cannot_be_sharded_is_refused(recipe: str, words: list[str], what: str) -> None:
@@ -201,5 +201,5 @@ def test_what_cannot_be_sharded_is_refused(recipe: str, words: list[str], what: 
 def test_train_function_refuses_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
-    with pytest.raises(TownletError, match=r"start it without torchrun, or type torchrun … -m townlet train"):
+    with pytest.raises(TownletError, match=r"start it without torchrun, or run torchrun … -m townlet train"):
         train("town:dqn")

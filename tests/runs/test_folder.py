@@ -71,7 +71,7 @@ def test_missing_run_is_explained(tmp_path: Path) -> None:
     with pytest.raises(TownletError, match="no run 'latest'"):
         Run.open("latest", tmp_path / "nowhere")
     made = [make(tmp_path), make(tmp_path)]
-    with pytest.raises(TownletError, match="2 runs begin with 'town-'") as caught:
+    with pytest.raises(TownletError, match="2 runs start with 'town-'") as caught:
         Run.open("town-", tmp_path)
     assert all(run.name in str(caught.value) for run in made)
     with pytest.raises(TownletError, match=f"did you mean '{made[0].name}'"):
@@ -153,5 +153,5 @@ def test_link_to_a_run_outside_the_root_is_listed_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("key", "value"), [("seed", 1.5), ("finished", 1), ("versions", {"torch": 2})])
 def test_meta_json_of_wrong_types_is_rejected_by_name(tmp_path: Path, key: str, value: Any) -> None:
     run = make(tmp_path, **{key: value})
-    with pytest.raises(TownletError, match=rf"'{key}.*' in meta.json is not what it should be.*correct that value"):
+    with pytest.raises(TownletError, match=rf"'{key}.*' in meta.json is not valid.*correct that value"):
         run.meta()

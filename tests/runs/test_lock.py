@@ -75,7 +75,7 @@ def test_stopped_process_keeps_its_lock(tmp_path: Path) -> None:
 
 
 def test_one_process_cannot_acquire_the_lock_twice(tmp_path: Path) -> None:
-    with Lock(tmp_path), pytest.raises(TownletError, match="another process writes in this folder"):
+    with Lock(tmp_path), pytest.raises(TownletError, match="another process is writing to this folder"):
         Lock(tmp_path).acquire()
     with Lock(tmp_path):
         pass

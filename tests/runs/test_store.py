@@ -145,7 +145,7 @@ def test_gap_in_the_metrics_is_reported_and_nothing_is_removed(store: MetricsSto
     loss(store, 30)
     store.flush()
     store._connection.execute('DELETE FROM "updates" WHERE "env_steps" = 10')
-    with pytest.raises(TownletError, match="'updates' has 1 rows and the checkpoint saw 2"):
+    with pytest.raises(TownletError, match="'updates' has 1 rows, but the checkpoint recorded 2"):
         store.rewind(20, position)
     assert store.series("loss")[0] == [20, 30]
 
@@ -229,10 +229,10 @@ def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
     good = path.read_bytes()
     path.write_bytes(b"not a database" * 100)
     for kind in (MetricsReader, MetricsStore):
-        with pytest.raises(TownletError, match="damaged or foreign"):
+        with pytest.raises(TownletError, match="damaged or were not written by Townlet"):
             kind(path)
     path.write_bytes(good[: len(good) // 2 // 4096 * 4096] + b"\xff" * 4096 * 4)
-    with pytest.raises(TownletError, match="damaged or foreign"), MetricsReader(path) as reader:
+    with pytest.raises(TownletError, match="damaged or were not written by Townlet"), MetricsReader(path) as reader:
         reader.content_digest()
     path.unlink()
     with sqlite3.connect(path) as other:
@@ -259,7 +259,7 @@ def test_store_with_other_tables_views_or_triggers_is_rejected(trick: str, tmp_p
         other.execute(trick)
     other.close()
     for kind in (MetricsReader, MetricsStore):
-        with pytest.raises(TownletError, match="damaged or foreign"):
+        with pytest.raises(TownletError, match="damaged or were not written by Townlet"):
             kind(path)
 
 

@@ -223,11 +223,11 @@ def test_wrong_settings_are_refused(values: dict[str, Any], message: str) -> Non
 
 
 def test_lethal_starts_are_refused_and_money_is_ignored_without_currency() -> None:
-    with pytest.raises(TownletError, match=r"`starts.meters` begins at 0, where an agent dies of missing energy"):
+    with pytest.raises(TownletError, match=r"`starts.meters` begins at 0, at which an agent dies: energy is lethal"):
         townlet.make("town", 1, starts=StartsSpec(fraction=1, meters=(0, 1), money=(0, 1)))
     penniless = load("town-l0", ["currency=null", "affordances.Bed.price=0"])
     without = StartsSpec(fraction=POOR.fraction, meters=POOR.meters)
     assert np.array_equal(start_table(penniless, POOR), start_table(penniless, without))
     broke = load("town", ["lethal=[energy, money]"])
-    with pytest.raises(TownletError, match=r"`starts.money` begins at 0, where an agent dies of missing money"):
+    with pytest.raises(TownletError, match=r"`starts.money` begins at 0, at which an agent dies: money is lethal"):
         make_engine(broke, 1, starts=POOR)

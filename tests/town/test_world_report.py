@@ -91,7 +91,7 @@ def test_new_world_may_extend_a_file_and_keeps_its_rewards(tmp_path: Path) -> No
 
 def test_new_world_never_overwrites(tmp_path: Path) -> None:
     new_world("mine", folder=tmp_path).write_text("precious")
-    with pytest.raises(TownletError, match="exists already"):
+    with pytest.raises(TownletError, match="already exists"):
         new_world("mine", folder=tmp_path)
     assert (tmp_path / "mine.yaml").read_text() == "precious"
     for name in ("../mine", "", "a b", "town"):

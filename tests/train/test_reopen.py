@@ -103,7 +103,7 @@ def test_run_keeps_its_world_if_the_file_changes(
 def test_edited_copy_of_a_world_is_named_and_refused(role: str, own: tuple[Path, Run]) -> None:
     copy = world_file(own[1], role)
     copy.write_text(copy.read_text().replace("max_steps: 30", "max_steps: 31"), encoding="utf-8")
-    with pytest.raises(TownletError, match=f"not the world that the {role}") as caught:
+    with pytest.raises(TownletError, match=f"the {role} world of the run") as caught:
         resume(own[1])
     assert str(copy) in str(caught.value)
 
@@ -116,7 +116,7 @@ def test_run_without_copies_needs_the_unchanged_world_file(own: tuple[Path, Run]
     run.worlds.rmdir()
     resume(run, pause_at=150)
     edited(path)
-    with pytest.raises(TownletError, match="not the world that the training") as caught:
+    with pytest.raises(TownletError, match="the training world of the run") as caught:
         resume(run)
     assert str(path) in str(caught.value)
 

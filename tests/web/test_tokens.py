@@ -60,7 +60,7 @@ def test_token_file_names_games_and_operators(tmp_path: Path) -> None:
         (f"operator: {SECRET}\nviewer: {SECRET}", 0o600, "the token of the viewer is used twice"),
         (f"game: {{a: {SECRET}, b: {SECRET}}}", 0o600, "the token of the game 'b' is used twice"),
         (f"game: {{'a b': {SECRET}}}", 0o600, "'a b' is not a valid game name"),
-        ("operator: 1234567890123456", 0o600, "is not text; write it in quotes"),
+        ("operator: 1234567890123456", 0o600, "is not a string; write it in quotes"),
         ("operator: 12345678901234567890", 0o600, "tokens in quotes"),
         (f"operater: {SECRET}", 0o600, "there is no role 'operater'; did you mean 'operator'?"),
         (f"operator: [{SECRET}", 0o600, "not valid YAML or JSON"),

@@ -110,7 +110,7 @@ def serve(
     tokens = service_tokens.tokens if service_tokens else None
     server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, access=access)
     if port not in (0, server.port):
-        echo_err(f"Port {port} is taken; listening at {server.port}.")
+        echo_err(f"Port {port} is taken; listening on port {server.port}.")
     from townlet.decide.app import open_app
 
     sys.setswitchinterval(SWITCH_INTERVAL)

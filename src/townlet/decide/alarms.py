@@ -113,13 +113,13 @@ class Alarms:
         if self._overload.grew_recently(overloaded, now):
             refused = self._service.settings.overload.mode == "refuse"
             how = "refused" if refused else "decided by the gate alone or refused"
-            what = f"The service is overloaded: {overloaded} observations were {how} since the start"
+            what = f"The service is overloaded: {overloaded} observations have been {how} since the start"
             yield Alarm("overload", False, what, "Send fewer observations, or raise overload.waiting and .patience.")
 
     def _connections(self, now: float) -> Iterator[Alarm]:
         games, limits = self._limits.games, self._limits
         if self._refused.grew_recently(games.refused, now):
-            what = f"{games.refused} game connections were refused since the start: the limit is {games.limit}"
+            what = f"{games.refused} game connections have been refused since the start: the limit is {games.limit}"
             if limits.limited_by_descriptors:
                 what += f". It is set by file descriptors: this process may open {limits.descriptor_limit} files"
             yield Alarm("connections", True, what, limits.remedy)

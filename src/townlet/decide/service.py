@@ -192,7 +192,7 @@ class Service:
         if observation.time > territory.time:
             return None
         what = (
-            f"the last observation of {observation.territory} is of {territory.time:g}, this one of "
+            f"the last observation of {observation.territory} has time {territory.time:g}, this one "
             f"{observation.time:g}; a game that restarts needs another territoryId"
         )
         return Answer(error_message("STALE_OBSERVATION", what))

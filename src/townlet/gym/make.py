@@ -129,7 +129,7 @@ def _make_rows(factory: RowFactory, rows: int) -> SyncVectorEnv | AsyncVectorEnv
     family = extras.family(factory.id)
     one_per_process = family is not None and family.one_per_process
     if one_per_process and factory.spec.vectorization == "sync":
-        raise TownletError(f"a process can hold only one {factory.id}", "write vectorization: auto or async")
+        raise TownletError(f"only one {factory.id} can run per process", "write vectorization: auto or async")
     if one_per_process or factory.spec.vectorization == "async":
         factory().close()  # raises errors in this process
         multiprocessing.set_forkserver_preload(PRELOADED)

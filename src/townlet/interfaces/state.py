@@ -59,7 +59,7 @@ def copy_tensor(live: Tensor, given: Any, name: str) -> None:
     saved = torch.as_tensor(given)
     if saved.shape != live.shape or saved.dtype != live.dtype:
         was, needed = (f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (saved, live))
-        raise TownletError(f"'{name}' was saved as {was}, needed is {needed}", SAME_SETTINGS)
+        raise TownletError(f"'{name}' was saved as {was}, expected {needed}", SAME_SETTINGS)
     with torch.no_grad():
         live.copy_(saved)
 

@@ -89,7 +89,7 @@ def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int,
     text = json.dumps(manifest, allow_nan=False).encode()
     if len(text) > MAX_MANIFEST_BYTES:
         raise TownletError(
-            f"the numbers and texts of the state take more than {MAX_MANIFEST_BYTES >> 20} MiB",
+            f"the numbers and strings of the state take more than {MAX_MANIFEST_BYTES >> 20} MiB",
             "keep long lists as tensors",
         )
     return text
@@ -111,13 +111,23 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])[:120]
-        raise TownletError(f"{place}: {first['msg']}", "the manifest is damaged or foreign", path) from None
+        raise TownletError(
+            f"{place}: {first['msg']}", "the manifest is damaged or was not written by Townlet", path
+        ) from None
     if set(manifest.files) != {STATE}:
         unexpected = sorted({STATE} ^ set(manifest.files))[0]
-        raise TownletError(f"the manifest should list {STATE} alone, not {unexpected[:80]!r}", "it is foreign", path)
+        raise TownletError(
+            f"the manifest should list only {STATE}, not {unexpected[:80]!r}",
+            "use another checkpoint; this one was not written by Townlet",
+            path,
+        )
     for name, leaf in manifest.tensors.items():
         if leaf.dtype not in DTYPES:
-            raise TownletError(f"'{name[:80]}' has the unknown type {leaf.dtype[:20]!r}", "it is foreign", path)
+            raise TownletError(
+                f"'{name[:80]}' has the unknown type {leaf.dtype[:20]!r}",
+                "use another checkpoint; this one was not written by Townlet",
+                path,
+            )
     return manifest
 
 
@@ -182,7 +192,7 @@ def load(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 def damaged(folder: Path, why: str) -> TownletError:
     fix = "use another checkpoint, or remove this one to resume from the one before"
-    return TownletError(f"the checkpoint {folder.name} is damaged or foreign: {why}", fix, folder)
+    return TownletError(f"the checkpoint {folder.name} is damaged or was not written by Townlet: {why}", fix, folder)
 
 
 def _spec(tensor: Tensor) -> TensorSpec:

@@ -133,5 +133,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             data = file.read(limit + 1)
     if len(data) > limit:
-        raise TownletError(f"{path.name} has more than {limit} bytes", "it is damaged or foreign", path)
+        raise TownletError(
+            f"{path.name} has more than {limit} bytes", "it is damaged or was not written by Townlet", path
+        )
     return data

@@ -93,7 +93,7 @@ def validate_meta(content: dict[str, Any], path: Path) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))[:80]
-        what = f"'{place}' in {path.name} is not what it should be: {first['msg']}"
+        what = f"'{place}' in {path.name} is not valid: {first['msg']}"
         raise TownletError(what, "correct that value in the file, or restore the file from a backup", path) from None
     return content
 
@@ -198,7 +198,7 @@ class Run:
             return begin[0]
         if begin:
             shown = ", ".join(run.name for run in begin[-4:])
-            raise TownletError(f"{len(begin)} runs begin with '{word}'", f"write more of the name, like {shown}")
+            raise TownletError(f"{len(begin)} runs start with '{word}'", f"write more of the name, like {shown}")
         shipped = {run.name: run for run in cls.list(SHIPPED)}
         if word in shipped:
             return shipped[word]

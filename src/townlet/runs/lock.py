@@ -94,7 +94,7 @@ class Lock:
     def _refusal(self) -> TownletError:
         who = describe_holder(_read_note(self.path))
         fix = "wait until it ends, or stop it"
-        return TownletError(f"another process writes in this folder: {who}", fix, self.folder)
+        return TownletError(f"another process is writing to this folder: {who}", fix, self.folder)
 
     def _lost(self, what: str) -> TownletError:
         fix = "nothing more is written; move the folder back to this path, or continue at its new path"

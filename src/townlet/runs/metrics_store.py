@@ -75,7 +75,7 @@ class MetricsStore(MetricsReader):
         types, buffered = table_columns(table, tuple(columns)), self._buffered[table]
         count = len(next(iter(columns.values()), ()))
         if count and ("env_steps" not in columns or None in columns["env_steps"]):
-            raise TownletError(f"a row of '{table}' lacks env_steps", "give the moment of every row")
+            raise TownletError(f"a row of '{table}' lacks env_steps", "give env_steps for every row")
         columns.setdefault(WALL_TIME, [time.time()] * count)
         empty = [None] * count
         for name, kind in types.items():
@@ -155,8 +155,12 @@ class MetricsStore(MetricsReader):
             counts = self._count()
             for table, wanted in rows.items():
                 if (found := counts.get(table)) != wanted:
-                    what = f"up to env_steps {env_steps} '{table}' has {found} rows and the checkpoint saw {wanted}"
-                    raise TownletError(what, f"these metrics are of another run or damaged: {METRICS_FIX}", self.path)
+                    what = (
+                        f"up to env_steps {env_steps} '{table}' has {found} rows, but the checkpoint recorded {wanted}"
+                    )
+                    raise TownletError(
+                        what, f"these metrics belong to another run or are damaged: {METRICS_FIX}", self.path
+                    )
             head = integrity.truncate(self._connection, counts)
             if position:
                 self._verify_all(head, position)

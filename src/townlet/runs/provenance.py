@@ -70,7 +70,7 @@ def require_own(run: Run, last: Checkpoint) -> None:
     """Refuse a checkpoint of another run, or one without an identity."""
     where, new = last.path, f"start a new run, with init_from={run.name} to start from its weights"
     if missing := [name for name in IDENTITY_KEYS if name not in last.info]:
-        what = f"the checkpoint {last.name} carries no {missing[0]}: it was written by an older release"
+        what = f"the checkpoint {last.name} has no {missing[0]}: it was written by an older release"
         raise TownletError(what, new, where)
     meta = run.meta()
     if last.info["run_id"] != meta.get("run_id"):
@@ -87,7 +87,7 @@ def require_files(run: Run) -> None:
     require_settings(run)
     for name in changed_files(run, run.meta()):
         if name.startswith("worlds/"):
-            what = f"this is not the world that the {Path(name).stem} of the run {run.name} started with"
+            what = f"the {Path(name).stem} world of the run {run.name} was changed after the run started"
             fix = "restore the original, or start a new run with init_from"
             raise TownletError(what, fix, run.path / name)
 

@@ -36,7 +36,7 @@ def parse_json(text: bytes, path: Path) -> dict[str, Any]:
 
 
 def _refusal(why: str, path: Path) -> TownletError:
-    return TownletError(f"{path.name} cannot be read: {why}", "it is damaged or foreign", path)
+    return TownletError(f"{path.name} cannot be read: {why}", "it is damaged or was not written by Townlet", path)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def export(trained: TrainedPolicy, form: Format, to: Path | None = None) -> Path
         raise TownletError(f"there is no format '{form}'", f"known: {', '.join(get_args(Format))}")
     path = to or trained.run.path / f"policy.{form}"
     if not path.parent.is_dir():
-        raise TownletError(f"there is no folder {path.parent}", "make it first, or write elsewhere with --to")
+        raise TownletError(f"there is no folder {path.parent}", "create it first, or write elsewhere with --to")
     replace_file(path, makers[form](trained))
     return path
 

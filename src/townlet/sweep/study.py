@@ -100,7 +100,7 @@ def _check_joined(study: Study, shared: dict[str, Any]) -> None:
     stored = study.user_attrs.get(CONFIG)
     if stored != shared:
         different = [key for key in shared if not isinstance(stored, dict) or stored.get(key) != shared[key]]
-        what = f"the sweep '{study.study_name}' exists already and differs in {' and '.join(different)}"
+        what = f"the sweep '{study.study_name}' already exists and differs in {' and '.join(different)}"
         raise TownletError(what, "repeat its original command, or start another sweep with --name")
 
 

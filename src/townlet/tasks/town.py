@@ -59,7 +59,7 @@ def load_worlds(recipe: Recipe, node: Node) -> Worlds:
     there = load_world_with(plain, node, [*training, *further]) if further or recipe.potential else here
     if there.interface_hash != here.interface_hash:
         what = "evaluation.change changes the actions or the observation that the agent is trained with"
-        fix = "change only what the agent neither observes nor does, such as max_steps"
+        fix = "change only keys that affect neither, such as max_steps"
         raise ConfigError([Diagnostic(what, fix, node.location_of("evaluation", "change"))])
     return Worlds(here, there)
 

@@ -91,7 +91,7 @@ def start_table(world: World, starts: StartsSpec | None) -> Floats:
     for m in world.tables.lethal:
         if low[m] <= world.tables.tolerance:
             key = "money" if world.meters[m] == world.spec.currency else "meters"
-            what = f"`starts.{key}` begins at {low[m]:g}, where an agent dies of missing {world.meters[m]}"
+            what = f"`starts.{key}` begins at {low[m]:g}, at which an agent dies: {world.meters[m]} is lethal"
             raise TownletError(what, f"begin `{key}` above {world.tables.tolerance:g}, for example at 0.1")
     table[FRACTION], table[LOW], table[SPAN] = starts.fraction, low, high - low
     return table

@@ -61,8 +61,8 @@ def train(
 ) -> TrainedRun:
     """Train a recipe from nothing. Ctrl-C saves the run and then interrupts the program as usual."""
     if launched_with_others():
-        what = "a program of one's own trains in one process"
-        raise TownletError(what, "start it without torchrun, or type torchrun … -m townlet train")
+        what = "townlet.train() supports only one process"
+        raise TownletError(what, "start it without torchrun, or run torchrun … -m townlet train")
     words = override_words(overrides)
     if seed is not None:
         words.append(f"seed={seed}")

@@ -107,7 +107,7 @@ def warm_start(t: Training, source: Run) -> dict[str, Any]:
     chosen = choose_checkpoint(source)
     state, info = training_state(chosen)
     if info.get("interface") != t.task.interface:
-        what = f"the agent of {source.name} has another observation or other actions than one in {t.task.name}"
+        what = f"the agent of {source.name} has an observation or actions that differ from those of {t.task.name}"
         fix = "name a run of a world with the same observation and actions; `townlet runs list` shows all runs"
         raise TownletError(what, fix, SourceLocation("init_from"))
     t.agent.load_weights(state["agent"]["network"])

@@ -150,7 +150,7 @@ def require_shareable(recipe: Recipe, group: ProcessGroup) -> None:
     """Refuse what cannot be split over these processes."""
     agent, size = entry(recipe.agent.name), group.size
     if recipe.gym is not None:
-        what = "several processes train towns together, not environments of Gymnasium"
+        what = "training in several processes supports towns only, not Gymnasium environments"
         raise TownletError(what, f"{WITHOUT_TORCHRUN}, and run its rows in processes with gym.vectorization=async")
     if not agent.shard_axes:
         able = _or([e.name for e in entries() if e.shard_axes])
@@ -161,7 +161,9 @@ def require_shareable(recipe: Recipe, group: ProcessGroup) -> None:
     unshared |= {f"agent.{key}": getattr(recipe.agent, key) for key in agent.unshardable}
     for key, value in unshared.items():
         if value is not None:
-            raise TownletError(f"several processes cannot follow one {key}", f"write {key}=null, or {WITHOUT_TORCHRUN}")
+            raise TownletError(
+                f"{key} is not supported with several processes", f"write {key}=null, or {WITHOUT_TORCHRUN}"
+            )
     rows = recipe.row_count
     if rows % size or rows < RECORDED_ROWS * size:
         fitting = [str(count) for count in range(1, rows // RECORDED_ROWS + 1) if rows % count == 0]

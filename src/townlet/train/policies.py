@@ -83,7 +83,7 @@ class TrainedPolicy:
         """Refuse to sample actions of an agent without probabilities."""
         if not greedy and self.kind == "values":
             name = self.loaded.recipe.agent.name
-            raise TownletError(f"{name} learns values and has no probabilities to draw from", "leave out --sample")
+            raise TownletError(f"{name} learns values and has no probabilities to sample from", "leave out --sample")
 
     def require_interface(self, world: World) -> None:
         """Refuse a world in which this policy cannot act."""
@@ -137,7 +137,9 @@ class TrainedPolicy:
         begins = None if episode_start is None else _tensor(episode_start, torch.bool).reshape(-1)
         for name, part in (("mask", allowed), ("episode_start", begins)):
             if part is not None and len(part) != len(seen):
-                raise TownletError(f"`{name}` has {len(part)} rows and `obs` {len(seen)}", "give as many of each")
+                raise TownletError(
+                    f"`{name}` has {len(part)} rows, but `obs` has {len(seen)}", "give the same number of rows"
+                )
         return seen, allowed, begins
 
 
@@ -168,8 +170,8 @@ def load_checkpoint(run: Run, checkpoint: Checkpoint, seed: int | None = None) -
     task = loaded.task
     state, info = training_state(checkpoint)
     if info.get("interface") != task.interface:
-        what = f"{task.name} has other actions or another observation than when this run was trained"
-        raise TownletError(what, "bring it back to what it was", run.path)
+        what = f"the actions or the observation of {task.name} have changed since this run was trained"
+        raise TownletError(what, "restore the earlier version of the environment", run.path)
     task.load_normalization(state["env"])
     select_matmul_backend(isinstance(loaded.recipe.network, CnnSpec))
     recipe, agent = loaded.recipe, entry(loaded.recipe.agent.name)

@@ -141,7 +141,7 @@ def _require_same_experiment(run: Run, last: Checkpoint, loaded: LoadedExperimen
         if saved not in (None, now):
             copy = world_file(run, role)
             where = copy if copy.exists() else Path(loaded.recipe.world or loaded.recipe.env)
-            what = f"this is not the world that the {role} of the run {run.name} started with"
+            what = f"the {role} world of the run {run.name} was changed after the run started"
             fix = "restore the original, or start a new run with init_from"
             raise TownletError(what, fix, where)
     checkpoint.require_info(last, **expected)

@@ -121,4 +121,4 @@ def _bind(host: str, port: int, backlog: int) -> socket.socket:
         except OSError as error:
             bound.close()
             last = error
-    raise TownletError(f"cannot listen at {host}:{port}: {last.strerror}", "name another port with --port")
+    raise TownletError(f"cannot listen on {host}:{port}: {last.strerror}", "name another port with --port")

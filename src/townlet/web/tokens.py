@@ -192,7 +192,7 @@ def _parse_entries(root: Node, roles: Sequence[str]) -> list[tuple[str, dict[str
 
 def _parse_token(node: Node, key: str) -> str:
     if not isinstance(node.value, str):
-        raise TownletError(f"the token of {key[:80]} is not text", "write it in quotes", node.location)
+        raise TownletError(f"the token of {key[:80]} is not a string", "write it in quotes", node.location)
     return node.value
 
 

@@ -129,7 +129,7 @@ def _check_snapshots(
             stored, expected = info["state"]["join"]["counts"], logged.snapshots[number]
             different = [name for name in expected if stored[name] != expected[name]]
             listed = ", ".join(f"{name} {stored[name]} instead of {expected[name]}" for name in different)
-            problem = f"it counts other decisions than the log: {listed}" if different else ""
+            problem = f"its counts differ from the log: {listed}" if different else ""
         report.add(f"{SNAPSHOTS}/{checkpoint.folder_name(number)}", problem, f"the state at record {number}")
 
 

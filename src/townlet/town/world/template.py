@@ -59,7 +59,7 @@ def new_world(name: str, parent: str = "town", folder: Path = Path()) -> Path:
         if not (folder / SCHEMA_FILE).exists():
             (folder / SCHEMA_FILE).write_text(json.dumps(world_schema(), indent=2) + "\n", encoding="utf-8")
     except FileExistsError:
-        raise TownletError(f"{path} exists already", "choose another name or remove it first") from None
+        raise TownletError(f"{path} already exists", "choose another name or remove it first") from None
     except OSError as error:
         raise TownletError(f"cannot write {path}: {error.strerror}", "choose another folder") from None
     return path
