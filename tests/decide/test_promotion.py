@@ -131,7 +131,7 @@ CASES = {
     "collapsed": (known(entropy=0.04, entropy_before=0.07), "refuse", "collapsed: its normalized entropy is 0.040"),
     "half as undecided": (known(entropy=0.2, entropy_before=0.5), "refuse", "after 0.500 in the previous version"),
     "on the way out of a collapse": (known(entropy=0.04, entropy_before=0.02), "promote", ""),
-    "disliked by the gate": (known(pass_rate=0.4, pass_rate_before=0.6), "refuse", "approves 0.400"),
+    "disliked by the gate": (known(pass_rate=0.4, pass_rate_before=0.6), "refuse", "sends 0.400"),
     "liked by the gate": (known(pass_rate=0.5, pass_rate_before=0.6), "promote", ""),
     "surely worse": (known(estimate(-0.04)), "refuse", r"earns less .* -0.0400 \(-0.0500 to -0.0300\)"),
     "far worse by a wide interval": (known(estimate(-0.2, width=0.4)), "refuse", "earns less"),

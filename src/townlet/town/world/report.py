@@ -115,7 +115,7 @@ def _meters(spec: WorldSpec) -> Table:
 def _links(spec: WorldSpec) -> Table:
     rows = [(m.source, m.target, f"{m.base:g} + {m.range:g} × (1 − {m.source})", "always") for m in spec.modulations]
     rows += [(c.source, c.target, f"up to {c.strength:g}", f"{c.source} < {c.threshold:g}") for c in spec.cascades]
-    return _table("Links between meters, in order", ["source", "target", "loss per step", "when"], rows)
+    return _table("Modulations and cascades, in order", ["source", "target", "loss per step", "when"], rows)
 
 
 def _affordances(spec: WorldSpec) -> Table:
