@@ -114,7 +114,7 @@ def test_town_can_be_tuned(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("lr: fast\n", "tune.yaml:1:1: lr cannot be the text 'fast'"),
+        ("lr: fast\n", "tune.yaml:1:1: lr cannot be the string 'fast'"),
         ("epochs: 3\nlr: -1\n", "tune.yaml:2:1: lr: it must not be negative"),
         ("entropy_coef: {start: 0.1, end: -1}\n", "tune.yaml:1:1: entropy_coef: it must not be negative"),
         ("gamma: 0.5\n", "tune.yaml:1:1: 'gamma' cannot be changed during training"),
