@@ -191,8 +191,9 @@ def test_all_fields_of_an_agent_entry_are_documented() -> None:
 
 
 def test_custom_agent_in_the_documents_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry.entries()
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    others = {agent.name: agent for agent in registry.entries() if agent.name != "soft_q"}  # CONTRIBUTING adds it
+    monkeypatch.setattr(registry, "_entries", others)
+    monkeypatch.setattr(registry, "BUILT_IN", tuple(name for name in registry.BUILT_IN if name in others))
     monkeypatch.setattr(user_code, "_allowed", [])
     (code,), (recipe,) = (blocks(ROOT / "docs" / "agents.md", f"{kind} agent") for kind in ("python", "yaml"))
     (tmp_path / "soft_q.py").write_text(code, encoding="utf-8")
