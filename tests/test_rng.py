@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from townlet.errors import TownletError
-from townlet.rng import MAX_SEED, Streams, fresh_seed
+from townlet.rng import MAX_SEED, Streams
 
 seeds = st.integers(0, MAX_SEED)
 names = st.text(max_size=12)
@@ -106,9 +106,3 @@ def test_streams_leave_the_global_generators_alone() -> None:
 def test_non_integer_seed_is_refused(seed: object) -> None:
     with pytest.raises(TownletError, match=r"seed cannot be .*; write an integer from 0 to"):
         Streams(seed)  # type: ignore[arg-type]
-
-
-def test_fresh_seeds_differ_and_are_seeds() -> None:
-    found = {fresh_seed() for _ in range(50)}
-    assert len(found) == 50
-    assert all(Streams(seed).seed == seed for seed in found)

@@ -12,6 +12,7 @@ from typing import Final
 from townlet.errors import TownletError
 
 SMALL: Final = 64 << 20  # bytes; smaller allocations are not checked
+UNLIMITED: Final = 1 << 62
 GIGABYTE: Final = 1e9
 CGROUP: Final = Path("/sys/fs/cgroup")
 ALLOCATION_ERRORS: Final = ("can't allocate memory", "not enough memory", "out of memory", "unable to allocate")
@@ -30,32 +31,26 @@ def reserve(owner: object, size: int, what: str, fix: str) -> None:
         return
     if not _before:
         _before.append(_pages(1))
-    pending = max(0, sum(_reserved.values()) + _before[0] - _pages(1))
-    _check(size + pending, size, what, fix)
+    require(size, what, fix, pending=max(0, sum(_reserved.values()) + _before[0] - _pages(1)))
     _reserved[id(owner)] = _reserved.get(id(owner), 0) + size
     weakref.finalize(owner, _reserved.pop, id(owner), None)
 
 
-def require(size: int, what: str, fix: str) -> None:
-    """Check that `size` bytes are available."""
-    if size >= SMALL:
-        _check(size, size, what, fix)
-
-
-def _check(needed: int, size: int, what: str, fix: str) -> None:
-    """Raise unless `needed` bytes of memory and `size` bytes of address space are available."""
-    free, space = available(), _address_space()
-    if needed > free or size > space:
-        have = min(free - (needed - size), space)
-        message = (
-            f"{what} needs {size / GIGABYTE:,.1f} GB of memory, but only {max(have, 0) / GIGABYTE:,.1f} GB are free"
-        )
-        raise TownletError(message, fix)
+def require(size: int, what: str, fix: str, pending: int = 0) -> None:
+    """Check that `size` bytes are available, besides `pending` bytes that are reserved but not resident yet."""
+    if size < SMALL:
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    space = UNLIMITED if limit == resource.RLIM_INFINITY else limit - _pages(0)
+    free = min(available() - pending, space)
+    if size > free:
+        amounts = f"{size / GIGABYTE:,.1f} GB of memory, but only {max(free, 0) / GIGABYTE:,.1f} GB are free"
+        raise TownletError(f"{what} needs {amounts}", fix)
 
 
 def available() -> int:
     """Bytes of memory that this process can still use, within the machine and its control groups."""
-    return min(_machine(), *(_group(folder) for folder in _groups()), 1 << 62)
+    return min([_machine(), *(_group(folder) for folder in _groups())])
 
 
 def memory_error(error: BaseException) -> TownletError | None:
@@ -74,11 +69,11 @@ def _machine() -> int:
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     with suppress(OSError, ValueError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 1 << 62
+    return UNLIMITED
 
 
 def _groups() -> list[Path]:
-    """The folders of this process's control group and its parents."""
+    """Folders of this process's control group and its parents."""
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -100,13 +95,7 @@ def _group(folder: Path) -> int:
             lines = (folder / "memory.stat").read_text().splitlines()
             free = next(int(line.split()[1]) for line in lines if line.startswith(cached))
             return most - int((folder / usage).read_text()) + free
-    return 1 << 62
-
-
-def _address_space() -> int:
-    """Bytes of address space that this process may still use."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return 1 << 62 if limit == resource.RLIM_INFINITY else limit - _pages(0)
+    return UNLIMITED
 
 
 def _pages(field: int) -> int:

@@ -21,19 +21,13 @@ def compile_method(method: Callable[..., Any], device: str) -> Callable[..., Any
     if device != "cpu":
         # A GPU step is bound by memory: use one kernel for the new state and one for the observation.
         options |= {"max_fusion_size": 1024, "force_pointwise_cat": True}
-    compiled: Callable[..., Any] = torch.compile(_fresh_copy(method), fullgraph=True, dynamic=False, options=options)
-    return compiled
-
-
-def _fresh_copy(method: MethodType) -> MethodType:
-    """A copy with its own code object.
-
-    Torch caches compilations by code object, counts every further instance as a recompilation, and gives up at the
-    ninth.
-    """
+    # Torch caches compilations by code object, counts every further instance as a recompilation, and gives up at the
+    # ninth; so compile a copy with its own code object.
     plain = method.__func__
     copy = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__)
-    return MethodType(copy, method.__self__)
+    bound = MethodType(copy, method.__self__)
+    compiled: Callable[..., Any] = torch.compile(bound, fullgraph=True, dynamic=False, options=options)
+    return compiled
 
 
 class CudaGraph:

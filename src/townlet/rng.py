@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
@@ -15,11 +14,6 @@ if TYPE_CHECKING:
     import torch
 
 MAX_SEED: Final = 2**63 - 1
-
-
-def fresh_seed() -> int:
-    """A random seed from the operating system, small enough to be exact in any file format."""
-    return secrets.randbits(53)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
@@ -11,28 +11,38 @@ from townlet.config.schedule import value_at
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.explore.spec import BoltzmannSpec, EpsilonSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.state import State, Stateful, copy_tensor, restore_generator
+from townlet.interfaces.state import State, copy_tensor, restore_generator
 from townlet.interfaces.vec_env import Episodes
 
 MIN_TEMPERATURE = 1e-6  # avoids a division by 0; effectively greedy
 
 
-class ActionSelector(Stateful, Protocol):
-    """A behavior policy on top of action values. `epsilon` [N] is the probability of a uniform choice, or zeros."""
+class ActionSelector(ABC):
+    """A behavior policy on top of action values."""
 
-    epsilon: Tensor
+    def __init__(self, counters: Counters, generator: torch.Generator, group: ProcessGroup) -> None:
+        self._counters, self._generator, self._group = counters, generator, group
 
+    @abstractmethod
     def select(self, values: Tensor, mask: Tensor) -> Tensor:
         """Actions [N] int64 from values [N, K]; only actions that are valid by mask [N, K]."""
 
+    @abstractmethod
     def probabilities(self, values: Tensor, mask: Tensor) -> Tensor:
         """Current probability of each action [N, K]."""
 
+    @abstractmethod
     def metrics(self) -> dict[str, float]:
         """Current values of everything scheduled or annealed."""
 
-    def on_episodes_end(self, episodes: Episodes) -> None:
+    def on_episodes_end(self, episodes: Episodes) -> None:  # noqa: B027
         """Anneal exploration in the rows whose episodes ended."""
+
+    def state(self) -> State:
+        return {"generator": self._generator.get_state()}
+
+    def restore(self, state: State) -> None:
+        restore_generator(self._generator, state["generator"], "explore.action_selection")
 
 
 def normalized_entropy(probabilities: Tensor, mask: Tensor) -> Tensor:
@@ -44,18 +54,17 @@ def normalized_entropy(probabilities: Tensor, mask: Tensor) -> Tensor:
     return torch.clamp(entropy / mask.sum(1).clamp(min=2).log(), 0.0, 1.0)
 
 
-class EpsilonGreedy:
+class EpsilonGreedy(ActionSelector):
     """ε-greedy action selection. ε decays in each row with its own episodes, or follows one schedule for all rows.
 
     Ties are resolved in favor of the first action.
     """
 
     def __init__(
-        self, spec: EpsilonSpec, rows: int, counters: Counters, generator: torch.Generator, device: str = "cpu",
-        group: ProcessGroup = SINGLE_PROCESS,
-    ) -> None:  # fmt: skip
-        self.spec, self._counters, self._generator, self._group = spec, counters, generator, group
-        self.epsilon = torch.full((rows,), spec.start, device=device)
+        self, spec: EpsilonSpec, epsilon: Tensor, counters: Counters, generator: torch.Generator, group: ProcessGroup
+    ) -> None:
+        super().__init__(counters, generator, group)
+        self.spec, self.epsilon = spec, epsilon  # [N], probability of a uniform choice
         self._apply_schedule()
 
     def _apply_schedule(self) -> None:
@@ -92,22 +101,21 @@ class EpsilonGreedy:
             self.epsilon[rows] = (self.epsilon[rows] * self.spec.decay).clamp_(min=self.spec.end)
 
     def state(self) -> State:
-        return {"epsilon": self.epsilon, "generator": self._generator.get_state()}
+        return {"epsilon": self.epsilon} | super().state()
 
     def restore(self, state: State) -> None:
+        super().restore(state)
         copy_tensor(self.epsilon, state["epsilon"], "explore.epsilon")
-        restore_generator(self._generator, state["generator"], "explore.action_selection")
 
 
-class Boltzmann:
+class Boltzmann(ActionSelector):
     """Boltzmann exploration: samples actions from softmax(values / temperature)."""
 
     def __init__(
-        self, spec: BoltzmannSpec, rows: int, counters: Counters, generator: torch.Generator, device: str = "cpu",
-        group: ProcessGroup = SINGLE_PROCESS,
-    ) -> None:  # fmt: skip
-        self.spec, self._counters, self._generator, self._group = spec, counters, generator, group
-        self.epsilon = torch.zeros(rows, device=device)
+        self, spec: BoltzmannSpec, counters: Counters, generator: torch.Generator, group: ProcessGroup
+    ) -> None:
+        super().__init__(counters, generator, group)
+        self.spec = spec
 
     @property
     def temperature(self) -> float:
@@ -128,16 +136,6 @@ class Boltzmann:
     def metrics(self) -> dict[str, float]:
         return {"temperature": self.temperature}
 
-    def on_episodes_end(self, episodes: Episodes) -> None:
-        """Does nothing: the temperature is scheduled by steps."""
-
-    def state(self) -> State:
-        """The random generator; the temperature follows from the counters."""
-        return {"generator": self._generator.get_state()}
-
-    def restore(self, state: State) -> None:
-        restore_generator(self._generator, state["generator"], "explore.action_selection")
-
 
 def make_action_selector(
     spec: EpsilonSpec | BoltzmannSpec,
@@ -149,5 +147,5 @@ def make_action_selector(
 ) -> ActionSelector:
     """The action selector for N rows; the generator must be on `device` and is saved with the selector's state."""
     if isinstance(spec, EpsilonSpec):
-        return EpsilonGreedy(spec, rows, counters, generator, device, group)
-    return Boltzmann(spec, rows, counters, generator, device, group)
+        return EpsilonGreedy(spec, torch.full((rows,), spec.start, device=device), counters, generator, group)
+    return Boltzmann(spec, counters, generator, group)

@@ -1,9 +1,9 @@
-"""Intrinsic reward: the interface of novelty bonuses, count-based novelty, and novelty maps."""
+"""Intrinsic rewards for novelty: count-based, or by random network distillation; maps of novelty."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -12,13 +12,12 @@ from townlet.errors import TownletError
 from townlet.explore.rnd import RandomNetworkDistillation
 from townlet.explore.spec import CountsSpec, RndSpec
 from townlet.interfaces.layout import Block, ObservationLayout
-from townlet.interfaces.state import State, Stateful, copy_tensor
+from townlet.interfaces.state import State, copy_tensor
 from townlet.rng import Streams
 
 SAVED: Final = ("visits", "offset", "projections", "categorical_projections")  # state keys, and attributes
-MAX_RANGE: Final = (
-    1e6  # blocks with a wider range count as unbounded: their values are rounded to multiples of 1 / bins
-)
+# Blocks with a wider range count as unbounded: their values are rounded to multiples of 1 / bins.
+MAX_RANGE: Final = 1e6
 
 
 class CountBonus:
@@ -98,20 +97,9 @@ def _bins(blocks: Sequence[Block], bins: int) -> tuple[Tensor, Tensor]:
     return torch.tensor(low), torch.tensor(step)
 
 
+# Unweighted: agents apply the weight when they compute returns or targets.
+IntrinsicReward = RandomNetworkDistillation | CountBonus
 CHUNK: Final = 4096  # observations of a map that are evaluated at once
-
-
-class IntrinsicReward(Stateful, Protocol):
-    """Novelty of observations. Unweighted: agents apply the weight when they compute returns or targets."""
-
-    def reward(self, obs: Tensor) -> Tensor:
-        """Intrinsic reward [N] of the observations reached [N, D]; updates counts or normalization."""
-
-    def novelty(self, obs: Tensor) -> Tensor:
-        """Intrinsic reward [B] of any observations [B, D], without side effects."""
-
-    def learn(self, obs: Tensor) -> dict[str, float]:
-        """Train on observations [B, D], which lowers their novelty; returns metrics."""
 
 
 def make_intrinsic_reward(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,19 +10,8 @@ from townlet.config.schedule import value_at
 from townlet.errors import TownletError
 from townlet.explore.spec import AdaptiveWeightSpec, ScheduledWeightSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.state import State, Stateful
+from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Episodes
-
-
-class IntrinsicWeight(Stateful, Protocol):
-    """Factor on the intrinsic reward, applied when returns or targets are computed."""
-
-    @property
-    def value(self) -> float:
-        """The current weight."""
-
-    def on_episodes_end(self, episodes: Episodes) -> None:
-        """Adapt the weight to the episodes that ended."""
 
 
 class ScheduledWeight:
@@ -38,10 +25,9 @@ class ScheduledWeight:
         return value_at(self.spec.value, self._counters)
 
     def on_episodes_end(self, episodes: Episodes) -> None:
-        """Does nothing: the weight is scheduled by steps."""
+        """Does nothing: the weight follows from the counters."""
 
     def state(self) -> State:
-        """Empty: the weight follows from the counters."""
         return {}
 
     def restore(self, state: State) -> None:
@@ -78,6 +64,9 @@ class AdaptiveWeight:
             what += f"but explore.weight.episodes is {self.spec.episodes}"
             raise TownletError(what, "resume with the recipe of the run that saved it")
         self.value, self._lengths = float(state["value"]), lengths
+
+
+IntrinsicWeight = ScheduledWeight | AdaptiveWeight  # factor on the intrinsic reward in returns and targets
 
 
 def make_intrinsic_weight(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from townlet.config.models import StrictModel
 from townlet.config.schedule import FloatOrSchedule, Schedule
@@ -51,12 +51,7 @@ class BoltzmannSpec(StrictModel):
     temperature: FloatOrSchedule = Field(
         1.0, description="Temperature of the softmax. Higher approaches uniform choice, 0 is greedy."
     )
-
-    @model_validator(mode="after")
-    def _validate(self) -> BoltzmannSpec:
-        if min(endpoints(self.temperature)) < 0:
-            raise ValueError("a temperature must not be negative")
-        return self
+    _non_negative = field_validator("temperature")(validate_non_negative)
 
 
 class RndSpec(StrictModel):

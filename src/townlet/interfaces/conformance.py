@@ -27,11 +27,6 @@ def require(fulfilled: object, requirement: str) -> None:
         raise NotConforming(f"not a conforming VecEnv: {requirement}", "see townlet.interfaces.vec_env")
 
 
-def bitwise_equal(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have equal shapes and values."""
-    return a.shape == b.shape and bool(torch.equal(a, b))
-
-
 def sample_actions(env: VecEnv, mask: Tensor, generator: torch.Generator) -> Tensor:
     """A random valid action for every row."""
     kind = env.actions
@@ -43,15 +38,12 @@ def sample_actions(env: VecEnv, mask: Tensor, generator: torch.Generator) -> Ten
     return torch.randint(2, (env.rows, kind.n), generator=generator).to(env.device)
 
 
-def play(env: VecEnv, seen: MaskedObs | Step, steps: int, seed: int = 0) -> Iterator[tuple[Tensor, Step]]:
-    """Take random valid actions; yields the actions and a copy of each step."""
+def play(env: VecEnv, seen: MaskedObs | Step, steps: int, seed: int = 0) -> Iterator[Step]:
+    """Take random valid actions; yields a copy of each step."""
     generator = torch.Generator().manual_seed(seed)
-    mask = seen.mask
     for _ in range(steps):
-        actions = sample_actions(env, mask, generator)
-        step = env.step(actions)
-        mask = step.mask
-        yield actions, copy_step(step)
+        seen = env.step(sample_actions(env, seen.mask, generator))
+        yield copy_step(seen)
 
 
 def copy_step(step: Step) -> Step:
@@ -62,7 +54,7 @@ def copy_step(step: Step) -> Step:
 def equal_steps(a: Step, b: Step, rows: slice = slice(None)) -> bool:
     """Whether two steps are bitwise equal in some rows."""
     pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None or y is not None]
-    return all(x is not None and y is not None and bitwise_equal(x[rows], y[rows]) for x, y in pairs)
+    return all(x is not None and y is not None and torch.equal(x[rows], y[rows]) for x, y in pairs)
 
 
 def shapes_and_types(make: Make) -> None:
@@ -72,7 +64,7 @@ def shapes_and_types(make: Make) -> None:
     d, k, r = env.layout.size, env.actions.choices, len(env.components)
     require(seen.obs.shape == (ROWS, d) and seen.obs.dtype == torch.float32, f"obs is float32 [{ROWS}, {d}]")
     require(seen.mask.shape == (ROWS, k) and seen.mask.dtype == torch.bool, f"mask is bool [{ROWS}, {k}]")
-    for _, step in play(env, seen, 3):
+    for step in play(env, seen, 3):
         require(step.obs.shape == (ROWS, d), "obs keeps its shape")
         require(step.reward.shape == (ROWS,) and step.reward.dtype == torch.float32, "reward is float32 [N]")
         require(step.components.shape == (ROWS, r), "components are [N, R]")
@@ -90,36 +82,28 @@ def values_in_range(make: Make) -> None:
     low = torch.cat([torch.full((b.size,), float(b.low)) for b in env.layout])
     high = torch.cat([torch.full((b.size,), float(b.high)) for b in env.layout])
     before = torch.zeros(ROWS, dtype=torch.bool, device=env.device)
-    for _, step in play(env, env.reset(2), STEPS):
+    for step in play(env, env.reset(2), STEPS):
         obs = step.obs.cpu()
         require(torch.isfinite(obs).all() and torch.isfinite(step.reward).all(), "every value is finite")
         require(((obs >= low - 1e-6) & (obs <= high + 1e-6)).all(), "obs lies in the ranges of its blocks")
         require(step.mask.any(1).all() or not env.actions.choices, "every row has a valid action")
         require(torch.allclose(step.components.sum(1), step.reward, atol=1e-4), "components sum to the reward")
         over = step.terminated | step.truncated
-        require(
-            (step.autoreset_step is not None) == env.autoreset_steps,
-            "`autoreset_steps` states whether resets take a step",
-        )
+        autoreset = step.autoreset_step
+        require((autoreset is not None) == env.autoreset_steps, "`autoreset_steps` states whether resets take a step")
         require(not (step.terminated & step.truncated).any(), "no episode is both terminated and truncated")
-        if step.autoreset_step is not None:
-            require(
-                bitwise_equal(step.autoreset_step, before), "the autoreset step is the step after the end of an episode"
-            )
-            require(
-                not step.reward[step.autoreset_step].any() and not over[step.autoreset_step].any(),
-                "an autoreset step has no reward and does not end an episode",
-            )
+        if autoreset is not None:
+            require(torch.equal(autoreset, before), "the autoreset step is the step after the end of an episode")
+            require(not step.reward[autoreset].any(), "an autoreset step has no reward")
+            require(not over[autoreset].any(), "an autoreset step does not end an episode")
         before = over
     env.close()
 
 
 def same_seed_same_episodes(make: Make) -> None:
-    """The same seed gives the same bits in two environments, and again after a reset; another seed does not."""
+    """The same seed gives the same bits in two environments, and again after a reset."""
     one, two = make(ROWS), make(ROWS)
-    first = [step for _, step in play(one, one.reset(3), STEPS)]
-    second = [step for _, step in play(two, two.reset(3), STEPS)]
-    third = [step for _, step in play(one, one.reset(3), STEPS)]
+    first, second, third = (list(play(env, env.reset(3), STEPS)) for env in (one, two, one))
     for a, b, c in zip(first, second, third, strict=True):
         require(equal_steps(a, b), "the same seed gives the same steps")
         require(equal_steps(a, c), "reset(seed) repeats the same episodes")
@@ -129,20 +113,15 @@ def same_seed_same_episodes(make: Make) -> None:
 
 def final_observations(make: Make) -> None:
     """final_obs() returns the rows that ended, and only those, with their final observation."""
-    env = make(ROWS)
-    seen = env.reset(4)
-    ends = 0
-    for _, step in play(env, seen, 40 * STEPS):
+    env, ends = make(ROWS), 0
+    for step in play(env, env.reset(4), 40 * STEPS):
         last = env.final_obs()
         over = torch.nonzero(step.terminated | step.truncated).squeeze(1)
-        require(bitwise_equal(last.rows.cpu(), over.cpu()), "final_obs() returns the rows that ended in the last step")
+        require(torch.equal(last.rows.cpu(), over.cpu()), "final_obs() returns the rows that ended in the last step")
         require(last.obs.shape == (len(over), env.layout.size), "final_obs().obs is [k, D]")
         require(last.mask.shape == (len(over), env.actions.choices), "final_obs().mask is [k, K]")
-        if step.autoreset_step is not None:
-            require(
-                bitwise_equal(last.obs, step.obs[last.rows]),
-                "with next-step autoreset the step returns the final observation",
-            )
+        same = step.autoreset_step is None or torch.equal(last.obs, step.obs[last.rows])
+        require(same, "with next-step autoreset the step returns the final observation")
         ends += len(over)
         if ends >= ROWS:
             break
@@ -154,21 +133,16 @@ def restored_state_continues(make: Make) -> None:
     """A restored state continues bit for bit in another environment, if the environment is exact."""
     one, two = make(ROWS), make(ROWS)
     if not one.exact:
-        seen = two.restore(one.state())
-        require(
-            seen.obs.shape == (ROWS, two.layout.size), "restore() starts new episodes if the environment is not exact"
-        )
+        shape = two.restore(one.state()).obs.shape
+        require(shape == (ROWS, two.layout.size), "restore() starts new episodes if the environment is not exact")
         return
-    *_, (_, last) = play(one, one.reset(5), STEPS // 2)
+    *_, last = play(one, one.reset(5), STEPS // 2)
     state = one.state()
     two.reset(99)
     seen = two.restore(state)
-    require(
-        bitwise_equal(seen.obs, last.obs) and bitwise_equal(seen.mask, last.mask),
-        "restore() returns the current observation",
-    )
-    ahead = [step for _, step in play(one, last, STEPS, seed=6)]
-    again = [step for _, step in play(two, seen, STEPS, seed=6)]
+    require(torch.equal(seen.obs, last.obs), "restore() returns the current observation")
+    require(torch.equal(seen.mask, last.mask), "restore() returns the current mask")
+    ahead, again = list(play(one, last, STEPS, seed=6)), list(play(two, seen, STEPS, seed=6))
     for a, b in zip(ahead, again, strict=True):
         require(equal_steps(a, b), "restore() continues with the same bits")
     one.close()

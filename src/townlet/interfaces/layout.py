@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Literal, TypeVar
 
 from townlet.errors import TownletError, did_you_mean
 
 Array = TypeVar("Array")
 
-# values: plain numbers. index: integers low … high without order, such as the number of a state.
+# values: plain numbers. index: integers low … high without order, such as a state index.
 # picture: an image [channels, height, width].
 BlockKind = Literal["values", "index", "picture"]
 Shape = tuple[int, ...]
@@ -42,10 +43,7 @@ class Block:
 
     @property
     def size(self) -> int:
-        size = 1
-        for n in self.shape:
-            size *= n
-        return size
+        return prod(self.shape)
 
     @property
     def slice(self) -> slice:
@@ -83,10 +81,9 @@ class ObservationLayout:
 
     def block(self, name: str) -> Block:
         """The block with this name; raises a `TownletError` if there is none."""
-        for block in self.blocks:
-            if block.name == name:
-                return block
-        raise TownletError(f"the observation has no block '{name}'", did_you_mean(name, self.names))
+        if name not in self:
+            raise TownletError(f"the observation has no block '{name}'", did_you_mean(name, self.names))
+        return self.blocks[self.names.index(name)]
 
     def view(self, obs: Array, name: str) -> Array:
         """The values of one block: obs [..., size] → [..., *block.shape], a view where possible."""

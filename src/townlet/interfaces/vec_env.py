@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Discrete:
-    """One of n actions: [N] int64 in 0 … n − 1, with display names."""
+class _ActionSpace:
+    """n actions with display names."""
 
     names: tuple[str, ...]
 
@@ -24,42 +24,28 @@ class Discrete:
 
     @property
     def choices(self) -> int:
-        """Columns of the mask."""
+        """Columns of the mask: n for discrete actions; others cannot be masked."""
+        return 0
+
+
+class Discrete(_ActionSpace):
+    """One of n actions: [N] int64 in 0 … n − 1."""
+
+    @property
+    def choices(self) -> int:
         return self.n
 
 
-@dataclass(frozen=True)
-class Binary:
-    """n binary actions: [N, n] int64, each 0 or 1. They cannot be masked."""
-
-    names: tuple[str, ...]
-
-    @property
-    def n(self) -> int:
-        return len(self.names)
-
-    @property
-    def choices(self) -> int:
-        """Columns of the mask."""
-        return 0
+class Binary(_ActionSpace):
+    """n binary actions: [N, n] int64, each 0 or 1."""
 
 
 @dataclass(frozen=True)
-class Continuous:
+class Continuous(_ActionSpace):
     """n continuous actions: [N, n] float32; the environment clips each to [low, high]."""
 
-    names: tuple[str, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-
-    @property
-    def n(self) -> int:
-        return len(self.names)
-
-    @property
-    def choices(self) -> int:
-        """Columns of the mask."""
-        return 0
 
 
 Actions = Discrete | Binary | Continuous

@@ -118,7 +118,7 @@ def test_running_normalization_conforms_except_row_independence() -> None:
 
 def test_running_normalization_centers_and_scales() -> None:
     env = make_vec("Pendulum-v1", spec(normalize_obs="running", max_episode_steps=50), 8)
-    seen = torch.stack([step.obs for _, step in conformance.play(env, env.reset(0), 300)][150:]).reshape(-1, 3)
+    seen = torch.stack([step.obs for step in conformance.play(env, env.reset(0), 300)][150:]).reshape(-1, 3)
     assert seen.mean(0).abs().max() < 0.5
     assert ((seen.std(0) > 0.5) & (seen.std(0) < 1.5)).all()
 
