@@ -9,7 +9,7 @@ import torch
 
 from nets.layouts import draws
 from townlet.nets.layers import initialize
-from townlet.nets.recurrent import RecurrentLayer, make_recurrent
+from townlet.nets.recurrent import RECURRENT_LAYERS, RecurrentLayer
 from townlet.rng import Streams
 
 T, B, E, H = 20, 6, 5, 16
@@ -17,7 +17,7 @@ KINDS = ("lstm", "gru")
 
 
 def core_of(kind: str, inputs: int = E, size: int = H) -> RecurrentLayer:
-    core = make_recurrent(kind, inputs, size)  # type: ignore[arg-type]
+    core = RECURRENT_LAYERS[kind](inputs, size)
     initialize(core, Streams(3).torch("weights"))
     with torch.no_grad():  # biases begin at zero, where a mistake with them would not show
         for name, weights in core.named_parameters():
@@ -75,7 +75,7 @@ def test_no_gradient_flows_across_an_episode_start(kind: str) -> None:
 
 
 def test_lstm_by_hand() -> None:
-    core = make_recurrent("lstm", 1, 1)
+    core = RECURRENT_LAYERS["lstm"](1, 1)
     gates, again = [0.5, -0.3, 0.8, 1.1], [0.2, 0.4, -0.6, 0.3]
     bias, more = [0.1, 1.0, 0.0, -0.2], [0.0, 0.1, 0.2, 0.3]
     with torch.no_grad():
@@ -95,7 +95,7 @@ def test_lstm_by_hand() -> None:
 
 
 def test_gru_by_hand() -> None:
-    core = make_recurrent("gru", 1, 1)
+    core = RECURRENT_LAYERS["gru"](1, 1)
     gates, again, bias, more = ([0.5, -0.3, 0.8], [0.2, 0.4, -0.6], [0.1, 1.0, 0.0], [0.0, 0.1, 0.2])
     with torch.no_grad():
         for weights, values in zip(core.parameters(), (gates, again, bias, more), strict=True):
@@ -109,7 +109,7 @@ def test_gru_by_hand() -> None:
 
 
 def test_lstm_forget_gate_starts_open() -> None:
-    core = make_recurrent("lstm", E, H)
+    core = RECURRENT_LAYERS["lstm"](E, H)
     initialize(core, Streams(0).torch("weights"))
     one = torch.cat([torch.zeros(B, H), torch.ones(B, H)], 1)
     _, hidden = core(torch.zeros(B, E), one)

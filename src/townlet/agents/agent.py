@@ -56,6 +56,8 @@ class AgentContext:
 class GraphedAgent(Protocol):
     """An agent whose rollouts and updates can be captured as CUDA graphs: nothing in them waits for the host."""
 
+    collects_rollouts: bool  # whether the rollout was collected this way
+
     @property
     def generator(self) -> torch.Generator:
         """The random stream of actions."""
@@ -74,6 +76,9 @@ class GraphedAgent(Protocol):
 
     def mark_rollout_full(self) -> None:
         """Mark the rollout as full; a replayed CUDA graph may have written it."""
+
+    def learn(self) -> dict[str, float]:
+        """Metrics of an update on the captured rollout."""
 
 
 class Agent(Stateful, Protocol):

@@ -1,11 +1,14 @@
-"""Probability distributions over actions: categorical with a mask, Bernoulli and Gaussian."""
+"""Probability distributions over actions [...] or [..., A]: categorical with a mask, Bernoulli and Gaussian.
+
+All three have the same methods, and `action_outputs`: what `describe` needs, in its own memory layout.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import torch
 from torch import Tensor
@@ -23,38 +26,6 @@ DistributionKind = Literal["discrete", "binary", "continuous"]
 # by the gradient first and by that 0 afterwards.
 MASKED_LOGIT: Final = -1e30
 LOG_2PI: Final = math.log(2 * math.pi)
-
-
-class Distribution(Protocol):
-    """A distribution over actions [...] or [..., A], from the outputs [..., O] of a network."""
-
-    action_outputs: Tensor  # what `describe` needs, in its own memory layout
-
-    def sample(self, generator: torch.Generator, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
-        """Random actions [N, …] of this process's rows."""
-
-    def mode(self) -> Tensor:
-        """The most likely actions; ties go to the first."""
-
-    def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-probability [...] of these actions."""
-
-    def entropy(self) -> Tensor:
-        """Entropy [...] in nats."""
-
-    def normalized_entropy(self, mask: Tensor) -> Tensor:
-        """Entropy [N] divided by the largest possible, in [0, 1].
-
-        For a `Gaussian`, which has no largest, the geometric mean of its standard deviations, at most 1. `mask` [N, K]
-        is the one it was built with.
-        """
-
-    def outputs(self) -> dict[str, Tensor]:
-        """Its parameters for each action by name, each [..., A]."""
-
-    @staticmethod
-    def describe(action_outputs: Sequence[Tensor], rows: int) -> Tensor:
-        """Probabilities or means [T, rows, A] of the first rows, from the `action_outputs` of T distributions."""
 
 
 class Categorical:
@@ -84,6 +55,7 @@ class Categorical:
         return self.probs_by_action.movedim(0, -1)
 
     def sample(self, generator: torch.Generator, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
+        """Random actions [N] of this process's rows."""
         shape = group.global_shape(self.log_probs[0].shape)
         return self.icdf(group.local_rows(torch.rand(shape, generator=generator, device=self.log_probs.device)))
 
@@ -97,6 +69,7 @@ class Categorical:
         return (sums <= draws * sums[-1]).sum(0)
 
     def mode(self) -> Tensor:
+        """The most likely actions; ties go to the first."""
         return self.log_probs.argmax(0)
 
     def log_prob(self, actions: Tensor) -> Tensor:
@@ -109,6 +82,7 @@ class Categorical:
         return self._cached_entropy
 
     def normalized_entropy(self, mask: Tensor) -> Tensor:
+        """Entropy [N] divided by that of the uniform policy over the valid actions in mask [N, K]: in [0, 1]."""
         return normalized_categorical_entropy(self.probs, mask)
 
     def outputs(self) -> dict[str, Tensor]:
@@ -117,13 +91,14 @@ class Categorical:
 
     @staticmethod
     def describe(action_outputs: Sequence[Tensor], rows: int) -> Tensor:
+        """Probabilities (or means) [T, rows, K] of the first rows, from the `action_outputs` of T distributions."""
         return torch.stack([log_probs[:, :rows] for log_probs in action_outputs]).exp().transpose(1, 2)
 
 
 class Bernoulli:
-    """A independent binary actions: logits [..., A] of 1."""
+    """A independent binary actions: logits [..., A] of 1. They cannot be masked."""
 
-    def __init__(self, logits: Tensor) -> None:
+    def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
         self.action_outputs = self.logits = logits
 
     def sample(self, generator: torch.Generator, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
@@ -155,9 +130,9 @@ class Bernoulli:
 
 
 class Gaussian:
-    """A independent normally distributed actions: outputs [..., 2A] are means, then log standard deviations."""
+    """A independent normal actions: outputs [..., 2A] are means, then log standard deviations. No mask applies."""
 
-    def __init__(self, outputs: Tensor) -> None:
+    def __init__(self, outputs: Tensor, mask: Tensor | None = None) -> None:
         self.mean, self.log_std = outputs.chunk(2, -1)
         self.action_outputs = self.mean
 
@@ -189,18 +164,13 @@ class Gaussian:
         return torch.stack([means[:rows] for means in action_outputs])
 
 
-KINDS: Final[dict[DistributionKind, type[Categorical | Bernoulli | Gaussian]]] = {
+Distribution = Categorical | Bernoulli | Gaussian
+# By kind of actions; each is built from outputs [..., O] of a network, and a mask.
+DISTRIBUTIONS: Final[dict[DistributionKind, type[Distribution]]] = {
     "discrete": Categorical,
     "binary": Bernoulli,
     "continuous": Gaussian,
 }
-
-
-def make_distribution(kind: DistributionKind, outputs: Tensor, mask: Tensor | None) -> Distribution:
-    """The distribution with these outputs [..., O] of a network; only discrete actions can be masked."""
-    if kind == "discrete":
-        return Categorical(outputs, mask)
-    return Bernoulli(outputs) if kind == "binary" else Gaussian(outputs)
 
 
 @dataclass(frozen=True)
@@ -216,10 +186,10 @@ class DistributionFamily:
         return "means" if self.kind == "continuous" else "probabilities"
 
     def distribution(self, outputs: Tensor, mask: Tensor) -> Distribution:
-        return make_distribution(self.kind, outputs, mask)
+        return DISTRIBUTIONS[self.kind](outputs, mask)
 
     def describe(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
-        return KINDS[self.kind].describe(action_outputs, rows)
+        return DISTRIBUTIONS[self.kind].describe(action_outputs, rows)
 
 
 def distribution_family(actions: Actions) -> DistributionFamily:

@@ -7,9 +7,9 @@ in the maximum of the target.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import torch
 from pydantic import Field, field_validator
@@ -164,13 +164,6 @@ def td_metrics(terms: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {"loss": terms["loss"], "td_error": error, "mean_q": terms["value"]}
 
 
-class MinibatchSource(Protocol):
-    """A faster equivalent of `Dqn.minibatches`."""
-
-    def minibatches(self) -> Iterator[tuple[TransitionBatch, Tensor]]:
-        """The minibatches of one update, each with its targets [B]."""
-
-
 class Dqn(ValueAgent):
     """DQN agent: exploring actions, transitions in a replay buffer, gradient steps on bootstrapped targets.
 
@@ -181,7 +174,7 @@ class Dqn(ValueAgent):
     network: QNetwork
     buffer: Any  # ReplayBuffer; a subclass may have another buffer
     settings: Any  # DqnSettings, or those of a subclass
-    accelerated: MinibatchSource | None = None  # set by `agents.make` where it applies
+    accelerated: Callable[[], Iterator[tuple[TransitionBatch, Tensor]]] | None = None  # in place of `minibatches`
 
     def __init__(self, settings: Any, context: AgentContext) -> None:
         env = context.env
@@ -286,7 +279,7 @@ class Dqn(ValueAgent):
         """Sample the minibatches of an update, each with its targets [B], computed with the current networks."""
         s = self.settings
         if self.accelerated:
-            yield from self.accelerated.minibatches()
+            yield from self.accelerated()
             return
         for _ in range(s.gradient_steps):
             batch = self.buffer.sample(s.batch_size, self.intrinsic_weight.value, self._beta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from townlet.agents.accelerated.analytic_mlp import mlp_layers
 from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
 from townlet.agents.accelerated.graphed_ppo import GraphedPpo
-from townlet.agents.accelerated.minibatch_blocks import MinibatchBlocks
+from townlet.agents.accelerated.minibatch_blocks import blocked_minibatches
 from townlet.agents.agent import Agent, AgentContext
 from townlet.agents.dqn import Dqn
 from townlet.agents.ppo import Ppo
@@ -27,14 +28,14 @@ def make_agent(settings: AgentSettings, context: AgentContext) -> Agent:
 
 
 def accelerate(agent: object) -> None:
-    """Give an agent its fast paths, unless its settings say `accelerate: false`.
+    """Give an agent its fast paths, unless its settings have `accelerate: false`.
 
     Only the built-in classes have any: a fast path would bypass what a subclass overrides.
     """
     if type(agent) is Ppo and agent.settings.accelerate:
         _accelerate_ppo(agent)
     if type(agent) is Dqn and (s := agent.settings).accelerate and s.gradient_steps > 1 and s.prioritized is None:
-        agent.accelerated = MinibatchBlocks(agent)
+        agent.accelerated = partial(blocked_minibatches, agent)
 
 
 def _accelerate_ppo(agent: Ppo) -> None:
@@ -42,7 +43,8 @@ def _accelerate_ppo(agent: Ppo) -> None:
     if specs is None:
         return
     dtype = DTYPES[agent.settings.precision]
-    agent.accelerated = analytic = AnalyticPpo(specs, agent.family, dtype)
+    analytic = AnalyticPpo(specs, agent.family, dtype)
+    agent.accelerated = analytic.backward
     if dtype != torch.float32:
         del agent.rollout  # freed first, so that the two buffers are never in memory together
         agent.rollout = agent.make_rollout(dtype)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from townlet.agents.distributions import distribution_family
 from townlet.interfaces.layout import ObservationLayout
-from townlet.interfaces.vec_env import Actions
+from townlet.interfaces.vec_env import Actions, Continuous
 from townlet.nets.body import build_body
 from townlet.nets.layers import DuelingHead, GaussianHead, make_head
 from townlet.nets.spec import NetworkSpec
@@ -29,7 +28,7 @@ class Branch(nn.Module):
     ) -> None:
         super().__init__()
         self.body = build_body(spec, layout)
-        self.head: nn.Linear | GaussianHead = (
+        self.head: nn.Linear | GaussianHead | DuelingHead = (
             make_head(self.body.features, outputs, gain)
             if log_std is None
             else GaussianHead(self.body.features, outputs, gain, log_std)
@@ -81,9 +80,9 @@ class ActorCritic(nn.Module):
         """obs [B, D] or [T, B, D], hidden [B, H] → outputs [.., B, K], value [.., B], hidden after the last step."""
         if isinstance(self.critic, nn.Linear):
             features, hidden = self.actor.body(obs, hidden, episode_start)
-            if isinstance(self.actor.head, GaussianHead):
-                return self.actor.head(features), self.critic(features).squeeze(-1), hidden
-            return *_both_heads(self.actor.head, self.critic, features), hidden
+            if isinstance(self.actor.head, nn.Linear):
+                return *_both_heads(self.actor.head, self.critic, features), hidden
+            return self.actor.head(features), self.critic(features).squeeze(-1), hidden
         if not self.hidden_size:
             return self.actor(obs, hidden)[0], self.critic(obs, hidden)[0].squeeze(-1), hidden
         actor_hidden, critic_hidden = hidden.chunk(2, -1)
@@ -104,27 +103,16 @@ def _both_heads(policy: nn.Linear, value: nn.Linear, features: Tensor) -> tuple[
     return outputs[..., :-1], outputs[..., -1]
 
 
-class ActorCriticSettings(Protocol):
-    """Settings that shape an actor-critic network."""
+def make_actor_critic(settings: Any, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> ActorCritic:
+    """The network of an agent that learns a policy, from its settings `shared` and `log_std`.
 
-    @property
-    def shared(self) -> bool:
-        """One body for policy and value."""
-
-    @property
-    def log_std(self) -> float:
-        """Logarithm of the initial standard deviation of continuous actions."""
-
-
-def make_actor_critic(
-    settings: ActorCriticSettings, spec: NetworkSpec, layout: ObservationLayout, actions: Actions
-) -> ActorCritic:
-    """The network of an agent that learns a policy; its weights are zero until they are initialized or loaded."""
-    log_std = settings.log_std if distribution_family(actions).kind == "continuous" else None
+    Its weights are zero until they are initialized or loaded.
+    """
+    log_std = settings.log_std if isinstance(actions, Continuous) else None
     return ActorCritic(spec, layout, actions.n, settings.shared, log_std)
 
 
-class QNetwork(nn.Module):
+class QNetwork(Branch):
     """Q(s, ·) for one step or a whole sequence, see `nets.body.Body`.
 
     With `carry` off the hidden state is always zero: a sequence is treated as independent steps.
@@ -133,15 +121,9 @@ class QNetwork(nn.Module):
     carry = True
 
     def __init__(self, spec: NetworkSpec, layout: ObservationLayout, actions: int, dueling: bool) -> None:
-        super().__init__()
-        self.body = build_body(spec, layout)
-        self.head: nn.Module = (
-            DuelingHead(self.body.features, actions) if dueling else make_head(self.body.features, actions, 1.0)
-        )
-        self.hidden_size = self.body.hidden_size
-
-    def initial_hidden(self, rows: int) -> Tensor:
-        return self.body.initial_hidden(rows)
+        super().__init__(spec, layout, actions, VALUE_GAIN)
+        if dueling:
+            self.head = DuelingHead(self.body.features, actions)
 
     def advance_hidden(self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> Tensor:
         """The hidden state [B, H] after a sequence [T, B, D], without computing values."""
@@ -150,25 +132,17 @@ class QNetwork(nn.Module):
     def forward(self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """obs [B, D] or [T, B, D], hidden [B, H] → values [B, K] or [T, B, K], hidden after the last step."""
         if self.carry:
-            features, hidden = self.body(obs, hidden, episode_start)
-            return self.head(features), hidden
+            return super().forward(obs, hidden, episode_start)
         steps = obs.flatten(0, -2)
         features, _ = self.body(steps, self.initial_hidden(steps.shape[0]))
         return torch.unflatten(self.head(features), 0, obs.shape[:-1]), torch.zeros_like(hidden)
 
 
-class QNetworkSettings(Protocol):
-    """Settings that shape a network of action values."""
+def make_q_network(settings: Any, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> QNetwork:
+    """The network of an agent that learns action values, from its settings `dueling` and, where it has one, `carry`.
 
-    @property
-    def dueling(self) -> bool:
-        """One head for the state's value and one for advantages."""
-
-
-def make_q_network(
-    settings: QNetworkSettings, spec: NetworkSpec, layout: ObservationLayout, actions: Actions
-) -> QNetwork:
-    """The network of an agent that learns action values; its weights are zero until initialized or loaded."""
+    Its weights are zero until they are initialized or loaded.
+    """
     network = QNetwork(spec, layout, actions.n, settings.dueling)
-    network.carry = bool(getattr(settings, "carry", True))
+    network.carry = getattr(settings, "carry", True)
     return network

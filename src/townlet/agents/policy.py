@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from townlet.agents import distributions
-from townlet.agents.distributions import make_distribution
+from townlet.agents.distributions import DISTRIBUTIONS, DistributionKind
 from townlet.errors import TownletError
 
-OutputKind = Literal["values"] | distributions.DistributionKind
-NEG_INF: Final = float("-inf")
+OutputKind = Literal["values"] | DistributionKind
 
 
 class Policy:
     """Acts on batches of any size and tracks the hidden state of each row.
 
     The network is a body with a head: `initial_hidden(rows)` → hidden [rows, H], and a call with obs [B, D] and
-    hidden [B, H] → outputs [B, K] and the hidden state after them. `kind` says what the outputs are: action
-    `values`, of which the highest is taken, logits of `discrete` or `binary` actions, or means
-    and log standard deviations of `continuous` actions. Sampling needs a generator.
+    hidden [B, H] → outputs [B, K] and the hidden state after them. The outputs are by `kind`: action `values`, of which
+    the highest is taken, logits of `discrete` or `binary` actions, or means and log standard deviations of `continuous`
+    actions. Sampling needs a generator.
     """
 
     def __init__(self, network: nn.Module, kind: OutputKind, generator: torch.Generator | None = None) -> None:
-        self.network, self.kind = network, kind
-        self._network: Any = network  # attributes of a module have no types
-        self._generator = generator
+        self.network: Any = network  # attributes of a module have no types
+        self.kind, self._generator = kind, generator
         self._hidden: Tensor | None = None
 
     def reset(self, rows: int) -> None:
         """Reset the hidden state for `rows` rows, each at the start of an episode."""
-        self._hidden = self._network.initial_hidden(rows)
+        self._hidden = self.network.initial_hidden(rows)
 
     @torch.inference_mode()
     def act(
@@ -45,11 +42,18 @@ class Policy:
         [N] bool marks rows that begin an episode. Unless greedy, actions are sampled; action values
         are always greedy.
         """
-        outputs, self._hidden = self._network(obs, self._hidden_before(obs, episode_start))
+        outputs, self._hidden = self.network(obs, self._hidden_before(obs, episode_start))
         if self.kind == "values":
             return _best(outputs, mask)
-        policy = make_distribution(self.kind, outputs, mask)
-        return policy.mode() if greedy else policy.sample(self._require_generator())
+        policy = DISTRIBUTIONS[self.kind](outputs, mask)
+        if greedy:
+            return policy.mode()
+        if self._generator is None:
+            raise TownletError(
+                "this policy has no random generator to sample actions with",
+                "build it with generator=Streams(seed).torch(name), or act greedily",
+            )
+        return policy.sample(self._generator)
 
     @torch.inference_mode()
     def outputs(
@@ -60,16 +64,16 @@ class Policy:
         Probabilities of binary actions are those of 1; continuous actions have `means` and `stds`.
         The hidden state does not change.
         """
-        outputs, _ = self._network(obs, self._hidden_before(obs, episode_start))
+        outputs, _ = self.network(obs, self._hidden_before(obs, episode_start))
         if self.kind == "values":
             return {"values": outputs, "probabilities": one_hot(_best(outputs, mask), outputs.shape[-1]).float()}
-        return make_distribution(self.kind, outputs, mask).outputs()
+        return DISTRIBUTIONS[self.kind](outputs, mask).outputs()
 
     def _hidden_before(self, obs: Tensor, episode_start: Tensor | None) -> Tensor:
         """Hidden state [N, H] before this step."""
         rows, hidden = obs.shape[0], self._hidden
         if hidden is None or (hidden.shape[0] != rows and not hidden.shape[1]):
-            hidden = self._network.initial_hidden(rows)
+            hidden = self.network.initial_hidden(rows)
         if hidden.shape[0] != rows:
             raise TownletError(
                 f"the policy has hidden states of {hidden.shape[0]} rows, but the observations have {rows}",
@@ -77,15 +81,7 @@ class Policy:
             )
         return hidden if episode_start is None else hidden.masked_fill(episode_start.unsqueeze(1), 0.0)
 
-    def _require_generator(self) -> torch.Generator:
-        if self._generator is None:
-            raise TownletError(
-                "this policy has no random generator to sample actions with",
-                "build it with generator=Streams(seed).torch(name), or act greedily",
-            )
-        return self._generator
-
 
 def _best(values: Tensor, mask: Tensor | None) -> Tensor:
     """The valid action of highest value [N]; ties go to the first."""
-    return (values if mask is None else values.masked_fill(mask.logical_not(), NEG_INF)).argmax(-1)
+    return (values if mask is None else values.masked_fill(mask.logical_not(), -torch.inf)).argmax(-1)

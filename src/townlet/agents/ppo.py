@@ -10,14 +10,14 @@ Adam by default.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Literal, NamedTuple
 
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from townlet.agents.agent import AgentContext, GraphedAgent, Interrupt, no_interrupt
+from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
 from townlet.agents.distributions import DistributionFamily
 from townlet.agents.learning_agent import DEAD_UNIT_SAMPLE, PolicyAgent, microbatch_size, refuse_autoreset_steps
 from townlet.agents.networks import ActorCritic, make_actor_critic
@@ -156,30 +156,13 @@ def ppo_metrics(e: EvaluatedSteps, c: Coefficients) -> dict[str, Tensor]:
     return dict(zip(STEP_METRICS, values, strict=True))
 
 
-class PpoBackward(Protocol):
-    """A faster equivalent of `ppo_loss(…).backward()`."""
-
-    def backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> EvaluatedSteps:
-        """Add `scale` times the gradient of the loss to the parameters' `.grad`; what the loss was computed from."""
-
-
-class GraphedPpo(GraphedAgent, Protocol):
-    """An equivalent of `Ppo` whose rollouts and epochs are CUDA graphs."""
-
-    collects_rollouts: bool
-
-    def learn(self) -> dict[str, float]:
-        """Metrics of an update on the captured rollout."""
-
-
 class Ppo(PolicyAgent):
     """PPO agent: `act` and `observe` fill a rollout, `learn` makes `epochs` of gradient steps on it."""
 
     name = "ppo"
     interruptible = True
     settings: PpoSettings
-    accelerated: PpoBackward | None = None
-    graphed: GraphedPpo | None = None
+    accelerated: Callable[[Minibatch, Coefficients, float], EvaluatedSteps] | None = None  # in place of `_backward`
 
     def __init__(self, settings: PpoSettings, context: AgentContext) -> None:
         super().__init__(settings, context)
@@ -334,8 +317,9 @@ class Ppo(PolicyAgent):
             self.counters.updates += 1  # gradient steps so far
 
     def _backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> EvaluatedSteps:
+        """Add `scale` times the gradient of the loss; returns what the loss was computed from."""
         if self.accelerated:
-            return self.accelerated.backward(batch, coefficients, scale)
+            return self.accelerated(batch, coefficients, scale)
         loss, evaluated = ppo_loss(self.network, self.family, batch, coefficients)
         (scale * loss).backward()
         return evaluated

@@ -10,7 +10,7 @@ from townlet.nets.convolutional import Encoder, make_cnn, make_spatial
 from townlet.nets.keypoints import Keypoints
 from townlet.nets.layers import MLP, Concat, Slice, block_encoders, feature_count
 from townlet.nets.map_memory import MapEncoder, MapMemory
-from townlet.nets.recurrent import RecurrentLayer, make_recurrent
+from townlet.nets.recurrent import RECURRENT_LAYERS, RecurrentLayer
 from townlet.nets.spec import BaseSpatialSpec, CnnSpec, KeypointsSpec, MapMemorySpec, MlpSpec, NetworkSpec
 
 
@@ -74,7 +74,7 @@ def build_body(spec: NetworkSpec, layout: ObservationLayout) -> Body:
     if recurrent is None:
         return Body(encoder)
     head_mlp = MLP(recurrent.size, recurrent.post_widths, spec.activation, spec.layer_norm)
-    return Body(encoder, make_recurrent(recurrent.kind, feature_count(encoder), recurrent.size), head_mlp)
+    return Body(encoder, RECURRENT_LAYERS[recurrent.kind](feature_count(encoder), recurrent.size), head_mlp)
 
 
 def _make_encoder(spec: MlpSpec | KeypointsSpec | BaseSpatialSpec | CnnSpec, layout: ObservationLayout) -> nn.Module:
@@ -83,14 +83,8 @@ def _make_encoder(spec: MlpSpec | KeypointsSpec | BaseSpatialSpec | CnnSpec, lay
     if isinstance(spec, BaseSpatialSpec):
         return make_spatial(spec, layout)
     if isinstance(spec, KeypointsSpec):
-        keypoints = Keypoints(spec, layout)
-        return Encoder(keypoints, MLP(keypoints.features, spec.widths, spec.activation, spec.layer_norm))
-    return _mlp(spec, layout)
-
-
-def _mlp(spec: MlpSpec, layout: ObservationLayout) -> nn.Module:
+        return Encoder(Keypoints(spec, layout), spec.widths, spec)
     encoders = block_encoders(layout, spec)
     if len(encoders) == 1 and isinstance(encoders[0], Slice):  # values only: the whole observation is the input
         return MLP(layout.size, spec.widths, spec.activation, spec.layer_norm)
-    blocks = Concat(encoders)
-    return Encoder(blocks, MLP(blocks.features, spec.widths, spec.activation, spec.layer_norm))
+    return Encoder(Concat(encoders), spec.widths, spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -18,7 +18,7 @@ from townlet.nets.spec import BaseNetworkSpec, BaseSpatialSpec, CnnSpec
 NATURE_KERNELS: Final = ((8, 4), (4, 2), (3, 1))  # kernel and stride
 POOL_STRIDE: Final = 2  # every block of impala halves height and width
 GRIDS: Final = ("window", "window_typed", "map_typed")
-SHARED_ENCODERS: Final = (("clock", "progress"),)  # blocks encoded together: both are about time
+TIME_BLOCKS: Final = ("clock", "progress")  # encoded together
 
 
 def conv_layer(
@@ -82,13 +82,14 @@ def grid_encoder(block: Block, channels: Sequence[int], features: int, spec: Bas
     cells = image.height * image.width if isinstance(image, GridImage) else block.size // inputs
     layers = [part for a, b in pairwise((inputs, *channels)) for part in conv_layer(a, b, 3, 1, "same", spec)]
     flat = (channels[-1] if channels else inputs) * cells
-    return Encoder(ConvEncoder(image, layers, flat), MLP(flat, (features,), spec.activation, spec.layer_norm))
+    return Encoder(ConvEncoder(image, layers, flat), (features,), spec)
 
 
 class Encoder(nn.Sequential):
     """Encoders of blocks, followed by an MLP: obs [B, D] → [B, features]."""
 
-    def __init__(self, blocks: nn.Module, mlp: MLP) -> None:
+    def __init__(self, blocks: nn.Module, widths: Sequence[int], spec: BaseNetworkSpec) -> None:
+        mlp = MLP(feature_count(blocks), widths, spec.activation, spec.layer_norm)
         super().__init__(blocks, mlp)
         self.features = mlp.features
 
@@ -103,8 +104,7 @@ def make_cnn(spec: CnnSpec, layout: ObservationLayout) -> Encoder:
         )
     convolve = _nature if spec.name == "nature" else _impala
     others = block_encoders((block for block in layout if block.kind != "picture"), spec)
-    blocks = Concat([*(convolve(block, spec) for block in images), *others])
-    return Encoder(blocks, MLP(blocks.features, (spec.output_width,), spec.activation, spec.layer_norm))
+    return Encoder(Concat([*(convolve(block, spec) for block in images), *others]), (spec.output_width,), spec)
 
 
 def make_spatial(spec: BaseSpatialSpec, layout: ObservationLayout) -> Encoder:
@@ -116,23 +116,14 @@ def make_spatial(spec: BaseSpatialSpec, layout: ObservationLayout) -> Encoder:
             "use mlp, or add the block `window` to the world's observation",
         )
     encoders: list[nn.Module] = [grid_encoder(block, spec.channels, spec.features, spec) for block in grids]
-    for group in _groups(block for block in layout if block not in grids):
+    groups: dict[str, list[Block]] = {}  # blocks that share an encoder, ordered by the first
+    for block in layout:
+        if block not in grids:
+            groups.setdefault("time" if block.name in TIME_BLOCKS else block.name, []).append(block)
+    for group in groups.values():
         found = block_encoders(group, spec)
-        blocks = found[0] if len(found) == 1 else Concat(found)
-        encoders.append(
-            Encoder(blocks, MLP(feature_count(blocks), (spec.block_features,), spec.activation, spec.layer_norm))
-        )
-    concat = Concat(encoders)
-    return Encoder(concat, MLP(concat.features, spec.widths, spec.activation, spec.layer_norm))
-
-
-def _groups(blocks: Iterator[Block]) -> Iterator[list[Block]]:
-    """Groups of blocks that share an encoder, ordered by their first block."""
-    groups: dict[str, list[Block]] = {}
-    for block in blocks:
-        names = next((names for names in SHARED_ENCODERS if block.name in names), (block.name,))
-        groups.setdefault(names[0], []).append(block)
-    yield from groups.values()
+        encoders.append(Encoder(found[0] if len(found) == 1 else Concat(found), (spec.block_features,), spec))
+    return Encoder(Concat(encoders), spec.widths, spec)
 
 
 def _nature(block: Block, spec: CnnSpec) -> ConvEncoder:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 BETAS: Final = (0.9, 0.999)
+EPSILON: Final = 1e-8
 
 
 def select_matmul_backend(has_convolutions: bool) -> None:
@@ -26,7 +27,7 @@ def select_matmul_backend(has_convolutions: bool) -> None:
 
 def adam_(
     parameters: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, step: Tensor, *,
-    lr: float | Tensor, epsilon: float, weight_decay: float, decoupled: bool,
+    lr: float | Tensor, weight_decay: float, decoupled: bool,
 ) -> None:  # fmt: skip
     """One step of Adam (or with `decoupled` decay AdamW) on a flat vector, in one kernel.
 
@@ -35,7 +36,7 @@ def adam_(
     """
     kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
     kernel(
-        [parameters], [gradient], [mean], [square], [], [step], amsgrad=False, lr=lr, eps=epsilon,
+        [parameters], [gradient], [mean], [square], [], [step], amsgrad=False, lr=lr, eps=EPSILON,
         weight_decay=weight_decay, maximize=False, beta1=BETAS[0], beta2=BETAS[1],
     )  # fmt: skip
 

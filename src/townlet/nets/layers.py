@@ -193,9 +193,9 @@ class GaussianHead(nn.Module):
 class DuelingHead(nn.Module):
     """Q = V + A − mean A (Wang et al. 2016): features [..., F] → [..., K]."""
 
-    def __init__(self, features: int, outputs: int, gain: float = 1.0) -> None:
+    def __init__(self, features: int, outputs: int) -> None:
         super().__init__()
-        self.streams = make_head(features, 1 + outputs, gain)  # V, then A
+        self.streams = make_head(features, 1 + outputs, gain=1.0)  # V, then A
         # For few actions Q is a product of (V, A) with a matrix [K, 1 + K], which replaces four small operations.
         centered = torch.eye(outputs) - 1 / outputs if outputs <= MATRIX_OUTPUTS else None
         matrix = None if centered is None else torch.cat((torch.ones(outputs, 1), centered), 1)

@@ -43,15 +43,8 @@ class FlatOptimizer:
     `loss.backward()` adds. With several processes, gradients are summed over all of them before each step.
     """
 
-    def __init__(
-        self,
-        name: OptimizerName,
-        module: nn.Module,
-        lr: float,
-        epsilon: float = 1e-8,
-        group: ProcessGroup = SINGLE_PROCESS,
-    ) -> None:
-        self.name, self._epsilon, self._group = name, epsilon, group
+    def __init__(self, name: OptimizerName, module: nn.Module, lr: float, group: ProcessGroup = SINGLE_PROCESS) -> None:
+        self.name, self._group = name, group
         self._names = [name for name, _ in module.named_parameters()]
         self._parameters = list(module.parameters())
         self.vector = flatten_parameters(module)
@@ -79,10 +72,6 @@ class FlatOptimizer:
     def zero_grad(self) -> None:
         self.gradient.zero_()
 
-    def gradients(self) -> State:
-        """Gradients by parameter name, as views."""
-        return dict(zip(self._names, _views(self.gradient, self._parameters), strict=True))
-
     @torch.no_grad()
     def step(self, max_norm: float | None = None) -> Tensor:
         """Make a gradient step, with the gradient scaled down to `max_norm`. Returns its norm [] before that."""
@@ -101,8 +90,8 @@ class FlatOptimizer:
         mean, square = self._moments.values()
         self._step += 1
         adam_(
-            self.vector, gradient, mean, square, self._step, lr=self._lr, epsilon=self._epsilon,
-            weight_decay=WEIGHT_DECAY[self.name], decoupled=self.name == "adamw",
+            self.vector, gradient, mean, square, self._step,
+            lr=self._lr, weight_decay=WEIGHT_DECAY[self.name], decoupled=self.name == "adamw",
         )  # fmt: skip
         self._steps += 1
         if self._steps % FLUSH_EVERY == 0 and self.vector.device.type == "cpu":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Final, Literal
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -120,11 +120,7 @@ class Gru(RecurrentLayer):
         return outputs, (h.squeeze(0),)
 
 
-LAYERS: Final[dict[str, type[Lstm] | type[Gru]]] = {"lstm": Lstm, "gru": Gru}
-
-
-def make_recurrent(kind: Literal["lstm", "gru"], inputs: int, size: int) -> RecurrentLayer:
-    return LAYERS[kind](inputs, size)
+RECURRENT_LAYERS: Final[dict[str, type[Lstm] | type[Gru]]] = {"lstm": Lstm, "gru": Gru}
 
 
 def _concat(state: HiddenState) -> Tensor:

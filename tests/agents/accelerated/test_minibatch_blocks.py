@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -82,7 +83,7 @@ def test_block_gradients_match_single_minibatches(
     readable, fast = (filled(Float64Dqn, chain, **settings) for _ in range(2))  # LateChain has autoreset steps
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(minibatch_blocks, "BLOCK", block)
-        fast.accelerated = minibatch_blocks.MinibatchBlocks(fast)
+        fast.accelerated = partial(minibatch_blocks.blocked_minibatches, fast)
         found, wanted = gradients(fast, 2), gradients(readable, 2)
     assert len(found) == len(wanted) == 2 * updates
     for step, (one, other) in enumerate(zip(found, wanted, strict=True)):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
+from townlet.agents.distributions import Categorical
 from townlet.agents.on_policy import explained_variance
 from townlet.agents.ppo import STEP_METRICS, Coefficients, Ppo, ppo_metrics
 from townlet.buffers.rollout import EPSILON, Minibatch
@@ -63,8 +64,8 @@ class GraphedPpo:
 
     def _sample_actions(self, obs: Tensor, mask: Tensor, draws: Tensor, slot: Mapping[str, Tensor]) -> None:
         outputs, value = self._analytic.mlp.forward(obs)
-        policy = self._agent.family.distribution(outputs, mask)
-        actions = policy.icdf(draws)  # type: ignore[attr-defined]
+        policy = Categorical(outputs, mask)
+        actions = policy.icdf(draws)
         columns = {"obs": obs, "mask": mask, "actions": actions, "log_prob": policy.log_prob(actions), "value": value}
         for name, values in columns.items():
             slot[name].copy_(values.view_as(slot[name]))
@@ -106,9 +107,7 @@ class GraphedPpo:
                 break
         agent.counters.updates += epochs * self._minibatches
         values = torch.cat((total / epochs, self._sums[KL : KL + 1], self._explained.view(1)))
-        *means, last_kl, explained = (
-            values.tolist()
-        )  # the only synchronization with the device, unless `target_kl` is set
+        *means, last_kl, explained = values.tolist()  # the only wait for the device, unless `target_kl` is set
         metrics = dict(zip(METRICS, means, strict=True)) | {"approx_kl": last_kl, "explained_variance": explained}
         return metrics | {"epochs_done": float(epochs), "gradient_steps": float(epochs * self._minibatches)}
 

@@ -15,45 +15,38 @@ from townlet.buffers.replay import TransitionBatch
 BLOCK: Final = 2**20  # maximum number of observation elements sampled at once: 4 MiB, and the same again for next_obs
 
 
-class MinibatchBlocks:
-    """Samples all minibatches up to the next target-network copy in one call.
-
-    That network is evaluated on all of them together.
+def blocked_minibatches(agent: Dqn) -> Iterator[tuple[TransitionBatch, Tensor]]:
+    """Sample all minibatches up to the next target-network copy in one call, and evaluate that network on all of them.
 
     The random numbers and therefore the minibatches are the same as those of single samples. What changes with every
     gradient step is evaluated for each minibatch: the online network in double Q-learning, and a soft target network.
     Prioritized replay has no blocks, since its priorities change with every gradient step.
     """
+    s = agent.settings
+    left, most = s.gradient_steps, max(1, BLOCK // (s.batch_size * agent.obs_size))
+    while left:
+        count = min(most, left)
+        if s.polyak is None:
+            count = min(count, s.target_every - agent.counters.updates % s.target_every)
+        block, sizes = agent.buffer.sample_many(count, s.batch_size, agent.intrinsic_weight.value)
+        yield from zip(_split(block, sizes), _targets(agent, block, sizes), strict=True)
+        left -= count
 
-    def __init__(self, agent: Dqn) -> None:
-        self._agent = agent
 
-    def minibatches(self) -> Iterator[tuple[TransitionBatch, Tensor]]:
-        agent, s = self._agent, self._agent.settings
-        left, most = s.gradient_steps, max(1, BLOCK // (s.batch_size * agent.obs_size))
-        while left:
-            count = min(most, left)
-            if s.polyak is None:
-                count = min(count, s.target_every - agent.counters.updates % s.target_every)
-            block, sizes = agent.buffer.sample_many(count, s.batch_size, agent.intrinsic_weight.value)
-            yield from zip(self._split(block, sizes), self._targets(block, sizes), strict=True)
-            left -= count
+def _targets(agent: Dqn, block: TransitionBatch, sizes: list[int]) -> Iterator[Tensor]:
+    """Targets of each minibatch, evaluated when it is its turn, or all at once where nothing changes in between."""
+    if agent.settings.polyak is not None:
+        for batch in _split(block, sizes):
+            yield agent.targets(batch, agent.target_q(batch.next_obs))
+        return
+    values = agent.target_q(block.next_obs)
+    if not agent.settings.double:
+        yield from torch.split(agent.targets(block, values), sizes)
+        return
+    for batch, next_values in zip(_split(block, sizes), torch.split(values, sizes), strict=True):
+        yield agent.targets(batch, next_values)
 
-    def _targets(self, block: TransitionBatch, sizes: list[int]) -> Iterator[Tensor]:
-        """Targets of each minibatch, evaluated when it is its turn, or all at once where nothing changes in between."""
-        agent, s = self._agent, self._agent.settings
-        if s.polyak is not None:
-            for batch in self._split(block, sizes):
-                yield agent.targets(batch, agent.target_q(batch.next_obs))
-            return
-        values = agent.target_q(block.next_obs)
-        if not s.double:
-            yield from torch.split(agent.targets(block, values), sizes)
-            return
-        for batch, next_values in zip(self._split(block, sizes), torch.split(values, sizes), strict=True):
-            yield agent.targets(batch, next_values)
 
-    @staticmethod
-    def _split(block: TransitionBatch, sizes: list[int]) -> Iterator[TransitionBatch]:
-        columns = (repeat(None, len(sizes)) if column is None else torch.split(column, sizes) for column in block)
-        return map(TransitionBatch._make, zip(*columns, strict=True))
+def _split(block: TransitionBatch, sizes: list[int]) -> Iterator[TransitionBatch]:
+    columns = (repeat(None, len(sizes)) if column is None else torch.split(column, sizes) for column in block)
+    return map(TransitionBatch._make, zip(*columns, strict=True))
