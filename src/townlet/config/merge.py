@@ -32,7 +32,7 @@ def merge(parent: Node, child: Node, named_lists: Collection[str] = ()) -> Node:
         completes = set(child.value) <= SCHEDULE_KEYS and "start" not in child.value
         start = _as_schedule(parent) if completes else None
         return merge(start, child) if start else child
-    if _names_differ(parent.value, child.value):
+    if "name" in parent.value and "name" in child.value and parent.value["name"].value != child.value["name"].value:
         return child
     merged = dict(parent.value)
     for key, node in child.value.items():
@@ -83,10 +83,6 @@ def as_mapping(node: Node) -> Node:
     if not isinstance(node.value, str):
         return node
     return node.with_value({"name": Node(node.value, node.location, node.key_location or node.location)})
-
-
-def _names_differ(parent: dict[str, Node], child: dict[str, Node]) -> bool:
-    return "name" in parent and "name" in child and parent["name"].value != child["name"].value
 
 
 def _merge_entries(parent: list[Node], child: list[Node]) -> list[Node]:

@@ -7,15 +7,7 @@ from functools import lru_cache, reduce
 from operator import or_
 from typing import Annotated, Any, Final
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    TypeAdapter,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, TypeAdapter, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -35,19 +27,18 @@ class RegistryUnion:
     def __init__(self, models: Callable[[], Sequence[type[BaseModel]]]) -> None:
         self.models = models
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self._validate)
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(lambda value: self._union().validate_python(value))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return handler(_union(tuple(self.models())).core_schema)
+        return handler(self._union().core_schema)
 
-    def _validate(self, value: Any) -> Any:
-        return _union(tuple(self.models())).validate_python(value)
+    def _union(self) -> TypeAdapter[Any]:
+        return _discriminated_union(tuple(self.models()))
 
 
 @lru_cache(maxsize=8)
-def _union(models: tuple[type[BaseModel], ...]) -> TypeAdapter[Any]:
-    """The union of these models, cached."""
+def _discriminated_union(models: tuple[type[BaseModel], ...]) -> TypeAdapter[Any]:
     union: Any = reduce(or_, models)
     return TypeAdapter(Annotated[union, Field(discriminator="name")])
 

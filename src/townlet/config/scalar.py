@@ -32,28 +32,18 @@ def resolve(text: str, where: SourceLocation) -> Scalar:
         return BOOL[text]
     if NOT_FINITE.fullmatch(text):
         raise TownletError(f"{text} is not a finite number", "write a finite number", where)
+    too_long = len(text) > MAX_NUMBER  # checked first, because Python refuses to convert thousands of digits
     if INT.fullmatch(text):
-        return _int(text, where)
+        if too_long or abs(integer := int(text, 0 if text[:2] in ("0o", "0x") else 10)) >= 10**18:
+            what = f"{shorten(text)} has more than 18 digits"
+            raise TownletError(what, "write a smaller number, or quote it as a string", where)
+        return integer
     if FLOAT.fullmatch(text):
-        return _float(text, where)
+        if too_long or math.isinf(number := float(text)):
+            what = f"{shorten(text)} is too large or too long for a number"
+            raise TownletError(what, "write a smaller number", where)
+        return number
     return text
-
-
-def _int(text: str, where: SourceLocation) -> int:
-    # Python refuses to convert thousands of digits, so check the length first.
-    number = 10**18 if len(text) > MAX_NUMBER else int(text, 0 if text[:2] in ("0o", "0x") else 10)
-    if abs(number) >= 10**18:
-        raise TownletError(
-            f"{shorten(text)} has more than 18 digits", "write a smaller number, or quote it as a string", where
-        )
-    return number
-
-
-def _float(text: str, where: SourceLocation) -> float:
-    number = math.inf if len(text) > MAX_NUMBER else float(text)
-    if math.isinf(number):
-        raise TownletError(f"{shorten(text)} is too large or too long for a number", "write a smaller number", where)
-    return number
 
 
 def shorten(text: str, length: int = 40) -> str:

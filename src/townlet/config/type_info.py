@@ -39,9 +39,9 @@ def fields_by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 def allowed_types_of_field(info: FieldInfo) -> tuple[AllowedType, ...]:
     """The types that a field allows, without None; of a registry all current members."""
-    for location in info.metadata:
-        if isinstance(location, RegistryUnion):
-            return tuple(AllowedType(model) for model in location.models())
+    for item in info.metadata:
+        if isinstance(item, RegistryUnion):
+            return tuple(AllowedType(model) for model in item.models())
     return allowed_types(info.annotation, _limits(info.metadata))
 
 
@@ -53,9 +53,7 @@ def allowed_types(annotation: Any, limits: Mapping[str, Any] | None = None) -> t
         inner, *metadata = get_args(annotation)
         return allowed_types(inner, {**limits, **_limits(metadata)})
     if origin in (Union, UnionType):
-        return tuple(
-            allowed for union_member in get_args(annotation) for allowed in allowed_types(union_member, limits)
-        )
+        return tuple(allowed for member in get_args(annotation) for allowed in allowed_types(member, limits))
     return () if annotation is NoneType else (AllowedType(annotation, limits),)
 
 
@@ -98,10 +96,10 @@ def describe(types: Sequence[AllowedType]) -> str:
     tags = [str(tag) for allowed in types if allowed.model for tag in child_choices(allowed, "name")]
     if len(types) > 1 and all(allowed.model for allowed in types) and tags:
         return f"a mapping whose name is one of {', '.join(tags)}"
-    return " or ".join(dict.fromkeys(_one_in_words(allowed) for allowed in types)) or "another value"
+    return " or ".join(dict.fromkeys(_describe_one(allowed) for allowed in types)) or "another value"
 
 
-def _one_in_words(allowed: AllowedType) -> str:
+def _describe_one(allowed: AllowedType) -> str:
     if allowed.model is not None:
         keys = list(fields_by_key(allowed.model))
         return "a mapping with the keys " + ", ".join(keys[:6]) + (", …" if len(keys) > 6 else "")
@@ -109,10 +107,8 @@ def _one_in_words(allowed: AllowedType) -> str:
         return ("one of " if len(allowed.choices) > 1 else "") + ", ".join(str(c) for c in allowed.choices)
     if allowed.type is bool:
         return "true or false"
-    if allowed.type is int:
-        return "a whole number" + _range(allowed.limits)
-    if allowed.type is float:
-        return "a number" + _range(allowed.limits)
+    if allowed.type in (int, float):
+        return ("a whole number" if allowed.type is int else "a number") + _range(allowed.limits)
     if allowed.type is str:
         pattern = allowed.limits.get("pattern")
         return (
@@ -169,8 +165,5 @@ def _limits(metadata: Sequence[Any]) -> dict[str, Any]:
 
 
 def _type_name(allowed: AllowedType) -> str:
-    return (
-        "literal"
-        if allowed.choices
-        else str(getattr(get_origin(allowed.type) or allowed.type, "__name__", allowed.type))
-    )
+    named = get_origin(allowed.type) or allowed.type
+    return "literal" if allowed.choices else str(getattr(named, "__name__", allowed.type))

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from townlet.config import type_info
 from townlet.config.merge import entry_name
 from townlet.config.scalar import shorten, show
-from townlet.config.type_info import (
-    AllowedType,
-    child_choices,
-    child_types,
-    describe,
-    fields_by_key,
-    key_types,
-    union_member,
-)
+from townlet.config.type_info import AllowedType
 from townlet.config.yaml import MAX_DIAGNOSTICS, Node
 from townlet.errors import ConfigError, Diagnostic, did_you_mean, nearest
 
@@ -69,7 +62,7 @@ def validate_partially(model: type[M], node: Node, droppable: Sequence[str] = ()
         if built is not None:
             return built, node
         paths = {e.path[:-1] if e.path[-1:] == ("name",) and e.path[0] in droppable else e.path for e in errors}
-        if any(not path or path[-1] == "name" or _at(node, path) is None for path in paths):
+        if any(not path or path[-1] == "name" or node.at(path) is None for path in paths):
             return None  # a required value is missing, or too much depends on it
         for path in sorted(paths, key=lambda path: [str(item).rjust(9, "0") for item in path], reverse=True):
             node = node.without(*path)
@@ -80,13 +73,10 @@ def _validate(model: type[M], node: Node) -> tuple[M | None, list[_Error]]:
     try:
         return model.model_validate(node.to_python()), []
     except ValidationError as error:
-        raw = error.errors(include_url=False)[: 4 * MAX_DIAGNOSTICS]
-    return None, _drop_other_members([_locate(model, item, node) for item in raw if not _is_consequence(item)])
-
-
-def _is_consequence(item: Any) -> bool:
-    """True for "too few entries" that counts only valid ones: the invalid ones are reported already."""
-    return bool(item["type"] == "too_short" and len(item["input"]) >= item["ctx"]["min_length"])
+        raw: list[Any] = error.errors(include_url=False)[: 4 * MAX_DIAGNOSTICS]
+    # "Too few entries" may count only valid ones: then the invalid ones are reported already.
+    own = [e for e in raw if e["type"] != "too_short" or len(e["input"]) < e["ctx"]["min_length"]]
+    return None, _drop_other_members([_locate(model, item, node) for item in own])
 
 
 def _locate(model: type[BaseModel], item: Any, node: Node) -> _Error:
@@ -97,25 +87,18 @@ def _locate(model: type[BaseModel], item: Any, node: Node) -> _Error:
     union: tuple[str | int, ...] | None = None
     for step in item["loc"]:
         if step == "[key]":
-            types = key_types(owner[0])
+            types = type_info.key_types(owner[0])
             break
         if len(types) > 1:
             union = tuple(path)  # the innermost: in a discriminated union only the chosen member reports
-            types = union_member(types, str(step))
+            types = type_info.union_member(types, str(step))
         else:
             path.append(step)
-            owner, types = types, child_types(types[0], step) if types else ()
-    found = _at(node, path)
+            owner, types = types, type_info.child_types(types[0], step) if types else ()
+    found = node.at(path)
     value = item["input"] if found is None else found.to_python()
     message = str(item["msg"]).removeprefix("Value error, ")
     return _Error(item["type"], tuple(path), types, owner, union, value, message, "[key]" in item["loc"])
-
-
-def _at(node: Node, path: Iterable[str | int]) -> Node | None:
-    found: Node | None = node
-    for item in path:
-        found = found.child(item) if found else None
-    return found
 
 
 def _drop_other_members(errors: list[_Error]) -> list[_Error]:
@@ -129,7 +112,7 @@ def _drop_other_members(errors: list[_Error]) -> list[_Error]:
         elif e.union not in fitting:
             before = misfits.get(e.union)
             types = (*before.types, *e.types) if before else e.types
-            misfits[e.union] = _Error(e.type, e.path, types, e.owner, None, e.value, e.message, e.about_key)
+            misfits[e.union] = replace(e, types=types, union=None)
     return kept + list(misfits.values())
 
 
@@ -138,16 +121,15 @@ def _diagnostic(e: _Error, node: Node, extra: Sequence[str]) -> Diagnostic:
     where, label, last = node.location_of(*e.path), _label(e.path, node), e.path[-1] if e.path else ""
     inside = _label(e.path[:-1], node)
     if e.type == "extra_forbidden":
-        fields = {
-            key: info for allowed in e.owner if allowed.model for key, info in fields_by_key(allowed.model).items()
-        }
+        models = [allowed.model for allowed in e.owner if allowed.model]
+        fields = {key: info for model in models for key, info in type_info.fields_by_key(model).items()}
         known = [*fields, *(extra if len(e.path) == 1 else [])]
-        fix = _by_meaning(str(last)[:80], fields) if nearest(str(last)[:80], known) is None else None
-        return Diagnostic(
-            f"unknown key {show(last)}" + (f" in {inside}" if inside else ""), fix or _near(last, known), where
-        )
+        meant = None if nearest(str(last)[:80], known) else _by_meaning(str(last)[:80], fields)
+        what = f"unknown key {show(last)}" + (f" in {inside}" if inside else "")
+        return Diagnostic(what, meant or _near(last, known), where)
     if e.type == "missing" and isinstance(last, str):
-        return Diagnostic(f"{inside or 'the file'} has no '{last}'", f"add {last}: {describe(e.types)}", where)
+        fix = f"add {last}: {type_info.describe(e.types)}"
+        return Diagnostic(f"{inside or 'the file'} has no '{last}'", fix, where)
     if e.type == "missing":  # a list of a fixed length is too short
         return _wrong_length(e.path[:-1], e.owner, e.value, node)
     if e.type in ("too_short", "too_long"):
@@ -157,7 +139,7 @@ def _diagnostic(e: _Error, node: Node, extra: Sequence[str]) -> Diagnostic:
     if e.type in ("value_error", "assertion_error"):
         return Diagnostic(f"{label}: {e.message}" if label else e.message, "", where)
     if e.about_key:
-        return Diagnostic(f"{inside} cannot have a key {show(last)}", f"write {describe(e.types)}", where)
+        return Diagnostic(f"{inside} cannot have a key {show(last)}", f"write {type_info.describe(e.types)}", where)
     texts = any(allowed.type is str or allowed.choices for allowed in e.types)
     text = "the string " if isinstance(e.value, str) and not texts else ""
     return Diagnostic(f"{label or 'the file'} cannot be {text}{show(e.value)}", _what_to_write(e), where)
@@ -167,24 +149,23 @@ def _what_to_write(e: _Error) -> str:
     """The nearest choice if one is close, else everything that is allowed."""
     choices = [str(choice) for allowed in e.types for choice in allowed.choices]
     near = _near(e.value, choices) if choices and isinstance(e.value, str) else ""
-    return near if near.startswith("did you mean") else f"write {describe(e.types)}"
+    return near if near.startswith("did you mean") else f"write {type_info.describe(e.types)}"
 
 
 def _wrong_length(path: tuple[str | int, ...], types: tuple[AllowedType, ...], value: Any, node: Node) -> Diagnostic:
-    found = _at(node, path)
+    found = node.at(path)
     count = len(value if found is None else found.to_python())
     what = f"{_label(path, node)} has {count} {'entry' if count == 1 else 'entries'}"
-    return Diagnostic(what, f"write {describe(types)}", node.location_of(*path))
+    return Diagnostic(what, f"write {type_info.describe(types)}", node.location_of(*path))
 
 
 def _wrong_name(e: _Error, node: Node) -> Diagnostic:
     """A member of a discriminated union has no `name` or an unknown one."""
-    names = [str(choice) for allowed in e.types for choice in child_choices(allowed, "name")]
+    names = [str(choice) for allowed in e.types for choice in type_info.child_choices(allowed, "name")]
     path = (*e.path, "name")
     if e.type == "union_tag_not_found":
-        return Diagnostic(
-            f"{_label(e.path, node)} has no 'name'", f"add name: one of {', '.join(names)}", node.location_of(*path)
-        )
+        fix = f"add name: one of {', '.join(names)}"
+        return Diagnostic(f"{_label(e.path, node)} has no 'name'", fix, node.location_of(*path))
     name = e.value.get("name") if isinstance(e.value, dict) else e.value
     return Diagnostic(f"{_label(path, node)} cannot be {show(name)}", _near(name, names), node.location_of(*path))
 

@@ -6,8 +6,9 @@ nesting, alias bombs, huge numbers) give a readable error and neither hang nor c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,6 +68,13 @@ class Node:
         nodes = (changed if index == first else node for index, node in enumerate(entries))
         return self.with_value([node for node in nodes if node is not None])
 
+    def at(self, path: Iterable[str | int]) -> Node | None:
+        """The node at the path, or None."""
+        node: Node | None = self
+        for item in path:
+            node = node.child(item) if node else None
+        return node
+
     def location_of(self, *path: str | int) -> SourceLocation:
         """The location of the value at the path (of its key, if it has one), or of the nearest existing ancestor."""
         node = self
@@ -84,9 +92,7 @@ def _error(what: str, fix: str, where: SourceLocation) -> ConfigError:
 
 def parse(text: str | bytes, source: str) -> Node:
     """Parse a text to a mapping; raises ConfigError with file, line and column."""
-    builder = _Builder(source)
-    decoded = _decode(text, source)
-    root = builder.run(decoded)
+    root = _Builder(source).run(_decode(text, source))
     if root is None or root.value is None:
         raise _error("the file is empty", "write at least one 'key: value'", SourceLocation(source, 1, 1))
     if not isinstance(root.value, dict):
@@ -96,8 +102,7 @@ def parse(text: str | bytes, source: str) -> Node:
 
 def parse_value(text: str, source: str) -> Node:
     """Parse one value from the command line: a scalar, [a list] or {a: mapping}. Its location has no line."""
-    builder = _Builder(source, lines=False)
-    root = builder.run(_decode(text, source, lines=False))
+    root = _Builder(source, lines=False).run(_decode(text, source, lines=False))
     if root is None or (root.value is None and text.strip() not in NULL - {""}):
         fix = "write null for no value, '' for an empty string, and quote a string that begins with #"
         raise _error("there is no value", fix, SourceLocation(source))
@@ -148,7 +153,7 @@ def _decode(text: str | bytes, source: str, lines: bool = True) -> str:
         Diagnostic(
             f"hidden character U+{ord(m[0]):04X}", "delete it", _location_after(decoded[: m.start()], source, lines)
         )
-        for m, _ in zip(HIDDEN.finditer(decoded), range(MAX_DIAGNOSTICS), strict=False)
+        for m in islice(HIDDEN.finditer(decoded), MAX_DIAGNOSTICS)
     ]
     if hidden:
         raise ConfigError(hidden)
@@ -198,28 +203,24 @@ class _Builder:
         try:
             yield from YAML(typ="safe", pure=True).parse(text)
         except MarkedYAMLError as error:
-            what, fix, location = explain(error)
-            self._report(what, fix, SourceLocation(self.source, 1, 1) if location is None else self._mark(location))
+            what, fix, mark = explain(error)
+            self._report(what, fix, SourceLocation(self.source, 1, 1) if mark is None else self._locate(mark))
         except Exception as error:  # bugs of the parser on odd input must not show as a traceback
             what = f"this is not valid YAML ({type(error).__name__})"
             self._report(what, "look for odd quotes, escapes and directives", SourceLocation(self.source))
 
-    def _mark(self, location: Any) -> SourceLocation:
-        return (
-            SourceLocation(self.source, location.line + 1, location.column + 1)
-            if self.lines
-            else SourceLocation(self.source)
-        )
+    def _locate(self, mark: Any) -> SourceLocation:
+        return SourceLocation(self.source, *((mark.line + 1, mark.column + 1) if self.lines else ()))
 
     def _report(self, what: str, fix: str, where: SourceLocation) -> None:
         self.diagnostics.append(Diagnostic(what, fix, where))
 
     def _stop(self, what: str, fix: str, where: SourceLocation) -> None:
-        """Raise an error after which parsing on would be unsafe or useless."""
+        """Report a problem after which it would be unsafe or useless to continue parsing."""
         raise ConfigError([*self.diagnostics, Diagnostic(what, fix, where)])
 
     def _handle(self, event: ev.Event) -> None:
-        location = self._mark(event.start_mark)
+        location = self._locate(event.start_mark)
         if isinstance(event, ev.DocumentStartEvent):
             self.documents += 1
             if self.documents > 1:
@@ -227,7 +228,9 @@ class _Builder:
             if event.version not in (None, (1, 2)):
                 self._report("this is not YAML 1.2", "remove the %YAML line", location)
         elif isinstance(event, ev.NodeEvent):
-            self._count(location)
+            self.nodes += 1
+            if self.nodes > MAX_NODES:
+                self._stop(f"more than {MAX_NODES} values", "split or shorten it", location)
             self._reject_indirection(event, location)
             if isinstance(event, ev.ScalarEvent):
                 self._put(Node(self._scalar(event, location), location))
@@ -238,11 +241,6 @@ class _Builder:
         elif isinstance(event, ev.CollectionEndEvent):
             self._put(self.open.pop().node)
 
-    def _count(self, location: SourceLocation) -> None:
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
-            self._stop(f"more than {MAX_NODES} values", "split or shorten it", location)
-
     def _reject_indirection(self, event: ev.NodeEvent, location: SourceLocation) -> None:
         """Reject anchors, aliases and tags, which hide what a file contains."""
         if isinstance(event, ev.AliasEvent):
@@ -251,8 +249,7 @@ class _Builder:
             self._report(
                 f"anchors are not accepted (&{shorten(event.anchor)})", "remove it and write the value twice", location
             )
-        tag = getattr(event, "tag", None)
-        if tag is not None:
+        if (tag := getattr(event, "tag", None)) is not None:
             shown = shorten(str(tag).replace("tag:yaml.org,2002:", "!!"))
             self._report(f"tags are not accepted ({shown})", "remove it; the type follows from the value", location)
 
@@ -308,16 +305,14 @@ class _Builder:
             return text
         if event.style:
             return text
-        if text == "<<" and self._expects_key():
+        around = self.open[-1] if self.open else None
+        if text == "<<" and around and isinstance(around.node.value, dict) and around.key_location is None:
             self._report("merge keys are not accepted (<<)", "write the keys out", location)
         try:
             return resolve(text, location)
         except TownletError as error:
             self.diagnostics.extend(error.diagnostics)
             return text
-
-    def _expects_key(self) -> bool:
-        return bool(self.open) and isinstance(self.open[-1].node.value, dict) and self.open[-1].key_location is None
 
 
 # (part of ruamel's message, problem, fix, whether to point at the start of the broken construct)
