@@ -20,7 +20,7 @@ from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
 from townlet.agents.learning_agent import ValueAgent, require_discrete
 from townlet.agents.networks import QNetwork, make_q_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
-from townlet.agents.settings import AgentSettings, SettingProblem
+from townlet.agents.settings import AgentSettings, MaxGradNorm, RewardScale, SettingProblem
 from townlet.agents.update_stats import UpdateStats
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.prioritized import PrioritySpec
@@ -70,13 +70,9 @@ class ReplaySettings(AgentSettings):
     double: bool = Field(True, description="Double Q-learning. Off, values are overestimated.")
     dueling: bool = Field(True, description="Separate streams for state value and advantages (dueling architecture).")
     loss: LossName = Field("mse", description="huber limits the gradient of each error to 1, mse does not.")
-    max_grad_norm: float | None = Field(
-        10.0, gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."
-    )
+    max_grad_norm: MaxGradNorm = 10.0
     optimizer: OptimizerName = Field("adam", description="Optimizer. sgd needs a much higher lr.")
-    reward_scale: float = Field(
-        1.0, gt=0, description="Factor that multiplies rewards before learning. Lower shrinks values and gradients."
-    )
+    reward_scale: RewardScale = 1.0
 
     _non_negative = field_validator("lr")(validate_non_negative)
 

@@ -18,7 +18,7 @@ from townlet.errors import TownletError
 from townlet.explore.action_selection import make_action_selector, normalized_entropy
 from townlet.explore.intrinsic_reward import make_intrinsic_reward
 from townlet.explore.intrinsic_weight import make_intrinsic_weight
-from townlet.interfaces.state import SAME_SETTINGS, State, Stateful
+from townlet.interfaces.state import SAME_SETTINGS, State, Stateful, copy_into, restore_generator
 from townlet.interfaces.vec_env import Continuous, Discrete, Episodes, Step, VecEnv
 from townlet.nets.activations import dead_unit_fraction
 from townlet.nets.layers import GaussianHead
@@ -30,13 +30,15 @@ DEAD_UNIT_SAMPLE: Final = 256  # smallest sample of observations used to find de
 class LearningAgent:
     """An agent with weights, scheduled settings and an optional intrinsic reward.
 
-    A subclass adds its buffers, optimizer and exploration by `_parts`, whose states become part of the agent's.
+    A subclass adds its buffers, optimizer and exploration by `_parts`, whose states become part of the agent's, and
+    further tensors by `_tensors`.
     """
 
     name: str
     settings: Any
     network: nn.Module
     graphed: GraphedAgent | None = None
+    generator: torch.Generator | None = None  # saved with the agent
     interruptible = False
 
     def __init__(self, settings: Any, network: nn.Module, context: AgentContext) -> None:
@@ -100,8 +102,14 @@ class LearningAgent:
         parts: dict[str, Stateful] = {"weight": self.intrinsic_weight}
         return parts | ({"bonus": self.bonus} if self.bonus else {})
 
+    def _tensors(self) -> State:
+        """Further tensors that are saved; live."""
+        return {}
+
     def state(self) -> State:
-        return {"network": weights(self.network)} | {name: part.state() for name, part in self._parts().items()}
+        parts = {name: part.state() for name, part in self._parts().items()}
+        generator = {"generator": self.generator.get_state()} if self.generator else {}
+        return {"network": weights(self.network)} | parts | self._tensors() | generator
 
     def restore(self, state: State) -> None:
         """Resume exactly from a state; an incomplete one is refused."""
@@ -111,6 +119,10 @@ class LearningAgent:
         restore_weights(self.network, state["network"])
         for name, part in self._parts().items():
             part.restore(state.get(name, {}))  # a part without state may be missing
+        tensors = self._tensors()
+        copy_into(tensors, {name: state[name] for name in tensors}, self.name)
+        if self.generator:
+            restore_generator(self.generator, state["generator"], self.name)
 
 
 def microbatch_size(device: str) -> int:
@@ -178,6 +190,7 @@ class PolicyAgent(LearningAgent):
     """Acts by sampling from a policy over discrete, binary or continuous actions. Subclasses implement learning."""
 
     network: ActorCritic
+    generator: torch.Generator
     action_outputs: Tensor
     _distribution: Distribution  # of the last step
     _mask: Tensor  # [N, K] of the last step

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from townlet.agents.settings import AgentSettings, SettingProblem
+from townlet.agents.settings import AgentSettings, RewardScale, SettingProblem
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.nets.optimizers import OptimizerName
 
@@ -30,9 +30,7 @@ class OnPolicySettings(AgentSettings):
         "gradient steps.",
     )
     optimizer: OptimizerName = Field("adam", description="Optimizer. sgd needs a much higher lr.")
-    reward_scale: float = Field(
-        1.0, gt=0, description="Factor that multiplies rewards before learning. Lower shrinks values and gradients."
-    )
+    reward_scale: RewardScale = 1.0
     bonus_fraction: float = Field(
         0.25,
         gt=0,

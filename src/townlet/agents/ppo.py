@@ -23,14 +23,14 @@ from townlet.agents.learning_agent import DEAD_UNIT_SAMPLE, PolicyAgent, microba
 from townlet.agents.networks import ActorCritic, make_actor_critic
 from townlet.agents.on_policy import OnPolicySettings, explained_variance
 from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, LR_RANGE, AgentEntry, register
-from townlet.agents.settings import AdvantageEstimate, SettingProblem
+from townlet.agents.settings import AdvantageEstimate, MaxGradNorm, SettingProblem
 from townlet.agents.update_stats import UpdateStats
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.rollout import EPSILON, Microbatch, Minibatch, RolloutBuffer
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule, value_at
 from townlet.explore.spec import validate_non_negative
-from townlet.interfaces.state import State, Stateful, copy_into, restore_generator
+from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 
 STEP_METRICS: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
@@ -64,9 +64,7 @@ class PpoSettings(OnPolicySettings):
     normalize_advantage: Literal["batch", "rollout", "none"] = Field(
         "batch", description="Normalize advantages in every minibatch, once per rollout, or not at all."
     )
-    max_grad_norm: float | None = Field(
-        0.5, gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."
-    )
+    max_grad_norm: MaxGradNorm = 0.5
     target_kl: float | None = Field(
         None, gt=0, description="Stop an update after the epoch whose approx_kl exceeds this. null: never."
     )
@@ -345,16 +343,9 @@ class Ppo(PolicyAgent):
     def _parts(self) -> dict[str, Stateful]:
         return {"rollout": self.rollout, **super()._parts()}
 
-    def _rows(self) -> State:
-        return {"hidden": self._hidden, "episode_start": self._episode_start, "last_value": self.last_value}
-
-    def state(self) -> State:
-        return super().state() | {"rows": self._rows(), "generator": self.generator.get_state()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        copy_into(self._rows(), state["rows"], "ppo")
-        restore_generator(self.generator, state["generator"], "ppo")
+    def _tensors(self) -> State:
+        rows = {"hidden": self._hidden, "episode_start": self._episode_start, "last_value": self.last_value}
+        return {"rows": rows}
 
 
 register(

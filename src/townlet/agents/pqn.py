@@ -18,7 +18,7 @@ from townlet.agents.learning_agent import DEAD_UNIT_SAMPLE, ValueAgent, microbat
 from townlet.agents.networks import QNetwork, make_q_network
 from townlet.agents.on_policy import OnPolicySettings
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
-from townlet.agents.settings import AdvantageEstimate
+from townlet.agents.settings import AdvantageEstimate, MaxGradNorm
 from townlet.agents.update_stats import UpdateStats
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.rollout import Minibatch, RolloutBuffer
@@ -26,7 +26,7 @@ from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule
 from townlet.errors import TownletError
 from townlet.explore.spec import validate_non_negative
-from townlet.interfaces.state import State, Stateful, copy_tensor, restore_generator
+from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.spec import NetworkSpec
 
@@ -45,9 +45,7 @@ class PqnSettings(OnPolicySettings):
     epochs: int = Field(2, ge=1, description=INHERITED["epochs"].description)
     dueling: bool = Field(False, description="Separate streams for state value and advantages (dueling architecture).")
     loss: LossName = Field("huber", description="huber limits the gradient of each error to 1, mse does not.")
-    max_grad_norm: float | None = Field(
-        10.0, gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."
-    )
+    max_grad_norm: MaxGradNorm = 10.0
 
     _non_negative = field_validator("lr")(validate_non_negative)
 
@@ -69,15 +67,15 @@ class Pqn(ValueAgent):
     interruptible = True
     settings: PqnSettings
     network: QNetwork
+    generator: torch.Generator
 
     def __init__(self, settings: PqnSettings, context: AgentContext) -> None:
-        env, streams = context.env, context.streams
+        env = context.env
         require_discrete(self.name, env)
         network = context.initialized(make_q_network(settings, context.network, env.layout, env.actions))
         if network.hidden_size:
-            raise TownletError(
-                "pqn cannot train a recurrent network", "use drqn, or leave `recurrent` out of the network"
-            )
+            fix = "use drqn, or leave `recurrent` out of the network"
+            raise TownletError("pqn cannot train a recurrent network", fix)
         super().__init__(settings, network, context)
         self.optimizer = self._make_optimizer()
         self.update_interval = settings.n_steps
@@ -86,7 +84,7 @@ class Pqn(ValueAgent):
             compression=ImageCompression(env.layout, env.device), device=env.device, group=context.group,
         )  # fmt: skip
         self.last_value = torch.zeros(env.rows, device=env.device)  # max Q of the observations after the rollout
-        self._generator = streams.torch("minibatches", env.device)
+        self.generator = context.streams.torch("minibatches", env.device)
         self._hidden = network.initial_hidden(0)
         self._unused = torch.zeros(env.rows, device=env.device)  # the rollout's log_prob and episode_start
         self._never = torch.zeros(env.rows, dtype=torch.bool, device=env.device)
@@ -139,7 +137,7 @@ class Pqn(ValueAgent):
         size = s.batch_steps(len(rollout) * self.group.size)
         for _ in range(s.epochs):
             for minibatch in rollout.minibatches(
-                size, self._generator, microbatch_size=microbatch_size(str(self.intrinsic.device))
+                size, self.generator, microbatch_size=microbatch_size(str(self.intrinsic.device))
             ):
                 self.optimizer.zero_grad()
                 for batch, fraction in minibatch:
@@ -149,7 +147,7 @@ class Pqn(ValueAgent):
                 self.counters.updates += 1  # gradient steps so far
         metrics = stats.means()
         if self.bonus:
-            metrics |= self.bonus.learn(rollout.sample_obs(s.bonus_fraction, self._generator))
+            metrics |= self.bonus.learn(rollout.sample_obs(s.bonus_fraction, self.generator))
         metrics |= self._dead_units(rollout.evenly_spaced_obs(DEAD_UNIT_SAMPLE))
         rollout.clear()
         return metrics | self.metrics()
@@ -163,14 +161,8 @@ class Pqn(ValueAgent):
     def _parts(self) -> dict[str, Stateful]:
         return {"rollout": self.rollout, "optimizer": self.optimizer, **super()._parts()}
 
-    def state(self) -> State:
-        rows = {"last_value": self.last_value}
-        return super().state() | {"rows": rows, "generator": self._generator.get_state()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        copy_tensor(self.last_value, state["rows"]["last_value"], "pqn: last_value")
-        restore_generator(self._generator, state["generator"], "pqn")
+    def _tensors(self) -> State:
+        return {"rows": {"last_value": self.last_value}}
 
 
 register(

@@ -18,7 +18,7 @@ from townlet.config.schedule import FloatOrSchedule
 from townlet.errors import TownletError
 from townlet.explore.spec import endpoints
 from townlet.interfaces.layout import ObservationLayout
-from townlet.interfaces.state import State, copy_tensor, restore_generator
+from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Actions, FinalObs, MaskedObs, Step
 from townlet.nets.spec import NetworkSpec
 
@@ -52,7 +52,7 @@ class QLearningSettings(AgentSettings):
 
 
 class QTable(nn.Module):
-    """Q-values [C, S, K] of S states in C = 1 or 2 tables. Observations are a single index, see `contract.layout`."""
+    """Q-values [C, S, K] of S states in C = 1 or 2 tables. Observations are a single index, see `interfaces.layout`."""
 
     hidden_size = 0
     table: Tensor
@@ -106,7 +106,7 @@ class QLearning(ValueAgent):
         require_discrete(self.name, env)
         table = QTable(env.layout, env.actions.n, settings.initial_q, settings.double).to(env.device)
         super().__init__(settings, table, context)
-        self._generator = context.streams.torch("tables", env.device)
+        self.generator = context.streams.torch("tables", env.device)
         self._mask = torch.ones(env.rows, env.actions.n, dtype=torch.bool, device=env.device)
         self._state, self._actions = (torch.zeros(env.rows, dtype=torch.int64, device=env.device) for _ in range(2))
         self._sums = torch.zeros(3, dtype=torch.float64, device=env.device)  # of |δ|, Q and transitions
@@ -162,7 +162,7 @@ class QLearning(ValueAgent):
         """The table [B] that each transition updates."""
         if not self.settings.double:
             return torch.zeros(count, dtype=torch.int64, device=self._state.device)
-        return torch.randint(2, (count,), generator=self._generator, device=self._state.device)
+        return torch.randint(2, (count,), generator=self.generator, device=self._state.device)
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
         """Metrics of the updates since the last call; None if there were none."""
@@ -176,13 +176,8 @@ class QLearning(ValueAgent):
         """The table; live."""
         return {"table": self.network.table}
 
-    def state(self) -> State:
-        return super().state() | {"sums": self._sums, "generator": self._generator.get_state()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        copy_tensor(self._sums, state["sums"], "qlearning: sums")
-        restore_generator(self._generator, state["generator"], "qlearning")
+    def _tensors(self) -> State:
+        return {"sums": self._sums}
 
 
 def _table(settings: QLearningSettings, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> QTable:

@@ -19,14 +19,14 @@ from townlet.agents.learning_agent import PolicyAgent, microbatch_size
 from townlet.agents.networks import ActorCritic, make_actor_critic
 from townlet.agents.on_policy import explained_variance
 from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, AgentEntry, register
-from townlet.agents.settings import AdvantageEstimate, AgentSettings
+from townlet.agents.settings import AdvantageEstimate, AgentSettings, MaxGradNorm, RewardScale
 from townlet.agents.update_stats import UpdateStats
 from townlet.buffers.episode_buffer import EpisodeBuffer, EpisodeSteps
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule, value_at
 from townlet.errors import TownletError
 from townlet.explore.spec import validate_non_negative
-from townlet.interfaces.state import State, Stateful, copy_tensor, restore_generator
+from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.optimizers import OptimizerName
 
@@ -59,9 +59,7 @@ class ReinforceSettings(AgentSettings):
     value_coef: FloatOrSchedule = Field(
         0.5, description="Value coefficient. Higher fits a shared body to values more than to the policy."
     )
-    max_grad_norm: float | None = Field(
-        0.5, gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."
-    )
+    max_grad_norm: MaxGradNorm = 0.5
     log_std: float = Field(
         0.0, ge=-10, le=10, description="Initial log standard deviation of continuous actions. Higher explores more."
     )
@@ -69,9 +67,7 @@ class ReinforceSettings(AgentSettings):
         False, description="One body for policy and value, at half the cost; errors of large values may dominate it."
     )
     optimizer: OptimizerName = Field("adam", description="Optimizer. sgd needs a much higher lr.")
-    reward_scale: float = Field(
-        1.0, gt=0, description="Factor that multiplies rewards before learning. Lower shrinks values and gradients."
-    )
+    reward_scale: RewardScale = 1.0
 
     _non_negative = field_validator("lr", *COEFFICIENTS)(validate_non_negative)
 
@@ -217,13 +213,8 @@ class Reinforce(PolicyAgent):
     def _parts(self) -> dict[str, Stateful]:
         return {"episodes": self.episodes, **super()._parts()}
 
-    def state(self) -> State:
-        return super().state() | {"average": self._average, "generator": self.generator.get_state()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        copy_tensor(self._average, state["average"], "reinforce: average")
-        restore_generator(self.generator, state["generator"], "reinforce")
+    def _tensors(self) -> State:
+        return {"average": self._average}
 
 
 register(

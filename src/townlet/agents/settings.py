@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field
 
 from townlet.config.models import StrictModel
 from townlet.nets.spec import NetworkSpec
+
+# Settings that several agents have, with the defaults of each.
+MaxGradNorm = Annotated[
+    float | None,
+    Field(gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."),
+]
+RewardScale = Annotated[
+    float,
+    Field(gt=0, description="Factor that multiplies rewards before learning. Lower shrinks values and gradients."),
+]
 
 
 class SettingProblem(NamedTuple):
