@@ -27,9 +27,8 @@ from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import ReplayBuffer, TransitionBatch
 from townlet.buffers.storage import VectorTransition
 from townlet.config.models import SearchRange
-from townlet.config.schedule import FloatOrSchedule, value_at
+from townlet.config.schedule import FloatOrSchedule, validate_non_negative, value_at
 from townlet.errors import TownletError
-from townlet.explore.spec import validate_non_negative
 from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.optimizers import OptimizerName, flatten_parameters, restore_weights, weights

@@ -28,8 +28,7 @@ from townlet.agents.update_stats import UpdateStats
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.rollout import EPSILON, Microbatch, Minibatch, RolloutBuffer
 from townlet.config.models import SearchRange
-from townlet.config.schedule import FloatOrSchedule, value_at
-from townlet.explore.spec import validate_non_negative
+from townlet.config.schedule import FloatOrSchedule, validate_non_negative, value_at
 from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 

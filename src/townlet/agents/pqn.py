@@ -21,11 +21,10 @@ from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, registe
 from townlet.agents.settings import AdvantageEstimate, MaxGradNorm
 from townlet.agents.update_stats import UpdateStats
 from townlet.buffers.compression import ImageCompression
-from townlet.buffers.rollout import Minibatch, RolloutBuffer
+from townlet.buffers.rollout import RolloutBuffer
 from townlet.config.models import SearchRange
-from townlet.config.schedule import FloatOrSchedule
+from townlet.config.schedule import FloatOrSchedule, validate_non_negative
 from townlet.errors import TownletError
-from townlet.explore.spec import validate_non_negative
 from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.spec import NetworkSpec
@@ -56,8 +55,7 @@ class PqnSettings(OnPolicySettings):
 
     def advantage_estimate(self) -> AdvantageEstimate:
         """The λ-return less the value, as in the update."""
-        text = f"λ-return (λ = {self.q_lambda:g}) minus the value."
-        return self._estimate(self.q_lambda, text)
+        return self._estimate(self.q_lambda, f"λ-return (λ = {self.q_lambda:g}) minus the value.")
 
 
 class Pqn(ValueAgent):
@@ -134,15 +132,15 @@ class Pqn(ValueAgent):
         # Peng's Q(λ): R_t = r_t + γ [λ R_{t+1} + (1 − λ) max Q(s_{t+1}, ·)], which is GAE with V = max Q, plus V.
         rollout.advantages(self.last_value, s.gamma, s.q_lambda, self.intrinsic_weight.value)
         stats = UpdateStats(STEP_VALUES, self.group, self.intrinsic.device, td_metrics)
-        size = s.batch_steps(len(rollout) * self.group.size)
+        size, most = s.batch_steps(len(rollout) * self.group.size), microbatch_size(str(self.intrinsic.device))
         for _ in range(s.epochs):
-            for minibatch in rollout.minibatches(
-                size, self.generator, microbatch_size=microbatch_size(str(self.intrinsic.device))
-            ):
+            for minibatch in rollout.minibatches(size, self.generator, microbatch_size=most):
                 self.optimizer.zero_grad()
                 for batch, fraction in minibatch:
                     check_interrupt()
-                    stats.add(self._backward(batch, fraction))
+                    loss, terms = q_loss(self._q(batch.obs), batch.actions, batch.returns, s.loss)
+                    (fraction * loss).backward()
+                    stats.add(terms)
                 stats.add_grad_norm(self.optimizer.step(s.max_grad_norm))
                 self.counters.updates += 1  # gradient steps so far
         metrics = stats.means()
@@ -151,12 +149,6 @@ class Pqn(ValueAgent):
         metrics |= self._dead_units(rollout.evenly_spaced_obs(DEAD_UNIT_SAMPLE))
         rollout.clear()
         return metrics | self.metrics()
-
-    def _backward(self, batch: Minibatch, scale: float) -> dict[str, Tensor]:
-        """Add `scale` times the gradient of E[loss(Q(s, a) − R)]."""
-        loss, terms = q_loss(self._q(batch.obs), batch.actions, batch.returns, self.settings.loss)
-        (scale * loss).backward()
-        return terms
 
     def _parts(self) -> dict[str, Stateful]:
         return {"rollout": self.rollout, "optimizer": self.optimizer, **super()._parts()}

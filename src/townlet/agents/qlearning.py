@@ -14,12 +14,11 @@ from townlet.agents.learning_agent import ValueAgent, require_discrete
 from townlet.agents.registry import GAMMA_CHOICES, AgentEntry, register
 from townlet.agents.settings import AgentSettings
 from townlet.config.models import SearchRange
-from townlet.config.schedule import FloatOrSchedule
+from townlet.config.schedule import FloatOrSchedule, endpoints
 from townlet.errors import TownletError
-from townlet.explore.spec import endpoints
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Actions, FinalObs, MaskedObs, Step
+from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.spec import NetworkSpec
 
 REPORT_EVERY: Final = 16  # vector steps; the table is updated at every one
@@ -59,7 +58,12 @@ class QTable(nn.Module):
 
     def __init__(self, layout: ObservationLayout, actions: int, initial_q: float = 0.0, double: bool = False) -> None:
         super().__init__()
-        self.low, states = _states(layout)
+        block = layout.blocks[0] if len(layout.blocks) == 1 else None
+        if block is None or block.kind != "index" or block.size != 1:
+            what = "qlearning needs a single discrete observation (a state index), but this one has the blocks "
+            what += ", ".join(layout.names)
+            raise TownletError(what, "use dqn or ppo, or an environment with discrete observations")
+        self.low, states = int(block.low), int(block.high - block.low) + 1
         if states * actions * (1 + double) > MAX_TABLE_VALUES:
             what = f"a table of {states} states and {actions} actions would not fit into memory"
             raise TownletError(what, "use dqn")
@@ -81,16 +85,6 @@ class QTable(nn.Module):
     def forward(self, obs: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """obs [B, 1], hidden [B, 0] → values [B, K], hidden."""
         return self.values(self.states(obs)), hidden
-
-
-def _states(layout: ObservationLayout) -> tuple[int, int]:
-    """The first state index, and the number of states."""
-    block = layout.blocks[0] if len(layout.blocks) == 1 else None
-    if block is None or block.kind != "index" or block.size != 1:
-        what = "qlearning needs a single discrete observation (a state index), but this one has the blocks "
-        what += ", ".join(layout.names)
-        raise TownletError(what, "use dqn or ppo, or an environment with discrete observations")
-    return int(block.low), int(block.high - block.low) + 1
 
 
 class QLearning(ValueAgent):
@@ -144,7 +138,9 @@ class QLearning(ValueAgent):
         as far as c single updates towards equal targets would move it.
         """
         table = self.network.table
-        which = self._choose_tables(len(state))
+        which = torch.zeros_like(state)  # the table that each transition updates
+        if self.settings.double:
+            which = torch.randint(2, state.shape, generator=self.generator, device=state.device)
         ranking = table[which, next_state]
         values = table[1 - which, next_state] if self.settings.double else ranking
         target = reward + self.settings.gamma * greedy_value(ranking, values, mask).masked_fill_(terminated, 0.0)
@@ -157,12 +153,6 @@ class QLearning(ValueAgent):
         self._sums += torch.stack((error.abs().sum(), (now * counts).sum(), counts.sum()))
         flat.index_copy_(0, pairs, now + (1 - (1 - self._lr) ** counts) * (mean - now))
         self.counters.updates += 1
-
-    def _choose_tables(self, count: int) -> Tensor:
-        """The table [B] that each transition updates."""
-        if not self.settings.double:
-            return torch.zeros(count, dtype=torch.int64, device=self._state.device)
-        return torch.randint(2, (count,), generator=self.generator, device=self._state.device)
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
         """Metrics of the updates since the last call; None if there were none."""
@@ -180,16 +170,11 @@ class QLearning(ValueAgent):
         return {"sums": self._sums}
 
 
-def _table(settings: QLearningSettings, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> QTable:
-    """The table for inference; there is no network."""
-    return QTable(layout, actions.n, double=settings.double)
-
-
 register(
     AgentEntry(
         settings=QLearningSettings,
         agent=QLearning,
-        network=_table,
+        network=lambda settings, spec, layout, actions: QTable(layout, actions.n, double=settings.double),
         kind="value",
         on_policy=False,
         uses_network=False,

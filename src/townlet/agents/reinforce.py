@@ -23,9 +23,8 @@ from townlet.agents.settings import AdvantageEstimate, AgentSettings, MaxGradNor
 from townlet.agents.update_stats import UpdateStats
 from townlet.buffers.episode_buffer import EpisodeBuffer, EpisodeSteps
 from townlet.config.models import SearchRange
-from townlet.config.schedule import FloatOrSchedule, value_at
+from townlet.config.schedule import FloatOrSchedule, validate_non_negative, value_at
 from townlet.errors import TownletError
-from townlet.explore.spec import validate_non_negative
 from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.optimizers import OptimizerName

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from townlet.interfaces.layout import Block, ObservationLayout
+from townlet.interfaces.layout import ObservationLayout
 
 ColumnSpec = tuple[tuple[int, ...], torch.dtype]  # shape of one row's value, and its dtype
 ColumnSpecs = Mapping[str, ColumnSpec]
@@ -26,7 +26,10 @@ class ImageCompression:
         images = [block for block in layout if block.kind == "picture" and 0 < block.levels <= MAX_BYTE]
         others = [block for block in layout if block not in images]
         self.size, self.active = layout.size, bool(images)
-        self._image_index, self._float_index = (_indices(blocks).to(device) for blocks in (images, others))
+        self._image_index, self._float_index = (
+            torch.tensor([i for block in blocks for i in block.columns], dtype=torch.int64, device=device)
+            for blocks in (images, others)
+        )
         sizes = torch.tensor([block.size for block in images], dtype=torch.int64)
         lows = torch.tensor([block.low for block in images]).repeat_interleave(sizes)
         scales = torch.tensor([block.levels / (block.high - block.low) for block in images]).repeat_interleave(sizes)
@@ -58,10 +61,3 @@ class ImageCompression:
         obs = torch.empty((len(index), self.size), device=index.device)
         obs.index_copy_(1, self._image_index, image)
         return obs.index_copy_(1, self._float_index, columns[name].index_select(0, index))
-
-
-def _indices(blocks: Iterable[Block]) -> Tensor:
-    """Indices [d] of these blocks' values in an observation."""
-    return torch.tensor(
-        [i for block in blocks for i in range(block.start, block.start + block.size)], dtype=torch.int64
-    )

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from townlet.config.models import StrictModel
-from townlet.config.schedule import FloatOrSchedule, Schedule
+from townlet.config.schedule import FloatOrSchedule, Schedule, endpoints
 from townlet.interfaces.state import State, copy_tensor, get_part
 
 # Children of a node. Descending one level takes a dozen tensor operations for a whole batch, and their fixed cost
@@ -35,8 +35,7 @@ class PrioritySpec(StrictModel):
     @field_validator("beta")
     @classmethod
     def _require_fraction(cls, beta: float | Schedule) -> float | Schedule:
-        ends = (beta.start, beta.end) if isinstance(beta, Schedule) else (beta,)
-        if not all(0 <= end <= 1 for end in ends):
+        if not all(0 <= end <= 1 for end in endpoints(beta)):
             raise ValueError("beta must be between 0 and 1")
         return beta
 
@@ -90,7 +89,7 @@ class SumTree:
     """Weights ≥ 0 in float64 whose prefix sums are searched in O(log n); every node is the sum of its children.
 
     Sums are recomputed from the children, never corrected by differences, so rounding errors do not accumulate. All
-    levels share one flat tensor, leaves first, each padded with zeros to whole groups of `WIDTH`.
+    levels share one flat tensor, leaves first, each padded with zeros to whole groups of `FANOUT`.
     """
 
     def __init__(self, size: int, device: str = "cpu") -> None:

@@ -105,3 +105,15 @@ FloatOrSchedule = Annotated[
 def value_at(value: float | Schedule, clock: ScheduleClock) -> float:
     """The current value of a setting that may be scheduled."""
     return value.at(clock) if isinstance(value, Schedule) else value
+
+
+def endpoints(value: float | Schedule) -> tuple[float, ...]:
+    """The extreme values of a setting: one number, or both ends of its schedule."""
+    return (value.start, value.end) if isinstance(value, Schedule) else (value,)
+
+
+def validate_non_negative(value: float | Schedule | None) -> float | Schedule | None:
+    """Validate that a setting is never below 0."""
+    if value is not None and min(endpoints(value)) < 0:
+        raise ValueError("it must not be negative")
+    return value

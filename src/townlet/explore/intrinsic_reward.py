@@ -35,14 +35,17 @@ class CountBonus:
         categorical = [block for block in blocks if block.kind == "index"]
         # An offset from the origin also distinguishes states that differ only in length.
         self._offset = torch.randn(spec.bits, generator=generator).to(device)
-        self._numeric = _indices(numeric).to(device)
+        self._numeric, self._categorical = (
+            torch.tensor([i for block in chosen for i in block.columns], dtype=torch.int64, device=device)
+            for chosen in (numeric, categorical)
+        )
         self._low, self._step = (tensor.to(device) for tensor in _bins(numeric, spec.bins))
         self._projections = torch.randn((len(self._numeric), spec.bits), generator=generator).to(device)
         # Index blocks have no order: each of their values has its own projection, like a one-hot encoding.
         counts = [int(block.high - block.low) + 1 for block in categorical for _ in range(block.size)]
         starts = torch.tensor([0, *counts]).cumsum(0)
         lows = torch.cat([torch.full((b.size,), int(b.low)) for b in categorical]) if categorical else starts[:0]
-        self._categorical, self._first = _indices(categorical).to(device), (starts[:-1] - lows).to(device)
+        self._first = (starts[:-1] - lows).to(device)
         self._categorical_projections = torch.randn((int(starts[-1]), spec.bits), generator=generator).to(device)
         self._powers = (2 ** torch.arange(spec.bits)).to(device)
         self._visits = torch.zeros(2**spec.bits, dtype=torch.int64, device=device)
@@ -53,9 +56,8 @@ class CountBonus:
         levels = (values - self._low).div_(self._step).round_().div_(self.spec.bins)
         projections = torch.addmm(self._offset, levels, self._projections)
         if self._categorical.shape[0]:
-            projections += self._categorical_projections[
-                obs.index_select(1, self._categorical).long() + self._first
-            ].sum(1)
+            categories = obs.index_select(1, self._categorical).long() + self._first
+            projections += self._categorical_projections[categories].sum(1)
         return torch.sum((projections > 0) * self._powers, 1)
 
     @torch.no_grad()
@@ -80,11 +82,6 @@ class CountBonus:
     def restore(self, state: State) -> None:
         for name in SAVED:
             copy_tensor(getattr(self, f"_{name}"), state[name], f"explore.bonus.{name}")
-
-
-def _indices(blocks: Sequence[Block]) -> Tensor:
-    """Indices [d] of these blocks' values in an observation."""
-    return torch.tensor([i for block in blocks for i in range(block.start, block.start + block.size)]).long()
 
 
 def _bins(blocks: Sequence[Block], bins: int) -> tuple[Tensor, Tensor]:

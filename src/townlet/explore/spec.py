@@ -7,19 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from townlet.config.models import StrictModel
-from townlet.config.schedule import FloatOrSchedule, Schedule
-
-
-def endpoints(value: float | Schedule) -> tuple[float, ...]:
-    """The extreme values of a setting: one number, or both ends of its schedule."""
-    return (value.start, value.end) if isinstance(value, Schedule) else (value,)
-
-
-def validate_non_negative(value: float | Schedule | None) -> float | Schedule | None:
-    """Validate that a setting is never below 0."""
-    if value is not None and min(endpoints(value)) < 0:
-        raise ValueError("it must not be negative")
-    return value
+from townlet.config.schedule import FloatOrSchedule, endpoints, validate_non_negative
 
 
 class EpsilonSpec(StrictModel):

@@ -49,6 +49,11 @@ class Block:
     def slice(self) -> slice:
         return slice(self.start, self.start + self.size)
 
+    @property
+    def columns(self) -> range:
+        """Indices of its values in an observation."""
+        return range(self.start, self.start + self.size)
+
 
 @dataclass(frozen=True)
 class ObservationLayout:

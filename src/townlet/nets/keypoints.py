@@ -89,7 +89,8 @@ class Keypoints(nn.Module):
             )
         self.points = nn.ModuleList(BlockKeypoints(block) for block in typed)
         sizes = next((tuple(reversed(b.shape[:-1])) for b in typed if b.name == "map_typed"), ())
-        cell = _cell_block(layout, sizes)
+        fits = {"position_onehot": prod(sizes), "position": len(sizes)} if sizes else {}
+        cell = next((block for block in layout if fits.get(block.name) == block.size), None)  # of the agent on the map
         self.agent = AgentCell(cell, sizes) if cell else None
         onehot = cell if cell is not None and cell.name == "position_onehot" else None
         others = (block for block in layout if block not in typed and block is not onehot)
@@ -107,12 +108,3 @@ class Keypoints(nn.Module):
             features.append(agent * self.get_buffer("ends"))
         features += [points(obs, agent if m else None) for points, m in zip(self.points, self.on_map, strict=True)]
         return torch.cat(features, -1)
-
-
-def _cell_block(layout: ObservationLayout, sizes: Sequence[int]) -> Block | None:
-    """The block that holds the agent's cell on the map; None without a map."""
-    for block in layout:
-        fits = {"position_onehot": block.size == prod(sizes), "position": block.size == len(sizes)}
-        if sizes and fits.get(block.name, False):
-            return block
-    return None

@@ -81,7 +81,8 @@ class MapMemory(nn.Module):
         if episode_start is not None:
             episode_start = episode_start.view(sequence.shape[:2])
         before = torch.unflatten(hidden[:, : self.entries_size], -1, (self.kinds, self.entry_size))
-        entries = self._latest(self._sightings(sequence), self._flags(sequence), before, episode_start)
+        flags = sequence[..., self.flags_at : self.position_at] > 0  # whether each kind is in view [T, B, kinds]
+        entries = self._latest(self._sightings(sequence), flags, before, episode_start)
         distances = self._column_distances(sequence)
         viewed = self._viewed(distances, hidden[:, self.entries_size :], episode_start)
         parts = [
@@ -91,10 +92,6 @@ class MapMemory(nn.Module):
         ]
         features = torch.cat(parts, -1)
         return features if x.dim() == 3 else features[0], torch.cat([entries[-1].flatten(1), viewed[-1]], 1)
-
-    def _flags(self, x: Tensor) -> Tensor:
-        """Whether each kind is in view [.., B, kinds]."""
-        return x[..., self.flags_at : self.position_at] > 0
 
     def _position(self, x: Tensor) -> Tensor:
         """The agent's position [.., B, 1, axes] in [0, 1]."""

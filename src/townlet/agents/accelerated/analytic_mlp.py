@@ -77,8 +77,11 @@ class AnalyticMLP:
         for mlp in self._specs:
             inputs = [obs.to(self._dtype)]
             for layer in mlp.layers:
-                weight, bias = layer.weight.to(self._dtype), layer.bias.to(self._dtype)
-                inputs.append(_layer(inputs[-1], weight, bias, mlp.activation))
+                x, weight, bias = inputs[-1], layer.weight.to(self._dtype), layer.bias.to(self._dtype)
+                if mlp.activation == "relu" and x.device.type == "cuda":
+                    inputs.append(linear_relu(x, weight, bias))
+                else:
+                    inputs.append(activate_(linear(x, weight, bias), mlp.activation))
             self._inputs.append(inputs)
             outputs += _heads(mlp, inputs[-1])
         return outputs
@@ -114,12 +117,6 @@ class AnalyticMLP:
         else:
             weight += grad.mm(inputs)
             bias += grad.sum(1, dtype=bias.dtype)
-
-
-def _layer(x: Tensor, weight: Tensor, bias: Tensor, activation: InPlaceActivation) -> Tensor:
-    if activation == "relu" and x.device.type == "cuda":
-        return linear_relu(x, weight, bias)
-    return activate_(linear(x, weight, bias), activation)
 
 
 def _heads(mlp: MLPLayers, features: Tensor) -> list[Tensor]:

@@ -32,11 +32,9 @@ class GraphedPpo:
 
     def __init__(self, agent: Ppo, analytic: AnalyticPpo, device: str) -> None:
         self._agent, self._analytic, self._cuda = agent, analytic, device.startswith("cuda")
-        compile_: Callable[[Callable[..., Any]], Callable[..., Any]] = (
-            (lambda function: compile_method(function, device)) if self._cuda else (lambda function: function)
-        )
-        self._sample, self._store = compile_(self._sample_actions), compile_(self._store_outcome)
-        self._backward = compile_(self._backward_minibatch)
+        methods: list[Callable[..., Any]] = [self._sample_actions, self._store_outcome, self._backward_minibatch]
+        compiled = [compile_method(method, device) for method in methods] if self._cuda else methods
+        self._sample, self._store, self._backward = compiled
         self._coefficients = torch.zeros(3, device=device)  # clip, entropy and value coefficient
         self._sums = torch.zeros(len(METRICS), device=device)
         self._epoch: Callable[[], None] | None = None
