@@ -213,8 +213,8 @@ masked actions in the value of a state (pqn)
 
 regression on advantages instead of returns (pqn)
 @ agents/test_pqn.py::test_targets_are_lambda_returns
-- batch.actions, batch.returns, self.settings.loss)
-+ batch.actions, batch.advantage, self.settings.loss)
+- batch.actions, batch.returns, s.loss)
++ batch.actions, batch.advantage, s.loss)
 
 truncated episode bootstraps from the observation after the reset (pqn)
 @ agents/test_pqn.py::test_only_truncated_episodes_bootstrap_and_from_their_final_observation

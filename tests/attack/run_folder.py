@@ -11,7 +11,7 @@ from attack.damage import Command, Effect, command
 from crash.trainings import DQN, checkpoint_leaves, metrics_digest
 from small import SMALL_GYM
 from townlet.errors import TownletError
-from townlet.interfaces.metrics import Sink
+from townlet.interfaces.counters import Sink
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start

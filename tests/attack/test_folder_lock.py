@@ -13,7 +13,7 @@ import warm
 from townlet.decide.storage.log import LogStopped, WriteAheadLog
 from townlet.decide.storage.segments import read_records
 from townlet.errors import TownletError
-from townlet.interfaces.metrics import MetricsInterval
+from townlet.interfaces.counters import MetricsInterval
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import LOCK_FILE, Lock, lock_holder

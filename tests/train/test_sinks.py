@@ -12,8 +12,7 @@ import torch
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from townlet.interfaces.counters import Counters
-from townlet.interfaces.metrics import MetricsInterval
+from townlet.interfaces.counters import Counters, MetricsInterval
 from townlet.tasks.experiment import load_experiment
 from townlet.train.sinks import (
     LogFile,

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from townlet.interfaces.counters import Counters
-from townlet.interfaces.metrics import MetricsInterval, Sink
+from townlet.interfaces.counters import Counters, MetricsInterval, Sink
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.train.logger import MetricsLogger

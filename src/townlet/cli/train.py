@@ -17,7 +17,7 @@ from townlet.errors import EXIT_INTERRUPTED, TownletError
 
 if TYPE_CHECKING:
     from townlet.distributed.process_group import ProcessGroup
-    from townlet.interfaces.metrics import Sink
+    from townlet.interfaces.counters import Sink
     from townlet.recipes.schema import Recipe
     from townlet.runs.folder import Run
     from townlet.train.session import TrainingOutcome

@@ -1,10 +1,15 @@
-"""The only three counters of a run, and how far it is along its budget."""
+"""The only three counters of a run, and where its metrics are sent while it trains."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from townlet.interfaces.state import State
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass
@@ -18,16 +23,45 @@ class Counters:
 
     @property
     def progress(self) -> float:
-        """The share of the budget that is spent, in [0, 1]; 0 without a budget in steps."""
+        """The fraction of the budget that is spent, in [0, 1]; 0 without a budget in steps."""
         return min(1.0, self.env_steps / self.budget) if self.budget else 0.0
 
     def state(self) -> State:
-        """The counters. The budget is not part of them: a resumed run may be given more."""
+        """The counters; not the budget, because a resumed run may have another."""
         return {"env_steps": self.env_steps, "updates": self.updates, "episodes": self.episodes}
 
     def restore(self, state: State) -> None:
-        """Take over the counters."""
         self.env_steps, self.updates, self.episodes = (int(state[k]) for k in ("env_steps", "updates", "episodes"))
+
+
+@dataclass(frozen=True)
+class MetricsInterval:
+    """The metrics of one logging interval, and the weights at its end."""
+
+    env_steps: int
+    updates: int
+    episodes: int
+    metrics: dict[str, float]
+    weights: Mapping[str, Tensor]
+
+
+class Sink:
+    """Receives the metrics of a run; subclasses override what they need."""
+
+    def on_rollout(self, counters: Counters) -> None:
+        """Called after every rollout and update."""
+
+    def on_interval(self, interval: MetricsInterval) -> None:
+        """Called at the end of every logging interval."""
+
+    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        """Called after every evaluation, with its row of the metrics store."""
+
+    def message(self, text: str) -> None:
+        """A sentence for people."""
+
+    def close(self) -> None:
+        """Called once at the end of the run."""
 
 
 def format_count(count: float) -> str:

@@ -9,8 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from townlet.config.scalar import to_flow_yaml
-from townlet.interfaces.counters import Counters
-from townlet.interfaces.metrics import Sink
+from townlet.interfaces.counters import Counters, Sink
 from townlet.recipes.schema import Recipe
 from townlet.runs.lock import Lock
 from townlet.sweep.space import SearchSpace, is_integer, round_suggested

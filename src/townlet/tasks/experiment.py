@@ -17,8 +17,7 @@ from townlet.config.yaml import Node
 from townlet.curriculum.curriculum import Curriculum, StageChange
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError
-from townlet.interfaces.counters import Counters
-from townlet.interfaces.metrics import Sink
+from townlet.interfaces.counters import Counters, Sink
 from townlet.interfaces.state import Stateful
 from townlet.interfaces.task import RenderedEnv, Task
 from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete, Episodes, VecEnv

@@ -26,9 +26,8 @@ from townlet.gym.row_env import construct
 from townlet.gym.spec import EnvSpec
 from townlet.gym.vector_env import GymVecEnv
 from townlet.gym.wrappers.spec import TimeLimitSpec
-from townlet.interfaces.counters import Counters
+from townlet.interfaces.counters import Counters, Sink
 from townlet.interfaces.layout import ObservationLayout
-from townlet.interfaces.metrics import Sink
 from townlet.interfaces.state import State
 from townlet.interfaces.task import RawObservation
 from townlet.interfaces.vec_env import Actions, Episodes, FinalObs, VecEnv

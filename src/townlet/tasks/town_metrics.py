@@ -15,8 +15,7 @@ from torch import Tensor
 from townlet.agents.agent import Agent
 from townlet.curriculum.curriculum import Curriculum, StageChange
 from townlet.explore.intrinsic_reward import novelty_map
-from townlet.interfaces.counters import Counters
-from townlet.interfaces.metrics import Sink
+from townlet.interfaces.counters import Counters, Sink
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Episodes
 from townlet.recipes.schema import Recipe

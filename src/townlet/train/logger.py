@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.curriculum.curriculum import StageChange
-from townlet.interfaces.counters import Counters
-from townlet.interfaces.metrics import MetricsInterval, Sink
+from townlet.interfaces.counters import Counters, MetricsInterval, Sink
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs.metrics_store import MetricsStore

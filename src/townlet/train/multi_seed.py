@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import EXIT_INTERRUPTED, TownletError
-from townlet.interfaces.metrics import Sink
+from townlet.interfaces.counters import Sink
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
 from townlet.runs.folder import Run

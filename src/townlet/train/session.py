@@ -14,7 +14,7 @@ from townlet._version import __version__
 from townlet.agents.agent import no_interrupt
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import EnvironmentFailed, TownletError
-from townlet.interfaces.metrics import Sink
+from townlet.interfaces.counters import Sink
 from townlet.recipes.render import original_text, resolved_text
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams

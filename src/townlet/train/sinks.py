@@ -9,8 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from townlet.interfaces.counters import Counters, format_count
-from townlet.interfaces.metrics import MetricsInterval, Sink
+from townlet.interfaces.counters import Counters, MetricsInterval, Sink, format_count
 
 if TYPE_CHECKING:
     from rich.console import Console

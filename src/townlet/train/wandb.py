@@ -11,8 +11,7 @@ from typing import Any, Final
 from townlet.config.scalar import to_flow_yaml
 from townlet.config.yaml import Node, read
 from townlet.errors import TownletError
-from townlet.interfaces.counters import Counters
-from townlet.interfaces.metrics import MetricsInterval, Sink
+from townlet.interfaces.counters import Counters, MetricsInterval, Sink
 from townlet.recipes.schema import Recipe
 from townlet.runs.folder import Run
 from townlet.train.sinks import EVALUATION_METRICS, tensorboard_tag
