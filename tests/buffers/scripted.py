@@ -17,8 +17,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from townlet.buffers.storage import VectorTransition
+from townlet.interfaces.layout import ObservationLayout
 
 ACTIONS = 3
+LAYOUT = ObservationLayout.of(("number", (2,), -1.0, 1.0))
 CONTINUES, TERMINATES, TRUNCATES = 0, 1, 2
 
 

@@ -17,6 +17,7 @@ from townlet.interfaces.layout import ObservationLayout
 
 SCREEN = ("screen", (1, 3, 4), 0.0, 1.0, "picture", (), 255)
 MIXED = ObservationLayout.of(("speed", (2,), -9.0, 9.0), SCREEN, ("state", (1,), 0.0, 5.0, "index"))
+UNCOMPRESSED = ObservationLayout.of(*((b.name, b.shape, b.low, b.high, b.kind) for b in MIXED))
 OTHER = ObservationLayout.of(
     ("left", (1, 2, 2), -1.0, 1.0, "picture", (), 15), ("right", (1, 2, 2), 0.0, 255.0, "picture", (), 255)
 )
@@ -56,11 +57,9 @@ def test_values_beyond_the_range_are_clipped() -> None:
 
 def test_a_replay_buffer_of_images_takes_one_byte_per_value() -> None:
     def buffer(layout: ObservationLayout, seed: int = 1) -> ReplayBuffer:
-        more = {"generator": generator(seed), "priority": PrioritySpec(), "compression": ImageCompression(layout)}
-        return ReplayBuffer(40, 2, layout.size, 3, n_step=2, gamma=0.5, **more)  # type: ignore[arg-type]
+        return ReplayBuffer(40, 2, layout, 3, n_step=2, gamma=0.5, generator=generator(seed), priority=PrioritySpec())
 
-    uncompressed = ObservationLayout.of(*((b.name, b.shape, b.low, b.high, b.kind) for b in MIXED))
-    compressed, plain, again = buffer(MIXED), buffer(uncompressed), buffer(MIXED, seed=9)
+    compressed, plain, again = buffer(MIXED), buffer(UNCOMPRESSED), buffer(MIXED, seed=9)
     yes, no = torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, dtype=torch.bool)
     for t in range(30):
         obs, following = seen(MIXED, 2, t), seen(MIXED, 2, t + 1)
@@ -79,12 +78,10 @@ def test_a_replay_buffer_of_images_takes_one_byte_per_value() -> None:
 
 
 def test_windows_of_compressed_images_equal_uncompressed_ones() -> None:
-    def buffer(compression: ImageCompression | None) -> SequenceReplay:
-        return SequenceReplay(
-            40, 2, MIXED.size, 3, length=4, burn_in=2, gamma=0.5, generator=generator(), compression=compression
-        )
+    def buffer(layout: ObservationLayout) -> SequenceReplay:
+        return SequenceReplay(40, 2, layout, 3, length=4, burn_in=2, gamma=0.5, generator=generator())
 
-    compressed, plain = buffer(ImageCompression(MIXED)), buffer(None)
+    compressed, plain = buffer(MIXED), buffer(UNCOMPRESSED)
     yes, no = torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, dtype=torch.bool)
     for t in range(30):
         number, ended = torch.full((2,), float(t)), torch.tensor([t % 7 == 6, False])

@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from buffers.scripted import endless, generator
+from buffers.scripted import LAYOUT, endless, generator
 from townlet.buffers.prioritized import PrioritizedSampler, PrioritySpec
 from townlet.buffers.replay import ReplayBuffer
 from townlet.buffers.storage import VectorTransition
@@ -94,7 +94,7 @@ def test_a_non_finite_error_does_not_break_sampling(bad: float) -> None:
 def test_a_replay_buffer_samples_by_priority_and_resets_it_when_a_slot_is_overwritten() -> None:
     script = endless(5, 2)
     spec = PrioritySpec(alpha=1.0, epsilon=1e-9)
-    buffer = ReplayBuffer(6, 2, 2, 3, n_step=1, gamma=0.5, generator=generator(), priority=spec)
+    buffer = ReplayBuffer(6, 2, LAYOUT, 3, n_step=1, gamma=0.5, generator=generator(), priority=spec)
     steps = [VectorTransition(*(value.clone() for value in step if value is not None)) for step in script.steps()]
     for step in steps[:3]:
         buffer.add(step)
@@ -108,7 +108,7 @@ def test_a_replay_buffer_samples_by_priority_and_resets_it_when_a_slot_is_overwr
 
 def test_without_priorities_errors_change_nothing() -> None:
     script = endless(4, 2)
-    one, two = (ReplayBuffer(8, 2, 2, 3, n_step=1, gamma=0.5, generator=generator()) for _ in range(2))
+    one, two = (ReplayBuffer(8, 2, LAYOUT, 3, n_step=1, gamma=0.5, generator=generator()) for _ in range(2))
     for step in script.steps():
         one.add(step)
         two.add(step)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from buffers import law
 from buffers.scripted import (
     CONTINUES,
+    LAYOUT,
     TERMINATES,
     TRUNCATES,
     Script,
@@ -33,7 +34,7 @@ GAMMA = 0.5
 
 def make(script: Script, slots: int, n_step: int = 1, seed: int = 1, **more: Any) -> ReplayBuffer:
     capacity = slots * script.rows
-    return ReplayBuffer(capacity, script.rows, 2, 3, n_step=n_step, gamma=GAMMA, generator=generator(seed), **more)
+    return ReplayBuffer(capacity, script.rows, LAYOUT, 3, n_step=n_step, gamma=GAMMA, generator=generator(seed), **more)
 
 
 def feed(buffer: ReplayBuffer, script: Script, start: int = 0, stop: int | None = None) -> ReplayBuffer:
@@ -147,7 +148,7 @@ def test_autoreset_steps_are_never_sampled_and_all_others_uniformly(priority: Pr
 
 def test_a_small_capacity_still_holds_a_whole_return() -> None:
     script = endless(20, 3)
-    buffer = feed(ReplayBuffer(1, 3, 2, 3, n_step=4, gamma=GAMMA, generator=generator()), script)
+    buffer = feed(ReplayBuffer(1, 3, LAYOUT, 3, n_step=4, gamma=GAMMA, generator=generator()), script)
     assert len(buffer) == 5 * 3
 
 
@@ -178,7 +179,7 @@ def sample_and_update(buffer: ReplayBuffer) -> TransitionBatch:
 def test_state_of_another_buffer_is_rejected() -> None:
     script = endless(8, 2)
     state = saved_and_loaded(feed(make(script, 6), script).state())
-    wider = ReplayBuffer(12, 2, 2, 4, n_step=1, gamma=GAMMA, generator=generator())
+    wider = ReplayBuffer(12, 2, LAYOUT, 4, n_step=1, gamma=GAMMA, generator=generator())
     others = {
         "6 slots, but this one has 7": make(script, 7),
         "float32 [6, 2, 2], expected float32 [6, 3, 2]": make(endless(1, 3), 6),

@@ -12,6 +12,7 @@ from buffers import law
 from buffers.scripted import (
     ACTIONS,
     CONTINUES,
+    LAYOUT,
     TERMINATES,
     TRUNCATES,
     Script,
@@ -55,7 +56,7 @@ def feed(rollout: RolloutBuffer, script: Script, start: int = 0, stop: int | Non
 
 
 def make(script: Script, steps: int | None = None, hidden: int = 0) -> RolloutBuffer:
-    return RolloutBuffer(steps or len(script.ends), script.rows, 2, ACTIONS, hidden=hidden)
+    return RolloutBuffer(steps or len(script.ends), script.rows, LAYOUT, ACTIONS, hidden=hidden)
 
 
 def naive(script: Script, last: list[float], gamma: float, lam: float, weight: float) -> list[list[float]]:

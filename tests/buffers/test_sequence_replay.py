@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from buffers import law
 from buffers.scripted import (
     CONTINUES,
+    LAYOUT,
     TERMINATES,
     TRUNCATES,
     Script,
@@ -32,7 +33,7 @@ TIMED = ("actions", "reward", "discount", "valid", "window_start")  # columns [L
 
 def make(script: Script, slots: int, length: int = 4, burn_in: int = 2, seed: int = 1) -> SequenceReplay:
     sizes: dict[str, Any] = {"length": length, "burn_in": burn_in}
-    return SequenceReplay(slots * script.rows, script.rows, 2, 3, gamma=GAMMA, generator=generator(seed), **sizes)
+    return SequenceReplay(slots * script.rows, script.rows, LAYOUT, 3, gamma=GAMMA, generator=generator(seed), **sizes)
 
 
 def feed(buffer: SequenceReplay, script: Script, start: int = 0, stop: int | None = None) -> SequenceReplay:
@@ -141,7 +142,7 @@ def test_an_endless_episode_is_sampled_uniformly_within_the_capacity() -> None:
 
 def test_a_small_capacity_still_holds_a_whole_window() -> None:
     script = endless(50, 3)
-    buffer = feed(SequenceReplay(1, 3, 2, 3, length=6, burn_in=2, gamma=GAMMA, generator=generator()), script)
+    buffer = feed(SequenceReplay(1, 3, LAYOUT, 3, length=6, burn_in=2, gamma=GAMMA, generator=generator()), script)
     assert len(buffer) == 8 * 3
     assert buffer.sample(200).valid.sum(0).max() == 6
 
@@ -173,7 +174,7 @@ def test_empty_buffer_and_state_of_another_are_rejected() -> None:
 def test_window_has_the_hidden_state_of_its_first_step(script: Script, length: int, burn_in: int, slots: int) -> None:
     """The stored state is the observation's number, so each window must have that of its first observation."""
     sizes: dict[str, Any] = {"length": length, "burn_in": burn_in, "hidden": 1}
-    buffer = SequenceReplay(slots * script.rows, script.rows, 2, 3, gamma=GAMMA, generator=generator(), **sizes)
+    buffer = SequenceReplay(slots * script.rows, script.rows, LAYOUT, 3, gamma=GAMMA, generator=generator(), **sizes)
     for step in script.steps():
         buffer.add(step._replace(hidden=step.obs[:, :1]))
     windows = buffer.sample(32)

@@ -22,7 +22,6 @@ from townlet.agents.networks import QNetwork, make_q_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AgentSettings, MaxGradNorm, RewardScale, SettingProblem
 from townlet.agents.update_stats import UpdateStats
-from townlet.buffers.compression import ImageCompression
 from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import ReplayBuffer, TransitionBatch
 from townlet.buffers.storage import VectorTransition
@@ -198,10 +197,9 @@ class Dqn(ValueAgent):
             fix = "use drqn, or leave `recurrent` out of the network"
             raise TownletError("dqn cannot train a recurrent network", fix)
         return ReplayBuffer(
-            s.replay, env.rows, env.layout.size, env.actions.n, group=context.group, n_step=s.n_step, gamma=s.gamma,
+            s.replay, env.rows, env.layout, env.actions.n, n_step=s.n_step, gamma=s.gamma,
             generator=context.streams.torch("memory", env.device), priority=s.prioritized,
-            autoreset_steps=env.autoreset_steps, device=env.device,
-            compression=ImageCompression(env.layout, env.device),
+            autoreset_steps=env.autoreset_steps, device=env.device, group=context.group,
         )  # fmt: skip
 
     def _q(self, obs: Tensor) -> Tensor:

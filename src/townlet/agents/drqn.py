@@ -19,7 +19,6 @@ from townlet.agents.learning_agent import refuse_autoreset_steps
 from townlet.agents.networks import QNetwork, make_q_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import SettingProblem
-from townlet.buffers.compression import ImageCompression
 from townlet.buffers.sequence_replay import SequenceReplay, Windows
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule
@@ -83,10 +82,9 @@ class Drqn(Dqn):
         """An empty replay buffer of episodes, sampled in windows."""
         s, env = self.settings, context.env
         return SequenceReplay(
-            s.replay, env.rows, env.layout.size, env.actions.n, length=s.sequence_length, burn_in=s.burn_in,
-            gamma=s.gamma, generator=context.streams.torch("memory", env.device),
-            hidden=self.network.hidden_size if self._stores_hidden else 0,
-            compression=ImageCompression(env.layout, env.device), device=env.device,
+            s.replay, env.rows, env.layout, env.actions.n, length=s.sequence_length, burn_in=s.burn_in, gamma=s.gamma,
+            generator=context.streams.torch("memory", env.device),
+            hidden=self.network.hidden_size if self._stores_hidden else 0, device=env.device,
         )  # fmt: skip
 
     def _q(self, obs: Tensor) -> Tensor:

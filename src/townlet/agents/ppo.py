@@ -25,7 +25,6 @@ from townlet.agents.on_policy import OnPolicySettings, explained_variance
 from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate, MaxGradNorm, SettingProblem
 from townlet.agents.update_stats import UpdateStats
-from townlet.buffers.compression import ImageCompression
 from townlet.buffers.rollout import EPSILON, Microbatch, Minibatch, RolloutBuffer
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule, validate_non_negative, value_at
@@ -178,10 +177,9 @@ class Ppo(PolicyAgent):
         """An empty rollout that stores observations in this type."""
         env = self._context.env
         return RolloutBuffer(
-            self.settings.n_steps, env.rows, env.layout.size, env.actions.choices,
+            self.settings.n_steps, env.rows, env.layout, env.actions.choices,
             action=(self.family.shape, self.family.dtype), hidden=self.network.hidden_size,
-            autoreset_steps=env.autoreset_steps, compression=ImageCompression(env.layout, env.device),
-            device=env.device, dtype=dtype, group=self.group,
+            autoreset_steps=env.autoreset_steps, device=env.device, dtype=dtype, group=self.group,
         )  # fmt: skip
 
     @torch.inference_mode()

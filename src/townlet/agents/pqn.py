@@ -20,7 +20,6 @@ from townlet.agents.on_policy import OnPolicySettings
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate, MaxGradNorm
 from townlet.agents.update_stats import UpdateStats
-from townlet.buffers.compression import ImageCompression
 from townlet.buffers.rollout import RolloutBuffer
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule, validate_non_negative
@@ -78,8 +77,8 @@ class Pqn(ValueAgent):
         self.optimizer = self._make_optimizer()
         self.update_interval = settings.n_steps
         self.rollout = RolloutBuffer(
-            settings.n_steps, env.rows, env.layout.size, env.actions.n, autoreset_steps=env.autoreset_steps,
-            compression=ImageCompression(env.layout, env.device), device=env.device, group=context.group,
+            settings.n_steps, env.rows, env.layout, env.actions.n, autoreset_steps=env.autoreset_steps,
+            device=env.device, group=context.group,
         )  # fmt: skip
         self.last_value = torch.zeros(env.rows, device=env.device)  # max Q of the observations after the rollout
         self.generator = context.streams.torch("minibatches", env.device)

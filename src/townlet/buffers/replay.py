@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from townlet.buffers.compression import ImageCompression
 from townlet.buffers.prioritized import PrioritizedSampler, PrioritySpec
 from townlet.buffers.storage import CircularStorage, VectorTransition, transition_columns
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import TownletError
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import SAME_SETTINGS, State, get_part, restore_generator
 
 
@@ -39,7 +39,7 @@ class ReplayBuffer:
         self,
         capacity: int,
         rows: int,
-        obs_size: int,
+        layout: ObservationLayout,
         actions: int,
         *,
         n_step: int,
@@ -47,7 +47,6 @@ class ReplayBuffer:
         generator: torch.Generator,
         priority: PrioritySpec | None = None,
         autoreset_steps: bool = False,
-        compression: ImageCompression | None = None,
         device: str = "cpu",
         group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
@@ -57,8 +56,8 @@ class ReplayBuffer:
             )
         slots = max(capacity // (rows * group.size), n_step + 1)
         self.n_step, self._generator, self._device, self._group = n_step, generator, device, group
-        columns = transition_columns(obs_size, actions, autoreset_steps)
-        self._storage = CircularStorage(slots, rows, columns, device, compression)
+        columns = transition_columns(layout.size, actions, autoreset_steps)
+        self._storage = CircularStorage(slots, rows, columns, device, layout)
         self._prioritized = PrioritizedSampler(priority, slots * rows, device) if priority else None
         self._discounts = torch.tensor([gamma**k for k in range(n_step + 1)], device=device)
         self._offsets = torch.arange(n_step, device=device).unsqueeze(1)  # [n, 1]

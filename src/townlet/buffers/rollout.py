@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from townlet.buffers.compression import ColumnSpec, ImageCompression
+from townlet.buffers.compression import ColumnSpec
 from townlet.buffers.storage import BOOL, FLOAT, INT, CircularStorage
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import State, copy_tensor, get_part
 from townlet.interfaces.vec_env import FinalObs, Step
 
@@ -51,21 +52,19 @@ class RolloutBuffer:
 
     `hidden` [N, H] is the state before the first step.
 
-    A step is written in two halves, `add_action` and `add_outcome`. Images that came from bytes are stored as bytes
-    (`compression`). Autoreset steps are stored but never returned.
+    A step is written in two halves, `add_action` and `add_outcome`. Autoreset steps are stored but never returned.
     """
 
     def __init__(
         self,
         steps: int,
         rows: int,
-        obs_size: int,
+        layout: ObservationLayout,
         choices: int,
         *,
         action: ColumnSpec = INT,
         hidden: int = 0,
         autoreset_steps: bool = False,
-        compression: ImageCompression | None = None,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
         group: ProcessGroup = SINGLE_PROCESS,
@@ -75,7 +74,7 @@ class RolloutBuffer:
             steps,
             rows,
             {
-                "obs": ((obs_size,), dtype),
+                "obs": ((layout.size,), dtype),
                 "mask": ((choices,), torch.bool),
                 "actions": action,
                 **dict.fromkeys(("log_prob", "value", "reward", "intrinsic", "bootstrap"), FLOAT),
@@ -83,7 +82,7 @@ class RolloutBuffer:
                 **({"autoreset": BOOL} if autoreset_steps else {}),
             },
             device,
-            compression,
+            layout,
         )
         columns = self._storage.columns
         self.mask, self.actions = columns["mask"], columns["actions"]

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from townlet.buffers.compression import ImageCompression
 from townlet.buffers.storage import CircularStorage, VectorTransition, transition_columns
 from townlet.errors import TownletError
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import State, get_part, restore_generator
 
 
@@ -41,7 +41,7 @@ class SequenceReplay:
         self,
         capacity: int,
         rows: int,
-        obs_size: int,
+        layout: ObservationLayout,
         actions: int,
         *,
         length: int = 32,
@@ -49,17 +49,16 @@ class SequenceReplay:
         gamma: float,
         generator: torch.Generator,
         hidden: int = 0,
-        compression: ImageCompression | None = None,
         device: str = "cpu",
     ) -> None:
         self.length, self.burn_in, self.gamma = length, burn_in, gamma
         self._generator, self._device = generator, device
         columns = {
-            **transition_columns(obs_size, actions),
+            **transition_columns(layout.size, actions),
             "mask": ((actions,), torch.bool),
             "hidden": ((hidden,), torch.float32),
         }
-        self._storage = CircularStorage(max(capacity // rows, burn_in + length), rows, columns, device, compression)
+        self._storage = CircularStorage(max(capacity // rows, burn_in + length), rows, columns, device, layout)
         self._positions = torch.arange(burn_in + length, device=device).unsqueeze(1)  # [L, 1]
 
     def __len__(self) -> int:

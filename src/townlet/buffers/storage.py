@@ -12,6 +12,7 @@ from torch import Tensor
 from townlet.allocation import reserve
 from townlet.buffers.compression import ColumnSpecs, ImageCompression
 from townlet.errors import TownletError
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import SAME_SETTINGS, State, copy_tensor, get_part
 
 FLOAT: Final = ((), torch.float32)
@@ -60,14 +61,15 @@ class CircularStorage:
     """Columns [slots, rows, …], written slot by slot; once full, the oldest slot is overwritten.
 
     `flat` views the same memory as [slots × rows, …]: index i is row i % rows of slot i // rows, and the next step of
-    that row is at (i + rows) % (slots × rows). With `compression`, image observations are stored as bytes.
+    that row is at (i + rows) % (slots × rows). Images in observations of this `layout` are stored as bytes.
     """
 
     def __init__(
-        self, slots: int, rows: int, columns: ColumnSpecs, device: str, compression: ImageCompression | None = None
+        self, slots: int, rows: int, columns: ColumnSpecs, device: str, layout: ObservationLayout | None = None
     ) -> None:
         self.slots, self.rows = slots, rows
-        self._compression = compression if compression is not None and compression.active else None
+        compression = ImageCompression(layout, device) if layout else None
+        self._compression = compression if compression and compression.active else None
         self._names = tuple(columns)
         if self._compression:
             for obs in [name for name in OBSERVATIONS if name in columns]:
