@@ -64,7 +64,6 @@ class Window:
         self._clock.tick(self._fps)
 
     def title(self, text: str) -> None:
-        """Change the title."""
         self._title = text
         if self._screen is not None:
             self._pygame.display.set_caption(text)

@@ -75,7 +75,6 @@ class ReplaySettings(AgentSettings):
     _non_negative = field_validator("lr")(validate_non_negative)
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
-        """Yield a problem if the warm-up is longer than the replay buffer."""
         if self.warmup > self.replay:
             what = f"agent.warmup waits for {self.warmup} transitions, but agent.replay keeps only {self.replay}"
             fix = f"lower agent.warmup to {self.replay} or less, or raise agent.replay"
@@ -106,7 +105,6 @@ class DqnSettings(ReplaySettings):
         return 1 if small else None
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
-        """Yield a problem if a minibatch is larger than the replay buffer."""
         yield from super().problems(rows)
         if self.batch_size > self.replay:
             what = f"agent.batch_size is {self.batch_size}, but agent.replay holds only {self.replay}"
@@ -215,7 +213,6 @@ class Dqn(ValueAgent):
 
     @torch.inference_mode()
     def act(self, seen: MaskedObs) -> Tensor:
-        """Sample exploring actions [N] int64 among the valid ones."""
         self._obs.copy_(seen.obs)
         self._mask.copy_(seen.mask)
         self.action_outputs = self._q(self._obs)

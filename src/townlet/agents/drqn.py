@@ -58,7 +58,6 @@ class DrqnSettings(ReplaySettings):
     carry: bool = Field(True, description="Carry the hidden state from step to step; off, it is always zero.")
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
-        """Yield a problem if the replay buffer cannot hold one window of every row."""
         yield from super().problems(rows)
         if rows is not None and self.replay < (least := rows * (self.sequence_length + self.burn_in)):
             what = f"agent.replay is {self.replay}, but one sequence of every row needs {least}"
@@ -79,7 +78,6 @@ class Drqn(Dqn):
         self.hidden = self.network.initial_hidden(context.env.rows)  # [N, H] of the live rows
 
     def _make_replay(self, context: AgentContext) -> SequenceReplay:
-        """An empty replay buffer of episodes, sampled in windows."""
         s, env = self.settings, context.env
         return SequenceReplay(
             s.replay, env.rows, env.layout, env.actions.n, length=s.sequence_length, burn_in=s.burn_in, gamma=s.gamma,

@@ -92,7 +92,6 @@ class LearningAgent:
         return {} if fraction is None else {"dead_units": fraction}
 
     def parameters(self) -> dict[str, Tensor]:
-        """Every learned tensor by name; live."""
         return dict(self.network.named_parameters())
 
     def load_weights(self, weights: State) -> None:

@@ -55,7 +55,6 @@ class OnPolicySettings(AgentSettings):
         return self.model_copy(update={"batch_size": size}) if size > 1 else self
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
-        """Yield a problem if a minibatch is larger than a rollout."""
         if rows is not None and self.batch_size > (most := rows * self.n_steps):
             rollout = f"a rollout has {most} steps ({rows} rows × {self.n_steps})"
             what = f"agent.batch_size is {self.batch_size}, but {rollout}"

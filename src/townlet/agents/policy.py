@@ -70,7 +70,6 @@ class Policy:
         return DISTRIBUTIONS[self.kind](outputs, mask).outputs()
 
     def _hidden_before(self, obs: Tensor, episode_start: Tensor | None) -> Tensor:
-        """Hidden state [N, H] before this step."""
         rows, hidden = obs.shape[0], self._hidden
         if hidden is None or (hidden.shape[0] != rows and not hidden.shape[1]):
             hidden = self.network.initial_hidden(rows)

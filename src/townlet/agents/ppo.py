@@ -82,7 +82,6 @@ class PpoSettings(OnPolicySettings):
     _non_negative = field_validator("lr", *Coefficients._fields)(validate_non_negative)
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
-        """Yield a problem if a minibatch is larger than a rollout, or too small for its advantages to be normalized."""
         yield from super().problems(rows)
         steps = 0 if rows is None else rows * self.n_steps
         if self.normalize_advantage == "batch" and self.batch_steps(steps) < 2 <= steps:
@@ -244,12 +243,20 @@ class Ppo(PolicyAgent):
         )  # fmt: skip
         for minibatches in self._epochs():
             stats.start_epoch()
-            self._run_epoch(minibatches, coefficients, stats, check_interrupt)
+            for minibatch in minibatches:
+                self.optimizer.zero_grad()
+                # The gradient is accumulated over microbatches that fit caches and memory. The mean loss of each is
+                # scaled by its fraction of the minibatch: the sum is the gradient of the whole.
+                for batch, fraction in minibatch:
+                    check_interrupt()
+                    stats.add(self._backward(batch, coefficients, fraction)._asdict())
+                stats.add_grad_norm(self.optimizer.step(s.max_grad_norm))  # clips the global norm first
+                self.counters.updates += 1  # gradient steps so far
             if s.target_kl is not None and stats.epoch_mean("approx_kl") > s.target_kl:
                 break
         metrics = stats.means() | {"approx_kl": float(stats.epoch_mean("approx_kl"))}  # of the last epoch
         metrics |= {"epochs_done": float(stats.epochs), "gradient_steps": float(stats.gradient_steps)}
-        metrics |= {"explained_variance": float(explained)}
+        metrics["explained_variance"] = float(explained)
         if self.bonus:
             metrics |= self.bonus.learn(rollout.sample_obs(s.bonus_fraction, self.generator))
         metrics = self._summary(metrics, coefficients) | self._dead_units(rollout.evenly_spaced_obs(DEAD_UNIT_SAMPLE))
@@ -294,22 +301,6 @@ class Ppo(PolicyAgent):
                 if size >= steps and steps <= most and not self.network.hidden_size:
                     gathered = [list(minibatch) for minibatch in epoch]
             yield epoch if gathered is None else gathered
-
-    def _run_epoch(
-        self, minibatches: Iterable[Iterable[Microbatch]], coefficients: Coefficients, stats: UpdateStats,
-        check_interrupt: Interrupt,
-    ) -> None:  # fmt: skip
-        """One gradient step per minibatch, with gradient accumulation over microbatches that fit caches and memory.
-
-        The mean loss of a microbatch is scaled by its fraction of the minibatch: the sum is the gradient of the whole.
-        """
-        for minibatch in minibatches:
-            self.optimizer.zero_grad()
-            for batch, fraction in minibatch:
-                check_interrupt()
-                stats.add(self._backward(batch, coefficients, fraction)._asdict())
-            stats.add_grad_norm(self.optimizer.step(self.settings.max_grad_norm))  # clips the global norm first
-            self.counters.updates += 1  # gradient steps so far
 
     def _backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> EvaluatedSteps:
         """Add `scale` times the gradient of the loss; returns what the loss was computed from."""

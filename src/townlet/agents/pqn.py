@@ -53,7 +53,6 @@ class PqnSettings(OnPolicySettings):
             yield "pqn relies on layer normalization for stability, but network.layer_norm is false."
 
     def advantage_estimate(self) -> AdvantageEstimate:
-        """The λ-return less the value, as in the update."""
         return self._estimate(self.q_lambda, f"λ-return (λ = {self.q_lambda:g}) minus the value.")
 
 
@@ -98,7 +97,6 @@ class Pqn(ValueAgent):
 
     @torch.inference_mode()
     def act(self, seen: MaskedObs) -> Tensor:
-        """Sample exploring actions [N] int64."""
         values = self.action_outputs = self._q(seen.obs)
         actions, self._mask = self.selector.select(values, seen.mask), self.rollout.mask[self.rollout.steps]
         best = greedy_value(values, values, seen.mask)

@@ -107,7 +107,6 @@ class QLearning(ValueAgent):
 
     @torch.inference_mode()
     def act(self, seen: MaskedObs) -> Tensor:
-        """Sample exploring actions [N] int64."""
         self._state = self.network.states(seen.obs)
         self._mask.copy_(seen.mask)
         self.action_outputs = self.network.values(self._state)
@@ -163,7 +162,6 @@ class QLearning(ValueAgent):
         return {"td_error": error / count, "mean_q": value / count} | self.metrics()
 
     def parameters(self) -> dict[str, Tensor]:
-        """The table; live."""
         return {"table": self.network.table}
 
     def _tensors(self) -> State:

@@ -44,9 +44,8 @@ class AgentEntry:
 
     settings: type[AgentSettings]
     agent: Callable[[Any, AgentContext], Agent]
-    network: Callable[
-        [Any, NetworkSpec, ObservationLayout, Actions], nn.Module
-    ]  # for inference, without trained weights
+    # From settings, `network` of the recipe, observation and actions; for inference, without trained weights.
+    network: Callable[[Any, NetworkSpec, ObservationLayout, Actions], nn.Module]
     kind: Literal["value", "policy"]
     on_policy: bool  # learns only from what its current policy did
     rows: int  # default for `rows: auto`, the same on every machine
@@ -85,16 +84,14 @@ def register(entry: AgentEntry) -> AgentEntry:
     if not name.isidentifier():
         fix = 'give the settings a field name: Literal["my_agent"] = "my_agent"'
         raise TownletError(f"{entry.settings.__name__} does not name an agent", fix)
-    module = entry.settings.__module__
-    if name in BUILT_IN and module != f"{__package__}.{name}":
+    if name in BUILT_IN and entry.settings.__module__ != f"{__package__}.{name}":
         raise TownletError(f"an agent '{name}' is built in", f"choose another name in {entry.settings.__name__}")
     axes: object = entry.shard_axes  # a file of users may not be type-checked
     if not isinstance(axes, Mapping):
         fix = 'write shard_axes={"path/in/state": axis} in its AgentEntry'
         raise TownletError(f"shard_axes of the agent '{name}' does not map paths to axes", fix)
     named = (*entry.sweep, *entry.smoke, *entry.tunable, *entry.unshardable, *entry.exported)
-    unknown = [key for key in named if key not in entry.settings.model_fields]
-    if unknown:
+    if unknown := [key for key in named if key not in entry.settings.model_fields]:
         raise TownletError(f"the agent '{name}' has no setting '{unknown[0]}'", "correct its AgentEntry")
     _entries[name] = entry
     return entry

@@ -71,7 +71,6 @@ class ReinforceSettings(AgentSettings):
     _non_negative = field_validator("lr", *COEFFICIENTS)(validate_non_negative)
 
     def advantage_estimate(self) -> AdvantageEstimate:
-        """The return less the learned value; without one, nothing."""
         if self.baseline != "value":
             return AdvantageEstimate(
                 self.gamma, None, self.reward_scale, "Not available: this agent has no learned value."
@@ -144,7 +143,6 @@ class Reinforce(PolicyAgent):
         )
 
     def on_env_reset(self) -> None:
-        """Discard unfinished episodes."""
         self.episodes.discard_open_episodes()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
@@ -185,7 +183,6 @@ class Reinforce(PolicyAgent):
 
     @torch.no_grad()
     def _baseline(self, returns: Tensor, value: Tensor) -> Tensor:
-        """The baseline b of the returns [S]."""
         if self.settings.baseline == "value":
             return value
         if self.settings.baseline == "none":

@@ -39,7 +39,6 @@ class UpdateStats:
         self._values.append({name: of_steps.detach() for name, of_steps in values.items()})
 
     def add_grad_norm(self, norm: Tensor) -> None:
-        """Add the gradient norm [] of a gradient step."""
         self._grad_norms.append(norm)
 
     @property

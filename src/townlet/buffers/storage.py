@@ -38,7 +38,6 @@ class VectorTransition(NamedTuple):
 
     @property
     def ended(self) -> Tensor:
-        """Terminated or truncated [N]."""
         return self.terminated | self.truncated
 
 

@@ -170,7 +170,6 @@ def _set(node: Node, keys: list[str], depth: int, value: Node) -> Node:
 
 
 def _entry_index(entries: list[Node], keys: list[str], depth: int, where: SourceLocation) -> int:
-    """The index of the entry named by keys[depth]."""
     path, indices = ".".join(keys[:depth]), entry_indices(entries)
     if not indices:
         raise TownletError(f"the entries of {path} have no names", f"set the entire list: {path}=[…]", where)

@@ -117,7 +117,6 @@ def _drop_other_members(errors: list[_Error]) -> list[_Error]:
 
 
 def _diagnostic(e: _Error, node: Node, extra: Sequence[str]) -> Diagnostic:
-    """The message and fix of one error."""
     where, label, last = node.location_of(*e.path), _label(e.path, node), e.path[-1] if e.path else ""
     inside = _label(e.path[:-1], node)
     if e.type == "extra_forbidden":
@@ -142,14 +141,10 @@ def _diagnostic(e: _Error, node: Node, extra: Sequence[str]) -> Diagnostic:
         return Diagnostic(f"{inside} cannot have a key {show(last)}", f"write {type_info.describe(e.types)}", where)
     texts = any(allowed.type is str or allowed.choices for allowed in e.types)
     text = "the string " if isinstance(e.value, str) and not texts else ""
-    return Diagnostic(f"{label or 'the file'} cannot be {text}{show(e.value)}", _what_to_write(e), where)
-
-
-def _what_to_write(e: _Error) -> str:
-    """The nearest choice if one is close, else everything that is allowed."""
     choices = [str(choice) for allowed in e.types for choice in allowed.choices]
-    near = _near(e.value, choices) if choices and isinstance(e.value, str) else ""
-    return near if near.startswith("did you mean") else f"write {type_info.describe(e.types)}"
+    near = nearest(e.value[:80], choices) if isinstance(e.value, str) else None
+    fix = f"did you mean '{near}'?" if near else f"write {type_info.describe(e.types)}"
+    return Diagnostic(f"{label or 'the file'} cannot be {text}{show(e.value)}", fix, where)
 
 
 def _wrong_length(path: tuple[str | int, ...], types: tuple[AllowedType, ...], value: Any, node: Node) -> Diagnostic:

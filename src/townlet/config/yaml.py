@@ -235,7 +235,13 @@ class _Builder:
             if isinstance(event, ev.ScalarEvent):
                 self._put(Node(self._scalar(event, location), location))
             elif isinstance(event, ev.CollectionStartEvent):
-                self._begin(event, location)
+                if len(self.open) >= MAX_DEPTH:
+                    self._stop(f"nested deeper than {MAX_DEPTH} levels", "flatten it", location)
+                if not self.lines and not event.flow_style:
+                    fix = "write [a, list] or {a: mapping}, or quote the string"
+                    self._stop("a list or mapping needs brackets here", fix, location)
+                empty: dict[str, Node] | list[Node] = {} if isinstance(event, ev.MappingStartEvent) else []
+                self.open.append(_OpenCollection(Node(empty, location)))
             else:  # an alias, reported already; a null keeps the tree consistent
                 self._put(Node(None, location))
         elif isinstance(event, ev.CollectionEndEvent):
@@ -252,17 +258,6 @@ class _Builder:
         if (tag := getattr(event, "tag", None)) is not None:
             shown = shorten(str(tag).replace("tag:yaml.org,2002:", "!!"))
             self._report(f"tags are not accepted ({shown})", "remove it; the type follows from the value", location)
-
-    def _begin(self, event: ev.CollectionStartEvent, location: SourceLocation) -> None:
-        if len(self.open) >= MAX_DEPTH:
-            self._stop(f"nested deeper than {MAX_DEPTH} levels", "flatten it", location)
-        if not self.lines and not event.flow_style:
-            self._stop(
-                "a list or mapping needs brackets here",
-                "write [a, list] or {a: mapping}, or quote the string",
-                location,
-            )
-        self.open.append(_OpenCollection(Node({} if isinstance(event, ev.MappingStartEvent) else [], location)))
 
     def _put(self, node: Node) -> None:
         """Add a finished node to the collection around it, as an entry, a key or a value."""

@@ -38,7 +38,6 @@ class RunningMoments:
         self.variance = torch.zeros(size, dtype=torch.float64, device=device)  # of the population
 
     def update(self, batch: Tensor) -> None:
-        """Include values [B, D]."""
         if (new := len(batch)) == 0:
             return
         variance, mean = torch.var_mean(batch, 0, correction=0)

@@ -22,7 +22,6 @@ class NotConforming(TownletError):
 
 
 def require(fulfilled: object, requirement: str) -> None:
-    """Raise unless a requirement is fulfilled."""
     if not fulfilled:
         raise NotConforming(f"not a conforming VecEnv: {requirement}", "see townlet.interfaces.vec_env")
 

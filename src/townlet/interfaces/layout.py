@@ -85,7 +85,6 @@ class ObservationLayout:
         return name in self.names
 
     def block(self, name: str) -> Block:
-        """The block with this name; raises a `TownletError` if there is none."""
         if name not in self:
             raise TownletError(f"the observation has no block '{name}'", did_you_mean(name, self.names))
         return self.blocks[self.names.index(name)]

@@ -124,5 +124,4 @@ RECURRENT_LAYERS: Final[dict[str, type[Lstm] | type[Gru]]] = {"lstm": Lstm, "gru
 
 
 def _concat(state: HiddenState) -> Tensor:
-    """The hidden state as one tensor [B, H]."""
     return state[0] if len(state) == 1 else torch.cat(state, -1)

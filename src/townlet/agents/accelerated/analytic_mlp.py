@@ -132,7 +132,6 @@ def _heads(mlp: MLPLayers, features: Tensor) -> list[Tensor]:
 
 
 def _joined(heads: Sequence[LinearLayer]) -> tuple[Tensor, Tensor]:
-    """All heads as one layer."""
     if len(heads) == 1:
         return heads[0]
     return torch.cat([head.weight for head in heads]), torch.cat([head.bias for head in heads])

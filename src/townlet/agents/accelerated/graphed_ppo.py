@@ -37,8 +37,7 @@ class GraphedPpo:
         self._sample, self._store, self._backward = compiled
         self._coefficients = torch.zeros(3, device=device)  # clip, entropy and value coefficient
         self._sums = torch.zeros(len(METRICS), device=device)
-        self._epoch: Callable[[], None] | None = None
-        self._advantages: Callable[[], None] | None = None
+        self._graphs: tuple[Callable[[], None], Callable[[], None]] | None = None  # of the advantages, and of an epoch
         self._explained = torch.zeros((), device=device)
         self.collects_rollouts = False
 
@@ -91,15 +90,15 @@ class GraphedPpo:
         agent, s = self._agent, self._agent.settings
         clip, _, entropy, value = agent.coefficients()
         self._coefficients.copy_(torch.tensor([clip, entropy, value]), non_blocking=True)
-        self._capture()
-        assert self._advantages is not None
-        assert self._epoch is not None
-        self._advantages()
+        if self._graphs is None:
+            self._graphs = self._capture()
+        compute_advantages, run_epoch = self._graphs
+        compute_advantages()
         total, epochs = torch.zeros_like(self._sums), 0
         while epochs < s.epochs:
             epochs += 1
             self._sums.zero_()
-            self._epoch()
+            run_epoch()
             total += self._sums
             if s.target_kl is not None and float(self._sums[KL]) > s.target_kl:
                 break
@@ -114,13 +113,11 @@ class GraphedPpo:
         steps = self._agent.rollout.reward.numel()
         return max(1, round(steps / self._agent.settings.batch_steps(steps)))
 
-    def _capture(self) -> None:
-        if self._epoch is not None:
-            return
-        self._epoch, self._advantages = self._run_epoch, self._compute_advantages
-        if self._cuda:
-            self._advantages = CudaGraph(self._compute_advantages, [])
-            self._epoch = CudaGraph(self._run_epoch, [*self._agent.optimizer.mutable_tensors(), self._sums])
+    def _capture(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        if not self._cuda:
+            return self._compute_advantages, self._run_epoch
+        advantages = CudaGraph(self._compute_advantages, [])
+        return advantages, CudaGraph(self._run_epoch, [*self._agent.optimizer.mutable_tensors(), self._sums])
 
     def _compute_advantages(self) -> None:
         agent, s = self._agent, self._agent.settings
@@ -131,7 +128,6 @@ class GraphedPpo:
             advantage.sub_(mean).div_(std + EPSILON)
 
     def _run_epoch(self) -> None:
-        """A gradient step on each range of rows."""
         agent, parts = self._agent, self._minibatches
         rows = agent.rollout.reward.shape[1]
         for k in range(parts):
