@@ -1,4 +1,4 @@
-"""Gain of the fast paths in `townlet.agents.accelerated`: the same training with and without them, in turns."""
+"""Gain of the fast paths in `townlet.agents.accelerated`: the same training with and without them, interleaved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECIPES: Final = ("town:ppo", "town:dqn", "town:life", "CartPole-v1:ppo", "CartP
 
 
 def update(training: Training) -> tuple[float, float]:
-    """Seconds of one rollout, and of the update on it."""
+    """Seconds of one rollout, and of the update after it."""
     while True:
         begin = time.perf_counter()
         collect(training, training.agent.update_interval, NullListener())

@@ -1,8 +1,8 @@
-"""How fast PPO trains on the pictures of an Atari game, beside Stable-Baselines3: `python benchmarks/atari_vs_sb3.py`.
+"""Speed of PPO on Atari images, compared with Stable-Baselines3: `python benchmarks/atari_vs_sb3.py`.
 
-Both have the same game, rows, network, settings and threads, and take turns in one process. Ours has the game's own
-vectorization, as the recipe asks for it; theirs has `make_atari_env` and `VecFrameStack`, as its users have it. A turn
-is a whole number of rollouts with their updates, nothing else. Rates count steps of all rows, of four frames each.
+Both use the same game, rows, network, settings and threads, and alternate in one process. Townlet uses the game's
+native vectorization, as in the recipe; Stable-Baselines3 uses `make_atari_env` and `VecFrameStack`, as is usual there.
+A turn is a whole number of rollouts with their updates. Rates count steps of all rows, of four frames each.
 """
 
 from __future__ import annotations
@@ -30,21 +30,17 @@ STACK: Final = 4
 
 
 def our_subject(o: argparse.Namespace) -> Benchmark:
-    """Our agent, built from the recipe as training does it."""
+    """Townlet's agent, built from a recipe as for training."""
     keys = {
         "rows": o.rows, "threads": o.threads, "seed": 0, "agent.n_steps": o.n_steps, "agent.batch_size": o.batch,
         "agent.epochs": o.epochs, "agent.lr": LR, "agent.gamma": GAMMA, "agent.gae_lambda": GAE, "agent.clip": CLIP,
         "agent.entropy_coef": ENTROPY, "agent.value_coef": VALUE, "agent.max_grad_norm": NORM, "agent.shared": True,
         "network.name": "nature", "gym.frame_stack": STACK,
     }  # fmt: skip
-    training, ear, steps = (
-        build_training(load_experiment(f"{o.game}:rgb", override_words(keys))),
-        NullListener(),
-        int(o.n_steps),
-    )
+    training, steps = build_training(load_experiment(f"{o.game}:rgb", override_words(keys))), int(o.n_steps)
 
     def play() -> int:
-        collect(training, steps, ear)
+        collect(training, steps, NullListener())
         training.agent.learn()
         return steps
 
@@ -52,7 +48,7 @@ def our_subject(o: argparse.Namespace) -> Benchmark:
 
 
 def their_subject(o: argparse.Namespace) -> Benchmark:
-    """The peer's agent with the peer's own loop and wrappers."""
+    """The agent of Stable-Baselines3, with its training loop and wrappers."""
     import ale_py  # noqa: F401  registers the games
     from stable_baselines3 import PPO
     from stable_baselines3.common.env_util import make_atari_env
@@ -74,10 +70,10 @@ def their_subject(o: argparse.Namespace) -> Benchmark:
 
 
 def measure(o: argparse.Namespace) -> tuple[list[BenchmarkResult], dict[str, list[float]]]:
-    """Both in turns, which of them first changing: their rates, and ours over theirs in each turn by each clock.
+    """Rates of both, measured in alternating order, and the ratio of each turn in CPU time and in wall time.
 
-    The machine changes its pace from one second to the next, so only turns beside each other are compared. CPU time
-    bears other loads on the machine; the clock on the wall also shows what rows gain by threads of their own.
+    The speed of the machine varies from one second to the next, so only adjacent turns are compared. CPU time is
+    robust against other load on the machine; wall time also shows the gain of rows that run in threads.
     """
     torch.set_num_threads(o.threads)
     ours, theirs = our_subject(o), their_subject(o)
@@ -93,12 +89,12 @@ def measure(o: argparse.Namespace) -> tuple[list[BenchmarkResult], dict[str, lis
 def as_markdown(report: dict[str, Any]) -> str:
     """The report as text to paste into RESULTS.md."""
     about = ", ".join(f"{k} {v}" for k, v in report["machine"].items())
-    lines = [f"Machine: {about}.", "", "| game | what | rows | threads | wall best | wall median | CPU median |"]
+    lines = [f"Machine: {about}.", "", "| game | library | rows | threads | wall best | wall median | CPU median |"]
     lines.append("|---|---|---:|---:|---:|---:|---:|")
     for r in report["results"]:
         rates = " | ".join(short(r[k]) for k in ("best_per_wall_s", "median_per_wall_s", "median_per_cpu_s"))
         lines.append(f"| {r['world']} | {r['engine']} | {r['rows']} | {r['threads']} | {rates} |")
-    lines.append(f"\nSteps/s, ours over theirs, median of {report['turns']} turns (quartiles):")
+    lines.append(f"\nSteps/s, Townlet over Stable-Baselines3, median of {report['turns']} turns (quartiles):")
     for clock, (low, middle, high) in report["ratios"].items():
         lines.append(f"{clock} {middle:.2f} ({low:.2f} … {high:.2f})")
     return "\n".join(lines)
@@ -111,8 +107,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--n-steps", type=int, default=128)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=available_cores(), help="of torch; all cores by default")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each of the two, over all turns")
+    parser.add_argument("--threads", type=int, default=available_cores(), help="torch threads; all cores by default")
+    parser.add_argument("--seconds", type=float, default=60.0, help="per library, over all turns")
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
     return parser.parse_args(arguments)

@@ -20,7 +20,7 @@ CORES: Final = ((0, 1), (1, 0))
 
 def measure(recipe: str, seconds: float) -> float:
     """Milliseconds of processor time per vector step."""
-    import torch  # a tree of before is measured by this function, too: only names that both have
+    import torch  # this function also measures older trees, so it uses only names that both have
 
     from townlet.tasks.experiment import load_experiment
     from townlet.train.collect import collect
@@ -30,7 +30,7 @@ def measure(recipe: str, seconds: float) -> float:
     torch.set_num_threads(1)
     training = build_training(load_experiment(recipe, ["threads=1"]))
     agent = training.agent
-    interval: int = getattr(agent, "update_interval", 0) or agent.round  # type: ignore[attr-defined]  # before
+    interval: int = getattr(agent, "update_interval", 0) or agent.round  # type: ignore[attr-defined]  # in older trees
 
     def train(until: float) -> int:
         steps = 0

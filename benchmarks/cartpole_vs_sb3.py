@@ -1,8 +1,8 @@
-"""CartPole beside Stable-Baselines3 with equal settings: `python benchmarks/cartpole_vs_sb3.py`.
+"""CartPole compared with Stable-Baselines3 at equal settings: `python benchmarks/cartpole_vs_sb3.py`.
 
-First how fast both collect and learn, in turn, then after how many steps each first wins 475 in the mean of 100 greedy
-episodes, over seeds. Both sides have the same rows, network, batch, epochs, schedules and threads; theirs steps its
-environments one after the other, as its users have it.
+Measures the speed of rollouts and updates, interleaved, and then for several seeds the number of steps until the mean
+return of 100 greedy episodes first reaches 475. Both use the same rows, network, batch size, epochs, schedules and
+threads; Stable-Baselines3 steps its environments one by one, as is usual there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BUDGET: Final = 100_000
 EVERY: Final = 2048  # steps between two evaluations
 LR, GAMMA = 1e-3, 0.98
 STEPS, EPOCHS, GAE, CLIP, PPO_HIDDEN, PPO_NORM = 32, 20, 0.8, 0.2, (64, 64), 0.5
-# DQN: so many steps of all rows, then so many updates, with one copy into the target between.
+# DQN: WAIT vector steps, then UPDATES gradient steps, with one copy to the target network.
 DQN_LR, DQN_GAMMA, WAIT, UPDATES, BATCH, REPLAY, WARMUP, DQN_HIDDEN = (
     2.3e-3,
     0.99,
@@ -50,7 +50,7 @@ DQN_NORM: Final = 10.0
 
 
 def overrides(agent: str, seed: int, threads: int) -> list[str]:
-    """Every setting that decides the work to be done and what is learned by it."""
+    """Every setting that affects the amount of work or the result."""
     both = {
         "rows": ROWS, "threads": threads, "seed": seed, "env_steps": BUDGET, "agent.reward_scale": 1.0,
         "evaluation.episodes": EPISODES,
@@ -72,13 +72,13 @@ def overrides(agent: str, seed: int, threads: int) -> list[str]:
 
 
 def their_model(agent: str, seed: int) -> Any:
-    """The peer's agent with the same settings."""
+    """The agent of Stable-Baselines3 with the same settings."""
     from stable_baselines3 import DQN, PPO
     from stable_baselines3.common.env_util import make_vec_env
     from torch import nn
 
     def linear(start: float) -> Callable[[float], float]:
-        return lambda left: start * left
+        return lambda remaining: start * remaining
 
     carts = make_vec_env(ENV, n_envs=ROWS, seed=seed)
     both: dict[str, Any] = {"seed": seed, "device": "cpu", "verbose": 0}
@@ -98,11 +98,11 @@ def their_model(agent: str, seed: int) -> Any:
 
 
 def our_subject(agent: str, threads: int) -> Benchmark:
-    """A pass is one round of collecting and learning."""
-    training, ear = build_training(load_experiment(f"{ENV}:{agent}", overrides(agent, 0, threads))), NullListener()
+    """One pass is a rollout and its update."""
+    training = build_training(load_experiment(f"{ENV}:{agent}", overrides(agent, 0, threads)))
 
     def play() -> int:
-        collect(training, training.agent.update_interval, ear)
+        collect(training, training.agent.update_interval, NullListener())
         training.agent.learn()
         return training.agent.update_interval
 
@@ -110,7 +110,7 @@ def our_subject(agent: str, threads: int) -> Benchmark:
 
 
 def their_subject(agent: str, threads: int) -> Benchmark:
-    """A pass is one round of collecting and learning, with the peer's own loop."""
+    """One pass is a rollout and its update, in the training loop of Stable-Baselines3."""
     model = their_model(agent, 0)
 
     def play() -> int:
@@ -122,22 +122,22 @@ def their_subject(agent: str, threads: int) -> Benchmark:
 
 
 def _past_warmup(subject: Benchmark, play: Callable[[], int]) -> Benchmark:
-    """Updates begin after the warm-up: before it nothing is worth measuring."""
+    """Play until updates begin: the warm-up is not measured."""
     for _ in range(WARMUP // (STEPS * ROWS) + 1):
         play()
     return subject
 
 
 def our_steps(agent: str, seed: int, threads: int) -> int | None:
-    """Steps until the mean of an evaluation is high enough; None where it never is."""
+    """Steps until the mean return of an evaluation reaches SOLVED; None if it never does."""
     loaded = load_experiment(f"{ENV}:{agent}", overrides(agent, seed, threads))
-    training, ear = build_training(loaded), NullListener()
+    training = build_training(loaded)
 
     def scores() -> Iterator[tuple[int, float]]:
         while training.counters.env_steps < BUDGET:
             due = training.counters.env_steps // EVERY
             while training.counters.env_steps // EVERY == due:
-                collect(training, training.agent.update_interval, ear)
+                collect(training, training.agent.update_interval, NullListener())
                 training.agent.learn()
             found = loaded.task.evaluate(training.agent.policy(), loaded.recipe, no_interrupt)
             yield training.counters.env_steps, found.score("return")
@@ -146,7 +146,7 @@ def our_steps(agent: str, seed: int, threads: int) -> int | None:
 
 
 def their_steps(agent: str, seed: int, threads: int) -> int | None:
-    """The same for the peer, with its own evaluation on as many rows."""
+    """The same for Stable-Baselines3, with its evaluation."""
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
@@ -158,14 +158,14 @@ def their_steps(agent: str, seed: int, threads: int) -> int | None:
         def _on_step(self) -> bool:
             if self.num_timesteps >= self.due:
                 self.due += EVERY
-                won, _ = evaluate_policy(self.model, apart, EPISODES, deterministic=True, warn=False)
-                if float(np.mean(won)) >= SOLVED:
+                mean_return, _ = evaluate_policy(self.model, eval_env, EPISODES, deterministic=True, warn=False)
+                if float(np.mean(mean_return)) >= SOLVED:
                     self.solved = self.num_timesteps
             return self.solved is None
 
-    apart, ear = make_vec_env(ENV, n_envs=16, seed=10_000), Measure()
-    their_model(agent, seed).learn(BUDGET, callback=ear)
-    return ear.solved
+    eval_env, callback = make_vec_env(ENV, n_envs=16, seed=10_000), Measure()
+    their_model(agent, seed).learn(BUDGET, callback=callback)
+    return callback.solved
 
 
 def _first(scores: Iterator[tuple[int, float]]) -> int | None:
@@ -173,7 +173,7 @@ def _first(scores: Iterator[tuple[int, float]]) -> int | None:
 
 
 def speeds(agents: Sequence[str], threads: int, seconds: float, rounds: int) -> dict[str, dict[str, BenchmarkResult]]:
-    """Steps per second of both, in turn."""
+    """Steps per second of both libraries, interleaved."""
     return {
         agent: dict(
             zip(
@@ -187,12 +187,12 @@ def speeds(agents: Sequence[str], threads: int, seconds: float, rounds: int) -> 
 
 
 def as_markdown(report: dict[str, Any]) -> str:
-    """The report as text."""
+    """The report as a Markdown table."""
     about = ", ".join(f"{k} {v}" for k, v in report["machine"].items())
     lines = [
         f"Machine: {about}.",
         "",
-        "| agent | what | steps/s, median | best | 475 reached after (each seed) | median |",
+        "| agent | library | steps/s, median | best | steps until 475 (each seed) | median |",
     ]
     lines.append("|---|---|---:|---:|---|---:|")
     for agent, by_side in report["speed"].items():
@@ -211,11 +211,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--agents", nargs="+", default=AGENTS, choices=AGENTS)
     parser.add_argument(
-        "--threads", type=int, default=1, help="of torch, for both; more do not help networks this small"
+        "--threads", type=int, default=1, help="torch threads, for both; more do not help such small networks"
     )
-    parser.add_argument("--seconds", type=float, default=40.0, help="for each subject, over all rounds")
+    parser.add_argument("--seconds", type=float, default=40.0, help="per agent and library, over all rounds")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seeds", type=int, default=5, help="how many are trained until 475; 0 measures speed only")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds trained until 475; 0 measures speed only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
     return parser.parse_args(arguments)
 

@@ -1,7 +1,7 @@
-"""What a step costs by rows and by the size of the world: `python benchmarks/curves.py`.
+"""Cost of a step by number of rows and by size of the world: `python benchmarks/curves.py`.
 
-Appends one line of JSON for each size, so that machines can be measured one after the other; `benchmarks/draw.py` draws
-all that is there. A town is varied in one thing at a time: more meters, more affordances or a larger map.
+Appends one line of JSON per size to a file, so that several machines can be measured; `benchmarks/draw.py` plots the
+file. One property of the town is varied at a time: meters, affordances or the size of the map.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from townlet.town.world.tables import World
 
 ROWS: Final = tuple(1 << k for k in range(6, 23, 2))  # 2⁶ … 2²²
 SIZES: Final = {"meters": (8, 16, 24, 31), "affordances": (15, 30, 60), "grid": (8, 16, 32)}
-USUAL: Final = 16384  # rows where the world is varied, on a CPU
+USUAL: Final = 16384  # rows on a CPU while the world is varied
 USUAL_GPU: Final = 1 << 18
-KEPT: Final = Path(__file__).with_name("curves.jsonl")
-FEW: Final = 64  # rows, to load everything
+RESULTS: Final = Path(__file__).with_name("curves.jsonl")
+FEW: Final = 64  # rows of the warm-up
 ROUNDS: Final = 3
 
 
 def grown(what: str, size: int) -> World:
-    """The standard town, with more of one thing unless that is rows."""
+    """The standard town with `size` of one property; unchanged if rows are varied."""
     if what == "rows":
         return load("town")
     lines = ["extends: town"]
@@ -48,7 +48,7 @@ def grown(what: str, size: int) -> World:
         more = zip(range(15, size), places, strict=False)
         lines += [f"  - {{name: More{k}, cell: [{x}, {y}], each_tick: {{mood: .01}}}}" for k, (x, y) in more]
     if lines[-1].endswith(":"):
-        lines.pop()  # as many as there are already
+        lines.pop()  # the standard town already has this many
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{what}-{size}.yaml"
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -56,7 +56,7 @@ def grown(what: str, size: int) -> World:
 
 
 def sizes(on_gpu: bool) -> Iterator[tuple[str, int, int]]:
-    """(what is varied, how much of it, rows)."""
+    """Yield the varied property, its size, and the number of rows."""
     for rows in ROWS:
         yield "rows", rows, rows
     for what, some in SIZES.items():
@@ -65,16 +65,16 @@ def sizes(on_gpu: bool) -> Iterator[tuple[str, int, int]]:
 
 
 def resident() -> int:
-    """Bytes of memory that this process holds."""
+    """Resident memory of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def measure(engine: str, device: str, seconds: float, what: str, size: int, rows: int) -> dict[str, Any]:
-    """One of the `sizes`; in a separate process, so that nothing that was freed hides what is held."""
+    """Measure one of the `sizes`; in a separate process, because freed memory would distort the difference."""
     world, on_gpu = grown(what, size), device != "cpu"
     if not on_gpu:
-        engine_benchmark(world, FEW, engine, 1)  # whatever is loaded once
+        engine_benchmark(world, FEW, engine, 1)  # loads and compiles everything
     before = resident()
     subject = engine_benchmark(world, rows, engine, None if on_gpu else 1, device)
     found = run_interleaved([subject], seconds, ROUNDS)[0].as_json()
@@ -87,14 +87,14 @@ def main() -> None:
     parser.add_argument("--engine", default="numba", choices=("numba", "torch", "compiled"))
     parser.add_argument("--device", type=device, default="cpu")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each size")
-    parser.add_argument("--file", type=Path, default=KEPT)
+    parser.add_argument("--file", type=Path, default=RESULTS)
     o = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn, max_tasks_per_child=1) as fresh:
+    with ProcessPoolExecutor(1, spawn, max_tasks_per_child=1) as pool:
         for size in sizes(o.device != "cpu"):
-            line = fresh.submit(measure, o.engine, o.device, o.seconds, *size).result()
-            with o.file.open("a", encoding="utf-8") as kept:
-                kept.write(json.dumps(line) + "\n")
+            line = pool.submit(measure, o.engine, o.device, o.seconds, *size).result()
+            with o.file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
             rate = f"{line['median_per_wall_s']:,.0f} steps/s"
             print(f"{o.engine} on {o.device}, {line['varied']} {line['size']}: {rate}", flush=True)
 

@@ -1,8 +1,8 @@
-"""How quickly the decision service answers: `python benchmarks/decide.py`.
+"""Latency of the decision service: `python benchmarks/decide.py`.
 
-A real service in a separate process, a real socket for every game. Observations come at fixed times whether the last
-one was answered or not, and what is measured is the time from the moment an observation was due to its answer: so a
-service that falls behind cannot hide it. With and without learning, in turns.
+The service runs in a separate process, and every game has its own socket. Observations are sent on a fixed schedule,
+answered or not (open loop), and latency is measured from the scheduled time, so a service that falls behind cannot hide
+it. Measured with and without learning.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ START: Final = 60.0
 
 @contextlib.contextmanager
 def service(words: Sequence[str]) -> Iterator[int]:
-    """A service for as long as one needs it; its port."""
+    """Run a service; yields its port."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -47,14 +47,14 @@ def service(words: Sequence[str]) -> Iterator[int]:
             [*command, "--folder", folder, "--port", str(port), "--no-token"], stdout=subprocess.DEVNULL
         )
         try:
-            _answering(port)
+            _wait_until_ready(port)
             yield port
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
 
 
-def _answering(port: int) -> None:
+def _wait_until_ready(port: int) -> None:
     until = time.monotonic() + START
     while True:
         try:
@@ -67,14 +67,14 @@ def _answering(port: int) -> None:
 
 
 def stats(port: int) -> dict[str, Any]:
-    """What the service says of itself."""
+    """Statistics of the service."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/decide/stats", timeout=20) as answer:
         found: dict[str, Any] = json.loads(answer.read())
         return found
 
 
 def scenes() -> list[dict[str, Any]]:
-    """Observations of a game in which nothing is decided."""
+    """Observations of a game without decisions."""
     game, found = DOMAINS[DOMAIN].make_game(7, "scenes", 2), []
     for _ in range(SCENES):
         found.append(game.observe())
@@ -83,7 +83,7 @@ def scenes() -> list[dict[str, Any]]:
 
 
 class Load:
-    """Games that ask at fixed times."""
+    """Games that send observations on a fixed schedule."""
 
     def __init__(self, port: int, name: str, games: int, rate: float, seconds: float) -> None:
         self.name = name
@@ -93,7 +93,7 @@ class Load:
         self._scenes = scenes()
 
     async def run(self) -> None:
-        """All of them, side by side."""
+        """Run all games concurrently."""
         async with contextlib.AsyncExitStack() as stack:
             sockets = []
             for _ in range(self.games):
@@ -101,20 +101,20 @@ class Load:
                     connect(self.url, proxy=None, compression=None, ping_interval=None)
                 )
                 sockets.append(one)
-            begun = time.perf_counter() + 0.5
-            await asyncio.gather(*(self._game(place, one, begun) for place, one in enumerate(sockets)))
+            start = time.perf_counter() + 0.5
+            await asyncio.gather(*(self._game(index, one, start) for index, one in enumerate(sockets)))
 
-    async def _game(self, place: int, link: ClientConnection, begun: float) -> None:
-        every = self.games / self.rate
-        count = int(self.seconds / every)
-        due = [begun + (turn + place / self.games) * every for turn in range(count)]
+    async def _game(self, index: int, link: ClientConnection, start: float) -> None:
+        interval = self.games / self.rate
+        count = int(self.seconds / interval)
+        due = [start + (turn + index / self.games) * interval for turn in range(count)]
         listening = asyncio.create_task(self._listen(link, due))
         for turn, moment in enumerate(due):
             if (wait := moment - time.perf_counter()) > 0:
                 await asyncio.sleep(wait)
-            scene = self._scenes[(turn + place) % SCENES] | {
+            scene = self._scenes[(turn + index) % SCENES] | {
                 "timestamp": float(turn),
-                "territoryId": f"{self.name} {place}",
+                "territoryId": f"{self.name} {index}",
             }
             await link.send(json.dumps(scene, separators=(",", ":")))
         await asyncio.wait_for(listening, 60)
@@ -128,7 +128,7 @@ class Load:
 
 
 def measure(words: Sequence[str], games: int, rate: float, seconds: float) -> dict[str, Any]:
-    """One service, one load."""
+    """Measure one service under one load."""
     with service(words) as port:
         warm = Load(port, "warming up", 1, 100.0, 2.0)
         asyncio.run(warm.run())
@@ -138,7 +138,7 @@ def measure(words: Sequence[str], games: int, rate: float, seconds: float) -> di
         took, shown = time.perf_counter() - begun, stats(port)
     p50, p99 = np.percentile(load.latency, [50, 99]) * 1000
     return {
-        "games": games, "asked_per_s": rate, "answered_per_s": len(load.latency) / took, "p50_ms": float(p50),
+        "games": games, "sent_per_s": rate, "answered_per_s": len(load.latency) / took, "p50_ms": float(p50),
         "p99_ms": float(p99), "max_ms": max(load.latency) * 1000, "answers": load.kinds,
         "versions": shown["versions"]["serving"],
     }  # fmt: skip
@@ -147,7 +147,7 @@ def measure(words: Sequence[str], games: int, rate: float, seconds: float) -> di
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--games", type=int, nargs="+", default=[1, 100, 1000])
-    parser.add_argument("--rate", type=float, nargs="+", default=[1000.0], help="observations a second")
+    parser.add_argument("--rate", type=float, nargs="+", default=[1000.0], help="observations per second")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--policy", default="plain")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
@@ -157,7 +157,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     o, found = parse(), []
     print(", ".join(f"{name} {value}" for name, value in machine().items()), flush=True)
-    print("| games | learning | asked/s | answered/s | p50 ms | p99 ms | max ms | versions | answers |")
+    print("| games | learning | sent/s | answered/s | p50 ms | p99 ms | max ms | versions | answers |")
     print("|---:|---|---:|---:|---:|---:|---:|---:|---|", flush=True)
     for games in o.games:
         for rate in o.rate:
@@ -166,7 +166,7 @@ def main() -> None:
                 found.append(one)
                 answers = ", ".join(f"{kind} {count}" for kind, count in sorted(one["answers"].items()))
                 figures = " | ".join(f"{one[key]:,.1f}" for key in ("p50_ms", "p99_ms", "max_ms"))
-                rates = f"{one['asked_per_s']:,.0f} | {one['answered_per_s']:,.0f}"
+                rates = f"{one['sent_per_s']:,.0f} | {one['answered_per_s']:,.0f}"
                 print(f"| {games} | {name} | {rates} | {figures} | {one['versions']} | {answers} |", flush=True)
     if o.json:
         o.json.write_text(json.dumps(found, indent=2))

@@ -1,4 +1,4 @@
-"""Plots of what a step costs, for the docs: `python benchmarks/draw.py`, from what `benchmarks/curves.py` measured."""
+"""Plots for the docs from the measurements of `benchmarks/curves.py`: `python benchmarks/draw.py`."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator
 
-from curves import KEPT, SIZES
+from curves import RESULTS, SIZES
 from townlet.runs.plots import COLORS, SETTINGS
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 WHITE: Final[Any] = {"figure.facecolor": "white", "axes.facecolor": "white", **dict.fromkeys(
     ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), "#222222")}  # fmt: skip
-LEAST: Final = 1 << 18  # rows: with fewer, what a process holds anyway is most of it
-RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+MIN_ROWS: Final = 1 << 18  # for memory: with fewer rows most of it belongs to the process itself
+SUPERSCRIPT: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 Curves = dict[str, list[tuple[int, float]]]
 
 
 def read(file: Path) -> tuple[dict[str, Curves], Curves]:
-    """Environment steps per second by what is varied, and bytes per row.
+    """Environment steps per second by varied property, and bytes per row.
 
-    Of all rounds that were measured with a size, the fastest one counts, because the speed of processors varies.
+    Of all rounds of a size the fastest counts, because the speed of processors varies.
     """
     best: dict[tuple[str, str, int], float] = defaultdict(float)
     memory: dict[str, dict[int, float]] = defaultdict(dict)
     for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
         name = f"{line['engine']} on {'one core' if line['device'] == 'cpu' else 'a GPU'}"
-        place = line["varied"], name, line["size"]
-        best[place] = max(best[place], line["best_per_wall_s"])
-        if line["varied"] == "rows" and line["size"] >= LEAST:
+        key = line["varied"], name, line["size"]
+        best[key] = max(best[key], line["best_per_wall_s"])
+        if line["varied"] == "rows" and line["size"] >= MIN_ROWS:
             memory[name][line["size"]] = line["bytes"] / line["size"]
     rates: dict[str, Curves] = defaultdict(lambda: defaultdict(list))
     for (varied, name, size), rate in best.items():
@@ -71,17 +71,16 @@ def _by_rows(axes: Axes, curves: Curves, what: str) -> None:
     axes.set_xscale("log", base=2)
     axes.set(xlabel="rows", ylabel=what)
     axes.xaxis.set_major_locator(LogLocator(base=4))
-    axes.xaxis.set_major_formatter(lambda rows, _: f"2{str(round(math.log2(rows))).translate(RAISED)}")
+    axes.xaxis.set_major_formatter(lambda rows, _: f"2{str(round(math.log2(rows))).translate(SUPERSCRIPT)}")
     axes.yaxis.set_major_formatter(EngFormatter())
 
 
 def _relative(curves: Curves) -> Curves:
-    """The time of a step, relative to that of the smallest size."""
+    """The time of a step relative to that of the smallest size."""
     return {name: [(x, min(points)[1] / rate) for x, rate in points] for name, points in curves.items()}
 
 
 def _by_size(axes: Axes, what: str, curves: Curves) -> None:
-    """The time of a step, relative to the smallest world."""
     _curves(axes, _relative(curves))
     axes.set(
         xlabel={"grid": "map width", "meters": "number of meters", "affordances": "number of affordances"}.get(
@@ -99,4 +98,4 @@ def _save(figure: Figure, name: str) -> None:
 
 
 if __name__ == "__main__":
-    plot(KEPT)
+    plot(RESULTS)

@@ -1,10 +1,10 @@
-"""What the decision service learns in the simulated hive: `python benchmarks/hive.py`.
+"""Learning of the decision service in the simulated hive: `python benchmarks/hive.py`.
 
-Every seed plays some territories for as long as it says, beside a service that learns once for every observation of all
-of them; in the middle protectors begin to kill from twice as far. Those who do not learn play the same games. What is
-reported is the mean reward of what was carried out, with an interval over seeds. The service is the real one, with log,
-versions and offline evaluation, but in one thread with the trainer, by the game's clock and without a socket, so it
-can be repeated.
+Every seed plays several territories with a service that makes one round of learning per observation of all territories.
+Halfway through, the kill range of protectors doubles. Baselines that do not learn play the same games. The report is
+the mean reward of executed decisions, with an interval over seeds. The service is the real one, with write-ahead log,
+versions and off-policy evaluation, but runs in one thread with the trainer, on the game's clock and without a socket,
+so results are reproducible.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from townlet.train.multi_seed import bootstrap_interval, iqm
 
 DOMAIN: Final = DOMAINS["hive"]
 LEARNERS: Final = tuple(DOMAIN.policies)
-FARTHER: Final = 2 * KILL_RANGE  # from the middle on
-FIRST_SEED: Final = 100  # the rules of the game were chosen with the seeds from 0 on
+FARTHER: Final = 2 * KILL_RANGE  # in the second half
+FIRST_SEED: Final = 100  # the rules of the game were tuned with seeds from 0 on
 PUBLISH_EVERY: Final = 5  # rounds of learning between two versions
 COLUMNS: Final = 10  # windows of the curve
 
 
 class Trial(NamedTuple):
-    """One who plays, and with which games."""
+    """A policy or baseline (`who`), and the games it plays."""
 
     who: str
     seed: int
@@ -53,7 +53,7 @@ class Trial(NamedTuple):
 
 
 class Played(NamedTuple):
-    """Each decision that was carried out: when, what, and the outcome."""
+    """Executed decisions: time, action and reward."""
 
     time: NDArray[np.float64]
     action: NDArray[np.int64]
@@ -61,15 +61,15 @@ class Played(NamedTuple):
 
 
 def games(trial: Trial) -> list[HiveGame]:
-    """The territories of a seed, the same ones for everybody."""
+    """The territories of a seed, the same for all policies and baselines."""
     return [HiveGame(trial.seed, f"territory {place}") for place in range(trial.territories)]
 
 
 def played(trial: Trial) -> dict[str, Any]:
-    """One line of figures."""
+    """The results of a trial, as one line of JSON."""
     torch.set_num_threads(1)
     begun = time.perf_counter()
-    found, more = _learning(trial) if trial.who in LEARNERS else (_unlearned(trial), {})
+    found, more = _learning(trial) if trial.who in LEARNERS else (_baseline(trial), {})
     half = trial.observations * OBSERVATION_TICKS / 2
     parts = np.minimum(found.time / (2 * half) * COLUMNS, COLUMNS - 1).astype(int)
     return {
@@ -79,7 +79,7 @@ def played(trial: Trial) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _unlearned(trial: Trial) -> Played:
+def _baseline(trial: Trial) -> Played:
     """Baselines play each territory separately."""
     ticks, baseline = trial.observations * OBSERVATION_TICKS, DOMAIN.baselines[trial.who]
     choosers = [
@@ -104,10 +104,10 @@ def _territory(game: HiveGame, choose: ActionFunction, ticks: int) -> Played:
 
 
 def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
-    """The service decides for all territories together, and learns between two observations."""
+    """The service decides for all territories together, and learns between observations."""
     found: list[tuple[float, int, float]] = []
 
-    def hear(experience: Experience, outcome: float, how: str) -> None:
+    def on_outcome(experience: Experience, outcome: float, how: str) -> None:
         found.append((experience.decision.time, experience.decision.action, outcome))
 
     now = [0.0]
@@ -115,7 +115,7 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         service = Service(Path(folder), DOMAIN, load_settings("hive", words, DOMAINS), lambda: now[0])
         rounds, entropy = TrainingThread(service), []
-        service.state.outcome_listeners.append(hear)
+        service.state.outcome_listeners.append(on_outcome)
         rounds.publish()
         playing = games(trial)
         for turn in range(trial.observations):
@@ -139,9 +139,9 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
 
 
 def _chunks(actions: NDArray[np.int64]) -> dict[str, float]:
-    """How many chunks were chosen, and how often the favourite among them."""
+    """Number of different chunks chosen, and the fraction of the most frequent one."""
     counts = np.bincount(actions % CHUNKS, minlength=CHUNKS)
-    return {"different": int((counts > 0).sum()), "favourite": float(counts.max() / max(1, counts.sum()))}
+    return {"different": int((counts > 0).sum()), "favorite": float(counts.max() / max(1, counts.sum()))}
 
 
 def _mean(values: NDArray[np.float64]) -> float:
@@ -149,8 +149,8 @@ def _mean(values: NDArray[np.float64]) -> float:
 
 
 def as_markdown(lines: Sequence[dict[str, Any]]) -> str:
-    """What seeds have in common, window after window; then who is how far above whom, seed by seed."""
-    text = [f"| who | {' | '.join(f'{n + 1}' for n in range(COLUMNS))} | chunks, favourite |"]
+    """A table of mean rewards by window, then differences between policies, paired by seed."""
+    text = [f"| who | {' | '.join(f'{n + 1}' for n in range(COLUMNS))} | chunks, favorite |"]
     text.append("|---" * (COLUMNS + 2) + "|")
     curves = {
         who: np.array([line["curve"] for line in sorted(lines, key=lambda one: one["seed"]) if line["who"] == who])
@@ -158,9 +158,9 @@ def as_markdown(lines: Sequence[dict[str, Any]]) -> str:
     }
     for who, curve in curves.items():
         chunks = [line["chunks"] for line in lines if line["who"] == who]
-        cells = f"{np.mean([c['different'] for c in chunks]):.0f}, {np.mean([c['favourite'] for c in chunks]):.0%}"
+        cells = f"{np.mean([c['different'] for c in chunks]):.0f}, {np.mean([c['favorite'] for c in chunks]):.0%}"
         text.append(f"| {who} | {' | '.join(over_seeds(curve[:, n]) for n in range(COLUMNS))} | {cells} |")
-    text += ["", "The last fifth before the change, the first after it, and the last fifth of all:", ""]
+    text += ["", "Differences in the last fifth before the change, just after it, and in the last fifth:", ""]
     spans = {"before": (3, 5), "just after": (5, 6), "at the end": (8, 10)}
     for who in (who for who in curves if who in LEARNERS):
         for other in (other for other in curves if other != who):
@@ -172,13 +172,13 @@ def as_markdown(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def over_seeds(values: NDArray[np.float64]) -> str:
-    """What seeds have in common, and how far from it the truth may be."""
+    """Interquartile mean over seeds, with its bootstrap interval."""
     low, high = bootstrap_interval(values.tolist())
     return f"{iqm(values.tolist()):.3f} ({low:.3f} to {high:.3f})"
 
 
 def run(trials: Iterable[Trial], jobs: int) -> list[dict[str, Any]]:
-    """All of them, some side by side, each in a separate process."""
+    """Run all trials, `jobs` at a time, each in a separate process."""
     found = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         for done in as_completed([pool.submit(played, trial) for trial in trials]):
@@ -189,11 +189,11 @@ def run(trials: Iterable[Trial], jobs: int) -> list[dict[str, Any]]:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("words", nargs="*", help="settings of the service, `key=value`")
+    parser.add_argument("words", nargs="*", help="settings of the service: key=value")
     parser.add_argument("--who", nargs="+", default=[*LEARNERS, *DOMAIN.baselines])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--territories", type=int, default=32)
-    parser.add_argument("--observations", type=int, default=2000, help="of each territory; each is 5 seconds of a game")
+    parser.add_argument("--observations", type=int, default=2000, help="per territory, one every 5 seconds of the game")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
     return parser.parse_args()

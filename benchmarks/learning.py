@@ -1,7 +1,7 @@
-"""What is learned, over seeds: `python benchmarks/learning.py recipes`, `gyms`, or `life` for what makes that one last.
+"""Learning results over seeds: `python benchmarks/learning.py recipes`, `gyms`, or `life` (ablations of `town:life`).
 
-Every training is one process on one thread, as many at once as `--jobs` says. A line of JSON is kept for each as soon
-as it has ended, so that a stopped run resumes; `--table` only prints what is there.
+Every training is one process on one thread, `--jobs` of them at a time. One line of JSON is stored per training, so an
+interrupted run can be resumed; `--table` only prints the stored results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 
 class Trial(NamedTuple):
-    """One line of a table: what is trained, and how it is called."""
+    """One line of a table: its name, the recipe, and overrides."""
 
     name: str
     recipe: str
@@ -43,9 +43,9 @@ GYMS: Final = (
     "LunarLander-v3:ppo", "FrozenLake-v1:qlearning", "Taxi-v4:qlearning", "Bandit-v0:ppo", "Bandit-v0:reinforce",
     "Pendulum-v1:ppo",
 )  # fmt: skip
-FORGETS: Final = Trial("town-foggy:drqn, memory off", "town-foggy:drqn", ("agent.carry=false",))
+WITHOUT_MEMORY: Final = Trial("town-foggy:drqn, memory off", "town-foggy:drqn", ("agent.carry=false",))
 
-# Of what `town:life` is made, each part alone taken away, then all of them.
+# Ablations of `town:life`: each part removed alone.
 PARTS: Final = {
     "entropy .01 from the start": ("agent.entropy_coef=0.01",),
     "entropy fades from the start": ("agent.entropy_coef={start: 0.05, end: 0.01}",),
@@ -61,7 +61,7 @@ PLAIN: Final = ("agent.entropy_coef=0.01", "potential=0", "starts=null", "change
 
 
 def trials(table: str, only: Sequence[str]) -> list[Trial]:
-    """All lines of a table, or those that are named."""
+    """All lines of a table, or those with the given names."""
     if table == "life":
         found = [Trial("town:life as it is", "town:life")]
         found += [Trial(name, "town:life", words) for name, words in PARTS.items()]
@@ -69,13 +69,13 @@ def trials(table: str, only: Sequence[str]) -> list[Trial]:
     elif table == "gyms":
         found = [Trial(recipe, recipe) for recipe in GYMS]
     else:
-        found = [*(Trial(recipe, recipe) for recipe in RECIPES), FORGETS]
+        found = [*(Trial(recipe, recipe) for recipe in RECIPES), WITHOUT_MEMORY]
     return [t for t in found if not only or t.name in only]
 
 
 def train(trial: Trial, seed: int) -> Row:
-    """Train it whole; what the last evaluation found, and what it took."""
-    # Without the limit of time: on a busy machine it would cut a training short, and `seconds` tells what it took.
+    """Train to the end; the results of the last evaluation, and the time."""
+    # Without the recipe's time limit, which would end trainings early on a busy machine.
     words = [*trial.words, f"seed={seed}", "threads=1", "metrics.tensorboard=false", "metrics.report=false"]
     words += ["budget.minutes=600"]
     with tempfile.TemporaryDirectory() as root:
@@ -88,7 +88,7 @@ def train(trial: Trial, seed: int) -> Row:
 
 
 def _of_town(outcome: TrainingOutcome) -> Row:
-    """How long its lives are, and what they are like."""
+    """Results of a town."""
     last, summary = outcome.ending.last, outcome.summary
     if not isinstance(last, TownEvaluation) or not isinstance(summary, TownSummary):
         return {}
@@ -103,7 +103,7 @@ def _of_town(outcome: TrainingOutcome) -> Row:
 
 
 def _of_gym(outcome: TrainingOutcome) -> Row:
-    """What it wins, and where it would count as solved."""
+    """Results of a Gymnasium environment."""
     summary = outcome.summary
     if not isinstance(summary, GymSummary):
         return {}
@@ -116,7 +116,7 @@ def _of_gym(outcome: TrainingOutcome) -> Row:
 
 
 def by_name(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Seeds of the same side by side."""
+    """Results by name, ordered by seed."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row["seed"]):
         groups[row["name"]].append(row)
@@ -124,9 +124,9 @@ def by_name(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def gyms_as_markdown(rows: Iterable[Row]) -> str:
-    """One line for each environment: what the last weights win, and the first evaluation at the threshold."""
+    """One line per environment: final return, and steps until the first evaluation at the threshold."""
     lines = [
-        "| recipe | return at the end, by seed | episodes | solved from | reached after steps | random | seconds |",
+        "| recipe | final return, by seed | episodes | solved from | steps until solved | random | seconds |",
         "|---|---|---:|---:|---|---:|---:|",
     ]
     for name, found in by_name(rows).items():
@@ -141,7 +141,7 @@ def gyms_as_markdown(rows: Iterable[Row]) -> str:
 
 
 def as_markdown(rows: Iterable[Row]) -> str:
-    """One line for each town, seeds side by side."""
+    """One line per town."""
     lines = [
         "| variant | steps survived, by seed | limit | mean | reach the limit | work "
         "| mean with raised limit | random agent | seconds |",
@@ -162,8 +162,8 @@ def as_markdown(rows: Iterable[Row]) -> str:
     return "\n".join(lines)
 
 
-def kept(file: Path) -> list[Row]:
-    """What was measured so far."""
+def stored(file: Path) -> list[Row]:
+    """The stored results."""
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
@@ -172,16 +172,16 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("table", choices=("recipes", "gyms", "life"))
     parser.add_argument("only", nargs="*", help="names of lines; all by default")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--jobs", type=int, default=2, help="trainings at once, each on one thread")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="lines of JSON; TABLE.jsonl by default")
-    parser.add_argument("--table", dest="print_only", action="store_true", help="train nothing, print what is kept")
+    parser.add_argument("--jobs", type=int, default=2, help="concurrent trainings, each on one thread")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="file of results; TABLE.jsonl by default")
+    parser.add_argument("--table", dest="print_only", action="store_true", help="train nothing, print stored results")
     return parser.parse_args(arguments)
 
 
 def main() -> None:
     options = parse()
     file = options.keep or Path(f"{options.table}.jsonl")
-    done = {(row["name"], row["seed"]) for row in kept(file)}
+    done = {(row["name"], row["seed"]) for row in stored(file)}
     wanted = [(t, s) for s in options.seeds for t in trials(options.table, options.only) if (t.name, s) not in done]
     if not options.print_only:
         with ProcessPoolExecutor(options.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
@@ -192,7 +192,7 @@ def main() -> None:
                 print(f"{row['name']}, seed {row['seed']}: {row['mean']:.2f} in {row['seconds']:.0f} s", flush=True)
     order = {t.name: k for k, t in enumerate(trials(options.table, ()))}
     table = gyms_as_markdown if options.table == "gyms" else as_markdown
-    print(table(sorted(kept(file), key=lambda row: order[row["name"]])))
+    print(table(sorted(stored(file), key=lambda row: order[row["name"]])))
 
 
 if __name__ == "__main__":

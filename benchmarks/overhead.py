@@ -1,15 +1,16 @@
-"""What metrics and checkpoints cost: `python benchmarks/overhead.py town:ppo town:dqn town-l0:dqn town:life`.
+"""Cost of metrics and checkpoints: `python benchmarks/overhead.py town:ppo town:dqn town-l0:dqn town:life`.
 
-One training continues in short slices of the same work, in turns: with neither, with metrics (store, log, TensorBoard,
-kept lives) and with a checkpoint at the end. It is one and the same, because two equal ones may lie so differently in
-memory that they differ by more than metrics cost. A noisy machine changes its pace, so only slices of one turn are
-compared, each with the bare one beside it; median and quartiles of all turns are reported. Noise only ever makes
-a slice slower: so "at best" compares the fastest tenth of the slices of each kind instead.
-Metrics are a share of the bare time, and a slice holds whole intervals of them. The seconds of a checkpoint are a
-share of the recipe's time from one to the next. Evaluations are left out of all three.
+One training runs in short slices of equal work, in alternating modes: bare, with metrics (store, log, TensorBoard,
+stored lives), and with a checkpoint at the end. It is a single training, because the memory layout of two equal ones
+can differ by more than metrics cost. The speed of the machine varies, so only slices of one turn are compared, each
+with the bare one next to it; the report shows median and quartiles over turns. Noise only makes slices slower, so "at
+best" compares the fastest tenth of the slices of each mode.
 
-Everything runs on one thread, so that CPU time is work and not waiting. CPU time bears other loads on the machine;
-the clock on the wall also counts the waiting for the disk.
+The cost of metrics is a fraction of the bare time, and a slice holds whole intervals of metrics. The cost of a
+checkpoint is a fraction of the recipe's time between checkpoints. Evaluations are excluded.
+
+Everything runs on one thread, so that CPU time measures work and not waiting. CPU time is robust against other load on
+the machine; wall time also counts waiting for the disk.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ from townlet.train.training import build_training
 from townlet.train.tuning import SettingChange
 
 RECIPES: Final = ("town:ppo", "town:dqn", "town-l0:dqn", "town:life")
-WAYS: Final = ("neither", "metrics", "checkpoints")
+MODES: Final = ("bare", "metrics", "checkpoints")
 CLOCKS: Final = {"CPU": time.process_time, "wall": time.perf_counter}
-COLUMNS: Final = [f"{what} {clock}{how}" for what in WAYS[1:] for clock in CLOCKS for how in ("", " at best")]
-SAVED: Final = 8  # turns to one with a checkpoint, which is dear and varies little
-LEAST: Final = 3 * SAVED  # turns
+COLUMNS: Final = [f"{what} {clock}{how}" for what in MODES[1:] for clock in CLOCKS for how in ("", " at best")]
+SAVE_EVERY: Final = 8  # turns between checkpoints, which are expensive and vary little
+MIN_TURNS: Final = 3 * SAVE_EVERY
 NEVER: Final = 10**15  # env_steps
 
 Times = dict[str, float]  # seconds of a slice by clock
 
 
-class Silence(NullListener):
-    """A logger and a checkpointer that store nothing."""
+class NullLogger(NullListener):
+    """A logger and checkpointer that store nothing."""
 
     def on_update(self, metrics: Mapping[str, float]) -> None:
         """Ignored."""
@@ -91,65 +92,65 @@ class Silence(NullListener):
 
 
 class Turns:
-    """One training continued in slices, each with a separate log and checkpointer."""
+    """One training, continued in slices, each with the logger and checkpointer of its mode."""
 
     def __init__(self, loaded: LoadedExperiment, folder: Path, stack: ExitStack) -> None:
-        recipe, silence = loaded.recipe, Silence()
-        endless = recipe.model_copy(update={"budget": Budget(env_steps=NEVER)})  # schedules keep to the real one
+        recipe, null = loaded.recipe, NullLogger()
+        endless = recipe.model_copy(update={"budget": Budget(env_steps=NEVER)})  # schedules follow the real budget
         self.t, self.limits = build_training(loaded), StopConditions(endless, NEVER, pause_at=0)
         run = Run.create(folder, recipe.env, "overhead", "", "", {})
         lock = stack.enter_context(Lock(run.path))
         store = stack.enter_context(MetricsStore(run.metrics_file, lock.check))
         sinks = stack.enter_context(closing([LogFile(run.log_file), TensorBoard(run.tensorboard)]))
         every, whole = recipe.to_env_steps(recipe.metrics.every), recipe.metrics.whole_episodes
-        self.journal = MetricsLogger(self.t, every, whole, store, sinks)
-        saver = Checkpointer(run, lock, self.t, silence, store, self.limits, {})
-        self.ways: dict[str, tuple[MetricsLogger | Silence, Checkpointer | Silence]] = {
-            "neither": (silence, silence),
-            "metrics": (self.journal, silence),
-            "checkpoints": (silence, saver),
+        self.logger = MetricsLogger(self.t, every, whole, store, sinks)
+        checkpointer = Checkpointer(run, lock, self.t, null, store, self.limits, {})
+        self.modes: dict[str, tuple[MetricsLogger | NullLogger, Checkpointer | NullLogger]] = {
+            "bare": (null, null),
+            "metrics": (self.logger, null),
+            "checkpoints": (null, checkpointer),
         }
         assert isinstance(self.t.env, Town)
         self.engine = self.t.env.engine
         self.used = self.engine.used
         stack.callback(self.t.env.close)
 
-    def go_on(self, way: str, steps: int) -> Times:
-        """A slice, timed. It ends with a pause, at which the keeper saves."""
+    def run_slice(self, mode: str, steps: int) -> Times:
+        """Time one slice. It ends with a pause, at which the checkpointer saves."""
         now = self.t.counters.env_steps
-        self.engine.used = self.used if way == "metrics" else self.used[:0]  # who does not ask does not pay
-        self.journal.restore({**self.journal.state(), "since": now})  # it was not asked for the slices between
-        began = {name: clock() for name, clock in CLOCKS.items()}
+        self.engine.used = self.used if mode == "metrics" else self.used[:0]  # usage is only counted for metrics
+        self.logger.restore({**self.logger.state(), "since": now})  # it did not see the slices in between
+        start = {name: clock() for name, clock in CLOCKS.items()}
         self.limits.pause_at = now + steps
-        train_loop(self.t, self.limits, *self.ways[way], _nobody)
-        return {name: clock() - began[name] for name, clock in CLOCKS.items()}
+        train_loop(self.t, self.limits, *self.modes[mode], _no_evaluation)
+        return {name: clock() - start[name] for name, clock in CLOCKS.items()}
 
 
-def _nobody() -> EvaluationResult:
+def _no_evaluation() -> EvaluationResult:
     raise AssertionError("nothing is evaluated here")
 
 
 def measure(loaded: LoadedExperiment, seconds: float) -> dict[str, list[Times]]:
-    """The times of every slice by way; the order changes from turn to turn."""
+    """Times of every slice by mode; the order of modes alternates."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         training, recipe = Turns(loaded, Path(folder), stack), loaded.recipe
         once = recipe.row_count * training.t.agent.update_interval
-        for way in WAYS:
-            training.go_on(way, max(once, getattr(recipe.agent, "warmup", 0)))
+        for mode in MODES:
+            training.run_slice(mode, max(once, getattr(recipe.agent, "warmup", 0)))
         every = recipe.to_env_steps(recipe.metrics.every)
         steps = every * math.ceil(once / every)
-        times: dict[str, list[Times]] = {way: [] for way in WAYS}
+        times: dict[str, list[Times]] = {mode: [] for mode in MODES}
         end, turn = time.perf_counter() + seconds, 0
-        while turn < LEAST or time.perf_counter() < end:
-            for way in WAYS if turn % 2 else WAYS[::-1]:
-                if way != "checkpoints" or turn % SAVED == 0:
-                    times[way].append(training.go_on(way, steps))
+        while turn < MIN_TURNS or time.perf_counter() < end:
+            for mode in MODES if turn % 2 else MODES[::-1]:
+                if mode != "checkpoints" or turn % SAVE_EVERY == 0:
+                    times[mode].append(training.run_slice(mode, steps))
             turn += 1
         return times
 
 
 class Quartiles(NamedTuple):
-    """The median of all turns between its quartiles."""
+    """Quartiles over all turns."""
 
     low: float
     median: float
@@ -164,22 +165,23 @@ def quartiles(values: Sequence[float]) -> Quartiles:
 
 
 def report(loaded: LoadedExperiment, times: dict[str, list[Times]]) -> dict[str, Any]:
-    """What each costs as a share of training time, by each clock."""
-    between, bare = 60 * loaded.recipe.checkpoints.minutes, times["neither"]
+    """The cost of each mode as a fraction of training time, by each clock."""
+    between, bare = 60 * loaded.recipe.checkpoints.minutes, times["bare"]
     summary: dict[str, Any] = {"slices": len(bare), "slice_s": statistics.median(one["wall"] for one in bare)}
     for clock in CLOCKS:
         metrics = zip((one[clock] for one in times["metrics"]), (one[clock] for one in bare), strict=True)
-        saving = zip((one[clock] for one in times["checkpoints"]), (one[clock] for one in bare[::SAVED]), strict=True)
+        paired = bare[::SAVE_EVERY]
+        saving = zip((one[clock] for one in times["checkpoints"]), (one[clock] for one in paired), strict=True)
         summary[f"metrics {clock}"] = quartiles([one / other - 1 for one, other in metrics])
         summary[f"checkpoints {clock}"] = quartiles([(one - other) / between for one, other in saving])
-        best = {way: fastest([one[clock] for one in times[way]]) for way in WAYS}
-        summary[f"metrics {clock} at best"] = best["metrics"] / best["neither"] - 1
-        summary[f"checkpoints {clock} at best"] = (best["checkpoints"] - best["neither"]) / between
+        best = {mode: fastest([one[clock] for one in times[mode]]) for mode in MODES}
+        summary[f"metrics {clock} at best"] = best["metrics"] / best["bare"] - 1
+        summary[f"checkpoints {clock} at best"] = (best["checkpoints"] - best["bare"]) / between
     return summary
 
 
 def fastest(seconds: Sequence[float]) -> float:
-    """The tenth of all slices that the machine disturbed least: the time by which it was done."""
+    """The first decile: slices that the machine disturbed least."""
     return statistics.quantiles(seconds, n=10)[0]
 
 
@@ -190,15 +192,15 @@ def as_markdown(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def as_line(name: str, summary: Mapping[str, Any]) -> str:
-    """What was found of one recipe, as a line of the table."""
+    """The results of one recipe as a line of the table."""
     shares = (one if isinstance(one, Quartiles) else f"{one:+.2%}" for one in (summary[column] for column in COLUMNS))
     return f"| {name} | {summary['slices']} × {summary['slice_s']:.2f} s | {' | '.join(map(str, shares))} |"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("words", nargs="*", metavar="RECIPE|KEY=VALUE", help="recipes, and changes to all of them")
-    parser.add_argument("--seconds", type=float, default=240.0, help="for each recipe")
+    parser.add_argument("words", nargs="*", metavar="RECIPE|KEY=VALUE", help="recipes, and overrides for all of them")
+    parser.add_argument("--seconds", type=float, default=240.0, help="per recipe")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
     return parser.parse_intermixed_args(arguments)
 
@@ -210,7 +212,7 @@ def main() -> None:
     for name in [word for word in o.words if "=" not in word] or RECIPES:
         loaded = load_experiment(name, changes)
         found[name] = report(loaded, measure(loaded, o.seconds))
-        print(as_line(name, found[name]), file=sys.stderr, flush=True)  # an early stop keeps the first ones
+        print(as_line(name, found[name]), file=sys.stderr, flush=True)  # an interrupted run shows the first results
     about = machine()
     if o.json:
         o.json.write_text(json.dumps({"machine": about, "recipes": found}, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Other people's environments, stepped the same way in the same run: what their users would get here."""
+"""Environments of other libraries, stepped in the same benchmark for comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CARTPOLE = "CartPole-v1"
 
 
 class Skipped(Exception):
-    """A peer that cannot be measured here, with the reason."""
+    """A library cannot be measured here; the message is the reason."""
 
 
 def gymnasium_sync(rows: int) -> Benchmark:
@@ -22,7 +22,7 @@ def gymnasium_sync(rows: int) -> Benchmark:
 
 
 def gymnasium_native(rows: int) -> Benchmark:
-    """CartPole in Gymnasium's own vectorised form: NumPy over all rows."""
+    """CartPole in Gymnasium's native vectorized form: NumPy over all rows."""
     return _gymnasium(rows, "vector_entry_point", "Gymnasium native vector")
 
 
@@ -42,7 +42,7 @@ def _gymnasium(rows: int, mode: str, label: str) -> Benchmark:
 
 
 def gymnax(rows: int) -> Benchmark:
-    """CartPole in gymnax on JAX: steps and resets of all rows inside one compiled loop."""
+    """CartPole in gymnax on JAX: steps and resets of all rows in one compiled loop."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -59,8 +59,9 @@ def gymnax(rows: int) -> Benchmark:
         key, state, _obs = carry
         key, for_actions, for_steps = jax.random.split(key, 3)
         actions = jax.random.randint(for_actions, (rows,), 0, 2)
-        obs, state, reward, died, _late, _info = step_rows(jax.random.split(for_steps, rows), state, actions, params)
-        return (key, state, obs), (reward.sum(), died.sum())
+        keys = jax.random.split(for_steps, rows)
+        obs, state, reward, terminated, _truncated, _info = step_rows(keys, state, actions, params)
+        return (key, state, obs), (reward.sum(), terminated.sum())
 
     loop: Callable[[Any], Any] = jax.jit(lambda carry: jax.lax.scan(one_step, carry, None, SCANNED_STEPS))
     key = jax.random.key(0)
@@ -79,9 +80,9 @@ def gymnax(rows: int) -> Benchmark:
 
 
 def all_peers(rows: int) -> Iterator[tuple[Benchmark | None, str]]:
-    """Each peer ready to run, or the reason why it is skipped."""
+    """Each benchmark, or None and the reason why it is skipped."""
     for make in (gymnasium_sync, gymnasium_native, gymnax):
-        # A Python loop over very many rows would only take time to show what fewer rows show.
+        # A Python loop is equally fast per step with more rows; measuring that would only take time.
         if make is gymnasium_sync and rows > 1024:
             continue
         try:

@@ -1,6 +1,6 @@
-"""How fast PPO plays and learns on a device, round by round: `python benchmarks/rounds.py`.
+"""Speed of rollouts and updates of PPO on a device: `python benchmarks/rounds.py`.
 
-The same as `townlet bench train --device cuda`, where the command line's own dependencies are not installed.
+The same as `townlet bench train --device cuda`, for environments without the dependencies of the command line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from townlet.bench.rollouts import EPOCHS, ITERATIONS, MINIBATCHES, measure_iter
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("words", nargs="*", help="further keys, like agent.n_steps=64")
+    parser.add_argument("words", nargs="*", help="further overrides, like agent.n_steps=64")
     parser.add_argument("--recipe", default=GPU_RECIPE)
     parser.add_argument("--device", type=device, default="cuda")
     parser.add_argument("--rows", type=int, nargs="+", default=[65536, 262144])
@@ -27,7 +27,9 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     o = parse()
     print(", ".join(f"{name} {value}" for name, value in machine().items()), flush=True)
-    print("| rows | epochs | round | update | steps/s | first round |\n|---:|---:|---:|---:|---:|---:|", flush=True)
+    print(
+        "| rows | epochs | rollout | update | steps/s | first iteration |\n|---:|---:|---:|---:|---:|---:|", flush=True
+    )
     for rows in o.rows:
         for epochs in o.epochs:
             found = measure_iterations(

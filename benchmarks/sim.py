@@ -1,8 +1,8 @@
-"""How fast the town is, beside its peers, in one run: `python benchmarks/sim.py --json results.json`.
+"""Speed of the town, compared with other environments: `python benchmarks/sim.py --json results.json`.
 
-All that share a number of rows take turns in short rounds, so that a noisy moment of the machine hurts all
-alike; the best and the median round are reported. Rates are environment steps per second, with observation and mask
-written at every step; "CPU" counts the time of all threads, "wall" is the clock on the wall.
+Subjects with the same number of rows alternate in short rounds, so that noise of the machine affects all of them alike;
+the best and the median round are reported. Rates are environment steps per second, including observation and mask; "CPU" is
+the CPU time of all threads, "wall" is elapsed time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ print(imported - began, time.perf_counter() - imported)
 
 
 def engines(world: World, rows: int, kinds: Sequence[str]) -> Iterable[Benchmark]:
-    """The engines asked for: numba on one thread and, where it uses more, on all cores."""
+    """The selected engines: numba on one thread and, with many rows, also on all cores."""
     for kind in kinds:
         yield engine_benchmark(world, rows, kind, threads=1)
         if kind == "numba" and available_cores() > 1 and rows >= 16384:
@@ -66,7 +66,7 @@ def engines(world: World, rows: int, kinds: Sequence[str]) -> Iterable[Benchmark
 
 
 def through_vec_env(world: World) -> Benchmark:
-    """One row through the interface that trainers use, with its records and checks."""
+    """One row through the interface that training uses, with its checks."""
     town = Town(world, 1)
     town.reset(0)
     batches = [torch.from_numpy(actions) for actions in draw_actions(1, len(world.actions))]
@@ -80,7 +80,7 @@ def through_vec_env(world: World) -> Benchmark:
 
 
 def first_calls(cached_runs: int = 3) -> dict[str, float]:
-    """Seconds from a loaded world to the first step, in fresh processes: without and with a filled cache."""
+    """Seconds from a loaded world to the first step, in new processes: with an empty and with a filled cache."""
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {"TOWNLET_CACHE": cache}
 
@@ -93,19 +93,19 @@ def first_calls(cached_runs: int = 3) -> dict[str, float]:
         return {"cold_s": round(cold, 2), "cached_s": round(min(first_call() for _ in range(cached_runs)), 2)}
 
 
-def changed(text: str) -> World:
-    """A world by name, followed by changes: "town clock.temporal=true"."""
-    name, *changes = text.split()
-    return dataclasses.replace(load(name, changes), name=text)
+def load_world(text: str) -> World:
+    """A world by name, followed by overrides: "town clock.temporal=true"."""
+    name, *overrides = text.split()
+    return dataclasses.replace(load(name, overrides), name=text)
 
 
 def measure(options: argparse.Namespace) -> Iterable[tuple[list[BenchmarkResult], list[str]]]:
-    """All groups of equal rows, smallest first; after each, what was measured and what was skipped so far."""
+    """Yield all results and reasons for skipping so far, after each number of rows and world."""
     results: list[BenchmarkResult] = []
     skipped: list[str] = []
     for rows in options.rows:
         for name in options.worlds:
-            world = changed(name)
+            world = load_world(name)
             subjects = list(engines(world, rows, options.engines))
             if rows == 1:
                 subjects.append(through_vec_env(world))
@@ -121,7 +121,7 @@ def measure(options: argparse.Namespace) -> Iterable[tuple[list[BenchmarkResult]
 
 
 def device(name: str) -> str:
-    """For a command line: a device that torch has here."""
+    """Type of a command-line argument: a device that torch has here."""
     try:
         check_device(name)
     except TownletError as error:
@@ -130,14 +130,14 @@ def device(name: str) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
+    """The machine and the versions of packages."""
     model = platform.processor() or platform.machine()
     about = Path("/proc/cpuinfo")
     if about.exists():
         names = [line.partition(":")[2].strip() for line in about.read_text().splitlines() if "model name" in line]
         model = names[0] if names else model
     packages = {"townlet": __version__} | {name: version(name) for name in ("torch", "numba", "numpy", "gymnasium")}
-    # Others on the machine: with a load above the number of cores only the CPU columns mean much.
+    # With a load above the number of cores, only the CPU columns are meaningful.
     load_average = round(os.getloadavg()[0], 1)
     return {
         "cpu": model,
@@ -156,7 +156,7 @@ def as_markdown(report: dict[str, Any]) -> str:
         calls = report["first_call"]
         lines += [f"First call of the numba engine: {calls['cold_s']} s cold, {calls['cached_s']} s cached.", ""]
     lines += [
-        "| rows | world | what | threads | CPU best | CPU median | wall best | wall median | ready after |",
+        "| rows | world | subject | threads | CPU best | CPU median | wall best | wall median | ready after |",
         "|---:|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for r in report["results"]:
@@ -180,7 +180,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--worlds", nargs="+", default=WORLDS, metavar="WORLD")
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS, metavar="N")
     parser.add_argument("--engines", nargs="+", default=ENGINES, choices=ENGINES)
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each subject, over all rounds")
+    parser.add_argument("--seconds", type=float, default=2.0, help="per subject, over all rounds")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--no-peers", action="store_true", help="measure only the town")
     parser.add_argument("--no-first-call", action="store_true", help="leave out the cold start (about 20 s)")
@@ -194,7 +194,7 @@ def main() -> None:
     report["first_call"] = {} if options.no_first_call else first_calls()
     for results, skipped in measure(options):
         report |= {"results": [r.as_json() for r in results], "skipped": skipped}
-        if options.json:  # ending a long run early keeps its results
+        if options.json:  # an interrupted run keeps its results
             options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     print(as_markdown(report))
 

@@ -1,6 +1,7 @@
-"""Two threads against one: `python benchmarks/threads.py`. Paired rounds, since a noisy machine changes its pace.
+"""Speed of the town on all cores, relative to one thread: `python benchmarks/threads.py`.
 
-Each round measures the town on one thread and at once on all cores; what counts is the median of the ratios.
+Each round measures the town on one thread and then on all cores. The result is the median of the ratios, because the
+speed of the machine varies between rounds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=16384)
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--seconds", type=float, default=0.1, help="of each half of a round")
+    parser.add_argument("--seconds", type=float, default=0.1, help="per half of a round")
     options = parser.parse_args()
     world = load("town")
     one, all_cores = (engine_benchmark(world, options.rows, "numba", threads=n) for n in (1, available_cores()))

@@ -1,6 +1,6 @@
-"""How fast training is, beside Stable-Baselines3 with equal settings: `python benchmarks/train.py --json results.json`.
+"""Training speed, compared with Stable-Baselines3 at equal settings: `python benchmarks/train.py --json results.json`.
 
-The same measurement as `townlet bench train`, with what the machine is, as text to paste into RESULTS.md.
+The same measurement as `townlet bench train`, with a description of the machine, as text to paste into RESULTS.md.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from townlet.bench.training import AGENTS, compare
 
 
 def as_markdown(report: dict[str, Any]) -> str:
-    """The report as text."""
+    """The report as a Markdown table."""
     about = ", ".join(f"{k} {v}" for k, v in report["machine"].items())
-    lines = [f"Machine: {about}.", "", "| agent | what | rows | threads | wall best | wall median | CPU median |"]
+    lines = [f"Machine: {about}.", "", "| agent | library | rows | threads | wall best | wall median | CPU median |"]
     lines.append("|---|---|---:|---:|---:|---:|---:|")
     for r in report["results"]:
         rates = " | ".join(short(r[k]) for k in ("best_per_wall_s", "median_per_wall_s", "median_per_cpu_s"))
@@ -32,10 +32,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--world", default="town")
     parser.add_argument("--agents", nargs="+", default=AGENTS, choices=AGENTS)
     parser.add_argument("--rows", type=int, default=128)
-    parser.add_argument("--threads", type=int, help="of torch and the town; all cores by default")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each subject, over all rounds")
+    parser.add_argument("--threads", type=int, help="threads of torch and the town; all cores by default")
+    parser.add_argument("--seconds", type=float, default=60.0, help="per agent and library, over all rounds")
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--no-peers", action="store_true", help="measure only ours")
+    parser.add_argument("--no-peers", action="store_true", help="measure only Townlet")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
     return parser.parse_args(arguments)
 

@@ -1,8 +1,8 @@
-"""What viewers cost a training: `python benchmarks/viewers.py town:dqn`.
+"""Cost of viewers of the live page for a training: `python benchmarks/viewers.py town:dqn`.
 
-One training with the page beside it. Viewers come for some seconds and leave for as many, again and again; each period
-with viewers is compared with those without beside it, because the machine changes its pace. The viewers are on the
-same two cores and count as cost. The speed is that of env_steps between the marks of the run's own metrics.
+One training with the live page. Viewers connect and disconnect periodically; each period with viewers is compared with
+the adjacent ones without, because the speed of the machine varies. The viewers run on the same cores and count as cost.
+The speed is computed from env_steps and times in the run's metrics.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ class Period(NamedTuple):
 
 
 async def watch(address: str, token: str, run: str, over: asyncio.Event) -> int:
-    """One viewer until it is over; how many messages it heard."""
-    heard = 0
+    """One viewer, until `over` is set; returns the number of messages received."""
+    received = 0
     headers = {"Authorization": f"Bearer {token}", "Origin": f"http://{address}"}
     async with connect(f"ws://{address}/ws", additional_headers=headers, compression=None) as page:
         await page.send(json.dumps({"type": "subscribe", "run": run, "source": "training", "rows": 64}))
         while not over.is_set():
             try:
                 await asyncio.wait_for(page.recv(), 0.2)
-                heard += 1
+                received += 1
             except TimeoutError:
                 continue
-    return heard
+    return received
 
 
 async def alternate(
     link: tuple[str, str], run: str, viewers: int, seconds: float, ended: Sequence[int | None]
 ) -> list[Period]:
-    """Periods in turn, until the training has ended."""
+    """Alternate periods without and with viewers until the training has ended."""
     periods: list[Period] = []
     while ended[0] is None:
         over, begin = asyncio.Event(), time.time()
@@ -61,28 +61,28 @@ async def alternate(
         pages = [asyncio.create_task(watch(*link, run, over)) for _ in range(viewers if watched else 0)]
         await asyncio.sleep(seconds)
         over.set()
-        heard = await asyncio.gather(*pages, return_exceptions=True)
-        if not any(isinstance(one, BaseException) for one in heard):
+        received = await asyncio.gather(*pages, return_exceptions=True)
+        if not any(isinstance(one, BaseException) for one in received):
             periods.append(Period(begin, time.time(), viewers if watched else 0))
         await asyncio.sleep(0.1)
     return periods
 
 
 def speeds(run: Run, periods: Sequence[Period], settle: float) -> list[tuple[Period, float]]:
-    """env_steps per second of each period that holds at least two marks, without its first moments."""
+    """env_steps per second of each period with at least two records, without its first `settle` seconds."""
     with MetricsReader(run.metrics_file) as store:
         found = store.read("updates", ("env_steps", "wall"), where={"name": "steps_per_second"})
-    marks = list(zip(found["wall"], found["env_steps"], strict=True))
+    records = list(zip(found["wall"], found["env_steps"], strict=True))
     rates = []
     for period in periods:
-        inside = [mark for mark in marks if period.begin + settle <= mark[0] <= period.end]
+        inside = [record for record in records if period.begin + settle <= record[0] <= period.end]
         if len(inside) >= 2 and inside[-1][0] > inside[0][0]:
             rates.append((period, (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])))
     return rates
 
 
 def ratios(rates: Sequence[tuple[Period, float]]) -> list[float]:
-    """Each period with viewers over the mean of those without on both sides of it."""
+    """Speed of each period with viewers, relative to the mean of the adjacent ones without."""
     triples = zip(rates, rates[1:], rates[2:], strict=False)
     return [
         speed / ((before + after) / 2)
@@ -97,11 +97,11 @@ def main() -> None:
     parser.add_argument("--viewers", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=4.0, help="of one period")
     parser.add_argument("--minutes", type=float, default=5.0, help="of training")
-    parser.add_argument("--mark", type=int, default=4000, help="env_steps between two marks of the metrics")
+    parser.add_argument("--mark", type=int, default=4000, help="env_steps between records of the metrics")
     o = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         words = ["train", o.recipe, "--live", "--port=0", f"--root={folder}", f"--minutes={o.minutes}", "--steps=1e12"]
-        words.append(f"metrics.every={o.mark}")  # a share of an endless budget would never come
+        words.append(f"metrics.every={o.mark}")  # the default is a fraction of the budget, which is endless here
         process = subprocess.Popen([sys.executable, "-m", "townlet", *words], stdout=subprocess.PIPE, text=True)
         ended: list[int | None] = [None]
         assert process.stdout is not None

@@ -1,7 +1,6 @@
-"""Writes the generated tables of docs/agents.md from the registry of agents: `python tools/agent_tables.py`.
+"""Generates the tables of docs/agents.md from the registry of agents: `python tools/agent_tables.py`.
 
-A table stands between `<!-- agents -->` or `<!-- settings: NAME -->` and `<!-- end -->`; the text around it is left
-as it is.
+A table is between `<!-- agents -->` or `<!-- settings: NAME -->` and `<!-- end -->`; other text is not changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules about the sources that linters do not know: words, class names and import cycles. Used by `make check`.
+"""Checks of the sources that no linter offers: words, class names and import cycles. Used by `make check`.
 
 `tools/words.toml` lists the words that are refused, with what to write instead.
 """

@@ -23,10 +23,10 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 HASHES, AUDIT, CONSTRAINTS = ROOT / "tools/hashes.txt", ROOT / "tools/audit.txt", ROOT / "constraints.txt"
 INDEX: Final = "https://pypi.org/simple"
 TOOLS: Final = ("cyclonedx-bom", "pip-audit", "uv")
-APART: Final = ("bench",)  # contradicts the other pins, see pyproject.toml
-# Builds for one kind of GPU or for none (+cpu, +rocm) come from other indexes, and no list holds them all.
+SEPARATE: Final = ("bench",)  # contradicts the other pins, see pyproject.toml
+# Builds for certain GPUs or for CPUs only (+cpu, +rocm) come from other indexes, and no list has all of them.
 OWN_BUILDS: Final = ("torch",)
-EDITABLE: Final = "editables"  # what hatchling needs for an editable install and does not require before
+EDITABLE: Final = "editables"  # needed by hatchling for editable installs, but not declared in its requirements
 ENTRY: Final = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 PIP: Final = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
@@ -53,7 +53,7 @@ def recorded(path: Path = HASHES) -> Hashes:
 
 
 def requirements(extras: list[str]) -> list[str]:
-    """What the default install needs, the build backend, and what some extras add."""
+    """Requirements of the default install, the build backend and some extras."""
     file = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project, needed = file["project"], [*file["build-system"]["requires"], EDITABLE, *file["project"]["dependencies"]]
     for extra in extras:
@@ -79,7 +79,7 @@ def _archive(item: dict[str, Any]) -> Archive:
 
 
 def sort_out(archives: list[Archive], known: Hashes) -> tuple[list[Archive], list[Archive], list[Archive]]:
-    """Archives whose hash is recorded, own builds that cannot be, and those that are not what was recorded."""
+    """Archives with a recorded hash, own builds, which cannot have one, and all others."""
     good = [a for a in archives if a.sha256 in known.get((a.name, a.version), ())]
     own = [a for a in archives if a not in good and a.name in OWN_BUILDS and "+" in a.version]
     return good, own, [a for a in archives if a not in good and a not in own]
@@ -99,7 +99,7 @@ def check_archives(archives: list[Archive]) -> tuple[list[Archive], list[Archive
 
 
 def altered_files(distribution: Distribution) -> Iterator[str]:
-    """Installed files that are not what the wheel's own list (RECORD) says."""
+    """Installed files that differ from the wheel's list of hashes (RECORD)."""
     for file in distribution.files or ():
         if file.hash is None:
             continue
@@ -134,7 +134,7 @@ def install(extras: list[str]) -> None:
 
 
 def _run(*command: str, given: str | None = None) -> None:
-    """Run a command that says itself what is wrong."""
+    """Run a command, which prints its own error messages."""
     if code := subprocess.run(command, input=given, text=True, cwd=ROOT, check=False).returncode:
         sys.exit(code)
 
@@ -142,7 +142,7 @@ def _run(*command: str, given: str | None = None) -> None:
 def lock(_: list[str]) -> None:
     """Record the hashes of all pinned versions again, and those of the newest audit tools."""
     file = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [f"--extra={name}" for name in file["optional-dependencies"] if name not in APART]
+    extras = [f"--extra={name}" for name in file["optional-dependencies"] if name not in SEPARATE]
     _compile(HASHES, "-c", str(CONSTRAINTS), *extras, "pyproject.toml", "-", given=EDITABLE)
     _compile(AUDIT, "-", given="\n".join(TOOLS))
 
@@ -156,12 +156,12 @@ def _compile(path: Path, *arguments: str, given: str = "") -> None:
 
 
 def audit(_: list[str]) -> None:
-    """Ask the advisory service for known vulnerabilities of all recorded versions; only a full answer is a good one."""
+    """Query the advisory service for known vulnerabilities of all recorded versions; no answer is an error."""
     command = [sys.executable, "-m", "pip_audit", "--progress-spinner=off", "--format=json", "--desc=off"]
     given = ["--require-hashes", "--disable-pip", "-r", str(HASHES)]
     done = subprocess.run([*command, *given], capture_output=True, text=True, check=False)
     answers = json.loads(done.stdout)["dependencies"] if done.stdout.startswith("{") else []
-    # A service that does not know any of them is a mirror without advisories: pip-audit calls that no vulnerability.
+    # A mirror without advisories has no entry for any package, which pip-audit reports as no vulnerabilities.
     if not any("vulns" in one for one in answers):
         sys.exit("the advisory service gives no answer here: nothing was audited. Try again with access to pypi.org")
     for one in answers:
