@@ -1,8 +1,8 @@
 """Speed of the town, compared with other environments: `python benchmarks/sim.py --json results.json`.
 
 Subjects with the same number of rows alternate in short rounds, so that noise of the machine affects all of them alike;
-the best and the median round are reported. Rates are environment steps per second, including observation and mask; "CPU" is
-the CPU time of all threads, "wall" is elapsed time.
+the best and the median round are reported. Rates are environment steps per second, including observation and mask;
+"CPU" is the CPU time of all threads, "wall" is elapsed time.
 """
 
 from __future__ import annotations

@@ -91,10 +91,10 @@ def _group(folder: Path) -> int:
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
     ):
         with suppress(OSError, ValueError, StopIteration):
-            most = int((folder / limit).read_text())  # "max", which means no limit, raises ValueError
+            maximum = int((folder / limit).read_text())  # "max", which means no limit, raises ValueError
             lines = (folder / "memory.stat").read_text().splitlines()
             free = next(int(line.split()[1]) for line in lines if line.startswith(cached))
-            return most - int((folder / usage).read_text()) + free
+            return maximum - int((folder / usage).read_text()) + free
     return UNLIMITED
 
 

@@ -92,8 +92,8 @@ autoreset steps in minibatches (rollout)
 
 log-density without −log σ (gaussian)
 @ agents/test_distributions.py::test_gaussian_matches_torch
-- 0.5 * away.square() + self.log_std + 0.5 * LOG_2PI
-+ 0.5 * away.square() + 0.5 * LOG_2PI
+- 0.5 * z.square() + self.log_std + 0.5 * LOG_2PI
++ 0.5 * z.square() + 0.5 * LOG_2PI
 
 masked actions in the entropy (categorical)
 @ agents/test_distributions.py::test_probabilities_log_probabilities_and_entropy_by_hand

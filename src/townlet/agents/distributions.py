@@ -145,8 +145,8 @@ class Gaussian:
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """Log-density [...] of actions [..., A] as sampled, before the environment clips them to their bounds."""
-        away = (actions - self.mean) * (-self.log_std).exp()
-        return -(0.5 * away.square() + self.log_std + 0.5 * LOG_2PI).sum(-1)
+        z = (actions - self.mean) * (-self.log_std).exp()
+        return -(0.5 * z.square() + self.log_std + 0.5 * LOG_2PI).sum(-1)
 
     def entropy(self) -> Tensor:
         """Differential entropy [...] in nats: log σ + ½ log 2πe for each. It may be negative."""

@@ -59,8 +59,8 @@ class DrqnSettings(ReplaySettings):
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
         yield from super().problems(rows)
-        if rows is not None and self.replay < (least := rows * (self.sequence_length + self.burn_in)):
-            what = f"agent.replay is {self.replay}, but one sequence of every row needs {least}"
+        if rows is not None and self.replay < (needed := rows * (self.sequence_length + self.burn_in)):
+            what = f"agent.replay is {self.replay}, but one sequence of every row needs {needed}"
             yield SettingProblem("replay", what, "raise agent.replay, or lower rows or agent.sequence_length")
 
 

@@ -39,7 +39,7 @@ class OnPolicySettings(AgentSettings):
     )
 
     def batch_steps(self, steps: int) -> int:
-        """The size of a minibatch in a rollout of so many steps.
+        """The size of a minibatch in a rollout of `steps` steps.
 
         Rounded down; a product like .29 × 100 that misses a whole number by its last bits counts as that number.
         """
@@ -55,8 +55,8 @@ class OnPolicySettings(AgentSettings):
         return self.model_copy(update={"batch_size": size}) if size > 1 else self
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
-        if rows is not None and self.batch_size > (most := rows * self.n_steps):
-            rollout = f"a rollout has {most} steps ({rows} rows × {self.n_steps})"
+        if rows is not None and self.batch_size > (steps := rows * self.n_steps):
+            rollout = f"a rollout has {steps} steps ({rows} rows × {self.n_steps})"
             what = f"agent.batch_size is {self.batch_size}, but {rollout}"
             yield SettingProblem("batch_size", what, "lower it, or give a fraction in (0, 1]")
 

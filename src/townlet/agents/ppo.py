@@ -289,16 +289,16 @@ class Ppo(PolicyAgent):
         All have nearly the same size, at most `batch_size` steps (or that fraction of the rollout). A minibatch that is
         the whole rollout is the same in every epoch and gathered only once.
         """
-        s, most = self.settings, microbatch_size(str(self.intrinsic.device))
+        s, max_microbatch = self.settings, microbatch_size(str(self.intrinsic.device))
         steps = len(self.rollout) * self.group.size
         size, gathered = s.batch_steps(steps), None
         for _ in range(s.epochs):
             if gathered is None:
                 epoch = self.rollout.minibatches(
-                    size, self.generator, microbatch_size=most,
+                    size, self.generator, microbatch_size=max_microbatch,
                     normalize=s.normalize_advantage == "batch",  # by mean and deviation of the whole minibatch
                 )  # fmt: skip
-                if size >= steps and steps <= most and not self.network.hidden_size:
+                if size >= steps and steps <= max_microbatch and not self.network.hidden_size:
                     gathered = [list(minibatch) for minibatch in epoch]
             yield epoch if gathered is None else gathered
 

@@ -129,9 +129,10 @@ class Pqn(ValueAgent):
         # Peng's Q(λ): R_t = r_t + γ [λ R_{t+1} + (1 − λ) max Q(s_{t+1}, ·)], which is GAE with V = max Q, plus V.
         rollout.advantages(self.last_value, s.gamma, s.q_lambda, self.intrinsic_weight.value)
         stats = UpdateStats(STEP_VALUES, self.group, self.intrinsic.device, td_metrics)
-        size, most = s.batch_steps(len(rollout) * self.group.size), microbatch_size(str(self.intrinsic.device))
+        size = s.batch_steps(len(rollout) * self.group.size)
+        max_microbatch = microbatch_size(str(self.intrinsic.device))
         for _ in range(s.epochs):
-            for minibatch in rollout.minibatches(size, self.generator, microbatch_size=most):
+            for minibatch in rollout.minibatches(size, self.generator, microbatch_size=max_microbatch):
                 self.optimizer.zero_grad()
                 for batch, fraction in minibatch:
                     check_interrupt()

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-GPU_RECIPE: Final = "town:ppo-gpu"  # that the benchmark of training rounds on a GPU measures, without a peer
+GPU_RECIPE: Final = "town:ppo-gpu"  # of the benchmark on a GPU, which has no counterpart in Stable-Baselines3
 HIDDEN: Final = (64, 64)
 LR, GAMMA = 2.5e-4, 0.99
-# PPO: one pass is one rollout and its update.
+# PPO: one pass of the benchmark is a rollout and its update.
 STEPS, EPOCHS, BATCHES, GAE, CLIP, ENTROPY, VALUE, PPO_NORM = 128, 4, 4, 0.95, 0.2, 0.01, 0.5, 0.5
-# DQN: one pass is so many steps of all rows, with one gradient step after each.
+# DQN: one pass is DQN_STEPS vector steps, with a gradient step after each.
 DQN_STEPS, BATCH, REPLAY, WARMUP, TARGET, EPSILON, DQN_NORM = 64, 256, 100_000, 1000, 500, 0.1, 10.0
 
 
@@ -26,7 +26,7 @@ class Sb3Comparison:
     overrides: Mapping[str, Any]  # overrides of a recipe
     sb3_arguments: Mapping[str, Any]  # arguments of the class
     per_row: Mapping[str, float]  # further arguments, to be multiplied by the number of rows
-    reported: Mapping[str, Any]  # what results state
+    reported: Mapping[str, Any]  # settings stated with the results
 
 
 SB3_COMPARISONS: Final = {

@@ -25,7 +25,7 @@ class UpdateStats:
     ) -> None:  # fmt: skip
         self.epochs = 0
         self._names, self._group, self._metrics_of = names, group, metrics_of
-        self._nothing = torch.zeros(0, device=device)  # a process may have no part of any minibatch
+        self._empty = torch.zeros(0, device=device)  # a process may have no part of any minibatch
         self._values: list[Values] = []
         self._grad_norms: list[Tensor] = []
         self._epoch_start = 0
@@ -36,7 +36,7 @@ class UpdateStats:
 
     def add(self, values: Values) -> None:
         """Add values of a microbatch, each [...] with one for every step."""
-        self._values.append({name: of_steps.detach() for name, of_steps in values.items()})
+        self._values.append({name: value.detach() for name, value in values.items()})
 
     def add_grad_norm(self, norm: Tensor) -> None:
         self._grad_norms.append(norm)
@@ -57,4 +57,4 @@ class UpdateStats:
 
     def _metrics(self, start: int = 0) -> Values:
         parts = {name: [values[name].flatten() for values in self._values[start:]] for name in self._names}
-        return self._metrics_of({name: torch.cat([self._nothing, *part]) for name, part in parts.items()})
+        return self._metrics_of({name: torch.cat([self._empty, *part]) for name, part in parts.items()})

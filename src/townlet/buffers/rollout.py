@@ -50,9 +50,8 @@ class BatchShard(NamedTuple):
 class RolloutBuffer:
     """T steps of N rows: obs [T, N, D], mask [T, N, K], actions [T, N] or [T, N, A], all others [T, N].
 
-    `hidden` [N, H] is the state before the first step.
-
-    A step is written in two halves, `add_action` and `add_outcome`. Autoreset steps are stored but never returned.
+    `hidden` [N, H] is the hidden state before the first step. A step is written in two halves, `add_action` and
+    `add_outcome`. Autoreset steps are stored but never returned.
     """
 
     def __init__(
@@ -142,18 +141,18 @@ class RolloutBuffer:
         )
 
     def add_outcome(
-        self, step: Step, ended: FinalObs, value_of: Callable[[Tensor], Tensor], *,
+        self, step: Step, ended: FinalObs, final_value: Callable[[Tensor], Tensor], *,
         intrinsic: Tensor, reward_scale: float = 1.0,
     ) -> None:  # fmt: skip
         """Store the second half of a step.
 
         A truncated episode bootstraps from the value of its final observation, a terminated one from 0:
-        `value_of` maps indices [k] into `ended` to values [k].
+        `final_value` maps indices [k] into `ended` to values [k].
         """
         bootstrap = self._bootstrap.zero_()
         truncated = step.truncated.index_select(0, ended.rows).nonzero().squeeze(1)
         if len(truncated):
-            bootstrap.index_copy_(0, ended.rows.index_select(0, truncated), value_of(truncated))
+            bootstrap.index_copy_(0, ended.rows.index_select(0, truncated), final_value(truncated))
         self._storage.write(
             reward=step.reward * reward_scale, intrinsic=intrinsic, terminated=step.terminated,
             truncated=step.truncated, bootstrap=bootstrap,
@@ -184,9 +183,8 @@ class RolloutBuffer:
     ) -> tuple[Tensor, Tensor]:
         """Advantage and returns, each [T, N]: GAE(λ) (Schulman et al. 2016, eq. 16) of the total reward.
 
-        The total is reward + intrinsic_weight × intrinsic.
-
-        `last_value` [N] is the value of what follows the last step. The tensors are reused by the next call.
+        The total is reward + intrinsic_weight × intrinsic. `last_value` [N] is the value of the observation after the
+        last step. The tensors are reused by the next call.
         """
         t = self.steps
         value, terminated, truncated = self.value[:t], self.terminated[:t], self.truncated[:t]
@@ -238,7 +236,7 @@ class RolloutBuffer:
 
     @property
     def recurrent(self) -> bool:
-        """Whether whole rows are handed out, with their hidden state."""
+        """Whether minibatches are whole rows with their hidden states."""
         return self.hidden.shape[1] > 0
 
     def _microbatches(self, shard: BatchShard, scale: tuple[Tensor, Tensor] | None, size: int) -> Iterator[Microbatch]:

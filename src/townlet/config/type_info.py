@@ -1,4 +1,4 @@
-"""The types that a model allows at a path, from its annotations, and their description in plain words."""
+"""The types that a model allows at a path, from its annotations, and their descriptions in messages."""
 
 from __future__ import annotations
 
@@ -145,12 +145,12 @@ def _number(value: Any) -> Any:
 
 
 def _length(limits: Mapping[str, Any], form: str) -> str:
-    least, most = limits.get("min_length"), limits.get("max_length")
-    if least is not None and most is not None:
-        return form.format(f"{least} to {most}")
-    if least is None and most is None:
+    minimum, maximum = limits.get("min_length"), limits.get("max_length")
+    if minimum is not None and maximum is not None:
+        return form.format(f"{minimum} to {maximum}")
+    if minimum is None and maximum is None:
         return ""
-    return form.format(f"at least {least}" if least is not None else f"at most {most}")
+    return form.format(f"at least {minimum}" if minimum is not None else f"at most {maximum}")
 
 
 def _limits(metadata: Sequence[Any]) -> dict[str, Any]:

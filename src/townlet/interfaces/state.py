@@ -26,7 +26,7 @@ class Stateful(Protocol):
     """Part of a run that is saved: after `restore(state())` in another process it continues with the same bits."""
 
     def state(self) -> State:
-        """Everything that decides what happens next. Tensors may be views of live ones."""
+        """Everything that affects later results. Tensors may be views of live ones."""
 
     def restore(self, state: State) -> None:
         """Continue exactly where `state` was taken."""
@@ -58,17 +58,17 @@ def copy_tensor(live: Tensor, given: Any, name: str) -> None:
         raise TownletError(f"'{name}' was not saved", SAME_SETTINGS)
     saved = torch.as_tensor(given)
     if saved.shape != live.shape or saved.dtype != live.dtype:
-        was, needed = (f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (saved, live))
-        raise TownletError(f"'{name}' was saved as {was}, expected {needed}", SAME_SETTINGS)
+        found, needed = (f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (saved, live))
+        raise TownletError(f"'{name}' was saved as {found}, expected {needed}", SAME_SETTINGS)
     with torch.no_grad():
         live.copy_(saved)
 
 
 def copy_into(live: Mapping[str, Any], saved: State, what: str) -> None:
     """Copy saved tensors into live ones of the same names, through nested mappings; none may be missing or unknown."""
-    if odd := sorted(live.keys() ^ saved.keys()):
-        lacks = "lacks" if odd[0] in live else "has an unknown"
-        raise TownletError(f"the saved {what} {lacks} '{odd[0]}'", SAME_SETTINGS)
+    if differing := sorted(live.keys() ^ saved.keys()):
+        problem = "lacks" if differing[0] in live else "has an unknown"
+        raise TownletError(f"the saved {what} {problem} '{differing[0]}'", SAME_SETTINGS)
     for name, target in live.items():
         if isinstance(target, Mapping):
             copy_into(target, saved[name], f"{what}, {name}")

@@ -1,4 +1,4 @@
-"""What an agent is trained in, as the training loop sees it, and episodes of it rendered for people."""
+"""The environment that an agent is trained in, as the training loop sees it, and its rendering for people."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class RawObservation(NamedTuple):
 
 
 class Task(Protocol):
-    """One environment, as a recipe describes it. Towns and Gymnasium environments differ only behind this."""
+    """The environment of a recipe: hides the differences between towns and Gymnasium environments."""
 
     @property
     def name(self) -> str:
-        """Name for people."""
+        """Display name."""
 
     @property
     def interface(self) -> str:
-        """Hash of observation and actions: equal if an agent of one can act in the other."""
+        """Hash of observation and actions: equal for environments in which the same agents can act."""
 
     @property
     def limit(self) -> int | None:
@@ -58,29 +58,29 @@ class Task(Protocol):
 
     @property
     def final_value_names(self) -> tuple[str, ...]:
-        """Names of the values recorded at the end of every episode [E]: the meters of a town."""
+        """Names of the E values recorded at the end of every episode: the meters of a town."""
 
     def final_values(self, env: VecEnv, ended: FinalObs) -> NDArray[np.float32]:
-        """These values [k, E] for the episodes that ended in the last step."""
+        """These values [k, E] of the episodes that ended in the last step."""
 
     def raw_observation(self) -> RawObservation:
-        """What a program outside Townlet observes, and how to normalize it."""
+        """The observation before normalization, for programs outside Townlet."""
 
     def load_normalization(self, state: State) -> None:
-        """Normalize observations as the environment did whose state a checkpoint holds."""
+        """Load the normalization of observations from the environment state of a checkpoint."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What a checkpoint must have in common with the run that resumes from it."""
+        """Facts in which a checkpoint and the run that resumes from it must agree."""
 
     def describe(self) -> dict[str, Any]:
         """Further facts for meta.json."""
 
     def files(self) -> dict[str, str]:
-        """Texts that a run stores, so that it does not depend on the originals."""
+        """Texts stored with a run, so that it does not depend on the original files."""
 
 
 class RenderedEnv(Protocol):
-    """One row of an environment and its player, rendered step by step, episode after episode."""
+    """One row of an environment and its player, rendered step by step."""
 
     fps: int
     best_label: str  # adjective of the episode with the highest score
@@ -101,7 +101,7 @@ class RenderedEnv(Protocol):
         """The score in a few words."""
 
     def step(self, action: int | None = None) -> None:
-        """One step: the player's, or this action."""
+        """One step with this action; by default the player's."""
 
     def next_episode(self) -> None:
         """Start the next episode."""

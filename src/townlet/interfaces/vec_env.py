@@ -84,7 +84,7 @@ class Step(NamedTuple):
 
 
 class FinalObs(NamedTuple):
-    """Final observations of the rows whose episode ended in the last step, before their reset."""
+    """Final observations of the k rows whose episode ended in the last step."""
 
     rows: Tensor  # [k] int64, ascending
     obs: Tensor  # [k, D]

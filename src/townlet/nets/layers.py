@@ -19,12 +19,12 @@ from townlet.nets.spec import Activation, BaseNetworkSpec
 
 M = TypeVar("M", bound=nn.Module)
 
-MAX_VALUES: Final = 1 << 20  # of one index, each with its own vector
+MAX_VALUES: Final = 1 << 20  # of one index; each has its own embedding
 
 
 def require_memory(weights: Iterable[Tensor]) -> None:
     """Check that there is memory for these weights, their gradients and the two moments of an optimizer."""
-    size = 4 * sum(one.numel() * one.element_size() for one in weights)
+    size = 4 * sum(weight.numel() * weight.element_size() for weight in weights)
     what = f"a network of {size // 16:,} weights, with gradients and moments of the optimizer,"
     require(size, what, "lower network.hidden or other sizes of the network")
 

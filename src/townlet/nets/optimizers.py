@@ -108,8 +108,8 @@ class FlatOptimizer:
         if not self._moments:
             return {}
         views = {name: _views(moment, self._parameters) for name, moment in self._moments.items()}
-        of_each = [dict(zip(views, parts, strict=True)) for parts in zip(*views.values(), strict=True)]
-        return {name: {"step": self._step, **part} for name, part in zip(self._names, of_each, strict=True)}
+        moments = [dict(zip(views, parts, strict=True)) for parts in zip(*views.values(), strict=True)]
+        return {name: {"step": self._step, **part} for name, part in zip(self._names, moments, strict=True)}
 
     def restore(self, state: State) -> None:
         """Copy a state in place; refuses one of another network or another optimizer."""

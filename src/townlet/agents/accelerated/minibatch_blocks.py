@@ -23,14 +23,14 @@ def blocked_minibatches(agent: Dqn) -> Iterator[tuple[TransitionBatch, Tensor]]:
     Prioritized replay has no blocks, since its priorities change with every gradient step.
     """
     s = agent.settings
-    left, most = s.gradient_steps, max(1, BLOCK // (s.batch_size * agent.obs_size))
-    while left:
-        count = min(most, left)
+    remaining, max_count = s.gradient_steps, max(1, BLOCK // (s.batch_size * agent.obs_size))
+    while remaining:
+        count = min(max_count, remaining)
         if s.polyak is None:
             count = min(count, s.target_every - agent.counters.updates % s.target_every)
         block, sizes = agent.buffer.sample_many(count, s.batch_size, agent.intrinsic_weight.value)
         yield from zip(_split(block, sizes), _targets(agent, block, sizes), strict=True)
-        left -= count
+        remaining -= count
 
 
 def _targets(agent: Dqn, block: TransitionBatch, sizes: list[int]) -> Iterator[Tensor]:
