@@ -13,7 +13,7 @@ from agents.training_loop import TrainingLoop, differing_leaves, success_rate
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.drqn import Drqn, DrqnSettings
-from townlet.buffers.sequence_replay import Windows
+from townlet.buffers.sequence_replay import SequenceBatch
 from townlet.errors import TownletError
 from townlet.explore.intrinsic_reward import make_intrinsic_reward
 from townlet.explore.spec import AdaptiveWeightSpec, EpsilonSpec, ExploreSpec, RndSpec, ScheduledWeightSpec
@@ -27,7 +27,7 @@ LENGTH = 10
 EXPLORE = ExploreSpec(action_selection=EpsilonSpec(decay=0.97, end=0.05))
 RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 QUICK = {"lr": 5e-3, "gamma": 0.95, "batch_size": 16, "warmup": 200, "target_every": 20, "replay": 4000}
-WHOLE = {"sequence_length": LENGTH, "burn_in": 0}  # windows as long as an episode
+WHOLE = {"sequence_length": LENGTH, "burn_in": 0}  # sequences as long as an episode
 SHORT = {"sequence_length": LENGTH // 2, "burn_in": LENGTH}  # half as long, with all that came before
 UNEQUAL = (1.0, 0.5)
 LSTM = RecurrentSpec(size=16, post_widths=())
@@ -74,8 +74,8 @@ def test_cue_is_forgotten_without(switch: str) -> None:
 
 
 @pytest.mark.parametrize(("burn_in", "low", "high"), [(LENGTH, 0.95, 1.0), (0, 0.4, 0.6)])
-def test_windows_shorter_than_an_episode_need_burn_in(burn_in: int, low: float, high: float) -> None:
-    # With unequal rewards all values along the corridor depend on the cue, so short windows can propagate it.
+def test_sequences_shorter_than_an_episode_need_burn_in(burn_in: int, low: float, high: float) -> None:
+    # With unequal rewards all values along the corridor depend on the cue, so short sequences can propagate it.
     assert low <= score(make_loop(rewards=UNEQUAL, sequence_length=5, burn_in=burn_in)) <= high
 
 
@@ -89,7 +89,7 @@ def test_recurrence_and_its_parts_over_seeds(seed: int) -> None:
     assert score(make_loop(seed, bptt=False, **WHOLE), 300) < 0.6
 
 
-def windows_of(loop: TrainingLoop, batch: int = 12) -> Windows:
+def sequences_of(loop: TrainingLoop, batch: int = 12) -> SequenceBatch:
     return agent_of(loop).buffer.sample(batch)
 
 
@@ -97,10 +97,10 @@ def windows_of(loop: TrainingLoop, batch: int = 12) -> Windows:
 def test_gradient_flows_back_through_time_but_not_into_burn_in(bptt: bool, reaches: bool) -> None:
     loop = make_loop(sequence_length=5, burn_in=4, bptt=bptt)
     loop.run(20)
-    windows = windows_of(loop)
-    obs = windows.obs.clone().requires_grad_()
+    sequences = sequences_of(loop)
+    obs = sequences.obs.clone().requires_grad_()
     agent = agent_of(loop)
-    values = agent.unroll(agent.network, windows._replace(obs=obs))
+    values = agent.unroll(agent.network, sequences._replace(obs=obs))
     assert values.shape == (6, 12, 3)
     values[-1].sum().backward()
     assert obs.grad is not None
@@ -111,22 +111,24 @@ def test_gradient_flows_back_through_time_but_not_into_burn_in(bptt: bool, reach
 def test_burn_in_affects_the_values_and_padding_before_it_does_not() -> None:
     loop = make_loop(sequence_length=3, burn_in=4)
     loop.run(40)
-    agent, windows = agent_of(loop), windows_of(loop, 64)
-    first = windows.window_start.int().argmax(0)
+    agent, sequences = agent_of(loop), sequences_of(loop, 64)
+    first = sequences.start.int().argmax(0)
     assert set(first.tolist()) == {0, 1, 2, 3, 4}
-    values = agent.unroll(agent.network, windows)
+    values = agent.unroll(agent.network, sequences)
     for position in range(4):
-        obs = windows.obs.clone()
+        obs = sequences.obs.clone()
         obs[position] += 1.0
-        changed = (agent.unroll(agent.network, windows._replace(obs=obs)) != values).flatten(2).any(2).any(0)
+        changed = (agent.unroll(agent.network, sequences._replace(obs=obs)) != values).flatten(2).any(2).any(0)
         assert changed.tolist() == (first <= position).tolist()
 
 
-def one_by_one(agent: Drqn, network: Any, windows: Windows, row: int, begin: Tensor | None = None) -> list[Tensor]:
+def one_by_one(
+    agent: Drqn, network: Any, sequences: SequenceBatch, row: int, begin: Tensor | None = None
+) -> list[Tensor]:
     """Values after burn-in, from the first real step on, step by step."""
     hidden, found = network.initial_hidden(1) if begin is None else begin, []
-    for k in range(int(windows.window_start[:, row].int().argmax()), len(windows.obs)):
-        values, hidden = network(windows.obs[k, row : row + 1], hidden)
+    for k in range(int(sequences.start[:, row].int().argmax()), len(sequences.obs)):
+        values, hidden = network(sequences.obs[k, row : row + 1], hidden)
         found.append(values[0])
     return found[-(agent.settings.sequence_length + 1) :]
 
@@ -139,18 +141,18 @@ def test_targets_come_from_the_target_network_over_the_same_steps(double: bool) 
     with torch.no_grad():
         for weight in agent.target_network.parameters():  # the two networks disagree
             weight.mul_(-1.5)
-        windows = agent.buffer.sample(32, intrinsic_weight=0.5)
-        found = agent.window_targets(windows, agent.unroll(agent.network, windows))
+        sequences = agent.buffer.sample(32, intrinsic_weight=0.5)
+        found = agent.sequence_targets(sequences, agent.unroll(agent.network, sequences))
         for row in range(32):
             online, target = (
-                one_by_one(agent, network, windows, row) for network in (agent.network, agent.target_network)
+                one_by_one(agent, network, sequences, row) for network in (agent.network, agent.target_network)
             )
-            for k in range(int(windows.valid[:, row].sum())):
-                mask = windows.mask[5 + k + 1, row]
+            for k in range(int(sequences.valid[:, row].sum())):
+                mask = sequences.mask[5 + k + 1, row]
                 valid = [a for a in range(3) if mask[a]]
                 ranking = online if double else target
                 best = max(valid, key=lambda a, at=ranking[k + 1]: at[a].item())
-                expected = windows.reward[5 + k, row] + windows.discount[5 + k, row] * target[k + 1][best]
+                expected = sequences.reward[5 + k, row] + sequences.discount[5 + k, row] * target[k + 1][best]
                 assert found[k, row].item() == pytest.approx(expected.item(), abs=1e-5)
 
 
@@ -160,14 +162,14 @@ def test_padding_does_not_affect_the_loss() -> None:
     agent = agent_of(loop)
     twin = agent_of(make_loop(seed=5, sequence_length=6, burn_in=2, batch_size=64))
     twin.restore(agent.state())
-    windows = twin.buffer.sample(64)
+    sequences = twin.buffer.sample(64)
     with torch.no_grad():
-        online = twin.unroll(twin.network, windows)
-        targets = twin.window_targets(windows, online)
+        online = twin.unroll(twin.network, sequences)
+        targets = twin.sequence_targets(sequences, online)
         errors = []
         for row in range(64):
-            for k in range(int(windows.valid[:, row].sum())):
-                errors.append(online[k, row, windows.actions[2 + k, row]] - targets[k, row])
+            for k in range(int(sequences.valid[:, row].sum())):
+                errors.append(online[k, row, sequences.actions[2 + k, row]] - targets[k, row])
     assert len(errors) < 64 * 6  # some are padded
     history = agent.learn()
     assert history is not None
@@ -244,33 +246,33 @@ def test_every_setting_has_a_description() -> None:
     assert DrqnSettings().sequence_length == 32
 
 
-def by_hand(windows: Windows, following: Tensor, burn_in: int, n: int, k: int, b: int) -> float:
-    """The n-step target of position k of window b, step by step."""
+def by_hand(sequences: SequenceBatch, following: Tensor, burn_in: int, n: int, k: int, b: int) -> float:
+    """The n-step target of position k of sequence b, step by step."""
     total, factor = 0.0, 1.0
     for ahead in range(n):
         t = burn_in + k + ahead
-        total += factor * windows.reward[t, b].item()
-        factor *= windows.discount[t, b].item()
-        if ahead == n - 1 or t + 1 >= len(windows.valid) or not windows.valid[t + 1, b]:
+        total += factor * sequences.reward[t, b].item()
+        factor *= sequences.discount[t, b].item()
+        if ahead == n - 1 or t + 1 >= len(sequences.valid) or not sequences.valid[t + 1, b]:
             return total + factor * following[k + ahead, b].item()
     raise AssertionError("never here")
 
 
 @pytest.mark.parametrize("n", [1, 3, 20])
-def test_n_step_targets_end_with_the_episode_and_with_the_window(n: int) -> None:
-    """57 steps end within an episode: where a window ends at the newest step, the target bootstraps there."""
+def test_n_step_targets_end_with_the_episode_and_with_the_sequence(n: int) -> None:
+    """57 steps end within an episode: where a sequence ends at the newest step, the target bootstraps there."""
     loop = make_loop(sequence_length=6, burn_in=2, n_step=n, double=False)
     loop.run(57)
-    agent, windows = agent_of(loop), windows_of(loop, 40)
-    short = windows.valid.sum(0) < 6
-    assert len(windows.discount[-1, short].unique()) == 2, "some end with their episode, some with the newest step"
+    agent, sequences = agent_of(loop), sequences_of(loop, 40)
+    short = sequences.valid.sum(0) < 6
+    assert len(sequences.discount[-1, short].unique()) == 2, "some end with their episode, some with the newest step"
     with torch.no_grad():
-        values = agent.unroll(agent.target_network, windows)
-        following = values[1:].masked_fill(~windows.mask[3:], -torch.inf).amax(-1)
-        targets = agent.window_targets(windows, values)
+        values = agent.unroll(agent.target_network, sequences)
+        following = values[1:].masked_fill(~sequences.mask[3:], -torch.inf).amax(-1)
+        targets = agent.sequence_targets(sequences, values)
     for b in range(40):
-        for k in range(int(windows.valid[:, b].sum())):
-            assert targets[k, b].item() == pytest.approx(by_hand(windows, following, 2, n, k, b), abs=1e-5)
+        for k in range(int(sequences.valid[:, b].sum())):
+            assert targets[k, b].item() == pytest.approx(by_hand(sequences, following, 2, n, k, b), abs=1e-5)
 
 
 def test_stored_state_equals_a_burn_in_of_the_whole_episode() -> None:
@@ -280,25 +282,24 @@ def test_stored_state_equals_a_burn_in_of_the_whole_episode() -> None:
     for loop in (stored, burnt):
         loop.run(60)
         with torch.no_grad():
-            values.append(agent_of(loop).unroll(agent_of(loop).network, windows_of(loop, 64)))
+            values.append(agent_of(loop).unroll(agent_of(loop).network, sequences_of(loop, 64)))
     torch.testing.assert_close(values[0], values[1])
-    agent, windows = agent_of(stored), windows_of(stored, 64)
-    assert (
-        agent.unroll(agent.network, windows._replace(hidden=windows.hidden * 0)) - agent.unroll(agent.network, windows)
-    ).any()
+    agent, sequences = agent_of(stored), sequences_of(stored, 64)
+    from_zeros = agent.unroll(agent.network, sequences._replace(hidden=sequences.hidden * 0))
+    assert (from_zeros - agent.unroll(agent.network, sequences)).any()
 
 
 def test_stored_state_is_used_where_the_oldest_step_shortens_the_burn_in() -> None:
-    """Nine slots are fewer than an episode has steps, so windows start in the middle of it, too."""
+    """Nine slots are fewer than an episode has steps, so sequences start in the middle of it, too."""
     loop = make_loop(sequence_length=3, burn_in=4, stored_state=True, warmup=10**9, replay=16 * 9)
     loop.run(57)
-    agent, windows = agent_of(loop), windows_of(loop, 64)
-    short = windows.window_start.int().argmax(0) > 0
-    assert (windows.hidden[short].abs().sum(1) > 0).any()
+    agent, sequences = agent_of(loop), sequences_of(loop, 64)
+    short = sequences.start.int().argmax(0) > 0
+    assert (sequences.hidden[short].abs().sum(1) > 0).any()
     with torch.no_grad():
-        values = agent.unroll(agent.network, windows)
+        values = agent.unroll(agent.network, sequences)
         for row in range(64):
-            expected = one_by_one(agent, agent.network, windows, row, windows.hidden[row : row + 1])
+            expected = one_by_one(agent, agent.network, sequences, row, sequences.hidden[row : row + 1])
             torch.testing.assert_close(values[:, row], torch.stack(expected), atol=1e-5, rtol=0)
 
 
@@ -307,13 +308,13 @@ def test_stored_state_is_used_where_the_oldest_step_shortens_the_burn_in() -> No
 def test_without_carry_every_step_starts_with_an_empty_state(stored: bool, bptt: bool) -> None:
     loop = make_loop(sequence_length=5, burn_in=3, carry=False, stored_state=stored, bptt=bptt)
     loop.run(40)
-    agent, windows = agent_of(loop), windows_of(loop)
+    agent, sequences = agent_of(loop), sequences_of(loop)
     assert not agent.hidden.any()
-    assert windows.hidden.shape == (12, 0), "there is nothing to store"
+    assert sequences.hidden.shape == (12, 0), "there is nothing to store"
     for network in (agent.network, agent.target_network):
-        alone = network(windows.obs[3:].flatten(0, 1), network.initial_hidden(6 * 12))[0].view(6, 12, 3)
-        torch.testing.assert_close(agent.unroll(network, windows), alone, atol=1e-6, rtol=0)
+        alone = network(sequences.obs[3:].flatten(0, 1), network.initial_hidden(6 * 12))[0].view(6, 12, 3)
+        torch.testing.assert_close(agent.unroll(network, sequences), alone, atol=1e-6, rtol=0)
     network = agent.network
     network.carry = True
-    hidden = network(windows.obs[0], network.initial_hidden(12))[1]
+    hidden = network(sequences.obs[0], network.initial_hidden(12))[1]
     assert hidden.any(), "it could remember"

@@ -165,13 +165,13 @@ off by one at the boundaries of the sum tree
 - torch.searchsorted(ends, rest, right=True)
 + torch.searchsorted(ends, rest, right=False)
 
-burn-in in the loss (replay of windows)
+burn-in in the loss (replay of sequences)
 @ buffers/test_sequence_replay.py::test_truncated_and_terminated_episodes_differ_in_the_discount_alone
 - valid=(self._positions >= self.burn_in) & (self._positions < self.burn_in + lengths)
 + valid=self._positions < self.burn_in + lengths
 
-window reaches into the episode before (replay of windows)
-@ buffers/test_sequence_replay.py::test_sampled_windows_match_the_script
+sequence reaches into the episode before (replay of sequences)
+@ buffers/test_sequence_replay.py::test_sampled_sequences_match_the_script
 - outside = ended[: self.burn_in] | (offset > steps_to_oldest)
 + outside = offset > steps_to_oldest
 
@@ -183,8 +183,8 @@ gradient flows into the burn-in (drqn)
 
 padding in the loss (drqn)
 @ agents/test_drqn.py::test_padding_does_not_affect_the_loss
-- valid = windows.valid[burn_in:]
-+ valid = torch.ones_like(windows.valid[burn_in:])
+- valid = sequences.valid[burn_in:]
++ valid = torch.ones_like(sequences.valid[burn_in:])
 
 hidden state not reset at the end of an episode (drqn)
 @ agents/test_drqn.py::test_hidden_state_is_reset_only_in_rows_that_ended
@@ -192,7 +192,7 @@ hidden state not reset at the end of an episode (drqn)
 + pass
 
 n-step return crosses the end of an episode (drqn)
-@ agents/test_drqn.py::test_n_step_targets_end_with_the_episode_and_with_the_window
+@ agents/test_drqn.py::test_n_step_targets_end_with_the_episode_and_with_the_sequence
 - torch.where(continues, targets[1:], next_value[:-1])
 + targets[1:]
 

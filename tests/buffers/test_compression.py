@@ -77,7 +77,7 @@ def test_a_replay_buffer_of_images_takes_one_byte_per_value() -> None:
     assert columns["next_obs"].shape == (20, 2, 3)
 
 
-def test_windows_of_compressed_images_equal_uncompressed_ones() -> None:
+def test_sequences_of_compressed_images_equal_uncompressed_ones() -> None:
     def buffer(layout: ObservationLayout) -> SequenceReplay:
         return SequenceReplay(40, 2, layout, 3, length=4, burn_in=2, gamma=0.5, generator=generator())
 

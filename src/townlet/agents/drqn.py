@@ -1,6 +1,6 @@
-"""Deep recurrent Q-network (DRQN, Hausknecht & Stone 2015), trained on windows of episodes with burn-in.
+"""Deep recurrent Q-network (DRQN, Hausknecht & Stone 2015), trained on sequences within episodes, with burn-in.
 
-Burn-in (R2D2, Kapturowski et al. 2019, §3): the first steps of a window only restore the hidden state; they
+Burn-in (R2D2, Kapturowski et al. 2019, §3): the first steps of a sequence only restore the hidden state; they
 contribute neither to the loss nor to the gradient.
 """
 
@@ -19,7 +19,7 @@ from townlet.agents.learning_agent import refuse_autoreset_steps
 from townlet.agents.networks import QNetwork, make_q_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import SettingProblem
-from townlet.buffers.sequence_replay import SequenceReplay, Windows
+from townlet.buffers.sequence_replay import SequenceBatch, SequenceReplay
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule
 from townlet.interfaces.state import State, copy_tensor
@@ -65,7 +65,7 @@ class DrqnSettings(ReplaySettings):
 
 
 class Drqn(Dqn):
-    """DRQN agent: DQN with Q-values of histories, learned from windows of episodes."""
+    """DRQN agent: DQN with Q-values of histories, learned from sequences within episodes."""
 
     name = "drqn"
     settings: DrqnSettings
@@ -103,9 +103,9 @@ class Drqn(Dqn):
         super().on_env_reset()
         self.hidden = self.network.initial_hidden(len(self.hidden))
 
-    def unroll(self, network: QNetwork, windows: Windows) -> Tensor:
+    def unroll(self, network: QNetwork, sequences: SequenceBatch) -> Tensor:
         """Q-values [T + 1, B, K] of the steps after burn-in, and of the observation that follows them."""
-        hidden, obs = self._burn_in(network, windows), windows.obs[self.settings.burn_in :]
+        hidden, obs = self._burn_in(network, sequences), sequences.obs[self.settings.burn_in :]
         values: Tensor
         if self.settings.bptt:
             values, _ = network(obs, hidden)
@@ -117,53 +117,53 @@ class Drqn(Dqn):
         return torch.cat(steps)
 
     @torch.no_grad()
-    def _burn_in(self, network: QNetwork, windows: Windows) -> Tensor:
-        """The hidden state [B, H] at the first trained step; padding before a window's first step has no effect."""
-        steps, window_start = self.settings.burn_in, windows.window_start.unsqueeze(2)
+    def _burn_in(self, network: QNetwork, sequences: SequenceBatch) -> Tensor:
+        """The hidden state [B, H] at the first trained step; padding before a sequence's first step has no effect."""
+        steps, start = self.settings.burn_in, sequences.start.unsqueeze(2)
         if not self._stores_hidden:
-            hidden = network.initial_hidden(windows.obs.shape[1])
+            hidden = network.initial_hidden(sequences.obs.shape[1])
             if steps:
-                hidden = network.advance_hidden(windows.obs[:steps], hidden, windows.window_start[:steps])
-            return hidden.masked_fill(window_start[steps], 0.0)
-        hidden = windows.hidden
+                hidden = network.advance_hidden(sequences.obs[:steps], hidden, sequences.start[:steps])
+            return hidden.masked_fill(start[steps], 0.0)
+        hidden = sequences.hidden
         for step in range(steps):
-            hidden = network.advance_hidden(windows.obs[step], torch.where(window_start[step], windows.hidden, hidden))
-        return torch.where(window_start[steps], windows.hidden, hidden)
+            hidden = network.advance_hidden(sequences.obs[step], torch.where(start[step], sequences.hidden, hidden))
+        return torch.where(start[steps], sequences.hidden, hidden)
 
     @torch.no_grad()
-    def window_targets(self, windows: Windows, online: Tensor) -> Tensor:
+    def sequence_targets(self, sequences: SequenceBatch, online: Tensor) -> Tensor:
         """Targets y [T, B] of Q(h, a), with h the history; `online` [T + 1, B, K] selects actions in double Q-learning.
 
         y_t = r_t + γ Q⁻(h_{t+1}, argmax_a′ Q(h_{t+1}, a′)), and y_t = r_t where the episode terminated. For n-step
-        returns y_{t+1} takes the place of the bootstrap value n − 1 times, as far as the episode and window go.
+        returns y_{t+1} takes the place of the bootstrap value n − 1 times, as far as the episode and sequence go.
         """
         burn_in = self.settings.burn_in
-        values = self.unroll(self.target_network, windows)[1:]
+        values = self.unroll(self.target_network, sequences)[1:]
         selection = online[1:] if self.settings.double else values
-        next_value = greedy_value(selection, values, windows.mask[burn_in + 1 :])
-        reward, discount = windows.reward[burn_in:], windows.discount[burn_in:]
-        continues = windows.valid[burn_in + 1 :]
+        next_value = greedy_value(selection, values, sequences.mask[burn_in + 1 :])
+        reward, discount = sequences.reward[burn_in:], sequences.discount[burn_in:]
+        continues = sequences.valid[burn_in + 1 :]
         targets = reward + discount * next_value
         for _ in range(self.settings.n_step - 1):
             next_target = torch.where(continues, targets[1:], next_value[:-1])
             targets = reward + discount * torch.cat((next_target, next_value[-1:]))
         return targets
 
-    def minibatches(self) -> Iterator[tuple[Windows]]:
+    def minibatches(self) -> Iterator[tuple[SequenceBatch]]:
         for _ in range(self.settings.gradient_steps):
             yield (self.buffer.sample(self.settings.batch_size, self.intrinsic_weight.value),)
 
-    def _backward(self, *minibatch: Windows) -> tuple[dict[str, Tensor], Tensor]:
+    def _backward(self, *minibatch: SequenceBatch) -> tuple[dict[str, Tensor], Tensor]:
         """Backpropagate E[loss(Q(h_t, a_t) − y_t)] over the valid steps after burn-in; terms, and observations."""
-        (windows,), burn_in = minibatch, self.settings.burn_in
-        valid = windows.valid[burn_in:]  # neither padding nor steps beyond the episode
-        online = self.unroll(self.network, windows)
-        target = self.window_targets(windows, online.detach())[valid]
-        chosen = online[:-1].gather(2, windows.actions[burn_in:].unsqueeze(2)).squeeze(2)[valid]
+        (sequences,), burn_in = minibatch, self.settings.burn_in
+        valid = sequences.valid[burn_in:]  # neither padding nor steps beyond the episode
+        online = self.unroll(self.network, sequences)
+        target = self.sequence_targets(sequences, online.detach())[valid]
+        chosen = online[:-1].gather(2, sequences.actions[burn_in:].unsqueeze(2)).squeeze(2)[valid]
         losses = td_loss(chosen, target, self.settings.loss)
         losses.mean().backward()
         terms = {"loss": losses, "value": chosen, "target": target}
-        return terms, windows.obs[burn_in + 1 :][valid] if self.bonus else windows.obs[0]
+        return terms, sequences.obs[burn_in + 1 :][valid] if self.bonus else sequences.obs[0]
 
     def state(self) -> State:
         return super().state() | {"hidden": self.hidden}

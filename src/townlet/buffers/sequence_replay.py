@@ -13,8 +13,8 @@ from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import State, get_part, restore_generator
 
 
-class Windows(NamedTuple):
-    """B windows of L = burn_in + length steps, each within one episode.
+class SequenceBatch(NamedTuple):
+    """B sequences of L = burn_in + length steps, each within one episode.
 
     Position `burn_in` holds the sampled step. Before it are up to burn_in earlier stored steps of its episode. The rest
     is padding on both sides, which repeats the nearest step.
@@ -26,15 +26,15 @@ class Windows(NamedTuple):
     reward: Tensor  # [L, B], extrinsic + intrinsic_weight × intrinsic
     discount: Tensor  # [L, B], γ, 0 where terminated
     valid: Tensor  # [L, B] bool, steps that count in the loss: neither burn-in nor padding
-    window_start: Tensor  # [L + 1, B] bool, true at the first step of each window, before which there is only padding
+    start: Tensor  # [L + 1, B] bool, true at the first step of each sequence, before which there is only padding
     hidden: Tensor  # [B, H] hidden state before that first step; H is 0 if it is not stored
 
 
 class SequenceReplay:
-    """The newest `capacity` transitions, stored as vector steps: capacity // rows slots, at least one window.
+    """The newest `capacity` transitions, stored as vector steps: capacity // rows slots, at least one sequence.
 
-    Steps are stored in order, and episodes are delimited only when windows are sampled: unfinished episodes are sampled
-    like finished ones, and a long episode loses its oldest steps first.
+    Steps are stored in order, and episodes are delimited only when sequences are sampled: unfinished episodes are
+    sampled like finished ones, and a long episode loses its oldest steps first.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class SequenceReplay:
         self._storage.add(step)
 
     def truncate_open_episodes(self) -> None:
-        """End unfinished episodes at the newest step, because the environment was reset: windows stop there."""
+        """End unfinished episodes at the newest step, because the environment was reset: sequences stop there."""
         self._storage.truncate_open_episodes()
 
-    def sample(self, batch_size: int, intrinsic_weight: float = 0.0) -> Windows:
-        """Sample windows around uniformly drawn steps."""
+    def sample(self, batch_size: int, intrinsic_weight: float = 0.0) -> SequenceBatch:
+        """Sample sequences around uniformly drawn steps."""
         if not len(self):
             raise TownletError("the replay buffer is empty", "collect transitions before sampling from it")
         sampled = torch.randint(len(self), (batch_size,), generator=self._generator, device=self._device)
-        before, lengths = self._window_lengths(sampled)
+        before, lengths = self._sequence_lengths(sampled)
         first = self.burn_in - before  # [B] position of the first step that is not padding
         nearest = self._positions.clamp(first, self.burn_in + lengths - 1)  # [L, B] padding repeats the nearest step
         index = self._index(sampled, nearest)
@@ -86,25 +86,25 @@ class SequenceReplay:
         if intrinsic_weight:
             reward.add_(flat["intrinsic"].take(index), alpha=intrinsic_weight)
         discount = torch.full_like(reward, self.gamma).masked_fill_(flat["terminated"].take(index), 0.0)
-        window_start = torch.zeros((len(index) + 1, batch_size), dtype=torch.bool, device=self._device)
-        window_start.scatter_(0, first.unsqueeze(0), True)
-        return Windows(
+        start = torch.zeros((len(index) + 1, batch_size), dtype=torch.bool, device=self._device)
+        start.scatter_(0, first.unsqueeze(0), True)
+        return SequenceBatch(
             obs=self._with_next("obs", index, first),
             mask=self._with_next("mask", index, first),
             actions=flat["actions"].take(index),
             reward=reward,
             discount=discount,
             valid=(self._positions >= self.burn_in) & (self._positions < self.burn_in + lengths),
-            window_start=window_start,
+            start=start,
             hidden=flat["hidden"].index_select(0, index[0]),  # index[0] is the first step, which padding repeats
         )
 
     def _index(self, sampled: Tensor, position: Tensor) -> Tensor:
-        """Flat indices [L, B] of the steps at `position` [L, B or 1] in the windows of sampled steps [B]."""
+        """Flat indices [L, B] of the steps at `position` [L, B or 1] in the sequences of sampled steps [B]."""
         storage = self._storage
         return (sampled + (position - self.burn_in) * storage.rows) % (storage.slots * storage.rows)
 
-    def _window_lengths(self, sampled: Tensor) -> tuple[Tensor, Tensor]:
+    def _sequence_lengths(self, sampled: Tensor) -> tuple[Tensor, Tensor]:
         """Number of steps before each sampled step, and from it on, each [B].
 
         Both are limited by the episode; the former by the oldest stored slot, the latter by the newest.
