@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from buffers import law
 from buffers.scripted import generator, same, saved_and_loaded
-from townlet.buffers.compression import ImageCompression
 from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import ReplayBuffer
 from townlet.buffers.sequence_replay import SequenceReplay
-from townlet.buffers.storage import VectorTransition
+from townlet.buffers.storage import ImageCompression, VectorTransition
 from townlet.interfaces.layout import ObservationLayout
 
 SCREEN = ("screen", (1, 3, 4), 0.0, 1.0, "picture", (), 255)

@@ -161,8 +161,8 @@ class Ppo(PolicyAgent):
 
     def __init__(self, settings: PpoSettings, context: AgentContext) -> None:
         super().__init__(settings, context)
-        env, hidden = context.env, self.network.hidden_size
-        if hidden:
+        env = context.env
+        if self.network.hidden_size:
             refuse_autoreset_steps("ppo", env)
         self.update_interval = settings.n_steps
         self._context = context

@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from townlet.buffers.compression import ColumnSpec, ColumnSpecs
-from townlet.buffers.storage import BOOL, FLOAT, INT
+from townlet.buffers.storage import BOOL, FLOAT, INT, ColumnSpec, ColumnSpecs
 from townlet.errors import TownletError
 from townlet.interfaces.state import SAME_SETTINGS, State, copy_tensor, get_part
 

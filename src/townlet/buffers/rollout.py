@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from townlet.buffers.compression import ColumnSpec
-from townlet.buffers.storage import BOOL, FLOAT, INT, CircularStorage
+from townlet.buffers.storage import BOOL, FLOAT, INT, CircularStorage, ColumnSpec
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import State, copy_tensor, get_part
@@ -84,8 +83,7 @@ class RolloutBuffer:
             layout,
         )
         columns = self._storage.columns
-        self.mask, self.actions = columns["mask"], columns["actions"]
-        self.log_prob, self.value = columns["log_prob"], columns["value"]
+        self.mask, self.actions, self.value = columns["mask"], columns["actions"], columns["value"]
         self.reward, self.intrinsic, self.bootstrap = columns["reward"], columns["intrinsic"], columns["bootstrap"]
         self.terminated, self.truncated = columns["terminated"], columns["truncated"]
         self.episode_start = columns["episode_start"]

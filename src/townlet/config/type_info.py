@@ -72,11 +72,6 @@ def child_types(allowed: AllowedType, item: str | int) -> tuple[AllowedType, ...
     return ()
 
 
-def key_types(allowed: AllowedType) -> tuple[AllowedType, ...]:
-    """The types allowed as keys of a mapping of this type."""
-    return allowed_types(get_args(allowed.type)[0]) if get_origin(allowed.type) is dict else ()
-
-
 def union_member(types: Sequence[AllowedType], tag: str) -> tuple[AllowedType, ...]:
     """The union member that Pydantic's tag refers to: a discriminator's value or the name of a type."""
     by_value = tuple(k for k in types if k.model and any(tag in child_choices(k, f) for f in fields_by_key(k.model)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -87,7 +87,7 @@ def _locate(model: type[BaseModel], item: Any, node: Node) -> _Error:
     union: tuple[str | int, ...] | None = None
     for step in item["loc"]:
         if step == "[key]":
-            types = type_info.key_types(owner[0])
+            types = type_info.allowed_types(get_args(owner[0].type)[0])  # of the keys of a mapping
             break
         if len(types) > 1:
             union = tuple(path)  # the innermost: in a discriminated union only the chosen member reports

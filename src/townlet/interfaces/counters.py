@@ -21,11 +21,6 @@ class Counters:
     episodes: int = 0
     budget: int = 0  # env_steps of the whole run; 0 when only time ends it
 
-    @property
-    def progress(self) -> float:
-        """The fraction of the budget that is spent, in [0, 1]; 0 without a budget in steps."""
-        return min(1.0, self.env_steps / self.budget) if self.budget else 0.0
-
     def state(self) -> State:
         """The counters; not the budget, because a resumed run may have another."""
         return {"env_steps": self.env_steps, "updates": self.updates, "episodes": self.episodes}

@@ -57,15 +57,16 @@ def value_loss_grad(value: Tensor, old_value: Tensor, returns: Tensor, clip: Sca
 
 
 def policy_grad(policy: Distribution, actions: Tensor, log_prob_grad: Tensor, entropy_grad: Scalar) -> Tensor:
-    """Gradient [..., O] of Σ log_prob_grad · log π(a) + entropy_grad · Σ H(π) with respect to the outputs."""
-    if isinstance(policy, Categorical):
-        return _categorical_grad(policy, actions, log_prob_grad, entropy_grad)
-    assert isinstance(policy, Bernoulli)  # the head of Gaussian policies is no plain linear layer
-    return _bernoulli_grad(policy, actions, log_prob_grad, entropy_grad)
+    """Gradient [..., O] of Σ log_prob_grad · log π(a) + entropy_grad · Σ H(π) with respect to the outputs.
 
-
-def _categorical_grad(policy: Categorical, actions: Tensor, log_prob_grad: Tensor, entropy_grad: Scalar) -> Tensor:
-    """∂ log p_a / ∂ l_k = [k = a] − p_k and ∂ H / ∂ l_k = −p_k (log p_k + H), which is 0 for a masked action."""
+    Categorical: ∂ log p_a / ∂ l_k = [k = a] − p_k and ∂ H / ∂ l_k = −p_k (log p_k + H), which is 0 for a masked action.
+    Bernoulli: ∂ log p / ∂ l = a − p and ∂ H / ∂ l = −l p (1 − p), for each binary action.
+    """
+    if isinstance(policy, Bernoulli):
+        probability = policy.logits.sigmoid()
+        grad = log_prob_grad.unsqueeze(-1) * (actions - probability)
+        return torch.sub(grad, entropy_grad * policy.logits * probability * (1 - probability))
+    assert isinstance(policy, Categorical)  # the head of Gaussian policies is no plain linear layer
     factor = log_prob_grad
     if isinstance(entropy_grad, Tensor):
         factor = log_prob_grad + entropy_grad * (policy.log_probs + policy.entropy())
@@ -73,10 +74,3 @@ def _categorical_grad(policy: Categorical, actions: Tensor, log_prob_grad: Tenso
         factor = torch.add(log_prob_grad, policy.log_probs + policy.entropy(), alpha=entropy_grad)
     grad = (policy.probs_by_action * factor).neg_()
     return grad.scatter_add_(0, actions.unsqueeze(0), log_prob_grad.unsqueeze(0)).movedim(0, -1)
-
-
-def _bernoulli_grad(policy: Bernoulli, actions: Tensor, log_prob_grad: Tensor, entropy_grad: Scalar) -> Tensor:
-    """∂ log p / ∂ l = a − p and ∂ H / ∂ l = −l p (1 − p), for each binary action."""
-    probability = policy.logits.sigmoid()
-    grad = log_prob_grad.unsqueeze(-1) * (actions - probability)
-    return torch.sub(grad, entropy_grad * policy.logits * probability * (1 - probability))
