@@ -83,7 +83,8 @@ class RolloutBuffer:
             layout,
         )
         columns = self._storage.columns
-        self.mask, self.actions, self.value = columns["mask"], columns["actions"], columns["value"]
+        self.mask, self.actions = columns["mask"], columns["actions"]
+        self.log_prob, self.value = columns["log_prob"], columns["value"]
         self.reward, self.intrinsic, self.bootstrap = columns["reward"], columns["intrinsic"], columns["bootstrap"]
         self.terminated, self.truncated = columns["terminated"], columns["truncated"]
         self.episode_start = columns["episode_start"]
