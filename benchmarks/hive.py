@@ -23,11 +23,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from townlet.decide.domain import ObservationBatch
+from townlet.decide.domain import Baseline
 from townlet.decide.domains import DOMAINS
+from townlet.decide.domains.hive.domain import FAILED_OUTCOME, reward_from_next
 from townlet.decide.domains.hive.game import KILL_RANGE, OBSERVATION_TICKS, HiveGame
-from townlet.decide.domains.hive.grid import CHUNKS
-from townlet.decide.domains.hive.play import ActionFunction, baseline_actions, play
+from townlet.decide.domains.hive.gate import HiveGateSettings
+from townlet.decide.domains.hive.grid import CHUNKS, TYPES
 from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
 from townlet.decide.state import Experience
@@ -81,26 +82,35 @@ def played(trial: Trial) -> dict[str, Any]:
 
 def _baseline(trial: Trial) -> Played:
     """Baselines play each territory separately."""
-    ticks, baseline = trial.observations * OBSERVATION_TICKS, DOMAIN.baselines[trial.who]
-    choosers = [
-        baseline_actions(baseline, np.random.default_rng([trial.seed, place])) for place in range(trial.territories)
+    parts = [
+        _territory(game, DOMAIN.baselines[trial.who], np.random.default_rng([trial.seed, place]), trial.observations)
+        for place, game in enumerate(games(trial))
     ]
-    parts = [_territory(game, choose, ticks) for game, choose in zip(games(trial), choosers, strict=True)]
     return Played(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _territory(game: HiveGame, choose: ActionFunction, ticks: int) -> Played:
-    actions: list[int] = []
-
-    def chosen(scene: ObservationBatch, moment: float) -> int:
-        if moment >= ticks / 2:
+def _territory(game: HiveGame, baseline: Baseline, rng: np.random.Generator, observations: int) -> Played:
+    """Play without a service; gate and rewards are those of the service. The outcome of the last action is unknown."""
+    settings, memory, previous = HiveGateSettings(), DOMAIN.initial_memory(), None
+    played: list[list[float]] = []  # time, action and reward
+    for turn in range(observations):
+        if turn >= observations / 2:
             game.kill_range = FARTHER
-        actions.append(choose(scene, moment))
-        return actions[-1]
-
-    reward = play(game, chosen, ticks)
-    sent = np.isfinite(reward)
-    return Played(np.arange(0.0, ticks, OBSERVATION_TICKS)[sent], np.array(actions)[sent], reward[sent])
+        observation = DOMAIN.parse_observation(game.observe())
+        batch = {name: value[None] for name, value in (observation.row | memory).items()}
+        if previous is not None:
+            played[-1][2] = float(reward_from_next(previous, batch)[0])
+        previous, gated = None, DOMAIN.gate(batch, np.array([observation.time]), settings)
+        action = int(baseline(batch, gated, rng)[0])
+        if gated.send[0, action]:
+            played.append([observation.time, action, FAILED_OUTCOME])
+            if game.spawn(action % CHUNKS, TYPES[action // CHUNKS]):
+                memory, previous = DOMAIN.memory_after(memory, action, observation.time), batch
+                played[-1][2] = np.nan
+        game.advance()
+    times, actions, rewards = np.array(played).reshape(-1, 3).T
+    known = np.isfinite(rewards)
+    return Played(times[known], actions[known].astype(np.int64), rewards[known])
 
 
 def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:

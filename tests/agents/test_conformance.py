@@ -335,7 +335,7 @@ class AgentConformance:
         assert isinstance(watched, WatchedTownRun)
         found = policies.find(case.run(), "latest")
         actor = CheckpointActor(policies.policy(case.run(), found), 0.0, 0)
-        episode = PlayedEpisode(watched.world, actor, 3, "latest checkpoint", found.env_steps, actor.outputs)
+        episode = PlayedEpisode(watched.world, actor, 3, "latest checkpoint", found.env_steps)
         moments = episode.reach(8)
         assert moments > 0
         assert episode.start_message().output_kind == ("values" if case.entry.kind == "value" else "probabilities")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from townlet.decide.events import DecisionMade, DecisionsExpired, OutcomeRecorded
-from townlet.decide.recovery import events
+from townlet.decide.recovery import read_events
 from townlet.decide.storage import LOG
 
 Message = dict[str, Any]
@@ -110,7 +110,7 @@ def is_unstored(id: str) -> bool:
 def read_log(folder: Path) -> Iterator[Logged]:
     """Decisions, outcomes and expiries in the log of a service that was stopped."""
     ids: dict[int, str] = {}
-    for event in events(folder / LOG):
+    for event in read_events(folder / LOG):
         if isinstance(event, DecisionMade):
             ids[event.number] = event.reply["decisionId"]
             yield LoggedDecision(ids[event.number], event.message, event.reply, event.at, event.send)

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from zlib import crc32
 
@@ -29,7 +30,7 @@ HOLES = tuple(512 << power for power in range(0, 12))  # 512 B to 1 MiB
 def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of 4 MB in one segment, written in many groups, and closed."""
     folder, chance = tmp_path_factory.mktemp("holes") / "log", random.Random(1)
-    with WriteAheadLog(folder) as log:
+    with closing(WriteAheadLog(folder)) as log:
         while log.last < 4000:
             with log.batch():
                 for _ in range(chance.randint(1, 8)):
@@ -182,7 +183,7 @@ def test_a_folder_of_format_1_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_another_commit_with_the_same_format_is_refused(tmp_path: Path) -> None:
-    with WriteAheadLog(tmp_path / "log") as log:
+    with closing(WriteAheadLog(tmp_path / "log")) as log:
         log.append(b'["servicestarted","%s",{"domain":"bandit-ads"},1.0,"0123456789abcdef"]' % (b"ab" * 16))
     with pytest.raises(TownletError, match="the log was written by another version of Townlet, with other events"):
         start_service(tmp_path)

@@ -25,7 +25,8 @@ from decide.service_process import Process
 from townlet.live.app import make_app
 from townlet.live.hub import Hub
 from townlet.web.server import Server
-from townlet.web.tokens import MAX_GUESSES, OPERATOR, VIEWER, generate_tokens
+from townlet.web.tokens import MAX_GUESSES, OPERATOR, VIEWER
+from web.generated import generate_tokens
 
 TOKENS = {
     "game": {"one": "one-plays-with-this", "two": "two-plays-with-this", "three": "three-plays-with-this"},

@@ -38,9 +38,9 @@ from townlet.decide.batcher import Batcher
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import DecisionMade
 from townlet.decide.recovery import replay_folder
-from townlet.decide.settings import load_settings, settings_hash
+from townlet.decide.settings import MemorySettings, load_settings, settings_hash
 from townlet.decide.state import ServiceState
-from townlet.decide.territories import max_pending, max_territories, owner_id, pending_size, territory_size
+from townlet.decide.territories import max_pending, max_territories, owner_id
 from townlet.errors import TownletError
 from townlet.live.app import make_app
 from townlet.live.hub import Hub
@@ -257,8 +257,9 @@ def test_no_entry_takes_more_memory_than_its_budget_counts(name: str) -> None:
         return found
 
     waited, sent = held(False), held(True)
-    assert waited / places < territory_size(domain)
-    assert (sent - waited) / (places * each) < pending_size(domain)
+    budget = MemorySettings(territories=10**9, pending=10**9, territory_bytes=10**10, pending_bytes=10**10)
+    assert waited / places < 10**10 / max_territories(domain, budget)
+    assert (sent - waited) / (places * each) < 10**10 / max_pending(domain, budget)
 
 
 def test_budgets_in_bytes_expire_the_oldest_and_forget_the_longest_silent(tmp_path: Path) -> None:

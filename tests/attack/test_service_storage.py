@@ -15,7 +15,7 @@ import pytest
 from cli.program import program
 from decide.ads_service import ask, click, request, run_visits, start_service
 from townlet.decide.alarms import Alarms
-from townlet.decide.recovery import events, replay_folder
+from townlet.decide.recovery import read_events, replay_folder
 from townlet.decide.service import Service
 from townlet.decide.stats import ServiceStats
 from townlet.decide.storage import LOG, SNAPSHOTS
@@ -182,11 +182,11 @@ def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
         worker.join()
     assert not failed
     service.close()
-    original = list(events(tmp_path / "ads" / LOG))
+    original = list(read_events(tmp_path / "ads" / LOG))
     for turn in range(4):
         folder = tmp_path / f"copy {turn}"
         assert verify(folder).intact, damaged(verify(folder))
-        found = list(events(folder / LOG))
+        found = list(read_events(folder / LOG))
         assert found == original[: len(found)]
         again, _, _ = start_service(folder, WORDS)
         assert not again.versions.fault

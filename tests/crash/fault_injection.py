@@ -25,7 +25,7 @@ from crash.shim import Shim
 from decide.ads_service import request, run_visits, start_service
 from decide.publisher import Twin, twin_state
 from townlet.decide.domains import DOMAINS
-from townlet.decide.recovery import events
+from townlet.decide.recovery import read_events
 from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
 from townlet.decide.storage import LOG, SNAPSHOTS
@@ -181,8 +181,8 @@ def log(injector: FaultInjector, folder: Path) -> None:
         injector.mark(synced=number)
 
     def life() -> None:
-        with WriteAheadLog(place, segment_bytes=3000, retry=0.002) as log:
-            log.subscribe(acknowledge)
+        with closing(WriteAheadLog(place, segment_bytes=3000, retry=0.002)) as log:
+            log.on_commit = acknowledge
             for _ in range(4):
                 with log.batch():
                     for _ in range(2):
@@ -192,9 +192,6 @@ def log(injector: FaultInjector, folder: Path) -> None:
     def settle() -> None:
         assert not synced or max(dict(read_records(place))) >= synced
         life()
-        injector.mark(begins="drop", before=max(synced - 40, 1))
-        with WriteAheadLog(place) as log:
-            log.drop_before(max(synced - 40, 1))
 
     injector.repeat("log", life, settle)
 
@@ -234,14 +231,14 @@ def snapshots(injector: FaultInjector, folder: Path) -> None:
     def again() -> None:
         nonlocal number
         create()
-        assert list(events(folder / f"other {number}" / "ads" / LOG))
+        assert list(read_events(folder / f"other {number}" / "ads" / LOG))
         number += 1
 
     injector.repeat("new service", create, again, lasting=False, sampled=True)
 
 
 def publications(injector: FaultInjector, folder: Path) -> None:
-    versions = VersionStore(folder / "service" / "versions", Twin, keep=2)
+    versions = VersionStore(folder / "service" / "versions", Twin(), keep=2)
     number = 0
 
     def serving() -> None:
@@ -279,7 +276,7 @@ def publications(injector: FaultInjector, folder: Path) -> None:
     def start() -> None:
         nonlocal versions
         injector.mark(begins="change")  # a version that cannot be read is replaced by one before it
-        versions = VersionStore(folder / "service" / "versions", Twin, keep=2)
+        versions = VersionStore(folder / "service" / "versions", Twin(), keep=2)
 
     injector.repeat("start with versions", start, publish_again)
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from zlib import crc32
 
@@ -43,7 +44,7 @@ def write(folder: Path) -> None:
 
     log = WriteAheadLog(folder, segment_bytes=50_000)
     acknowledged = log.last
-    log.subscribe(tell)
+    log.on_commit = tell
     threads = [threading.Thread(target=work, args=[name]) for name in range(3)]
     for thread in threads:
         thread.start()
@@ -71,7 +72,7 @@ def killed(folder: Path, times: int) -> None:
         assert all(number > last for number in more), "a number was given twice"
         acknowledged |= more
         last = assert_whole(folder, acknowledged)
-    with WriteAheadLog(folder) as log:
+    with closing(WriteAheadLog(folder)) as log:
         assert log.last == last, "more was cut than a torn tail"
     assert assert_whole(folder, acknowledged) == last
     print("acknowledged:", len(acknowledged))
@@ -119,7 +120,7 @@ def stopped(folder: Path, make_room: Callable[[], object], take_room: Callable[[
         taken.append(payload)
         return number
 
-    with WriteAheadLog(folder, segment_bytes=30_000, retry=0.05) as log:
+    with closing(WriteAheadLog(folder, segment_bytes=30_000, retry=0.05)) as log:
         assert log.wait(append(), 10)
         if take_room:
             take_room()
@@ -140,7 +141,7 @@ def stopped(folder: Path, make_room: Callable[[], object], take_room: Callable[[
         for _ in range(50):
             append()
     assert list(read_records(folder)) == list(enumerate(taken, 1))
-    with WriteAheadLog(folder) as log:
+    with closing(WriteAheadLog(folder)) as log:
         assert log.append(b"again") == len(taken) + 1
     print("problem afterwards:", log.problem)
 

@@ -48,7 +48,7 @@ def publish_for_ever(folder: Path, said: Path, die: list[object] | None) -> None
             os.kill(os.getpid(), signal.SIGKILL)
 
     checkpoint.on_point = at
-    versions = VersionStore(folder, Twin, keep=3)
+    versions = VersionStore(folder, Twin(), keep=3)
     with open(said, "a", buffering=1) as output:
 
         def tell(word: str, version: int | None) -> None:

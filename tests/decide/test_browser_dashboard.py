@@ -26,7 +26,7 @@ from decide.service_process import VIEWER, Process
 from live.test_browser_shape import ANIMATIONS_DONE, LAYOUT_PROBLEMS, LOW_CONTRAST
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import ServingChanged
-from townlet.decide.recovery import events, replay_folder
+from townlet.decide.recovery import read_events, replay_folder
 from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
 from townlet.decide.storage import LOG
@@ -236,7 +236,7 @@ def test_roll_back_and_pin(open_page: OpenPage, service: Process, game: Game) ->
     back = next(change for change in reversed(answer["history"]) if change["kind"] == "roll_back")
     assert (back["served"], back["version"], back["reason"]) == (True, held, "it went wrong")
     assert held < max(change["version"] for change in answer["history"] if change["served"])
-    log = [event for event in events(service.folder / LOG) if isinstance(event, ServingChanged)]
+    log = [event for event in read_events(service.folder / LOG) if isinstance(event, ServingChanged)]
     assert {"roll_back: it went wrong", "pin: it went wrong"} <= {event.why for event in log if event.version == held}
 
 

@@ -15,7 +15,7 @@ from decide.service_process import Process
 from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import DecisionMade, OutcomeRecorded
-from townlet.decide.recovery import events, replay_folder
+from townlet.decide.recovery import read_events, replay_folder
 from townlet.decide.storage import LOG
 
 GAMES = 4
@@ -57,7 +57,7 @@ async def torment(server: Process, kills: int, book: Book, rng: random.Random) -
 
 
 def check(server: Process, book: Book) -> None:
-    found = list(events(server.folder / LOG))
+    found = list(read_events(server.folder / LOG))
     decided = {event.reply["decisionId"]: event for event in found if isinstance(event, DecisionMade)}
     assert len(decided) == sum(isinstance(event, DecisionMade) for event in found)
     # Nothing acknowledged is lost. Further records were never acknowledged.

@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +28,7 @@ law = settings(deadline=None, derandomize=True, max_examples=25, database=None)
 
 
 def fill(folder: Path, payloads: list[bytes], segment_bytes: int = 1 << 20) -> None:
-    with WriteAheadLog(folder, segment_bytes) as log:
+    with closing(WriteAheadLog(folder, segment_bytes)) as log:
         for number, payload in enumerate(payloads, log.last + 1):
             assert log.append(payload) == number
             assert log.wait(number, 10)
@@ -74,7 +75,7 @@ def test_appended_records_are_read_again(sittings: list[list[bytes]], segment_by
         wanted = [payload for sitting in sittings for payload in sitting]
         done = 0
         for sitting in sittings:
-            with WriteAheadLog(folder, segment_bytes) as log:
+            with closing(WriteAheadLog(folder, segment_bytes)) as log:
                 assert log.last == log.synced == done
                 for payload in sitting:
                     done += 1
@@ -117,7 +118,7 @@ def test_every_truncation_of_the_last_segment_leaves_a_prefix(cut: int, tmp_path
             assert last.read_bytes() == whole[:length]
             continue
         cut_off = length - max([0, *(end for end in ends if end <= length)])
-        with WriteAheadLog(tmp_path) as log:
+        with closing(WriteAheadLog(tmp_path)) as log:
             assert log.last == log.synced == left
             assert log.append(b"next") == left + 1
             assert bool(log.notices) == bool(cut_off)
@@ -184,7 +185,7 @@ def test_a_large_torn_record_is_set_aside_with_any_content(payload: bytes, tmp_p
     crashed(tmp_path, [payload])
     (path,) = segments(tmp_path)
     os.truncate(path, path.stat().st_size - 1)
-    with WriteAheadLog(tmp_path) as log:
+    with closing(WriteAheadLog(tmp_path)) as log:
         assert log.append(b"next") == len(PAYLOADS) + 1
         (notice,) = log.notices
     assert f"{RECORD.size + len(payload) - 1} bytes after record {len(PAYLOADS)} of {path.name}" in notice.what
@@ -226,7 +227,7 @@ def test_a_format_of_another_release_is_named(version: int, found: struct.Struct
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    with WriteAheadLog(tmp_path) as log:
+    with closing(WriteAheadLog(tmp_path)) as log:
         with pytest.raises(TownletError, match="another process writes"):
             WriteAheadLog(tmp_path)
         log.append(b"x")
@@ -259,8 +260,8 @@ def test_many_threads_append_and_each_is_acknowledged(tmp_path: Path) -> None:
                 assert log.wait(number, 20)
                 assert log.synced >= number
 
-    with WriteAheadLog(tmp_path, segment_bytes=4000) as log:
-        log.subscribe(heard.append)
+    with closing(WriteAheadLog(tmp_path, segment_bytes=4000)) as log:
+        log.on_commit = heard.append
         threads = [threading.Thread(target=work, args=[name]) for name in range(8)]
         for thread in threads:
             thread.start()
@@ -273,19 +274,19 @@ def test_many_threads_append_and_each_is_acknowledged(tmp_path: Path) -> None:
     assert len(heard) < 1600  # many went to the disk together
 
 
-def test_failing_subscriber_affects_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_callback_does_not_stop_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[int] = []
 
     def failing(synced: int) -> None:
+        heard.append(synced)
         raise KeyError(synced)
 
-    with WriteAheadLog(tmp_path) as log:
-        log.subscribe(failing)
-        log.subscribe(heard.append)
+    with closing(WriteAheadLog(tmp_path)) as log:
+        log.on_commit = failing
         assert log.wait(log.append(b"x"), 10)
         assert log.wait(log.append(b"y"), 10)
     assert heard == [1, 2]
-    assert "a subscriber of the log failed" in caplog.text
+    assert "a callback of the log failed" in caplog.text
 
 
 def test_waiting_times_out(tmp_path: Path) -> None:
@@ -301,29 +302,13 @@ def test_waiting_times_out(tmp_path: Path) -> None:
     log.close()
 
 
-def test_old_segments_are_dropped_whole(tmp_path: Path) -> None:
-    with WriteAheadLog(tmp_path, segment_bytes=HEADER.size + 2 * (RECORD.size + 8)) as log:
-        for number in range(1, 10):
-            log.append(bytes(8))
-            assert log.wait(number, 10)
-        log.drop_before(6)  # 5 and 6 lie together
-        assert [number for number, _ in read_records(tmp_path)] == [5, 6, 7, 8, 9]
-        log.drop_before(100)
-        assert [number for number, _ in read_records(tmp_path)] == [9]
-        assert log.append(b"ten") == 10
-    with WriteAheadLog(tmp_path) as log:
-        assert log.last == 10
-
-
-def test_a_dropped_log_continues_its_numbers_although_its_header_is_torn(tmp_path: Path) -> None:
+def test_a_log_continues_its_numbers_although_the_last_header_is_torn(tmp_path: Path) -> None:
     fill(tmp_path, PAYLOADS[:5], segment_bytes=1)
-    with WriteAheadLog(tmp_path, segment_bytes=1) as log:
-        log.drop_before(5)
     (tmp_path / "log-000000000006.wal").write_bytes(b"town")
-    with WriteAheadLog(tmp_path) as log:
+    with closing(WriteAheadLog(tmp_path)) as log:
         assert log.last == 5
         assert log.append(b"again") == 6
-    assert list(read_records(tmp_path)) == [(5, PAYLOADS[4]), (6, b"again")]
+    assert list(read_records(tmp_path))[-2:] == [(5, PAYLOADS[4]), (6, b"again")]
 
 
 def test_reading_while_it_is_written_gives_a_prefix(tmp_path: Path) -> None:
@@ -334,7 +319,7 @@ def test_reading_while_it_is_written_gives_a_prefix(tmp_path: Path) -> None:
             log.append(str(log.last + 1).encode() * 50)
             time.sleep(0)
 
-    with WriteAheadLog(tmp_path, segment_bytes=20_000) as log:
+    with closing(WriteAheadLog(tmp_path, segment_bytes=20_000)) as log:
         writer = threading.Thread(target=write)
         writer.start()
         lengths = [0]
@@ -378,7 +363,7 @@ def test_a_failing_disk_stops_appending_and_loses_nothing(
 ) -> None:
     """With `ftruncate` broken the old segment keeps what was never acknowledged; it is not read twice."""
     disk = Disk(monkeypatch)
-    with WriteAheadLog(tmp_path, retry=0.02) as log:
+    with closing(WriteAheadLog(tmp_path, retry=0.02)) as log:
         assert log.wait(log.append(b"before"), 10)
         for sitting in (1, 2):
             disk.broken, disk.failures = broken, 0
@@ -416,7 +401,7 @@ def test_records_appended_while_a_group_fails_are_kept_in_order(
         real(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", failing)
-    with WriteAheadLog(tmp_path, segment_bytes=300, retry=0.001) as log:
+    with closing(WriteAheadLog(tmp_path, segment_bytes=300, retry=0.001)) as log:
         while failures < 30:
             payload = f"{len(taken)} ".encode() * (len(taken) % 5)
             try:
@@ -453,11 +438,11 @@ def test_a_disk_that_is_too_slow_stops_appending(tmp_path: Path, monkeypatch: py
         go_on.wait(20)
         real(descriptor)
 
-    with WriteAheadLog(tmp_path, max_pending_bytes=1000) as log:
+    with closing(WriteAheadLog(tmp_path, max_pending_bytes=1000)) as log:
         monkeypatch.setattr(os, "fdatasync", slow)
         for _ in range(8):
             log.append(bytes(100))
-        with pytest.raises(LogStopped, match="too slow: 992 bytes wait"):
+        with pytest.raises(LogStopped, match="too slow: 992 bytes are already waiting"):
             log.append(bytes(100))
         assert log.problem
         go_on.set()
@@ -480,7 +465,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_appending_is_cheap_and_reading_fast(tmp_path: Path) -> None:
     """Generous bounds: they fail only for synchronous writes or a linear search."""
     payload, took = bytes(200), []
-    with WriteAheadLog(tmp_path) as log:
+    with closing(WriteAheadLog(tmp_path)) as log:
         for _ in range(20_000):
             start = time.perf_counter()
             log.append(payload)

@@ -10,7 +10,7 @@ import pytest
 
 from decide.ads_service import ask, click, request, run_visits, start_service
 from townlet.decide.events import DecisionMade
-from townlet.decide.recovery import events, replay_folder
+from townlet.decide.recovery import read_events, replay_folder
 from townlet.decide.service import Service
 from townlet.decide.state import is_held_out
 from townlet.decide.storage import LOG
@@ -195,7 +195,9 @@ def test_service_resumes_after_close(tmp_path: Path, milestone: int | None) -> N
         assert all((kept.rows[name] == found.rows[name]).all() for name in kept.rows)
     assert again.state.totals == service.state.totals
     decided = [
-        event for event in events(tmp_path / LOG) if isinstance(event, DecisionMade) and event.territory == "site 2"
+        event
+        for event in read_events(tmp_path / LOG)
+        if isinstance(event, DecisionMade) and event.territory == "site 2"
     ]
     assert ask(again, decided[-1].message) == [decided[-1].reply]
     again.close()

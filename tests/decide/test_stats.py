@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from shutil import rmtree
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,15 +20,7 @@ from hypothesis import strategies as st
 from decide.ads_service import Clock, ask, click, request, run_visits, start_service
 from townlet.decide.batcher import Batcher
 from townlet.decide.service import Service
-from townlet.decide.stats import (
-    CURVES,
-    MAX_POINTS,
-    POINT_INTERVAL,
-    RateMeter,
-    RecentCurves,
-    ServiceStats,
-    as_prometheus,
-)
+from townlet.decide.stats import CURVES, MAX_POINTS, POINT_INTERVAL, RecentCurves, ServiceStats, as_prometheus
 from townlet.decide.training_thread import TrainingThread
 from townlet.runs import checkpoint
 
@@ -243,14 +236,13 @@ def test_curves_cover_ten_minutes(pauses: list[float]) -> None:
     assert all(later - earlier >= POINT_INTERVAL / 2 for earlier, later in pairwise(times))
 
 
-@given(st.lists(st.integers(0, 50), min_size=2, max_size=40))
-def test_rate_covers_the_last_ten_seconds(grown: list[int]) -> None:
-    pace, count = RateMeter(), 0
-    for second, more in enumerate(grown):
-        count += more
-        pace.update(float(second), count)
-    last = grown[1:][-10:]
-    assert abs(pace.per_second - sum(last) / len(last)) < 1e-9
+def test_rate_covers_the_last_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched(tmp_path) as (stats, service, training, clock):
+        for second in range(15):
+            monkeypatch.setattr("townlet.decide.stats.time", SimpleNamespace(monotonic=lambda now=second: float(now)))
+            run_visits(service, training, clock, second, seed=second)
+            stats.update()
+        assert stats.as_json()["decisions"]["per_second"] == sum(range(5, 15)) / 10
 
 
 def test_recent_decisions_are_listed_after_a_restart(tmp_path: Path) -> None:

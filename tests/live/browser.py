@@ -31,8 +31,9 @@ from live.conftest import LiveServer
 from sharing import Runs, once
 from townlet.runs.folder import Run
 from townlet.train.session import start
-from townlet.web.tokens import OPERATOR, VIEWER, generate_tokens
+from townlet.web.tokens import OPERATOR, VIEWER
 from train.tiny import tiny
+from web.generated import generate_tokens
 
 WIDE: Final = (1280, 800)
 NARROW: Final = (390, 844)

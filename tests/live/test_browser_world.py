@@ -15,8 +15,8 @@ from pace import slower
 from sharing import once
 from townlet.town.world.load import FOLDER
 from townlet.train.session import start
-from townlet.web.tokens import generate_tokens
 from train.tiny import tiny
+from web.generated import generate_tokens
 
 if TYPE_CHECKING:
     from live.browser import OpenPage, PageView

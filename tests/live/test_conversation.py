@@ -7,7 +7,7 @@ from pathlib import Path
 
 from live.conftest import LiveServer, Page
 from townlet.live.protocol import MetricsUpdate
-from townlet.live.watched_run import MetricsStream
+from townlet.live.watched_run import open_watched_run
 from townlet.runs.folder import Run
 from townlet.runs.metrics_store import MetricsStore
 
@@ -125,13 +125,13 @@ def test_viewers_come_and_go(served: LiveServer, run: Run) -> None:
 
 def test_late_metrics_are_sent(run: Run, tmp_path: Path) -> None:
     copy = Run(Path(shutil.copytree(run.path, tmp_path / run.name)))
-    metrics = MetricsStream(copy, 1)
-    metrics.news()
+    watched = open_watched_run(copy)
+    watched.news()
     with MetricsStore(copy.metrics_file) as store:
         store.add("updates", {"env_steps": 5000, "updates": 1, "name": "loss", "value": 0.5})
-    assert [list(m.series) for m in metrics.news() if isinstance(m, MetricsUpdate)] == [["loss"]]
+    assert [list(m.series) for m in watched.news() if isinstance(m, MetricsUpdate)] == [["loss"]]
     with MetricsStore(copy.metrics_file) as store:  # same env_steps, written later
         store.add("evaluations", {"env_steps": 5000, "policy": "greedy", "length": 7.0})
-    (update,) = (m for m in metrics.news() if isinstance(m, MetricsUpdate))
+    (update,) = (m for m in watched.news() if isinstance(m, MetricsUpdate))
     assert [row["length"] for row in update.evaluations] == [7.0]
-    assert metrics.news() == []
+    assert watched.news() == []

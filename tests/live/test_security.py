@@ -18,7 +18,8 @@ from townlet.live.protocol import MAX_MESSAGE_BYTES
 from townlet.runs.folder import Run
 from townlet.web.guard import COOKIE, SECURITY_HEADERS
 from townlet.web.server import Server
-from townlet.web.tokens import OPERATOR, VIEWER, Tokens, generate_tokens
+from townlet.web.tokens import OPERATOR, VIEWER, Tokens
+from web.generated import generate_tokens
 
 SESAME = "open-sesame-open"
 SECRET = "secret content"

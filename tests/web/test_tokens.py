@@ -16,11 +16,12 @@ from townlet.web.tokens import (
     GUESS_SECONDS,
     MAX_ADDRESSES,
     MAX_GUESSES,
+    ROLES,
     Identity,
     LoginThrottle,
     Tokens,
     environment_tokens,
-    generate_tokens,
+    new_token,
     read_token_file,
 )
 
@@ -97,10 +98,11 @@ def test_tokens_are_generated_once_and_readable_by_owner_only(tmp_path: Path, mo
     assert (first.new, first.stored, first.source) == (True, True, str(file))
     assert file.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in folder.iterdir()] == ["tokens.json"]
-    assert json.loads(file.read_text()) == first.tokens.as_json()
+    given = {role: first.tokens.first(role) for role in ROLES}
+    assert json.loads(file.read_text()) == given
     again = load_service_tokens(folder, None)
-    assert (again.new, again.tokens.as_json()) == (False, first.tokens.as_json())
-    assert client_tokens("ws://127.0.0.1:1/ws", folder, None).game == first.tokens.first("game")
+    assert (again.new, {role: again.tokens.first(role) for role in ROLES}) == (False, given)
+    assert client_tokens("ws://127.0.0.1:1/ws", folder, None)[0] == first.tokens.first("game")
     assert client_tokens("wss://play.example/ws", folder, None) == (None, None)  # local tokens only
     monkeypatch.setenv("TOWNLET_OPERATOR_TOKEN", SECRET)
     mixed = load_service_tokens(folder, None)
@@ -111,7 +113,7 @@ def test_tokens_are_generated_once_and_readable_by_owner_only(tmp_path: Path, mo
 
 
 def test_symlink_instead_of_token_file_is_not_followed(tmp_path: Path) -> None:
-    elsewhere = written(tmp_path / "elsewhere.json", json.dumps(generate_tokens("game", "operator").as_json()))
+    elsewhere = written(tmp_path / "elsewhere.json", json.dumps({role: new_token() for role in ("game", "operator")}))
     folder = tmp_path / "decisions"
     folder.mkdir()
     os.symlink(elsewhere, folder / "tokens.json")

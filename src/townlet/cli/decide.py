@@ -126,13 +126,15 @@ def serve(
 
 def _print_addresses(server: Server, service_tokens: ServiceTokens | None) -> None:
     """Print addresses and tokens; without a terminal, tokens are printed only when they are generated."""
+    from townlet.web.tokens import ROLES
+
     echo(f"Games connect to ws://{server.address}/ws")
     link = server.link()
     if service_tokens is None:
         echo_err(NO_TOKEN, style="yellow")
     elif service_tokens.new:
         echo(f"New tokens, stored in {service_tokens.source}:")
-        echo(*(f"  {role:<8}  {token}" for role, token in service_tokens.tokens.as_json().items()))
+        echo(*(f"  {role:<8}  {service_tokens.tokens.first(role)}" for role in ROLES))
     elif not (service_tokens.stored and out().is_terminal):
         link = f"http://{server.address}/?token=… (the operator's token, from {service_tokens.source})"
     echo(f"Dashboard: {link}  Press Ctrl-C to stop.")
@@ -208,8 +210,8 @@ def simulate(
         "per_second": score.observations / score.seconds, "p50_ms": 1000 * score.percentile(0.5),
         "p99_ms": 1000 * score.percentile(0.99),
     }  # fmt: skip
-    if before and after and after.number > before.number:
-        results["mean_reward"] = (after.total - before.total) / (after.number - before.number)
+    if before and after and after[0] > before[0]:
+        results["mean_reward"] = (after[1] - before[1]) / (after[0] - before[0])
     if score.refusal:
         results["first_refusal"] = score.refusal
     if as_json:

@@ -11,6 +11,7 @@ from townlet.decide.events import DecisionMade
 from townlet.decide.service import Service
 from townlet.decide.training_thread import TrainingThread
 from townlet.decide.websocket import ConnectionLimits
+from townlet.web.limits import DESCRIPTOR_REMEDY
 
 COLLAPSE_WINDOW: Final = 200  # decisions of networks in which a collapse is detected
 MIN_DECISIONS: Final = 50  # of them, for a mean entropy
@@ -58,8 +59,8 @@ class Alarms:
     def active(self, overloaded: int) -> list[Alarm]:
         """Active alarms, critical ones first; `overloaded` counts observations in overload mode."""
         now = self._service.clock()
-        alarms = [*self._storage(), *self._collapse(), *self._training(now), *self._silence(now)]
-        alarms += [*self._load(overloaded, now), *self._connections(now), *self._versions()]
+        alarms = [*self._storage(), *self._collapse(), *self._training(now), *self._traffic(overloaded, now)]
+        alarms += self._versions()
         self._since = {alarm.name: self._since.get(alarm.name, now) for alarm in alarms}
         dated = (alarm._replace(since=self._since[alarm.name]) for alarm in alarms)
         return sorted(dated, key=lambda alarm: not alarm.critical)
@@ -74,7 +75,7 @@ class Alarms:
             yield Alarm(notice.name, notice.critical, notice.what, notice.fix)
 
     def _collapse(self) -> Iterator[Alarm]:
-        if self._service.gate_only or len(self._actions) < MIN_DECISIONS:
+        if self._service.versions.gate_only or len(self._actions) < MIN_DECISIONS:
             return
         floor, entropy = self._service.settings.promotion.entropy_floor, sum(self._entropy) / len(self._entropy)
         action, times = Counter(self._actions).most_common(1)[0]
@@ -102,27 +103,25 @@ class Alarms:
             what = f"{progress.failed} training rounds have failed since the start, the last one with: {problem}"
             yield Alarm("training", False, what, "Each was undone, and training continues. Lower learning.lr.")
 
-    def _silence(self, now: float) -> Iterator[Alarm]:
+    def _traffic(self, overloaded: int, now: float) -> Iterator[Alarm]:
         silent, patience = now - self._unanswered_since, self._service.settings.memory.expire_after / 2
         if self._unanswered >= UNANSWERED and silent >= patience and now - self._last_decision < RECENT:
             what = f"No outcome has arrived for {silent:.0f} s, while {self._unanswered} decisions were sent"
             fix = "Nothing can be learned without outcomes. Check that the game reports them, with the right ids."
             yield Alarm("silence", False, what, fix)
-
-    def _load(self, overloaded: int, now: float) -> Iterator[Alarm]:
         if self._overload.grew_recently(overloaded, now):
             refused = self._service.settings.overload.mode == "refuse"
             how = "refused" if refused else "decided by the gate alone or refused"
             what = f"The service is overloaded: {overloaded} observations have been {how} since the start"
             yield Alarm("overload", False, what, "Send fewer observations, or raise overload.waiting and .patience.")
-
-    def _connections(self, now: float) -> Iterator[Alarm]:
         games, limits = self._limits.games, self._limits
         if self._refused.grew_recently(games.refused, now):
             what = f"{games.refused} game connections have been refused since the start: the limit is {games.limit}"
+            fix = "Run a second service for the other games."
             if limits.limited_by_descriptors:
                 what += f". It is set by file descriptors: this process may open {limits.descriptor_limit} files"
-            yield Alarm("connections", True, what, limits.remedy)
+                fix = f"{DESCRIPTOR_REMEDY[0].upper()}{DESCRIPTOR_REMEDY[1:]}."
+            yield Alarm("connections", True, what, fix)
 
     def _versions(self) -> Iterator[Alarm]:
         versions = self._service.versions

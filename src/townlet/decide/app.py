@@ -29,27 +29,16 @@ from townlet.decide.training_thread import TrainingThread
 from townlet.decide.websocket import ConnectionLimits, StatsFeed, serve_game
 from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
+from townlet.web import tokens
 from townlet.web.limits import DescriptorBudget
-from townlet.web.tokens import (
-    ANONYMOUS,
-    GAME,
-    OPERATOR,
-    READERS,
-    ROLES,
-    Identity,
-    Tokens,
-    default_access,
-    environment_tokens,
-    generate_tokens,
-    read_token_file,
-)
+from townlet.web.tokens import ANONYMOUS, OPERATOR, READERS, ROLES, Identity, Tokens
 
 STATIC: Final = Path(__file__).parents[1] / "live" / "static"  # the dashboard is stored with the other pages
 CLIENT: Final = Path(__file__).parent / "static" / "client.js"  # for games in a browser
 TICK: Final = 1.0  # seconds between periodic checks, and between two updates of a dashboard
 PUBLIC: Final = ("/health", "/client.js")  # besides static files: load balancers and game pages have no token
 STATIC_PATH: Final = "/static/"
-GAMES: Final = frozenset({GAME})
+GAMES: Final = frozenset({tokens.GAME})
 
 
 class OperatorAction(StrictModel):
@@ -85,7 +74,7 @@ def access(method: str, path: str) -> frozenset[str] | None:
         return None
     if path == "/api/decide/schema":
         return READERS | GAMES
-    return default_access(method, path)
+    return tokens.default_access(method, path)
 
 
 class ServiceTokens(NamedTuple):
@@ -100,43 +89,41 @@ class ServiceTokens(NamedTuple):
 def load_service_tokens(folder: Path, token_file: Path | None) -> ServiceTokens:
     """The tokens in `token_file`; else those stored in the folder, overridden per role by the environment."""
     if token_file is not None:
-        tokens = read_token_file(token_file)
-        if OPERATOR not in tokens:
+        given = tokens.read_token_file(token_file)
+        if OPERATOR not in given:
             where = SourceLocation(str(token_file))
             raise TownletError("the token file has no operator token", "add a line: operator: …", where)
-        return ServiceTokens(Tokens(tokens), str(token_file))
-    given = environment_tokens()
+        return ServiceTokens(Tokens(given), str(token_file))
+    given = tokens.environment_tokens()
     if set(given) == set(ROLES):
         return ServiceTokens(Tokens(given), "the environment")
     path = folder / TOKENS
     check_service_folder(folder)
-    new = not os.path.lexists(path) and _create_token_file(path, generate_tokens(*ROLES))
-    merged = Tokens({**read_token_file(path, follow_links=False), **given}, SourceLocation(str(path)))
+    new = not os.path.lexists(path) and _create_token_file(path)
+    merged = Tokens({**tokens.read_token_file(path, follow_links=False), **given}, SourceLocation(str(path)))
     stored = OPERATOR not in given
     return ServiceTokens(merged, str(path) if stored else "the environment", new, stored)
 
 
-def _create_token_file(path: Path, tokens: Tokens) -> bool:
-    """Create the file atomically, readable by its owner only; False if another process created it first."""
+def _create_token_file(path: Path) -> bool:
+    """Create tokens in a file readable by its owner only; False if another process created it first."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         disk.make_folder(path.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(temporary, flags, 0o600), "wb") as file:
-            file.write(json.dumps(tokens.as_json(), indent=2).encode() + b"\n")
+            file.write(json.dumps({role: tokens.new_token() for role in ROLES}, indent=2).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)  # like a rename, but never replaces a file
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink()
+        os.link(temporary, path)  # like a rename, but never replaces a file
         disk.sync_folder(path.parent)
+    except FileExistsError:
+        return False
     except OSError as error:
+        raise disk.describe_error(error, f"cannot write {path}") from error
+    finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise disk.describe_error(error, f"cannot write {path}") from error
     return True
 
 
@@ -171,12 +158,21 @@ def make_app(service: Service, training: TrainingThread, descriptors: Descriptor
     app = FastAPI(title="Townlet decides", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(TownletError, _error_response)
 
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(STATIC / "decide.html", headers={"Cache-Control": "no-cache"})
+
+    @app.get("/client.js", include_in_schema=False)
+    async def client() -> FileResponse:
+        return FileResponse(CLIENT, media_type="text/javascript")
+
     @app.websocket("/ws")
     async def game(socket: WebSocket) -> None:
         async with limits.games.acquire(socket) as admitted:
             if admitted:
-                identity: Identity = socket.scope.get("identity", ANONYMOUS)
-                await serve_game(socket, app.state.batcher, identity.name)
+                await serve_game(socket, app.state.batcher, socket.scope.get("identity", ANONYMOUS).name)
 
     @app.websocket("/ws/stats")
     async def dashboard(socket: WebSocket) -> None:
@@ -185,7 +181,6 @@ def make_app(service: Service, training: TrainingThread, descriptors: Descriptor
                 await feed.serve(socket)
 
     _add_queries(app, service, stats)
-    _add_pages(app)
     _add_operator_actions(app, service)
     return app
 
@@ -205,15 +200,15 @@ def _add_queries(app: FastAPI, service: Service, stats: ServiceStats) -> None:
     @app.get("/health")
     async def health(request: Request) -> JSONResponse:
         """200 while decisions are logged, 503 while the log cannot be written; the reason is for readers only."""
-        healthy, identity = service.log.problem is None, _identity(request)
+        healthy = service.log.problem is None
+        identity: Identity | None = request.scope.get("identity", ANONYMOUS)
         details = {"problem": service.log.problem} if identity and identity.role in READERS else {}
         return JSONResponse({"ok": healthy, **details}, 200 if healthy else 503)
 
     @app.get("/api/decide/me")
     async def me(request: Request) -> dict[str, Any]:
         """Role and name of the access token."""
-        identity = _identity(request)
-        assert identity is not None  # the guard refuses a request without one
+        identity: Identity = request.scope.get("identity", ANONYMOUS)  # the guard refuses a request without one
         return {"role": identity.role, "name": identity.name}
 
     @app.get("/metrics")
@@ -237,40 +232,23 @@ def _add_queries(app: FastAPI, service: Service, stats: ServiceStats) -> None:
         return service.domain.schema()
 
 
-def _identity(request: Request) -> Identity | None:
-    identity: Identity | None = request.scope.get("identity", ANONYMOUS)
-    return identity
-
-
-def _add_pages(app: FastAPI) -> None:
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
-
-    @app.get("/", include_in_schema=False)
-    async def page() -> FileResponse:
-        return FileResponse(STATIC / "decide.html", headers={"Cache-Control": "no-cache"})
-
-    @app.get("/client.js", include_in_schema=False)
-    async def client() -> FileResponse:
-        return FileResponse(CLIENT, media_type="text/javascript")
-
-
 def _add_operator_actions(app: FastAPI, service: Service) -> None:
     versions = service.versions
 
-    async def run(change: Callable[[], ServingChange | None]) -> dict[str, Any]:
+    async def run(change: Callable[..., ServingChange | None], *arguments: Any) -> dict[str, Any]:
         """Apply a change in another thread, because it waits for the disk."""
-        await asyncio.to_thread(change)
+        await asyncio.to_thread(change, *arguments)
         return versions.overview()
 
     @app.post("/api/decide/pin")
     async def pin(action: PinVersion, request: Request) -> dict[str, Any]:
         """Pin a version."""
-        return await run(lambda: versions.pin(action.version, _reason(action, request)))
+        return await run(versions.pin, action.version, _reason(action, request))
 
     @app.post("/api/decide/unpin")
     async def unpin(action: OperatorAction, request: Request) -> dict[str, Any]:
         """Unpin, so that new versions may be promoted again."""
-        return await run(lambda: versions.unpin(_reason(action, request)))
+        return await run(versions.unpin, _reason(action, request))
 
     @app.post("/api/decide/rollback")
     async def roll_back(action: RollBack, request: Request) -> dict[str, Any]:
@@ -279,24 +257,23 @@ def _add_operator_actions(app: FastAPI, service: Service) -> None:
         def change() -> ServingChange:
             if (pinned := versions.pinned) is not None:
                 raise TownletError(f"version {pinned} is pinned, so nothing was rolled back", "unpin it first")
-            rolled_back = versions.roll_back(_reason(action, request), to=action.version)
-            if not (action.hold and rolled_back.served):
-                return rolled_back
-            return versions.pin(rolled_back.version, _reason(action, request))
+            reason = _reason(action, request)
+            rolled_back = versions.roll_back(reason, to=action.version)
+            return versions.pin(rolled_back.version, reason) if action.hold and rolled_back.served else rolled_back
 
         return await run(change)
 
     @app.post("/api/decide/gate-only")
     async def gate_only(action: SetGateOnly, request: Request) -> dict[str, Any]:
         """The kill switch: no network decides until it is switched off, also after a restart."""
-        return await run(lambda: versions.set_gate_only(action.on, _reason(action, request)))
+        return await run(versions.set_gate_only, action.on, _reason(action, request))
 
 
 def _reason(action: OperatorAction, request: Request) -> str:
     """The reason, with the name of the operator if the token has a name."""
-    identity = _identity(request)
-    named = identity is not None and identity.name not in (identity.role, ANONYMOUS.name)
-    return f"{action.reason} ({identity.name})" if identity and named else action.reason
+    identity: Identity = request.scope.get("identity", ANONYMOUS)
+    named = identity.name not in (identity.role, ANONYMOUS.name)
+    return f"{action.reason} ({identity.name})" if named else action.reason
 
 
 async def _error_response(_: Request, error: Exception) -> Response:

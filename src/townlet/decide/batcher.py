@@ -15,6 +15,9 @@ BATCH_BYTES: Final = 1 << 16  # bytes of observations, as JSON, decided in one i
 LATENCY_WINDOW: Final = 1000  # answers whose latency is kept
 
 
+FutureReply = asyncio.Future[dict[str, Any]]
+
+
 class QueuedObservation(NamedTuple):
     """An observation that waits for its decision."""
 
@@ -22,16 +25,7 @@ class QueuedObservation(NamedTuple):
     size: int  # bytes, as JSON
     client: str  # owner of the territories it opens
     since: float
-    answer: asyncio.Future[dict[str, Any]]
-
-
-class PendingReply(NamedTuple):
-    """A reply that is sent once the log has its record."""
-
-    record: int
-    future: asyncio.Future[dict[str, Any]]
-    reply: dict[str, Any]
-    since: float | None  # time of the request; None: its latency is not measured
+    answer: FutureReply
 
 
 class Batcher:
@@ -41,23 +35,24 @@ class Batcher:
         self.service, self._settings = service, service.settings.overload
         self._loop = asyncio.get_running_loop()
         self._queues: OrderedDict[str, deque[QueuedObservation]] = OrderedDict()  # by client, the next in turn first
-        self._unsynced: deque[PendingReply] = deque()
+        # Answers whose records the log does not have yet, with the time of the request if its latency is measured.
+        self._unsynced: deque[tuple[Answer, FutureReply, float | None]] = deque()
         self._count = self._bytes = 0  # of waiting observations
         self._scheduled = False
         self.overloaded = 0  # observations refused or decided by the gate alone because of overload
         self.latency: deque[float] = deque(maxlen=LATENCY_WINDOW)  # seconds from an observation to its answer
-        service.log.subscribe(self._on_sync)
+        service.log.on_commit = self._on_commit
 
     def __len__(self) -> int:
         return self._count
 
-    def submit(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> asyncio.Future[dict[str, Any]]:
+    def submit(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> FutureReply:
         """The future answer to an observation; an immediate error if the queue is full.
 
         Observations of one client are decided in order: otherwise an earlier one of the same territory would be stale.
         Clients take turns, so that many or large observations of one do not delay the others.
         """
-        answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        answer: FutureReply = self._loop.create_future()
         queued, limits = QueuedObservation(message, size, client, self._loop.time(), answer), self._settings
         if self._count >= limits.waiting or self._bytes + size > limits.waiting_bytes:
             self._refuse([queued])
@@ -70,10 +65,10 @@ class Batcher:
             self._loop.call_soon(self._decide)  # after the other input of this iteration
         return answer
 
-    def reply_when_synced(self, answer: Answer) -> asyncio.Future[dict[str, Any]]:
+    def reply_when_synced(self, answer: Answer) -> FutureReply:
         """A reply that is sent once the log has its record."""
-        future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        self._schedule_reply(PendingReply(answer.record, future, answer.reply, None))
+        future: FutureReply = self._loop.create_future()
+        self._schedule_reply(answer, future, None)
         return future
 
     def _decide(self) -> None:
@@ -112,7 +107,8 @@ class Batcher:
     def _refuse(self, batch: list[QueuedObservation]) -> None:
         self.overloaded += len(batch)
         refusal = error_message("OVERLOADED", "the service is overloaded; send the observation again later")
-        self._reply(batch, [Answer(refusal)] * len(batch))
+        for queued in batch:
+            self._resolve(refusal, queued.answer, queued.since)
 
     def _answer(self, batch: list[QueuedObservation], skip_network: bool = False) -> None:
         """Decide a batch; an unexpected error affects only this batch."""
@@ -122,23 +118,20 @@ class Batcher:
         except Exception:
             logger.exception("%d observations could not be decided", len(batch))
             answers = [Answer(error_message("INTERNAL", "internal error; see the output of the service"))] * len(batch)
-        self._reply(batch, answers)
-
-    def _reply(self, batch: list[QueuedObservation], answers: list[Answer]) -> None:
         for queued, answer in zip(batch, answers, strict=True):
-            self._schedule_reply(PendingReply(answer.record, queued.answer, answer.reply, queued.since))
+            self._schedule_reply(answer, queued.answer, queued.since)
 
-    def _schedule_reply(self, pending: PendingReply) -> None:
-        if pending.record <= self.service.log.synced:
-            self._resolve(pending)
+    def _schedule_reply(self, answer: Answer, future: FutureReply, since: float | None) -> None:
+        if answer.record <= self.service.log.synced:
+            self._resolve(answer.reply, future, since)
         else:
-            self._unsynced.append(pending)
+            self._unsynced.append((answer, future, since))
 
-    def _resolve(self, pending: PendingReply) -> None:
-        if pending.since is not None:
-            self.latency.append(self._loop.time() - pending.since)
-        if not pending.future.done():  # otherwise the client is gone
-            pending.future.set_result(pending.reply)
+    def _resolve(self, reply: dict[str, Any], future: FutureReply, since: float | None) -> None:
+        if since is not None:
+            self.latency.append(self._loop.time() - since)
+        if not future.done():  # otherwise the client is gone
+            future.set_result(reply)
 
     def release_unsynced(self) -> None:
         """Answer without waiting for the log while it cannot be written; called periodically.
@@ -147,14 +140,15 @@ class Batcher:
         """
         if self.service.log.problem:
             waiting, self._unsynced = self._unsynced, deque()
-            for pending in waiting:
-                self._resolve(pending._replace(reply=self.service.unlogged_reply(pending.reply)))
+            for answer, future, since in waiting:
+                self._resolve(self.service.unlogged_reply(answer.reply), future, since)
 
-    def _on_sync(self, record: int) -> None:
+    def _on_commit(self, record: int) -> None:
         """Called in the thread of the log."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._release, record)
 
     def _release(self, record: int) -> None:
-        while self._unsynced and self._unsynced[0].record <= record:
-            self._resolve(self._unsynced.popleft())
+        while self._unsynced and self._unsynced[0][0].record <= record:
+            answer, future, since = self._unsynced.popleft()
+            self._resolve(answer.reply, future, since)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
@@ -118,7 +118,10 @@ class ExperienceBuffer:
         Stratified, half of them were sent and have a positive outcome; if one half has too few, more from the other.
         """
         with self._lock:
-            pool = self._eligible(train_on_wait)
+            eligible = self._columns["has_outcome"][: self._filled]
+            if train_on_wait:
+                eligible = eligible | ~self._columns["send"][: self._filled]
+            pool = np.flatnonzero(eligible)  # scanning all slots is cheaper than an index
             count = min(batch, len(pool))
             if count < max(min(batch, min_batch_size), 1):
                 return None
@@ -129,12 +132,12 @@ class ExperienceBuffer:
                 slots = np.concatenate([self._draw(part, size, generator, prioritized) for part, size in halves])
             else:
                 slots = self._draw(pool, count, generator, prioritized)
-            return self._copy(slots, self._importance(slots) if prioritized else np.ones(count, np.float32))
-
-    def _eligible(self, train_on_wait: bool) -> NDArray[np.int64]:
-        """Slots with an outcome, or not sent. Scanning all of them is cheaper than an index."""
-        known = self._columns["has_outcome"][: self._filled]
-        return np.flatnonzero(known | ~self._columns["send"][: self._filled] if train_on_wait else known)
+            sampled = self._copy(slots)
+            if not prioritized:
+                return sampled
+            priority = self._priority[slots]
+            weight: NDArray[np.float64] = (priority / priority.min()) ** -self._beta
+            return replace(sampled, weight=weight.astype(np.float32))
 
     def _draw(
         self, pool: NDArray[np.int64], count: int, generator: np.random.Generator, prioritized: bool
@@ -145,17 +148,10 @@ class ExperienceBuffer:
         times = generator.standard_exponential(len(pool)) / self._priority[pool]
         return pool[np.argpartition(times, count - 1)[:count]]
 
-    def _importance(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        priority = self._priority[slots]
-        weight: NDArray[np.float64] = (priority / priority.min()) ** -self._beta
-        return weight.astype(np.float32)
-
-    def _copy(
-        self, slots: NDArray[np.int64], weight: NDArray[np.float32] | None = None, observations: bool = True
-    ) -> ExperienceBatch:
+    def _copy(self, slots: NDArray[np.int64], observations: bool = True) -> ExperienceBatch:
         rows = {name: self._columns[name][slots] for name in self._names} if observations else {}
-        weight = np.ones(len(slots), np.float32) if weight is None else weight
-        return ExperienceBatch(slots, weight, rows, **{name: self._columns[name][slots] for name in DECISION_COLUMNS})
+        fields = {name: self._columns[name][slots] for name in DECISION_COLUMNS}
+        return ExperienceBatch(slots, np.ones(len(slots), np.float32), rows, **fields)
 
     def recent_outcomes(self, limit: int) -> NDArray[np.float64]:
         """The newest known outcomes, oldest first."""
@@ -173,7 +169,7 @@ class ExperienceBuffer:
     def changes(self, numbers: NDArray[np.int64]) -> tuple[ExperienceBatch, ExperienceBatch]:
         """All experiences in slot order without observations, and with observations those that changed.
 
-        `numbers` [capacity] holds the decision number that the caller knows at each slot.
+        `numbers` [capacity] holds the number of the decision that the caller has cached for each slot.
         """
         with self._lock:
             changed = np.flatnonzero(self._columns["number"][: self._filled] != numbers[: self._filled])
@@ -204,9 +200,8 @@ class ExperienceBuffer:
         names = ("capacity", "head", "max_priority", "columns", "priority")
         capacity, head, max_priority, columns, priority = (get_part(state, name, "buffer") for name in names)
         if capacity != self.capacity:
-            raise TownletError(
-                f"the saved buffer has a capacity of {capacity}, this one of {self.capacity}", SAME_SETTINGS
-            )
+            what = f"the saved buffer has a capacity of {capacity}, this one of {self.capacity}"
+            raise TownletError(what, SAME_SETTINGS)
         if not isinstance(columns, Mapping) or columns.keys() != self._columns.keys():
             raise TownletError(f"the saved buffer does not hold {', '.join(self._columns)}", SAME_SETTINGS)
         filled = min(len(priority), capacity)

@@ -15,7 +15,7 @@ import random
 import secrets
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -40,11 +40,7 @@ class NoAnswer(ConnectionError):
     """No answer came in time; the message may or may not have been received, and may be sent again."""
 
 
-class InFlight(NamedTuple):
-    """A message and the future of its answer."""
-
-    text: str
-    answer: asyncio.Future[dict[str, Any]]
+Request = tuple[str, asyncio.Future[dict[str, Any]]]  # a message and the future of its answer
 
 
 class Client:
@@ -57,8 +53,8 @@ class Client:
         self._full_url = f"{url}{'&' if '?' in url else '?'}client={quote(self.client)}"
         self._address = url.partition("?")[0]  # for messages: the query may contain a token
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._waiting: deque[InFlight] = deque()  # not sent yet, oldest first
-        self._sent: deque[InFlight] = deque()  # sent and not answered
+        self._waiting: deque[Request] = deque()  # not sent yet, oldest first
+        self._sent: deque[Request] = deque()  # sent and not answered
         self._slots = asyncio.Semaphore(IN_FLIGHT)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -81,20 +77,20 @@ class Client:
         self._fail_all("the client was closed before the answer came")
 
     def _fail_all(self, reason: str) -> None:
-        for message in (*self._sent, *self._waiting):
-            if not message.answer.done():
-                message.answer.set_exception(NoAnswer(reason))
+        for _, answer in (*self._sent, *self._waiting):
+            if not answer.done():
+                answer.set_exception(NoAnswer(reason))
 
     async def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Send a message and return its answer, across reconnects; raises NoAnswer after the timeout."""
         async with self._slots:
             if self.refused:
                 raise NoAnswer(self._refusal())
-            pending = InFlight(json.dumps(message, separators=(",", ":"), allow_nan=False), asyncio.Future())
-            self._waiting.append(pending)
+            answer: asyncio.Future[dict[str, Any]] = asyncio.Future()
+            self._waiting.append((json.dumps(message, separators=(",", ":"), allow_nan=False), answer))
             self._wake.set()
             try:
-                return await asyncio.wait_for(pending.answer, self._timeout)
+                return await asyncio.wait_for(answer, self._timeout)
             except TimeoutError:
                 what = f"no answer from {self._address} for {self._timeout:g} s"
                 raise NoAnswer(self._with_problem(what)) from None
@@ -113,9 +109,13 @@ class Client:
                 try:
                     await self._run(socket)
                 finally:
-                    await _close(socket)
+                    try:
+                        await socket.close()
+                    finally:  # also if the closing handshake was cancelled
+                        socket.transport.abort()
             except (OSError, WebSocketException, TimeoutError) as error:
-                self._problem, full = _describe(error), _close_code(error) == TRY_AGAIN_LATER
+                closed = error.rcvd if isinstance(error, ConnectionClosed) else None
+                self._problem, full = _describe(error), closed is not None and closed.code == TRY_AGAIN_LATER
                 status = error.response.status_code if isinstance(error, InvalidStatus) else None
                 if status in PERMANENT and not self.connections:  # once connected, a refusal is temporary
                     self.refused = True
@@ -133,14 +133,14 @@ class Client:
 
     async def _run(self, socket: ClientConnection) -> None:
         """Exchange messages until the connection breaks; unanswered messages are resent first, in order."""
-        self._waiting.extendleft(reversed([message for message in self._sent if not message.answer.done()]))
+        self._waiting.extendleft(reversed([request for request in self._sent if not request[1].done()]))
         self._sent.clear()
         self._wake.set()
         sender = asyncio.create_task(self._send(socket))
         try:
             async for text in socket:
                 self._problem = ""
-                answer = self._sent.popleft().answer
+                _, answer = self._sent.popleft()
                 if not answer.done():  # otherwise the request timed out
                     answer.set_result(json.loads(text))
         finally:
@@ -152,18 +152,10 @@ class Client:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                message = self._waiting.popleft()
-                if message.answer.done():
-                    continue
-                self._sent.append(message)
-                await socket.send(message.text)
-
-
-async def _close(socket: ClientConnection) -> None:
-    try:
-        await socket.close()
-    finally:  # also if the closing handshake was cancelled
-        socket.transport.abort()
+                message, answer = self._waiting.popleft()
+                if not answer.done():
+                    self._sent.append((message, answer))
+                    await socket.send(message)
 
 
 def _describe(error: Exception) -> str:
@@ -176,7 +168,3 @@ def _describe(error: Exception) -> str:
     if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.reason:
         return error.rcvd.reason
     return str(error)
-
-
-def _close_code(error: Exception) -> int | None:
-    return error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None

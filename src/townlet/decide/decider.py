@@ -4,34 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from townlet.config.models import StrictModel
-from townlet.decide.domain import Domain, GateResult, Observation, ObservationBatch, ObservationRow
+from townlet.decide.domain import Decision, Domain, GateResult, Observation, ObservationBatch, ObservationRow
 from townlet.decide.storage.versions import NetworkVersion
 from townlet.jit import jit_if_available
 
 NO_VERSION: Final = 0  # decided by the gate alone
 SMALL_BATCH: Final = 16  # observations up to which the domain's small-batch function is used instead of torch
-
-
-class DraftDecision(NamedTuple):
-    """A decision before it is logged."""
-
-    version: int
-    action: int
-    propensity: float
-    confidence: float
-    send: bool
-    reason: str
-    expected: float | None
-    components: NDArray[np.float64]  # [C]
-    probabilities: NDArray[np.float32]  # [K]
-    entropy: float  # normalized by its maximum
 
 
 class LazyBatch(dict[str, NDArray[Any]]):
@@ -50,21 +35,6 @@ class LazyBatch(dict[str, NDArray[Any]]):
         return column
 
 
-def policy_probabilities(
-    domain: Domain, kind: str, version: NetworkVersion, batch: ObservationBatch, time: NDArray[np.float64],
-    gate_result: GateResult,
-) -> NDArray[np.float64]:  # fmt: skip
-    """Action probabilities [B, K] of one version."""
-    policy = domain.policies[kind]
-    inputs = policy.inputs(batch, time, gate_result)
-    if policy.small_batch and len(time) <= SMALL_BATCH:
-        return policy.small_batch(version.network, *inputs)
-    with torch.inference_mode():
-        result: NDArray[np.float64] = version.network(*map(torch.from_numpy, inputs)).double().exp().numpy()
-    result /= result.sum(1, keepdims=True)
-    return result
-
-
 class Decider:
     """Samples actions from a policy and applies the gate."""
 
@@ -73,7 +43,7 @@ class Decider:
 
     def decide(
         self, observations: Sequence[Observation], gate: StrictModel, version: NetworkVersion | None
-    ) -> list[DraftDecision]:
+    ) -> list[Decision]:
         """One decision per observation; without a version the action that the gate rates highest is taken."""
         domain, rows = self._domain, np.arange(len(observations))
         batch, time = LazyBatch([one.row for one in observations]), np.array([one.time for one in observations])
@@ -82,13 +52,12 @@ class Decider:
             probabilities = np.zeros(result.expected.shape)
             probabilities[rows, domain.baselines["gate_greedy"](batch, result, self._generator)] = 1.0
         else:
-            probabilities = policy_probabilities(domain, self._policy, version, batch, time, result)
+            probabilities = self._probabilities(version, batch, time, result)
         action, entropy = sample_actions(probabilities, self._generator)
         if not self._explore:
             action = probabilities.argmax(1)
         propensity = probabilities[rows, action] if self._explore else np.ones(len(observations))
-        number = NO_VERSION if version is None else version.version
-        chosen = result.select(action)
+        number, chosen = NO_VERSION if version is None else version.version, result.select(action)
         rated = zip(chosen.expected.tolist(), chosen.rated, strict=True)
         expected = [value if known else None for value, known in rated]
         columns = zip(
@@ -96,7 +65,20 @@ class Decider:
             [domain.reasons[reason] for reason in chosen.reason], expected, chosen.components,
             probabilities.astype(np.float32), entropy.tolist(), strict=True,
         )  # fmt: skip
-        return [DraftDecision(number, *values) for values in columns]
+        return [Decision(number, *values) for values in columns]
+
+    def _probabilities(
+        self, version: NetworkVersion, batch: ObservationBatch, time: NDArray[np.float64], gate_result: GateResult
+    ) -> NDArray[np.float64]:
+        """Action probabilities [B, K] of one version."""
+        policy = self._domain.policies[self._policy]
+        inputs = policy.inputs(batch, time, gate_result)
+        if policy.small_batch and len(time) <= SMALL_BATCH:
+            return policy.small_batch(version.network, *inputs)
+        with torch.inference_mode():
+            result: NDArray[np.float64] = version.network(*map(torch.from_numpy, inputs)).double().exp().numpy()
+        result /= result.sum(1, keepdims=True)
+        return result
 
 
 def sample_actions(

@@ -81,19 +81,29 @@ class PolicySpec(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A decision, as the reply to the game needs it."""
+    """The decision for one observation, before it is numbered and logged."""
 
-    id: str
+    version: int
     action: int
+    propensity: float
+    confidence: float
     send: bool
     reason: str
-    confidence: float
-    version: int
+    expected: float | None
+    components: NDArray[np.float64]  # [C]
     probabilities: NDArray[np.float32]  # [K], from which the action was sampled
+    entropy: float  # normalized by its maximum
 
 
 RewardFromNext = Callable[[ObservationBatch, ObservationBatch], NDArray[np.float64]]  # rewards [B] in [−1, 1]
 Baseline = Callable[[ObservationBatch, GateResult, np.random.Generator], NDArray[np.int64]]  # actions [B], not learned
+
+
+def uniform_random(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Baseline: a uniformly random affordable action; any action if none is affordable."""
+    possible = np.where(gated.rated.any(1, keepdims=True), gated.rated, True)
+    chosen: NDArray[np.int64] = np.where(possible, rng.random(possible.shape), -1.0).argmax(1)
+    return chosen
 
 
 def gate_greedy(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -109,7 +119,7 @@ class SimulatedGame(Protocol):
         """The current observation, as a message."""
 
     def apply(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Carry out a reply; returns the reports that it allows at once."""
+        """Carry out a reply; returns the reports that are already due."""
 
     def advance(self) -> list[dict[str, Any]]:
         """Advance the game to its next decision; returns the reports that are due."""
@@ -164,8 +174,8 @@ class Domain(Protocol):
     ) -> GateResult:  # fmt: skip
         """Rate and approve all actions, or one action per observation."""
 
-    def reply(self, decision: Decision) -> dict[str, Any]:
-        """The message that answers an observation."""
+    def reply(self, id: str, decision: Decision) -> dict[str, Any]:
+        """The message that answers an observation with a decision of this id."""
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema of every message in both directions."""
@@ -262,14 +272,9 @@ def parse_message(model: type[MessageT], message: Mapping[str, Any], code: str) 
     try:
         return model.model_validate(message if isinstance(message, dict) else dict(message))
     except ValidationError as error:
-        raise InvalidMessage(code, first_error(error)) from None
-
-
-def first_error(error: ValidationError) -> str:
-    """The first invalid field, and why it is invalid."""
-    details = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = shorten(".".join(str(part) for part in details["loc"]), 80)
-    return f"{field or 'message'}: {details['msg'].removeprefix('Value error, ')}"
+        details = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = shorten(".".join(str(part) for part in details["loc"]), 80) or "message"
+        raise InvalidMessage(code, f"{field}: {details['msg'].removeprefix('Value error, ')}") from None
 
 
 def message_schemas(messages: Sequence[type[WireMessage]]) -> dict[str, dict[str, Any]]:

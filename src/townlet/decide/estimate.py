@@ -19,7 +19,7 @@ from townlet.errors import TownletError
 
 Values = NDArray[np.float64]
 Floats = NDArray[np.floating]  # [N], or [N, K] for probabilities
-Both = tuple[Floats, Floats]  # of the candidate and of the previous version
+Both = NDArray[np.floating]  # [2, N], of the candidate and of the previous version
 RESAMPLES: Final = 500
 LEVEL: Final = 0.95  # confidence level of intervals
 # Resamples of few decisions vary too little: by 1/2n in their spread, and by (z² + 1)/4n as Student's t is wider than
@@ -44,57 +44,48 @@ class Estimate:
         if self.value is None:
             return f"unknown from {self.count} experiences"
         interval = f" ({self.low:+.4f} to {self.high:+.4f})" if self.low is not None and self.high is not None else ""
-        return f"{self.value:+.4f}{interval} from {self.count} experiences, worth {self.effective:.0f}"
-
-
-@dataclass(frozen=True)
-class PolicyComparison:
-    """Two policies on one log, by the same resamples. `difference` is new − serving, doubly robust with a model."""
-
-    snips: Estimate
-    snips_serving: Estimate
-    doubly_robust: Estimate | None  # None without a model
-    doubly_robust_serving: Estimate | None
-    difference: Estimate
-
-
-class _Ratio(NamedTuple):
-    """An estimate as Σ top / Σ bottom over the decisions [N], which can be resampled by weights."""
-
-    top: Values
-    bottom: Values
-    effective: float
-    clipped: float
+        return f"{self.value:+.4f}{interval} from {self.count} experiences, effective size {self.effective:.0f}"
 
 
 def compare(
     reward: ArrayLike, propensity: ArrayLike, chosen: ArrayLike, serving: ArrayLike, rng: np.random.Generator,
-    *, model: ArrayLike | None = None, expected_model: ArrayLike | None = None,
-    expected_serving: ArrayLike | None = None, clip: float | None = None, resamples: int = RESAMPLES,
-    level: float = LEVEL, yield_cpu: Callable[[], object] = no_interrupt,
-) -> PolicyComparison:  # fmt: skip
-    """Compare a new policy with the serving one, by their probabilities of the logged actions [N].
+    *, model: Sequence[ArrayLike] = (), clip: float | None = None, resamples: int = RESAMPLES, level: float = LEVEL,
+    yield_cpu: Callable[[], object] = no_interrupt,
+) -> tuple[Estimate, Estimate, Estimate]:  # fmt: skip
+    """The rewards of a new policy and of the serving one, and their difference, by the same resamples.
 
-    SNIPS is Σ w r / Σ w with w = chosen / propensity (Swaminathan and Joachims 2015). `model` is the predicted reward
-    of the logged action; with it, the doubly robust estimate is the mean of `expected_model` + w (reward − `model`).
-    Common variance cancels in the difference, so its interval is the one to decide by. `clip` limits the weights: less
-    variance, more bias. `yield_cpu` is called repeatedly.
+    `chosen` and `serving` are their probabilities of the logged actions [N]. SNIPS is Σ w r / Σ w with
+    w = chosen / propensity (Swaminathan and Joachims 2015). A `model` predicts the reward of the logged action, and the
+    expected rewards of both policies; with it, the estimate is the mean of expected reward + w (reward − prediction),
+    which is doubly robust. Common variance cancels in the difference, so its interval is the one to decide by. `clip`
+    limits the weights: less variance, more bias. `yield_cpu` is called repeatedly.
     """
-    given_model = [part for part in (model, expected_model, expected_serving) if part is not None]
-    if len(given_model) not in (0, 3):
-        fix = "give model, expected_model and expected_serving, or none of them"
-        raise TownletError("a reward model needs predictions for both policies", fix)
-    rewards, propensities, (new, old, *predictions) = _validate(reward, propensity, chosen, serving, *given_model)
-    weights = [_weights(probability, propensities, clip) for probability in (new, old)]
-    ratios = [_snips(rewards, *pair) for pair in weights]
-    if predictions:
-        predicted, both = predictions[0], predictions[1:]
-        ratios += [_robust(rewards, *pair, predicted, expected) for pair, expected in zip(weights, both, strict=True)]
-    resampled = _resample(ratios, resamples, rng, yield_cpu)
-    results = _estimates(ratios, resampled, level)
-    difference = _difference(results[-2], results[-1], resampled[:, -2] - resampled[:, -1], level)
-    robust, robust_serving = (results[2], results[3]) if predictions else (None, None)
-    return PolicyComparison(results[0], results[1], robust, robust_serving, difference)
+    rewards, propensities, (new, old, *model_columns) = _validate(reward, propensity, chosen, serving, *model)
+    predicted, *expected = model_columns or (None, None, None)
+    columns: list[Values] = []  # an estimate is the sum of one column over the sum of the next
+    sizes: list[tuple[float, float]] = []  # effective sample size, and share of clipped weights
+    for probability, policy_reward in zip((new, old), expected, strict=True):
+        with np.errstate(all="ignore"):  # a version may be broken
+            weights = probability / propensities
+            clipped = 0.0 if clip is None or not weights.size else float((weights > clip).mean())
+            weights = weights if clip is None else np.minimum(weights, clip)
+            if predicted is None or policy_reward is None:
+                top, bottom = weights * rewards, weights
+            else:
+                top = policy_reward + weights * (rewards - predicted)
+                bottom = np.ones_like(top)
+        columns += (top, bottom)
+        sizes.append((effective_size(weights), clipped))
+    resampled = _resample(np.stack(columns, 1), resamples, rng, yield_cpu)
+    estimates = []
+    for index, size in enumerate(sizes):
+        total, weight = (float(column.sum()) for column in columns[2 * index : 2 * index + 2])
+        value = total / weight if 0 < weight < np.inf else np.nan
+        estimates.append(_estimate(value, resampled[:, index], level, *size, len(rewards)))
+    first, second = estimates
+    value = np.nan if first.value is None or second.value is None else first.value - second.value
+    effective, clipped = min(first.effective, second.effective), max(first.clipped, second.clipped)
+    return first, second, _estimate(value, resampled[:, 0] - resampled[:, 1], level, effective, clipped, len(rewards))
 
 
 def effective_size(weights: ArrayLike) -> float:
@@ -113,9 +104,6 @@ def fit_rewards(features: ArrayLike, reward: ArrayLike, ridge: float = 1.0) -> V
     The intercept is not regularized, so useless features give the mean.
     """
     inputs, targets = np.asarray(features, np.float64), np.asarray(reward, np.float64)
-    if inputs.ndim != 2 or inputs.shape[:1] != targets.shape:
-        what = f"features of shape {inputs.shape} do not fit rewards of shape {targets.shape}"
-        raise TownletError(what, "give one row of features for each reward")
     if not targets.size:
         return np.zeros(inputs.shape[1] + 1)
     centre, mean = inputs.mean(0), float(targets.mean())
@@ -143,36 +131,12 @@ def _validate(reward: ArrayLike, propensity: ArrayLike, *more: ArrayLike) -> tup
     return rewards, propensities, others
 
 
-def _weights(chosen: Values, propensity: Values, clip: float | None) -> tuple[Values, float]:
-    """Importance weights [N], and the share of them that was clipped."""
-    with np.errstate(all="ignore"):
-        weights = chosen / propensity
-    if clip is None or not weights.size:
-        return weights, 0.0
-    return np.minimum(weights, clip), float((weights > clip).mean())
-
-
-def _snips(reward: Values, weights: Values, clipped: float) -> _Ratio:
-    with np.errstate(all="ignore"):
-        rows = weights * reward
-    return _Ratio(rows, weights, effective_size(weights), clipped)
-
-
-def _robust(reward: Values, weights: Values, clipped: float, model: Values, expected: Values) -> _Ratio:
-    with np.errstate(all="ignore"):
-        rows = expected + weights * (reward - model)
-    return _Ratio(rows, np.ones_like(rows), effective_size(weights), clipped)
-
-
-def _resample(
-    ratios: Sequence[_Ratio], resamples: int, rng: np.random.Generator, yield_cpu: Callable[[], object] = no_interrupt
-) -> Values:
-    """Each ratio under the Bayesian bootstrap (Rubin 1981) [resamples, J]; not finite without weight.
+def _resample(columns: Values, resamples: int, rng: np.random.Generator, yield_cpu: Callable[[], object]) -> Values:
+    """Ratios of columns 0 and 1, 2 and 3, … [N, 2 J] under the Bayesian bootstrap (Rubin 1981) [resamples, J].
 
     Every decision has an exponential weight instead of a count. No resample is without weight, and few calls draw many
     of them and release the GIL for decisions.
     """
-    columns = np.stack([column for ratio in ratios for column in (ratio.top, ratio.bottom)], axis=1)
     count, width = columns.shape
     sums = np.zeros((resamples, width))
     part = max(1, min(resamples, CHUNK // max(count * width, 1)))
@@ -186,16 +150,7 @@ def _resample(
         return np.asarray(sums[:, 0::2] / sums[:, 1::2])
 
 
-def _estimates(ratios: Sequence[_Ratio], resampled: Values, level: float) -> list[Estimate]:
-    results = []
-    for ratio, values in zip(ratios, resampled.T, strict=True):
-        top, bottom = float(ratio.top.sum()), float(ratio.bottom.sum())
-        value = top / bottom if 0 < bottom < np.inf else np.nan
-        results.append(_estimate(value, values, level, ratio.effective, ratio.top.size, ratio.clipped))
-    return results
-
-
-def _estimate(value: float, resampled: Values, level: float, effective: float, count: int, clipped: float) -> Estimate:
+def _estimate(value: float, resampled: Values, level: float, effective: float, clipped: float, count: int) -> Estimate:
     """The estimate with the percentiles of its resamples, widened for small samples; unknown without a value."""
     if not np.isfinite(value) or effective == 0:
         return Estimate(None, None, None, 0.0, count, clipped)
@@ -206,13 +161,6 @@ def _estimate(value: float, resampled: Values, level: float, effective: float, c
     factor = 1 + SMALL_SAMPLE / effective
     low, high = value - factor * max(value - low, 0.0), value + factor * max(high - value, 0.0)
     return Estimate(float(value), float(low), float(high), effective, count, clipped)
-
-
-def _difference(new: Estimate, old: Estimate, resampled: Values, level: float) -> Estimate:
-    """The difference of two estimates with its own resamples, and the smaller effective size of both."""
-    value = np.nan if new.value is None or old.value is None else new.value - old.value
-    effective, clipped = min(new.effective, old.effective), max(new.clipped, old.clipped)
-    return _estimate(value, resampled, level, effective, new.count, clipped)
 
 
 class PolicyDiff(NamedTuple):
@@ -233,7 +181,8 @@ class PolicyDiff(NamedTuple):
 
 def compare_policies(
     candidate: Floats, before: Floats, action: NDArray[np.integer], approved: NDArray[np.bool_],
-    *, model: Floats | None = None, allowed: NDArray[np.bool_] | None = None, entropies: Both | None = None,
+    *, model: Floats | None = None, allowed: NDArray[np.bool_] | None = None,
+    entropies: tuple[Floats, Floats] | None = None,
 ) -> PolicyDiff:  # fmt: skip
     """Compare action probabilities of two versions, with the gate's approval and a reward model, all [N, K].
 
@@ -241,12 +190,16 @@ def compare_policies(
     both versions if already known.
     """
     versions, rows = (candidate, before), np.arange(len(action))
+
+    def expectations(values: NDArray[Any]) -> Both:
+        return np.stack([np.einsum("nk,nk->n", probabilities, values) for probabilities in versions])
+
     with np.errstate(all="ignore"):  # a version may be broken
         return PolicyDiff(
-            (candidate[rows, action], before[rows, action]),
-            entropies or (_entropy(candidate), _entropy(before)),
-            _expectations(versions, approved),
-            None if model is None else _expectations(versions, model),
+            np.stack([probabilities[rows, action] for probabilities in versions]),
+            np.stack(entropies or [_entropy(probabilities) for probabilities in versions]),
+            expectations(approved),
+            None if model is None else expectations(model),
             None if model is None else model[rows, action],
             np.abs(candidate - before).sum(1) / 2,
             np.full(len(action), candidate.shape[1]) if allowed is None else allowed.sum(1),
@@ -258,22 +211,8 @@ def concatenate(parts: Sequence[PolicyDiff]) -> PolicyDiff:
     """Concatenate at least one part."""
     *columns, finite = zip(*parts, strict=True)
     new, old = zip(*finite, strict=True)
-    return PolicyDiff(*[*map(_concatenate, columns), (all(new), all(old))])
-
-
-def _concatenate(parts: Sequence[Any]) -> Any:
-    """Arrays, pairs of arrays, or nothing."""
-    if parts[0] is None:
-        return None
-    if isinstance(parts[0], tuple):
-        return tuple(map(np.concatenate, zip(*parts, strict=True)))
-    return np.concatenate(parts)
-
-
-def _expectations(versions: Sequence[Floats], values: NDArray[Any]) -> Both:
-    """Expectations under both policies of the values of all actions [N, K]."""
-    new, old = (np.asarray(np.einsum("nk,nk->n", probabilities, values)) for probabilities in versions)
-    return new, old
+    whole: list[Any] = [None if column[0] is None else np.concatenate(column, axis=-1) for column in columns]
+    return PolicyDiff(*[*whole, (all(new), all(old))])
 
 
 def _entropy(probabilities: Floats) -> Floats:

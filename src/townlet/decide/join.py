@@ -28,11 +28,11 @@ MICRO: Final = 1_000_000  # times are summed in whole microseconds, which is exa
 
 
 class OutcomeStatus(Enum):
-    """The effect of a report."""
+    """The effect of a report; the value is the name of its counter."""
 
     JOINED = "joined"  # counted
     FAILED = "failed"  # counted: the decision was not carried out
-    DUPLICATE = "duplicate"  # an equal report came before
+    DUPLICATE = "duplicates"  # an equal report came before
     CONTRADICTING = "contradicting"  # a different outcome was reported earlier
     LATE = "late"  # the decision has expired, or is older than the window
     UNKNOWN = "unknown"  # no such decision, or nothing was sent
@@ -65,25 +65,12 @@ class DecisionCounts:
 
 
 COUNTERS: Final = tuple(field.name for field in fields(DecisionCounts) if field.name != "pending")
-REJECTED: Final = {
-    OutcomeStatus.DUPLICATE: "duplicates",
-    OutcomeStatus.LATE: "late",
-    OutcomeStatus.UNKNOWN: "unknown",
-    OutcomeStatus.CONTRADICTING: "contradicting",
-}
+REJECTED: Final = ("duplicates", "late", "unknown", "contradicting")  # counters of rejected reports
 
 
 def report_digest(value: float, failed: bool) -> int:
     """16-bit digest of a report, to distinguish duplicates from contradictions; never 0, which means no report."""
     return crc32(struct.pack("<d?", value + 0.0, failed)) & 0xFFFF or 1
-
-
-class PendingAges(NamedTuple):
-    """Ages of pending decisions, in seconds (0 without any)."""
-
-    oldest: float
-    mean: float
-    territories: dict[str, int]  # pending decisions by territory
 
 
 class PendingDecision(NamedTuple):
@@ -104,14 +91,9 @@ class Join:
         self._status = bytearray(window)  # of decision n at n % window
         self._digests = array("H", bytes(2 * window))  # of the counted reports, at the same indices
         self._last = 0  # number of the newest decision
-        self._clock = -np.inf
+        self.clock = -np.inf  # the latest server time seen
         self._sum_at = 0  # sum of `at` over pending decisions, in microseconds
         self._counts = dict.fromkeys(COUNTERS, 0)
-
-    @property
-    def clock(self) -> float:
-        """The latest server time seen; −∞ before the first."""
-        return self._clock
 
     def add_decision(self, number: int, territory: str, time: float, at: float, send: bool) -> None:
         """Add a decision made at the game's `time` and the server's `at`; without `send` it has no outcome."""
@@ -119,20 +101,16 @@ class Join:
             raise ValueError(f"decision {number} comes after {self._last}")
         if not (isfinite(time) and isfinite(at)):
             raise ValueError(f"decision {number} has a time that is not finite: {time}, {at}")
-        self._move_window(number)
-        self._clock = max(self._clock, at)
-        self._counts["decisions"] += 1
-        if send:
-            self._add_pending(number, PendingDecision(territory, time, self._clock))
-        else:
-            self._set_status(number, WAITED, "waited")
-
-    def _move_window(self, number: int) -> None:
-        """Move the window up to this number; skipped numbers become unknown."""
-        for skipped in range(max(self._last, number - self._window) + 1, number + 1):
+        for skipped in range(max(self._last, number - self._window) + 1, number + 1):  # become unknown
             self._status[skipped % self._window] = NONE
             self._digests[skipped % self._window] = 0
         self._last = number
+        self.clock = max(self.clock, at)
+        self._counts["decisions"] += 1
+        if send:
+            self._add_pending(number, PendingDecision(territory, time, self.clock))
+        else:
+            self._set_status(number, WAITED, "waited")
 
     def _add_pending(self, number: int, pending: PendingDecision) -> None:
         self._pending[number] = pending
@@ -171,10 +149,14 @@ class Join:
 
     def reject(self, number: int, digest: int = 0) -> OutcomeStatus:
         """Count a report about a decision that is not pending."""
-        status = self._classify(number)
-        if status is OutcomeStatus.DUPLICATE and digest and self._digests[number % self._window] not in (0, digest):
-            status = OutcomeStatus.CONTRADICTING
-        self._counts[REJECTED[status]] += 1
+        status, remembered = OutcomeStatus.UNKNOWN, self._status[number % self._window]
+        if 0 < number <= self._last - self._window or (0 < number <= self._last and remembered == EXPIRED):
+            status = OutcomeStatus.LATE
+        elif 0 < number <= self._last and remembered in (JOINED, FAILED):
+            known = self._digests[number % self._window]
+            contradicts = digest and known not in (0, digest)
+            status = OutcomeStatus.CONTRADICTING if contradicts else OutcomeStatus.DUPLICATE
+        self._counts[status.value] += 1
         return status
 
     def contradicts_failure(self, number: int) -> bool:
@@ -182,28 +164,17 @@ class Join:
         remembered = self._last - self._window < number <= self._last
         if not remembered or self._status[number % self._window] != FAILED:
             return False
-        self._counts[REJECTED[OutcomeStatus.CONTRADICTING]] += 1
+        self._counts["contradicting"] += 1
         return True
 
     @property
     def rejected(self) -> tuple[int, ...]:
         """Counts of rejected reports, in the order of `REJECTED`."""
-        return tuple(self._counts[name] for name in REJECTED.values())
+        return tuple(self._counts[name] for name in REJECTED)
 
     def set_rejected(self, counts: Sequence[int]) -> None:
         """Replace these counts with logged ones."""
-        self._counts.update(zip(REJECTED.values(), counts, strict=True))
-
-    def _classify(self, number: int) -> OutcomeStatus:
-        """Status of a report about a decision that is not pending."""
-        if not 0 < number <= self._last:
-            return OutcomeStatus.UNKNOWN
-        if number <= self._last - self._window:
-            return OutcomeStatus.LATE
-        remembered = self._status[number % self._window]
-        if remembered == EXPIRED:
-            return OutcomeStatus.LATE
-        return OutcomeStatus.DUPLICATE if remembered in (JOINED, FAILED) else OutcomeStatus.UNKNOWN
+        self._counts.update(zip(REJECTED, counts, strict=True))
 
     def pending_before(self, territory: str, time: float) -> list[int]:
         """Pending decisions of a territory made before this game time, in its order."""
@@ -212,11 +183,11 @@ class Join:
 
     def expire(self, at: float, after: float, most: int | None = None) -> list[int]:
         """Expire decisions pending for more than `after` seconds, and the oldest beyond `most`."""
-        self._clock = max(self._clock, at)
+        self.clock = max(self.clock, at)
         expired = []
         while self._pending:
             number, pending = next(iter(self._pending.items()))
-            if self._clock - pending.at <= after and (most is None or len(self._pending) <= most):
+            if self.clock - pending.at <= after and (most is None or len(self._pending) <= most):
                 break
             self._remove_pending(number)
             self._set_status(number, EXPIRED, "expired")
@@ -232,21 +203,20 @@ class Join:
         """Number of decisions made; cheaper than `counts`."""
         return self._counts["decisions"]
 
-    def ages(self, at: float) -> PendingAges:
-        """Ages and territories of pending decisions."""
+    def ages(self, at: float) -> tuple[float, float]:
+        """Seconds for which the oldest pending decision has been pending, and the mean; 0 without any."""
         if not self._pending:
-            return PendingAges(0.0, 0.0, {})
-        now, waiting = max(self._clock, at), len(self._pending)
-        oldest = now - next(iter(self._pending.values())).at
-        mean = max(now - self._sum_at / MICRO / waiting, 0.0)
-        return PendingAges(oldest, mean, {name: len(queue) for name, queue in self._by_territory.items()})
+            return 0.0, 0.0
+        now = max(self.clock, at)
+        mean = max(now - self._sum_at / MICRO / len(self._pending), 0.0)
+        return now - next(iter(self._pending.values())).at, mean
 
     def state(self) -> State:
         pending = list(self._pending.values())
         return {
             "window": self._window,
             "last": self._last,
-            "clock": np.array(self._clock),
+            "clock": np.array(self.clock),
             "counts": dict(self._counts),
             "status": np.frombuffer(self._status, np.uint8)[: self._last + 1].copy(),
             "digests": np.frombuffer(self._digests, np.uint16)[: self._last + 1].copy(),
@@ -262,7 +232,11 @@ class Join:
         window, last, clock, counts, status, digests, *columns = (get_part(state, name, "join") for name in names)
         status, digests = np.asarray(status, np.uint8), np.asarray(digests, np.uint16)
         columns = [column if isinstance(column, list) else np.asarray(column).tolist() for column in columns]
-        columns[1] = _parse_names(columns[1])
+        try:
+            columns[1] = json.loads(bytes(columns[1]))
+        except (ValueError, TypeError) as error:
+            what = "the saved join does not name the territories of pending decisions"
+            raise TownletError(what, SAME_SETTINGS) from error
         _check(window == self._window, f"remembers {window} decisions, this one {self._window}")
         _check(isinstance(counts, Mapping) and set(counts) == set(COUNTERS), "does not hold the same counts")
         _check(isinstance(last, int) and len(status) == min(last + 1, window), "lacks the status of some decisions")
@@ -273,18 +247,9 @@ class Join:
         self._sum_at = 0
         self._status[:] = status.tobytes().ljust(window, b"\0")
         self._digests = array("H", digests.tobytes().ljust(2 * window, b"\0"))
-        self._last, self._clock, self._counts = last, float(np.asarray(clock)), dict(counts)
+        self._last, self.clock, self._counts = last, float(np.asarray(clock)), dict(counts)
         for number, *rest in zip(*columns, strict=True):
             self._add_pending(number, PendingDecision(*rest))
-
-
-def _parse_names(text: list[int]) -> list[str]:
-    try:
-        return list(json.loads(bytes(text)))
-    except (ValueError, TypeError) as error:
-        raise TownletError(
-            "the saved join does not name the territories of pending decisions", SAME_SETTINGS
-        ) from error
 
 
 def _check(valid: bool, problem: str) -> None:

@@ -51,12 +51,7 @@ class Evidence:
     pass_rate: float | None  # mean probability that the gate approves
     pass_rate_before: float | None
     change: float | None  # mean total variation between both
-    comparison: estimate.PolicyComparison
-
-    @property
-    def difference(self) -> Estimate:
-        """Estimated reward minus that of the previous version, on the same experiences."""
-        return self.comparison.difference
+    difference: Estimate  # of the rewards of both
 
 
 class Verdict(NamedTuple):
@@ -81,26 +76,25 @@ def collect_evidence(
     entropy, pass_rate = _summarize(diff, 0) if finite else (None, None)
     entropy_before, pass_rate_before = _summarize(diff, 1) if finite_before else (None, None)
     change = float(diff.change.mean()) if finite and finite_before and len(diff) else None
-    model: dict[str, Floats] = {}
-    if diff.expected is not None and diff.predicted is not None:
-        expected, expected_before = diff.expected
-        model = {
-            "model": diff.predicted[rows],
-            "expected_model": expected[rows],
-            "expected_serving": expected_before[rows],
-        }
-    comparison = estimate.compare(
-        reward[rows], propensity[rows], diff.chosen[0][rows], diff.chosen[1][rows], rng, **model,
-        clip=settings.clip, resamples=settings.resamples, level=settings.confidence_level, yield_cpu=yield_cpu,
+    model = () if diff.expected is None or diff.predicted is None else (diff.predicted, *diff.expected)
+    *_, difference = estimate.compare(
+        reward[rows], propensity[rows], diff.chosen[0][rows], diff.chosen[1][rows], rng,
+        model=[column[rows] for column in model], clip=settings.clip, resamples=settings.resamples,
+        level=settings.confidence_level, yield_cpu=yield_cpu,
     )  # fmt: skip
-    return Evidence(finite, steps, len(rows), entropy, entropy_before, pass_rate, pass_rate_before, change, comparison)
+    return Evidence(finite, steps, len(rows), entropy, entropy_before, pass_rate, pass_rate_before, change, difference)
 
 
 def review_candidate(evidence: Evidence, settings: PromotionSettings) -> Verdict:
     """Promote a candidate, hold it until there is more evidence, or refuse it for good."""
-    objection = _stale(evidence.steps, settings) if evidence.finite else ""
+    steps, objection = evidence.steps, ""
+    behind = steps.serving_step - steps.parent_step
+    if evidence.finite and steps.step <= steps.serving_step:
+        objection = f"it is stale: step {steps.step}, while the serving version is from step {steps.serving_step}"
+    elif evidence.finite and behind > settings.stale_steps:
+        objection = f"it is stale: trained from step {steps.parent_step}, {behind} steps before the serving version"
     objection = objection or _objection(evidence, settings)
-    return Verdict("refuse", objection) if objection else _weigh(evidence, settings)
+    return Verdict("refuse", objection) if objection else _promote_or_hold(evidence, settings)
 
 
 def review_serving(evidence: Evidence, settings: PromotionSettings) -> Verdict:
@@ -111,9 +105,25 @@ def review_serving(evidence: Evidence, settings: PromotionSettings) -> Verdict:
 
 
 def _objection(evidence: Evidence, settings: PromotionSettings) -> str:
+    """Why a version must not serve: broken, collapsed, refused by the gate, or worse; empty if there is no reason."""
     if not evidence.finite:
         return "its weights or probabilities are not finite"
-    return _collapsed(evidence, settings) or _rejected_by_gate(evidence, settings) or _worse(evidence, settings)
+    gain, sufficient = evidence.difference, _sufficient(evidence.difference, settings)
+    now, before = evidence.entropy, evidence.entropy_before
+    if now is not None:  # exempt: recovery from a collapse, and a significantly better version
+        entropy = f"its normalized entropy is {now:.3f}"
+        if now < settings.entropy_floor and (before is None or now <= before):
+            return f"it has collapsed: {entropy}, below the floor of {settings.entropy_floor:g}"
+        better = sufficient and gain.low is not None and gain.low > 0
+        if before is not None and now < settings.min_entropy_ratio * before and not better:
+            return f"it has collapsed: {entropy}, after {before:.3f} in the previous version"
+    now, before = evidence.pass_rate, evidence.pass_rate_before
+    if now is not None and before is not None and now < settings.min_pass_ratio * before:
+        return f"the gate sends {now:.3f} of its decisions, after {before:.3f} of the previous version's"
+    far_worse = gain.value is not None and gain.value < -settings.max_loss
+    if sufficient and (far_worse or (gain.high is not None and gain.high < -settings.tolerance)):
+        return f"it earns less than the previous version: {gain}"
+    return ""
 
 
 def _summarize(diff: PolicyDiff, which: int) -> tuple[float | None, float | None]:
@@ -125,46 +135,7 @@ def _summarize(diff: PolicyDiff, which: int) -> tuple[float | None, float | None
     return float(share.mean()) if free.any() else None, float(diff.passes[which].mean())
 
 
-def _stale(steps: VersionSteps, settings: PromotionSettings) -> str:
-    if steps.step <= steps.serving_step:
-        return f"it is stale: step {steps.step}, while the serving version is from step {steps.serving_step}"
-    if (behind := steps.serving_step - steps.parent_step) > settings.stale_steps:
-        return f"it is stale: trained from step {steps.parent_step}, {behind} steps before the serving version"
-    return ""
-
-
-def _collapsed(evidence: Evidence, settings: PromotionSettings) -> str:
-    """Entropy too low, or fallen too fast. Exempt: recovery from a collapse, and a significantly better version."""
-    now, before = evidence.entropy, evidence.entropy_before
-    if now is None:
-        return ""
-    entropy = f"its normalized entropy is {now:.3f}"
-    if now < settings.entropy_floor and (before is None or now <= before):
-        return f"it has collapsed: {entropy}, below the floor of {settings.entropy_floor:g}"
-    gain = evidence.difference
-    better = _sufficient(gain, settings) and gain.low is not None and gain.low > 0
-    if before is not None and now < settings.min_entropy_ratio * before and not better:
-        return f"it has collapsed: {entropy}, after {before:.3f} in the previous version"
-    return ""
-
-
-def _rejected_by_gate(evidence: Evidence, settings: PromotionSettings) -> str:
-    now, before = evidence.pass_rate, evidence.pass_rate_before
-    if now is None or before is None or now >= settings.min_pass_ratio * before:
-        return ""
-    return f"the gate sends {now:.3f} of its decisions, after {before:.3f} of the previous version's"
-
-
-def _worse(evidence: Evidence, settings: PromotionSettings) -> str:
-    gain = evidence.difference
-    if not _sufficient(gain, settings) or gain.value is None:
-        return ""
-    if gain.value < -settings.max_loss or (gain.high is not None and gain.high < -settings.tolerance):
-        return f"it earns less than the previous version: {gain}"
-    return ""
-
-
-def _weigh(evidence: Evidence, settings: PromotionSettings) -> Verdict:
+def _promote_or_hold(evidence: Evidence, settings: PromotionSettings) -> Verdict:
     """Without objections: a large change must be shown to do no harm; a small one must only not appear to."""
     gain, tolerance = evidence.difference, settings.tolerance
     small = evidence.change is not None and evidence.change <= settings.small_change
@@ -192,7 +163,6 @@ class RowCache:
         self._arrays: list[NDArray[Any]] = []
 
     def write(self, slots: NDArray[np.int64], number: NDArray[np.int64], rows: Sequence[NDArray[Any]]) -> None:
-        """Write rows [P, ...] of each array."""
         if not self._arrays:
             self._arrays = [np.empty((len(self.number), *new.shape[1:]), new.dtype) for new in rows]
         self.number[slots] = number
@@ -251,19 +221,17 @@ class OfflineEvaluator:
         weights: Values | None,
     ) -> tuple[PolicyDiff, NDArray[np.bool_]]:  # fmt: skip
         """The difference of both policies on some observations, and whether the gate would send the action now."""
-        gate, action = GateResult(*self._gate_results.rows(part)), held.action[part]
+        gate, action, model = GateResult(*self._gate_results.rows(part)), held.action[part], None
         (new, entropy), (old, entropy_before) = (self._policy(one, held.number, part) for one in (candidate, before))
         allowed = (new > 0) | (old > 0)
         if not self._service.settings.explore:  # entropies remain those of the networks, where a collapse shows
             new, old = _greedy(new), _greedy(old)
-        model = (
-            None if weights is None else np.where(gate.send, estimate.predict_rewards(gate.components, weights), 0.0)
-        )
+        if weights is not None:
+            model = np.where(gate.send, estimate.predict_rewards(gate.components, weights), 0.0)
         entropies = (entropy, entropy_before)
         diff = estimate.compare_policies(new, old, action, gate.send, model=model, allowed=allowed, entropies=entropies)
-        sent = gate.select(action).send
         self._yield_cpu()
-        return diff, sent
+        return diff, gate.select(action).send
 
     def _update_cache(self, new: ExperienceBatch, part: slice) -> None:
         domain, settings = self._service.domain, self._service.settings
@@ -280,8 +248,7 @@ class OfflineEvaluator:
         new = np.flatnonzero(cache.number[part] != number[part])
         if len(new) or not len(number):
             with torch.inference_mode():
-                inputs = (torch.from_numpy(array[new]) for array in self._inputs.rows(part))
-                log_prob: Tensor = version.network(*inputs)
+                log_prob: Tensor = version.network(*(torch.from_numpy(rows[new]) for rows in self._inputs.rows(part)))
                 probabilities = log_prob.exp()
                 entropy = -probabilities.mul(log_prob.clamp_min(LOG_ZERO)).sum(1)
             slots = part.start + new

@@ -7,20 +7,13 @@ repeats all steps from the initial weights, and compares every version with its 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from townlet.decide import events
 from townlet.decide.domains import DOMAINS
-from townlet.decide.events import (
-    Event,
-    ServiceStarted,
-    StepUndone,
-    TrainerRewound,
-    TrainingStep,
-    VersionPublished,
-    decode,
-)
+from townlet.decide.events import Event, ServiceStarted, TrainerRewound, VersionPublished
 from townlet.decide.settings import LearningSettings, settings_model
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, StorageNotice, snapshots
@@ -47,15 +40,21 @@ class ReplayedVersion(NamedTuple):
         return self.digest == self.replayed
 
 
-def events(folder: Path, after: int = 0) -> Iterator[Event]:
+def read_events(folder: Path, after: int = 0) -> Iterator[Event]:
     """Events after a record, oldest first."""
-    return (decode(payload) for _, payload in read_records(folder, after))
+    return (events.decode(payload) for _, payload in read_records(folder, after))
 
 
 def first_start(folder: Path) -> ServiceStarted | None:
-    """The first event of a log; None if it is empty or its beginning was dropped."""
-    first = next(events(folder), None)
+    """The first event of a log; None if it is empty or its beginning is missing."""
+    first = next(read_events(folder), None)
     return first if isinstance(first, ServiceStarted) else None
+
+
+def initial_state(first: ServiceStarted) -> ServiceState:
+    """The state of a service before the first event of its log."""
+    domain = DOMAINS[first.settings["domain"]]
+    return ServiceState(domain, settings_model(domain).model_validate_json(json.dumps(first.settings)))
 
 
 def recover(
@@ -65,12 +64,14 @@ def recover(
     notices: list[StorageNotice] = []
     newest = snapshots.load_newest(folder.parent / SNAPSHOTS, log_id, last, notices)
     snapshot, published, anchor = _plan(folder, newest, state, versions)
-    record = snapshot.record if snapshot else 0
-    _require_covered(folder, record)
+    record, segments = snapshot.record if snapshot else 0, list_segments(folder)
+    if segments and segments[0].first > record + 1:
+        what = f"the log begins with record {segments[0].first}, but no intact snapshot covers the records before it"
+        raise TownletError(what, "restore a backup, or start in a new folder with --folder", folder)
     if snapshot:
-        snapshot.restore(state, trainer)
-    replayer = Replayer(trainer, _rewound_versions(published), lambda version: versions.open(version)[1])
-    for event in events(folder, record):
+        snapshots.restore(snapshot, state, trainer)
+    replayer = Replayer(trainer, published, lambda version: versions.open(version)[1])
+    for event in read_events(folder, record):
         state.apply(event)
         if event == anchor:
             trainer.restore(versions.open(anchor.version)[1])
@@ -78,15 +79,6 @@ def recover(
         elif anchor is None:  # earlier steps are part of the version
             replayer.apply(event)
     return notices
-
-
-def _require_covered(folder: Path, record: int) -> None:
-    """Refuse a log that begins after the record where reading must start: a part of it is missing."""
-    segments = list_segments(folder)
-    if segments and segments[0].first > record + 1:
-        what = f"the log begins with record {segments[0].first}, but no intact snapshot covers the records before it"
-        fix = "restore a backup, or start in a new folder with --folder"
-        raise TownletError(what, fix, folder)
 
 
 def _plan(
@@ -111,7 +103,7 @@ def _plan(
 def publish_events(folder: Path, after: int = 0) -> list[Event]:
     """Events that change the settings of the trainer, publish a version, or rewind to one."""
     kinds = ServiceStarted | VersionPublished | TrainerRewound
-    return [event for event in events(folder, after) if isinstance(event, kinds)]
+    return [event for event in read_events(folder, after) if isinstance(event, kinds)]
 
 
 def _rewinds_available(published: Sequence[Event], versions: VersionStore) -> bool:
@@ -120,9 +112,7 @@ def _rewinds_available(published: Sequence[Event], versions: VersionStore) -> bo
     for event in published:
         if isinstance(event, VersionPublished):
             rebuilt.add(event.version)
-        elif (
-            isinstance(event, TrainerRewound) and event.version not in rebuilt and not _intact(versions, event.version)
-        ):
+        elif isinstance(event, TrainerRewound) and not (event.version in rebuilt or _intact(versions, event.version)):
             return False
     return True
 
@@ -155,61 +145,49 @@ def _intact(versions: VersionStore, version: int) -> bool:
 class Replayer:
     """Repeats the trainer's steps. `load` returns versions that were published before the replay starts."""
 
-    def __init__(self, trainer: Trainer, rewound: Collection[int], load: Callable[[int], State]) -> None:
-        self._trainer, self._rewound, self._load = trainer, rewound, load
+    def __init__(self, trainer: Trainer, published: Iterable[Event], load: Callable[[int], State]) -> None:
+        self._trainer, self._load = trainer, load
+        self._rewound = {event.version for event in published if isinstance(event, TrainerRewound)}
         self._states: dict[int, State] = {}  # of replayed versions that are rewound to later
 
     def apply(self, event: Event) -> None:
         """Repeat the training of an event that the service state has applied."""
         match event:
-            case TrainingStep():
-                repeat_step(self._trainer)
-            case StepUndone():
+            case events.TrainingStep():
+                self._repeat_step()
+            case events.StepUndone():
                 self._trainer.undo()
             case VersionPublished(version=version) if version in self._rewound:
                 self._states[version] = self._trainer.copy()
             case TrainerRewound(version=version):
                 self._trainer.rewind(self._states[version] if version in self._states else self._load(version))
 
-
-def _rewound_versions(published: Iterable[Event]) -> set[int]:
-    return {event.version for event in published if isinstance(event, TrainerRewound)}
-
-
-def repeat_step(trainer: Trainer) -> None:
-    """Repeat the next step; if it fails as it did then, the next event undoes it."""
-    batch = trainer.sample()
-    if batch is None:
-        raise TownletError("the log is damaged: it has a training step without enough experience", "restore a backup")
-    try:
-        trainer.learn(batch)
-    except Exception:
-        trainer.undo()
+    def _repeat_step(self) -> None:
+        batch = self._trainer.sample()
+        if batch is None:
+            what = "the log is damaged: it has a training step without enough experience"
+            raise TownletError(what, "restore a backup")
+        try:
+            self._trainer.learn(batch)
+        except Exception:  # as it did then; the next event undoes the step
+            self._trainer.undo()
 
 
-def replay(
-    folder: Path, state: ServiceState, trainer: Trainer, load: Callable[[int], State]
-) -> Iterator[ReplayedVersion]:
-    """Replay a log from its beginning; yields each version as it is published."""
-    replayer = Replayer(trainer, _rewound_versions(publish_events(folder)), load)
-    for event in events(folder):
+def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
+    """Replay the log of a service's folder from its beginning; yields each version as it is published."""
+    first = first_start(folder / LOG) if (folder / LOG).is_dir() else None
+    if first is None:
+        raise TownletError(f"{folder} has no decision log", "name the folder of a service with --folder")
+    state = initial_state(first)
+    trainer = Trainer(state.domain, state)
+
+    def load(version: int) -> State:  # a rewind may go back before the replay
+        loaded: State = checkpoint.load(folder / VERSIONS / checkpoint.folder_name(version))[0]["trainer"]
+        return loaded
+
+    replayer = Replayer(trainer, publish_events(folder / LOG), load)
+    for event in read_events(folder / LOG):
         state.apply(event)
         replayer.apply(event)
         if isinstance(event, VersionPublished):
             yield ReplayedVersion(event.version, event.step, event.digest, weights_digest(trainer.weights()))
-
-
-def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
-    """Replay the log of a service's folder, with its settings."""
-    first = first_start(folder / LOG) if (folder / LOG).is_dir() else None
-    if first is None:
-        raise TownletError(f"{folder} has no decision log", "name the folder of a service with --folder")
-    domain = DOMAINS[first.settings["domain"]]
-    state = ServiceState(domain, settings_model(domain).model_validate_json(json.dumps(first.settings)))
-    yield from replay(folder / LOG, state, Trainer(domain, state), lambda version: _load_trainer(folder, version))
-
-
-def _load_trainer(folder: Path, version: int) -> State:
-    """The trainer's state at a version, from the version itself: a rewind may go back before the replay."""
-    state: State = checkpoint.load(folder / VERSIONS / checkpoint.folder_name(version))[0]["trainer"]
-    return state

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from townlet.decide import events
-from townlet.decide.decider import Decider, DraftDecision, LazyBatch
+from townlet.decide.decider import Decider, LazyBatch
 from townlet.decide.domain import Decision, Domain, InvalidMessage, Observation, RewardFromNext
 from townlet.decide.join import OutcomeStatus, report_digest
 from townlet.decide.recovery import first_start, recover
@@ -24,7 +24,7 @@ from townlet.decide.storage import LOG, SNAPSHOTS, TOKENS, VERSIONS, snapshots
 from townlet.decide.storage.log import LogStopped, WriteAheadLog
 from townlet.decide.storage.serving_log import ServingChange, check_references
 from townlet.decide.storage.versions import VersionStore
-from townlet.decide.territories import Clients
+from townlet.decide.territories import Clients, max_pending
 from townlet.decide.trainer import Trainer
 from townlet.errors import TownletError
 from townlet.rng import Streams
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
     """A reply, to be sent once the log has this record."""
 
     reply: dict[str, Any]
-    record: int = 0  # 0: at once
+    record: int = 0  # 0: immediately
 
 
 class Service:
@@ -63,7 +63,7 @@ class Service:
         self.lock = threading.RLock()
         self.gate, self.gate_hash = settings.gate, settings_hash(settings.gate)
         self._missed = set[int]()  # pending decisions whose next observation was not logged
-        self.decision_listeners: list[Callable[[events.DecisionMade, DraftDecision], None]] = []
+        self.decision_listeners: list[Callable[[events.DecisionMade, Decision], None]] = []
         self.clients = Clients(settings.limits)
         check_service_folder(folder)
         check = partial(check_references, folder)
@@ -75,22 +75,26 @@ class Service:
             raise
 
     def _recover(self, accept_data_loss: bool) -> None:
-        folder, domain, settings = self.folder, self.domain, self.settings
+        folder, domain, settings, known = self.folder, self.domain, self.settings, self.log.control_at_start
         self.state = ServiceState(domain, settings)
         if first := first_start(folder / LOG):
             self.state.configure(first)  # refuses incompatible settings before anything else is read
         self.trainer = Trainer(domain, self.state)
         build, log_id = domain.policies[settings.policy].build, self.log.log_id.hex()
+        template = build(Streams(0).torch("empty"))
         self.versions = VersionStore(
-            folder / VERSIONS,
-            lambda: build(Streams(0).torch("empty")),
-            settings.versions,
-            record=lambda: self.log.synced,
-            log_id=log_id,
+            folder / VERSIONS, template, settings.versions, record=lambda: self.log.synced, log_id=log_id
         )
         damaged = recover(folder / LOG, log_id, self.log.last, self.state, self.trainer, self.versions)
         self.notices = [*self.log.notices, *damaged]
-        self._check_serving(accept_data_loss)
+        # The serving log must agree with the write-ahead log and its control data; in doubt, the kill switch is on.
+        if not accept_data_loss or known.gate_only:  # changes given up on purpose do not count as missing
+            self.versions.cross_check("the control data of the log", known.serving, known.gate_only)
+        if (logged := self.state.serving) is not None:
+            self.versions.cross_check("the log", logged.number, logged.gate_only)
+        self.versions.on_change = self._log_serving
+        if accept_data_loss:  # otherwise the next start would report these changes as missing
+            self.log.set_serving(self.versions.change_number, self.versions.gate_only)
         # Observations made while the service was down, or while the disk failed, are unknown.
         self._missed.update(self.state.pending)
         if isinstance(self.clock, MonotonicClock):
@@ -103,24 +107,10 @@ class Service:
             events.ServiceStarted(secrets.token_hex(16), settings.model_dump(mode="json"), self.clock(), events.SCHEMA)
         )
 
-    def _check_serving(self, accept_data_loss: bool) -> None:
-        """Compare the serving log with the write-ahead log and its control data; in doubt, turn the kill switch on."""
-        versions, known, logged = self.versions, self.log.control_at_start, self.state.serving
-        if not accept_data_loss or known.gate_only:  # changes given up on purpose do not count as missing
-            versions.cross_check("the control data of the log", known.serving, known.gate_only)
-        if logged is not None:
-            versions.cross_check("the log", logged.number, logged.gate_only)
-        versions.on_change = self._log_serving
-        if accept_data_loss:  # otherwise the next start would report these changes as missing
-            self.log.set_serving(versions.change_number, versions.gate_only)
-
     def _log_serving(self, change: ServingChange) -> None:
         """Store a serving change in the log and in its control data, which works on a full disk."""
-        why = f"{change.kind}: {change.reason}"
-        event = events.ServingChanged(
-            change.serving or 0, why, change.at, change.number, change.gate_only, change.pinned
-        )
-        self._try_write(event)
+        state = change.serving or 0, f"{change.kind}: {change.reason}", change.at, change.number
+        self._try_write(events.ServingChanged(*state, change.gate_only, change.pinned))
         self.log.set_serving(change.number, change.gate_only)
 
     def warm_up(self) -> None:
@@ -130,11 +120,6 @@ class Service:
         observation = observation._replace(row=observation.row | domain.initial_memory())
         decider = Decider(domain, settings.policy, settings.explore, Streams(0).numpy("warm-up"))
         decider.decide([observation], self.gate, self.versions.serving)
-
-    @property
-    def gate_only(self) -> bool:
-        """The kill switch: only the gate decides."""
-        return self.versions.gate_only
 
     def write(self, event: events.Event, observation: Observation | None = None) -> int:
         """Append an event to the log and apply it, in the same order for all threads; returns its record number."""
@@ -171,10 +156,10 @@ class Service:
                     answers[index] = reply
                 else:
                     batch[observation.territory] = index, observation
-            requests = [
-                (self._with_memory(observation), messages[index], clients[index])
-                for index, observation in batch.values()
-            ]
+            requests = []
+            for territory, (index, observation) in batch.items():
+                row = observation.row | self.state.territory(territory).memory
+                requests.append((observation._replace(row=row), messages[index], clients[index]))
             decided = self._decide(requests, skip_network) if requests else []
             for (index, _), answer in zip(batch.values(), decided, strict=True):
                 answers[index] = answer
@@ -191,10 +176,8 @@ class Service:
             return Answer(reply, self.log.last)
         if observation.time > territory.time:
             return None
-        what = (
-            f"the last observation of {observation.territory} has time {territory.time:g}, this one "
-            f"{observation.time:g}; a game that restarts needs another territoryId"
-        )
+        times = f"the last observation has time {territory.time:g}, this one {observation.time:g}"
+        what = f"{observation.territory}: {times}; a game that restarts needs another territoryId"
         return Answer(error_message("STALE_OBSERVATION", what))
 
     def _excludes(self, decision: events.DecisionMade, client: str) -> bool:
@@ -203,22 +186,19 @@ class Service:
         recent = self.clock() - decision.at <= self.settings.memory.expire_after
         return self.clients.excludes(decision.client, client, recent)
 
-    def _with_memory(self, observation: Observation) -> Observation:
-        return observation._replace(row=observation.row | self.state.territory(observation.territory).memory)
-
     def _decide(
         self, requests: Sequence[tuple[Observation, Mapping[str, Any], str]], skip_network: bool
     ) -> list[Answer]:
         """Decide for observations of different territories, each with its message and client."""
         observations = [observation for observation, _, _ in requests]
-        version = None if skip_network or self.gate_only else self.versions.serving
-        drafts = self._decider.decide(observations, self.gate, version)
+        version = None if skip_network or self.versions.gate_only else self.versions.serving
+        decisions = self._decider.decide(observations, self.gate, version)
         with self.lock, self.log.batch():
             if self.domain.reward_from_next:
                 self._join_next(observations, self.domain.reward_from_next)
             return [
-                self._record(observation, draft, dict(message), client)
-                for (observation, message, client), draft in zip(requests, drafts, strict=True)
+                self._record(observation, decision, dict(message), client)
+                for (observation, message, client), decision in zip(requests, decisions, strict=True)
             ]
 
     def _join_next(self, observations: Sequence[Observation], reward_from_next: RewardFromNext) -> None:
@@ -235,30 +215,22 @@ class Service:
     def _pending_before(self, observation: Observation) -> list[int]:
         return self.state.join.pending_before(observation.territory, observation.time)
 
-    def _record(self, observation: Observation, draft: DraftDecision, message: dict[str, Any], client: str) -> Answer:
+    def _record(self, observation: Observation, decision: Decision, message: dict[str, Any], client: str) -> Answer:
         """Number a decision and log it; if logging fails, it is answered nevertheless."""
         number = self.state.decisions + 1
-        decision = self._decision(number, observation, draft, message, client)
-        record = self._try_write(decision, observation)
+        reply = self.domain.reply(self.state.ids.create(number), decision)
+        event = events.DecisionMade(
+            number, observation.territory, observation.time, self.clock(), message, decision.action,
+            decision.propensity, decision.confidence, decision.send, decision.reason, decision.expected,
+            self.gate_hash, decision.version, reply, client,
+        )  # fmt: skip
+        record = self._try_write(event, observation)
         if record is None:
             self._missed.update(self._pending_before(observation))
-            return Answer(self.unlogged_reply(decision.reply))
+            return Answer(self.unlogged_reply(reply))
         for listener in self.decision_listeners:
-            listener(decision, draft)
-        return Answer(decision.reply, record)
-
-    def _decision(
-        self, number: int, observation: Observation, draft: DraftDecision, message: dict[str, Any], client: str
-    ) -> events.DecisionMade:
-        decision = Decision(
-            self.state.ids.create(number), draft.action, draft.send, draft.reason, draft.confidence, draft.version,
-            draft.probabilities,
-        )  # fmt: skip
-        return events.DecisionMade(
-            number, observation.territory, observation.time, self.clock(), message, draft.action, draft.propensity,
-            draft.confidence, draft.send, draft.reason, draft.expected, self.gate_hash, draft.version,
-            self.domain.reply(decision), client,
-        )  # fmt: skip
+            listener(event, decision)
+        return Answer(reply, record)
 
     def report(self, message: Mapping[str, Any], client: str = "") -> Answer:
         """Handle a report about a decision; a repeated report counts once."""
@@ -298,8 +270,8 @@ class Service:
         """Expire decisions that have been pending for too long; called periodically."""
         after, join, now = self.settings.memory.expire_after, self.state.join, self.clock()
         with self.lock:
-            limit = self.state.max_pending
-            if join.ages(now).oldest > after or join.counts.pending > limit:
+            limit = max_pending(self.domain, self.settings.memory)
+            if join.ages(now)[0] > after or join.counts.pending > limit:
                 self._try_write(events.DecisionsExpired(now, after, limit))
             self._missed &= self.state.pending.keys()
             self._log_rejections()
@@ -309,11 +281,6 @@ class Service:
             rejected = self.state.join.rejected
             if rejected != self._logged_rejections and self._try_write(events.ReportsRejected(*rejected)):
                 self._logged_rejections = rejected
-
-    def version_info(self) -> dict[str, Any]:
-        """Metadata to store with a version."""
-        record, log_id = self.log.synced, self.log.log_id.hex()  # synced: a version must not outlive what it refers to
-        return {"gate": self.gate_hash, "log": log_id, "record": record, "at": self.clock()}
 
     def save_snapshot(self) -> None:
         """Save the state, so that the next start is fast. The trainer must be idle."""

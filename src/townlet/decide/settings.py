@@ -15,7 +15,7 @@ from townlet.config.models import StrictModel
 from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node, parse, read
 from townlet.decide.domain import Domain
-from townlet.errors import ConfigError, Diagnostic, SourceLocation, did_you_mean
+from townlet.errors import ConfigError, Diagnostic, did_you_mean
 
 TOLERANCE: Final = 0.01  # by which weights that must sum to 1 may deviate
 
@@ -183,16 +183,7 @@ def _inconsistencies(settings: DecideSettings, node: Node) -> list[Diagnostic]:
          f"memory.held_out_capacity is {memory.held_out_capacity}, but promotion.min_count {promotion.min_count}: "
          "rewards cannot be compared", "raise held_out_capacity or lower min_count"),
     )  # fmt: skip
-    return [Diagnostic(what, fix, _location(node, *path)) for wrong, path, what, fix in checks if wrong]
-
-
-def _location(node: Node, *path: str) -> SourceLocation:
-    for key in path:
-        below = node.child(key)
-        if below is None:
-            break
-        node = below
-    return node.location
+    return [Diagnostic(what, fix, node.location_of(*path)) for wrong, path, what, fix in checks if wrong]
 
 
 def settings_hash(settings: StrictModel) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import numpy as np
@@ -30,22 +30,15 @@ ANSWER_TIMEOUT: Final = 60.0  # seconds
 PING_TIMEOUT: Final = 5.0  # seconds in which the service must answer at the start
 
 
-class ClientTokens(NamedTuple):
-    """The tokens that a client of a service needs; None if there is none."""
-
-    game: str | None
-    reader: str | None  # of a viewer or the operator
-
-
-def client_tokens(url: str, folder: Path, token_file: Path | None) -> ClientTokens:
-    """The tokens for a service at `url`; those from a local folder are sent to this machine only."""
+def client_tokens(url: str, folder: Path, token_file: Path | None) -> tuple[str | None, str | None]:
+    """The tokens of a game and of a reader for a service at `url`; those of a folder are sent to this machine only."""
     if token_file is not None:
         given = read_token_file(token_file)
     else:
         local = is_loopback(urlsplit(url).hostname or "") and os.path.lexists(folder / TOKENS)
         given = (read_token_file(folder / TOKENS, follow_links=False) if local else {}) | environment_tokens()
     tokens = Tokens(given)
-    return ClientTokens(tokens.first(GAME), tokens.first(VIEWER) or tokens.first(OPERATOR))
+    return tokens.first(GAME), tokens.first(VIEWER) or tokens.first(OPERATOR)
 
 
 @dataclass(frozen=True)
@@ -77,15 +70,8 @@ class SimulationResult:
         return float(np.percentile(self.latency, 100 * share)) if self.latency else 0.0
 
 
-class OutcomeTotals(NamedTuple):
-    """Lifetime totals of a service's outcomes."""
-
-    number: int
-    total: float  # sum of rewards
-
-
-def fetch_outcomes(url: str, token: str | None = None) -> OutcomeTotals | None:
-    """Outcome totals of the service at this WebSocket URL; None if it does not answer."""
+def fetch_outcomes(url: str, token: str | None = None) -> tuple[int, float] | None:
+    """Number of outcomes of the service at this WebSocket URL, and the sum of rewards; None if it does not answer."""
     parts = urlsplit(url)
     scheme, path = {"ws": "http", "wss": "https"}.get(parts.scheme, ""), parts.path.removesuffix("ws")
     if not scheme:
@@ -98,7 +84,7 @@ def fetch_outcomes(url: str, token: str | None = None) -> OutcomeTotals | None:
         with opener.open(urllib.request.Request(stats_url, headers=headers), timeout=PING_TIMEOUT) as answer:
             decisions = json.loads(answer.read())["decisions"]
             number = int(decisions["outcomes"])
-            return OutcomeTotals(number, number * float(decisions["mean_actual"] or 0.0))
+            return number, number * float(decisions["mean_actual"] or 0.0)
     except (OSError, ValueError, KeyError):
         return None
 
@@ -140,9 +126,7 @@ async def _ping(url: str, token: str | None) -> None:
             what, fix = str(error), "check what the service printed, and how many games are connected"
             if not client.connections:
                 what = what if client.refused else f"no service answers at {url.partition('?')[0]}"
-                fix = (
-                    "start one with `townlet decide serve`, pass its address with --url, and its token if it needs one"
-                )
+                fix = "start one with `townlet decide serve`, and pass its address with --url and its token if needed"
             raise TownletError(what, fix) from error
 
 

@@ -26,7 +26,7 @@ from townlet.decide.buffer import ExperienceBuffer
 from townlet.decide.domain import Domain, Observation, ObservationRow
 from townlet.decide.join import Join, OutcomeStatus, report_digest
 from townlet.decide.settings import DecideSettings, settings_hash, settings_model
-from townlet.decide.territories import MAX_ANSWERS, Territories, Territory, max_pending, max_territories
+from townlet.decide.territories import MAX_ANSWERS, Territories, Territory, max_territories
 from townlet.errors import TownletError
 
 ID_PATTERN: Final = re.compile(r"([0-9a-f]{8})-(0|[1-9][0-9]{0,17})-([0-9a-f]{16})")
@@ -40,56 +40,39 @@ NO_MESSAGE: Final[dict[str, Any]] = {}  # replaces messages in memory: the log h
 MASK: Final = 2**64 - 1
 
 
-class Epoch(NamedTuple):
-    """The decisions of one start of the service."""
-
-    first: int  # number of its first decision
-    key: str  # 32 hexadecimal digits
-
-    @property
-    def name(self) -> str:
-        """The first part of its ids."""
-        return sha256(bytes.fromhex(self.key)).hexdigest()[:8]
-
-
 class DecisionIds:
     """The epochs of a log: creates ids of the last one, and resolves ids of all."""
 
     def __init__(self) -> None:
-        self._epochs: list[Epoch] = []
-        self._index: dict[str, int] = {}  # by name
-        self._name, self._key = "", b""
+        self._epochs: dict[str, tuple[int, bytes]] = {}  # number of the first decision, and key, by name
+        self._name = ""  # of the last one
 
     def start_epoch(self, first: int, key: str) -> None:
-        if self._epochs and self._epochs[-1].first == first:
-            del self._index[self._epochs.pop().name]  # it made no decision
-        epoch = Epoch(first, key)
-        self._name, self._key = epoch.name, bytes.fromhex(key)
-        self._index[epoch.name] = len(self._epochs)
-        self._epochs.append(epoch)
+        if self._epochs and self._epochs[self._name][0] == first:
+            del self._epochs[self._name]  # it made no decision
+        self._name = sha256(bytes.fromhex(key)).hexdigest()[:8]
+        self._epochs[self._name] = first, bytes.fromhex(key)
 
     def create(self, number: int) -> str:
-        return f"{self._name}-{number}-{_tag(self._key, number)}"
+        return f"{self._name}-{number}-{_tag(self._epochs[self._name][1], number)}"
 
     def resolve(self, id: str, last: int) -> int | None:
         """The number of the decision with this id, `UNLOGGED`, or None if this log (up to `last`) did not create it."""
         match = ID_PATTERN.fullmatch(id)
-        index = self._index.get(match[1]) if match else None
-        if match is None or index is None:
+        if match is None or match[1] not in self._epochs:
             return None
-        number, epoch = int(match[2]), self._epochs[index]
-        if not compare_digest(match[3], _tag(bytes.fromhex(epoch.key), number)):
+        number, (first, key) = int(match[2]), self._epochs[match[1]]
+        if not compare_digest(match[3], _tag(key, number)):
             return None
-        end = self._epochs[index + 1].first - 1 if index + 1 < len(self._epochs) else last
-        return number if number == UNLOGGED or epoch.first <= number <= min(end, last) else None
+        if match[1] != self._name:  # the next epoch ends this one
+            last = min(last, min((n for n, _ in self._epochs.values() if n > first), default=last + 1) - 1)
+        return number if number == UNLOGGED or first <= number <= last else None
 
     def state(self) -> list[tuple[int, str]]:
-        """All epochs, as JSON."""
-        return [(epoch.first, epoch.key) for epoch in self._epochs]
+        return [(first, key.hex()) for first, key in self._epochs.values()]
 
     def restore(self, state: list[Any]) -> None:
         self._epochs.clear()
-        self._index.clear()
         for first, key in state:
             self.start_epoch(int(first), str(key))
 
@@ -135,11 +118,6 @@ class ServiceState:
         self.totals = Totals()
         self.inserted = 0  # experiences ever added to the buffer
         self.outcome_listeners: list[Callable[[Experience, float, str], None]] = []  # called with every counted outcome
-
-    @property
-    def max_pending(self) -> int:
-        """Number of decisions that may be pending, by count and by bytes."""
-        return max_pending(self.domain, self.settings.memory)
 
     @property
     def decisions(self) -> int:
@@ -215,15 +193,11 @@ class ServiceState:
         status = self.join.add_outcome(outcome.number, digest, failed)
         counted = status in (OutcomeStatus.JOINED, OutcomeStatus.FAILED)
         if counted and (experience := self.pending.pop(outcome.number, None)):
-            if failed:
-                self._revert_memory(experience)
+            row, decision = experience
+            if failed and (territory := self.territories.get(decision.territory)):
+                memory = self.domain.memory_without(territory.memory, row, decision.action, decision.time)
+                self.territories[decision.territory] = replace(territory, memory=memory)
             self._complete(experience, outcome.value, outcome.how)
-
-    def _revert_memory(self, experience: Experience) -> None:
-        row, decision = experience
-        if territory := self.territories.get(decision.territory):
-            memory = self.domain.memory_without(territory.memory, row, decision.action, decision.time)
-            self.territories[decision.territory] = replace(territory, memory=memory)
 
     def _complete(self, experience: Experience, value: float, how: str) -> None:
         self.totals.completed += 1
@@ -235,7 +209,7 @@ class ServiceState:
             listener(experience, value, how)
 
     def _is_held_out(self, decision: events.DecisionMade) -> bool:
-        """Whether it is held out of training; decisions of the gate alone are not, they say nothing of a network."""
+        """Whether it is held out of training; those of the gate alone never are: no network made them."""
         return decision.version > 0 and is_held_out(decision.number, self.settings.memory.held_out)
 
     def _store(self, experience: Experience, value: float | None) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 
 from townlet.decide.alarms import Alarms
 from townlet.decide.batcher import Batcher
-from townlet.decide.decider import DraftDecision
+from townlet.decide.domain import Decision
 from townlet.decide.events import DecisionMade, OutcomeRecorded
-from townlet.decide.recovery import events
+from townlet.decide.recovery import read_events
 from townlet.decide.service import Service
 from townlet.decide.state import FIRST_OUTCOMES, Experience
 from townlet.decide.storage import LOG
@@ -32,7 +32,7 @@ CURVES: Final = (
     "decisions_per_second", "p50_ms", "p99_ms", "pass_rate", "entropy", "expected", "actual", "loss",
 )  # fmt: skip
 HISTORY_LENGTH: Final = 20  # entries of a summarized history
-NOTED_VERDICTS: Final = ("hold", "refuse")  # with which a note begins
+NOTED_VERDICTS: Final = ("hold", "refuse")  # prefixes of notes
 LISTED: Final = 50  # decisions that are listed one by one
 WINDOW: Final = 1000  # recent decisions for means and histograms
 REPLAYED_RECORDS: Final = 5000  # records of the log that are read for them at startup
@@ -45,20 +45,10 @@ COUNTERS: Final = (  # values that only grow
 EXPORTED: Final = ("service", "training", "buffer", "gate", "decisions")  # sections for Prometheus
 
 
-class RateMeter:
-    """Growth rate of a count over the last updates."""
-
-    def __init__(self) -> None:
-        self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)
-
-    def update(self, now: float, count: int) -> None:
-        self._samples.append((now, count))
-
-    @property
-    def per_second(self) -> float:
-        """The rate; 0 before the second update."""
-        (then, before), (now, count) = (self._samples[0], self._samples[-1]) if self._samples else ((0.0, 0), (0.0, 0))
-        return (count - before) / (now - then) if now > then else 0.0
+def growth_rate(samples: Sequence[tuple[float, int]]) -> float:
+    """Growth per second of a count between the first and the last of these samples (time, count)."""
+    (then, before), (now, count) = (samples[0], samples[-1]) if samples else ((0.0, 0), (0.0, 0))
+    return (count - before) / (now - then) if now > then else 0.0
 
 
 class RecentCurves:
@@ -72,22 +62,23 @@ class RecentCurves:
         """Add a row at this time (seconds since 1970) if the last one is old enough by the monotonic clock."""
         if now >= self._due:
             self._due = now + POINT_INTERVAL - SLACK
-            self._rows.append((round(at, 1), *(_round(values[name]) for name in CURVES)))
+            row = [None if (v := values[name]) is None else round(float(f"{v:.{DIGITS}g}"), 9) for name in CURVES]
+            self._rows.append((round(at, 1), *row))
 
     def as_json(self) -> dict[str, Any]:
         """Column names and rows, oldest first."""
         return {"names": ["at", *CURVES], "rows": list(self._rows)}
 
 
-def _round(value: float | None) -> float | None:
-    return None if value is None else round(float(f"{value:.{DIGITS}g}"), 9)
-
-
 def summarize_history(history: Iterable[ServingChange]) -> list[dict[str, Any]]:
     """The newest changes, oldest first; consecutive ones with the same verdict are one entry, with the last reason."""
     entries: list[dict[str, Any]] = []
     for change in history:
-        verdict, reason = _verdict(change)
+        verdict, colon, reason = change.reason.partition(": ")
+        if change.kind != "note" or not colon or verdict not in NOTED_VERDICTS:
+            verdict, reason = change.kind, change.reason
+            if not change.served:
+                verdict, reason = "noted", f"recorded only, because another version is pinned: {verdict}, {reason}"
         if not entries or entries[-1]["verdict"] != verdict:
             entries.append({"verdict": verdict, "first": change.version, "times": 0})
         entries[-1] |= {
@@ -104,14 +95,6 @@ def summarize_history(history: Iterable[ServingChange]) -> list[dict[str, Any]]:
     ]
 
 
-def _verdict(change: ServingChange) -> tuple[str, str]:
-    verdict, colon, reason = change.reason.partition(": ")
-    if change.kind == "note" and colon and verdict in NOTED_VERDICTS:
-        return verdict, reason
-    noted = f"recorded only, because another version is pinned: {change.kind}, {change.reason}"
-    return (change.kind, change.reason) if change.served else ("noted", noted)
-
-
 class ServiceStats:
     """Collects statistics of a service, and returns all of them as JSON."""
 
@@ -120,7 +103,8 @@ class ServiceStats:
         self.batcher: Batcher | None = None  # set when the server starts
         self._started = time.monotonic()
         self._alarms, self._curves = Alarms(service, training, self._limits), RecentCurves()
-        self._decision_rate, self._step_rate = RateMeter(), RateMeter()
+        self._decision_counts: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)  # by time
+        self._step_counts: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)
         self._listed: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._actions: deque[int] = deque(maxlen=WINDOW)
         self._confidence: deque[float] = deque(maxlen=WINDOW)
@@ -134,19 +118,19 @@ class ServiceStats:
 
     def _read_recent(self) -> None:
         decisions: dict[int, DecisionMade] = {}
-        for event in events(self.service.folder / LOG, max(0, self.service.log.last - REPLAYED_RECORDS)):
+        for event in read_events(self.service.folder / LOG, max(0, self.service.log.last - REPLAYED_RECORDS)):
             if isinstance(event, DecisionMade):
                 self._add_decision(event)
                 decisions[event.number] = event
             elif isinstance(event, OutcomeRecorded) and event.number in decisions:
                 self._add_outcome(decisions.pop(event.number), event.value, event.how)
 
-    def _on_decision(self, decision: DecisionMade, draft: DraftDecision) -> None:
-        self._add_decision(decision)
+    def _on_decision(self, event: DecisionMade, decision: Decision) -> None:
+        self._add_decision(event)
         if decision.expected is not None:
-            self._components.append(draft.components)
-        self._entropy.append(draft.entropy)
-        self._alarms.on_decision(decision, draft.entropy)
+            self._components.append(decision.components)
+        self._entropy.append(decision.entropy)
+        self._alarms.on_decision(event, decision.entropy)
 
     def _add_decision(self, decision: DecisionMade) -> None:
         if decision.send:
@@ -171,14 +155,14 @@ class ServiceStats:
 
     def update(self) -> None:
         now = time.monotonic()
-        self._decision_rate.update(now, self.service.state.decisions)
-        self._step_rate.update(now, self.training.progress.steps)
+        self._decision_counts.append((now, self.service.state.decisions))
+        self._step_counts.append((now, self.training.progress.steps))
         self._alarms.active(self._overloaded)
         expected, actual = np.mean(self._pairs, axis=0).tolist() if self._pairs else (None, None)
         p50, p99 = self._latency()
         last = self.training.progress.last
         values = {
-            "decisions_per_second": self._decision_rate.per_second, "p50_ms": p50, "p99_ms": p99,
+            "decisions_per_second": growth_rate(self._decision_counts), "p50_ms": p50, "p99_ms": p99,
             "pass_rate": _mean(_newest(self._sent)), "entropy": _mean(_newest(self._entropy)),
             "expected": expected, "actual": actual, "loss": last.loss if last else None,
         }  # fmt: skip
@@ -197,6 +181,7 @@ class ServiceStats:
     def as_json(self) -> dict[str, Any]:
         """All statistics."""
         with self.service.lock:
+            versions = self.service.versions
             return {
                 "alarms": [alarm._asdict() for alarm in self._alarms.active(self._overloaded)],
                 "service": self._service(),
@@ -204,20 +189,20 @@ class ServiceStats:
                 "buffer": self._buffer(),
                 "gate": self._gate(),
                 "decisions": self._decisions(),
-                "versions": self._versions(),
+                # With a summarized history: single changes would cover only a minute.
+                "versions": versions.overview() | {"history": summarize_history(versions.history)},
                 "curves": self._curves.as_json(),
             }
 
     def _service(self) -> dict[str, Any]:
-        service = self.service
-        serving = service.versions.serving
+        service, serving = self.service, self.service.versions.serving
         return {
             "domain": service.domain.name,
             "policy": service.settings.policy,
             "now": service.clock(),
             "uptime_seconds": time.monotonic() - self._started,
             "version": serving.version if serving else 0,
-            "gate_only": service.gate_only,
+            "gate_only": service.versions.gate_only,
             "games": len(self._limits.games),
             "dashboards": len(self._limits.dashboards),
             "problem": service.log.problem or "",
@@ -230,7 +215,7 @@ class ServiceStats:
             "running": self.training.running,
             "interval": self.service.settings.learning.interval,
             "steps": progress.steps,
-            "steps_per_second": self._step_rate.per_second,
+            "steps_per_second": growth_rate(self._step_counts),
             "step_seconds": progress.seconds,
             "failed": progress.failed,
             "restarts": max(progress.restarts, 0),
@@ -243,7 +228,7 @@ class ServiceStats:
 
     def _buffer(self) -> dict[str, Any]:
         state, counts = self.service.state, self.service.state.join.counts
-        ages = state.join.ages(self.service.clock())
+        oldest, mean = state.join.ages(self.service.clock())
         return {
             "size": len(state.buffer),
             "capacity": state.buffer.capacity,
@@ -251,8 +236,8 @@ class ServiceStats:
             "held_out": len(state.held_out),
             **asdict(counts),
             "not_executed": counts.not_executed,
-            "oldest_pending": ages.oldest,
-            "mean_pending": ages.mean,
+            "oldest_pending": oldest,
+            "mean_pending": mean,
             "expire_after": self.service.settings.memory.expire_after,
             "completed": state.totals.completed,
         }
@@ -269,19 +254,13 @@ class ServiceStats:
             "hash": self.service.gate_hash,
         }
 
-    def _versions(self) -> dict[str, Any]:
-        """The overview with a summarized history: single changes would cover only a minute."""
-        versions = self.service.versions
-        return versions.overview() | {"history": summarize_history(versions.history)}
-
     def _decisions(self) -> dict[str, Any]:
         totals = self.service.state.totals
         actions = np.bincount(np.array(self._actions, np.int64), minlength=self.service.domain.n_actions)
         confidence, _ = np.histogram(self._confidence, BINS, (0.0, 1.0))
-        p50, p99 = self._latency()
-        completed = totals.completed
+        (p50, p99), completed = self._latency(), totals.completed
         return {
-            "per_second": self._decision_rate.per_second,
+            "per_second": growth_rate(self._decision_counts),
             "p50_ms": p50,
             "p99_ms": p99,
             "waiting": len(self.batcher) if self.batcher is not None else 0,

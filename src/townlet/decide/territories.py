@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from pydantic_core import from_json
@@ -37,13 +37,6 @@ MAX_ANSWERS: Final = 66  # earlier answers per territory: those one connection m
 Answers = tuple[tuple[float, bytes], ...]  # times and replies as JSON, which takes less memory than dictionaries
 
 
-class GameConnection(NamedTuple):
-    """The client of one connection."""
-
-    owner: str
-    messages: TokenBucket  # shared by all connections with the same token
-
-
 class Clients:
     """The connected clients."""
 
@@ -53,14 +46,13 @@ class Clients:
         self._buckets: dict[str, TokenBucket] = {}  # by token name, so that new keys do not evade the limit
 
     @contextmanager
-    def connect(self, name: str, key: str | None) -> Iterator[GameConnection]:
-        """Count a connection with the token of this name while the block runs."""
-        owner = owner_id(name, key)
-        limits = self._limits
+    def connect(self, name: str, key: str | None) -> Iterator[tuple[str, TokenBucket]]:
+        """Count a connection with the token of this name while the block runs; yields its owner and its rate limit."""
+        owner, limits = owner_id(name, key), self._limits
         bucket = self._buckets.setdefault(name, TokenBucket(limits.messages_per_second, limits.burst))
         self._connections[owner] += 1
         try:
-            yield GameConnection(owner, bucket)
+            yield owner, bucket
         finally:
             self._connections[owner] -= 1
             if not self._connections[owner]:
@@ -76,7 +68,7 @@ class Clients:
             return False
         if owner in self._connections:
             return True
-        return recent and not (owner[DIGITS] == KEYLESS and _token_part(owner) == _token_part(client))
+        return recent and not (owner[DIGITS] == KEYLESS and owner[:DIGITS] == client[:DIGITS])
 
 
 def owner_id(name: str, key: str | None) -> str:
@@ -84,10 +76,6 @@ def owner_id(name: str, key: str | None) -> str:
     if key is None:
         return f"{_hash(name)}{KEYLESS}{secrets.token_hex(DIGITS // 2)}"
     return f"{_hash(name)}{KEYED}{_hash(f'{name} {key}')}"
-
-
-def _token_part(owner: str) -> str:
-    return owner[:DIGITS]
 
 
 def _hash(text: str) -> str:
@@ -144,22 +132,16 @@ class Territories(OrderedDict[str, Territory]):
 
 
 def _token(territory: Territory) -> str:
-    return _token_part(territory.last.client) if territory.last else ""
-
-
-def pending_size(domain: Domain) -> int:
-    rows = sum(int(np.prod(column.shape)) * np.dtype(column.dtype).itemsize for column in domain.columns.values())
-    return rows + ARRAY_BYTES * len(domain.columns) + ENTRY_BYTES
-
-
-def territory_size(domain: Domain) -> int:
-    memory = domain.initial_memory().values()
-    return sum(column.nbytes + ARRAY_BYTES for column in memory) + ANSWER_BYTES * (MAX_ANSWERS + 1) + ENTRY_BYTES
+    return territory.last.client[:DIGITS] if territory.last else ""
 
 
 def max_pending(domain: Domain, memory: MemorySettings) -> int:
-    return min(memory.pending, memory.pending_bytes // pending_size(domain))
+    """Number of decisions that may be pending, by count and by bytes."""
+    row = sum(int(np.prod(column.shape)) * np.dtype(column.dtype).itemsize for column in domain.columns.values())
+    return min(memory.pending, memory.pending_bytes // (row + ARRAY_BYTES * len(domain.columns) + ENTRY_BYTES))
 
 
 def max_territories(domain: Domain, memory: MemorySettings) -> int:
-    return min(memory.territories, memory.territory_bytes // territory_size(domain))
+    """Number of territories that may be stored, by count and by bytes."""
+    columns = sum(column.nbytes + ARRAY_BYTES for column in domain.initial_memory().values())
+    return min(memory.territories, memory.territory_bytes // (columns + ANSWER_BYTES * (MAX_ANSWERS + 1) + ENTRY_BYTES))

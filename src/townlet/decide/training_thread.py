@@ -154,7 +154,9 @@ class TrainingThread:
         service, trainer = self.service, self.service.trainer
         self._await_log()
         self._yield_cpu()
-        state, info = trainer.state(), service.version_info()
+        record = service.log.synced  # a version must not outlive what it refers to
+        info = {"gate": service.gate_hash, "log": service.log.log_id.hex(), "record": record, "at": service.clock()}
+        state = trainer.state()
         version = service.versions.publish(trainer.step, trainer.weights(), state, info, self._parent, self._yield_cpu)
         service.write(VersionPublished(version.version, version.step, version.digest))
         self._parent = None

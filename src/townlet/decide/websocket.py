@@ -13,10 +13,10 @@ from fastapi.responses import PlainTextResponse
 from pydantic_core import from_json, to_json
 
 from townlet.decide import MAX_GAMES
-from townlet.decide.batcher import Batcher
+from townlet.decide.batcher import Batcher, FutureReply
 from townlet.decide.service import error_message
-from townlet.decide.territories import CLIENT_KEY, GameConnection
-from townlet.web.limits import DESCRIPTOR_REMEDY, DescriptorBudget, SingleFlightCache, WebSocketLimit
+from townlet.decide.territories import CLIENT_KEY
+from townlet.web.limits import DescriptorBudget, SingleFlightCache, TokenBucket, WebSocketLimit
 from townlet.web.mailbox import DISCONNECTED, Mailbox, run_until_first
 
 logger = logging.getLogger(__name__)
@@ -25,8 +25,6 @@ MAX_DASHBOARDS: Final = 256
 IN_FLIGHT: Final = 64
 BROADCAST_BATCH: Final = 16  # dashboards per batch, about 1 ms of work
 BROADCAST_PAUSE: Final = 0.005  # seconds between two batches: answers to games come first
-
-FutureReply = asyncio.Future[dict[str, Any]]
 
 
 class ConnectionLimits:
@@ -41,13 +39,6 @@ class ConnectionLimits:
         self.limited_by_descriptors = games < MAX_GAMES
         self.descriptor_limit = descriptors.limit if descriptors else 0
 
-    @property
-    def remedy(self) -> str:
-        """What to do if games are refused."""
-        if self.limited_by_descriptors:
-            return f"{DESCRIPTOR_REMEDY[0].upper()}{DESCRIPTOR_REMEDY[1:]}."
-        return "Run a second service for the other games."
-
 
 async def serve_game(socket: WebSocket, batcher: Batcher, token_name: str) -> None:
     """Serve one game until it disconnects or stops reading. `token_name` is the name of its access token."""
@@ -58,12 +49,12 @@ async def serve_game(socket: WebSocket, batcher: Batcher, token_name: str) -> No
         return
     await socket.accept()
     replies: asyncio.Queue[FutureReply] = asyncio.Queue(IN_FLIGHT)
-    with batcher.service.clients.connect(token_name, key) as client:
-        await run_until_first(_receive(socket, replies, batcher, client), _send(socket, replies))
+    with batcher.service.clients.connect(token_name, key) as (owner, rate):
+        await run_until_first(_receive(socket, replies, batcher, owner, rate), _send(socket, replies))
 
 
 async def _receive(
-    socket: WebSocket, replies: asyncio.Queue[FutureReply], batcher: Batcher, client: GameConnection
+    socket: WebSocket, replies: asyncio.Queue[FutureReply], batcher: Batcher, owner: str, rate: TokenBucket
 ) -> None:
     while True:
         frame = await socket.receive()
@@ -71,7 +62,7 @@ async def _receive(
             raise WebSocketDisconnect(frame.get("code", 1005))
         text = frame.get("text")
         error = error_message("INVALID_MESSAGE", "messages must be text frames, this one is binary")
-        await replies.put(_completed(error) if text is None else _dispatch(text, batcher, client))
+        await replies.put(_completed(error) if text is None else _dispatch(text, batcher, owner, rate))
 
 
 async def _send(socket: WebSocket, replies: asyncio.Queue[FutureReply]) -> None:
@@ -80,8 +71,8 @@ async def _send(socket: WebSocket, replies: asyncio.Queue[FutureReply]) -> None:
         await socket.send_text(to_json(reply).decode())  # the server drops a client that does not read
 
 
-def _dispatch(text: str, batcher: Batcher, client: GameConnection) -> FutureReply:
-    if not client.messages.take():
+def _dispatch(text: str, batcher: Batcher, owner: str, rate: TokenBucket) -> FutureReply:
+    if not rate.take():
         return _completed(error_message("RATE_LIMITED", "limits.messages_per_second is exceeded; send fewer messages"))
     try:
         message = from_json(text, allow_inf_nan=False)
@@ -94,9 +85,9 @@ def _dispatch(text: str, batcher: Batcher, client: GameConnection) -> FutureRepl
         return _completed({"type": "pong"})
     domain = batcher.service.domain
     if kind == domain.observation_type:
-        return batcher.submit(message, len(text), client.owner)
+        return batcher.submit(message, len(text), owner)
     if kind == domain.report_type:
-        return batcher.reply_when_synced(batcher.service.report(message, client.owner))
+        return batcher.reply_when_synced(batcher.service.report(message, owner))
     known = f"{domain.observation_type}, {domain.report_type}, ping"
     return _completed(error_message("UNKNOWN_TYPE", f"unknown message type {str(kind)[:40]!r}; known: {known}"))
 
@@ -120,15 +111,12 @@ class StatsFeed:
         while True:
             await asyncio.sleep(self._interval)
             try:
-                await self._broadcast()
+                for index, mailbox in enumerate(list(self._mailboxes), 1):
+                    mailbox.post_latest("stats", self._newest())
+                    if index % BROADCAST_BATCH == 0:
+                        await asyncio.sleep(BROADCAST_PAUSE)
             except Exception:  # the next interval tries again
                 logger.exception("cannot send statistics to the dashboards")
-
-    async def _broadcast(self) -> None:
-        for index, mailbox in enumerate(list(self._mailboxes)):
-            mailbox.post_latest("stats", self._newest())
-            if index % BROADCAST_BATCH == BROADCAST_BATCH - 1:
-                await asyncio.sleep(BROADCAST_PAUSE)
 
     async def serve(self, socket: WebSocket) -> None:
         """Send to one dashboard until it disconnects or stops reading."""

@@ -52,12 +52,25 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
     @router.get("/runs")
     def runs() -> list[dict[str, Any]]:
         """All runs, newest first."""
-        return run_lists.get("runs", lambda: _list_runs(hub.root))
+
+        def list_runs() -> list[dict[str, Any]]:
+            overviews = list_overviews(hub.root)
+            rows = [{**o.as_json(), "scores": o.scores[-SPARKLINE_POINTS:], "random": o.random} for o in overviews]
+            return [{key: value for key, value in row.items() if key != "path"} for row in rows]
+
+        return run_lists.get("runs", list_runs)
 
     @router.get("/runs/{name}")
     def run(name: str) -> dict[str, Any]:
         """Static description of a run; for towns also its world, the world's text and the recordings."""
-        return _describe_run(open_watched_run(find_run(hub.root, name)))
+        watched = open_watched_run(find_run(hub.root, name))
+        recipe, task = watched.loaded.recipe, watched.loaded.task
+        if not isinstance(watched, WatchedTownRun):
+            threshold = recipe.reward_threshold or task.threshold
+            return {"kind": "gym", "env": recipe.env, "threshold": threshold, "limit": task.limit, "recordings": []}
+        file = watched.run.worlds / "training.yaml"
+        text = file.read_text("utf-8") if file.is_file() else ""
+        return {"kind": "town", "world": world_json(watched.world), "text": text, "recordings": watched.recordings()}
 
     @router.get("/runs/{name}/maps")
     def maps(name: str) -> dict[str, Any]:
@@ -85,7 +98,19 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
     @router.post("/worlds")
     def save_world(request: SaveWorld) -> dict[str, str]:
         """Save a new world; existing files are never overwritten."""
-        return {"file": _save_world(worlds, request)}
+        if not WORLD_NAME.fullmatch(request.name):
+            what = f"'{request.name[:40]}' is not a valid name for a world"
+            raise TownletError(what, "use lowercase letters, digits and dashes, starting with a letter")
+        if request.name in shipped():
+            raise TownletError(f"'{request.name}' is a shipped world and cannot be overwritten", "choose another name")
+        parse_world(request.text)  # do not save a world with errors
+        path = worlds / f"{request.name}.yaml"
+        worlds.mkdir(parents=True, exist_ok=True)
+        try:
+            disk.write_new(path, request.text.encode())
+        except FileExistsError:
+            raise TownletError(f"{path.name} already exists", "choose another name") from None
+        return {"file": str(path)}
 
     return router
 
@@ -135,23 +160,8 @@ def _csv_download(text: str, title: str) -> Response:
 
 def _image(images: list[bytes], timestep: int, media_type: str) -> Response:
     if timestep >= len(images):
-        raise NotFound(f"there is no image of timestep {timestep}", "the episode's `frames` says how many there are")
+        raise NotFound(f"there is no image of timestep {timestep}", "see `frames` of the episode for their number")
     return Response(images[timestep], media_type=media_type, headers=IMMUTABLE)
-
-
-def _list_runs(root: Path) -> list[dict[str, Any]]:
-    rows = [{**o.as_json(), "scores": o.scores[-SPARKLINE_POINTS:], "random": o.random} for o in list_overviews(root)]
-    return [{key: value for key, value in row.items() if key != "path"} for row in rows]
-
-
-def _describe_run(watched: WatchedRun) -> dict[str, Any]:
-    recipe, task = watched.loaded.recipe, watched.loaded.task
-    if not isinstance(watched, WatchedTownRun):
-        threshold = recipe.reward_threshold or task.threshold
-        return {"kind": "gym", "env": recipe.env, "threshold": threshold, "limit": task.limit, "recordings": []}
-    file = watched.run.worlds / "training.yaml"
-    text = file.read_text("utf-8") if file.is_file() else ""
-    return {"kind": "town", "world": world_json(watched.world), "text": text, "recordings": watched.recordings()}
 
 
 def _training_maps(watched: WatchedRun) -> dict[str, Any]:
@@ -161,9 +171,7 @@ def _training_maps(watched: WatchedRun) -> dict[str, Any]:
     with MetricsReader(watched.run.metrics_file) as store:
         visits = store.totals("cell_visits", ("cell",))
         last = store.read("cell_visits", ("env_steps",), last=1)["env_steps"]
-        newest = (
-            store.read("cell_visits", ("cell", "novelty"), since=last[0] - 1) if last else {"cell": [], "novelty": []}
-        )
+        newest = store.read("cell_visits", ("cell", "novelty"), since=last[0] - 1 if last else 0)
         transitions = store.totals("affordance_transitions", ("from", "to"))
         causes = store.read("episode_intervals", ("causes",))["causes"]
     cells = int(watched.world.tables.next_cell.shape[1]) if isinstance(watched, WatchedTownRun) else 0
@@ -189,19 +197,3 @@ def recording_csv(world: World, r: Recording) -> str:
             transition += [*r.components[step].tolist(), *r.outputs[step].tolist()]
         rows.append([*(int(getattr(r, name)[at]) for name in FRAME_FIELDS), *transition, *r.meters[at].tolist()])
     return csv_text(rows)
-
-
-def _save_world(folder: Path, request: SaveWorld) -> str:
-    if not WORLD_NAME.fullmatch(request.name):
-        what = f"'{request.name[:40]}' is not a valid name for a world"
-        raise TownletError(what, "use lowercase letters, digits and dashes, starting with a letter")
-    if request.name in shipped():
-        raise TownletError(f"'{request.name}' is a shipped world and cannot be overwritten", "choose another name")
-    parse_world(request.text)  # do not save a world with errors
-    path = folder / f"{request.name}.yaml"
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        disk.write_new(path, request.text.encode())
-    except FileExistsError:
-        raise TownletError(f"{path.name} already exists", "choose another name") from None
-    return str(path)

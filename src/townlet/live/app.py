@@ -48,21 +48,9 @@ def make_app(hub: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWERS
     app = FastAPI(title="Townlet", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(TownletError, _error_response)
     app.add_exception_handler(ConfigError, _error_response)
-    _add_pages(app, hub)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.include_router(api_router(hub, worlds))
     app.include_router(episode_router(hub))
-
-    @app.websocket("/ws")
-    async def websocket(socket: WebSocket) -> None:
-        async with slots.acquire(socket) as accepted:
-            if accepted:
-                await _serve_viewer(socket, hub)
-
-    return app
-
-
-def _add_pages(app: FastAPI, hub: Hub) -> None:
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
@@ -83,6 +71,14 @@ def _add_pages(app: FastAPI, hub: Hub) -> None:
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> JSONResponse:
         return JSONResponse({"viewers": hub.viewer_count, "tasks": len(asyncio.all_tasks())})
+
+    @app.websocket("/ws")
+    async def websocket(socket: WebSocket) -> None:
+        async with slots.acquire(socket) as accepted:
+            if accepted:
+                await _serve_viewer(socket, hub)
+
+    return app
 
 
 def _role(request: HTTPConnection) -> str:
@@ -142,8 +138,7 @@ async def _handle_message(text: str, viewer: Viewer) -> None:
         try:
             viewer.edit(message, await asyncio.to_thread(parse_world, message.text))
         except ConfigError as error:
-            viewer.send(
-                protocol.WorldChecked(number=message.number, errors=[error_json(one) for one in error.diagnostics])
-            )
+            errors = [error_json(one) for one in error.diagnostics]
+            viewer.send(protocol.WorldChecked(number=message.number, errors=errors))
     else:
         viewer.receive(message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import numpy as np
 
@@ -14,13 +14,17 @@ from townlet.town.world.tables import World
 LOW_METER: Final = 0.3  # meters below this are worth mentioning
 MIN_LOSS: Final = 0.01  # share of a meter; smaller losses are not mentioned
 MIN_SHARE: Final = 0.5  # of the largest loss; smaller ones are not mentioned beside it
+MAX_DEPTH: Final = 3  # of a chain of cascades
 NEARLY_EQUAL: Final = 0.02  # of the range of values; smaller differences count as nearly equal
 
 
 def explain_action(world: World, r: Recording, step: int, outputs: Literal["values", "probabilities"]) -> str:
     """Why the action of a step was chosen, in one or two sentences."""
     action, mask, scores = int(r.actions[step]), r.mask[step], r.outputs[step]
-    name, need = _action_text(world, r, step), _lowest_meter_text(world, r, step)
+    name, need = world.actions[action], _lowest_meter_text(world, r, step)
+    if world.size and action == int(world.tables.first_interact):
+        here = np.flatnonzero(r.cell_of == r.cell[step]).tolist()
+        name = f"uses {affordance_label(world.affordances[here[0]])}" if here else "tries to use an empty cell"
     allowed = np.flatnonzero(mask)
     best = int(allowed[scores[allowed].argmax()])
     if outputs == "probabilities":
@@ -41,34 +45,13 @@ def explain_action(world: World, r: Recording, step: int, outputs: Literal["valu
     return f"{name}: the highest value, {comparison} {world.actions[second]}. {need}"
 
 
-def _action_text(world: World, r: Recording, step: int) -> str:
-    action = int(r.actions[step])
-    if world.size and action == int(world.tables.first_interact):
-        here = np.flatnonzero(r.cell_of == r.cell[step])
-        return (
-            f"uses {affordance_label(world.affordances[int(here[0])])}" if len(here) else "tries to use an empty cell"
-        )
-    return world.actions[action]
-
-
-def _used_affordances(world: World, r: Recording) -> set[int]:
-    first, wait = int(world.tables.first_interact), int(world.tables.wait)
-    steps = np.flatnonzero((r.actions >= first) & (r.actions < wait))
-    if not world.size:
-        return set((r.actions[steps] - first).tolist())
-    at_cell = {int(cell): affordance for affordance, cell in enumerate(r.cell_of)}
-    return {at_cell[int(cell)] for cell in r.cell[steps] if int(cell) in at_cell}
-
-
 def _lowest_meter_text(world: World, r: Recording, step: int) -> str:
     """The lowest meter at a step; the currency counts only when it runs low."""
     meters = r.meters[step]
     candidates = [m for m, name in enumerate(world.meters) if name != world.spec.currency or meters[m] < LOW_METER]
     lowest = min(candidates, key=lambda m: float(meters[m]))
-    level = f"{world.meters[lowest]} at {meters[lowest]:.0%}"
-    return (
-        f"The lowest need is {level}." if meters[lowest] < LOW_METER else f"No need is urgent; the lowest is {level}."
-    )
+    text = "The lowest need is" if meters[lowest] < LOW_METER else "No need is urgent; the lowest is"
+    return f"{text} {world.meters[lowest]} at {meters[lowest]:.0%}."
 
 
 def death_certificate(world: World, r: Recording, cause: str) -> list[str]:
@@ -78,51 +61,39 @@ def death_certificate(world: World, r: Recording, cause: str) -> list[str]:
         return [f"Survived all {age} steps; the step limit ended the episode."]
     meter = world.meters.index(cause)
     sentences = [f"Died at step {age}: {cause} was empty.", *_cascade_sentences(world, r, meter)]
-    restores = np.asarray(world.tables.effect)[1::2][:-1, meter] > 0
-    restorers = {int(a) for a in np.flatnonzero(restores)}
-    if restorers and not _used_affordances(world, r) & restorers:
+    restorers = set(np.flatnonzero(np.asarray(world.tables.effect)[1::2][:-1, meter] > 0).tolist())
+    first, wait = int(world.tables.first_interact), int(world.tables.wait)
+    steps = np.flatnonzero((r.actions >= first) & (r.actions < wait))
+    used = set((r.actions[steps] - first).tolist())
+    if world.size:
+        used = set(np.flatnonzero(np.isin(r.cell_of, r.cell[steps])).tolist())
+    if restorers and not used & restorers:
         names = ", ".join(affordance_label(world.affordances[a]) for a in sorted(restorers))
         sentences.append(f"It never used anything that restores {cause}: {names}.")
     return sentences
 
 
-def _cascade_sentences(world: World, r: Recording, meter: int, depth: int = 3) -> list[str]:
+def _cascade_sentences(world: World, r: Recording, meter: int) -> list[str]:
     """The meters that drained this one most, then those that drained them, ordered by loss rather than time."""
-    sentences: list[str] = []
-    seen = {meter}
-    for _ in range(depth):
-        losses = sorted(_cascade_losses(world, r, meter), reverse=True)
-        largest = [loss for loss in losses if loss.lost >= MIN_SHARE * losses[0].lost and loss.source not in seen][:2]
+    t, sentences, seen = world.tables, list[str](), {meter}
+    for _ in range(MAX_DEPTH):
+        losses = []  # one per cascade into the meter
+        for k in np.flatnonzero(np.asarray(t.cascade_target) == meter):
+            source, threshold = int(t.cascade_source[k]), float(t.cascade_threshold[k])
+            shortage = np.clip(threshold - r.meters[:-1, source], 0, None)
+            lost = float(t.cascade_slope[k]) * float(shortage.sum())
+            if lost >= MIN_LOSS:
+                losses.append((lost, source, threshold, int((shortage > 0).sum())))
+        losses.sort(reverse=True)
+        largest = [loss for loss in losses if loss[0] >= MIN_SHARE * losses[0][0] and loss[1] not in seen][:2]
         if not largest:
             break
-        for loss in largest:
-            steps = "1 step" if loss.steps == 1 else f"{loss.steps} steps"
-            name, effect = world.meters[loss.source], f"took {loss.lost:.0%} of {world.meters[meter]}"
-            sentences.append(f"Low {name} {effect}: it was below {loss.threshold:.0%} for {steps}.")
-        seen |= {loss.source for loss in largest}
-        meter = largest[0].source
+        for lost, source, threshold, count in largest:
+            steps, effect = "1 step" if count == 1 else f"{count} steps", f"took {lost:.0%} of {world.meters[meter]}"
+            sentences.append(f"Low {world.meters[source]} {effect}: it was below {threshold:.0%} for {steps}.")
+            seen.add(source)
+        meter = largest[0][1]
     return sentences
-
-
-class CascadeLoss(NamedTuple):
-    """How much one low meter took from another over an episode."""
-
-    lost: float
-    source: int
-    threshold: float
-    steps: int
-
-
-def _cascade_losses(world: World, r: Recording, meter: int) -> list[CascadeLoss]:
-    """Noticeable losses of a meter, one per cascade into it."""
-    t, losses = world.tables, []
-    for k in np.flatnonzero(np.asarray(t.cascade_target) == meter):
-        source, threshold = int(t.cascade_source[k]), float(t.cascade_threshold[k])
-        shortage = np.clip(threshold - r.meters[:-1, source], 0, None)
-        lost = float(t.cascade_slope[k]) * float(shortage.sum())
-        if lost >= MIN_LOSS:
-            losses.append(CascadeLoss(lost, source, threshold, int((shortage > 0).sum())))
-    return losses
 
 
 def affordance_label(name: str) -> str:

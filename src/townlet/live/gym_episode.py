@@ -138,8 +138,12 @@ class GymEpisode:
 
     @property
     def components(self) -> list[str]:
-        """Names of the observation's numbers."""
-        return [name for block in self._number_blocks for name in _component_names(block)]
+        """Names of the observation's numbers: of their block, with an index where it has several."""
+        return [
+            block.name if block.size == 1 else f"{block.name}[{','.join(map(str, index))}]"
+            for block in self._number_blocks
+            for index in np.ndindex(*block.shape)
+        ]
 
     @property
     def output_kinds(self) -> list[str]:
@@ -201,10 +205,9 @@ class GymEpisode:
             step: list[Any] = [""] * (len(action_heads) + len(output_heads) + 2)
             if at < len(self._rewards):
                 total += self._rewards[at]
-                action = self._actions[at]
-                step = [space.names[int(action[0])]] if discrete else list(action)
-                step += [value for kind in kinds for value in self._outputs[kind][at]]
-                step += [self._rewards[at], total]
+                action: list[Any] = self._actions[at]
+                outputs = [value for kind in kinds for value in self._outputs[kind][at]]
+                step = [*([space.names[int(action[0])]] if discrete else action), *outputs, self._rewards[at], total]
             value = self.values[at] if at < len(self.values) else ""
             advantage = advantages[at] if at < len(advantages) else ""
             rows.append([at, *step, value, advantage, *self._obs[at].tolist()])
@@ -215,13 +218,6 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     """Rows as CSV."""
     csv.writer(out := io.StringIO(), lineterminator="\n").writerows(rows)
     return out.getvalue()
-
-
-def _component_names(block: Block) -> list[str]:
-    """The block's name, with an index where it has several numbers."""
-    if block.size == 1:
-        return [block.name]
-    return [f"{block.name}[{','.join(map(str, index))}]" for index in np.ndindex(*block.shape)]
 
 
 def _json_numbers(values: Iterable[float]) -> list[float | None]:

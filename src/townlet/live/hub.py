@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from townlet.errors import ConfigError, TownletError
 from townlet.live import protocol
@@ -141,7 +141,8 @@ class Viewer:
         if self.subscription.rows and self.run.rows_overview:
             self.mailbox.post_latest("rows_overview", self.run.rows_overview)
         if not self.follows_training:
-            self.advance(elapsed)
+            if not self._attempt(self._apply, lambda playback: playback.advance(elapsed)):
+                self.playbacks = []
         elif self.subscription.rate == FRAME_RATE:
             for message, text in shared:
                 self._queue(message, text)
@@ -160,12 +161,12 @@ class Viewer:
 
     def receive(self, message: ClientMessage) -> None:
         """Handle a message; failures are answered with an error."""
-        self._attempt(lambda: self._handle(message))
+        self._attempt(self._handle, message)
 
-    def _attempt(self, action: Callable[[], None]) -> bool:
+    def _attempt(self, action: Callable[..., None], *arguments: Any) -> bool:
         """Whether the action succeeded; otherwise an error is sent."""
         try:
-            action()
+            action(*arguments)
         except (TownletError, ConfigError) as error:
             first = error.diagnostics[0]
             self.send(protocol.Error(what=first.what, fix=first.fix))
@@ -214,11 +215,6 @@ class Viewer:
             self.playbacks = [playback]
         return self.playbacks
 
-    def advance(self, seconds: float) -> None:
-        """Advance this viewer's playbacks; those that fail are dropped."""
-        if not self._attempt(lambda: self._apply(lambda playback: playback.advance(seconds))):
-            self.playbacks = []
-
     def _subscribe(self, subscription: protocol.Subscribe) -> None:
         """Watch a run: send its history first, then start playback."""
         run = self.hub.join(subscription.run, self)
@@ -245,7 +241,7 @@ class Viewer:
     def _history(self, run: WatchedRun) -> list[Message]:
         """Status, metrics and checkpoints of a run; if they cannot be read, this viewer leaves it."""
         try:
-            return [run.metrics.status(), *run.metrics.history(), *run.metrics.checkpoints()]
+            return [run.status(), *run.history(), *run.checkpoints()]
         except BaseException:
             if self.run and self.run.run.name == run.run.name:
                 self.run = None
@@ -254,16 +250,13 @@ class Viewer:
 
     def _select(self, selection: protocol.Select) -> None:
         """Show a recorded episode, or the episodes of one training row."""
-        town, row = self._town, selection.row
-        if selection.recording is not None:
-            episode: TownEpisode | None = town.recorded_episode(selection.recording)
-        else:
-            episode = town.episode_of_row(row)
+        town, row, recording = self._town, selection.row, selection.recording
+        episode = town.episode_of_row(row) if recording is None else town.recorded_episode(recording)
         if episode is None:
             raise TownletError(f"no episode of row {row} has ended yet", "wait for one to end")
 
         def newer() -> TownEpisode | None:
-            newest = town.episode_of_row(row) if selection.recording is None else None
+            newest = town.episode_of_row(row) if recording is None else None
             return None if newest is playback.episode else newest
 
         playback = self._new_playback(newer)
@@ -299,7 +292,7 @@ class Viewer:
             label = player_label(name, found)
             label += f", {epsilon:.0%} random" if epsilon else ""
             label += ", in your edited world" if edited else ""
-            return PlayedEpisode(world, actor, self._seed + 1000 * next(played), label, found.env_steps, actor.outputs)
+            return PlayedEpisode(world, actor, self._seed + 1000 * next(played), label, found.env_steps)
 
         load()  # refuse a checkpoint that does not fit the world now, not at the first frame
         return next_episode
@@ -312,4 +305,4 @@ class Viewer:
             self.send(NOT_SUBSCRIBED)
         else:
             accepted = protocol.WorldChecked(number=request.number, errors=[], world=world_json(world))
-            self._attempt(lambda: self._play(self._policies, world, [accepted]))
+            self._attempt(self._play, self._policies, world, [accepted])

@@ -86,15 +86,13 @@ class TownEpisode:
 class PlayedEpisode(TownEpisode):
     """An episode that a checkpoint plays, computed only as far as a viewer has watched."""
 
-    def __init__(
-        self, world: World, actor: CheckpointActor, seed: int, label: str, env_steps: int, outputs: OutputKind
-    ) -> None:
+    def __init__(self, world: World, actor: CheckpointActor, seed: int, label: str, env_steps: int) -> None:
         self._actor, self._steps = actor, 0
         self._engine = make_engine(world, 1, autoreset=False)
         self._engine.reset(seed)
         self._arrays = empty_arrays(world, INITIAL_CAPACITY)
         self._observe(0)
-        super().__init__(world, self._recorded(), label, 0, env_steps, outputs, "checkpoint")
+        super().__init__(world, self._recorded(), label, 0, env_steps, actor.outputs, "checkpoint")
         self.over = False
 
     def _recorded(self) -> Recording:
@@ -172,12 +170,9 @@ class Playback:
         """Messages that bring a new viewer to the current position."""
         if self.episode is None or self._last < 0:
             return []
-        first = max(0, self._last - MAX_FRAME_STEPS + 1)
-        messages: list[Message] = [
-            self.episode.start_message(self.side),
-            self.episode.frame(first, self._last, self.side),
-        ]
-        return [*messages, self.episode.end_message(self.side)] if self._ended else messages
+        frame = self.episode.frame(max(0, self._last - MAX_FRAME_STEPS + 1), self._last, self.side)
+        end = [self.episode.end_message(self.side)] if self._ended else []
+        return [self.episode.start_message(self.side), frame, *end]
 
     def copy_position(self, other: Playback) -> None:
         """Continue where another playback is."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from html import escape
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic.fields import FieldInfo
@@ -297,11 +297,6 @@ ServerMessage = (
 )  # fmt: skip
 
 
-def message_models(union: Any) -> list[type[BaseModel]]:
-    """The models of one direction, in declaration order."""
-    return list(get_args(get_args(union)[0] if get_origin(union) is Annotated else union))
-
-
 def json_schema() -> dict[str, Any]:
     """Both directions as JSON Schema."""
     server: TypeAdapter[Any] = TypeAdapter(Annotated[ServerMessage, Field(discriminator="type")])
@@ -325,7 +320,7 @@ PAGE_HEAD: Final = """<!doctype html>
 
 def protocol_page() -> str:
     """Reference of all messages as an HTML page, generated from the models."""
-    client, server = (map(_message_section, message_models(union)) for union in (ClientMessage, ServerMessage))
+    client, server = (map(_message_section, get_args(union)) for union in (get_args(ClientMessage)[0], ServerMessage))
     parts = [
         PAGE_HEAD,
         "<h1>Live protocol</h1>",

@@ -30,15 +30,50 @@ RECENT_EPISODES: Final = 12  # episodes of training kept for new viewers
 RECORDING_COLUMNS: Final = ("number", "env_steps", "kind", "row", "length", "stage", "cause", "return")
 
 
-class MetricsStream:
-    """Reads a run's metrics as they grow: `history` returns all of them, `news` those since its last call."""
+class NotFound(TownletError):
+    """A requested run, world, checkpoint or episode does not exist."""
 
-    def __init__(self, run: Run, budget: int) -> None:
-        self.run, self._budget = run, budget
+
+def find_run(root: Path, name: str) -> Run:
+    """A run by its exact name, never by a path, so that no request can leave `root`."""
+    for run in Run.list(root):
+        if run.name == name:
+            return run
+    raise NotFound(f"there is no run '{name[:80]}'", "choose one from the list of runs")
+
+
+def open_watched_run(run: Run) -> WatchedRun:
+    loaded = reopen(run)
+    return WatchedRun(run, loaded) if loaded.recipe.gym else WatchedTownRun(run, loaded)
+
+
+class WatchedRun:
+    """A run of any kind: `history` returns all of its metrics, `news` those since the last call."""
+
+    rows_overview: str | None = None  # serialized message with the current rows of training; only in towns
+
+    def __init__(self, run: Run, loaded: LoadedExperiment) -> None:
+        self.run, self.loaded = run, loaded
+        self._last_read = 0.0
         self._since = self._newest()  # viewers receive the history first, so news start after it
         self._checkpoints = {found.name for found in self._list_checkpoints()}
         self._status: RunStatus | None = None
         self._history: list[Message] = []  # cached until there is news
+
+    def poll(self) -> list[Message]:
+        """Messages about everything new since the last call."""
+        if time.monotonic() - self._last_read < READ_INTERVAL:
+            return []
+        self._last_read = time.monotonic()
+        return self.news()
+
+    def town(self) -> WatchedTownRun:
+        """This run as a town; raises for Gymnasium runs."""
+        what = f"{self.loaded.recipe.env} is not a town, so it has no town to show"
+        raise TownletError(what, "subscribe with source none, and request episodes over HTTP")
+
+    def close(self) -> None:
+        """Release resources after the last viewer has left."""
 
     def _newest(self) -> dict[str, int]:
         """The last env_steps of each table; tables are not written at the same time."""
@@ -51,17 +86,11 @@ class MetricsStream:
         """All metrics so far, with curves thinned to MAX_POINTS points."""
         if self._history or not self.run.metrics_file.exists():
             return self._history
-        name = self.run.name
         with MetricsReader(self.run.metrics_file) as store:
             series = {metric: list(zip(*store.series(metric, MAX_POINTS), strict=True)) for metric in store.names()}
-            evaluations = as_rows(store.read("evaluations"))
+            metrics = self._metrics(series, as_rows(store.read("evaluations")))
             stages = {change.row: change for change in self._stage_changes(store, -1)}  # the last one of each row
-            alerts = self._alerts(store, -1)
-        self._history = [
-            protocol.MetricsUpdate(run=name, series=series, evaluations=evaluations),
-            *stages.values(),
-            *alerts,
-        ]
+            self._history = [metrics, *stages.values(), *self._alerts(store, -1)]
         return self._history
 
     def news(self) -> list[Message]:
@@ -72,7 +101,11 @@ class MetricsStream:
             messages.append(status)
         if metrics := self._new_metrics():
             self._history = []
-        return messages + metrics + self._new_checkpoints()
+        known, found = self._checkpoints, self._list_checkpoints()
+        self._checkpoints = {c.name for c in found}
+        removed = sorted(known - self._checkpoints)
+        saved = [self._checkpoint_message(c, found, removed) for c in found if c.name not in known]
+        return messages + metrics + saved
 
     def _new_metrics(self) -> list[Message]:
         if not self.run.metrics_file.exists():
@@ -92,8 +125,11 @@ class MetricsStream:
             for at, name, value in zip(*updates.values(), strict=True):
                 if value is not None:
                     series.setdefault(name, []).append((at, value))
-            messages.append(protocol.MetricsUpdate(run=self.run.name, series=series, evaluations=evaluations))
+            messages.append(self._metrics(series, evaluations))
         return messages
+
+    def _metrics(self, series: dict[str, list[tuple[int, float]]], evaluations: list[dict[str, Any]]) -> Message:
+        return protocol.MetricsUpdate(run=self.run.name, series=series, evaluations=evaluations)
 
     def _stage_changes(self, store: MetricsReader, since: int) -> list[protocol.RowStageChange]:
         columns = ("env_steps", "row", "from_stage", "to_stage", "reason")
@@ -108,13 +144,6 @@ class MetricsStream:
         found = self._list_checkpoints()
         return [self._checkpoint_message(c, found, []) for c in found]
 
-    def _new_checkpoints(self) -> list[Message]:
-        found = self._list_checkpoints()
-        names = {c.name for c in found}
-        added, removed = names - self._checkpoints, sorted(self._checkpoints - names)
-        self._checkpoints = names
-        return [self._checkpoint_message(c, found, removed) for c in found if c.name in added]
-
     def _list_checkpoints(self) -> list[Checkpoint]:
         return checkpoint.scan(self.run.checkpoints)[0]
 
@@ -126,64 +155,18 @@ class MetricsStream:
 
     def status(self) -> RunStatus:
         meta = self.run.meta()
-        env_steps, episodes = self._progress()
+        if self.run.metrics_file.exists():
+            with MetricsReader(self.run.metrics_file) as store:
+                env_steps = max([0, *store.read("updates", ("env_steps",), last=1)["env_steps"]])
+                episodes = int(sum(store.read("episode_intervals", ("count",))["count"]))
+        else:  # a published run, or one that has just started
+            newest = checkpoint.latest(self.run.checkpoints)
+            env_steps, episodes = newest.env_steps if newest else 0, 0
         return RunStatus.model_validate(
             {"run": self.run.name, "kind": "gym" if meta.get("gym") else "town", "state": state_of(self.run, meta),
-             "env_steps": env_steps, "budget": self._budget, "episodes": episodes,
+             "env_steps": env_steps, "budget": self.loaded.recipe.budget.env_steps or 0, "episodes": episodes,
              "summary": meta.get("summary") or []}
         )  # fmt: skip
-
-    def _progress(self) -> tuple[int, int]:
-        if not self.run.metrics_file.exists():  # a published run, or one that has just started
-            newest = checkpoint.latest(self.run.checkpoints)
-            return (newest.env_steps if newest else 0), 0
-        with MetricsReader(self.run.metrics_file) as store:
-            last = store.read("updates", ("env_steps",), last=1)["env_steps"]
-            counts = store.read("episode_intervals", ("count",))["count"]
-        return (last[0] if last else 0), int(sum(counts))
-
-
-class NotFound(TownletError):
-    """A requested run, world, checkpoint or episode does not exist."""
-
-
-def find_run(root: Path, name: str) -> Run:
-    """A run by its exact name, never by a path, so that no request can leave `root`."""
-    for run in Run.list(root):
-        if run.name == name:
-            return run
-    raise NotFound(f"there is no run '{name[:80]}'", "choose one from the list of runs")
-
-
-def open_watched_run(run: Run) -> WatchedRun:
-    loaded = reopen(run)
-    return WatchedRun(run, loaded) if loaded.recipe.gym else WatchedTownRun(run, loaded)
-
-
-class WatchedRun:
-    """A run of any kind: its metrics as they grow."""
-
-    rows_overview: str | None = None  # serialized message with the current rows of training; only in towns
-
-    def __init__(self, run: Run, loaded: LoadedExperiment) -> None:
-        self.run, self.loaded = run, loaded
-        self.metrics = MetricsStream(run, loaded.recipe.budget.env_steps or 0)
-        self._last_read = 0.0
-
-    def poll(self) -> list[Message]:
-        """Messages about everything new since the last call."""
-        if time.monotonic() - self._last_read < READ_INTERVAL:
-            return []
-        self._last_read = time.monotonic()
-        return self.metrics.news()
-
-    def town(self) -> WatchedTownRun:
-        """This run as a town; raises for Gymnasium runs."""
-        what = f"{self.loaded.recipe.env} is not a town, so it has no town to show"
-        raise TownletError(what, "subscribe with source none, and request episodes over HTTP")
-
-    def close(self) -> None:
-        """Release resources after the last viewer has left."""
 
 
 class WatchedTownRun(WatchedRun):
@@ -217,19 +200,25 @@ class WatchedTownRun(WatchedRun):
         messages: list[Message] = []
         for message in self._feed.poll() if self._feed else ():
             if message.kind == EPISODE_ENDED:
-                episode, info = _parse_episode(self.world, message.data)
-                self.episodes.append(episode)
+                header, _, body = message.data.partition(b"\n")
+                info = json.loads(header)
+                self.episodes.append(self._episode(info | {"data": body}, "row {row} of training", "training"))
+                del info["outputs"]
                 messages.append(protocol.TrainingEpisode(run=self.run.name, **info))
             elif message.kind == ROWS_OVERVIEW:
-                self.rows_overview = protocol.RowsOverview(
-                    **json.loads(message.data), sent=time.time()
-                ).model_dump_json()
+                overview = protocol.RowsOverview(**json.loads(message.data), sent=time.time())
+                self.rows_overview = overview.model_dump_json()
         return messages
+
+    def _episode(self, values: dict[str, Any], label: str, source: str) -> TownEpisode:
+        recording = Recording.from_bytes(values["data"])
+        row, env_steps, outputs = values["row"], values["env_steps"], values["outputs"]
+        return TownEpisode(self.world, recording, label.format(**values), row, env_steps, outputs, source)
 
     def next_episode(self) -> TownEpisode | None:
         """The newest episode of training, unless it is being shown already."""
         newest = self.episodes[-1] if self.episodes else None
-        return newest if newest is not None and newest is not self.playback.episode else None
+        return None if newest is self.playback.episode else newest
 
     def episode_of_row(self, row: int | None) -> TownEpisode | None:
         """The newest episode of one training row."""
@@ -241,10 +230,7 @@ class WatchedTownRun(WatchedRun):
             rows = as_rows(store.read("recordings", where={"number": number}))
         if not rows:
             raise NotFound(f"this run has no recorded episode {number}", "choose one from the list")
-        (row,) = rows
-        label = f"{row['kind']}: row {row['row']} of training"
-        recording = Recording.from_bytes(row["data"])
-        return TownEpisode(self.world, recording, label, row["row"], row["env_steps"], row["outputs"], "recording")
+        return self._episode(rows[0], "{kind}: row {row} of training", "recording")
 
     def recordings(self) -> list[dict[str, Any]]:
         """Metadata of the recorded episodes, oldest first."""
@@ -263,11 +249,3 @@ class WatchedTownRun(WatchedRun):
     def close(self) -> None:
         if self._feed:
             self._feed.close()
-
-
-def _parse_episode(world: World, data: bytes) -> tuple[TownEpisode, dict[str, Any]]:
-    """An episode from the feed and its metadata, a line of JSON before the recording."""
-    header, _, body = data.partition(b"\n")
-    info: dict[str, Any] = json.loads(header)
-    label, outputs, recording = f"row {info['row']} of training", info.pop("outputs"), Recording.from_bytes(body)
-    return TownEpisode(world, recording, label, info["row"], info["env_steps"], outputs, "training"), info

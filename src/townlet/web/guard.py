@@ -11,7 +11,6 @@ import logging
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
@@ -20,19 +19,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from townlet.web.tokens import (
-    ANONYMOUS,
-    GAME,
-    OPERATOR,
-    SAFE_METHODS,
-    UNGUESSABLE_LENGTH,
-    Access,
-    Identity,
-    LoginThrottle,
-    OneTimeCodes,
-    Tokens,
-    default_access,
-)
+from townlet.web import tokens
+from townlet.web.tokens import ANONYMOUS, SAFE_METHODS, OneTimeCodes, Tokens
 
 COOKIE: Final = "townlet_token"  # with the port appended: all ports of a host share cookies
 WILDCARD_HOSTS: Final = ("0.0.0.0", "::")  # all addresses of the machine  # nosec B104
@@ -40,6 +28,7 @@ LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 MAX_LOGGED_ORIGINS: Final = 32  # refused origins, each logged once
 WS_FORBIDDEN: Final = 4403  # close code, if the server cannot refuse with an HTTP status
 MAX_QUERY_FIELDS: Final = 20  # more are refused
+MAX_BODY_BYTES: Final = 1 << 18
 
 LOGGER = logging.getLogger(__name__)
 
@@ -54,8 +43,7 @@ SECURITY_HEADERS: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why a request is refused."""
 
     status: int
@@ -77,13 +65,11 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, hosts: Iterable[str], tokens: Tokens | None, access: Access = default_access,
-        cookie: str = COOKIE, codes: OneTimeCodes | None = None, max_body: int = 1 << 18, origins: Iterable[str] = (),
-        allow_no_origin: bool = False,
+        self, app: ASGIApp, hosts: Iterable[str], valid_tokens: Tokens | None, access: tokens.Access, cookie: str,
+        codes: OneTimeCodes, origins: Iterable[str] = (), allow_no_origin: bool = False,
     ) -> None:  # fmt: skip
-        self._app, self._hosts, self._max_body = app, {host.lower() for host in hosts}, max_body
-        self._tokens, self._access, self._cookie, self._throttle = tokens, access, cookie, LoginThrottle()
-        self._codes = codes or OneTimeCodes()
+        self._app, self._hosts, self._codes = app, {host.lower() for host in hosts}, codes
+        self._tokens, self._access, self._cookie, self._throttle = valid_tokens, access, cookie, tokens.LoginThrottle()
         self._origins = {origin.lower().rstrip("/") for origin in origins}  # of other pages that are allowed
         self._allow_no_origin = allow_no_origin  # without an Origin it is a program, not a browser
         self._refused_origins: set[str] = set()
@@ -98,17 +84,14 @@ class Guard:
         if scope["type"] == "websocket":
             await (_refuse(scope, refusal, receive, send) if refusal else self._app(scope, receive, send))
             return
-        send = _add_headers(send)
+        send, identity = _add_headers(send), scope.get("identity")  # None if the request was refused before
+        opens_page = identity is not None and identity.role != tokens.GAME and identity != ANONYMOUS
         if refusal:
             await _response(refusal)(scope, receive, send)
-        elif credential.from_query and scope["method"] in SAFE_METHODS and self._opens_page(scope["identity"]):
+        elif credential.from_query and scope["method"] in SAFE_METHODS and opens_page:
             await self._redirect(scope, credential.token)(scope, receive, send)
         else:
-            await self._app(scope, _limit_body(receive, self._max_body), send)
-
-    @staticmethod
-    def _opens_page(identity: Identity | None) -> bool:
-        return identity is not None and identity.role != GAME and identity != ANONYMOUS
+            await self._app(scope, _limit_body(receive), send)
 
     def _check(self, scope: Scope, headers: Headers, credential: Credential) -> Refusal | None:
         hosts = headers.getlist("host")
@@ -116,14 +99,17 @@ class Guard:
         if host not in self._hosts:
             return Refusal(421, "this server does not answer to that Host")
         changes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
-        if (changes or "origin" in headers) and not self._origin_allowed(scope, headers, host):
+        origins = [origin.lower() for origin in headers.getlist("origin")]
+        scheme = {"ws": "http", "wss": "https"}.get(scope.get("scheme", "http"), scope.get("scheme", "http"))
+        own = len(origins) == 1 and origins[0] in {f"{scheme}://{host}", *self._origins}
+        if (changes or origins) and not (own if origins else self._allow_no_origin):
             self._log_refused_origin(headers.get("origin", ""))
             return Refusal(403, "only this server's own page may do that: its Origin is missing or another")
         if refusal := self._authorize(scope, credential):
             return refusal
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > self._max_body:
-            return Refusal(413, f"a request may have {self._max_body} bytes")
+        if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+            return Refusal(413, f"a request may have {MAX_BODY_BYTES} bytes")
         return None
 
     def _authorize(self, scope: Scope, credential: Credential) -> Refusal | None:
@@ -137,7 +123,7 @@ class Guard:
             identity = self._tokens.identify(credential.token)
             # Otherwise one client with a wrong token would lock out all others of its address after a restart.
             address = str((scope.get("client") or [""])[0])
-            certain = identity is not None and len(credential.token) >= UNGUESSABLE_LENGTH
+            certain = identity is not None and len(credential.token) >= tokens.UNGUESSABLE_LENGTH
             if not (certain or self._throttle.allows(address, credential.from_cookie, identity)):
                 if roles is None:  # as without a token
                     return None
@@ -163,7 +149,7 @@ class Guard:
             scope["query_string"] = remaining.encode()  # so that logged requests contain no token
             query_fields = dict(reversed(fields))
             if self._tokens and self._codes.redeem(query_fields.get("code", "")):
-                return Credential(self._tokens.first(OPERATOR) or "", from_query=True)
+                return Credential(self._tokens.first(tokens.OPERATOR) or "", from_query=True)
             if query_fields.get("token"):
                 return Credential(query_fields["token"], from_query=True)
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
@@ -173,13 +159,6 @@ class Guard:
         with suppress(CookieError):
             cookies.load(headers.get("cookie", ""))
         return Credential(cookies[self._cookie].value if self._cookie in cookies else "", from_cookie=True)
-
-    def _origin_allowed(self, scope: Scope, headers: Headers, host: str) -> bool:
-        origins = [origin.lower() for origin in headers.getlist("origin")]
-        if not origins:
-            return self._allow_no_origin
-        scheme = {"ws": "http", "wss": "https"}.get(scope.get("scheme", "http"), scope.get("scheme", "http"))
-        return len(origins) == 1 and origins[0] in {f"{scheme}://{host}", *self._origins}
 
     def _log_refused_origin(self, origin: str) -> None:
         """Log a refused origin once: it may be a page of the operator."""
@@ -242,7 +221,7 @@ async def _refuse(scope: Scope, refusal: Refusal, receive: Receive, send: Send) 
         await send({"type": "websocket.close", "code": WS_FORBIDDEN, "reason": refusal.reason})
 
 
-def _limit_body(receive: Receive, max_body: int) -> Receive:
+def _limit_body(receive: Receive) -> Receive:
     """End a body that exceeds the limit, which needs no Content-Length, as if its sender had disconnected."""
     received = 0
 
@@ -250,7 +229,7 @@ def _limit_body(receive: Receive, max_body: int) -> Receive:
         nonlocal received
         message = await receive()
         received += len(message.get("body", b""))
-        return {"type": "http.disconnect"} if received > max_body else message
+        return {"type": "http.disconnect"} if received > MAX_BODY_BYTES else message
 
     return limited_receive
 

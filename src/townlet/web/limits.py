@@ -59,14 +59,10 @@ def raise_descriptor_limit(target: int = TARGET_DESCRIPTORS) -> DescriptorBudget
         with suppress(ValueError, OSError):  # some systems allow less than their hard limit: the soft limit stays
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return allocate_descriptors(target if soft == resource.RLIM_INFINITY else soft, _count_open())
-
-
-def _count_open() -> int:
-    for folder in ("/proc/self/fd", "/dev/fd"):
-        with suppress(OSError):
-            return len(os.listdir(folder))
-    return RESERVED_DESCRIPTORS
+    used = RESERVED_DESCRIPTORS
+    with suppress(OSError):  # a link to /proc/self/fd on Linux
+        used = len(os.listdir("/dev/fd"))
+    return allocate_descriptors(target if soft == resource.RLIM_INFINITY else soft, used)
 
 
 class Evictable(Protocol):
@@ -86,7 +82,7 @@ class ConnectionLimiter:
         self._scheduled = False
         self._http: set[Evictable] = set()
         self._idle: dict[Evictable, None] = {}  # HTTP connections without a complete request, the oldest first
-        self._websockets: set[Evictable] = set()
+        self.websockets: set[Evictable] = set()
         self._buffered: dict[Evictable, int] = {}  # bytes of incomplete messages, the oldest first
         self._buffered_bytes = 0
 
@@ -147,13 +143,10 @@ class ConnectionLimiter:
 
     @property
     def websockets_full(self) -> bool:
-        return len(self._websockets) >= self._max_websockets
-
-    def add_websocket(self, connection: Evictable) -> None:
-        self._websockets.add(connection)
+        return len(self.websockets) >= self._max_websockets
 
     def remove_websocket(self, connection: Evictable) -> None:
-        self._websockets.discard(connection)
+        self.websockets.discard(connection)
         self.set_buffered(connection, 0)
 
     def set_buffered(self, connection: Evictable, size: int) -> None:

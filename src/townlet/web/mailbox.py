@@ -28,13 +28,11 @@ class Mailbox:
         self._max_events, self._count = max_events, 0
         self._bytes = 0  # of pending messages
         self._posted = asyncio.Event()
-        self.dropped = 0  # messages that were replaced or dropped before they could be sent
 
     def post_latest(self, key: Hashable, text: str) -> None:
         """Post a state: replaces the pending message with the same key, and moves to the end of the queue."""
         if key in self._pending:
             self._take(key)
-            self.dropped += 1
         self._put(key, (text,))
 
     def is_pending(self, key: Hashable) -> bool:
@@ -48,7 +46,6 @@ class Mailbox:
         size = sum(map(len, texts))
         while self._events and (len(self._events) == self._max_events or self._bytes + size > MAX_BYTES):
             self._take(self._events.popleft())
-            self.dropped += 1
         self._count += 1
         self._events.append(self._count)
         self._put(self._count, texts)

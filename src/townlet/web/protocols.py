@@ -38,7 +38,7 @@ class LimitedHTTP(H11Protocol):
         self._request_deadline: asyncio.TimerHandle | None = None
         self._read_deadline: asyncio.TimerHandle | None = None  # for a client that does not read its response
         self._close_deadline: asyncio.TimerHandle | None = None  # for the last bytes before the connection is closed
-        self._client_state: Any = None  # as the parser sees it
+        self._client_state: Any = None  # according to the parser
         self._pending_upgrade: bytearray | None = None  # data of an upgrade that is not parsed yet
         self._upgraded = False  # the transport belongs to a WebSocket now
 
@@ -54,7 +54,7 @@ class LimitedHTTP(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse requests at once; schedule WebSocket handshakes, which cost more."""
+        """Parse requests immediately; schedule WebSocket handshakes, which cost more."""
         if self._pending_upgrade is not None:
             self._pending_upgrade += data
         elif b"websocket" in data and self.conn.their_state is h11.IDLE:
@@ -159,7 +159,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self.close_timeout = CLOSE_SECONDS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._limiter.add_websocket(self)
+        self._limiter.websockets.add(self)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:

@@ -38,9 +38,11 @@ class Server:
         self.descriptors = raise_descriptor_limit()
         self._socket = _bind(host, port, self.descriptors.backlog)
         self.host, self.port = host, int(self._socket.getsockname()[1])
-        self.tokens, self._access, self._codes = tokens, access, OneTimeCodes()
-        self._names, self._stopped = names, False
-        self._origins, self._allow_no_origin = origins, allow_no_origin
+        self.tokens, self._codes, self._stopped = tokens, OneTimeCodes(), False
+        self._guard = partial(
+            Guard, hosts=allowed_hosts(host, self.port, names), valid_tokens=tokens, access=access,
+            cookie=f"{COOKIE}_{self.port}", codes=self._codes, origins=origins, allow_no_origin=allow_no_origin,
+        )  # fmt: skip
         self._server: uvicorn.Server | None = None
 
     @property
@@ -60,17 +62,12 @@ class Server:
 
     async def serve(self, app: ASGIApp, should_stop: Callable[[], bool] | None = None) -> None:
         """Serve until `stop` is called or `should_stop` returns True."""
-        hosts = allowed_hosts(self.host, self.port, self._names)
-        guarded = Guard(
-            app, hosts, self.tokens, self._access, f"{COOKIE}_{self.port}", self._codes,
-            origins=self._origins, allow_no_origin=self._allow_no_origin,
-        )  # fmt: skip
         limiter = ConnectionLimiter(self.descriptors.http, self.descriptors.websockets)
         http: Any = partial(LimitedHTTP, limiter=limiter)  # uvicorn makes one for each connection
         websocket: Any = partial(LimitedWebSocket, limiter=limiter)
         config = uvicorn.Config(
-            guarded, http=http, ws=websocket, backlog=self.descriptors.backlog, log_level="warning", access_log=False,
-            server_header=False, ws_max_size=MAX_MESSAGE_BYTES, ws_per_message_deflate=False,
+            self._guard(app), http=http, ws=websocket, backlog=self.descriptors.backlog, log_level="warning",
+            access_log=False, server_header=False, ws_max_size=MAX_MESSAGE_BYTES, ws_per_message_deflate=False,
             timeout_graceful_shutdown=2,
         )  # fmt: skip
         self._server = uvicorn.Server(config)

@@ -63,22 +63,17 @@ class Tokens:
 
     def __init__(self, tokens: Mapping[str, Mapping[str, str]], where: SourceLocation | None = None) -> None:
         self._tokens: dict[Identity, str] = {}
-        for role, named in tokens.items():
-            for name, token in named.items():
-                self._add(Identity(role, name), token, where)
-
-    def _add(self, identity: Identity, token: str, where: SourceLocation | None) -> None:
-        """Refuse a weak or a duplicate token; messages never contain a token."""
-        role, name = identity
-        owner = role if role == name else f"{role} '{name}'"
-        if not NAME_PATTERN.fullmatch(name):
-            raise TownletError(f"'{name[:40]}' is not a valid {role} name", f"use {NAME_PATTERN.pattern}", where)
-        if not TOKEN_PATTERN.fullmatch(token):
-            what = f"the token of the {owner} is not {MIN_LENGTH} to {MAX_LENGTH} letters, digits or any of . _ ~ -"
-            raise TownletError(what, "make one with: openssl rand -hex 24", where)
-        if token in self._tokens.values():
-            raise TownletError(f"the token of the {owner} is used twice", "give each its own token", where)
-        self._tokens[identity] = token
+        entries = [(role, name, token) for role, named in tokens.items() for name, token in named.items()]
+        for role, name, token in entries:  # messages never contain a token
+            owner = role if role == name else f"{role} '{name}'"
+            if not NAME_PATTERN.fullmatch(name):
+                raise TownletError(f"'{name[:40]}' is not a valid {role} name", f"use {NAME_PATTERN.pattern}", where)
+            if not TOKEN_PATTERN.fullmatch(token):
+                what = f"the token of the {owner} is not {MIN_LENGTH} to {MAX_LENGTH} letters, digits or any of . _ ~ -"
+                raise TownletError(what, "make one with: openssl rand -hex 24", where)
+            if token in self._tokens.values():
+                raise TownletError(f"the token of the {owner} is used twice", "give each its own token", where)
+            self._tokens[Identity(role, name)] = token
 
     def identify(self, token: str) -> Identity | None:
         """The identity of a token; every known token is compared, in constant time."""
@@ -90,15 +85,6 @@ class Tokens:
 
     def first(self, role: str) -> str | None:
         return next((token for identity, token in self._tokens.items() if identity.role == role), None)
-
-    def as_json(self) -> dict[str, dict[str, str] | str]:
-        """The contents of a token file: a plain string if the only name of a role is the role itself."""
-        entries: dict[str, dict[str, str] | str] = {}
-        for role in ROLES:
-            named = {identity.name: token for identity, token in self._tokens.items() if identity.role == role}
-            if named:
-                entries[role] = named[role] if list(named) == [role] else named
-        return entries
 
 
 class OneTimeCodes:
@@ -126,10 +112,6 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def generate_tokens(*roles: str) -> Tokens:
-    return Tokens({role: {role: new_token()} for role in roles})
-
-
 def default_access(method: str, path: str) -> frozenset[str] | None:
     """Default access: requests that change something need the operator, all others also allow a viewer."""
     return READERS if method in SAFE_METHODS or method == "WEBSOCKET" else OPERATORS
@@ -150,7 +132,13 @@ def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool
     where, flags = SourceLocation(str(path)), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with open(os.open(path, flags if follow_links else flags | os.O_NOFOLLOW), "rb") as file:
-            _refuse_exposed(os.fstat(file.fileno()), where)
+            state = os.fstat(file.fileno())
+            if not stat.S_ISREG(state.st_mode):
+                raise TownletError("the token file is not a regular file", "name a file", where)
+            if state.st_mode & 0o077:
+                raise TownletError("other users can read the token file", f"run: chmod 600 {where.source}", where)
+            if state.st_uid not in (os.geteuid(), 0):
+                raise TownletError("the token file belongs to another user", "copy it to a file that you own", where)
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         what = f"cannot read the token file: {error.strerror}"
@@ -161,48 +149,27 @@ def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool
         place = error.diagnostics[0].where or where
         fix = 'write lines such as operator: "…", with the tokens in quotes'
         raise TownletError("the token file is not valid YAML or JSON", fix, place) from None
-    tokens = dict(_parse_entries(root, roles))
+    tokens = _parse_entries(root, roles)
     Tokens(tokens, where)
     return tokens
 
 
-def _refuse_exposed(state: os.stat_result, where: SourceLocation) -> None:
-    if not stat.S_ISREG(state.st_mode):
-        raise TownletError("the token file is not a regular file", "name a file", where)
-    if state.st_mode & 0o077:
-        raise TownletError("other users can read the token file", f"run: chmod 600 {where.source}", where)
-    if state.st_uid not in (os.geteuid(), 0):
-        raise TownletError("the token file belongs to another user", "copy it to a file that you own", where)
-
-
-def _parse_entries(root: Node, roles: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
+def _parse_entries(root: Node, roles: Sequence[str]) -> dict[str, dict[str, str]]:
     if not isinstance(root.value, dict) or not root.value:
         raise TownletError("a token file maps roles to tokens", f"add lines for {', '.join(roles)}", root.location)
-    entries = []
+    tokens: dict[str, dict[str, str]] = {}
     for role, node in root.value.items():
         if role not in ROLES:
-            raise TownletError(
-                f"there is no role '{role[:40]}'", did_you_mean(role, roles), node.key_location or node.location
-            )
+            where = node.key_location or node.location
+            raise TownletError(f"there is no role '{role[:40]}'", did_you_mean(role, roles), where)
         if role in roles:
             named: Mapping[str, Node] = node.value if isinstance(node.value, dict) else {role: node}
-            entries.append((role, {name: _parse_token(child, f"{role}.{name}") for name, child in named.items()}))
-    return entries
-
-
-def _parse_token(node: Node, key: str) -> str:
-    if not isinstance(node.value, str):
-        raise TownletError(f"the token of {key[:80]} is not a string", "write it in quotes", node.location)
-    return node.value
-
-
-class _AddressState:
-    """Guesses and accepted identities of one address."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        # Stale cookies of a page that reconnects automatically must not lock out the link that replaces them.
-        self.guesses = {cookie: TokenBucket(1 / GUESS_SECONDS, MAX_GUESSES, clock) for cookie in (True, False)}
-        self.accepted: set[Identity] = set()
+            for name, child in named.items():
+                if not isinstance(child.value, str):
+                    what = f"the token of {f'{role}.{name}'[:80]} is not a string"
+                    raise TownletError(what, "write it in quotes", child.location)
+                tokens.setdefault(role, {})[name] = child.value
+    return tokens
 
 
 class LoginThrottle:
@@ -214,23 +181,28 @@ class LoginThrottle:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._addresses: OrderedDict[str, _AddressState] = OrderedDict()
+        # Guesses from links and from cookies, and accepted identities, by address. The buckets are separate, because
+        # stale cookies of a page that reconnects automatically must not lock out the link that replaces them.
+        self._addresses: OrderedDict[str, tuple[dict[bool, TokenBucket], set[Identity]]] = OrderedDict()
 
     def allows(self, address: str, from_cookie: bool, identity: Identity | None) -> bool:
         """Whether the result of this attempt may be used; `identity` is None for a wrong token."""
         network = _network(address)
-        if identity is not None and network in self._addresses and identity in self._addresses[network].accepted:
+        if network not in self._addresses:
+            buckets = {cookie: TokenBucket(1 / GUESS_SECONDS, MAX_GUESSES, self._clock) for cookie in (True, False)}
+            self._addresses[network] = buckets, set()
+        guesses, accepted = self._addresses[network]
+        if identity in accepted:
             return True
-        state = self._addresses.setdefault(network, _AddressState(self._clock))
         self._addresses.move_to_end(network)
         while len(self._addresses) > MAX_ADDRESSES:
             self._addresses.popitem(last=False)
-        bucket = state.guesses[from_cookie]
+        bucket = guesses[from_cookie]
         if identity is None:
             return bucket.take()
         if bucket.level() < 1 - 1e-6:
             return False
-        state.accepted.add(identity)
+        accepted.add(identity)
         return True
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from townlet.config.models import StrictModel
 from townlet.decide.domains.hive import DOMAIN
 
 
@@ -15,11 +13,6 @@ def test_memory_update_leaves_the_old_memory_unchanged() -> None:
     assert (fresh["spawned"] == -1e18).all()
     assert then["spawned"][7] == 12.5
     assert np.flatnonzero(then["spawned"] != fresh["spawned"]).tolist() == [7]
-
-
-def test_settings_of_another_gate_are_refused() -> None:
-    with pytest.raises(TypeError, match="HiveGateSettings"):
-        DOMAIN.gate({}, np.empty(0), StrictModel())
 
 
 def test_decisions_are_charted_as_a_map() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from decide.hive.reference import Sample, law, samples
 from townlet.decide.domain import Decision, InvalidMessage
@@ -121,11 +122,17 @@ def test_report_includes_whether_the_spawn_succeeded() -> None:
         DOMAIN.parse_report({"type": "spawn_result", "decisionId": "a-1", "success": "yes"})
 
 
+def decision(
+    action: int, send: bool, reason: str, confidence: float, version: int, probabilities: NDArray[np.float32]
+) -> Decision:
+    return Decision(version, action, 0.1, confidence, send, reason, 0.2, np.zeros(4), probabilities, 0.5)
+
+
 def test_decision_reply() -> None:
     probabilities = np.full(800, 0.0, np.float32)
     probabilities[[210, 610, 5]] = 0.25, 0.35, 0.4
     (confidence,) = DOMAIN.confidence(probabilities[None].astype(np.float64))  # of the chunk, summed over types
-    reply = DOMAIN.reply(Decision("a-1", 610, True, "positive_reward", confidence, 7, probabilities))
+    reply = DOMAIN.reply("a-1", decision(610, True, "positive_reward", confidence, 7, probabilities))
     assert reply == {
         "type": "spawn_decision", "decisionId": "a-1", "spawnChunk": 210, "spawnType": "combat",
         "confidence": pytest.approx(0.6), "typeConfidence": pytest.approx(0.35), "modelVersion": 7,
@@ -134,7 +141,7 @@ def test_decision_reply() -> None:
 
 
 def test_acknowledgement_contains_the_reason() -> None:
-    reply = DOMAIN.reply(Decision("a-1", 610, False, "negative_reward", 0.4, 7, np.zeros(800, np.float32)))
+    reply = DOMAIN.reply("a-1", decision(610, False, "negative_reward", 0.4, 7, np.zeros(800, np.float32)))
     assert reply == {
         "type": "observation_ack", "decisionId": "a-1", "status": "processed", "action": "none",
         "reason": "negative_reward",
@@ -146,7 +153,7 @@ def test_confidence_stays_in_unit_interval() -> None:
     probabilities = np.full(800, 1 / 800, np.float32) * np.float32(1.001)
     probabilities[:400] = 0
     probabilities[400] = 1
-    reply = DOMAIN.reply(Decision("a-1", 400, True, "positive_reward", 1.0, 1, probabilities))
+    reply = DOMAIN.reply("a-1", decision(400, True, "positive_reward", 1.0, 1, probabilities))
     SpawnDecision.model_validate(reply)
 
 

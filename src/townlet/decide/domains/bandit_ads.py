@@ -92,17 +92,6 @@ class ClickPolicy(nn.Module):
         return log_softmax(self.score(self.body(traits)), -1)
 
 
-def _random(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> NDArray[np.int64]:
-    chosen: NDArray[np.int64] = np.where(gated.rated, rng.random(gated.rated.shape), -1.0).argmax(1)
-    return chosen
-
-
-def click_probabilities(traits: Floats) -> Floats:
-    """Probability of a click on each ad [..., K]."""
-    probabilities: Floats = 1 / (1 + np.exp(-(BASE_LOG_ODDS + traits @ TASTES.T)))
-    return probabilities
-
-
 class AdSite:
     """Simulated site. Reports are up to six visitors late, and one in ten never arrives."""
 
@@ -124,7 +113,7 @@ class AdSite:
     def apply(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
         if reply["type"] != "ad_decision":
             return []
-        probabilities = click_probabilities(self._traits)
+        probabilities = 1 / (1 + np.exp(-(BASE_LOG_ODDS + self._traits @ TASTES.T)))  # of a click on each ad
         clicked = bool(self._rng.random() < probabilities[reply["ad"]])
         self.shown, self.clicks = self.shown + 1, self.clicks + clicked
         self.best += float(probabilities.max())
@@ -160,7 +149,9 @@ class BanditAds(interface.LastTimes):
             "a small network over traits", lambda batch, *_: (batch["traits"].astype(np.float32),), ClickPolicy
         )
     }
-    baselines: Mapping[str, interface.Baseline] = {"random": _random, "gate_greedy": interface.gate_greedy}
+    baselines: Mapping[str, interface.Baseline] = {
+        "random": interface.uniform_random, "gate_greedy": interface.gate_greedy,
+    }  # fmt: skip
     reward_from_next = None
     make_game = AdSite
     failed_outcome = 0.0
@@ -194,11 +185,11 @@ class BanditAds(interface.LastTimes):
         result = GateResult(send, reason, rated, expected, np.stack((prior, freshness), -1))
         return result if actions is None else result.select(actions)
 
-    def reply(self, decision: interface.Decision) -> dict[str, Any]:
+    def reply(self, id: str, decision: interface.Decision) -> dict[str, Any]:
         if not decision.send:
-            return {"type": "no_ad", "decisionId": decision.id, "reason": decision.reason}
+            return {"type": "no_ad", "decisionId": id, "reason": decision.reason}
         choice = {"ad": decision.action, "confidence": min(1.0, decision.confidence)}
-        return {"type": "ad_decision", "decisionId": decision.id, **choice, "modelVersion": decision.version}
+        return {"type": "ad_decision", "decisionId": id, **choice, "modelVersion": decision.version}
 
     def schema(self) -> dict[str, Any]:
         return interface.message_schemas((AdRequest, ClickReport, AdDecision, NoAd))

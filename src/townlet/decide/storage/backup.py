@@ -39,7 +39,10 @@ def backup(folder: Path, to: Path) -> BackupSummary:
         disk.make_folder(to.parent)
         os.mkdir(temporary)
         summary = _copy(folder, temporary)
-        _sync(temporary)
+        for path, _, files in os.walk(temporary, topdown=False):
+            for name in files:
+                disk.sync_file(Path(path, name))
+            disk.sync_folder(Path(path))
         os.rename(temporary, to)
         disk.sync_folder(to.parent)
     except OSError as error:
@@ -52,7 +55,14 @@ def backup(folder: Path, to: Path) -> BackupSummary:
 def _copy(folder: Path, target: Path) -> BackupSummary:
     for name in (LOG, VERSIONS, SNAPSHOTS):
         os.mkdir(target / name)
-    original = _read_control(folder)
+    for _ in range(ATTEMPTS):  # a running service may be writing one slot
+        slots = control.read_slots(folder / LOG / control.CONTROL_FILE) or ()
+        if valid := [slot for slot in slots if slot is not None]:
+            break
+    else:
+        what = f"the control data of {folder} are missing or damaged"
+        raise TownletError(what, "run `townlet decide verify` to see what can be used", folder)
+    original = max(valid)[1]
     snapshots = _copy_checkpoints(folder, target, SNAPSHOTS)
     last, oldest = _copy_log(folder / LOG, target / LOG, original)
     for _ in range(ATTEMPTS):  # the serving version may be replaced and removed in between
@@ -76,24 +86,12 @@ def _copy_serving(folder: Path, target: Path, last: int) -> tuple[int | None, in
     path, copy = folder / VERSIONS / serving_log.SERVING_LOG, target / VERSIONS / serving_log.SERVING_LOG
     contents = serving_log.read_serving_log(path)
     changes = [change for change in contents.changes if change.record <= last]
-    if contents.damaged:
-        disk.replace_file(
-            copy, disk.read_bounded(path, serving_log.MAX_BYTES)
-        )  # unchanged: the next start reports the damage
+    if contents.damaged:  # copied unchanged: the next start reports the damage
+        disk.replace_file(copy, disk.read_bounded(path, serving_log.MAX_BYTES))
     if contents.damaged or not changes:
         return None, 0, False
     serving_log.write_serving_log(copy, changes)
     return changes[-1].serving, changes[-1].number, changes[-1].gate_only
-
-
-def _read_control(folder: Path) -> control.ControlData:
-    """The control data of the original; a service without them must be started or restored first."""
-    for _ in range(ATTEMPTS):  # a running service may be writing one slot
-        slots = control.read_slots(folder / LOG / control.CONTROL_FILE) or ()
-        if valid := [slot for slot in slots if slot is not None]:
-            return max(valid)[1]
-    what = f"the control data of {folder} are missing or damaged"
-    raise TownletError(what, "run `townlet decide verify` to see what can be used", folder)
 
 
 def _copy_checkpoints(folder: Path, target: Path, name: str, last: int | None = None) -> set[int]:
@@ -136,10 +134,3 @@ def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(descriptor, "wb") as file:
         file.write(data)
-
-
-def _sync(folder: Path) -> None:
-    for path, _, files in os.walk(folder, topdown=False):
-        for name in files:
-            disk.sync_file(Path(path, name))
-        disk.sync_folder(Path(path))

@@ -52,11 +52,6 @@ class ControlFile:
         self.written: ControlData | None = None  # current contents of the file
         self.damage: str | None = None  # set while neither slot is readable
 
-    @property
-    def exists(self) -> bool:
-        """Whether there is a file, valid or not."""
-        return self._path.exists()
-
     def open(self) -> ControlData | None:
         """Read the newest slot; None if the file is missing or damaged (see `damage`)."""
         slots = read_slots(self._path)
@@ -75,10 +70,8 @@ class ControlFile:
         """Write a new file with both slots."""
         self.close()
         disk.replace_file(self._path, _encode_slot(1, control) + _encode_slot(2, control))
-        try:
+        with disk.os_errors(f"cannot open {self._path}"):
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise disk.describe_error(error, f"cannot open {self._path}") from error
         self._sequence, self.written, self.damage = 2, control, None
 
     def write(self, control: ControlData) -> None:
@@ -108,13 +101,11 @@ def read_slots(path: Path) -> list[tuple[int, ControlData] | None] | None:
     slots: list[tuple[int, ControlData] | None] = []
     for offset in (0, SLOT_BYTES):
         checksum = SLOT_CHECKSUM.unpack_from(data, offset + SLOT.size)[0]
-        magic, version, sequence, log_id, synced, oldest, segment, size, serving, gate_only = SLOT.unpack_from(
-            data, offset
-        )
+        magic, version, sequence, *fields, gate_only = SLOT.unpack_from(data, offset)
         padding = data[offset + SLOT.size + SLOT_CHECKSUM.size : offset + SLOT_BYTES]
         valid = crc32(data[offset : offset + SLOT.size]) == checksum and not padding.strip(b"\0")
-        control = ControlData(log_id, synced, oldest, segment, size, serving, bool(gate_only))
         readable = valid and magic == CONTROL_MAGIC and version == CONTROL_VERSION
+        control = ControlData(*fields)._replace(gate_only=bool(gate_only))
         slots.append((sequence, control) if readable else None)
     return slots
 
@@ -142,13 +133,11 @@ def open_log(
     notices = cut_at_damage(folder) if accept_data_loss else []
     control_file, log_end = ControlFile(folder), segments.find_log_end(folder)
     try:
-        try:
+        with disk.os_errors(f"cannot open the control data in {folder}"):
             control = control_file.open()
-        except OSError as error:
-            raise disk.describe_error(error, f"cannot open the control data in {folder}") from error
         if control is not None:
             notices += _check_control(folder, control, log_end, accept_data_loss)
-        elif log_end.segment is not None or control_file.exists:
+        elif log_end.segment is not None or (folder / CONTROL_FILE).exists():
             notices += _check_without_control(folder, control_file, log_end, accept_data_loss)
         if check is not None:
             notices += check(log_end.end.last, accept_data_loss)
@@ -159,8 +148,7 @@ def open_log(
     except BaseException:
         control_file.close()
         raise
-    control = control or ControlData(log_id, log_end.end.last, log_end.oldest)
-    control = control._replace(oldest=log_end.oldest)
+    control = (control or ControlData(log_id, log_end.end.last))._replace(oldest=log_end.oldest)
     return control_file, control, writer, [*notices, *writer.notices]
 
 

@@ -11,12 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from townlet.decide.storage.control import ControlData, ReferenceCheck, open_log
-from townlet.decide.storage.segments import RECORD, list_segments
+from townlet.decide.storage.segments import RECORD
 from townlet.errors import TownletError
 from townlet.runs import disk
 from townlet.runs.lock import Lock
@@ -47,10 +46,8 @@ class WriteAheadLog:
     ) -> None:  # fmt: skip
         self.folder = folder
         self._max_pending_bytes, self._retry = max_pending_bytes, retry
-        try:
+        with disk.os_errors(f"cannot make {folder}"):
             disk.make_folder(folder)
-        except OSError as error:
-            raise disk.describe_error(error, f"cannot make {folder}") from error
         self._lock = Lock(folder)
         self._lock.acquire()
         try:
@@ -72,13 +69,12 @@ class WriteAheadLog:
         self._closing = False
         self._misplaced: str | None = None  # set while the path names another folder
         self._open_batches = 0
-        self._subscribers: tuple[Callable[[int], None], ...] = ()
+        self.on_commit: Callable[[int], object] = lambda synced: None  # called in the commit thread after every commit
         self._mutex, self._control_mutex = threading.Lock(), threading.Lock()
         self._appended, self._committed = threading.Condition(self._mutex), threading.Condition(self._mutex)
         self._closed = threading.Event()
         self._segment = self._writer.segment  # its first record and its synced bytes
         self._serving = self.control_at_start.serving, self.control_at_start.gate_only
-        self._oldest = self.control_at_start.oldest
         self.write_control()
         self._commit_thread = threading.Thread(target=self._commit_loop, name="log", daemon=True)
         self._commit_thread.start()
@@ -91,8 +87,13 @@ class WriteAheadLog:
             if self._closing or self.problem:
                 raise LogStopped(self.problem or "the log is closed")
             size = RECORD.size + len(payload)
+            if size > self._max_pending_bytes:
+                limit = f"the limit of pending bytes ({self._max_pending_bytes})"
+                raise ValueError(f"a record of {size} bytes exceeds {limit}")
             if self._pending_bytes + size > self._max_pending_bytes:
-                self._stop_overrun(size)
+                pending = f"{self._pending_bytes} bytes are already waiting to be written"
+                self.problem = f"the disk is too slow: {pending}; reduce the traffic or use a faster disk"
+                raise LogStopped(self.problem)
             self._pending.append(payload)
             self._pending_bytes += size
             self.last += 1
@@ -113,13 +114,6 @@ class WriteAheadLog:
                 if self._pending:
                     self._appended.notify()
 
-    def _stop_overrun(self, size: int) -> None:
-        if size > self._max_pending_bytes:
-            raise ValueError(f"a record of {size} bytes exceeds the limit of pending bytes ({self._max_pending_bytes})")
-        pending = f"{self._pending_bytes} bytes are already waiting to be written"
-        self.problem = f"the disk is too slow: {pending}; reduce the traffic or use a faster disk"
-        raise LogStopped(self.problem)
-
     def check_stall(self) -> None:
         """Treat a write that does not return as a failure. Call this regularly."""
         with self._mutex:
@@ -127,32 +121,11 @@ class WriteAheadLog:
             if self._pending and self.problem is None and started and time.monotonic() - started > STALL_SECONDS:
                 self.problem = f"the disk has not answered for {STALL_SECONDS:g} s; check it and what else uses it"
 
-    def subscribe(self, callback: Callable[[int], None]) -> None:
-        """Call `callback(synced)` after every commit, in the commit thread."""
-        with self._mutex:
-            self._subscribers = (*self._subscribers, callback)
-
     def wait(self, number: int, timeout: float | None = None) -> bool:
         """Wait until this record is synced; whether it is."""
         with self._mutex:
             self._committed.wait_for(lambda: self.synced >= number or not self._commit_thread.is_alive(), timeout)
             return self.synced >= number
-
-    def drop_before(self, number: int) -> None:
-        """Remove the segments that end before this record, the oldest first, so that no gap can arise."""
-        segments = list_segments(self.folder)
-        firsts = [segment.first for segment in segments if segment.first <= number]
-        self._oldest = max([self._oldest, *firsts])
-        self.write_control()  # first: otherwise segments would seem to be missing after a crash
-        if self.control_problem:  # also if another folder is at this path
-            raise TownletError(f"old segments of the log are kept: {self.control_problem}")
-        try:
-            for segment, following in pairwise(segments):
-                if following.first <= number:
-                    segment.path.unlink(missing_ok=True)
-                    disk.sync_folder(self.folder)  # after each: power loss must not leave a gap
-        except OSError as error:
-            raise disk.describe_error(error, f"cannot remove old segments of the log in {self.folder}") from error
 
     def close(self) -> None:
         """Write pending records and release the folder. Raises `LogStopped` if some could not be written."""
@@ -183,14 +156,12 @@ class WriteAheadLog:
         with self._control_mutex:
             with self._mutex:
                 synced, (segment, size) = self.synced, self._segment
+            known = ControlData(self.log_id, synced, self.control_at_start.oldest, segment, size, *self._serving)
             try:
                 self._lock.check()
-                self._control_file.write(ControlData(self.log_id, synced, self._oldest, segment, size, *self._serving))
+                with disk.os_errors(f"cannot write the control data in {self.folder}"):
+                    self._control_file.write(known)
                 self.control_problem = None
-            except OSError as error:
-                self.control_problem = str(
-                    disk.describe_error(error, f"cannot write the control data in {self.folder}")
-                )
             except TownletError as error:
                 self.control_problem = str(error)
 
@@ -238,7 +209,7 @@ class WriteAheadLog:
                 self._finish_commit(count, RECORD.size * count + sum(map(len, payloads[:count])))
 
     def _wait_for_retry(self, error: Exception) -> bool:
-        """Publish the problem and wait for the next attempt; False if the log is closing, so that there is none."""
+        """Publish the problem and wait for the next attempt; False if there is none, because the log is closing."""
         action = f"cannot write the log in {self.folder}"
         if isinstance(error, OSError):
             error = disk.describe_error(error, action)
@@ -257,19 +228,7 @@ class WriteAheadLog:
             self.synced, self._segment = self._writer.synced, self._writer.segment
             self.problem = self._misplaced
             self._committed.notify_all()
-            subscribers = self._subscribers
-        for callback in subscribers:
-            try:
-                callback(self.synced)
-            except Exception:
-                LOGGER.exception("a subscriber of the log failed")
-
-    def __enter__(self) -> WriteAheadLog:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
-            self.close()
-        except LogStopped:
-            if error is None:  # otherwise that error is reported
-                raise
+            self.on_commit(self.synced)
+        except Exception:  # of any kind: the commit thread must survive it
+            LOGGER.exception("a callback of the log failed")

@@ -78,18 +78,10 @@ def encode_record(number: int, payload: bytes, position: int = 1) -> bytes:
     return b"".join((MARKER, meta, CHECKSUM.pack(crc32(payload, crc32(meta))), payload))
 
 
-def encode_header(first: int, log_id: bytes) -> bytes:
-    """Encode the header of a segment that begins with record `first`."""
-    start = HEADER.pack(MAGIC, VERSION, first, log_id, 0)[:-4]
-    return start + CHECKSUM.pack(crc32(start))
-
-
 def list_segments(folder: Path) -> list[Segment]:
     """The segments of a log in order."""
-    try:
+    with disk.os_errors(f"cannot read the log in {folder}"):
         matches = [(SEGMENT_NAME.fullmatch(name), name) for name in os.listdir(folder)]
-    except OSError as error:
-        raise disk.describe_error(error, f"cannot read the log in {folder}") from error
     return sorted(Segment(int(match[1]), folder / name) for match, name in matches if match)
 
 
@@ -99,14 +91,12 @@ def with_stops(segments: Sequence[Segment]) -> Iterator[tuple[Segment, int | Non
 
 
 def read_segment(segment: Segment) -> bytes:
-    try:
+    with disk.os_errors(f"cannot read {segment.path}"):
         return segment.path.read_bytes()
-    except OSError as error:
-        raise disk.describe_error(error, f"cannot read {segment.path}") from error
 
 
 def read_records(folder: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Records with numbers above `after`, each with its number, in order; segments that were dropped have none.
+    """Records with numbers above `after`, each with its number, in order.
 
     Needs no lock and works beside a writer: it stops at a torn tail, and raises `LogDamage` at anything else.
     """
@@ -156,10 +146,18 @@ def _check_end(segment: Segment, data: bytes, last: int, offset: int, stop: int 
         return
     # A header was synced before any record of its segment was written.
     proof = find_proof(data, offset, last + 1 if offset else last)
-    if stop is None and proof is None and (offset or _is_torn_header(data, segment.first)):
-        return
-    what = f"record {last + 1} is unreadable" if offset else "its header is unreadable"
-    raise LogDamage(segment, offset, last, f"{what}{_lost_records(last + 1, proof, stop)}")
+    if stop is None and proof is None:
+        # The beginning of a header may have been written, possibly followed by zeros.
+        written, header = data.rstrip(b"\0"), HEADER.pack(MAGIC, VERSION, segment.first, bytes(16), 0)[:20]
+        if offset or (len(written) < HEADER.size and header[: len(written)] == written[: len(header)]):
+            return
+    what, first = f"record {last + 1} is unreadable" if offset else "its header is unreadable", last + 1
+    if proof is not None:
+        what += f", but record {proof.number} at byte {proof.offset} is valid"
+        what += f" (records {first} to {proof.number - 1} are lost)" if proof.number > first else ""
+    elif stop:
+        what += f", but the next segment begins with record {stop} (records {first} to {stop - 1} are lost)"
+    raise LogDamage(segment, offset, last, what)
 
 
 def find_proof(data: bytes, offset: int, number: int) -> LogRecord | None:
@@ -174,7 +172,6 @@ def find_proof(data: bytes, offset: int, number: int) -> LogRecord | None:
 
 
 def _record_at(data: bytes, offset: int) -> LogRecord | None:
-    """The record at this byte; None if there is no valid one."""
     start = offset + RECORD.size
     if start > len(data):
         return None
@@ -184,13 +181,6 @@ def _record_at(data: bytes, offset: int) -> LogRecord | None:
         return None
     actual = crc32(payload, crc32(data[offset + len(MARKER) : start - CHECKSUM.size]))
     return LogRecord(number, position, payload, offset, start + length) if actual == checksum else None
-
-
-def _lost_records(first: int, proof: LogRecord | None, stop: int | None) -> str:
-    if proof is not None:
-        text = f", but record {proof.number} at byte {proof.offset} is valid"
-        return f"{text} (records {first} to {proof.number - 1} are lost)" if proof.number > first else text
-    return f", but the next segment begins with record {stop} (records {first} to {stop - 1} are lost)" if stop else ""
 
 
 def _log_id(segment: Segment, data: bytes) -> bytes | None:
@@ -212,13 +202,6 @@ def _other_format(segment: Segment, version: int) -> TownletError:
     what = f"{segment.path.name} has format {version}, and this release reads format {VERSION} only"
     fix = "use the release of Townlet that wrote it, or name a new folder with --folder"
     return TownletError(what, fix, segment.path)
-
-
-def _is_torn_header(data: bytes, first: int) -> bool:
-    """Whether these bytes are the beginning of a header whose write was cut off (the rest may be zeros)."""
-    written = data.rstrip(b"\0")
-    expected = HEADER.pack(MAGIC, VERSION, first, bytes(16), 0)[:20]
-    return len(written) < HEADER.size and expected[: len(written)] == written[: len(expected)]
 
 
 class LogEnd(NamedTuple):
@@ -258,10 +241,11 @@ class SegmentWriter:
         self.synced = log_end.end.last  # the last synced record
         self.notices: list[StorageNotice] = []
         try:
-            self._open(log_end)
-        except OSError as error:
+            with disk.os_errors(f"cannot open the log in {folder}"):
+                self._open(log_end)
+        except TownletError:
             self.close()
-            raise disk.describe_error(error, f"cannot open the log in {folder}") from error
+            raise
 
     @property
     def segment(self) -> tuple[int, int]:
@@ -309,7 +293,8 @@ class SegmentWriter:
         """Write and sync as many of these records as the segment can hold; returns how many."""
         if self.is_full:
             self._begin_segment()
-        count = count_fitting([RECORD.size + len(payload) for payload in payloads], self._segment_bytes - self._size)
+        sizes = accumulate(RECORD.size + len(payload) for payload in payloads)
+        count = max(1, bisect_right(list(sizes), self._segment_bytes - self._size))
         group = enumerate(payloads[:count], 1)
         data = b"".join([encode_record(self.synced + position, payload, position) for position, payload in group])
         try:
@@ -334,7 +319,8 @@ class SegmentWriter:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self._size = HEADER.size
         try:
-            self._write_synced(encode_header(self._first, self._log_id))
+            start = HEADER.pack(MAGIC, VERSION, self._first, self._log_id, 0)[: -CHECKSUM.size]
+            self._write_synced(start + CHECKSUM.pack(crc32(start)))
             disk.sync_folder(self._folder)
         except OSError:
             self.close()
@@ -369,10 +355,3 @@ class SegmentWriter:
 def timestamp() -> str:
     """The current time, for file names."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
-
-
-def count_fitting(sizes: Sequence[int], available: int) -> int:
-    """How many of the first records fit into `available` bytes, at least one."""
-    if sum(sizes) <= available:
-        return len(sizes)
-    return max(1, bisect_right(list(accumulate(sizes)), available))

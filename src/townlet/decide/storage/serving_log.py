@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 from zlib import crc32
@@ -49,9 +50,8 @@ class ServingChange(StrictModel):
     previous: str = ""  # CRC-32 of the line before; empty in the first line of the file
 
 
-NOTHING_SERVES: Final = ServingChange(
-    kind="note", version=0, reason="", at=0.0, served=False
-)  # before the first change
+# Before the first change.
+NOTHING_SERVES: Final = ServingChange(kind="note", version=0, reason="", at=0.0, served=False)
 
 
 class ServingLogContents(NamedTuple):
@@ -94,27 +94,20 @@ class ServingLog:
         self.changes, self.fault = (*self.changes, change)[-KEPT_CHANGES:], change.fault
         lines, self._lines = self._lines, None
         if lines is None or lines >= 2 * KEPT_CHANGES:
-            self._rewrite()
+            if self._damaged:
+                aside = self._path.with_name(f"serving-damaged-{timestamp()}.jsonl")
+                disk.replace_file(aside, disk.read_bounded(self._path, MAX_BYTES))
+                self._damaged = False
+            self.changes, self._checksum = write_serving_log(self._path, self.changes)
+            self._lines = len(self.changes)
             return self.changes[-1]
         line, self._checksum = _encode_line(change)
-        try:
-            with open(self._path, "ab") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise disk.describe_error(error, f"cannot write {self._path}") from error
+        with disk.os_errors(f"cannot write {self._path}"), open(self._path, "ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
         self._lines = lines + 1
         return change
-
-    def _rewrite(self) -> None:
-        """Rewrite the file; a copy of a damaged one is kept beside it."""
-        if self._damaged:
-            aside = self._path.with_name(f"serving-damaged-{timestamp()}.jsonl")
-            disk.replace_file(aside, disk.read_bounded(self._path, MAX_BYTES))
-            self._damaged = False
-        self.changes, self._checksum = write_serving_log(self._path, self.changes)
-        self._lines = len(self.changes)
 
 
 def read_serving_log(path: Path) -> ServingLogContents:
@@ -124,7 +117,10 @@ def read_serving_log(path: Path) -> ServingLogContents:
     *lines, rest = disk.read_bounded(path, MAX_BYTES).split(b"\n")
     changes, faults, checksum = list[ServingChange](), list[str](), ""
     for number, line in enumerate(lines, 1):
-        change = _parse_line(line)
+        change, (stored, _, text) = None, line.partition(b" ")
+        if stored == f"{crc32(text):08x}".encode():
+            with suppress(ValidationError):
+                change = ServingChange.model_validate_json(text)
         if change is None:
             faults.append(f"line {number} of {path.name} is damaged")
         elif change.previous != checksum and not faults:
@@ -178,16 +174,6 @@ def _encode_line(change: ServingChange) -> tuple[bytes, str]:
     return checksum.encode() + b" " + text + b"\n", checksum
 
 
-def _parse_line(line: bytes) -> ServingChange | None:
-    checksum, _, text = line.partition(b" ")
-    if checksum != f"{crc32(text):08x}".encode():
-        return None
-    try:
-        return ServingChange.model_validate_json(text)
-    except ValidationError:
-        return None
-
-
 class LogReference(NamedTuple):
     """A file that was written when the log had reached a record."""
 
@@ -219,19 +205,15 @@ def check_references(folder: Path, last: int, accept_data_loss: bool) -> list[St
         raise DataLossError(what, folder)
     aside = folder / f"set-aside-{timestamp()}"
     for path in {reference.path for reference in beyond}:
-        _move_aside(path, aside / path.relative_to(folder), last)
+        target = aside / path.relative_to(folder)
+        disk.make_folder(target.parent)
+        if path.name != SERVING_LOG:
+            os.rename(path, target)
+        else:  # only the later changes are removed; a damaged file is not changed
+            disk.replace_file(target, path.read_bytes())
+            if not (contents := read_serving_log(path)).damaged:
+                write_serving_log(path, [change for change in contents.changes if change.record <= last])
+        disk.sync_folder(target.parent)
+        disk.sync_folder(path.parent)
     notice = loss_notice(what)
     return [notice._replace(fix=f"{notice.fix} Later snapshots, versions and changes are in {aside.name}.")]
-
-
-def _move_aside(path: Path, target: Path, last: int) -> None:
-    """Move a snapshot or version; from the serving log, only remove the changes after record `last`."""
-    disk.make_folder(target.parent)
-    if path.name != SERVING_LOG:
-        os.rename(path, target)
-    else:
-        disk.replace_file(target, path.read_bytes())
-        if not (contents := read_serving_log(path)).damaged:  # a damaged file is not changed
-            write_serving_log(path, [change for change in contents.changes if change.record <= last])
-    disk.sync_folder(target.parent)
-    disk.sync_folder(path.parent)

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.decide.decider import LazyBatch
-from townlet.decide.domain import ColumnSpec, Domain, ObservationBatch, ObservationRow
+from townlet.decide.domain import Domain, ObservationBatch, ObservationRow
 from townlet.decide.events import SCHEMA, DecisionMade, ServingChanged, decode, encode
 from townlet.decide.settings import DecideSettings, settings_model
 from townlet.decide.state import Experience, ServiceState, Totals
 from townlet.decide.storage import StorageNotice
-from townlet.decide.territories import Answers, Territory
+from townlet.decide.territories import Territory
 from townlet.decide.trainer import Trainer
 from townlet.errors import TownletError
 from townlet.interfaces.state import State
@@ -35,12 +35,8 @@ class Snapshot(NamedTuple):
 
     def settings(self, domain: Domain) -> DecideSettings:
         """The settings that were in force."""
-        return _settings(domain, self.state["service"])
-
-    def restore(self, service: ServiceState, trainer: Trainer) -> None:
-        """Load this state into both."""
-        restore_state(service, self.state["service"])
-        trainer.restore(self.state["trainer"])
+        text = bytes(np.asarray(self.state["service"]["settings"]))
+        return settings_model(domain).model_validate_json(text)
 
 
 def save(folder: Path, log_id: str, record: int, service: StateCopy, trainer: State) -> None:
@@ -97,6 +93,7 @@ def copy_state(service: ServiceState) -> StateCopy:
 def serialize(copy: StateCopy) -> State:
     """Convert a copy to the arrays of a checkpoint."""
     territories, pending = copy.territories.values(), copy.pending
+    answers = [answer for territory in territories for answer in territory.earlier]
     return {
         **copy.small,
         "settings": encode_json(copy.settings.model_dump(mode="json")),
@@ -104,7 +101,11 @@ def serialize(copy: StateCopy) -> State:
             "names": encode_json(list(copy.territories)),
             "last": _encode_decisions(territory.last for territory in territories),
             "known": _stack_rows([territory.memory for territory in territories]),
-            "earlier": _encode_answers([territory.earlier for territory in territories]),
+            "earlier": {
+                "counts": np.array([len(territory.earlier) for territory in territories], np.int64),
+                "times": np.array([time for time, _ in answers], np.float64),
+                "replies": np.frombuffer(b"\n".join(reply for _, reply in answers), np.uint8),
+            },
         },
         "pending": {
             "made": _encode_decisions(experience.decision for experience in pending),
@@ -113,9 +114,10 @@ def serialize(copy: StateCopy) -> State:
     }
 
 
-def restore_state(service: ServiceState, state: State) -> None:
-    """Load a serialized state into a new object."""
-    service.update_settings(_settings(service.domain, state))
+def restore(snapshot: Snapshot, service: ServiceState, trainer: Trainer) -> None:
+    """Load a snapshot into a new service state and trainer."""
+    state = snapshot.state["service"]
+    service.update_settings(snapshot.settings(service.domain))
     service.ids.restore(_decode_json(state["epochs"]))
     serving = _decode_json(state["serving"])
     service.serving = ServingChanged(*serving) if serving else None
@@ -128,16 +130,16 @@ def restore_state(service: ServiceState, state: State) -> None:
     territories = state["territories"]
     names, last = _decode_json(territories["names"]), _decode_decisions(territories["last"])
     known = _split_rows(territories["known"], len(names), service.domain.initial_memory())
-    earlier = _decode_answers(territories["earlier"])
-    for name, made, row, answers in zip(names, last, known, earlier, strict=True):
-        service.territories.store(name, Territory(row, made.time, made, answers))
+    stored = territories["earlier"]  # the answers of all territories, and how many belong to each
+    times, replies = np.asarray(stored["times"]).tolist(), bytes(np.asarray(stored["replies"])).split(b"\n")
+    answers = zip(times, replies, strict=False)
+    earlier = [tuple(islice(answers, count)) for count in np.asarray(stored["counts"]).tolist()]
+    for name, made, row, before in zip(names, last, known, earlier, strict=True):
+        service.territories.store(name, Territory(row, made.time, made, before))
     decisions = _decode_decisions(state["pending"]["made"])
     rows = _split_rows(state["pending"]["rows"], len(decisions), service.domain.columns)
     service.pending = {made.number: Experience(row, made) for made, row in zip(decisions, rows, strict=True)}
-
-
-def _settings(domain: Domain, state: State) -> DecideSettings:
-    return settings_model(domain).model_validate_json(bytes(np.asarray(state["settings"])))
+    trainer.restore(snapshot.state["trainer"])
 
 
 def encode_json(value: Any) -> NDArray[np.uint8]:
@@ -158,29 +160,11 @@ def _decode_decisions(column: Any) -> list[DecisionMade]:
     return [event for event in events if isinstance(event, DecisionMade)]
 
 
-def _encode_answers(earlier: list[Answers]) -> State:
-    """The answers of all territories concatenated, and how many belong to each."""
-    flat = [answer for answers in earlier for answer in answers]
-    return {
-        "counts": np.array([len(answers) for answers in earlier], np.int64),
-        "times": np.array([time for time, _ in flat], np.float64),
-        "replies": np.frombuffer(b"\n".join(reply for _, reply in flat), np.uint8),
-    }
-
-
-def _decode_answers(state: Any) -> list[Answers]:
-    times, replies = np.asarray(state["times"]).tolist(), bytes(np.asarray(state["replies"])).split(b"\n")
-    flat = zip(times, replies, strict=False)
-    return [tuple(islice(flat, count)) for count in np.asarray(state["counts"]).tolist()]
-
-
 def _stack_rows(rows: list[ObservationRow]) -> ObservationBatch:
     stacked = LazyBatch(rows)
     return {name: stacked[name] for name in (rows[0] if rows else ())}
 
 
-def _split_rows(columns: Any, count: int, names: Iterable[str] | dict[str, ColumnSpec]) -> list[ObservationRow]:
-    if not count:
-        return []
-    arrays = {name: np.asarray(columns[name]) for name in names}
+def _split_rows(columns: Any, count: int, names: Iterable[str]) -> list[ObservationRow]:
+    arrays = {name: np.asarray(columns[name]) for name in names} if count else {}
     return [{name: column[index].copy() for name, column in arrays.items()} for index in range(count)]

@@ -5,15 +5,12 @@ Only reads, so it works beside a running service: files that refer to the log ar
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from townlet.decide import events
-from townlet.decide.domains import DOMAINS
 from townlet.decide.join import DecisionCounts
-from townlet.decide.settings import settings_model
+from townlet.decide.recovery import initial_state
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, segments, serving_log
 from townlet.decide.storage.control import ACCEPT_DATA_LOSS, CONTROL_FILE, ControlData, missing_records, read_slots
@@ -38,7 +35,7 @@ def verify(folder: Path) -> IntegrityReport:
     snapshots = _check_checkpoints(folder, report, SNAPSHOTS)
     versions = _check_checkpoints(folder, report, VERSIONS)
     last, intact = _check_segments(folder, report, control)
-    logged = check_events(report.add, folder, last) if last else EventChecker()
+    logged = check_events(report, folder, last) if last else EventChecker()
     _check_length(report, control, last, references)
     _check_snapshots(report, snapshots, control, logged)
     _check_versions(report, versions, logged)
@@ -107,9 +104,9 @@ def _check_checkpoints(folder: Path, report: IntegrityReport, name: str) -> dict
 def _check_length(
     report: IntegrityReport, control: ControlData | None, last: int, references: list[serving_log.LogReference]
 ) -> None:
-    problems = [missing_records(last, control.synced, "its control data")] if control and control.synced > last else []
-    if references and references[-1].record > last:
-        problems.append(missing_records(last, references[-1].record, references[-1].source))
+    known = [(control.synced, "its control data")] if control else []
+    known += [(newest.record, newest.source) for newest in references[-1:]]
+    problems = [missing_records(last, record, source) for record, source in known if record > last]
     for problem in problems:
         report.add("length of the log", problem)
     if not problems:
@@ -156,8 +153,8 @@ def _check_serving_log(
     problems = [contents.fault] if contents.fault else []
     last = contents.changes[-1] if contents.changes else serving_log.NOTHING_SERVES
     sources = [("the control data", control.serving, control.gate_only)] if control else []
-    if logged.serving is not None:
-        sources.append(("the log", logged.serving.number, logged.serving.gate_only))
+    if logged.state is not None and (serving := logged.state.serving) is not None:
+        sources.append(("the log", serving.number, serving.gate_only))
     by_number = {change.number: change.gate_only for change in contents.changes}
     for source, number, gate_only in sources:
         if number > last.number:
@@ -212,18 +209,12 @@ class EventChecker:
     def counts(self) -> DecisionCounts:
         return self.state.join.counts if self.state else DecisionCounts()
 
-    @property
-    def serving(self) -> events.ServingChanged | None:
-        """The last change of the serving version."""
-        return self.state.serving if self.state else None
-
     def check(self, event: events.Event) -> list[str]:
         """Apply an event; returns the rules that it violates."""
         if self.state is None:
             if not isinstance(event, events.ServiceStarted):
                 return ["the log does not begin with a start of the service"]
-            domain = DOMAINS[event.settings["domain"]]
-            self.state = ServiceState(domain, settings_model(domain).model_validate_json(json.dumps(event.settings)))
+            self.state = initial_state(event)
         violations = self._check_references(event, self.state)
         self.state.apply(event)
         counts = self.state.join.counts
@@ -257,7 +248,7 @@ class EventChecker:
         return []
 
 
-def check_events(add: Callable[[str, str, str], bool], folder: Path, last: int) -> EventChecker:
+def check_events(report: IntegrityReport, folder: Path, last: int) -> EventChecker:
     """Apply all events up to record `last`, and check what each refers to."""
     checker, violations, record = EventChecker(), list[str](), 0
     snapshot_records = {checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / SNAPSHOTS)}
@@ -266,7 +257,7 @@ def check_events(add: Callable[[str, str, str], bool], folder: Path, last: int) 
             if record > last or len(violations) >= MAX_VIOLATIONS:
                 break
             if record > 1 and checker.state is None and not violations:
-                add("events of the log", "", "its beginning was dropped, so they cannot be checked")
+                report.add("events of the log", text="its beginning is missing, so they cannot be checked")
                 return checker
             violations += [f"record {record}: {what}" for what in checker.check(events.decode(payload))]
             if record in snapshot_records:
@@ -276,5 +267,5 @@ def check_events(add: Callable[[str, str, str], bool], folder: Path, last: int) 
     counts = checker.counts
     joined = f"{counts.decisions} decisions = {counts.joined} joined + {counts.expired} expired"
     text = f"{joined} + {counts.pending} pending + {counts.not_executed} not executed"
-    add("events of the log", "; ".join(violations), text)
+    report.add("events of the log", "; ".join(violations), text)
     return checker

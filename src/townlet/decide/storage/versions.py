@@ -66,12 +66,12 @@ class VersionStore:
     """
 
     def __init__(
-        self, folder: Path, make: Callable[[], nn.Module], keep: int = 20, clock: Callable[[], float] = time.time,
+        self, folder: Path, template: nn.Module, keep: int = 20, clock: Callable[[], float] = time.time,
         record: Callable[[], int] = lambda: 0, log_id: str = "",
     ) -> None:  # fmt: skip
         self.folder, self._keep, self._clock = folder, max(keep, 1), clock
         self._log_id = log_id  # of the log that versions must belong to; empty: of any log
-        self._template = make()  # copied for each version, since drawing initial weights is slow
+        self._template = template  # copied for each version, since drawing initial weights is slow
         self.lock = threading.RLock()  # for writers; readers need none
         self._cache: dict[int, NetworkVersion] = {}  # the serving version, the one before it, and the newest
         self._info: dict[int, dict[str, Any]] = {}  # manifests of valid versions; replaced, never modified
@@ -79,11 +79,9 @@ class VersionStore:
         self.serving: NetworkVersion | None = None  # None until one is promoted
         self._synced_record = record  # the last synced record of the log
         self.on_change: Callable[[ServingChange], object] = lambda change: None  # for changes that took effect
-        try:
+        with disk.os_errors(f"cannot open the versions in {folder}"):
             disk.make_folder(folder)
             checkpoint.remove_leftovers(folder)
-        except OSError as error:
-            raise disk.describe_error(error, f"cannot open the versions in {folder}") from error
         self._log = ServingLog(folder / SERVING_LOG)
         self._newest = max((0, *self._numbers(), *(change.version for change in self._log.changes)))
         self._reopen()
@@ -120,11 +118,11 @@ class VersionStore:
         """Distrust the serving log if it lacks a change that another source refers to, or contradicts it."""
         by_number = {change.number: change.gate_only for change in self._log.changes}
         if number > self._log.number:
-            missing = f"{SERVING_LOG} ends with change {self._log.number}, but {source} refers to change {number}"
-            self._log.distrust(missing, number)
-        elif number in by_number and by_number[number] != gate_only:
-            differs = f"{SERVING_LOG} and {source} disagree about the kill switch at change {number}"
-            self._log.distrust(differs, number)
+            what = f"{SERVING_LOG} ends with change {self._log.number}, but {source} refers to change {number}"
+            self._log.distrust(what, number)
+        elif by_number.get(number, gate_only) != gate_only:
+            what = f"{SERVING_LOG} and {source} disagree about the kill switch at change {number}"
+            self._log.distrust(what, number)
 
     @property
     def previous(self) -> NetworkVersion | None:
@@ -140,10 +138,11 @@ class VersionStore:
     def overview(self) -> dict[str, Any]:
         """The state and all versions as JSON; neither reads the disk nor blocks."""
         serving = self.serving
-        versions = {"versions": [info for _, info in sorted(self._info.items())]}
-        damaged = {"damaged": {str(version): str(error) for version, error in sorted(self.damaged.items())}}
-        summary = serving_summary(self.history, self.fault)
-        return summary | versions | damaged | {"serving": serving.version if serving else None}
+        return serving_summary(self.history, self.fault) | {
+            "versions": [info for _, info in sorted(self._info.items())],
+            "damaged": {str(version): str(error) for version, error in sorted(self.damaged.items())},
+            "serving": serving.version if serving else None,
+        }
 
     def list_versions(self) -> list[int]:
         """The versions that are kept and not known to be damaged, oldest first."""
@@ -304,12 +303,10 @@ class VersionStore:
             return
         older = [version for version in reversed(self.list_versions()) if version < last.serving]
         self.serving = next(self._load_valid(dict.fromkeys([*reversed(last.trail), *older])), None)
-        if self.serving is not None and self.serving.version != last.serving:
-            self._record_replacement(last, self.serving.version)
-
-    def _record_replacement(self, last: ServingChange, version: int) -> None:
-        """Record that another version serves after a start; if one was pinned, its replacement is pinned too."""
-        why = str(self.damaged.get(last.serving or 0, f"version {last.serving} is missing"))
+        if self.serving is None or self.serving.version == last.serving:
+            return
+        # Another version serves; if one was pinned, its replacement is pinned too.
+        version, why = self.serving.version, str(self.damaged.get(last.serving, f"version {last.serving} is missing"))
         pinned = None if last.pinned is None else version
         also = "" if pinned is None else ", and pinned like the version it replaces"
         change = self._make_change("roll_back", version, f"at startup{also}: {why}", pinned=pinned)
@@ -324,19 +321,20 @@ class VersionStore:
                 yield self._cache[version]
                 continue
             try:
-                opened = self.open(version)
+                state, _, info = self.open(version)
             except TownletError as error:
                 if version in self._numbers():
                     self.damaged = {version: error, **self.damaged}
             else:
-                yield self._add_to_cache(version, *opened)
+                yield self._add_to_cache(version, state, info)
 
     def _load(self, version: int) -> NetworkVersion:
-        return self._cache[version] if version in self._cache else self._add_to_cache(version, *self.open(version))
+        if version in self._cache:
+            return self._cache[version]
+        state, _, info = self.open(version)
+        return self._add_to_cache(version, state, info)
 
-    def _add_to_cache(
-        self, version: int, state: Mapping[str, Tensor], _: State, info: Mapping[str, Any]
-    ) -> NetworkVersion:
+    def _add_to_cache(self, version: int, state: Mapping[str, Tensor], info: Mapping[str, Any]) -> NetworkVersion:
         network = self._build(state)
         self._cache[version] = NetworkVersion(version, int(info["step"]), info["digest"], network, info["parent"])
         return self._cache[version]

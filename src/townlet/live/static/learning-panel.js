@@ -73,9 +73,9 @@ export class LearningPanel {
     for (const { names, title } of SMALL_CHARTS) {
       const name = names.find((one) => (series.get(one)?.size ?? 0) > 1);
       const points = name ? [...(series.get(name) ?? [])] : [];
-      const tells = name && (name !== 'intrinsic_weight' || points.some(([, v]) => v !== points[0][1]));
-      for (const other of names) if (other !== name || !tells) this.removeChart(other);
-      if (!name || !tells) continue;
+      const informative = name && (name !== 'intrinsic_weight' || points.some(([, v]) => v !== points[0][1]));
+      for (const other of names) if (other !== name || !informative) this.removeChart(other);
+      if (!name || !informative) continue;
       if (!this.small.has(name)) {
         const words = title[name];
         const chart = new Chart(words, [{ label: words, colour: '--third', fill: true, width: 1.5 }], innerHeight > 950 ? 120 : 84, name !== 'mean_q');

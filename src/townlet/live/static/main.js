@@ -83,7 +83,7 @@ function invalidatePanels() {
 function updatePanels(now) {
   const playback = playbacks[store.state.side];
   const { side, preview } = store.state;
-  // The first timestep arrives after the start message: `lastAge` says whether there is one.
+  // The first timestep arrives after the start message: `lastAge` is defined once there is one.
   const key = [side, preview, ...playbacks.flatMap((p) => [p.start?.episode, p.lastAge, Math.floor(p.position + 1e-6), p.over])].join();
   if (key === shownKey || now - lastUpdate < PANEL_INTERVAL) return;
   shownKey = key;

@@ -40,13 +40,6 @@ def reward_from_next(before: ObservationBatch, after: ObservationBatch) -> NDArr
     return rewards
 
 
-def random(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> Actions:
-    """Baseline: a uniformly random affordable action; any action if none is affordable."""
-    possible = np.where(gated.rated.any(1, keepdims=True), gated.rated, True)
-    chosen: Actions = np.where(possible, rng.random(possible.shape), -1.0).argmax(1)
-    return chosen
-
-
 def nearest_worker(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> Actions:
     """Baseline: the cheapest parasite at the worker nearest to the hive; at the hive if there is no worker."""
     workers = (batch["present"] > 0) | (batch["mining"] > 0)
@@ -75,7 +68,7 @@ class Hive(interface.LastTimes):
     gate_settings: type[StrictModel] = gate.HiveGateSettings
     policies: Mapping[str, PolicySpec] = POLICIES
     baselines: Mapping[str, Baseline] = {
-        "random": random, "nearest_worker": nearest_worker, "gate_greedy": interface.gate_greedy,
+        "random": interface.uniform_random, "nearest_worker": nearest_worker, "gate_greedy": interface.gate_greedy,
     }  # fmt: skip
     failed_outcome: float = FAILED_OUTCOME
     parse_observation = staticmethod(messages.parse_observation)

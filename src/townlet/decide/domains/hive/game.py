@@ -149,14 +149,7 @@ class Parasite(NamedTuple):
     until: int
 
 
-class HiveStage(NamedTuple):
-    """Difficulty: the player's units."""
-
-    workers: int
-    protectors: int
-
-
-STAGES: Final = (HiveStage(4, 0), HiveStage(6, 2), HiveStage(8, 3))
+STAGES: Final = ((4, 0), (6, 2), (8, 3))  # numbers of workers and protectors, by difficulty
 
 
 class HiveGame:
@@ -173,9 +166,9 @@ class HiveGame:
         self._random = self._rng.random
         self.hive = int(streams.numpy("hive").integers(CHUNKS))
         self.queen, self.energy, self.minerals = QUEEN_START, PLAYER_ENERGY, PLAYER_MINERALS
-        home = center(HOME)
-        self.workers = [Worker(home) for _ in range(STAGES[stage].workers)]
-        self.protectors = [Protector(home) for _ in range(STAGES[stage].protectors)]
+        home, (workers, protectors) = center(HOME), STAGES[stage]
+        self.workers = [Worker(home) for _ in range(workers)]
+        self.protectors = [Protector(home) for _ in range(protectors)]
         self.parasites: list[Parasite] = []
         self._spots = self._draw_spots()
         for worker in self.workers:

@@ -1,7 +1,7 @@
 """Gate of the hive: estimates the reward of an action by a heuristic, and decides whether it may be carried out.
 
 The estimate is R = .4 · survival + .5 · disruption + .1 · location + exploration. All numbers are float64 and every
-step is elementwise or exact, so that a single action gets exactly the numbers that it has in the table of all.
+step is elementwise or exact, so that an action rated alone gets exactly the numbers that it has among all.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ def gate(
     actions: NDArray[np.int64] | None = None,
 ) -> GateResult:  # fmt: skip
     """Rate and approve all 800 actions at the times [B], or with `actions` [B] one per observation."""
-    if not isinstance(settings, HiveGateSettings):
-        raise TypeError(f"the gate of the hive has HiveGateSettings, not {type(settings).__name__}")
+    assert isinstance(settings, HiveGateSettings)
     if actions is not None and len(actions) and not 0 <= actions.min() <= actions.max() < ACTIONS:
         raise ValueError(f"actions of the hive are 0 to {ACTIONS - 1}")
     s, rows = settings, len(time)

@@ -24,12 +24,8 @@ def read_only(table: NDArray[Any]) -> NDArray[Any]:
     return table
 
 
-def _distances() -> NDArray[np.float64]:
-    z, x = np.divmod(np.arange(CHUNKS), SIDE)
-    return read_only(np.hypot(x[:, None] - x, z[:, None] - z))
-
-
-DISTANCE: Final[NDArray[np.float64]] = _distances()  # [from, to] in chunks
+Z, X = np.divmod(np.arange(CHUNKS), SIDE)  # coordinates of each chunk
+DISTANCE: Final[NDArray[np.float64]] = read_only(np.hypot(X[:, None] - X, Z[:, None] - Z))  # [from, to] in chunks
 
 
 class ReachTables(NamedTuple):

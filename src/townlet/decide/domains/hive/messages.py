@@ -139,16 +139,16 @@ def chunk_probabilities(probabilities: NDArray[np.floating]) -> NDArray[np.float
     return summed
 
 
-def reply(decision: interface.Decision) -> dict[str, Any]:
+def reply(id: str, decision: interface.Decision) -> dict[str, Any]:
     """A `spawn_decision`, or an `observation_ack` with a reason."""
     if not decision.send:
-        ack = {"type": "observation_ack", "decisionId": decision.id, "status": "processed", "action": "none"}
+        ack = {"type": "observation_ack", "decisionId": id, "status": "processed", "action": "none"}
         return {**ack, "reason": decision.reason}
     kind, chunk = divmod(decision.action, CHUNKS)
     by_type = decision.probabilities.reshape(len(TYPES), CHUNKS)
     return {
         "type": "spawn_decision",
-        "decisionId": decision.id,
+        "decisionId": id,
         "spawnChunk": chunk,
         "spawnType": TYPES[kind],
         "confidence": decision.confidence,

@@ -134,7 +134,6 @@ class CandidatePolicy(nn.Module):
 
 
 def _factored_small_batch(network: nn.Module, features: Inputs) -> NDArray[np.float64]:
-    """Probabilities of the factored policy, without torch."""
     assert isinstance(network, FactoredPolicy)
     probabilities = np.empty((len(features), ACTIONS))
     jit_if_available(factored_probabilities)(features, *network.arrays, probabilities)
