@@ -35,7 +35,6 @@ test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick prope
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "hypothesis and not long" -n $(JOBS) --dist worksteal
 	$(BIN)/python -m pytest -m "long and not alone" -n $(JOBS) --dist load --maxschedchunk 1 -rP
 	$(BIN)/python -m pytest -m alone -rP
-	TOWNLET_THOROUGH=1 $(BIN)/python -m pytest -m "not long and not alone" -n $(JOBS) tests/buffers tests/nets tests/runs tests/agents/accelerated
 
 check: $(TEST_STAMP) ## run ruff, mypy, import rules, dead-code and security scanners, and the list of rejected words
 	$(BIN)/ruff check

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-THOROUGH: Final = "TOWNLET_THOROUGH" in os.environ
+THOROUGH: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 
 
 def examples(quick: int, thorough: int) -> int:

@@ -89,7 +89,8 @@ def test_statistics_sockets_are_capped_and_cheap(server: Process, count: int, se
     assert seen["101"] - refused <= CAP + 32  # some closures are still on their way when the flood ends
 
 
-@pytest.mark.parametrize("seconds", [6.0, pytest.param(60.0, marks=pytest.mark.long(minutes=1))])
+@pytest.mark.long(minutes=1)
+@pytest.mark.parametrize("seconds", [6.0, 60.0])
 def test_the_largest_observations_of_ever_new_territories_take_little_memory(tmp_path: Path, seconds: float) -> None:
     server = Process(tmp_path, "hive", "learning.interval=0.5").start().wait()
     try:

@@ -27,18 +27,18 @@ WORDS = (
     "versions=4",
 )
 TROUBLE = NetworkFaults(duplicates=0.1, reordering=0.1, losses=0.05, reconnects=0.02)
-LOOKS = 24
+SAMPLES = 24
 PARTS = ("joined", "expired", "pending", "not_executed")
 
 
-class Look(NamedTuple):
+class Sample(NamedTuple):
     megabytes: float
     files: int
     tasks: int
     p99: float
 
 
-def look(server: Process, score: SimulationResult) -> Look:
+def take_sample(server: Process, score: SimulationResult) -> Sample:
     """Memory, descriptors and latency since the last sample; counts must balance at any moment."""
     buffer = server.get("/api/decide/stats")["buffer"]
     assert buffer["decisions"] == sum(buffer[name] for name in PARTS)
@@ -47,10 +47,11 @@ def look(server: Process, score: SimulationResult) -> Look:
     pages = int((proc / "statm").read_text().split()[1])
     took, score.latency = score.latency, []
     held = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-    return Look(held, len(list((proc / "fd").iterdir())), len(list((proc / "task").iterdir())), np.percentile(took, 99))
+    files, tasks = (len(list((proc / name).iterdir())) for name in ("fd", "task"))
+    return Sample(held, files, tasks, np.percentile(took, 99))
 
 
-async def watch(server: Process, seconds: float) -> list[Look]:
+async def watch(server: Process, seconds: float) -> list[Sample]:
     games = [DOMAINS["hive"].make_game(place, f"territory {place}", 2) for place in range(GAMES)]
     scores: list[SimulationResult] = []
     playing = asyncio.create_task(
@@ -58,26 +59,26 @@ async def watch(server: Process, seconds: float) -> list[Look]:
             server.url, games, 10**9, faults=TROUBLE, pause=PAUSE, on_progress=scores.append
         )  # the same one each time
     )
-    looks = []
-    for _ in range(LOOKS):
-        await asyncio.wait([playing], timeout=seconds / LOOKS)
+    samples = []
+    for _ in range(SAMPLES):
+        await asyncio.wait([playing], timeout=seconds / SAMPLES)
         assert not playing.done(), "a game gave up"
-        looks.append(await asyncio.to_thread(look, server, scores[0]))
+        samples.append(await asyncio.to_thread(take_sample, server, scores[0]))
         scores.clear()
     playing.cancel()
-    return looks
+    return samples
 
 
-@pytest.mark.parametrize("minutes", [0.2, pytest.param(60, marks=pytest.mark.long(minutes=60))])
+@pytest.mark.parametrize("minutes", [pytest.param(m, marks=pytest.mark.long(minutes=m)) for m in (1, 60)])
 def test_memory_descriptors_and_latency_are_stable(tmp_path: Path, minutes: float) -> None:
     server, begun = Process(tmp_path, "hive", *WORDS).start().wait(), time.monotonic()
     try:
-        looks = asyncio.run(watch(server, 60 * minutes))
+        samples = asyncio.run(watch(server, 60 * minutes))
         assert server.get("/api/decide/stats")["training"]["steps"] > 0
     finally:
         server.end(signal.SIGTERM)
-    third = LOOKS // 3  # the first is warming up
-    before, after = (Look(*np.median(part, axis=0)) for part in (looks[third : 2 * third], looks[2 * third :]))
+    third = SAMPLES // 3  # the first is warming up
+    before, after = (Sample(*np.median(part, axis=0)) for part in (samples[third : 2 * third], samples[2 * third :]))
     took = time.monotonic() - begun
     print(f"{took:.0f} s, second third → last: {before} → {after}")
     assert after.megabytes < 1.05 * before.megabytes

@@ -123,7 +123,7 @@ def feed(run: Run) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("many", "seconds", "connects", "hertz"),
     [
-        (100, 4.0, 150, 3.5),  # next to other tests
+        pytest.param(100, 4.0, 150, 3.5, marks=pytest.mark.long),  # beside other tests
         pytest.param(1000, 20.0, 10_000, 4.5, marks=[pytest.mark.long, pytest.mark.alone]),
     ],
 )
