@@ -15,11 +15,10 @@ import pytest
 from rich.console import Console
 
 from cli.program import Program
+from townlet.agents.registry import BUILT_IN
 from townlet.gym import extras
 from townlet.recipes.catalogue import FOLDER, recipe_names
 from townlet.recipes.render import RecipeSummary, key_sections, recipe_table
-
-AGENTS = ("dqn", "drqn", "ppo", "pqn", "reinforce", "qlearning")
 
 
 def test_list_shows_agent_and_budget_of_every_recipe(townlet: Program) -> None:
@@ -92,7 +91,7 @@ def test_keys_are_listed_with_default_and_meaning(townlet: Program) -> None:
     assert keys["agent.prioritized.beta"].default == "{start: 0.4, end: 1.0}"
     assert all(key.description for key in keys.values())
     recipe_names = [section.title for section in key_sections()]
-    assert [f"agent: {name}" for name in AGENTS] == [t for t in recipe_names if t.startswith("agent: ")]
+    assert [f"agent: {name}" for name in BUILT_IN] == [t for t in recipe_names if t.startswith("agent: ")]
     assert {"network: map_memory", "network: keypoints", "explore.bonus: rnd", "curriculum: adaptive"} <= set(
         recipe_names
     )
@@ -104,7 +103,7 @@ def test_keys_are_listed_with_default_and_meaning(townlet: Program) -> None:
 def test_schema_accepts_files_variants_and_plain_words(townlet: Program) -> None:
     schema = json.loads(townlet("recipes", "--schema").out)
     assert {"extends", "variants", "default", "agent", "budget"} <= set(schema["properties"])
-    assert {"enum": sorted(AGENTS)} in schema["properties"]["agent"]["anyOf"]
+    assert {"enum": sorted(BUILT_IN)} in schema["properties"]["agent"]["anyOf"]
     assert "from" in schema["$defs"]["Schedule"]["properties"]
 
 
