@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 
 from gym_envs.counting import Counting
 from townlet.errors import TownletError
-from townlet.gym.env_state import VectorSaver
 from townlet.gym.make import make_vec
 from townlet.gym.spec import EnvSpec
 from townlet.gym.vector_env import GymVecEnv
-from townlet.gym.wrappers.actions import ActionMasks
 from townlet.gym.wrappers.spec import ActionMaskSpec
 from townlet.interfaces import conformance
 from townlet.interfaces.vec_env import Binary, Continuous, Discrete
@@ -37,7 +35,7 @@ def _one_thread() -> None:
 
 def counting(mode: AutoresetMode, rows: int = 3, **how: Any) -> GymVecEnv:
     vec = Counting(rows, mode, both=how.pop("both", False))
-    return GymVecEnv(vec, "Counting", VectorSaver, one_seed=True, **how)
+    return GymVecEnv(vec, "Counting", **how)
 
 
 def spec(**keys: Any) -> EnvSpec:
@@ -116,7 +114,7 @@ def test_termination_wins_over_truncation(mode: AutoresetMode) -> None:
 
 @MODES
 def test_masks_are_read_from_info_and_final_info(mode: AutoresetMode) -> None:
-    env = counting(mode, masks=ActionMasks(ActionMaskSpec()))
+    env = counting(mode, mask=ActionMaskSpec())
     assert env.reset(0).mask.tolist() == [[True, True]] * 3
     assert env.step(idle(env)).mask.tolist() == [[True, False]] * 3
     step = env.step(idle(env))

@@ -62,7 +62,7 @@ class Unequal(PlannerPolicy):
 def by_hand(world: World, rows: int, seed: int, actions: list[Tensor]) -> list[dict[str, Any]]:
     """The first life of each row, step by step, from the actions that were taken."""
     town = Town(world, rows, threads=1)
-    town.track_usage(rows)
+    town.engine.track_usage(rows)
     town.reset(Streams(seed).child("0").key("env"))
     lives: list[dict[str, Any]] = [{"length": 0, "reward": 0.0, "uses": Counter(), "over": False} for _ in range(rows)]
     for taken in actions:
@@ -72,7 +72,7 @@ def by_hand(world: World, rows: int, seed: int, actions: list[Tensor]) -> list[d
                 continue
             life["length"] += 1
             life["reward"] += float(step.reward[row])
-            used = int(town.used[row]) // 2
+            used = int(town.engine.used[row]) // 2
             if used < len(world.affordances):
                 life["uses"][world.affordances[used]] += 1
             if row in last.rows.tolist():

@@ -16,7 +16,6 @@ from townlet.tasks.town_evaluation import (
     TownEvaluation,
     TownSummary,
     evaluate_town,
-    summarize_town,
     with_limit,
 )
 from townlet.town.world.tables import World
@@ -98,7 +97,8 @@ def test_summary_samples_all_evaluations_or_none() -> None:
     loaded = tiny("town:ppo", "evaluation.deterministic=false", "change.max_steps=60")
     t, world, wanted = build_training(loaded), loaded.worlds.evaluation, loaded.recipe.evaluation
     agent = evaluate_town(t.agent.policy(), world, 5, wanted.seed, greedy=False)
-    found = summarize_town(t.agent.policy(), loaded.recipe, agent, agent, None)
+    found = loaded.task.summarize(t.agent.policy(), loaded.recipe, agent, agent, None)
+    assert isinstance(found, TownSummary)
     drawn = evaluate_town(t.agent.policy(), with_limit(world, 240), 5, wanted.seed, greedy=False)
     assert found.longer.reward.tolist() == drawn.reward.tolist()
     assert found.longer.uses.tolist() == drawn.uses.tolist()

@@ -34,8 +34,8 @@ def test_town_is_sustainable() -> None:
     assert found.long.median == LONG
     assert found.livable
     assert found.sustainable
-    assert 0.1 < found.price < 0.3
-    assert found.income == pytest.approx(found.price, rel=0.1)
+    assert 0.1 < found.spending < 0.3
+    assert found.income == pytest.approx(found.spending, rel=0.1)
 
 
 def test_town_without_work_is_not_sustainable() -> None:
@@ -43,7 +43,7 @@ def test_town_without_work_is_not_sustainable() -> None:
     assert found.livable
     assert found.planner.reached == 1
     assert found.income == 0
-    assert found.price > 0
+    assert found.spending > 0
     assert not found.sustainable
     assert found.long.deaths == {"energy": 16}
 
@@ -57,19 +57,19 @@ def test_too_hard_town_is_reported() -> None:
 
 
 def test_higher_bed_price_raises_the_price_of_a_day() -> None:
-    assert assessed("town-l0-dual", "affordances.Bed.price=.016").price > assessed("town-l0-dual").price
+    assert assessed("town-l0-dual", "affordances.Bed.price=.016").spending > assessed("town-l0-dual").spending
 
 
 def test_assessment_is_deterministic() -> None:
     first, second = assessed("town-l0"), assess(load("town-l0"), rows=16)
     assert (first.long.ages == second.long.ages).all()
-    assert (first.income, first.price) == (second.income, second.price)
+    assert (first.income, first.spending) == (second.income, second.spending)
 
 
 def test_world_without_currency_reports_no_money() -> None:
     found = assessed("town-l0", "currency=null", "affordances.Bed.price=0")
     assert (found.planner.reached, found.passive.reached) == (1, 0)
-    assert (found.income, found.price) == (0, 0)
+    assert (found.income, found.spending) == (0, 0)
     assert "$" not in rendered(feasibility_report(found))
 
 

@@ -76,7 +76,7 @@ def evaluate(
             about, measured = _measure_gym(trained, episodes, eval_seed, greedy)
     if as_json:
         header = {"run": opened.name, "which": which.value, "env_steps": trained.env_steps, **about}
-        print(json.dumps(header | {"seed": eval_seed, "greedy": greedy} | dict(measured.figures()), indent=2))
+        print(json.dumps(header | {"seed": eval_seed, "greedy": greedy} | dict(measured.metrics()), indent=2))
         return
     echo(f"{opened.name}, {trained.info['agent']} after {trained.env_steps:,} env_steps")
     for sheet in measured.tables():

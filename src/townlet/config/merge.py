@@ -47,12 +47,14 @@ def merge(parent: Node, child: Node, named_lists: Collection[str] = ()) -> Node:
 
 
 def add_to_chain(chain: tuple[str, ...], link: str, kind: str, where: SourceLocation | None) -> tuple[str, ...]:
-    """The chain of `extends` with one more file or variant; raises TownletError for cycles and endless chains."""
+    """The chain of `extends` with one more file or variant; raises ConfigError for cycles and endless chains."""
     if link in chain:
         cycle = " → ".join(os.path.basename(part) for part in (*chain, link))
-        raise TownletError(f"{kind} extend each other in a circle: {cycle}", "remove one `extends`", where)
+        what = f"{kind} extend each other in a circle: {cycle}"
+        raise ConfigError([Diagnostic(what, "remove one `extends`", where)])
     if len(chain) >= MAX_CHAIN:
-        raise TownletError(f"more than {MAX_CHAIN} {kind} extend each other", "extend an earlier one", where)
+        what = f"more than {MAX_CHAIN} {kind} extend each other"
+        raise ConfigError([Diagnostic(what, "extend an earlier one", where)])
     return (*chain, link)
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from townlet.curriculum.spec import AdaptiveSpec, FixedSpec
-from townlet.curriculum.stages import compile_stages
-from townlet.errors import TownletError
-from townlet.interfaces.state import State, Stateful, copy_tensor
+from townlet.curriculum.spec import ALWAYS, SHIPPED_STAGES, AdaptiveSpec, FixedSpec, StagedSpec
+from townlet.errors import TownletError, did_you_mean
+from townlet.interfaces.state import State, copy_tensor
 from townlet.interfaces.vec_env import Episodes
 
 LENGTH, REWARD, ENTROPY = range(3)  # columns of the window
@@ -32,58 +31,42 @@ class StageChange:
     entropy: float  # mean normalized entropy of the behavior policy, in [0, 1]
 
 
-class Curriculum(Stateful, Protocol):
-    """Assigns a stage to each row. All tensors are on the CPU; the environment applies `settings()`."""
+class Curriculum:
+    """Assigns a stage to each row: here one stage for all rows, which never changes.
 
-    stage: Tensor  # [N] int64, from 1
-    needs_entropy: bool  # whether episodes must carry the entropy of the behavior policy
+    All tensors are on the CPU; the environment applies `settings()`.
+    """
+
+    needs_entropy = False  # whether episodes must carry the entropy of the behavior policy
+
+    def __init__(
+        self, spec: StagedSpec, numbers: range, rows: int, meters: Sequence[str], rewards: Sequence[str]
+    ) -> None:
+        """Every row starts at the first of the stages with these numbers; stages count from 1."""
+        self._first_stage = numbers[0]
+        self._tables = compile_stages(spec, numbers, meters, rewards)
+        self.stage = torch.full((rows,), numbers[0])  # [N] int64
 
     def update(self, episodes: Episodes) -> list[StageChange]:
         """Record finished episodes; returns the rows whose stage changed, in ascending order.
 
         Their episode has just ended, so settings applied now hold for the next one.
         """
-
-    def settings(self, rows: Tensor | None = None) -> dict[str, Tensor]:
-        """Town settings for all rows or some: multiplier [N], active [N] bits, reward_mix [N, R]."""
-
-
-def make_curriculum(
-    spec: FixedSpec | AdaptiveSpec, rows: int, max_steps: int, meters: Sequence[str], rewards: Sequence[str]
-) -> Curriculum:
-    """The curriculum for N rows of a world with these meters and rewards, in the world's order."""
-    if isinstance(spec, FixedSpec):
-        return FixedCurriculum(spec, rows, meters, rewards)
-    return AdaptiveCurriculum(spec, rows, max_steps, meters, rewards)
-
-
-class FixedCurriculum:
-    """One stage for all rows, which never changes."""
-
-    needs_entropy = False
-
-    def __init__(self, spec: FixedSpec, rows: int, meters: Sequence[str], rewards: Sequence[str]) -> None:
-        self.stage = torch.full((rows,), spec.stage)
-        # Compile this stage only: the others may use rewards that the world need not have.
-        self._tables = compile_stages(spec, [spec.stage], meters, rewards)
-
-    def update(self, episodes: Episodes) -> list[StageChange]:
         return []
 
     def settings(self, rows: Tensor | None = None) -> dict[str, Tensor]:
-        """Settings of the stage, repeated for each row."""
-        count = len(self.stage) if rows is None else len(rows)
-        return self._tables.settings(torch.zeros(count, dtype=torch.int64))
+        """Town settings for all rows or some: multiplier [N], active [N] bits, reward_mix [N, R]."""
+        index = (self.stage if rows is None else self.stage[rows]) - self._first_stage
+        return {name: table[index] for name, table in self._tables.items()}
 
     def state(self) -> State:
-        """Empty: the recipe holds the stage."""
         return {}
 
     def restore(self, state: State) -> None:
-        """Nothing to restore."""
+        """Nothing to restore: the recipe holds the stage."""
 
 
-class AdaptiveCurriculum:
+class AdaptiveCurriculum(Curriculum):
     """A stage for each row, changed according to the row's last K finished episodes at that stage."""
 
     needs_entropy = True
@@ -93,8 +76,7 @@ class AdaptiveCurriculum:
     ) -> None:
         self.spec, self.max_steps = spec, max_steps
         self.last_stage = len(spec.stage_list)
-        self._tables = compile_stages(spec, range(1, self.last_stage + 1), meters, rewards)
-        self.stage = torch.ones(rows, dtype=torch.int64)
+        super().__init__(spec, range(1, self.last_stage + 1), rows, meters, rewards)
         self.steps = torch.zeros(rows, dtype=torch.int64)  # in finished episodes at the stage
         self.episodes = torch.zeros(rows, dtype=torch.int64)  # finished at the stage
         self.window = torch.zeros((rows, spec.episodes, 3), dtype=torch.float64)  # ring buffer of the last K
@@ -104,7 +86,10 @@ class AdaptiveCurriculum:
         """Record finished episodes, then advance or retreat their rows."""
         rows = episodes.rows
         self._record(episodes)
-        survival, progress, entropy = self._statistics(rows)
+        mean, first = self.window[rows].mean(1), self.first[rows]  # meaningless before there are K episodes
+        survival, entropy = mean[:, LENGTH] / self.max_steps, mean[:, ENTROPY]
+        # Reward per step over all K episodes together, so that a short one weighs no more than its steps.
+        progress = mean[:, REWARD] / mean[:, LENGTH] - first[:, REWARD] / first[:, LENGTH]
         spec, stage = self.spec, self.stage[rows]
         enough = (self.steps[rows] >= spec.steps) & (self.episodes[rows] >= spec.episodes)
         failing = (survival < spec.retreat) | ((progress < -spec.delta) & (survival < spec.advance))
@@ -116,7 +101,9 @@ class AdaptiveCurriculum:
             self._change(int(rows[i]), bool(advance[i]), float(survival[i]), float(progress[i]), float(entropy[i]))
             for i in changed
         ]
-        self._move(rows[changed], advance[changed])
+        self.stage[rows[changed]] += torch.where(advance[changed], 1, -1)
+        for statistic in (self.steps, self.episodes, self.window, self.first):
+            statistic[rows[changed]] = 0
         return changes
 
     def _record(self, episodes: Episodes) -> None:
@@ -128,16 +115,7 @@ class AdaptiveCurriculum:
         self.episodes[rows] += 1
         self.steps[rows] += episodes.length
 
-    def _statistics(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Survival, progress and entropy [k] over the last K episodes; meaningless before there are K."""
-        mean, first = self.window[rows].mean(1), self.first[rows]
-        survival = mean[:, LENGTH] / self.max_steps
-        # Reward per step over all K episodes together, so that a short one weighs no more than its steps.
-        progress = mean[:, REWARD] / mean[:, LENGTH] - first[:, REWARD] / first[:, LENGTH]
-        return survival, progress, mean[:, ENTROPY]
-
     def _change(self, row: int, advance: bool, survival: float, progress: float, entropy: float) -> StageChange:
-        """The change of one row, with its reason in words."""
         spec, stage = self.spec, int(self.stage[row])
         to = stage + 1 if advance else stage - 1
         survived = f"survived {survival * self.max_steps:.0f} of {self.max_steps} steps"
@@ -156,15 +134,6 @@ class AdaptiveCurriculum:
         reason = f"{verb} to stage {to}: {cause}, over the last {spec.episodes} of {history}"
         return StageChange(row, stage, to, reason, survival, progress, entropy)
 
-    def _move(self, rows: Tensor, advance: Tensor) -> None:
-        """Change the stages and clear the statistics of these rows."""
-        self.stage[rows] += torch.where(advance, 1, -1)
-        for statistic in (self.steps, self.episodes, self.window, self.first):
-            statistic[rows] = 0
-
-    def settings(self, rows: Tensor | None = None) -> dict[str, Tensor]:
-        return self._tables.settings((self.stage if rows is None else self.stage[rows]) - 1)
-
     def state(self) -> State:
         return {name: getattr(self, name) for name in STATE_NAMES}
 
@@ -174,3 +143,51 @@ class AdaptiveCurriculum:
         if not bool(((self.stage >= 1) & (self.stage <= self.last_stage)).all()):
             what = f"the saved stage of a row is outside 1 … {self.last_stage}"
             raise TownletError(what, "resume with the stages of that run")
+
+
+def make_curriculum(
+    spec: FixedSpec | AdaptiveSpec, rows: int, max_steps: int, meters: Sequence[str], rewards: Sequence[str]
+) -> Curriculum:
+    """The curriculum for N rows of a world with these meters and rewards, in the world's order."""
+    if isinstance(spec, FixedSpec):  # only its stage is compiled: the others may use rewards that the world lacks
+        return Curriculum(spec, range(spec.stage, spec.stage + 1), rows, meters, rewards)
+    return AdaptiveCurriculum(spec, rows, max_steps, meters, rewards)
+
+
+def compile_stages(
+    spec: StagedSpec, numbers: Sequence[int], meters: Sequence[str], rewards: Sequence[str]
+) -> dict[str, Tensor]:
+    """Settings of the S stages with these numbers: multiplier [S], active [S] (bit m: meter m), reward_mix [S, R]."""
+    # The shipped stages name meters of the standard town; a smaller world may lack some of them.
+    lenient = spec.stage_list in SHIPPED_STAGES.values()
+    always = _bits(spec.always, meters, lenient=spec.always == ALWAYS, part="always")
+    multipliers, active, weights = [], [], []
+    for number in numbers:
+        stage = spec.stage_list[number - 1]
+        bits = always | _bits(stage.active, meters, lenient=lenient, part=f"stage {number}")
+        if not bits:
+            raise TownletError(f"stage {number} has no active meter in this world", f"name some of {', '.join(meters)}")
+        if lacking := [name for name in stage.reward_weights if name not in rewards]:
+            mode = f"is {stage.reward} and " if isinstance(stage.reward, str) else ""
+            needed = ", ".join(dict.fromkeys((*rewards, *stage.reward_weights)))
+            what = f"stage {number} of the curriculum {mode}uses the reward '{lacking[0]}', which this world lacks"
+            raise TownletError(what, f"add it to the world's rewards: rewards=[{needed}]")
+        multipliers.append(stage.depletion)
+        active.append(bits)
+        weights.append([stage.reward_weights.get(name, 0.0) for name in rewards])
+    return {
+        "multiplier": torch.tensor(multipliers, dtype=torch.float32),
+        "active": torch.tensor(active, dtype=torch.int32),
+        "reward_mix": torch.tensor(weights, dtype=torch.float32),
+    }
+
+
+def _bits(names: Sequence[str], meters: Sequence[str], *, lenient: bool, part: str) -> int:
+    """Bit m is set if meter m is named."""
+    bits = 0
+    for name in names:
+        if name in meters:
+            bits |= 1 << meters.index(name)
+        elif not lenient:
+            raise TownletError(f"the curriculum's {part} names a meter '{name}'", did_you_mean(name, meters))
+    return bits

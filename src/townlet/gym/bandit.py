@@ -16,7 +16,7 @@ from townlet.errors import TownletError
 class Bandit(gym.Env[NDArray[np.float32], np.int64]):
     """Arm a pays a draw from N(means[a], deviations[a]²); episodes are truncated after `length` pulls.
 
-    The observation is always 1. `info["best"]` tells whether the arm has the highest mean.
+    The observation is always 1. `info["best"]` is true if the arm has the highest mean.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
@@ -46,13 +46,11 @@ class Bandit(gym.Env[NDArray[np.float32], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Start an episode."""
         super().reset(seed=seed)
         self.pulls = 0
         return np.ones(1, np.float32), {}
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Pull an arm."""
         self.pulls += 1
         mean = self.means[action]
         reward = float(mean + self.deviations[action] * self.np_random.standard_normal())

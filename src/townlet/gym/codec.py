@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -65,7 +65,6 @@ def encode(value: Any, depth: int = 0) -> Any:
 
 
 def decode(tree: Any) -> Any:
-    """The encoded value."""
     if isinstance(tree, np.ndarray):
         return tree.copy()
     if not isinstance(tree, Mapping):
@@ -141,23 +140,19 @@ def unpack(state: Mapping[str, Any], rows: int) -> list[State]:
     """Split a packed tree into the trees of its rows."""
     trees: list[State] = [{} for _ in range(rows)]
     for name, value in state.items():
-        for tree, row_value in zip(trees, _row_values(value, rows, name), strict=True):
+        values: Sequence[Any]
+        if not isinstance(value, Mapping):
+            stacked = np.asarray(value)  # a checkpoint holds tensors
+            values = [stacked[n, ...] for n in range(len(stacked))]
+        elif TAG not in value:
+            values = unpack(value, rows)
+        else:
+            values = [value["is"]] * rows if value[TAG] == "all" else value["is"]
+        if len(values) != rows:
+            raise TownletError(f"'{name}' was saved for {len(values)} rows, expected {rows}", SAME)
+        for tree, row_value in zip(trees, values, strict=True):
             tree[name] = row_value
     return trees
-
-
-def _row_values(value: Any, rows: int, name: str) -> list[Any]:
-    values: list[Any]
-    if not isinstance(value, Mapping):
-        stacked = np.asarray(value)  # a checkpoint holds tensors
-        values = [stacked[n, ...] for n in range(len(stacked))]
-    elif TAG not in value:
-        values = list(unpack(value, rows))
-    else:
-        values = [value["is"]] * rows if value[TAG] == "all" else list(value["is"])
-    if len(values) != rows:
-        raise TownletError(f"'{name}' was saved for {len(values)} rows, expected {rows}", SAME)
-    return values
 
 
 def _jsonable(tree: Any) -> Any:

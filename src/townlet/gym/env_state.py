@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import gymnasium as gym
 import numpy as np
@@ -22,24 +22,12 @@ from townlet.errors import TownletError
 from townlet.gym.codec import SAME, UnsupportedValue, decode, digest, encode, pack, unpack
 from townlet.interfaces.state import State
 
-DISPLAY_PACKAGES: Final = ("pygame", "moderngl", "cv2")  # their objects only show things
+DISPLAY_PACKAGES: Final = ("pygame", "moderngl", "cv2")  # their objects only display
 LARGE_TABLE: Final = 500  # entries from which a mapping is compared by digest, and saved only if it changed
 ALE: Final = "ale"
 MUJOCO_DATA: Final = "data"
 MUJOCO_ATTRIBUTES: Final = frozenset({"model", MUJOCO_DATA, "mujoco_renderer"})
 LENGTH_BYTES, PAGE_BYTES = 8, 4096
-
-
-class EnvSaver(Protocol):
-    """Saves and restores all rows of an environment."""
-
-    exact: bool
-
-    def state(self) -> State:
-        """All rows as a tree of arrays and JSON."""
-
-    def restore(self, state: State) -> None:
-        """Continue where `state` was taken."""
 
 
 class RowEnv(gym.Wrapper[Any, Any, Any, Any]):
@@ -48,12 +36,11 @@ class RowEnv(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], action_names: tuple[str, ...] | None = None) -> None:
         super().__init__(env)
         self.action_names = action_names
-        self._tables = table_digests(env) if self.savable else {}
+        self._tables = table_digests(env) or {}
 
     @property
     def savable(self) -> bool:
-        """Whether the complete state can be saved."""
-        return can_save(self.env)
+        return table_digests(self.env) is not None
 
     @property
     def saved(self) -> State:
@@ -65,35 +52,25 @@ class RowEnv(gym.Wrapper[Any, Any, Any, Any]):
         restore(self.env, state)
 
 
-class PerRowSaver:
-    """Saves rows that are separate environments, through their `RowEnv`."""
-
-    def __init__(self, vec: SyncVectorEnv | AsyncVectorEnv) -> None:
-        self._vec = vec
-        vec.reset(seed=0)  # some environments create their attributes here
-        self.exact = all(vec.call("savable"))
-
-    def state(self) -> State:
-        return pack(list(self._vec.call("saved")))
-
-    def restore(self, state: State) -> None:
-        self._vec.set_attr("saved", unpack(state, self._vec.num_envs))
-
-
-class VectorSaver:
-    """Saves a vector environment that holds all rows itself."""
+class EnvSaver:
+    """Saves all rows as a tree of arrays and JSON: separate rows through their `RowEnv`, a native vector as one."""
 
     def __init__(self, vec: VectorEnv[Any, Any, Any]) -> None:
         self._vec = vec
-        vec.reset(seed=0)  # as above
-        self.exact = can_save(vec)
-        self._tables = table_digests(vec) if self.exact else {}
+        self.row_envs = vec if isinstance(vec, SyncVectorEnv | AsyncVectorEnv) else None
+        vec.reset(seed=0)  # some environments create their attributes here
+        tables = None if self.row_envs else table_digests(vec)
+        self.exact = all(self.row_envs.call("savable")) if self.row_envs else tables is not None
+        self._tables = tables or {}
 
     def state(self) -> State:
-        return pack([capture(self._vec, self._tables)])
+        return pack(list(self.row_envs.call("saved")) if self.row_envs else [capture(self._vec, self._tables)])
 
     def restore(self, state: State) -> None:
-        restore(self._vec, unpack(state, 1)[0])
+        if self.row_envs:
+            self.row_envs.set_attr("saved", unpack(state, self.row_envs.num_envs))
+        else:
+            restore(self._vec, unpack(state, 1)[0])
 
 
 def layers(env: Any) -> Iterator[tuple[str, Any]]:
@@ -109,7 +86,7 @@ def layers(env: Any) -> Iterator[tuple[str, Any]]:
 def _state_attributes(env: Any) -> Iterator[tuple[str, Any, str, Any]]:
     """Layer name, layer, attribute name and value of everything that may hold state, except simulators."""
     for where, layer in layers(env):
-        simulator = _simulator_attributes(layer)
+        simulator = {ALE} if _is_ale(layer) else MUJOCO_ATTRIBUTES if _is_mujoco(layer) else ()
         for name, value in vars(layer).items():
             if name != "env" and name not in simulator and not _is_stateless(value):
                 yield where, layer, name, value
@@ -124,39 +101,28 @@ def _is_stateless(value: Any) -> bool:
     return type(value).__module__.split(".")[0] in DISPLAY_PACKAGES
 
 
-def can_save(env: Any) -> bool:
-    """Whether the complete state of an environment can be saved."""
+_LAST_TABLES: Final[dict[str, tuple[Any, str]]] = {}  # rows share equal tables, so the last one of each name is cached
+
+
+def _table_digest(name: str, value: Any) -> str:
+    """Digest of a large mapping; comparing it with the cached one is much faster than hashing."""
+    if name not in _LAST_TABLES or _LAST_TABLES[name][0] != value:
+        _LAST_TABLES[name] = (deepcopy(value), digest(value))
+    return _LAST_TABLES[name][1]
+
+
+def table_digests(env: Any) -> dict[str, str] | None:
+    """Digests of an environment's large tables, by layer and attribute; None if its state cannot be saved."""
+    digests: dict[str, str] = {}
     try:
         for where, _, name, value in _state_attributes(env):
             if _is_large(value):
-                TABLE_DIGESTS.digest(f"{where} {name}", value)
+                digests[f"{where} {name}"] = _table_digest(f"{where} {name}", value)
             else:
                 encode(value)
     except UnsupportedValue:
-        return False
-    return True
-
-
-class TableDigests:
-    """Digests of large mappings. Rows share equal tables, so the last one of each name is cached."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[Any, str]] = {}
-
-    def digest(self, name: str, value: Any) -> str:
-        """Digest of a table; comparing with the cached table is much faster than hashing."""
-        if name not in self._last or self._last[name][0] != value:
-            self._last[name] = (deepcopy(value), digest(value))
-        return self._last[name][1]
-
-
-TABLE_DIGESTS: Final = TableDigests()
-
-
-def table_digests(env: Any) -> dict[str, str]:
-    """Digests of the large tables of a new environment, by layer and attribute."""
-    found = ((f"{where} {name}", value) for where, _, name, value in _state_attributes(env))
-    return {key: TABLE_DIGESTS.digest(key, value) for key, value in found if _is_large(value)}
+        return None
+    return digests
 
 
 def _is_large(value: Any) -> bool:
@@ -171,7 +137,7 @@ def capture(env: Any, unchanged: dict[str, str]) -> State:
     state: State = {where: {"plain": {}, "simulator": _capture_simulator(layer)} for where, layer in layers(env)}
     for where, _, name, value in _state_attributes(env):
         table = unchanged.get(key := f"{where} {name}")
-        same = table is not None and TABLE_DIGESTS.digest(key, value) == table
+        same = table is not None and _table_digest(key, value) == table
         state[where]["plain"][name] = {"~": "table", "is": table} if same else encode(value)
     return state
 
@@ -184,7 +150,7 @@ def restore(env: Any, state: State) -> None:
     for where, layer in here.items():
         for name, value in state[where]["plain"].items():
             if isinstance(value, dict) and value.get("~") == "table":
-                if TABLE_DIGESTS.digest(f"{where} {name}", getattr(layer, name, None)) != value["is"]:
+                if _table_digest(f"{where} {name}", getattr(layer, name, None)) != value["is"]:
                     raise TownletError(f"'{name}' of {type(layer).__name__} differs from the saved one", SAME)
             elif isinstance(getattr(layer, name, None), np.random.Generator) and value is not None:
                 getattr(layer, name).bit_generator.state = decode(value).bit_generator.state
@@ -205,27 +171,25 @@ def _is_mujoco(layer: Any) -> bool:
     return type(vars(layer).get(MUJOCO_DATA)).__name__ == "MjData"
 
 
-def _simulator_attributes(layer: Any) -> frozenset[str]:
-    """Attributes that are saved as simulator state."""
-    if _is_ale(layer):
-        return frozenset({ALE})
-    return MUJOCO_ATTRIBUTES if _is_mujoco(layer) else frozenset()
-
-
 def _capture_simulator(layer: Any) -> State:
     """State of the simulator in this layer; empty if there is none."""
     if _is_ale(layer):
         return {ALE: _pad(layer.ale.cloneState(include_rng=True).serialize())}
-    if _is_mujoco(layer):
-        fields = _mujoco_fields(layer.model, layer.data)
-        return {MUJOCO_DATA: {name: np.array(getattr(layer.data, name)) for name in fields}}
-    return {}
+    if not _is_mujoco(layer):
+        return {}
+    # Arrays of a fixed size. Contact arrays vary in size, are empty in new data, and are recomputed by every step.
+    fresh = type(layer.data)(layer.model)
+    names = [name for name in dir(fresh) if not name.startswith("_")]
+    arrays = [n for n in names if isinstance(a := getattr(fresh, n, None), np.ndarray) and a.size]
+    return {MUJOCO_DATA: {name: np.array(getattr(layer.data, name)) for name in (*arrays, "time")}}
 
 
 def _restore_simulator(layer: Any, state: State) -> None:
     if ALE in state:
         state_class = type(layer.ale.cloneState())  # avoids importing the package
-        layer.ale.restoreState(state_class(_unpad(decode(state[ALE]))))
+        data = np.asarray(decode(state[ALE]), np.uint8).tobytes()
+        size = int.from_bytes(data[:LENGTH_BYTES], "little")
+        layer.ale.restoreState(state_class(data[LENGTH_BYTES : LENGTH_BYTES + size]))
     for name, value in state.get(MUJOCO_DATA, {}).items():
         if name == "time":
             layer.data.time = float(decode(value))
@@ -237,18 +201,3 @@ def _pad(data: bytes) -> NDArray[np.uint8]:
     """Prefix bytes with their length and pad them to whole pages, so that the rows can be stacked."""
     size = -(-(len(data) + LENGTH_BYTES) // PAGE_BYTES) * PAGE_BYTES
     return np.frombuffer((len(data).to_bytes(LENGTH_BYTES, "little") + data).ljust(size, b"\0"), np.uint8).copy()
-
-
-def _unpad(array: NDArray[np.uint8]) -> bytes:
-    data = np.asarray(array, np.uint8).tobytes()
-    return data[LENGTH_BYTES : LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")]
-
-
-def _mujoco_fields(model: Any, data: Any) -> list[str]:
-    """Names of the fixed-size arrays of MuJoCo's data, and its time.
-
-    Contact arrays vary in size, are empty in new data, and are recomputed by every step.
-    """
-    fresh = type(data)(model)
-    names = [name for name in dir(fresh) if not name.startswith("_")]
-    return [*(n for n in names if isinstance(a := getattr(fresh, n, None), np.ndarray) and a.size), "time"]

@@ -42,7 +42,6 @@ class EnvFamily:
 
     @property
     def command(self) -> str:
-        """The command that installs it."""
         return f"pip install 'townlet[{self.extra}]'"
 
 
@@ -82,7 +81,6 @@ def family(id: str) -> EnvFamily | None:
 
 
 def is_atari(id: str) -> bool:
-    """Whether the id is an Atari game."""
     needed = family(id)
     return needed is not None and needed.extra == ATARI
 
@@ -91,12 +89,6 @@ def reward_threshold(id: str) -> float | None:
     """The mean return that counts as solved, if Gymnasium has it registered without further imports."""
     spec = gym.registry.get(id)
     return None if spec is None else spec.reward_threshold
-
-
-def install_hint(id: str) -> str:
-    """How to install what an id needs."""
-    needed = family(id)
-    return f"install it: {needed.command}" if needed else "install the package it needs"
 
 
 def missing(id: str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import gymnasium as gym
@@ -12,12 +11,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from townlet.config import user_code
 from townlet.errors import TownletError
 from townlet.gym import extras
-from townlet.gym.env_state import EnvSaver, PerRowSaver, VectorSaver
 from townlet.gym.row_env import RowFactory, action_names, construct
 from townlet.gym.spec import EnvSpec
 from townlet.gym.vector_env import GymVecEnv
-from townlet.gym.wrappers.actions import ActionMasks
-from townlet.gym.wrappers.spec import ActionMaskSpec, ClipRewardSpec, StickyActionsSpec, WrapperSpec
+from townlet.gym.wrappers.spec import ActionMaskSpec, ClipRewardSpec, StickyActionsSpec
 from townlet.gym.wrappers.transforms import FrameStack, ObservationTransform, RunningNormalize, StaticNormalize
 
 # A process that has run Numba kernels cannot fork safely. A fork server can, and imports the modules once for all rows.
@@ -35,17 +32,9 @@ class RenderInfo(NamedTuple):
     fps: int
 
 
-class EnvInfo(NamedTuple):
-    """Metadata from Gymnasium's registry."""
-
-    max_episode_steps: int | None
-    reward_threshold: float | None
-
-
-def env_info(id: str) -> EnvInfo:
-    """The registered metadata of `id`."""
-    spec = gym.spec(id)
-    return EnvInfo(spec.max_episode_steps, spec.reward_threshold)
+def registered_limit(id: str) -> int | None:
+    """Steps after which episodes of `id` are truncated, as registered with Gymnasium."""
+    return gym.spec(id).max_episode_steps
 
 
 def render_info(id: str, spec: EnvSpec) -> RenderInfo:
@@ -83,21 +72,19 @@ def make_vec(
         raise TownletError(f"an environment cannot have {rows} rows", "give at least 1")
     factory = _row_factory(id, spec, render_mode)
     vec: VectorEnv[Any, Any, Any]
-    saver: Callable[[Any], EnvSaver]
     if native := _is_native(id, spec, render_mode):
         vec, names = _make_native(factory, rows), None
-        saver = VectorSaver
     else:
         vec = row_envs = _make_rows(factory, rows)
-        saver = PerRowSaver
         names = row_envs.call("action_names")[0]
+    transforms: list[ObservationTransform] = []
+    if spec.normalize_obs != "none":
+        transforms.append(StaticNormalize() if spec.normalize_obs == "static" else RunningNormalize())
+    if spec.frame_stack > 1 and not (native and extras.is_atari(id)):  # Atari's vectorization stacks frames itself
+        transforms.append(FrameStack(spec.frame_stack))
     try:
         names = names or _action_names(factory)
-        transforms = _transforms(spec, native_stack=native and extras.is_atari(id))
-        masks = ActionMasks(spec.mask)
-        return GymVecEnv(
-            vec, id, saver, device=device, action_names=names, masks=masks, transforms=transforms, one_seed=native
-        )
+        return GymVecEnv(vec, id, device=device, action_names=names, mask=spec.mask, transforms=transforms)
     except TownletError:
         vec.close()
         raise
@@ -145,8 +132,7 @@ def _make_native(factory: RowFactory, rows: int) -> VectorEnv[Any, Any, Any]:
         optional = {"max_episode_steps": spec.max_episode_steps, "render_mode": factory.render_mode}
         kwargs = {**spec.kwargs, **{name: value for name, value in optional.items() if value is not None}}
     mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
-    made: VectorEnv[Any, Any, Any] = construct(factory.id, lambda: gym.make_vec(factory.id, rows, mode, **kwargs))
-    return made
+    return construct(factory.id, lambda: gym.make_vec(factory.id, rows, mode, **kwargs))
 
 
 def _native_atari_kwargs(id: str, spec: EnvSpec) -> dict[str, Any]:
@@ -157,7 +143,14 @@ def _native_atari_kwargs(id: str, spec: EnvSpec) -> dict[str, Any]:
     kwargs: dict[str, Any] = {"img_height": height, "img_width": width, "grayscale": spec.grayscale}
     kwargs |= {"stack_num": spec.frame_stack, "reward_clipping": False}
     for wrapper in spec.wrappers:
-        kwargs |= _native_atari_wrapper(wrapper)
+        if isinstance(wrapper, ClipRewardSpec) and wrapper.limit == 1:
+            kwargs["reward_clipping"] = True
+        elif isinstance(wrapper, StickyActionsSpec):
+            kwargs["repeat_action_probability"] = wrapper.probability
+        elif not isinstance(wrapper, ActionMaskSpec):  # `ActionMasks` reads masks for all rows at once
+            limit = f" with limit {wrapper.limit:g}" if isinstance(wrapper, ClipRewardSpec) else ""
+            what = f"Atari's native vectorization does not support the wrapper '{wrapper.name}'{limit}"
+            raise TownletError(what, USE_ROWS)
     if spec.frame_skip > 1:  # 1 keeps the default of the id
         kwargs["frameskip"] = spec.frame_skip
     kwargs |= spec.kwargs
@@ -167,20 +160,7 @@ def _native_atari_kwargs(id: str, spec: EnvSpec) -> dict[str, Any]:
     return kwargs
 
 
-def _native_atari_wrapper(wrapper: WrapperSpec) -> dict[str, Any]:
-    """The arguments that replace a wrapper."""
-    if isinstance(wrapper, ActionMaskSpec):  # `ActionMasks` reads masks for all rows at once
-        return {}
-    if isinstance(wrapper, ClipRewardSpec) and wrapper.limit == 1:
-        return {"reward_clipping": True}
-    if isinstance(wrapper, StickyActionsSpec):
-        return {"repeat_action_probability": wrapper.probability}
-    limit = f" with limit {wrapper.limit:g}" if isinstance(wrapper, ClipRewardSpec) else ""
-    raise TownletError(f"Atari's native vectorization does not support the wrapper '{wrapper.name}'{limit}", USE_ROWS)
-
-
 def _action_names(factory: RowFactory) -> tuple[str, ...] | None:
-    """Action names from a single environment."""
     if gym.spec(factory.id).entry_point is None:
         return None
     try:
@@ -190,13 +170,3 @@ def _action_names(factory: RowFactory) -> tuple[str, ...] | None:
     names = action_names(env)
     env.close()
     return names
-
-
-def _transforms(spec: EnvSpec, *, native_stack: bool) -> tuple[ObservationTransform, ...]:
-    """Transforms of all rows at once, in order."""
-    transforms: list[ObservationTransform] = []
-    if spec.normalize_obs != "none":
-        transforms.append(StaticNormalize() if spec.normalize_obs == "static" else RunningNormalize())
-    if spec.frame_stack > 1 and not native_stack:
-        transforms.append(FrameStack(spec.frame_stack))
-    return tuple(transforms)

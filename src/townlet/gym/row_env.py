@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import gymnasium as gym
 from gymnasium import spaces
@@ -18,6 +19,8 @@ from townlet.gym.wrappers.actions import FrameSkip, RemapActions
 from townlet.gym.wrappers.build import render_pixels, wrap
 from townlet.gym.wrappers.observations import AtariObjects, ResizeImage
 from townlet.window import use_headless_driver
+
+T = TypeVar("T")
 
 # Action names of environments that do not provide them.
 ACTION_NAMES: Final = {
@@ -82,10 +85,8 @@ class RowFactory:
             kwargs |= {"obs_type": {"ram": "ram", "objects": "ram"}.get(spec.observation, "rgb")}
             kwargs |= {"frameskip": spec.frame_skip} if spec.frame_skip > 1 else {}
         elif spec.observation in ("ram", "objects"):
-            raise TownletError(
-                f"{self.id} is not an Atari game and has no observation '{spec.observation}'",
-                "write observation: vector or rgb",
-            )
+            what = f"{self.id} is not an Atari game and has no observation '{spec.observation}'"
+            raise TownletError(what, "write observation: vector or rgb")
         mode = self.render_mode
         if (spec.observation == "rgb" and not atari) or any(w.name == "pixels" for w in spec.wrappers):
             mode = "rgb_array"
@@ -95,13 +96,10 @@ class RowFactory:
         limit = spec.max_episode_steps
         if self.skips_frames and limit is not None:
             limit = -1  # the wrapper around the frame skip limits episodes
-        made: gym.Env[Any, Any] = construct(
-            self.id, lambda: gym.make(self.id, limit, disable_env_checker=True, **kwargs)
-        )
-        return made
+        return construct(self.id, lambda: gym.make(self.id, limit, disable_env_checker=True, **kwargs))
 
 
-def construct(name: str, make: Any) -> Any:
+def construct(name: str, make: Callable[[], T]) -> T:
     """Call `make`; errors of the environment become a `TownletError` about the recipe."""
     try:
         return make()
@@ -115,7 +113,8 @@ def _construction_error(name: str, error: BaseException | None) -> TownletError:
     reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
     fix = "check its kwargs and max_episode_steps"
     if isinstance(error, gym.error.DependencyNotInstalled):
-        fix = extras.install_hint(name)
+        family = extras.family(name)
+        fix = f"install it: {family.command}" if family else "install the package it needs"
     elif isinstance(error, ImportError):
         install = f"pip install {error.name}" if error.name else "install the package it needs"
         fix = f"{install}, or use another version"

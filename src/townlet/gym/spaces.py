@@ -65,11 +65,6 @@ class ObservationEncoder:
         for writer in self._writers:
             writer.write(obs, out)
 
-    def write_each(self, observations: Sequence[Any], out: Floats) -> None:
-        """Write a sequence of single observations."""
-        for row, obs in enumerate(observations):
-            self.write(obs, out[row : row + 1])
-
     def _add(self, space: Space, path: tuple[str | int, ...]) -> None:
         """Add the blocks of a space, recursively."""
         name = ".".join(map(str, path)) or UNNAMED_BLOCK
@@ -91,10 +86,9 @@ class ObservationEncoder:
             self._add_writer(path, space.shape)
             self._add_block((name, space.shape, 0.0, 1.0))
         else:
-            raise TownletError(
-                f"{self._where} observes '{name}' as {type(space).__name__}, which is not numeric",
-                "drop it: wrappers: [{name: keys, keep: […]}]" if path else "write a wrapper that converts it to a Box",
-            )
+            what = f"{self._where} observes '{name}' as {type(space).__name__}, which is not numeric"
+            drop, convert = "drop it: wrappers: [{name: keys, keep: […]}]", "write a wrapper that converts it to a Box"
+            raise TownletError(what, drop if path else convert)
 
     def _add_box(self, space: spaces.Box, path: tuple[str | int, ...], name: str) -> None:
         order = _axes(space)
@@ -155,17 +149,13 @@ def actions_from_space(space: Space, names: Sequence[str] | None, where: str) ->
     if isinstance(space, spaces.Box):
         low, high = space.low.reshape(-1), space.high.reshape(-1)
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise TownletError(
-                f"the actions of {where} have no bounds",
-                "write a wrapper that bounds its action_space, such as gymnasium.wrappers.TransformAction",
-            )
+            fix = "write a wrapper that bounds its action_space, such as gymnasium.wrappers.TransformAction"
+            raise TownletError(f"the actions of {where} have no bounds", fix)
         if np.issubdtype(space.dtype, np.integer):  # actions are rounded to the nearest integer
             low, high = low - 0.5, high + 0.5
         return Continuous(tuple(map(str, range(len(low)))), tuple(low.tolist()), tuple(high.tolist()))
-    raise TownletError(
-        f"{where} has {type(space).__name__} actions, which no agent supports",
-        "write a wrapper that converts them to Discrete, MultiBinary or Box",
-    )
+    what = f"{where} has {type(space).__name__} actions, which no agent supports"
+    raise TownletError(what, "write a wrapper that converts them to Discrete, MultiBinary or Box")
 
 
 def action_encoder(space: Space, rows: int) -> Callable[[NDArray[Any]], NDArray[Any]]:

@@ -16,8 +16,9 @@ from townlet.errors import EnvironmentFailed, TownletError
 from townlet.gym.env_state import EnvSaver
 from townlet.gym.spaces import Floats, ObservationEncoder, action_encoder, actions_from_space
 from townlet.gym.wrappers.actions import ActionMasks
+from townlet.gym.wrappers.spec import ActionMaskSpec
 from townlet.gym.wrappers.transforms import ObservationTransform
-from townlet.interfaces.state import SAME_SETTINGS, clone_state, get_part
+from townlet.interfaces.state import SAME_SETTINGS, clone_state, copy_tensor, get_part
 from townlet.interfaces.task import Scaling
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.rng import Streams
@@ -36,24 +37,25 @@ class GymVecEnv:
         self,
         vec: VectorEnv[Any, Any, Any],
         name: str,
-        saver: Callable[[Any], EnvSaver],
         *,
         device: str = "cpu",
         action_names: Sequence[str] | None = None,
-        masks: ActionMasks | None = None,
+        mask: ActionMaskSpec | None = None,
         transforms: Sequence[ObservationTransform] = (),
-        one_seed: bool = False,
     ) -> None:
         self.vec, self.name, self.rows, self.device = vec, name, int(vec.num_envs), device
-        self._mode = _autoreset_mode(vec, name)
+        try:
+            self._mode = AutoresetMode(vec.metadata.get("autoreset_mode"))
+        except ValueError:
+            what = f"the vector environment of {name} declares no autoreset mode"
+            raise TownletError(what, "write vectorization: sync") from None
         self._next_step = self.autoreset_steps = self._mode is AutoresetMode.NEXT_STEP
         self._encoder = ObservationEncoder(vec.single_observation_space, name)
         self.actions = actions_from_space(vec.single_action_space, action_names, name)
         self._encode_actions = action_encoder(vec.single_action_space, self.rows)
-        self._saver, self._one_seed = saver(vec), one_seed
+        self._saver = EnvSaver(vec)
         self.exact = self._saver.exact
-        self._masks = masks or ActionMasks()
-        self._masks.allocate(self.rows, self.actions.choices, name)
+        self._masks = ActionMasks(mask, self.rows, self.actions.choices, name)
         self._raw: Floats = np.zeros((self.rows, self._encoder.layout.size), np.float32)
         self._final_obs: Floats = np.zeros_like(self._raw)  # used from the first row on
         self._transforms = tuple(transforms)
@@ -88,7 +90,7 @@ class GymVecEnv:
 
     def _reset_rows(self, seed: int) -> MaskedObs:
         seeds = Streams(seed).numpy("environments").integers(SEED_RANGE, size=self.rows).tolist()
-        obs, info = self._call("reset", self.vec.reset, seed=seeds[0] if self._one_seed else seeds)
+        obs, info = self._call("reset", self.vec.reset, seed=seeds if self._saver.row_envs else seeds[0])
         self._encoder.write(obs, self._raw)
         self._masks.read(info)
         self._done[:] = False
@@ -118,7 +120,9 @@ class GymVecEnv:
         np.logical_or(self._terminated, self._truncated, out=self._done)
         self._encoder.write(raw_obs, self._raw)
         if self._raw.shape[1] <= FINITE_CHECK_LIMIT and not np.isfinite(self._raw).all():
-            self._raise_not_finite()
+            row, index = np.argwhere(~np.isfinite(self._raw))[0].tolist()  # it would spread to all weights
+            error = ValueError(f"value {index} of the observation of row {row} is {self._raw[row, index]}")
+            raise self._failed("step", error) from error
         self._masks.read(info)
         rows = np.flatnonzero(self._done)
         final_obs, mask = self._raw[:0], self._masks.current[:0]
@@ -146,12 +150,6 @@ class GymVecEnv:
         except Exception as error:
             raise self._failed(name, error) from error
 
-    def _raise_not_finite(self) -> None:
-        """NaN or infinity would spread to all weights."""
-        row, index = np.argwhere(~np.isfinite(self._raw))[0].tolist()
-        error = ValueError(f"value {index} of the observation of row {row} is {self._raw[row, index]}")
-        raise self._failed("step", error) from error
-
     def _failed(self, name: str, error: Exception) -> EnvironmentFailed:
         what = f"{self.name} failed in {name}(): {type(error).__name__}: {error}"
         return EnvironmentFailed(what, "fix the environment")
@@ -178,7 +176,8 @@ class GymVecEnv:
             return final_obs, mask
         final = info["final_obs"]
         if isinstance(final, np.ndarray) and final.dtype == object:
-            self._encoder.write_each([final[row] for row in rows], final_obs)
+            for k, row in enumerate(rows):
+                self._encoder.write(final[row], final_obs[k : k + 1])
         else:
             all_rows = np.empty_like(self._raw)
             self._encoder.write(final, all_rows)
@@ -189,17 +188,13 @@ class GymVecEnv:
         """Final observations of the rows that ended in the last step."""
         return self._ended
 
-    def freeze(self, on: bool = True) -> None:
-        """Stop or resume updating normalization statistics."""
-        for transform in self._transforms:
-            transform.frozen = on
-
     def copy_transforms(self, other: GymVecEnv) -> None:
         """Use the normalization statistics of another environment and freeze them: for evaluation."""
         # An environment that stacks pictures natively lacks the last transform, the stack, which has no statistics.
         for mine, theirs in zip(self._transforms, other._transforms, strict=False):
             mine.copy_statistics(theirs)
-        self.freeze()
+        for transform in self._transforms:
+            transform.frozen = True
 
     @property
     def scaling(self) -> Scaling | None:
@@ -209,11 +204,8 @@ class GymVecEnv:
             scaling = transform.scaling(scaling)
         return scaling
 
-    def restore_transforms(self, state: Mapping[str, Any]) -> None:
-        """Restore the normalization statistics of a saved `state`, but not its episodes."""
-        self._restore_transforms(state, exact=False)
-
-    def _restore_transforms(self, state: Mapping[str, Any], *, exact: bool) -> None:
+    def restore_transforms(self, state: Mapping[str, Any], *, exact: bool = False) -> None:
+        """Restore the normalization statistics of a saved `state`; with `exact` also what belongs to its episodes."""
         saved = get_part(dict(state), "transforms", "environment")
         for index, transform in enumerate(self._transforms):
             transform.restore(get_part(saved, str(index), "environment"), exact=exact)
@@ -240,13 +232,13 @@ class GymVecEnv:
         self._seed = int(get_part(saved, "seed", "environment") or 0)
         self._restarts = int(get_part(saved, "restarts", "environment"))
         exact = self.exact and "environments" in saved
-        self._restore_transforms(saved, exact=exact)
+        self.restore_transforms(saved, exact=exact)
         if not exact:
             self._restarts += 1
             return self._reset_rows(Streams(self._seed).key(f"begun anew {self._restarts}"))
         self._saver.restore(saved["environments"])
         for name, buffer in self._buffers().items():
-            _fill(buffer, get_part(saved, name, "environment"), f"{self.name}: {name}")
+            copy_tensor(torch.from_numpy(buffer), get_part(saved, name, "environment"), f"{self.name}: {name}")
         return self._first_view()
 
     def _interface_hash(self) -> str:
@@ -260,20 +252,3 @@ class GymVecEnv:
     def close(self) -> None:
         """Release processes, windows and memory."""
         self.vec.close()
-
-
-def _autoreset_mode(vec: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:
-    try:
-        return AutoresetMode(vec.metadata.get("autoreset_mode"))
-    except ValueError:
-        raise TownletError(
-            f"the vector environment of {name} declares no autoreset mode", "write vectorization: sync"
-        ) from None
-
-
-def _fill(buffer: NDArray[Any], given: Any, name: str) -> None:
-    saved = np.asarray(given)
-    if saved.shape != buffer.shape or saved.dtype != buffer.dtype:
-        was, needed = (f"{a.dtype} {list(a.shape)}" for a in (saved, buffer))
-        raise TownletError(f"'{name}' was saved as {was}, expected {needed}", SAME_SETTINGS)
-    buffer[...] = saved

@@ -86,26 +86,26 @@ def recipe_names() -> tuple[str, ...]:
 
 def read_file(path: Path) -> RecipeFile:
     """Read a file and split it into shared keys and variants; raises ConfigError."""
-    return _read_shipped(path) if path.parent == FOLDER else _split_file(read(path), path)
-
-
-@lru_cache(maxsize=64)
-def _read_shipped(path: Path) -> RecipeFile:
-    return _split_file(read(path), path)
+    return _read_shipped(path) if path.parent == FOLDER else _read(path)
 
 
 def _shipped_file(name: str) -> RecipeFile:
     return _read_shipped(FOLDER / f"{name}.yaml")
 
 
-def _split_file(node: Node, path: Path) -> RecipeFile:
+def _read(path: Path) -> RecipeFile:
+    node = read(path)
     values = node.value if isinstance(node.value, dict) else {}
-    variants, default = values.get("variants"), values.get("default")
+    variants, default = values.get("variants", Node({}, node.location)), values.get("default")
     shared = Node({key: child for key, child in values.items() if key not in FILE_KEYS}, node.location)
-    fix = "write `variants:`, and below it the name of each variant and a colon"
-    blocks = _require_mapping(variants, "`variants` is not a mapping", fix)
+    if not isinstance(variants.value, dict):
+        fix = "write `variants:`, and below it the name of each variant and a colon"
+        raise TownletError("`variants` is not a mapping", fix, variants.location_of())
+    blocks = variants.value
     for name, block in blocks.items():
-        _require_mapping(block, f"variant '{name}' is not a mapping", "write its keys below it, or {} for none")
+        if not isinstance(block.value, dict):
+            fix = "write its keys below it, or {} for none"
+            raise TownletError(f"variant '{name}' is not a mapping", fix, block.location_of())
     if default is not None and default.value not in blocks:
         fix = did_you_mean(str(default.to_python()), list(blocks))
         raise TownletError("`default` does not name a variant of this file", fix, default.location)
@@ -114,31 +114,28 @@ def _split_file(node: Node, path: Path) -> RecipeFile:
     return RecipeFile(path, with_absolute_paths(shared, path.parent), absolute, values.get("extends"), default_name)
 
 
-def _require_mapping(node: Node | None, what: str, fix: str) -> dict[str, Node]:
-    if node is None:
-        return {}
-    if not isinstance(node.value, dict):
-        raise TownletError(what, fix, node.location_of())
-    return node.value
+_read_shipped = lru_cache(maxsize=64)(_read)
 
 
-def find_layers(name: str, folder: Path = Path(), where: SourceLocation | None = None) -> RecipeLayers:
+def find_layers(name: str) -> RecipeLayers:
     """The layers of ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT; raises TownletError with suggestions."""
-    env, variant = _split_name(name, folder)
-    path = _recipe_path(env, folder) or _path_of_id(env)
+    env, variant = _split_name(name, Path())
+    path = _recipe_path(env, Path())
+    if path is None and "/" in env:  # a file name cannot contain the slash of a namespaced Gymnasium id
+        path = next((file.path for file in map(_shipped_file, shipped_recipes()) if _namespaced_id(file) == env), None)
     top: dict[str, str] = {}
     if path is None and GYM_ID.fullmatch(env):
         file = _shipped_file(GENERIC_GYM)
-        _refuse_other_version(file, env, variant, where)
+        _refuse_other_version(file, env, variant)
         top = {"env": env, "description": f"{env} with the settings for any environment."}
     elif path is None or (path.parent != FOLDER and _is_world(path)):
-        world = _world_path(env, folder, where) if path is None else path
+        world = _world_path(env) if path is None else path
         file = _shipped_file(_nearest_recipe(world))
         world_name = world.stem if world.parent == worlds.FOLDER else os.path.abspath(world)
         top = {"env": world.stem, "world": world_name}
     else:
         file = read_file(path)
-    variant = _select_variant(file, variant, env, where)
+    variant = _select_variant(file, variant, env)
     layers = _layers(file, variant)
     origin = SourceLocation(name)
     if top:
@@ -150,14 +147,14 @@ def find_layers(name: str, folder: Path = Path(), where: SourceLocation | None =
     return RecipeLayers(file, variant, tuple(normalize(layer) for layer in layers))
 
 
-def _refuse_other_version(file: RecipeFile, env: str, variant: str | None, where: SourceLocation | None) -> None:
+def _refuse_other_version(file: RecipeFile, env: str, variant: str | None) -> None:
     """Refuse a variant that exists only for another version of the environment."""
     if variant is None or variant in file.all_variants():
         return
     for other in shipped_recipes():
         same_env = other.rpartition("-v")[0] == env.rpartition("-v")[0]
         if same_env and variant in _shipped_file(other).all_variants():
-            raise TownletError(f"there is no recipe {env}:{variant}", f"did you mean '{other}:{variant}'?", where)
+            raise TownletError(f"there is no recipe {env}:{variant}", f"did you mean '{other}:{variant}'?")
 
 
 def _split_name(name: str, folder: Path) -> tuple[str, str | None]:
@@ -170,13 +167,6 @@ def _recipe_path(name: str, folder: Path) -> Path | None:
         return FOLDER / f"{name}.yaml"
     path = folder / name
     return path if name.endswith(worlds.ENDINGS) and os.path.isfile(path) else None
-
-
-def _path_of_id(env: str) -> Path | None:
-    """The shipped file of a namespaced Gymnasium id: a file name cannot contain its slash."""
-    if "/" not in env or not GYM_ID.fullmatch(env):
-        return None
-    return next((file.path for file in map(_shipped_file, shipped_recipes()) if _namespaced_id(file) == env), None)
 
 
 def _namespaced_id(file: RecipeFile) -> str | None:
@@ -193,20 +183,19 @@ def _is_world(path: Path) -> bool:
     return isinstance(values, dict) and not recipe_keys & set(values)
 
 
-def _world_path(name: str, folder: Path, where: SourceLocation | None) -> Path:
+def _world_path(name: str) -> Path:
     """A shipped world without a recipe file."""
     if name in worlds.shipped():
         return worlds.FOLDER / f"{name}.yaml"
     if name.endswith(worlds.ENDINGS):
-        raise TownletError(f"there is no file '{name[:60]}'", f"write its path relative to {folder.absolute()}", where)
-    files = sorted(path.name for path in folder.glob("*.yaml"))
-    fix = (
-        f"did you mean '{name}.yaml'?" if f"{name}.yaml" in files else did_you_mean(name, [*shipped_recipes(), *files])
-    )
+        raise TownletError(f"there is no file '{name[:60]}'", f"write its path relative to {Path.cwd()}")
+    files = sorted(path.name for path in Path().glob("*.yaml"))
+    known = f"{name}.yaml" in files
+    fix = f"did you mean '{name}.yaml'?" if known else did_you_mean(name, [*shipped_recipes(), *files])
     if same_variant := [recipe for recipe in recipe_names() if recipe.partition(":")[2] == name]:
         standard = f"{STANDARD_TOWN}:{name}"
         fix = f"did you mean '{standard if standard in same_variant else same_variant[0]}'?"
-    raise TownletError(f"there is no recipe '{name[:60]}'", f"{fix} (`townlet recipes` lists all)", where)
+    raise TownletError(f"there is no recipe '{name[:60]}'", f"{fix} (`townlet recipes` lists all)")
 
 
 def _nearest_recipe(world: Path) -> str:
@@ -225,7 +214,9 @@ def _nearest_recipe(world: Path) -> str:
     return STANDARD_TOWN
 
 
-def _select_variant(file: RecipeFile, variant: str | None, name: str, where: SourceLocation | None) -> str | None:
+def _select_variant(
+    file: RecipeFile, variant: str | None, name: str, where: SourceLocation | None = None
+) -> str | None:
     """The given variant, or the only one, or the file's default."""
     known = file.all_variants()
     if variant is None and len(known) < 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,7 @@ def normalize(node: Node) -> Node:
     """The layer with integral numbers as integers and bare names of parts written out as mappings."""
     node = _with_integers(node)
     for path in NAMED_PARTS:
-        node = _with_mapping(node, path)
+        node = _change_at(node, path, as_mapping)
     return node
 
 
@@ -41,38 +41,30 @@ def _with_integers(node: Node) -> Node:
     return node
 
 
-def _with_mapping(node: Node, path: Sequence[str]) -> Node:
+def _change_at(node: Node, path: Sequence[str], change: Callable[[Node], Node]) -> Node:
+    """The tree with the value at a path changed, if there is one."""
     if not path:
-        return as_mapping(node)
+        return change(node)
     if not isinstance(node.value, dict) or path[0] not in node.value:
         return node
-    return node.with_value({**node.value, path[0]: _with_mapping(node.value[path[0]], path[1:])})
+    return node.with_value({**node.value, path[0]: _change_at(node.value[path[0]], path[1:], change)})
 
 
 def with_absolute_paths(node: Node, folder: Path) -> Node:
     """The layer with absolute paths for the files of its world, wrappers and agent, which are relative to `folder`."""
-    gym = node.child("gym")
-    wrappers = gym.child("wrappers") if gym else None
-    if gym and wrappers and isinstance(wrappers.value, list):
-        absolute = [_with_absolute_file(wrapper, folder) for wrapper in wrappers.value]
-        node = _replace(node, "gym", _replace(gym, "wrappers", wrappers.with_value(absolute)))
-    if agent := node.child("agent"):
-        node = _replace(node, "agent", _with_absolute_file(agent, folder))
-    world = node.child("world")
-    if world is None or not isinstance(world.value, str) or world.value in worlds.shipped():
-        return node
-    if not world.value.endswith(worlds.ENDINGS):
-        return node
-    return _replace(node, "world", world.with_value(os.path.abspath(folder / world.value)))
 
+    def absolute(file: Node) -> Node:
+        return file.with_value(os.path.abspath(folder / file.value)) if isinstance(file.value, str) else file
 
-def _with_absolute_file(node: Node, folder: Path) -> Node:
-    file = node.child("file")
-    if file is None or not isinstance(file.value, str):
-        return node
-    return _replace(node, "file", file.with_value(os.path.abspath(folder / file.value)))
+    def absolute_wrappers(wrappers: Node) -> Node:
+        if not isinstance(wrappers.value, list):
+            return wrappers
+        return wrappers.with_value([_change_at(wrapper, ("file",), absolute) for wrapper in wrappers.value])
 
+    def absolute_world(world: Node) -> Node:
+        is_file = isinstance(world.value, str) and world.value.endswith(worlds.ENDINGS)
+        return absolute(world) if is_file and world.value not in worlds.shipped() else world
 
-def _replace(node: Node, key: str, child: Node) -> Node:
-    assert isinstance(node.value, dict)
-    return node.with_value({**node.value, key: child})
+    node = _change_at(node, ("gym", "wrappers"), absolute_wrappers)
+    node = _change_at(node, ("agent", "file"), absolute)
+    return _change_at(node, ("world",), absolute_world)

@@ -25,7 +25,10 @@ from townlet.recipes.validate import check_recipe, usage_hints
 from townlet.town.world.schema import WorldSpec
 
 # Default names of parts, so that `explore.action_selection.end=.05` need not repeat them.
-DEFAULT_NAMES: Final = {"network": "mlp", "explore.action_selection": "epsilon", "explore.weight": "scheduled"}
+DEFAULT_NAMES: Final = {
+    "network": {"name": "mlp"},
+    "explore": {"action_selection": {"name": "epsilon"}, "weight": {"name": "scheduled"}},
+}
 BUDGET_KEYS: Final = ("env_steps", "minutes")  # overrides that may leave `budget.` out
 PARTS: Final[dict[str, type[BaseModel]]] = {
     "budget": Budget,
@@ -71,7 +74,8 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
         valid = validate_partially(Recipe, node)
         if valid is None:
             raise ConfigError(diagnostics) from None
-        repaired = _changed_parts(node, valid[1])
+        after = valid[1].to_python()  # what is odd about a changed part now is not the user's mistake
+        repaired = frozenset(key for key, part in node.to_python().items() if part != after.get(key))
         recipe, node = valid
     diagnostics += check_recipe(recipe, node, repaired)
     hints = tuple(usage_hints(recipe, node))
@@ -92,19 +96,17 @@ def _register_agent(node: Node) -> None:
         raise ConfigError([Diagnostic(f"the agent '{name}' cannot be used", fix, node.location_of("agent", "name"))])
 
 
-def _changed_parts(node: Node, repaired: Node) -> frozenset[str]:
-    """The parts from which something wrong was removed: what is odd about them now is not the user's mistake."""
-    after = repaired.to_python()
-    return frozenset(key for key, part in node.to_python().items() if part != after.get(key))
-
-
 def merge_layers(name: str, overrides: Sequence[str] = ()) -> Node:
     """All layers of a recipe as one tree, before anything is checked."""
-    origin = SourceLocation("default")
-    names = apply_overrides(Node({}, origin), [f"{path}.name={part}" for path, part in DEFAULT_NAMES.items()])
     found = find_layers(name)
-    tree = reduce(merge, (_at_location(names, origin), *found.layers, *override_layers(overrides)))
+    tree = reduce(merge, (_default_node(DEFAULT_NAMES), *found.layers, *override_layers(overrides)))
     return Node(tree.value, found.file.shared.location)
+
+
+def _default_node(value: Any) -> Node:
+    origin = SourceLocation("default")
+    children = {key: _default_node(child) for key, child in value.items()} if isinstance(value, dict) else value
+    return Node(children, origin, origin)
 
 
 def override_layers(overrides: Sequence[str]) -> list[Node]:
@@ -124,18 +126,15 @@ def override_layers(overrides: Sequence[str]) -> list[Node]:
     return [reduce(merge, layers)] if layers else []
 
 
-def _at_location(node: Node, where: SourceLocation) -> Node:
-    """The same tree with one location for all values."""
-    if isinstance(node.value, dict):
-        return Node({key: _at_location(child, where) for key, child in node.value.items()}, where, where)
-    return Node(node.value, where, where)
-
-
 def _without_misplaced_keys(node: Node) -> tuple[Node, list[Diagnostic]]:
-    """The tree without top-level keys that belong into a part, each with a diagnostic that names the part."""
+    """The tree without top-level keys that belong in a part, each with a diagnostic that names the part."""
     diagnostics: list[Diagnostic] = []
     own = [*Recipe.model_fields, *FILE_KEYS]
-    parts = {part: list(model.model_fields) for part, model in PARTS.items()} | {"agent": _agent_keys(node)}
+    parts = {part: list(model.model_fields) for part, model in PARTS.items()}
+    agent = node.child("agent")
+    name = agent.child("name") if agent else None
+    models = [entry.settings for entry in registry.entries() if name is None or entry.name == name.value]
+    parts["agent"] = list(dict.fromkeys(key for model in models for key in model.model_fields))
     for key in node.value if isinstance(node.value, dict) else ():
         if key in own:
             continue
@@ -162,14 +161,6 @@ def _suggest_part(where: SourceLocation, key: str, part: str, meant: str) -> str
     if where.line or not equals:
         return f"write it in `{part}`" if key == meant else f"did you mean '{meant}' in `{part}`?"
     return f"did you mean {part}.{meant}{path.strip().removeprefix(key)}={text}?"
-
-
-def _agent_keys(node: Node) -> list[str]:
-    """The settings of the recipe's agent, or of all agents if it names none."""
-    agent = node.child("agent")
-    name = agent.child("name") if agent else None
-    models = [entry.settings for entry in registry.entries() if name is None or entry.name == name.value]
-    return list(dict.fromkeys(key for model in models for key in model.model_fields))
 
 
 def recipe_json_schema() -> dict[str, Any]:

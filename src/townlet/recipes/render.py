@@ -95,14 +95,10 @@ def _summarize(name: str) -> RecipeSummary:
     if not results and (goal := values.get("reward_threshold") or extras.reward_threshold(env)) is not None:
         results.append(f"not measured yet; solved at {goal:g}")
     agent, description = str(values.get("agent", {}).get("name", "")), str(values.get("description", ""))
-    return RecipeSummary(name, agent, ", ".join(limits), description, "\n".join(results), env, _requirement(env))
-
-
-def _requirement(env: str) -> str:
-    family = extras.family(env)
-    if family is None:
-        return ""
-    return f"Needs townlet[{family.extra}]" + ("." if family.installed else ", which is not installed.")
+    requirement = ""
+    if family := extras.family(env):
+        requirement = f"Needs townlet[{family.extra}]" + ("." if family.installed else ", which is not installed.")
+    return RecipeSummary(name, agent, ", ".join(limits), description, "\n".join(results), env, requirement)
 
 
 @dataclass(frozen=True)
@@ -170,8 +166,7 @@ def _default(info: FieldInfo) -> str:
 
 def resolved_text(loaded: LoadedRecipe) -> str:
     """resolved.yaml: every value of the recipe, with its origin as a comment. It loads as the same recipe."""
-    title = loaded.recipe.title
-    head = f"# {title}: every value and its origin. Train it again with: townlet train resolved.yaml\n"
+    head = f"# {loaded.recipe.title}: every value and its origin. Train it again with: townlet train resolved.yaml\n"
     return head + "\n".join(_mapping_lines(loaded.recipe.model_dump(), loaded.node, 0)) + "\n"
 
 

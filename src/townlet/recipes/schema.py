@@ -28,9 +28,7 @@ Interval = Annotated[float, Field(gt=0)]
 class KnownResult(StrictModel):
     """A measured result of a recipe, and the command that reproduces it."""
 
-    what: str = Field(
-        min_length=1, max_length=78, pattern=r"^[^\n]*$", description="The result in one line of words and figures."
-    )
+    what: str = Field(min_length=1, max_length=78, pattern=r"^[^\n]*$", description="The result in one line of text.")
     command: str = Field("", max_length=400, description="The command that reproduces it.")
 
 
@@ -80,8 +78,8 @@ class EvaluationSettings(StrictModel):
     warmup: float = Field(
         0.0,
         ge=0,
-        description=f"No evaluation before this point: {FRACTION}. Raise it if early evaluations are slow and say "
-        "little.",
+        description=f"No evaluation before this point: {FRACTION}. Raise it if early evaluations are slow and "
+        "uninformative.",
     )
     episodes: int = Field(
         100,

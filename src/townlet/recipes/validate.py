@@ -22,27 +22,40 @@ def check_recipe(recipe: Recipe, node: Node, repaired: Collection[str] = ()) -> 
     """Contradictions between parts. A check that involves a `repaired` part is skipped: it is reported already."""
     checks: list[tuple[tuple[str, ...], Iterator[Diagnostic]]] = [
         (("agent", "network"), _check_recurrence(recipe, node)),
-        (("agent", "explore"), _check_bonus(recipe, node)),
-        (("agent",), _check_agent(recipe, node, None if "rows" in repaired else recipe.row_count)),
         (("budget", "evaluation", "metrics", "agent", "explore", "plateau"), _check_fractions(recipe, node)),
         (("agent", "plateau"), _check_plateaus(recipe, node)),
-        (("metrics",), _check_wandb(recipe, node)),
-        (("agent", "evaluation"), _check_deterministic(recipe, node)),
     ]
     if recipe.gym is not None:
         checks.append((TOWN_KEYS, _check_town_keys(recipe, node)))
-    return [diagnostic for parts, found in checks if not {*parts} & {*repaired} for diagnostic in found]
+    found = [(parts, diagnostic) for parts, diagnostics in checks for diagnostic in diagnostics]
+
+    def report(parts: tuple[str, ...], what: str, fix: str, *path: str) -> None:
+        found.append((parts, Diagnostic(what, fix, node.location_of(*path))))
+
+    agent, bonus = entry(recipe.agent.name), recipe.explore.bonus
+    for problem in recipe.agent.problems(None if "rows" in repaired else recipe.row_count):
+        report(("agent",), problem.what, problem.fix, "agent", problem.key)
+    if bonus is not None and bonus.name not in agent.bonuses:
+        others = " or ".join(f"explore.bonus={name}" for name in agent.bonuses)
+        fix = f"write {others}, or leave it out" if others else "leave explore.bonus out"
+        what = f"{agent.name} cannot learn from explore.bonus={bonus.name}"
+        report(("agent", "explore"), what, fix, "explore", "bonus")
+    if agent.kind == "value" and not recipe.evaluation.deterministic:
+        what = f"{agent.name} learns values and has no probabilities to sample from"
+        report(("agent", "evaluation"), what, "leave out evaluation.deterministic", "evaluation", "deterministic")
+    if recipe.metrics.wandb and find_spec("wandb") is None:
+        what, fix = "metrics.wandb needs wandb, which is not installed", "install it: pip install 'townlet[wandb]'"
+        report(("metrics",), what, fix, "metrics", "wandb")
+    return [diagnostic for parts, diagnostic in found if not {*parts} & {*repaired}]
 
 
 def usage_hints(recipe: Recipe, node: Node) -> Iterator[str]:
     """Hints about overrides without effect (no error: they may be meant for several agents) and missing settings."""
     yield from recipe.agent.hints(recipe.network)
     agent, explore = entry(recipe.agent.name), node.child("explore")
-    unused = (
-        []
-        if agent.kind == "value" or explore is None
-        else [("explore.action_selection", explore.child("action_selection"))]
-    )
+    unused = []
+    if agent.kind != "value" and explore is not None:
+        unused.append(("explore.action_selection", explore.child("action_selection")))
     if not agent.uses_network:
         unused.append(("network", node.child("network")))
     for path, part in unused:
@@ -59,38 +72,9 @@ def _check_recurrence(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
         yield Diagnostic(what, fix, node.location_of("agent", "name"))
     if agent.recurrent == "no" and agent.uses_network and recurrent:
         instead = next((e.name for e in entries() if e.kind == agent.kind and e.recurrent != "no"), "")
-        what, fix = (
-            f"{agent.name} cannot train a recurrent network",
-            f"use agent {instead}, or remove network.recurrent",
-        )
+        fix = f"use agent {instead}, or remove network.recurrent"
+        what = f"{agent.name} cannot train a recurrent network"
         yield Diagnostic(what, fix, node.location_of("network", "recurrent"))
-
-
-def _check_bonus(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
-    agent, bonus = entry(recipe.agent.name), recipe.explore.bonus
-    if bonus is not None and bonus.name not in agent.bonuses:
-        others = " or ".join(f"explore.bonus={name}" for name in agent.bonuses)
-        fix = f"write {others}, or leave it out" if others else "leave explore.bonus out"
-        what = f"{agent.name} cannot learn from explore.bonus={bonus.name}"
-        yield Diagnostic(what, fix, node.location_of("explore", "bonus"))
-
-
-def _check_deterministic(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
-    if entry(recipe.agent.name).kind == "value" and not recipe.evaluation.deterministic:
-        what = f"{recipe.agent.name} learns values and has no probabilities to sample from"
-        yield Diagnostic(what, "leave out evaluation.deterministic", node.location_of("evaluation", "deterministic"))
-
-
-def _check_wandb(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
-    if recipe.metrics.wandb and find_spec("wandb") is None:
-        what = "metrics.wandb needs wandb, which is not installed"
-        yield Diagnostic(what, "install it: pip install 'townlet[wandb]'", node.location_of("metrics", "wandb"))
-
-
-def _check_agent(recipe: Recipe, node: Node, rows: int | None) -> Iterator[Diagnostic]:
-    """Settings of the agent that contradict each other, or the number of rows if that is known."""
-    for problem in recipe.agent.problems(rows):
-        yield Diagnostic(problem.what, problem.fix, node.location_of("agent", problem.key))
 
 
 def _check_plateaus(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
@@ -108,11 +92,13 @@ def _check_fractions(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     """Fractions of the budget need a budget in env_steps: a time limit would end differently in every run."""
     if recipe.budget.env_steps is not None:
         return
-    fractions: list[tuple[str | int, ...]] = []
-    for part, every in (("evaluation", recipe.evaluation.every), ("metrics", recipe.metrics.every)):
-        fractions += [(part, "every")] if every <= 1 else []
-    fractions += [("plateau", i, "patience") for i, plateau in enumerate(recipe.plateau) if plateau.patience <= 1]
-    fractions += [("evaluation", "warmup")] if 0 < recipe.evaluation.warmup <= 1 else []
+    moments: dict[tuple[str | int, ...], float] = {
+        ("evaluation", "every"): recipe.evaluation.every,
+        ("evaluation", "warmup"): recipe.evaluation.warmup,
+        ("metrics", "every"): recipe.metrics.every,
+        **{("plateau", i, "patience"): plateau.patience for i, plateau in enumerate(recipe.plateau)},
+    }
+    fractions = [path for path, moment in moments.items() if 0 < moment <= 1]
     fractions += [path for path, schedule in _schedules(recipe, node) if schedule.uses_fractions]
     for path in fractions:
         name = ".".join(part for part in path if isinstance(part, str))

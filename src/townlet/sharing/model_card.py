@@ -42,12 +42,12 @@ class ModelCard:
 
     def about(self) -> dict[str, Any]:
         """The front matter: library, tags and results."""
-        recipe, figures = self.trained.loaded.recipe, self.found.figures()["trained"]
+        recipe, metrics = self.trained.loaded.recipe, self.found.metrics()["trained"]
         metric = "mean_length" if recipe.gym is None else "mean_reward"
         result = {
             "task": {"type": TASK, "name": TASK},
             "dataset": {"name": recipe.env, "type": recipe.env},
-            "metrics": [{"type": metric, "value": round(float(figures["mean"]), 4), "name": metric, "verified": False}],
+            "metrics": [{"type": metric, "value": round(float(metrics["mean"]), 4), "name": metric, "verified": False}],
         }
         return {
             "library_name": LIBRARY,

@@ -68,7 +68,7 @@ def _fill(folder: Path, trained: TrainedPolicy, found: Comparison, episodes: int
     _copy_run(trained, folder)
     export(trained, "safetensors", folder / POLICY)
     options = {"episodes": episodes, "seed": seed, "greedy": trained.use_greedy()}
-    disk.replace_file(folder / RESULTS, json.dumps(options | dict(found.figures()), indent=2).encode() + b"\n")
+    disk.replace_file(folder / RESULTS, json.dumps(options | dict(found.metrics()), indent=2).encode() + b"\n")
     with suppress(TownletError):  # a run without metrics, such as a published one, has no curve
         if (drawn := report.learning_curve_png(trained.run)) is not None:
             disk.replace_file(folder / CURVE, drawn)

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from townlet.interfaces.vec_env import Discrete
 from townlet.rng import Streams
+from townlet.tasks import town_evaluation
 from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, RandomPolicy
-from townlet.tasks.town_evaluation import (
-    NEARLY_ALL,
-    PlannerPolicy,
-    TownEvaluation,
-    death_causes,
-    evaluate_town,
-    money_summary,
-    share_text,
-)
+from townlet.tasks.town_evaluation import TownEvaluation, evaluate_town
 from townlet.town.usage_counts import workplaces
 from townlet.town.world.tables import World
 
@@ -38,19 +31,6 @@ class ResultTable(NamedTuple):
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
-
-
-class Comparison(Protocol):
-    """Complete episodes of a trained agent and of baselines in the same environment."""
-
-    def tables(self) -> list[ResultTable]:
-        """The results for people."""
-
-    def sentences(self) -> list[str]:
-        """What the agent can do and what it cannot, in sentences."""
-
-    def figures(self) -> Mapping[str, Any]:
-        """All results by policy, for programs."""
 
 
 def quartiles(values: NDArray[Any]) -> dict[str, float]:
@@ -74,49 +54,45 @@ class TownComparison:
     home: TownEvaluation | None = None
 
     def by_name(self) -> dict[str, TownEvaluation]:
-        """The results by policy."""
         home = {"trained, original map": self.home} if self.home else {}
         return {"trained": self.trained, **home, "random": self.random, "planner": self.planner}
 
     def sentences(self) -> list[str]:
         """What the agent can do and what it cannot, in sentences."""
         trained, limit = self.trained, self.trained.world.spec.max_steps
+        reaching = (
+            f"{town_evaluation.share_text(trained.survived)} of its {len(trained.length)} episodes reach the limit"
+        )
         sentences = [
-            f"This agent survives {trained.mean_length:.0f} of {limit} steps; {share_text(trained.survived)} of its "
-            f"{len(trained.length)} episodes reach the limit.",
+            f"This agent survives {trained.mean_length:.0f} of {limit} steps; {reaching}.",
             f"A random agent survives {self.random.mean_length:.0f} steps, "
             f"the planner, which knows every rule, {self.planner.mean_length:.0f}.",
         ]
-        if trained.survived < NEARLY_ALL:
-            sentences.append(f"Causes of death: {death_causes(trained)}.")
-        sentences += money_summary(trained)
+        if trained.survived < town_evaluation.NEARLY_ALL:
+            sentences.append(f"Causes of death: {town_evaluation.death_causes(trained)}.")
+        sentences += town_evaluation.money_summary(trained)
         return sentences + ([self._map_sentence(self.home)] if self.home else [])
 
     def tables(self) -> list[ResultTable]:
         """Lengths of episodes, and uses of affordances."""
-        return [self._lengths(), self._uses()]
-
-    def _lengths(self) -> ResultTable:
         rows = []
-        for name, result in self.figures().items():
+        for name, result in self.metrics().items():
             lengths = [f"{result[key]:.0f}" for key in ("mean", *QUARTILES)]
             shares = ["–" if result[key] is None else f"{result[key]:.0%}" for key in ("survived", "works")]
             rows.append((name, *lengths, *shares, f"{result['work_per_episode']:.1f}"))
         headings = ("episode length", "mean", *QUARTILE_LABELS, "reach the limit", "earn money", "work/episode")
-        return ResultTable(self.title, headings, rows)
-
-    def _uses(self) -> ResultTable:
+        lengths_table = ResultTable(self.title, headings, rows)
         uses = {name: uses_per_episode(result) for name, result in self.by_name().items()}
-        rows = [
+        uses_rows = [
             (place, *(f"{counts[place]:.1f}" for counts in uses.values()))
             for place in sorted(uses["trained"], key=lambda place: -uses["trained"][place])
             if any(counts[place] >= RARE for counts in uses.values())
         ]
-        return ResultTable("uses per episode", ("affordance", *uses), rows)
+        return [lengths_table, ResultTable("uses per episode", ("affordance", *uses), uses_rows)]
 
-    def figures(self) -> dict[str, dict[str, Any]]:
+    def metrics(self) -> dict[str, dict[str, Any]]:
         """All results by policy, for programs."""
-        return {name: town_figures(result) for name, result in self.by_name().items()}
+        return {name: town_metrics(result) for name, result in self.by_name().items()}
 
     def _map_sentence(self, home: TownEvaluation) -> str:
         """Whether the agent generalizes to other layouts or has memorized its map."""
@@ -145,12 +121,12 @@ def compare_town(
         f"{world.name}: {episodes} episodes each, seed {seed}",
         evaluate_town(make_policy(), world, episodes, seed, greedy=greedy),
         evaluate_town(random, world, episodes, seed),
-        evaluate_town(PlannerPolicy(world), world, episodes, seed),
+        evaluate_town(town_evaluation.PlannerPolicy(world), world, episodes, seed),
         evaluate_town(make_policy(), home, episodes, seed, greedy=greedy) if home else None,
     )
 
 
-def town_figures(result: TownEvaluation) -> dict[str, Any]:
+def town_metrics(result: TownEvaluation) -> dict[str, Any]:
     """All results of one policy, for programs."""
     work = workplaces(result.world)
     return {
@@ -211,25 +187,24 @@ class GymComparison(GymSummary):
     title: str
 
     def by_name(self) -> dict[str, EvaluationResult]:
-        """The results by policy."""
         return {"trained": self.agent, "random": self.random}
 
     def tables(self) -> list[ResultTable]:
         """Returns and lengths of episodes."""
         rows = []
         for name, result in self.by_name().items():
-            figures = gym_figures(result)
-            returns = [format_return(figures[key]) for key in ("mean", *QUARTILES)]
-            rows.append((name, *returns, f"{figures['length']:.0f}", f"{figures['to_the_limit']:.0%}"))
+            metrics = gym_metrics(result)
+            returns = [format_return(metrics[key]) for key in ("mean", *QUARTILES)]
+            rows.append((name, *returns, f"{metrics['length']:.0f}", f"{metrics['to_the_limit']:.0%}"))
         return [ResultTable(self.title, ("return", "mean", *QUARTILE_LABELS, "steps", "to the limit"), rows)]
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """All results by policy, and whether the environment is solved."""
-        results = {name: gym_figures(result) for name, result in self.by_name().items()}
+        results = {name: gym_metrics(result) for name, result in self.by_name().items()}
         return {"threshold": self.threshold, "solved": self.solved, **results}
 
 
-def gym_figures(result: EvaluationResult) -> dict[str, Any]:
+def gym_metrics(result: EvaluationResult) -> dict[str, Any]:
     """All results of one policy, those of the return first."""
     return {
         "episodes": len(result.reward),
@@ -242,3 +217,6 @@ def gym_figures(result: EvaluationResult) -> dict[str, Any]:
         "to_the_limit": result.survived,
         "causes": dict(Counter(result.causes).most_common()),
     }
+
+
+Comparison = TownComparison | GymComparison

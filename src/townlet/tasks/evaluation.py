@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.interfaces.vec_env import Actions, Continuous, Discrete, FinalObs, Step, VecEnv
+from townlet.interfaces.vec_env import Actions, Continuous, Discrete, FinalObs, VecEnv
 
 TIME_LIMIT: Final = "time"  # cause of the end of a truncated episode
-ENVIRONMENT_END: Final = "the end"  # of a terminated one in Gymnasium: won or lost, the environment does not say
+ENVIRONMENT_END: Final = "the end"  # of a terminated one in Gymnasium, whether won or lost
 
 
 class ActingPolicy(Protocol):
@@ -42,7 +42,6 @@ class RandomPolicy:
         """Nothing to reset."""
 
     def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
-        """Actions of all rows."""
         kind = self._actions
         if isinstance(kind, Discrete):
             assert mask is not None
@@ -55,11 +54,8 @@ class RandomPolicy:
         return (draws < 0.5).long()
 
 
-class EpisodeStats(Protocol):
-    """Statistics of episodes beside length and reward."""
-
-    def add_step(self, step: Step, ended: FinalObs) -> dict[str, NDArray[Any]]:
-        """Add the last step; columns [k, …] of the k episodes that it ended."""
+# Adds the last step; returns further columns [k, …] of the k episodes that it ended.
+EpisodeStats = Callable[[FinalObs], dict[str, NDArray[Any]]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,6 @@ class EvaluationResult:
 
     @property
     def mean_length(self) -> float:
-        """Mean number of steps."""
         return float(self.length.mean())
 
     @property
@@ -133,11 +128,13 @@ def run_episodes(
     seed: int,
     *,
     greedy: bool = True,
+    device: str = "cpu",
     make_stats: Callable[[], EpisodeStats] | None = None,
     check_interrupt: Callable[[], None] = no_interrupt,
 ) -> dict[str, NDArray[Any]]:
     """Play complete episodes, as many per row; `check_interrupt` is called before every step and may raise.
 
+    `device` is that of the policy; the environment may be on another one.
     Columns [episodes, …]: length, reward, terminated, and those of `make_stats`, which is called after the reset.
     """
     rows = env.rows
@@ -151,12 +148,13 @@ def run_episodes(
     episode_start = None
     while (done < quota).any():
         check_interrupt()
-        step = env.step(policy.act(obs, mask, episode_start, greedy))
+        start = None if episode_start is None else episode_start.to(device)
+        step = env.step(policy.act(obs.to(device), mask.to(device), start, greedy).to(env.device))
         length += 1 if step.autoreset_step is None else ~step.autoreset_step.cpu().numpy()
         reward += step.reward.cpu().numpy()
         ended = env.final_obs()
         over = ended.rows.cpu().numpy()
-        more = stats.add_step(step, ended) if stats else {}
+        more = stats(ended) if stats else {}
         if len(over):
             terminated = step.terminated.cpu().numpy()[over]
             finished = {"length": length[over], "reward": reward[over], "terminated": terminated, **more}

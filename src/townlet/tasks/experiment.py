@@ -7,26 +7,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
-
 from townlet.agents.agent import Agent
 from townlet.agents.registry import entries, entry
 from townlet.config.yaml import Node
-from townlet.curriculum.curriculum import Curriculum, StageChange
+from townlet.curriculum.curriculum import Curriculum
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError
-from townlet.interfaces.counters import Counters, Sink
-from townlet.interfaces.state import Stateful
+from townlet.interfaces.counters import Counters
 from townlet.interfaces.task import RenderedEnv, Task
-from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete, Episodes, VecEnv
+from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete, VecEnv
 from townlet.recipes.catalogue import GENERIC_GYM
 from townlet.recipes.load import LoadedRecipe, load_recipe
 from townlet.recipes.schema import Recipe
 from townlet.runs import provenance
 from townlet.runs.folder import Run
 from townlet.runs.metrics_store import MetricsStore
+from townlet.tasks.env_metrics import EnvMetrics
 from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, TrainingSummary
 from townlet.tasks.town import TownTask, Worlds, load_worlds, with_overrides
 from townlet.town.world.load import load as load_world
@@ -43,30 +39,6 @@ RESUMABLE_KEYS: Final = (
     "budget", "agent.lr", "checkpoints", "metrics", "video", "evaluation.every", "evaluation.episodes", "threads",
     "device",
 )  # fmt: skip
-
-
-class EnvMetrics(Stateful, Protocol):
-    """Metrics that depend on the kind of environment."""
-
-    causes: tuple[str, ...]  # why episodes end, by code
-
-    def on_step(self, actions: Tensor) -> None:
-        """All rows took these actions."""
-
-    def cause_codes(self, terminated: NDArray[np.bool_], final_values: NDArray[Any]) -> NDArray[np.int64]:
-        """Why episodes ended [k]: indices into `causes`."""
-
-    def on_episodes(self, over: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
-        """Episodes that ended in the last step, with the stage [k] of each."""
-
-    def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
-        """Rows that changed their stage of the curriculum."""
-
-    def flush(self, store: MetricsStore, counters: dict[str, int]) -> dict[str, float]:
-        """Write what was collected since the last call; metrics of the interval."""
-
-    def sinks(self, feed_file: Path) -> list[Sink]:
-        """Sinks that only this kind of environment has."""
 
 
 class TrainingTask(Task, Protocol):
@@ -116,12 +88,12 @@ class LoadedExperiment(LoadedRecipe):
         return {"env": recipe.env, "agent": recipe.agent.name, "rows": recipe.row_count, **self.task.fingerprint()}
 
 
-def load_experiment(asked: str, overrides: Sequence[str] = (), worlds: Worlds | None = None) -> LoadedExperiment:
+def load_experiment(name: str, overrides: Sequence[str] = (), worlds: Worlds | None = None) -> LoadedExperiment:
     """Load a recipe and build its task; raises ConfigError with everything that is wrong.
 
     `worlds` replaces the worlds that the recipe names: a run has copies.
     """
-    loaded = load_recipe(asked, overrides)
+    loaded = load_recipe(name, overrides)
     diagnostics, recipe, node = list(loaded.diagnostics), loaded.recipe, loaded.node
     try:
         task = make_task(recipe, node, worlds)
@@ -143,43 +115,35 @@ def make_task(recipe: Recipe, node: Node, worlds: Worlds | None = None) -> Train
 
     if recipe.env == GENERIC_GYM:
         fix = f"name one: townlet train ID:{recipe.variant or 'VARIANT'}, or `env: ID` in a recipe"
-        raise ConfigError(
-            [
-                Diagnostic(
-                    f"'{GENERIC_GYM}' is not an environment; it holds default settings for any Gymnasium environment",
-                    fix,
-                    node.location_of("env"),
-                )
-            ]
-        )
+        what = f"'{GENERIC_GYM}' is not an environment; it holds default settings for any Gymnasium environment"
+        raise ConfigError([Diagnostic(what, fix, node.location_of("env"))])
     try:
         spec = without_autoreset_steps(recipe.env, recipe.gym) if recipe.network.is_recurrent else recipe.gym
         task = GymTask(recipe.env, spec, recipe.reward_threshold)
         task.check()
     except TownletError as error:
-        raise ConfigError(
-            [Diagnostic(m.what, m.fix, m.where or _gym_mark(m, node)) for m in error.diagnostics]
-        ) from None
+        located = [Diagnostic(d.what, d.fix, d.where or _gym_location(d, node)) for d in error.diagnostics]
+        raise ConfigError(located) from None
     return task
 
 
-def _gym_mark(mistake: Diagnostic, node: Node) -> SourceLocation:
-    """Position of the `gym` key that a mistake mentions; by default that of the environment's id."""
-    gym, text = node.child("gym"), f"{mistake.what} {mistake.fix}"
+def _gym_location(diagnostic: Diagnostic, node: Node) -> SourceLocation:
+    """Location of the `gym` key that a diagnostic mentions; by default that of the environment's id."""
+    gym, text = node.child("gym"), f"{diagnostic.what} {diagnostic.fix}"
     keys = gym.value if gym is not None and isinstance(gym.value, dict) else ()
-    typed = (key for key in keys if node.location_of("gym", key).source.startswith("command line"))
-    key = next((key for key in keys if key.removesuffix("s") in text), next(typed, None))
+    overridden = (key for key in keys if node.location_of("gym", key).source.startswith("command line"))
+    key = next((key for key in keys if key.removesuffix("s") in text), next(overridden, None))
     return node.location_of("gym", key) if key else node.location_of("env")
 
 
 def check_task(recipe: Recipe, node: Node, task: TrainingTask, repaired: Collection[str] = ()) -> list[Diagnostic]:
     """What in the recipe does not suit its environment; rules about `repaired` parts are skipped."""
-    mistakes: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     if not {"agent", "gym"} & {*repaired}:
-        mistakes += _unsupported(recipe, node, task)
+        diagnostics += _unsupported(recipe, node, task)
     if isinstance(task, TownTask) and not {"curriculum", "potential", "change"} & {*repaired}:
-        mistakes += _missing_rewards(recipe, node, task.worlds.training)
-    return mistakes
+        diagnostics += _missing_rewards(recipe, node, task.worlds.training)
+    return diagnostics
 
 
 def _unsupported(recipe: Recipe, node: Node, task: TrainingTask) -> Iterator[Diagnostic]:
@@ -201,7 +165,7 @@ def _missing_rewards(recipe: Recipe, node: Node, world: World) -> Iterator[Diagn
     """Rewards that the curriculum's stages use and the world does not have."""
     if recipe.curriculum is None:
         return
-    paid = {name for stage in recipe.curriculum.stage_list for name, share in stage.reward_weights.items() if share}
+    paid = {name for stage in recipe.curriculum.stage_list for name, weight in stage.reward_weights.items() if weight}
     if lacking := sorted(paid - set(world.rewards)):
         has = f"{world.name} has only {', '.join(world.rewards)}"
         what = f"the curriculum's stages use the rewards {', '.join(lacking)}, but {has}"
@@ -215,16 +179,12 @@ def with_threshold(recipe: Recipe, task: TrainingTask, node: Node) -> Recipe:
     keys = [key for key in ("threshold", "train_threshold") if getattr(recipe.budget, key) is True]
     if not keys:
         return recipe
-    what = ""
-    if task.threshold is None:
-        what = f"{recipe.env} has no threshold"
-    elif recipe.metric != "return":
+    if task.threshold is None or recipe.metric != "return":
         meaning = "`true` means the reward threshold of the environment, which is a return"
-        what = f"{meaning}, but evaluation.metric is {recipe.metric}"
-    if what:
-        raise ConfigError(
-            [Diagnostic(what, "write the number to reach", node.location_of("budget", key)) for key in keys]
-        )
+        other_metric = f"{meaning}, but evaluation.metric is {recipe.metric}"
+        what = f"{recipe.env} has no threshold" if task.threshold is None else other_metric
+        fix = "write the number to reach"
+        raise ConfigError([Diagnostic(what, fix, node.location_of("budget", key)) for key in keys])
     budget = recipe.budget.model_copy(update=dict.fromkeys(keys, task.threshold))
     return recipe.model_copy(update={"budget": budget})
 
@@ -241,11 +201,13 @@ def reopen(run: Run, overrides: Sequence[str] = ()) -> LoadedExperiment:
     """The experiment of a run, from its own copies of recipe and worlds, with overrides of resumable keys."""
     earlier = run.meta().get("resumed_with", ())
     provenance.require_files(run)
-    copies = _world_copies(run)
+    copies = Worlds(*(load_world(world_file(run, role)) for role in Worlds._fields)) if run.worlds.is_dir() else None
     before = load_experiment(str(run.resolved_file), earlier, copies)
     loaded = load_experiment(str(run.resolved_file), [*earlier, *overrides], copies) if overrides else before
     _refuse_changes(run, before.recipe, loaded)
-    code = tuple(_changed_code(run, loaded.recipe))
+    hashes = zip(loaded.recipe.user_files, run.meta().get("code", ()), code_hashes(loaded.recipe), strict=False)
+    changed = [file for file, recorded, current in hashes if recorded != current]
+    code = [f"{file} has changed since this run started: the new code is used from here on." for file in changed]
     if copies is None:
         return replace(loaded, notes=(*loaded.notes, *code))
     name = Path(loaded.recipe.world or loaded.recipe.env).stem  # a copy is not named after its file
@@ -256,13 +218,6 @@ def reopen(run: Run, overrides: Sequence[str] = ()) -> LoadedExperiment:
 def world_file(run: Run, role: str) -> Path:
     """The run's copy of its `training` or `evaluation` world."""
     return run.worlds / f"{role}.yaml"
-
-
-def _world_copies(run: Run) -> Worlds | None:
-    """The run's copies of its worlds; None if it has none."""
-    if not run.worlds.is_dir():
-        return None
-    return Worlds(*(load_world(world_file(run, role)) for role in Worlds._fields))
 
 
 def _changed_worlds(run: Run, loaded: LoadedExperiment) -> tuple[str, ...]:
@@ -282,16 +237,11 @@ def code_hashes(recipe: Recipe) -> list[str | None]:
     return [provenance.sha256(file) if file.is_file() else None for file in files]
 
 
-def _changed_code(run: Run, recipe: Recipe) -> Iterator[str]:
-    """A note for each user-defined Python file that changed after the run started."""
-    for file, before, now in zip(recipe.user_files, run.meta().get("code", ()), code_hashes(recipe), strict=False):
-        if before != now:
-            yield f"{file} has changed since this run started: the new code is used from here on."
-
-
 def _refuse_changes(run: Run, before: Recipe, after: LoadedExperiment) -> None:
     """Refuse overrides of keys that are not resumable, in one message."""
-    changed = [path for path in _differing(before.model_dump(), after.recipe.model_dump()) if not _is_resumable(path)]
+    resumable = [tuple(key.split(".")) for key in RESUMABLE_KEYS]
+    differing = _differing_paths(before.model_dump(), after.recipe.model_dump())
+    changed = [path for path in differing if not any(path[: len(key)] == key for key in resumable)]
     if not changed:
         return
     sources = (after.node.location_of(*path).source.removeprefix("command line: ") for path in changed)
@@ -300,15 +250,12 @@ def _refuse_changes(run: Run, before: Recipe, after: LoadedExperiment) -> None:
     raise TownletError(what, fix)
 
 
-def _is_resumable(path: tuple[str, ...]) -> bool:
-    return any(path[: part.count(".") + 1] == tuple(part.split(".")) for part in RESUMABLE_KEYS)
-
-
-def _differing(a: Mapping[str, Any], b: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Paths of the values that differ."""
+def _differing_paths(
+    a: Mapping[str, Any], b: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
     for key in {**a, **b}:
         left, right = a.get(key), b.get(key)
         if isinstance(left, Mapping) and isinstance(right, Mapping):
-            yield from _differing(left, right, (*path, key))
+            yield from _differing_paths(left, right, (*path, key))
         elif left != right:
             yield (*path, key)

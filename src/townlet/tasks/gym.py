@@ -5,82 +5,40 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from townlet.agents.agent import Agent, no_interrupt
-from townlet.curriculum.curriculum import Curriculum, StageChange
+from townlet.curriculum.curriculum import Curriculum
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import TownletError
-from townlet.gym.extras import is_atari
-from townlet.gym.make import RenderInfo, env_info, make_vec, render_info
+from townlet.gym import extras
+from townlet.gym.make import RenderInfo, make_vec, registered_limit, render_info
 from townlet.gym.row_env import construct
 from townlet.gym.spec import EnvSpec
 from townlet.gym.vector_env import GymVecEnv
 from townlet.gym.wrappers.spec import TimeLimitSpec
-from townlet.interfaces.counters import Counters, Sink
+from townlet.interfaces.counters import Counters
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import State
 from townlet.interfaces.task import RawObservation
-from townlet.interfaces.vec_env import Actions, Episodes, FinalObs, VecEnv
+from townlet.interfaces.vec_env import Actions, FinalObs, VecEnv
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
 from townlet.runs.metrics_store import MetricsStore
+from townlet.tasks import evaluation
 from townlet.tasks.comparison import GymComparison, GymSummary
-from townlet.tasks.evaluation import (
-    ENVIRONMENT_END,
-    TIME_LIMIT,
-    ActingPolicy,
-    BestCheckpoint,
-    EvaluationResult,
-    RandomPolicy,
-    run_episodes,
-)
+from townlet.tasks.env_metrics import EnvMetrics
+from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, RandomPolicy
 from townlet.tasks.gym_playback import RenderedGym, RenderMode
 
 PARALLEL_EPISODES: Final = 16  # of an evaluation: an environment may be large
-
-
-class GymMetrics:
-    """Causes of the end of episodes; see `townlet.tasks.experiment.EnvMetrics`. Nothing else is collected."""
-
-    causes: tuple[str, ...] = (ENVIRONMENT_END, TIME_LIMIT)
-
-    def on_step(self, actions: Tensor) -> None:
-        """Nothing is collected."""
-
-    def cause_codes(self, terminated: NDArray[np.bool_], final_values: NDArray[Any]) -> NDArray[np.int64]:
-        """0 for terminated episodes, 1 for truncated ones."""
-        return np.where(terminated, 0, 1)
-
-    def on_episodes(self, over: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
-        """Nothing is collected."""
-
-    def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
-        """There are no stages."""
-
-    def flush(self, store: MetricsStore, counters: dict[str, int]) -> dict[str, float]:
-        """No metrics."""
-        return {}
-
-    def sinks(self, feed_file: Path) -> list[Sink]:
-        """No live feed: curves are read from the store."""
-        return []
-
-    def state(self) -> State:
-        """Nothing to save."""
-        return {}
-
-    def restore(self, state: State) -> None:
-        """Nothing to restore."""
 
 
 class GymTask:
@@ -97,47 +55,43 @@ class GymTask:
 
     def check(self) -> None:
         """Make one row and step it, to report early what cannot be made."""
-        construct(self.name, self._step_probe)
 
-    def _step_probe(self) -> None:
-        obs, mask = self._probe.reset(0)
-        self._probe.step(RandomPolicy(self.actions, Streams(0).torch("look")).act(obs, mask))
-        self._probe.reset(0)
+        def step_probe() -> None:
+            obs, mask = self._probe.reset(0)
+            self._probe.step(RandomPolicy(self.actions, Streams(0).torch("look")).act(obs, mask))
+            self._probe.reset(0)
+
+        construct(self.name, step_probe)
 
     @property
     def layout(self) -> ObservationLayout:
-        """The observation."""
         return self._probe.layout
 
     @property
     def actions(self) -> Actions:
-        """The action space."""
         return self._probe.actions
 
     @property
     def limit(self) -> int | None:
-        """Steps after which an episode is truncated."""
         limits = [wrapper.steps for wrapper in self.spec.wrappers if isinstance(wrapper, TimeLimitSpec)]
         if self.spec.max_episode_steps is not None:
             limits.append(self.spec.max_episode_steps)
-        elif (registered := env_info(self.name).max_episode_steps) is not None:
-            limits.append(registered if is_atari(self.name) else math.ceil(registered / self.spec.frame_skip))
+        elif (registered := registered_limit(self.name)) is not None:
+            limits.append(registered if extras.is_atari(self.name) else math.ceil(registered / self.spec.frame_skip))
         return min(limits, default=None)
 
     @property
     def threshold(self) -> float | None:
         """The mean return that counts as solved: of the recipe, or of the environment."""
-        return env_info(self.name).reward_threshold if self._threshold is None else self._threshold
+        return extras.reward_threshold(self.name) if self._threshold is None else self._threshold
 
     @cached_property
     def interface(self) -> str:
-        """Hash of observation and actions."""
         actions = {"kind": type(self.actions).__name__, **asdict(self.actions)}
         blocks = [asdict(block) for block in self.layout]
         return hashlib.sha256(json.dumps([blocks, actions], sort_keys=True).encode()).hexdigest()
 
     def raw_observation(self) -> RawObservation:
-        """The layout without normalization, and the normalization learned so far."""
         scaling = self._normalizing_env.scaling
         if scaling is None:
             return RawObservation(self.layout, None)
@@ -146,7 +100,6 @@ class GymTask:
         return RawObservation(plain.layout, scaling)
 
     def load_normalization(self, state: State) -> None:
-        """Normalize observations as a training did."""
         self._normalizing_env.restore_transforms(state)
 
     @property
@@ -168,22 +121,18 @@ class GymTask:
     final_value_names: tuple[str, ...] = ()
 
     def final_values(self, env: VecEnv, ended: FinalObs) -> NDArray[np.float32]:
-        """No values [k, 0]."""
         return np.zeros((len(ended.rows), 0), np.float32)
 
     def make_curriculum(self, recipe: Recipe) -> Curriculum | None:
-        """None: only towns have stages."""
         return None
 
     def make_metrics(
         self, recipe: Recipe, env: VecEnv, agent: Agent, counters: Counters, curriculum: Curriculum | None,
         store: MetricsStore,
-    ) -> GymMetrics:  # fmt: skip
-        """Causes of the end of episodes."""
-        return GymMetrics()
+    ) -> EnvMetrics:  # fmt: skip
+        return EnvMetrics()
 
     def evaluate(self, policy: ActingPolicy, recipe: Recipe, check_interrupt: Callable[[], None]) -> EvaluationResult:
-        """Complete episodes, as the recipe specifies."""
         settings = recipe.evaluation
         return self.run_evaluation(
             policy, settings.episodes, settings.seed, greedy=settings.deterministic, device=recipe.device,
@@ -203,8 +152,10 @@ class GymTask:
         """Complete episodes with the original rewards of the environment."""
         with closing(self.make_eval_env(min(PARALLEL_EPISODES, episodes), device)) as env:
             key = Streams(seed).key("env")
-            columns = run_episodes(policy, env, episodes, key, greedy=greedy, check_interrupt=check_interrupt)
-        causes = tuple(ENVIRONMENT_END if terminated else TIME_LIMIT for terminated in columns["terminated"])
+            columns = evaluation.run_episodes(
+                policy, env, episodes, key, greedy=greedy, device=device, check_interrupt=check_interrupt
+            )
+        causes = tuple(EnvMetrics.causes[0 if terminated else 1] for terminated in columns["terminated"])
         return EvaluationResult(limit=self.limit, causes=causes, **columns)
 
     @cached_property
@@ -213,7 +164,6 @@ class GymTask:
         return render_info(self.name, self.spec)
 
     def render(self, policy: ActingPolicy, recipe: Recipe, device: str = "cpu") -> RenderedGym:
-        """Episodes of an evaluation, as images."""
         settings = recipe.evaluation
         return self.render_episodes(policy, settings.seed, "rgb_array", greedy=settings.deterministic, device=device)
 
@@ -229,7 +179,6 @@ class GymTask:
         self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, agent: EvaluationResult,
         best: BestCheckpoint | None,
     ) -> GymSummary:  # fmt: skip
-        """Whether the environment is solved."""
         return GymSummary(random, agent, self.threshold, best, recipe.evaluation.deterministic)
 
     def compare(
@@ -246,12 +195,10 @@ class GymTask:
         )
 
     def fingerprint(self) -> dict[str, Any]:
-        """Hashes of the settings and of the interface."""
         settings = json.dumps(self.spec.model_dump(mode="json"), sort_keys=True)
         return {"gym": hashlib.sha256(settings.encode()).hexdigest(), "interface": self.interface}
 
     def describe(self) -> dict[str, Any]:
-        """Limit and threshold, for reports."""
         return {"limit": self.limit, "threshold": self.threshold}
 
     def files(self) -> dict[str, str]:

@@ -57,14 +57,14 @@ class Rollout:
 
     @property
     def over(self) -> bool:
-        """Whether the episode has ended."""
         return self.terminated or self.truncated
 
     def step(self, action: Tensor | None = None) -> RolloutFrame:
         """One step: the player's, or this action [1] or [1, A]."""
         obs, mask = self._obs
         episode_start = torch.tensor([self.steps == 0], device=obs.device)
-        outputs: dict[str, Tensor] = getattr(self.player, "outputs", _no_outputs)(obs, mask, episode_start)
+        network_outputs = getattr(self.player, "outputs", None)  # a player without a network has none
+        outputs: dict[str, Tensor] = network_outputs(obs, mask, episode_start) if network_outputs else {}
         chosen = self.player.act(obs, mask, episode_start, self._greedy) if action is None else action
         recorded = {name: part[0].cpu().numpy().copy() for name, part in outputs.items()}
         step = self.env.step(chosen)
@@ -91,11 +91,6 @@ class Rollout:
         return frame
 
 
-def _no_outputs(obs: Tensor, mask: Tensor | None = None, episode_start: Tensor | None = None) -> dict[str, Tensor]:
-    """Outputs of a player without a network."""
-    return {}
-
-
 class RenderedGym:
     """A player in an environment with one row, as a `RenderedEnv`; episodes have ascending seeds."""
 
@@ -111,29 +106,24 @@ class RenderedGym:
 
     @property
     def age(self) -> int:
-        """Steps so far."""
         return self.rollout.steps
 
     @property
     def score(self) -> float:
-        """Return so far."""
         return self.rollout.reward
 
     @property
     def over(self) -> str:
-        """How the episode ended."""
         return ENVIRONMENT_END if self.rollout.terminated else TIME_LIMIT if self.rollout.truncated else ""
 
     def describe(self) -> str:
-        """Return and steps."""
         return f"{format_return(self.rollout.reward)} in {self.rollout.steps} steps"
 
     def step(self, action: int | None = None) -> None:
-        """One step of the player, or this action of a person."""
+        """One step with the player's action, or with the given one."""
         self.rollout.step(None if action is None else torch.tensor([action]))
 
     def next_episode(self) -> None:
-        """Start the next episode."""
         self._seed += 1
         self.rollout = self._start()
 
@@ -152,30 +142,29 @@ class RenderedGym:
         """The environment's text, or its image in half blocks; below it step, return and action."""
         image, drawing = self.rollout.frames[-1].image, ""
         if isinstance(image, str):
-            drawing = image if colour else _strip_ansi(image)
+            # A coloured background, such as that of the agent's position, becomes brackets.
+            marked = re.sub(r"\x1b\[[\d;]*4[0-7]m(.*?)\x1b\[0m", r"[\1]", image)
+            drawing = image if colour else re.sub(r"\x1b\[[\d;]*m", "", marked)
         elif image is not None and colour:
             drawing = half_block_text(image, columns, lines - 1)
         status = f"step {self.age}  return {format_return(self.rollout.reward)}  {self.last_action}".rstrip()
         return "\n".join(part for part in (drawing.strip("\n"), status) if part)
 
     def render_rgb(self) -> NDArray[np.uint8] | None:
-        """The environment's image."""
         image = self.rollout.frames[-1].image
         return image if isinstance(image, np.ndarray) else None
 
     def close(self) -> None:
-        """Close the environment."""
         self._env.close()
-
-
-def _strip_ansi(text: str) -> str:
-    """Text without control codes; what has a coloured background, such as the agent's position, is put in brackets."""
-    return re.sub(r"\x1b\[[\d;]*m", "", re.sub(r"\x1b\[[\d;]*4[0-7]m(.*?)\x1b\[0m", r"[\1]", text))
 
 
 def half_block_text(image: NDArray[np.uint8], columns: int, lines: int) -> str:
     """An image [height, width, 3] as lines of coloured half blocks, shrunk to fit and never enlarged."""
-    small = _shrink_to_fit(image, max(1, columns), max(2, 2 * lines))
+    from PIL import Image
+
+    picture = Image.fromarray(image)
+    picture.thumbnail((max(1, columns), max(2, 2 * lines)), Image.Resampling.BOX, reducing_gap=None)
+    small = np.asarray(picture)
     if len(small) % 2:
         small = np.concatenate([small, small[-1:]])
     text = []
@@ -188,14 +177,3 @@ def half_block_text(image: NDArray[np.uint8], columns: int, lines: int) -> str:
             line.append(HALF_BLOCK)
         text.append("".join(line) + ANSI_RESET)
     return "\n".join(text)
-
-
-def _shrink_to_fit(image: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
-    """The image within that size, in proportion."""
-    from PIL import Image
-
-    scale = min(width / image.shape[1], height / image.shape[0], 1.0)
-    size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
-    if scale == 1.0:
-        return image
-    return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BOX))

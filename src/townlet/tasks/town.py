@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,16 +20,16 @@ from townlet.curriculum.curriculum import Curriculum, make_curriculum
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import State
 from townlet.interfaces.task import RawObservation
 from townlet.interfaces.vec_env import Discrete, FinalObs, VecEnv
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
 from townlet.runs.metrics_store import MetricsStore
+from townlet.tasks import town_evaluation
+from townlet.tasks.env_metrics import TownMetrics
 from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult
-from townlet.tasks.town_evaluation import TownEvaluation, TownSummary, evaluate_town, summarize_town, town_seed
-from townlet.tasks.town_metrics import TownMetrics
+from townlet.tasks.town_evaluation import LIMIT_FACTOR, TownEvaluation, TownSummary, evaluate_town, with_limit
 from townlet.town.engines.engine import Engine
 from townlet.town.env import Town
 from townlet.town.render.show import RenderedTown
@@ -50,18 +50,18 @@ class Worlds(NamedTuple):
 
 def load_worlds(recipe: Recipe, node: Node) -> Worlds:
     """Both worlds of a recipe; raises ConfigError with positions in the recipe."""
-    training = list(world_overrides(node.child("change")))
-    evaluation = node.child("evaluation")
-    further = list(world_overrides(evaluation.child("change") if evaluation else None))
-    here = load_world_with(recipe, node, training)
-    # Shaping is for learning: evaluations use the rewards of the world.
-    plain = recipe.model_copy(update={"potential": 0.0})
-    there = load_world_with(plain, node, [*training, *further]) if further or recipe.potential else here
-    if there.interface_hash != here.interface_hash:
+    changes = list(world_overrides(node.child("change")))
+    settings = node.child("evaluation")
+    further = list(world_overrides(settings.child("change") if settings else None))
+    training = evaluation = load_world_with(recipe, node, changes)
+    if further or recipe.potential:  # shaping is for learning: evaluations use the rewards of the world
+        unshaped = recipe.model_copy(update={"potential": 0.0})
+        evaluation = load_world_with(unshaped, node, [*changes, *further])
+    if evaluation.interface_hash != training.interface_hash:
         what = "evaluation.change changes the actions or the observation that the agent is trained with"
         fix = "change only keys that affect neither, such as max_steps"
         raise ConfigError([Diagnostic(what, fix, node.location_of("evaluation", "change"))])
-    return Worlds(here, there)
+    return Worlds(training, evaluation)
 
 
 def world_overrides(node: Node | None, path: tuple[str, ...] = ()) -> Iterator[Override]:
@@ -76,14 +76,16 @@ def world_overrides(node: Node | None, path: tuple[str, ...] = ()) -> Iterator[O
     yield f"{'.'.join(path)}={text}", node.key_location or node.location
 
 
-def load_world_with(recipe: Recipe, node: Node, wanted: Sequence[Override]) -> World:
+def load_world_with(recipe: Recipe, node: Node, overrides: Sequence[Override]) -> World:
     """The recipe's world with these overrides; the gamma of its shaping reward follows that of the agent."""
     path = find_world(recipe.world or recipe.env, Path(), node.location_of("world" if recipe.world else "env"))
-    world = _load(path, wanted)
+    world = _load(path, overrides)
     shaping = next((r for r in world.spec.rewards if isinstance(r, Potential)), None)
     gamma = recipe.agent.gamma
     if shaping is None and recipe.potential:
-        return _load(path, [*wanted, (_with_potential(world, recipe.potential, gamma), node.location_of("potential"))])
+        rewards = [reward.model_dump(mode="json", exclude_unset=True) for reward in world.spec.rewards]
+        rewards.append({"name": "potential", "weight": recipe.potential, "gamma": gamma})
+        return _load(path, [*overrides, (f"rewards={json.dumps(rewards)}", node.location_of("potential"))])
     if shaping is None or shaping.gamma == gamma:
         return world
     if "gamma" in shaping.model_fields_set:
@@ -91,34 +93,25 @@ def load_world_with(recipe: Recipe, node: Node, wanted: Sequence[Override]) -> W
         what = f"{different}, so shaping would change the optimal policy"
         fix = "leave gamma out of the reward, so that it follows agent.gamma"
         raise ConfigError([Diagnostic(what, fix, node.location_of("change", "rewards"))])
-    return _load(path, [*wanted, (f"rewards.potential.gamma={gamma!r}", node.location_of("agent", "gamma"))])
+    return _load(path, [*overrides, (f"rewards.potential.gamma={gamma!r}", node.location_of("agent", "gamma"))])
 
 
-def _with_potential(world: World, weight: float, gamma: float) -> str:
-    """An override that adds the reward `potential` to those of the world."""
-    rewards = [reward.model_dump(mode="json", exclude_unset=True) for reward in world.spec.rewards]
-    return "rewards=" + json.dumps([*rewards, {"name": "potential", "weight": weight, "gamma": gamma}])
-
-
-def _load(path: Path, wanted: Sequence[Override]) -> World:
+def _load(path: Path, overrides: Sequence[Override]) -> World:
     """The world with these overrides; errors point at their position in the recipe."""
-    places = {f"command line: {shorten(text, MAX_SHOWN)}": mark for text, mark in wanted}
+    locations = {f"command line: {shorten(text, MAX_SHOWN)}": location for text, location in overrides}
     try:
-        return load(path, [text for text, _ in wanted])
+        return load(path, [text for text, _ in overrides])
     except ConfigError as error:
-        moved = [
-            Diagnostic(m.what, m.fix, places.get(m.where.source, m.where) if m.where else None)
-            for m in error.diagnostics
-        ]
-        raise ConfigError(moved) from None
+        found = ((d, locations.get(d.where.source, d.where) if d.where else None) for d in error.diagnostics)
+        raise ConfigError(Diagnostic(d.what, d.fix, where) for d, where in found) from None
 
 
-def with_overrides(world: World, words: Sequence[str]) -> World:
+def with_overrides(world: World, overrides: Sequence[str]) -> World:
     """The world with `key=value` overrides."""
-    if not words:
+    if not overrides:
         return world
-    found = from_text(world_text(world, "run"), f"the world {world.name} of this run", words)
-    return replace(found, name=world.name)
+    changed = from_text(world_text(world, "run"), f"the world {world.name} of this run", overrides)
+    return replace(changed, name=world.name)
 
 
 def world_text(world: World, role: str) -> str:
@@ -152,67 +145,33 @@ class PolicyPlayer:
         return self._policy.act(obs, mask, episode_start, self._greedy).cpu().numpy()
 
 
-@dataclass(frozen=True)
 class TownTask:
     """A pair of worlds with the same interface; see `townlet.tasks.experiment.TrainingTask`."""
 
-    worlds: Worlds
+    threshold: float | None = None  # a town is never solved
 
-    @property
-    def name(self) -> str:
-        """Name of the world."""
-        return self.worlds.training.name
-
-    @property
-    def interface(self) -> str:
-        """Hash of observation and actions."""
-        return self.worlds.training.interface_hash
-
-    @property
-    def layout(self) -> ObservationLayout:
-        """The observation."""
-        return self.worlds.training.layout
-
-    @property
-    def actions(self) -> Discrete:
-        """The actions, by name."""
-        return Discrete(self.worlds.training.actions)
-
-    @property
-    def limit(self) -> int:
-        """`max_steps` of the world."""
-        return self.worlds.training.spec.max_steps
-
-    @property
-    def threshold(self) -> None:
-        """A town is never solved."""
+    def __init__(self, worlds: Worlds) -> None:
+        self.worlds, world = worlds, worlds.training
+        self.name, self.interface, self.layout = world.name, world.interface_hash, world.layout
+        self.actions, self.limit = Discrete(world.actions), world.spec.max_steps
+        self.final_value_names = world.meters
 
     def raw_observation(self) -> RawObservation:
-        """Observations of towns are not normalized."""
         return RawObservation(self.layout, None)
 
     def load_normalization(self, state: State) -> None:
         """Nothing to load."""
 
     def make_env(self, recipe: Recipe, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> Town:
-        """The town to train in: the rows of this process."""
         world, rows, starts = self.worlds.training, recipe.row_count // group.size, recipe.starts
         first, engine, device = group.rank * rows, recipe.engine, recipe.device
         return Town(world, rows, engine=engine, device=device, threads=threads, starts=starts, first=first)
 
-    @property
-    def final_value_names(self) -> tuple[str, ...]:
-        """The meters."""
-        return tuple(self.worlds.training.meters)
-
     def final_values(self, env: VecEnv, ended: FinalObs) -> NDArray[np.float32]:
-        """The meters [k, M] at the end of episodes."""
         assert isinstance(env, Town)
-        meters: NDArray[np.float32] = env.final_meters(ended).numpy()
-        return meters
+        return env.final_meters(ended).numpy()
 
     def make_curriculum(self, recipe: Recipe) -> Curriculum | None:
-        """The stages of the recipe, by row."""
         world = self.worlds.training
         if recipe.curriculum is None:
             return None
@@ -222,12 +181,10 @@ class TownTask:
         self, recipe: Recipe, env: VecEnv, agent: Agent, counters: Counters, curriculum: Curriculum | None,
         store: MetricsStore,
     ) -> TownMetrics:  # fmt: skip
-        """Usage counts, novelty, highlights and the live feed."""
         assert isinstance(env, Town)
         return TownMetrics(recipe, env, agent, counters, curriculum, store)
 
     def evaluate(self, policy: ActingPolicy, recipe: Recipe, check_interrupt: Callable[[], None]) -> TownEvaluation:
-        """Complete episodes in the evaluation world, as the recipe specifies."""
         settings, world = recipe.evaluation, self.worlds.evaluation
         return evaluate_town(
             policy, world, settings.episodes, settings.seed, greedy=settings.deterministic, device=recipe.device,
@@ -238,25 +195,23 @@ class TownTask:
         """Episodes of an evaluation; the first is the first one that it plays."""
         settings = recipe.evaluation
         player = PolicyPlayer(policy, settings.deterministic, device)
-        return RenderedTown(self.worlds.evaluation, player, Streams(town_seed(settings.seed)).key("town"))
+        seed = Streams(town_evaluation.town_seed(settings.seed)).key("town")
+        return RenderedTown(self.worlds.evaluation, player, seed)
 
     def summarize(
         self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, agent: EvaluationResult,
         best: BestCheckpoint | None,
     ) -> TownSummary:  # fmt: skip
-        """How long the agent lives without a time limit, and whether it works."""
         assert isinstance(random, TownEvaluation)
         assert isinstance(agent, TownEvaluation)
-        return summarize_town(policy, recipe, random, agent, best)
+        settings, greedy = recipe.evaluation, recipe.evaluation.deterministic
+        world = with_limit(agent.world, LIMIT_FACTOR * agent.world.spec.max_steps)
+        longer = evaluate_town(policy, world, len(agent.length), settings.seed, greedy=greedy, device=recipe.device)
+        return TownSummary(random, agent, longer, best, greedy)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Hashes of both worlds and of the interface."""
-        training, evaluation = self.worlds
-        return {
-            "world": training.content_hash,
-            "evaluation_world": evaluation.content_hash,
-            "interface": training.interface_hash,
-        }
+        hashes = {"world": self.worlds.training.content_hash, "evaluation_world": self.worlds.evaluation.content_hash}
+        return {**hashes, "interface": self.interface}
 
     def describe(self) -> dict[str, Any]:
         """The map, for reports."""
@@ -265,7 +220,6 @@ class TownTask:
         return {"size": list(world.size), "places": None if world.tables.shuffled else places}
 
     def files(self) -> dict[str, str]:
-        """Both worlds as self-contained YAML."""
         return {role: world_text(world, role) for role, world in self.worlds._asdict().items()}
 
 

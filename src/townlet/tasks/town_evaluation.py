@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.interfaces.vec_env import FinalObs, Step
-from townlet.recipes.schema import Recipe
+from townlet.interfaces.vec_env import FinalObs
 from townlet.rng import Streams
-from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, run_episodes
+from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EpisodeStats, EvaluationResult, run_episodes
 from townlet.town.env import Town
 from townlet.town.planner import PlannerPlayer
 from townlet.town.usage_counts import LifetimeStats, workplaces
@@ -31,7 +30,7 @@ NEARLY_BROKE: Final = 0.05  # of the money meter: less buys hardly anything
 
 
 class PlannerPolicy:
-    """The planner, which knows every rule and reads the state of the town: the other baseline."""
+    """The planner, with access to all rules and the full state of the town: the other baseline."""
 
     def __init__(self, world: World) -> None:
         self._player = PlannerPlayer(world)
@@ -66,44 +65,22 @@ class TownEvaluation(EvaluationResult):
         return float((self.uses[:, work].sum(1) > 0).mean()) if work.any() else None
 
     def columns(self, policy: str, metric: str) -> dict[str, Any]:
-        """A row of the metrics store, without its counters."""
         meters = dict(zip(self.world.meters, self.meters.mean(0).round(4).tolist(), strict=True))
         return super().columns(policy, metric) | {"works": self.works, "meters": meters}
 
 
-class DeviceAdapter:
-    """A policy on another device than the town, which is on the CPU."""
-
-    def __init__(self, policy: ActingPolicy, device: str) -> None:
-        self._policy, self._device = policy, device
-
-    def reset(self, rows: int) -> None:
-        """Reset the memory of all rows."""
-        self._policy.reset(rows)
-
-    def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
-        """Actions of all rows."""
-        mask, episode_start = (None if tensor is None else tensor.to(self._device) for tensor in (mask, episode_start))
-        return self._policy.act(obs.to(self._device), mask, episode_start, greedy).cpu()
-
-
-class TownEpisodeStats:
+def town_stats(town: Town) -> EpisodeStats:
     """Uses of affordances and money earned in each episode, and how it ends."""
+    lifetimes = LifetimeStats(town)
 
-    def __init__(self, town: Town) -> None:
-        self._town, self._lifetimes = town, LifetimeStats(town)
-
-    def add_step(self, step: Step, ended: FinalObs) -> dict[str, NDArray[Any]]:
-        """Add the last step; columns of the episodes that it ended."""
-        finished = self._lifetimes.update()
+    def add_step(ended: FinalObs) -> dict[str, NDArray[Any]]:
+        finished = lifetimes.update()
         if not len(finished.rows):
             return {}
-        return {
-            "code": self._town.causes(ended).numpy(),
-            "uses": finished.uses,
-            "earned": finished.earned,
-            "meters": self._town.final_meters(ended).double().numpy(),
-        }
+        causes, meters = town.causes(ended).numpy(), town.final_meters(ended).double().numpy()
+        return {"code": causes, "uses": finished.uses, "earned": finished.earned, "meters": meters}
+
+    return add_step
 
 
 def town_seed(seed: int) -> int:
@@ -129,10 +106,8 @@ def evaluate_town(
     town = Town(world, min(PARALLEL_TOWNS, episodes), threads=1)
     if isinstance(policy, PlannerPolicy):
         policy.attach(town)
-    if device != "cpu":
-        policy = DeviceAdapter(policy, device)
     columns = run_episodes(
-        policy, town, episodes, town_seed(seed), greedy=greedy, make_stats=lambda: TownEpisodeStats(town),
+        policy, town, episodes, town_seed(seed), greedy=greedy, device=device, make_stats=lambda: town_stats(town),
         check_interrupt=check_interrupt,
     )  # fmt: skip
     town.close()
@@ -172,16 +147,6 @@ class TownSummary:
         return [*sentences, self.best.sentence()] if self.best else sentences
 
 
-def summarize_town(
-    policy: ActingPolicy, recipe: Recipe, random: TownEvaluation, agent: TownEvaluation, best: BestCheckpoint | None
-) -> TownSummary:
-    """Evaluate again with a longer limit, and combine the results."""
-    world, settings = agent.world, recipe.evaluation
-    long_world, greedy = with_limit(world, LIMIT_FACTOR * world.spec.max_steps), settings.deterministic
-    longer = evaluate_town(policy, long_world, len(agent.length), settings.seed, greedy=greedy, device=recipe.device)
-    return TownSummary(random, agent, longer, best, greedy)
-
-
 def with_limit(world: World, max_steps: int) -> World:
     """The same world with longer episodes."""
     return from_spec(world.spec.model_copy(update={"max_steps": max_steps}), world.name)
@@ -206,7 +171,6 @@ def money_summary(result: TownEvaluation) -> list[str]:
 
 
 def share_text(part: float) -> str:
-    """A fraction as text."""
     return "all" if part == 1 else "none" if part == 0 else f"{part:.0%}"
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.interfaces.vec_env import Discrete, FinalObs, MaskedObs, Step
@@ -58,15 +57,6 @@ class Town:
         self.engine.reset(Streams(seed).key("town"))
         return self._current_obs()
 
-    def track_usage(self, rows: int) -> None:
-        """From now on every step writes to `used` what the first rows use."""
-        self.engine.track_usage(rows)
-
-    @property
-    def used(self) -> NDArray[np.int64]:
-        """What each tracked row used in the last step, encoded as in `rules.predict_use`; reused."""
-        return self.engine.used
-
     def step(self, actions: Tensor) -> Step:
         if self.engine.name == "numba":  # the tensors share its memory
             self.engine.step(actions.numpy())
@@ -113,9 +103,7 @@ class Town:
 
     def causes(self, ended: FinalObs) -> Tensor:
         """Why rows ended in the last step [k] int64, on the CPU: indices of `cause_names`."""
-        return torch.from_numpy(
-            cause_codes(self.world, self.engine.final_state(to_numpy(ended.rows), "meters")["meters"])
-        )
+        return torch.from_numpy(cause_codes(self.world, self.final_meters(ended).numpy()))
 
     def set(self, rows: Any = None, **settings: Any) -> MaskedObs:
         """Set `multiplier` [N], `active` [N] (bit m: meter m) or `reward_mix` [N, R], from the next step on.

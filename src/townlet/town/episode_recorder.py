@@ -99,8 +99,8 @@ def empty_arrays(world: World, *shape: int) -> dict[str, NDArray[Any]]:
 class EpisodeRecorder:
     """The last frames of the first rows. Call `record` after every step, `finish_episode` for each ended row.
 
-    `describe_outputs` computes what the policy gave for some steps [T, rows, K]. It is called for many steps at once,
-    since a call per step would take longer than everything else.
+    `describe_outputs` reads the policy's outputs of several steps [T, rows, K]. It is called for many steps at once:
+    a call per step would take longer than everything else.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class EpisodeRecorder:
         self._into = (frames, *(self._arrays[name] for name in ("mask", "reward", "components")))
         self._written = 0  # frames so far
         self._actions: list[Tensor] = []  # of steps whose outputs are still to be read,
-        self._outputs: list[Tensor] = []  # and what the policy gave for them
+        self._outputs: list[Tensor] = []  # and the outputs of the policy
         self._max_pending = max(1, min(MAX_PENDING, MAX_PENDING_ROWS // town.rows, self._steps))
         self._write_frame = jit_if_available(write_frame)
         self._live = self._read() if town.engine.name == "numba" else ()  # this engine reuses its arrays
@@ -142,7 +142,6 @@ class EpisodeRecorder:
         self._written += 1
 
     def _read_outputs(self) -> None:
-        """Read the outputs of pending steps."""
         if not self._actions:
             return
         at = np.arange(self._written - len(self._actions), self._written) % self._steps

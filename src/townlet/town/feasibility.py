@@ -69,8 +69,8 @@ class Feasibility:
     planner: SurvivalStats
     long: SurvivalStats  # the planner with the raised limit
     income: float  # per day
-    price: float  # spent per day
-    sustainable: bool  # the planner survives, and income covers the price
+    spending: float  # per day
+    sustainable: bool  # the planner survives, and income covers spending
 
     @property
     def livable(self) -> bool:
@@ -98,15 +98,10 @@ class MoneyLog:
         self._steps.append((earned, spent, int(alive.sum())))
 
     def per_day(self) -> tuple[float, float, float]:
-        """(income, price, days per row) in the second half, when daily life is steady."""
+        """(income, spending, days per row) in the second half, when daily life is steady."""
         later, day = self._steps[len(self._steps) // 2 :], int(self._engine.world.tables.day)
         earned, spent, alive = (sum(step[i] for step in later) for i in range(3))
         return day * earned / max(alive, 1), day * spent / max(alive, 1), len(later) / day
-
-
-def with_max_steps(world: World, steps: int) -> World:
-    """The same world with another limit of an episode."""
-    return replace(world, tables=world.tables._replace(max_steps=steps, age_share=1 / steps))
 
 
 def measure_survival(world: World, player: Player, rows: int, key: int, limit: int | None = None) -> SurvivalStats:
@@ -115,7 +110,8 @@ def measure_survival(world: World, player: Player, rows: int, key: int, limit: i
 
 
 def _play(world: World, player: Player, rows: int, key: int, limit: int) -> tuple[SurvivalStats, MoneyLog]:
-    engine = make_engine(with_max_steps(world, limit), rows, autoreset=False)
+    tables = world.tables._replace(max_steps=limit, age_share=1 / limit)
+    engine = make_engine(replace(world, tables=tables), rows, autoreset=False)
     engine.reset(key)
     money = MoneyLog(engine)
     for _ in range(limit):
@@ -131,16 +127,16 @@ def _play(world: World, player: Player, rows: int, key: int, limit: int) -> tupl
     return stats, money
 
 
-def assess(world: World, rows: int = 64, seed: int = 0) -> Feasibility:
+def assess(world: World, rows: int = 64) -> Feasibility:
     """Play a world: a passive agent until its death, the planner through long episodes."""
     limit = min(int(world.tables.max_steps), LONG)
-    passive = measure_survival(world, PassivePlayer(world), rows, seed, limit)
-    long, money = _play(world, PlannerPlayer(world), rows, seed, LONG)
-    income, price, days = money.per_day() if world.spec.currency is not None else (0.0, 0.0, 0.0)
-    # The measured days may lose the price of one day: an agent owns more in the evening than in the morning.
-    covered = income * days + price >= price * days
+    passive = measure_survival(world, PassivePlayer(world), rows, 0, limit)
+    long, money = _play(world, PlannerPlayer(world), rows, 0, LONG)
+    income, spending, days = money.per_day() if world.spec.currency is not None else (0.0, 0.0, 0.0)
+    # Income may fall short by one day's spending: an agent owns more in the evening than in the morning.
+    covered = income * days + spending >= spending * days
     sustainable = bool(long.reached >= 0.5 and covered)
-    return Feasibility(world, passive, long.until(limit), long, income, price, sustainable)
+    return Feasibility(world, passive, long.until(limit), long, income, spending, sustainable)
 
 
 def feasibility_report(result: Feasibility) -> RenderableType:
@@ -183,10 +179,10 @@ def _survival_text(result: Feasibility) -> str:
 
 def _money_text(result: Feasibility) -> str:
     dollars = result.world.spec.dollars
-    income, price = f"${result.income * dollars:.2f}", f"${result.price * dollars:.2f}"
-    day = f"A day of {int(result.world.tables.day)} steps earns {income} and costs {price}"
+    income, spending = f"${result.income * dollars:.2f}", f"${result.spending * dollars:.2f}"
+    day = f"A day of {int(result.world.tables.day)} steps earns {income} and costs {spending}"
     if result.sustainable:
-        return f"{day}: {'about even, so ' if result.income < result.price else ''}income is sustainable."
+        return f"{day}: {'about even, so ' if result.income < result.spending else ''}income is sustainable."
     if result.long.reached >= 0.5:
         return f"{day}: income is not sustainable."
     return f"{day}; with the limit raised to {LONG}, the planner dies after {result.long.median:.0f} steps."

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from townlet.errors import TownletError, did_you_mean
 from townlet.rng import Streams
-from townlet.town.engines.engine import make_engine
+from townlet.town.engines.engine import Engine, make_engine
 from townlet.town.render import ansi, picture
 from townlet.town.scene import Scene, read_scene
 from townlet.town.state import OUT_OF_TIME, cause_of_death, check_actions
@@ -52,17 +52,13 @@ class TownEnv(gym.Env[ObsArray, np.int64]):
     ) -> tuple[ObsArray, dict[str, Any]]:
         """Start an episode: the first one of `seed`, or the next one of the current stream."""
         super().reset(seed=seed)
-        _refuse_options(options)
-        if seed is not None or not self._started:
-            self._engine.reset(_stream_key(seed, self.np_random))
-        else:
-            self._engine.reset_rows(np.ones(1, np.bool_))
+        _start_episodes(self._engine, seed, options, None if self._started else self.np_random)
         self._started, self._ended, self._last = True, False, None
         self._show()
         return self._observation(), {"action_mask": self._mask()}
 
     def step(self, action: Any) -> tuple[ObsArray, float, bool, bool, dict[str, Any]]:
-        """Act once. An action that the mask forbids is legal and wasted."""
+        """Act once. A masked action is accepted, but wasted."""
         if not self._started:
             raise TownletError("there is no episode yet", "call reset() before step()")
         if self._ended:
@@ -93,7 +89,6 @@ class TownEnv(gym.Env[ObsArray, np.int64]):
         return None
 
     def close(self) -> None:
-        """Close the window and the engine."""
         if self._window is not None:
             self._window.close()
         self._engine.close()
@@ -143,11 +138,7 @@ class TownVectorEnv(VectorEnv[ObsArray, NDArray[np.int64], NDArray[Any]]):
         if seed is not None and not isinstance(seed, int):
             raise TownletError("a town takes one seed for all its rows, not a list", "give reset(seed=0)")
         super().reset(seed=seed)
-        _refuse_options(options)
-        if seed is not None or not self._started:
-            self._engine.reset(_stream_key(seed, self.np_random))
-        else:
-            self._engine.reset_rows(np.ones(self.num_envs, np.bool_))
+        _start_episodes(self._engine, seed, options, None if self._started else self.np_random)
         self._started, self._last = True, None
         return self._observation(), self._masks()
 
@@ -202,7 +193,6 @@ class TownVectorEnv(VectorEnv[ObsArray, NDArray[np.int64], NDArray[Any]]):
         return tuple(_render(self.scene(row), self.render_mode) for row in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close the engine."""
         self._engine.close()
 
     def _observation(self) -> ObsArray:
@@ -243,15 +233,19 @@ def _check_render_mode(mode: str | None, metadata: dict[str, Any]) -> str | None
     return mode
 
 
-def _stream_key(seed: int | None, rng: np.random.Generator) -> int:
-    """The key of the random stream of a seed; without a seed, of one drawn from `rng`."""
-    return Streams(int(rng.integers(2**31)) if seed is None else seed).key("town")
-
-
-def _refuse_options(options: dict[str, Any] | None) -> None:
+def _start_episodes(
+    engine: Engine, seed: int | None, options: dict[str, Any] | None, rng: np.random.Generator | None
+) -> None:
+    """Start the first episodes of a seed, which is drawn from `rng` if not given; without both, the next episodes."""
     if options:
         fix = "change the world with overrides when you make it"
         raise TownletError(f"reset() has no option '{next(iter(options))}'", fix)
+    if seed is None and rng is not None:
+        seed = int(rng.integers(2**31))
+    if seed is None:
+        engine.reset_rows(np.ones(engine.rows, np.bool_))
+    else:
+        engine.reset(Streams(seed).key("town"))
 
 
 def _checked_action(action: Any, world: World) -> int:

@@ -64,7 +64,6 @@ class PassivePlayer:
         self._wait = len(world.actions) - 1
 
     def act(self, engine: Engine) -> Actions:
-        """WAIT in every row [N]."""
         return np.full(engine.rows, self._wait, np.int64)
 
 
@@ -146,7 +145,6 @@ class PlannerPlayer:
         return nearest
 
     def _value(self, meters: Numbers, active: Numbers) -> Numbers:
-        """[..., M] → [...]"""
         value: Numbers = (np.log(meters + np.float32(FLOOR)) * active) @ self._weights
         return value
 
@@ -211,7 +209,6 @@ def opening_hours(is_open: NDArray[np.bool_]) -> tuple[Counts, Counts]:
 
 
 def make_player(name: str, world: World, rng: np.random.Generator) -> Player:
-    """The player of that name."""
     if name == "random":
         return RandomPlayer(rng)
     if name in ("planner", "passive"):

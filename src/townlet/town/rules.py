@@ -1,7 +1,7 @@
 """The rule book, rules 1–9: what happens to one row in one step, one small function per rule.
 
 `s` is the row and `w` the world's tables; every value is a number in the Numba engine and a tensor [N] in the tensor
-engine. Loops run over meters and links, never over rows. No rule depends on a particular meter, affordance or figure.
+engine. Loops run over meters and links, never over rows. No rule depends on a particular meter, affordance or number.
 Settings of the curriculum (multiplier, active meters) are always multiplied in, never branched on.
 """
 

@@ -152,7 +152,10 @@ class Scene:
         """The parts of the map to show; a large map is clipped around the agent."""
         size = self.world.size
         if not size:
-            return (_affordance_board(len(self.world.affordances)),)
+            count = len(self.world.affordances)
+            columns = math.ceil(math.sqrt(count))
+            cells = [*range(count), *[NO_CELL] * (-count % columns)]
+            return (Board("", tuple(tuple(cells[i : i + columns]) for i in range(0, len(cells), columns))),)
         if len(size) == 1:
             return _folded_line(self.cell, size[0])
         at = (*self.coordinates(self.cell), 0, 0)[:3]
@@ -202,12 +205,6 @@ def restored_meter(world: World, kind: int) -> int:
     """The meter that a full session raises most; it sets the colour of the affordance."""
     gain = session_total(world.spec.affordances[kind])
     return max(range(len(world.meters)), key=lambda i: gain.get(world.meters[i], 0.0))
-
-
-def _affordance_board(count: int) -> Board:
-    columns = math.ceil(math.sqrt(count))
-    cells = [*range(count), *[NO_CELL] * (-count % columns)]
-    return Board("", tuple(tuple(cells[i : i + columns]) for i in range(0, len(cells), columns)))
 
 
 def _folded_line(at: int, size: int) -> tuple[Board, ...]:

@@ -63,7 +63,7 @@ class StartsSpec(StrictModel):
     """Exploring starts: a fraction of training episodes begins in other states. Evaluation is not affected."""
 
     fraction: UnitValue = Field(
-        description="Fraction of episodes that start in the ranges below; the others start as the world says. Raise "
+        description="Fraction of episodes that start in the ranges below; the others start as the world defines. Raise "
         "it to visit rare states more often, lower it to stay closer to evaluation; 0 turns it off."
     )
     meters: UnitRange = Field(
@@ -73,7 +73,7 @@ class StartsSpec(StrictModel):
     money: UnitRange | None = Field(
         None,
         description="[low, high] of the currency. Lower it so that agents start poor and work pays at once, raise it "
-        "so that they can live off their savings. By default the currency starts as the world says; a world without "
+        "so that they can live off their savings. By default the currency starts as the world defines; a world without "
         "currency ignores it.",
     )
 
@@ -188,19 +188,6 @@ def cells_of_affordances(kind_at: NDArray[Any], world: World) -> NDArray[np.uint
 def record_dtype(meters: int) -> np.dtype[np.void]:
     """The record type of one row."""
     return np.dtype([("meters", "f4", (meters,)), *FIELDS.items()])
-
-
-def to_records(fields: State) -> NDArray[np.void]:
-    """Fields of some rows as one record per row; missing fields are zero."""
-    records = np.zeros(len(fields["meters"]), record_dtype(fields["meters"].shape[1]))
-    for name, values in fields.items():
-        records[name] = values
-    return records
-
-
-def no_usage(world: World, rows: int) -> NDArray[np.int64]:
-    """The value of `Engine.used` before the first step."""
-    return np.full(rows, 2 * world.tables.n_affordances, np.int64)
 
 
 def cause_names(world: World) -> tuple[str, ...]:

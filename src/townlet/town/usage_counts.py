@@ -76,7 +76,7 @@ class UsageCounter:
     def __init__(self, town: Town, rows: int = 256) -> None:
         self._engine = town.engine
         self.rows = min(rows, town.rows)
-        town.track_usage(self.rows)
+        town.engine.track_usage(self.rows)
         places, cells = len(town.world.affordances), town.world.tables.next_cell.shape[1]
         self._count = jit_if_available(count_rows)
         self._live = self._read() if town.engine.name == "numba" else ()  # this engine reuses its arrays
@@ -124,7 +124,6 @@ class EndedLifetimes(NamedTuple):
     rows: Counts  # [k] ascending
     uses: Counts  # [k, A] steps in which each affordance was used
     earned: NDArray[np.float64]  # [k] in the unit of the currency meter; 0 without one
-    works: Counts  # [k] uses of workplaces
 
 
 class LifetimeStats:
@@ -132,42 +131,29 @@ class LifetimeStats:
 
     def __init__(self, town: Town) -> None:
         self._engine, self._world = town.engine, town.world
-        town.track_usage(town.rows)
-        self._work = workplaces(town.world)
+        town.engine.track_usage(town.rows)
         self._uses = np.zeros((town.rows, len(town.world.affordances)), np.int64)
         self._earned = np.zeros(town.rows, np.float64)
-        self._purse = np.zeros(town.rows, np.float32)  # money after the last step
-        self._purse[...] = self._money()
+        self._money_before = np.array(self._money())  # after the last step
 
     def _money(self) -> NDArray[Any]:
         if self._world.spec.currency is None:
-            return np.zeros_like(self._purse)
+            return np.zeros(self._engine.rows, np.float32)
         return self._engine.peek("meters")["meters"][:, self._world.tables.currency]
 
     def update(self) -> EndedLifetimes:
         """Add the last step; returns the totals of the episodes that it ended and clears them."""
         used = self._engine.used
-        active = np.flatnonzero(used < 2 * len(self._work))
+        active = np.flatnonzero(used < 2 * self._uses.shape[1])
         self._uses[active, used[active] >> 1] += 1
         ended = np.flatnonzero(to_numpy(self._engine.terminated | self._engine.truncated))
         money = np.array(self._money())
         last = money.copy()
         if len(ended) and self._world.spec.currency is not None:
             last[ended] = self._engine.final_state(ended, "meters")["meters"][:, self._world.tables.currency]
-        self._earned += np.maximum(last - self._purse, 0)
-        self._purse = money
-        uses = self._uses[ended]
-        totals = EndedLifetimes(ended, uses, self._earned[ended], uses[:, self._work].sum(axis=1))
+        self._earned += np.maximum(last - self._money_before, 0)
+        self._money_before = money
+        totals = EndedLifetimes(ended, self._uses[ended], self._earned[ended])
         self._uses[ended] = 0
         self._earned[ended] = 0
         return totals
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {name: getattr(self, f"_{name}") for name in ("uses", "earned", "purse")}
-
-    def state(self) -> State:
-        return {name: values.copy() for name, values in self._arrays().items()}
-
-    def restore(self, state: State) -> None:
-        for name, values in self._arrays().items():
-            copy_array(values, state, name)

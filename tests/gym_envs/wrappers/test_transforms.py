@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gym_envs.counting import Counting
-from townlet.gym.env_state import VectorSaver
 from townlet.gym.make import make_vec
 from townlet.gym.spaces import ObservationEncoder
 from townlet.gym.spec import EnvSpec
@@ -31,7 +30,7 @@ def spec(**keys: Any) -> EnvSpec:
 @MODES
 def test_frame_stack_never_mixes_episodes(mode: AutoresetMode) -> None:
     vec = Counting(2, mode)
-    env = GymVecEnv(vec, "Counting", VectorSaver, transforms=[FrameStack(3)], one_seed=True)
+    env = GymVecEnv(vec, "Counting", transforms=[FrameStack(3)])
     first = int(env.reset(0).obs[0, 0])
     assert env.layout.block("obs").shape == (3, 2)
     actions = torch.zeros(2, dtype=torch.int64)
@@ -135,9 +134,6 @@ def test_evaluation_uses_frozen_training_statistics() -> None:
     plain = make_vec("Pendulum-v1", spec(), 4).reset(2).obs.numpy()
     by_hand = (plain - known["mean"]) / np.sqrt(known["squares"] / 404 + 1e-8)
     assert np.allclose(judge.reset(2).obs.numpy(), by_hand, atol=1e-5)
-    judge.freeze(False)
-    judge.step(torch.zeros(4, 1))
-    assert judge.state()["transforms"]["0"]["count"] == 408
 
 
 def test_statistics_survive_an_inexact_restore() -> None:

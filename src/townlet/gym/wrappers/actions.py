@@ -20,23 +20,16 @@ MASK_KEY: Final = "action_mask"  # of the info
 class ActionMasks:
     """Masks of all rows, `current` [N, K]: all actions, a fixed list, or those in the environment's info."""
 
-    def __init__(self, spec: ActionMaskSpec | None = None) -> None:
-        self._valid = None if spec is None else spec.valid
-        self._enabled = spec is not None
-        self._from_info = self._enabled and self._valid is None
-        self._name = ""
-        self.current: Bools = np.ones((0, 0), np.bool_)
-
-    def allocate(self, rows: int, choices: int, name: str) -> None:
-        """Allocate the masks of an environment and check the list of valid actions."""
-        self.current, self._name = np.ones((rows, choices), np.bool_), name
-        if self._enabled and not choices:
+    def __init__(self, spec: ActionMaskSpec | None, rows: int, choices: int, name: str) -> None:
+        self.current: Bools = np.ones((rows, choices), np.bool_)
+        self._from_info, self._name = spec is not None and spec.valid is None, name
+        if spec is not None and not choices:
             raise TownletError(f"the actions of {name} are not discrete and cannot be masked", "drop action_mask")
-        if self._valid is not None:
-            if invalid := [action for action in self._valid if action >= choices]:
+        if spec is not None and spec.valid is not None:
+            if invalid := [action for action in spec.valid if action >= choices]:
                 raise TownletError(f"{name} has no action {invalid[0]}", f"its actions are 0 to {choices - 1}")
             self.current[:] = False
-            self.current[:, list(self._valid)] = True
+            self.current[:, list(spec.valid)] = True
 
     def read(self, info: Mapping[str, Any], only: Bools | None = None) -> None:
         """Update the masks from the info of all rows; with `only`, of those rows."""
@@ -60,10 +53,8 @@ class ActionMasks:
 
     def _parse(self, info: Mapping[str, Any]) -> Bools:
         if MASK_KEY not in info:
-            raise TownletError(
-                f"the info of {self._name} has no '{MASK_KEY}'",
-                "list the valid actions: {name: action_mask, valid: [0, 1]}, or drop action_mask",
-            )
+            fix = "list the valid actions: {name: action_mask, valid: [0, 1]}, or drop action_mask"
+            raise TownletError(f"the info of {self._name} has no '{MASK_KEY}'", fix)
         masks = np.asarray(info[MASK_KEY])
         if masks.dtype == object:  # rows without a mask allow every action
             full = np.ones(self.current.shape[1], np.bool_)
@@ -91,12 +82,10 @@ class RemapActions(gym.Wrapper[Any, Any, Any, Any]):
         self.action_space = spaces.Discrete(len(use))
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
         obs, info = self.env.reset(**options)
         return obs, self._remap_mask(info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step with the environment's number of the action."""
         obs, reward, terminated, truncated, info = self.env.step(self._start + self.use[int(action)])
         return obs, reward, terminated, truncated, self._remap_mask(info)
 
@@ -112,7 +101,6 @@ class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
         self._frames, self._max_frames = frames, max_frames
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Repeat the action until all frames are done or the episode ends."""
         times = self._frames
         if self._max_frames is not None:
             times = int(self.np_random.integers(self._frames, self._max_frames + 1))

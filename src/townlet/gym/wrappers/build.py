@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import gymnasium as gym
 from gymnasium import spaces
 from gymnasium.wrappers import AddRenderObservation, ClipReward, FilterObservation, StickyAction, TimeLimit
 
 from townlet.config import user_code
+from townlet.config.models import StrictModel
 from townlet.errors import TownletError, did_you_mean
 from townlet.gym.wrappers import spec as specs
 from townlet.gym.wrappers.actions import FrameSkip, RemapActions
@@ -19,36 +21,8 @@ Env = gym.Env[Any, Any]
 
 
 def wrap(env: Env, spec: specs.WrapperSpec) -> Env:
-    """Wrap an environment as `spec` says."""
-    match spec:
-        case specs.EncodeSpec():
-            return EncodeDiscrete(env, spec.to)
-        case specs.KeysSpec():
-            return _keep_keys(env, spec.keep)
-        case specs.MiniGridOneHotSpec():
-            return MiniGridOneHot(env)
-        case specs.RemapActionsSpec():
-            return RemapActions(env, spec.use)
-        case specs.ActionMaskSpec():
-            return env  # `ActionMasks` reads masks for all rows at once
-        case specs.StickyActionsSpec():
-            return StickyAction(env, spec.probability)
-        case specs.FrameSkipSpec():
-            return FrameSkip(env, spec.frames, spec.max_frames)
-        case specs.ClipRewardSpec():
-            return ClipReward(env, -spec.limit, spec.limit)
-        case specs.TimeLimitSpec():
-            return TimeLimit(env, spec.steps)
-        case specs.PixelsSpec():
-            return render_pixels(env)
-        case specs.CartPoleShapingSpec():
-            return CartPolePotential(env, spec)
-        case specs.MountainCarShapingSpec():
-            return MountainCarPotential(env, spec)
-        case specs.LunarLanderShapingSpec():
-            return LunarLanderPotential(env, spec)
-        case specs.CustomSpec():
-            return _custom(env, spec)
+    """Wrap an environment according to `spec`."""
+    return CONSTRUCTORS[type(spec)](env, spec)
 
 
 def _keep_keys(env: Env, keep: tuple[str, ...]) -> Env:
@@ -77,8 +51,24 @@ def _custom(env: Env, spec: specs.CustomSpec) -> Env:
         reason = f"{type(error).__name__}: {error}"
         raise TownletError(f"the wrapper '{spec.wrapper}' cannot be made: {reason}", "check its settings") from error
     if not isinstance(wrapped, gym.Env):
-        raise TownletError(
-            f"the wrapper '{spec.wrapper}' returned a {type(wrapped).__name__}",
-            "it must return a gymnasium.Env, such as a gymnasium.Wrapper around its argument",
-        )
+        fix = "it must return a gymnasium.Env, such as a gymnasium.Wrapper around its argument"
+        raise TownletError(f"the wrapper '{spec.wrapper}' returned a {type(wrapped).__name__}", fix)
     return wrapped
+
+
+CONSTRUCTORS: Final[dict[type[StrictModel], Callable[[Env, Any], Env]]] = {
+    specs.EncodeSpec: lambda env, spec: EncodeDiscrete(env, spec.to),
+    specs.KeysSpec: lambda env, spec: _keep_keys(env, spec.keep),
+    specs.MiniGridOneHotSpec: lambda env, spec: MiniGridOneHot(env),
+    specs.RemapActionsSpec: lambda env, spec: RemapActions(env, spec.use),
+    specs.ActionMaskSpec: lambda env, spec: env,  # `ActionMasks` reads masks for all rows at once
+    specs.StickyActionsSpec: lambda env, spec: StickyAction(env, spec.probability),
+    specs.FrameSkipSpec: lambda env, spec: FrameSkip(env, spec.frames, spec.max_frames),
+    specs.ClipRewardSpec: lambda env, spec: ClipReward(env, -spec.limit, spec.limit),
+    specs.TimeLimitSpec: lambda env, spec: TimeLimit(env, spec.steps),
+    specs.PixelsSpec: lambda env, spec: render_pixels(env),
+    specs.CartPoleShapingSpec: CartPolePotential,
+    specs.MountainCarShapingSpec: MountainCarPotential,
+    specs.LunarLanderShapingSpec: LunarLanderPotential,
+    specs.CustomSpec: _custom,
+}

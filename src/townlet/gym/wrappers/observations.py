@@ -49,7 +49,6 @@ class EncodeDiscrete(gym.ObservationWrapper[Any, Any, Any]):
         )
 
     def observation(self, observation: Any) -> NDArray[np.float32]:
-        """Encode one observation."""
         values: NDArray[np.int64] = np.array([observation] if self._single else observation, np.int64).reshape(-1)
         if self._to == "array":
             return values.astype(np.float32)
@@ -81,9 +80,8 @@ class MiniGridOneHot(gym.ObservationWrapper[Any, Any, Any]):
         space = env.observation_space
         image = space.spaces.get(MINIGRID_IMAGE) if isinstance(space, spaces.Dict) else None
         if not isinstance(space, spaces.Dict) or not isinstance(image, spaces.Box) or image.shape[-1] != 3:
-            raise TownletError(
-                "the observation has no MiniGrid image", "drop the wrapper 'minigrid_one_hot': it is for MiniGrid"
-            )
+            fix = "drop the wrapper 'minigrid_one_hot': it is for MiniGrid"
+            raise TownletError("the observation has no MiniGrid image", fix)
         encoded = spaces.Box(0, 1, (*image.shape[:-1], sum(MINIGRID_CODES)), np.float32)
         self.observation_space = spaces.Dict({**space.spaces, MINIGRID_IMAGE: encoded})
 
@@ -117,7 +115,6 @@ class AtariObjects(gym.Wrapper[Any, Any, Any, Any]):
         return self._read(ram), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step and read the objects."""
         ram, reward, terminated, truncated, info = self.env.step(action)
         return self._read(ram), reward, terminated, truncated, info
 

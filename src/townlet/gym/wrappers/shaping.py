@@ -24,10 +24,8 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], ABC):
     def __init__(self, env: gym.Env[Any, Any], gamma: float, size: int, name: str) -> None:
         super().__init__(env)
         if env.observation_space.shape != (size,):
-            raise TownletError(
-                f"{name} needs an observation of {size} numbers, this one is {env.observation_space}",
-                "put it first among the wrappers, on the environment it is made for",
-            )
+            what = f"{name} needs an observation of {size} numbers, this one is {env.observation_space}"
+            raise TownletError(what, "put it first among the wrappers, on the environment it is made for")
         self._gamma, self._potential = gamma, 0.0
 
     @abstractmethod
@@ -35,13 +33,11 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], ABC):
         """Φ(s); higher is better."""
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
         obs, info = self.env.reset(**options)
         self._potential = self.potential(obs)
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step with the shaped reward."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         potential = 0.0 if terminated else self.potential(obs)
         reward = float(reward) + self._gamma * potential - self._potential
@@ -86,15 +82,12 @@ class MountainCarPotential(PotentialShaping):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step with the shaped reward and the count bonus."""
         obs, reward, terminated, truncated, info = super().step(action)
-        return obs, float(reward) + self._bonus(obs), terminated, truncated, info
-
-    def _bonus(self, obs: Any) -> float:
-        if not self._count:
-            return 0.0
-        shares = ((obs[0] - CAR_LEFT) / (CAR_RIGHT - CAR_LEFT), (obs[1] + CAR_MAX_SPEED) / (2 * CAR_MAX_SPEED))
-        cell = tuple(min(self._bins - 1, max(0, int(share * self._bins))) for share in shares)
-        self._visits[cell] += 1
-        return self._count / math.sqrt(self._visits[cell])
+        if self._count:
+            shares = ((obs[0] - CAR_LEFT) / (CAR_RIGHT - CAR_LEFT), (obs[1] + CAR_MAX_SPEED) / (2 * CAR_MAX_SPEED))
+            cell = tuple(min(self._bins - 1, max(0, int(share * self._bins))) for share in shares)
+            self._visits[cell] += 1
+            reward = float(reward) + self._count / math.sqrt(self._visits[cell])
+        return obs, reward, terminated, truncated, info
 
 
 class LunarLanderPotential(PotentialShaping):

@@ -22,6 +22,8 @@ CLIP: Final = 10.0  # standard deviations
 EPSILON: Final = 1e-8
 UNBOUNDED: Final = 1e30  # larger bounds mean that there is no bound
 Bools = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+Output = tuple[ObservationLayout, Floats]  # layout and buffer of the transformed observations
 
 
 class ObservationTransform(Protocol):
@@ -29,17 +31,13 @@ class ObservationTransform(Protocol):
 
     frozen: bool = False
 
-    def allocate(
-        self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder
-    ) -> tuple[ObservationLayout, Floats]:
-        """Allocate buffers for `rows` of this layout; returns the output layout and the output buffer."""
+    def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> Output:
+        """Allocate buffers for `rows` of this layout."""
 
     def reset(self, obs: Floats) -> Floats:
         """Transform the first observations of all rows."""
 
-    def step(
-        self, obs: Floats, is_first: Bools, ended_rows: NDArray[np.int64], final_obs: Floats
-    ) -> tuple[Floats, Floats]:
+    def step(self, obs: Floats, is_first: Bools, ended_rows: Rows, final_obs: Floats) -> tuple[Floats, Floats]:
         """Transform the observations of a step.
 
         Rows in `is_first` [N] start an episode. `final_obs` [k, D] are the last observations of `ended_rows` [k];
@@ -74,14 +72,10 @@ class Normalize(ObservationTransform):
     _out: Floats
 
     def reset(self, obs: Floats) -> Floats:
-        """Transform the first observations of all rows."""
         self._update(obs)
         return self._apply(obs, self._out)
 
-    def step(
-        self, obs: Floats, is_first: Bools, ended_rows: NDArray[np.int64], final_obs: Floats
-    ) -> tuple[Floats, Floats]:
-        """Transform current and final observations."""
+    def step(self, obs: Floats, is_first: Bools, ended_rows: Rows, final_obs: Floats) -> tuple[Floats, Floats]:
         self._update(np.concatenate([obs, final_obs]) if len(final_obs) else obs)
         scaled_final = self._apply(final_obs, np.empty_like(final_obs)) if len(final_obs) else final_obs
         return self._apply(obs, self._out), scaled_final
@@ -98,9 +92,7 @@ class Normalize(ObservationTransform):
 class StaticNormalize(Normalize):
     """Maps each bounded value to [−1, 1]."""
 
-    def allocate(
-        self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder
-    ) -> tuple[ObservationLayout, Floats]:
+    def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> Output:
         """Center and half width of each value's range; 0 and 1 if it has no bounds."""
         low, high = encoder.low.astype(np.float64), encoder.high.astype(np.float64)
         bounded = _is_value(layout) & (low > -UNBOUNDED) & (high < UNBOUNDED) & (high > low)
@@ -108,10 +100,14 @@ class StaticNormalize(Normalize):
         self._center[bounded] = (low[bounded] + high[bounded]) / 2
         self._scale[bounded] = (high[bounded] - low[bounded]) / 2
         self._out = np.zeros((rows, layout.size), np.float32)
-        return ObservationLayout(tuple(_normalized_block(b, encoder, bounded) for b in layout)), self._out
+        lows, highs = np.where(bounded, -1, encoder.low), np.where(bounded, 1, encoder.high)
+        blocks = (
+            replace(b, low=float(lows[b.slice].min()), high=float(highs[b.slice].max())) if b.kind == "values" else b
+            for b in layout
+        )
+        return ObservationLayout(tuple(blocks)), self._out
 
     def scaling(self, before: Scaling | None) -> Scaling:
-        """Scaling by the bounds, without clipping."""
         return Scaling(self._center, self._scale, np.full_like(self._scale, np.inf))
 
 
@@ -120,21 +116,10 @@ def _is_value(layout: ObservationLayout) -> Bools:
     return np.concatenate([np.full(b.size, b.kind == "values") for b in layout]).astype(np.bool_)
 
 
-def _normalized_block(block: Block, encoder: ObservationEncoder, bounded: Bools) -> Block:
-    if block.kind != "values":
-        return block
-    inside = bounded[block.slice]
-    low = np.where(inside, -1, encoder.low[block.slice]).min()
-    return replace(block, low=float(low), high=float(np.where(inside, 1, encoder.high[block.slice]).max()))
-
-
 class RunningNormalize(Normalize):
     """Normalizes by running mean and standard deviation over all rows."""
 
-    def allocate(
-        self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder
-    ) -> tuple[ObservationLayout, Floats]:
-        """Start with empty statistics."""
+    def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> Output:
         self._is_value = _is_value(layout)
         self._all = bool(self._is_value.all())
         self._out = np.zeros((rows, layout.size), np.float32)
@@ -144,7 +129,6 @@ class RunningNormalize(Normalize):
         return ObservationLayout(tuple(blocks)), self._out
 
     def clear_statistics(self) -> None:
-        """Discard the statistics, unless frozen."""
         if not self.frozen:
             self._count = 0
             self._mean[:] = self._squares[:] = 0
@@ -177,28 +161,23 @@ class RunningNormalize(Normalize):
         return out
 
     def copy_statistics(self, other: RunningNormalize) -> None:
-        """Normalize as `other` does now."""
         self._count = other._count
         self._mean[:], self._squares[:] = other._mean, other._squares
         self._refresh()
 
     def scaling(self, before: Scaling | None) -> Scaling:
-        """Scaling by the current statistics."""
         limit = np.where(self._is_value, CLIP, np.inf).astype(np.float32)
         return Scaling(self._center, self._scale, limit)
 
     def state(self) -> State:
-        """The statistics."""
         return {"count": self._count, "mean": self._mean.copy(), "squares": self._squares.copy()}
 
     def restore(self, state: Mapping[str, Any], *, exact: bool) -> None:
-        """Restore the statistics."""
         for name, live in (("mean", self._mean), ("squares", self._squares)):
             saved = np.asarray(get_part(dict(state), name, "normalization"))
             if saved.shape != live.shape:
-                raise TownletError(
-                    f"the saved normalization has {saved.size} values, expected {live.size}", SAME_SETTINGS
-                )
+                what = f"the saved normalization has {saved.size} values, expected {live.size}"
+                raise TownletError(what, SAME_SETTINGS)
             live[:] = saved
         self._count = int(get_part(dict(state), "count", "normalization"))
         self._refresh()
@@ -210,9 +189,7 @@ class FrameStack(ObservationTransform):
     def __init__(self, frames: int) -> None:
         self._k = frames
 
-    def allocate(
-        self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder
-    ) -> tuple[ObservationLayout, Floats]:
+    def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> Output:
         """Stack each block separately: pictures along their channels, others along a new first axis."""
         self._in = layout
         self._frames: Floats = np.zeros((rows, self._k, layout.size), np.float32)
@@ -231,9 +208,7 @@ class FrameStack(ObservationTransform):
         self._frames[:] = obs[:, None]
         return self._by_block(self._frames, self._out)
 
-    def step(
-        self, obs: Floats, is_first: Bools, ended_rows: NDArray[np.int64], final_obs: Floats
-    ) -> tuple[Floats, Floats]:
+    def step(self, obs: Floats, is_first: Bools, ended_rows: Rows, final_obs: Floats) -> tuple[Floats, Floats]:
         """Push a frame. Final observations are stacked on the frames of the ended episode."""
         if len(final_obs):
             frames = np.concatenate([self._frames[ended_rows, 1:], final_obs[:, None]], axis=1)
@@ -261,11 +236,9 @@ class FrameStack(ObservationTransform):
         return Scaling(*(self._by_block(v, np.empty_like(self._out[:1]), copy=True)[0] for v in repeated))
 
     def state(self) -> State:
-        """The stacked frames."""
         return {"frames": self._frames.copy()}
 
     def restore(self, state: Mapping[str, Any], *, exact: bool) -> None:
-        """Restore the frames if their episodes continue."""
         if exact:
             saved = np.asarray(get_part(dict(state), "frames", "stack"))
             if saved.shape != self._frames.shape:

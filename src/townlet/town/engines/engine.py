@@ -22,7 +22,7 @@ class Engine(Protocol):
     """N rows of one world. Arrays are NumPy's or torch's, depending on the engine, and reused at every step.
 
     obs [N, D] float32, mask [N, K] bool, reward [N] float32, components [N, R] float32 (they sum to the reward),
-    terminated and truncated [N] bool. An action that the mask forbids is legal and wasted.
+    terminated and truncated [N] bool. Masked actions are accepted, but wasted.
 
     used [n] int64, a NumPy array on every device: what each of the first n rows used in the last step, encoded as in
     `rules.predict_use`. It is empty until `track_usage` is called.
@@ -68,7 +68,7 @@ class Engine(Protocol):
         """A copy of everything that determines the next steps."""
 
     def restore(self, state: State) -> None:
-        """Take over the given fields and update observation and mask."""
+        """Load the given fields, and update observation and mask."""
 
     def set(self, settings: State, rows: Any = None) -> None:
         """Change settings of some rows (all by default), one value per row."""
@@ -90,9 +90,8 @@ def check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         why = str(error).partition("\n")[0]
-        raise TownletError(
-            f"torch has no device '{device}' here: {why}", "run `townlet doctor` to see which devices work"
-        ) from None
+        what = f"torch has no device '{device}' here: {why}"
+        raise TownletError(what, "run `townlet doctor` to see which devices work") from None
 
 
 def row_bytes(world: World) -> int:

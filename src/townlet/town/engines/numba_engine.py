@@ -11,23 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import TownletError
+from townlet.town import state as town_state
 from townlet.town.engines import numba_kernel
 from townlet.town.engines.numba_lowering import Handle
-from townlet.town.state import (
-    FIELDS,
-    FRACTION,
-    StartsSpec,
-    State,
-    cells_of_affordances,
-    check_actions,
-    check_settings,
-    check_state,
-    initial_state,
-    no_usage,
-    record_dtype,
-    row_indices,
-    start_table,
-)
+from townlet.town.state import FIELDS, FRACTION, StartsSpec, State
 from townlet.town.world.tables import World
 
 ROWS_PER_THREAD = 4096  # with fewer rows a second thread does not pay off
@@ -47,12 +34,12 @@ class NumbaEngine:
         self._pool: ThreadPoolExecutor | None = None
         self._pool_of = 0  # the process that owns the threads
         self._w = Handle(world.tables)
-        self._starts = start_table(world, starts)
+        self._starts = town_state.start_table(world, starts)
         self._explores = bool(self._starts[FRACTION].any())
         self._key = 0
-        self._state = np.zeros(rows, record_dtype(len(world.meters)))
+        self._state = np.zeros(rows, town_state.record_dtype(len(world.meters)))
         self._final = self._state.copy()
-        start = initial_state(world, rows)
+        start = town_state.initial_state(world, rows)
         self._layout = (start["kind_at"], start["cell_of"])
         self._final_kind_at: NDArray[Any] = start["kind_at"].copy() if world.tables.shuffled else start["kind_at"]
         self._mix = start["reward_mix"]
@@ -100,14 +87,15 @@ class NumbaEngine:
 
     def step(self, actions: NDArray[np.int64]) -> None:
         if actions.dtype != np.int64 or actions.shape != (self.rows,) or not actions.flags.carray:
-            check_actions(actions, self.rows)
+            town_state.check_actions(actions, self.rows)
             self._actions[:] = actions  # kernels are compiled for one memory layout
             actions = self._actions
         if self.threads == 1:
             wrong = self._run(actions, 0, self.rows)
         else:
-            pool = self._executor()
-            others = [pool.submit(self._run, actions, *chunk) for chunk in self._chunks[1:]]
+            if self._pool is None or self._pool_of != os.getpid():  # a fork inherits the object but not its threads
+                self._pool, self._pool_of = ThreadPoolExecutor(self.threads - 1, "town"), os.getpid()
+            others = [self._pool.submit(self._run, actions, *chunk) for chunk in self._chunks[1:]]
             wrong = self._run(actions, *self._chunks[0])
             for other in others:
                 other.result()
@@ -117,18 +105,12 @@ class NumbaEngine:
         if self._explores and self.autoreset:
             self._randomize(np.flatnonzero(self.terminated | self.truncated))
 
-    def _executor(self) -> ThreadPoolExecutor:
-        """The thread pool of this process; a fork inherits the object but not its threads."""
-        if self._pool is None or self._pool_of != os.getpid():
-            self._pool, self._pool_of = ThreadPoolExecutor(self.threads - 1, "town"), os.getpid()
-        return self._pool
-
     def _run(self, actions: NDArray[np.int64], first: int, last: int) -> int:
         args = (*self._call, self._key, self._mix, self.autoreset, actions, *self._out, self.used, first, last)
         return int(numba_kernel.step_rows(*args))
 
     def track_usage(self, rows: int) -> None:
-        self.used = no_usage(self.world, max(rows, len(self.used)))
+        self.used = np.full(max(rows, len(self.used)), 2 * self.world.tables.n_affordances, np.int64)
 
     def final_obs(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         if rows is None:
@@ -150,7 +132,8 @@ class NumbaEngine:
         state, kind_at = (self._final, self._final_kind_at) if self.autoreset else (self._state, self._layout[0])
         towns = rows if self.world.tables.shuffled else rows * 0
         return {
-            n: cells_of_affordances(kind_at[towns], self.world) if n == "cell_of" else state[n][rows] for n in names
+            n: town_state.cells_of_affordances(kind_at[towns], self.world) if n == "cell_of" else state[n][rows]
+            for n in names
         }
 
     def peek(self, *names: str) -> State:
@@ -169,7 +152,7 @@ class NumbaEngine:
         return {name: values.copy() for name, values in (self.peek() | ends).items()}
 
     def restore(self, state: State) -> None:
-        check_state(self.world, self.rows, state)
+        town_state.check_state(self.world, self.rows, state)
         own = self.peek() | {"terminated": self.terminated, "truncated": self.truncated}
         for name, values in state.items():
             if name == "key":
@@ -184,8 +167,8 @@ class NumbaEngine:
         numba_kernel.observe_rows(self._state, self._layout[0], self._w, every, self.obs, self.mask)
 
     def set(self, settings: State, rows: Any = None) -> None:
-        chosen = row_indices(rows, self.rows)
-        check_settings(self.world, len(chosen), settings)
+        chosen = town_state.row_indices(rows, self.rows)
+        town_state.check_settings(self.world, len(chosen), settings)
         own = self.peek(*settings)
         for name, values in settings.items():
             own[name][chosen] = values

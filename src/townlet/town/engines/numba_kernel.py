@@ -119,7 +119,7 @@ def step_rows(  # type: ignore[no-untyped-def]
 
     `used` receives what its rows use (`rules.predict_use`); an empty array skips that.
     """
-    # An index out of range would read foreign memory. Every thread checks all rows, so that all refuse alike.
+    # An index out of range would read memory of other objects. Every thread checks all rows, so that all refuse alike.
     for row in range(len(actions)):
         if actions[row] < 0 or actions[row] >= mask.shape[1]:
             return row
@@ -136,9 +136,9 @@ def step_rows(  # type: ignore[no-untyped-def]
         s = state[row]
         town = row if w.shuffled else 0
         old_cell, old_here = s.cell, s.here
-        total, dead, late = step_row(s, actions[row], kind_at, cell_of, town, mix, components, row, w)
-        reward[row], terminated[row], truncated[row] = total, dead, late
-        fresh = (dead or late) and autoreset
+        total, dead, out_of_time = step_row(s, actions[row], kind_at, cell_of, town, mix, components, row, w)
+        reward[row], terminated[row], truncated[row] = total, dead, out_of_time
+        fresh = (dead or out_of_time) and autoreset
         if fresh:
             final[row] = s
             if w.shuffled:

@@ -36,9 +36,8 @@ def _(context, builder, signature, args):
     return builder.select(*cast)
 
 
-@extending.type_callable(ops.unit)
-def _(context):
-    return lambda x: types.float32
+for operation, result in ((ops.unit, types.float32), (ops.real, types.float32), (ops.wide, types.int64)):
+    extending.type_callable(operation)(lambda context, result=result: lambda x: result)
 
 
 @extending.lower_builtin(ops.unit, types.Any)
@@ -47,16 +46,6 @@ def _(context, builder, signature, args):
     zero, one = (ir.Constant(ir.FloatType(), limit) for limit in (0.0, 1.0))
     x = builder.select(builder.fcmp_ordered(">", x, zero), x, zero)
     return builder.select(builder.fcmp_ordered("<", x, one), x, one)
-
-
-@extending.type_callable(ops.real)
-def _(context):
-    return lambda x: types.float32
-
-
-@extending.type_callable(ops.wide)
-def _(context):
-    return lambda x: types.int64
 
 
 @extending.lower_builtin(ops.real, types.Any)
@@ -187,7 +176,7 @@ WRITE, KEEP, DATA = 1, 3, 1  # arguments of LLVM's prefetch
 def prefetch(typing, array, row):
     """Prefetch the start of array[row + AHEAD], which may lie beyond the end.
 
-    In a town larger than the CPU cache this gives up to half of the speed.
+    In a town larger than the CPU cache it accounts for up to half of the speed.
     """
 
     def code(context, builder, signature, args):

@@ -14,36 +14,12 @@ from torch import Tensor
 from townlet.cuda_graph import CudaGraph, compile_method
 from townlet.errors import TownletError
 from townlet.town import observe
-from townlet.town.engines.torch_state import (
-    LAYOUT,
-    STEP_FIELDS,
-    TensorRow,
-    Tensors,
-    field_dtypes,
-    field_to_numpy,
-    meter_names,
-    select_rows,
-    tensor_tables,
-    unrolled,
-    write,
-)
+from townlet.town import state as town_state
+from townlet.town.engines import torch_state
+from townlet.town.engines.torch_state import LAYOUT, TensorRow, Tensors, field_to_numpy, select_rows, write
 from townlet.town.reset import randomize_start, reset_row, shuffle_layout
 from townlet.town.rules import action_is_valid, predict_use
-from townlet.town.state import (
-    FIELDS,
-    FRACTION,
-    StartsSpec,
-    State,
-    cells_of_affordances,
-    check_actions,
-    check_settings,
-    check_state,
-    initial_state,
-    no_usage,
-    row_indices,
-    start_table,
-    to_records,
-)
+from townlet.town.state import FIELDS, FRACTION, StartsSpec, State
 from townlet.town.step import step_row
 from townlet.town.world.tables import World
 
@@ -59,16 +35,16 @@ class TensorEngine:
     ) -> None:  # fmt: skip
         self.name = "compiled" if compiles else "torch"
         self.world, self.rows, self.autoreset, self.device = world, rows, autoreset, device
-        self._w = tensor_tables(world.tables, device)
-        self._starts = unrolled(start_table(world, starts).tolist())
+        self._w = torch_state.tensor_tables(world.tables, device)
+        self._starts = torch_state.unrolled(town_state.start_table(world, starts).tolist())
         self._town: Any = torch.arange(rows, device=device) if world.tables.shuffled else 0
-        self._meters = meter_names(world)
+        self._meters = torch_state.meter_names(world)
         zeros = partial(torch.zeros, device=device)
-        self._state = {name: zeros(rows, dtype=dtype) for name, dtype in field_dtypes(world).items()}
+        self._state = {name: zeros(rows, dtype=dtype) for name, dtype in torch_state.field_dtypes(world).items()}
         if world.tables.shuffled:
             shapes = {name: (rows, getattr(self._w, name).shape[1]) for name in LAYOUT}
             self._state |= {name: zeros(shapes[name], dtype=torch.int32) for name in LAYOUT}
-        stepped = (*STEP_FIELDS, *self._meters, *LAYOUT)
+        stepped = (*torch_state.STEP_FIELDS, *self._meters, *LAYOUT)
         self._final = {name: zeros(v.shape, dtype=v.dtype) for name, v in self._state.items() if name in stepped}
         self._truncated: Tensors = {}  # final state of each row's last truncated episode; see `track_truncations`
         self._key = zeros((), dtype=torch.int64)
@@ -81,7 +57,7 @@ class TensorEngine:
         self._write_step = compile_method(self._step, device) if compiles else self._step
         self._advance: Callable[[], None] = self._step_state
         self._capture_next = compiles and device.startswith("cuda")
-        self.restore(initial_state(world, rows))
+        self.restore(town_state.initial_state(world, rows))
 
     @property
     def _outputs(self) -> Tensors:
@@ -106,16 +82,13 @@ class TensorEngine:
 
     def _started(self, values: Tensors) -> Tensors:
         """11. The first state of every row's episode, with a new layout if the world shuffles."""
-        s = self._row(values)
+        s = TensorRow(values, self._meters)
         reset_row(s, self._key, self._w)
         if self._starts[FRACTION][0] > 0:
             randomize_start(s, self._key, self._starts)
         layout = self._shuffled(s) if self._w.shuffled else {}
         s.here = self._kind_at(layout)[self._town, s.cell]
         return values | s.values(values, self._meters) | layout
-
-    def _row(self, values: Tensors) -> TensorRow:
-        return TensorRow(values, self._meters)
 
     def _kind_at(self, values: Tensors) -> Tensor:
         """The layout of these rows: one per row, or the world's."""
@@ -135,13 +108,13 @@ class TensorEngine:
         self, values: Tensors, final: Tensors, truncated: Tensors, outputs: Tensors, mix: Tensor, actions: Tensor
     ) -> None:
         """Step all rows; writes the state `values`, the final states of ended episodes, and the outputs."""
-        w, town, s = self._w, self._town, self._row(values)
+        w, town, s = self._w, self._town, TensorRow(values, self._meters)
         kind_at, cell_of = self._kind_at(values), values["cell_of"] if w.shuffled else w.cell_of
         components = torch.zeros_like(mix)
-        reward, dead, late = step_row(s, actions, kind_at, cell_of, town, mix, components, ALL_ROWS, w)
+        reward, dead, out_of_time = step_row(s, actions, kind_at, cell_of, town, mix, components, ALL_ROWS, w)
         last = values | s.values(values, self._meters)
         if self.autoreset:
-            over = dead | late
+            over = dead | out_of_time
             start = self._started(last | {"episode": last["episode"] + 1})
             after = select_rows(over, start, last)
             # Not the layout itself: a compiled graph would copy it only after the next one has overwritten it.
@@ -150,23 +123,20 @@ class TensorEngine:
             ended = outputs["terminated"] | outputs["truncated"]
             last = after = select_rows(ended, values, last)
             reward, components = reward * ended.logical_not(), components * ended.logical_not().unsqueeze(1)
-            dead, late = torch.where(ended, outputs["terminated"], dead), torch.where(ended, outputs["truncated"], late)
+            dead = torch.where(ended, outputs["terminated"], dead)
+            out_of_time = torch.where(ended, outputs["truncated"], out_of_time)
         obs, mask = self._observe(after, town)
-        write(select_rows(late, last, truncated), truncated)
+        write(select_rows(out_of_time, last, truncated), truncated)
         write({name: last[name] for name in final}, final)
         write({name: after[name] for name in values if name in final or name == "episode"}, values)
-        results = {"reward": reward, "components": components, "terminated": dead, "truncated": late}
+        results = {"reward": reward, "components": components, "terminated": dead, "truncated": out_of_time}
         write(results | {"obs": obs, "mask": mask}, outputs)
 
     def _observe(self, values: Tensors, town: Any) -> tuple[Tensor, Tensor]:
-        """12. Observation [N, D] and mask [N, K] of some rows."""
-        w, kind_at, s = self._w, self._kind_at(values), self._row(values)
+        """12. Observation [N, D] and mask [N, K] of some rows; a class beyond the last one gives zeros."""
+        w, kind_at, s = self._w, self._kind_at(values), TensorRow(values, self._meters)
         mask = [action_is_valid(s, action, kind_at, town, w) for action in range(len(self.world.actions))]
-        return self._blocks(s, kind_at, town), torch.stack(mask, 1)
-
-    def _blocks(self, s: TensorRow, kind_at: Tensor, town: Any) -> Tensor:
-        """All blocks of the observation [N, D]; a class beyond the last one gives zeros."""
-        rows, w, s = len(s.cell), self._w, s.columns()
+        rows, s = len(s.cell), s.columns()
         column = town.unsqueeze(1) if isinstance(town, Tensor) else town
         parts = []
         for block in self.world.layout:
@@ -179,7 +149,7 @@ class TensorEngine:
                 index = observe.ONE_HOT[block.name](s, entries, kind_at, column, w)
                 part = (index.unsqueeze(-1) == classes).to(torch.float32).flatten(-2)
             parts.append(part.expand(rows, -1))
-        return torch.cat(parts, 1)
+        return torch.cat(parts, 1), torch.stack(mask, 1)
 
     def _step_state(self) -> None:
         self._write_step(self._state, self._final, self._truncated, self._outputs, self._mix, self._actions)
@@ -208,7 +178,7 @@ class TensorEngine:
 
     def step(self, actions: Any) -> None:
         actions = torch.as_tensor(actions, device=self.device)
-        check_actions(actions, self.rows)
+        town_state.check_actions(actions, self.rows)
         if self.device == "cpu" and not bool(((actions >= 0) & (actions < len(self.world.actions))).all()):
             raise TownletError("an action is out of range", f"give integers from 0 to {self._w.wait}")
         self._actions.copy_(actions)
@@ -220,12 +190,12 @@ class TensorEngine:
         self._advance()
 
     def track_usage(self, rows: int) -> None:
-        self.used = no_usage(self.world, max(rows, len(self.used)))
+        self.used = np.full(max(rows, len(self.used)), 2 * self._w.n_affordances, np.int64)
 
     def _predict_use(self) -> None:
         """Write to `used` what its rows will use with these actions; an ended row without autoreset uses nothing."""
         rows = len(self.used)
-        s = self._row({name: values[:rows] for name, values in self._state.items()})
+        s = TensorRow({name: values[:rows] for name, values in self._state.items()}, self._meters)
         town = self._town[:rows] if self._w.shuffled else 0
         used = predict_use(s, self._actions[:rows], self._kind_at(self._state), town, self._w)
         if not self.autoreset:
@@ -259,7 +229,7 @@ class TensorEngine:
             fields["meters"] = self._stacked_meters(ended)
         if "cell_of" in names:
             kind_at = ended["kind_at"] if self._w.shuffled else self._w.kind_at.expand(len(rows), -1)
-            fields["cell_of"] = cells_of_affordances(kind_at.cpu().numpy(), self.world)
+            fields["cell_of"] = town_state.cells_of_affordances(kind_at.cpu().numpy(), self.world)
         return fields
 
     def peek(self, *names: str) -> State:
@@ -272,15 +242,18 @@ class TensorEngine:
 
     def records(self, rows: int) -> NDArray[np.void]:
         first = {name: values[:rows] for name, values in self._state.items()}
-        fields: State = {name: field_to_numpy(name, first[name]) for name in FIELDS}
-        return to_records(fields | {"meters": self._stacked_meters(first)})
+        records = np.zeros(rows, town_state.record_dtype(len(self._meters)))
+        records["meters"] = self._stacked_meters(first)
+        for name in FIELDS:
+            records[name] = first[name].cpu().numpy()
+        return records
 
     def state(self) -> State:
         ends = {"terminated": self.terminated, "truncated": self.truncated, "key": self._key}
         return self.peek() | {name: field_to_numpy(name, values) for name, values in ends.items()}
 
     def restore(self, state: State) -> None:
-        check_state(self.world, self.rows, state)
+        town_state.check_state(self.world, self.rows, state)
         own = self._state | {"terminated": self.terminated, "truncated": self.truncated}
         own |= {"reward_mix": self._mix, "key": self._key}
         for name, values in state.items():
@@ -298,8 +271,8 @@ class TensorEngine:
         self._refresh_obs()
 
     def set(self, settings: State, rows: Any = None) -> None:
-        chosen = torch.from_numpy(row_indices(rows, self.rows)).to(self.device)
-        check_settings(self.world, len(chosen), settings)
+        chosen = torch.from_numpy(town_state.row_indices(rows, self.rows)).to(self.device)
+        town_state.check_settings(self.world, len(chosen), settings)
         for name, values in settings.items():
             current = self._mix if name == "reward_mix" else self._state[name]
             current[chosen] = torch.from_numpy(np.array(values)).to(self.device, current.dtype)

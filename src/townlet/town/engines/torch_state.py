@@ -32,12 +32,10 @@ def meter_names(world: World) -> list[str]:
 def field_dtypes(world: World) -> dict[str, torch.dtype]:
     """The dtype of each stored field: a step is bound by memory traffic."""
     dtypes = dict.fromkeys(FIELDS, torch.int32)
-    dtypes |= {name: _smallest(top - 1) for name, top in upper_bounds(world).items()}
+    for name, top in upper_bounds(world).items():
+        small = (dtype for dtype in (torch.uint8, torch.int16) if top - 1 <= torch.iinfo(dtype).max)
+        dtypes[name] = next(small, torch.int32)
     return dtypes | {"multiplier": torch.float32} | dict.fromkeys(meter_names(world), torch.float32)
-
-
-def _smallest(largest: int) -> torch.dtype:
-    return next((dtype for dtype in (torch.uint8, torch.int16) if largest <= torch.iinfo(dtype).max), torch.int32)
 
 
 class TensorRow:

@@ -54,7 +54,7 @@ def frame(scene: Scene, width: int = 960) -> NDArray[np.uint8]:
         image = ImageChops.multiply(image, tint)
     canvas = Canvas(image, scale)
     _changing(canvas, scene, placed, open_now)
-    _panel(canvas, scene, TOWN, WIDTH - TOWN, HEIGHT)
+    _panel(canvas, scene)
     return np.asarray(image.reduce(OVERSAMPLING))
 
 
@@ -133,19 +133,12 @@ def _changing(canvas: Canvas, scene: Scene, placed: tuple[PlacedBoard, ...], ope
         canvas.text(TOWN / 2, HEIGHT / 2, scene.ended, 26, WHITE, "mm", 390)
 
 
-def _panel(canvas: Canvas, scene: Scene, left: float, width: float, height: float) -> None:
-    """Age, hour, meters, last action and reward, in the column from `left`."""
-    canvas.rectangle(left, 23, width - 20, height - 40, (90, 90, 80, 26), 20)
-    canvas.rectangle(left, 20, width - 20, height - 40, WHITE, 20)
-    x, wide = left + PADDING, width - 20 - 2 * PADDING
-    _head(canvas, scene, x, wide)
-    foot = height - 150 - 22 * min(REWARD_PARTS, len(scene.world.rewards))
-    _meters(canvas, scene, x, 146, wide, foot - 16 - 146)
-    _foot(canvas, scene, x, foot, wide)
-
-
-def _head(canvas: Canvas, scene: Scene, x: float, wide: float) -> None:
-    limit = scene.world.spec.max_steps
+def _panel(canvas: Canvas, scene: Scene) -> None:
+    """Age, hour, meters, last action and reward, in the column beside the town."""
+    width, limit = WIDTH - TOWN - 20, scene.world.spec.max_steps
+    canvas.rectangle(TOWN, 23, width, HEIGHT - 40, (90, 90, 80, 26), 20)
+    canvas.rectangle(TOWN, 20, width, HEIGHT - 40, WHITE, 20)
+    x, wide = TOWN + PADDING, width - 2 * PADDING
     canvas.text(x, 60, scene.world.name, 30, INK, max_width=wide - 120, bold=True)
     canvas.text(x, 98, f"age {scene.age} of {limit}", 17, FAINT)
     canvas.rectangle(x, 118, wide, 6, LINE, 3)
@@ -154,6 +147,9 @@ def _head(canvas: Canvas, scene: Scene, x: float, wide: float) -> None:
     if scene.time_of_day:
         canvas.text(x + wide - 46, 60, scene.time_of_day, 22, INK, "rm", max_width=110)
         _sky(canvas, scene.darkness, x + wide - 18, 60, 18)
+    foot = HEIGHT - 150 - 22 * min(REWARD_PARTS, len(scene.world.rewards))
+    _meters(canvas, scene, x, 146, wide, foot - 16 - 146)
+    _foot(canvas, scene, x, foot, wide)
 
 
 def _sky(canvas: Canvas, dark: float, x: float, y: float, radius: float) -> None:

@@ -8,31 +8,10 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from townlet.town.world.schema import (
-    Bonus,
-    Milestone,
-    Potential,
-    Proximity,
-    Survival,
-    Vitality,
-    WorldSpec,
-    blocks,
-    clock_encoding,
-    observation_layout,
-    window_side,
-)
+from townlet.town.world import schema, tables
+from townlet.town.world.schema import Milestone, Potential, Proximity, Survival, Vitality, WorldSpec
 from townlet.town.world.sessions import is_open, restorers, session
-from townlet.town.world.tables import (
-    BLOCK_KIND,
-    REWARD_KIND,
-    TOLERANCE,
-    Floats,
-    Ints,
-    Tables,
-    World,
-    content_hash,
-    interface_hash,
-)
+from townlet.town.world.tables import Floats, Ints, World
 
 # Of three dimensions: last axis first, minus before plus.
 MOVES: Final = ("BELOW", "ABOVE", "UP", "DOWN", "LEFT", "RIGHT")
@@ -41,19 +20,19 @@ R = TypeVar("R", Milestone, Survival, Vitality, Potential, Proximity)
 
 def compile_world(name: str, spec: WorldSpec, warnings: Sequence[str] = ()) -> World:
     """Compile a spec that has passed validation."""
-    layout, actions = observation_layout(spec), action_names(spec)
-    tables = Tables(
+    layout, actions = schema.observation_layout(spec), action_names(spec)
+    compiled = tables.Tables(
         **_map(spec),
         **_meters(spec),
         **_affordances(spec),
         **_time(spec),
         **_rewards(spec),
-        block_kind=_ints([BLOCK_KIND[b.name] for b in blocks(spec)]),
+        block_kind=_ints([tables.BLOCK_KIND[b.name] for b in schema.blocks(spec)]),
         block_start=_ints([b.start for b in layout]),
-        tolerance=TOLERANCE,
+        tolerance=tables.TOLERANCE,
     )
-    hashes = content_hash(spec), interface_hash(actions, layout)
-    return World(name, spec, tables, layout, actions, *hashes, tuple(warnings))
+    hashes = tables.content_hash(spec), tables.interface_hash(actions, layout)
+    return World(name, spec, compiled, layout, actions, *hashes, tuple(warnings))
 
 
 def action_names(spec: WorldSpec) -> tuple[str, ...]:
@@ -166,7 +145,7 @@ def _cells(spec: WorldSpec) -> dict[str, Any]:
     kind_at = np.full((1, cells + 1), none, dtype=np.int32)
     kind_at[0, cell_of[0]] = np.arange(none)
     kind_at[0, cells] = none + 1
-    side = window_side(spec)
+    side = schema.window_side(spec)
     return {
         "next_cell": _ints(np.vstack([next_cell, stay, stay])),
         "passable": _ints(np.vstack([passable, np.ones((2, cells))])),
@@ -238,7 +217,7 @@ def _affordances(spec: WorldSpec) -> dict[str, Any]:
 def _time(spec: WorldSpec) -> dict[str, Any]:
     turn = np.arange(spec.clock.day) / spec.clock.day
     angle = 2 * np.pi * turn
-    columns = [np.sin(angle), np.cos(angle)] if clock_encoding(spec) == "sincos" else [turn]
+    columns = [np.sin(angle), np.cos(angle)] if schema.clock_encoding(spec) == "sincos" else [turn]
     return {
         "clock": _floats(np.stack(columns, axis=1)),
         "day": spec.clock.day,
@@ -261,13 +240,13 @@ def _rewards(spec: WorldSpec) -> dict[str, Any]:
     vitality = _reward(spec, Vitality(name="vitality")).meters or spec.lethal
     proximity = _reward(spec, Proximity(name="proximity"))
     survival = spec.meters[index[_reward(spec, Survival(name="survival")).meter or spec.lethal[0]]]
-    bonus = [m.bonus or Bonus() for m in spec.meters]
+    bonus = [m.bonus or schema.Bonus() for m in spec.meters]
     distance = distances(spec.map.size, spec.map.boundary) if "proximity" in names else np.zeros((1, 1), np.int32)
     restores = np.zeros((len(spec.meters), len(spec.affordances)))
     for i, meter in enumerate(spec.meters):
         restores[i, restorers(spec, meter.name)] = 1
     return {
-        "reward_kind": _ints([REWARD_KIND[r.name] for r in spec.rewards]),
+        "reward_kind": _ints([tables.REWARD_KIND[r.name] for r in spec.rewards]),
         "reward_weight": _floats([r.weight for r in spec.rewards]),
         "vitality": _ints([index[name] for name in vitality]),
         "bonus_above": _floats([b.above for b in bonus]),

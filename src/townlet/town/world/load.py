@@ -6,9 +6,10 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from townlet.config.merge import apply_overrides, entry_name, merge
+from townlet.config.merge import add_to_chain, apply_overrides, entry_name, merge
+from townlet.config.scalar import shorten
 from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node, parse, read
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, did_you_mean
@@ -21,7 +22,6 @@ from townlet.town.world.tables import World
 FOLDER: Final = Path(__file__).resolve().parent.parent / "worlds"
 ENDINGS: Final = (".yaml", ".yml")
 NAMED: Final = ("meters", "modulations", "cascades", "affordances")  # lists that merge by name
-MAX_CHAIN: Final = 16
 
 
 def load(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
@@ -85,8 +85,7 @@ def find_world(world: str | Path, folder: Path, where: SourceLocation | None = N
         return FOLDER / f"{world}.yaml"
     if os.path.isfile(folder / world):
         return folder / world
-    name = str(world)
-    shown = name if len(name) <= 60 else name[:59] + "…"
+    name, shown = str(world), shorten(str(world), 60)
     if isinstance(world, Path) or name.endswith(ENDINGS) or os.path.dirname(name):
         raise _error(f"there is no file '{shown}'", f"write its path as seen from {folder.absolute()}", where)
     files = sorted(path.name for path in folder.glob("*.yaml"))
@@ -100,10 +99,7 @@ def read_world(path: Path) -> Node:
     return _read_shipped(path) if path.parent == FOLDER else read(path)
 
 
-@lru_cache(maxsize=64)
-def _read_shipped(path: Path) -> Node:
-    """Cached: shipped files do not change, and many worlds extend them."""
-    return read(path)
+_read_shipped = lru_cache(maxsize=64)(read)  # shipped files do not change, and many worlds extend them
 
 
 def inherit(node: Node, path: Path, problems: list[Diagnostic], chain: tuple[str, ...] = ()) -> Node:
@@ -117,28 +113,22 @@ def inherit(node: Node, path: Path, problems: list[Diagnostic], chain: tuple[str
             where = node.location_of("remove")
             problems.append(Diagnostic("`remove` without `extends`", "there is nothing to remove", where))
         return own
-    chain = (*chain, os.path.abspath(path))
-    parent_path = _parent(extends, path, chain)
+    where = extends.key_location or extends.location
+    parent_path = _parent_path(extends.value, path.parent, where)
+    chain = add_to_chain(chain or (os.path.abspath(path),), os.path.abspath(parent_path), "worlds", where)
     parent = inherit(read_world(parent_path), parent_path, problems, chain).without("description")
     if remove is not None:
         parent = _without(parent, _names_to_remove(remove, parent, problems))
     return merge(parent, own, NAMED)
 
 
-def _parent(extends: Node, path: Path, chain: tuple[str, ...]) -> Path:
-    where, name = extends.key_location or extends.location, extends.value
+def _parent_path(name: Any, folder: Path, where: SourceLocation) -> Path:
     if not isinstance(name, str):
         raise _error("`extends` is not the name of a world", did_you_mean("", shipped()), where)
     if name not in shipped() and (os.path.isabs(name) or not name.endswith(ENDINGS)):
         fix = f"{did_you_mean(name, shipped())} Or give the path of a .yaml file, relative to this file."
         raise _error(f"there is no world '{name[:60]}' to extend", fix, where)
-    parent = find_world(name, path.parent, where)
-    if os.path.abspath(parent) in chain:
-        circle = " → ".join(os.path.basename(p) for p in (*chain, str(parent)))
-        raise _error(f"worlds extend each other in a circle: {circle}", "break the circle", where)
-    if len(chain) >= MAX_CHAIN:
-        raise _error(f"more than {MAX_CHAIN} worlds extend each other", "extend an earlier one", where)
-    return parent
+    return find_world(name, folder, where)
 
 
 def _text(node: Node | None) -> str | None:

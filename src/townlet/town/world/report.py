@@ -25,15 +25,33 @@ def world_list() -> Table:
 
 
 def world_tables(world: World) -> RenderableType:
-    """All tables of a world."""
-    parts: list[RenderableType] = [Text(f"{world.name}: {world.spec.description}", style="bold"), _facts(world)]
-    parts += [_meters(world.spec), _links(world.spec), _affordances(world.spec), _observation(world), _rewards(world)]
-    parts += [Text(f"Note: {warning}", style="yellow") for warning in world.warnings]
-    return Group(*parts)
+    spec = world.spec
+    meters = [
+        (m.name, f"{m.start:g}", *(f"{loss:.6g}" if loss else "" for loss in (m.decay, m.move, m.wait)), m.group)
+        for m in spec.meters
+    ]
+    links = [(m.source, m.target, f"{m.base:g} + {m.range:g} × (1 − {m.source})", "always") for m in spec.modulations]
+    links += [(c.source, c.target, f"up to {c.strength:g}", f"{c.source} < {c.threshold:g}") for c in spec.cascades]
+    blocks = [
+        (b.name, "×".join(map(str, b.shape)), f"{b.start}–{b.slice.stop - 1}", f"{b.low:g} to {b.high:g}")
+        for b in world.layout
+        if b.size
+    ]
+    observation = f"Observation: {world.layout.size} values"
+    return Group(
+        Text(f"{world.name}: {spec.description}", style="bold"),
+        _facts(world),
+        _table("Meters", ["meter", "start", "decay", "move", "wait", "group"], meters),
+        _table("Modulations and cascades, in order", ["source", "target", "loss per step", "when"], links),
+        _affordances(spec),
+        _table(observation, ["block", "shape", "index", "range"], blocks),
+        _rewards(world),
+        *(Text(f"Note: {warning}", style="yellow") for warning in world.warnings),
+    )
 
 
 def meter_table(world: World, meter: str) -> RenderableType:
-    """Everything that changes one meter, with figures, prices and hours."""
+    """Everything that changes one meter, with amounts, prices and hours."""
     spec = world.spec
     chosen = next((m for m in spec.meters if m.name == meter), None)
     if chosen is None:
@@ -67,10 +85,6 @@ def _table(title: str, columns: list[str], rows: Iterable[Iterable[object]]) -> 
 
 def _map_size(world: World) -> str:
     return "×".join(map(str, world.size)) or "none"
-
-
-def _number(value: float) -> str:
-    return f"{value:.6g}" if value else ""
 
 
 def _change(spec: WorldSpec, meter: str, value: float) -> str:
@@ -107,17 +121,6 @@ def _facts(world: World) -> Table:
     return table
 
 
-def _meters(spec: WorldSpec) -> Table:
-    rows = [(m.name, f"{m.start:g}", _number(m.decay), _number(m.move), _number(m.wait), m.group) for m in spec.meters]
-    return _table("Meters", ["meter", "start", "decay", "move", "wait", "group"], rows)
-
-
-def _links(spec: WorldSpec) -> Table:
-    rows = [(m.source, m.target, f"{m.base:g} + {m.range:g} × (1 − {m.source})", "always") for m in spec.modulations]
-    rows += [(c.source, c.target, f"up to {c.strength:g}", f"{c.source} < {c.threshold:g}") for c in spec.cascades]
-    return _table("Modulations and cascades, in order", ["source", "target", "loss per step", "when"], rows)
-
-
 def _affordances(spec: WorldSpec) -> Table:
     rows = []
     for a in spec.affordances:
@@ -125,15 +128,6 @@ def _affordances(spec: WorldSpec) -> Table:
         changes = ", ".join(f"{m} {_change(spec, m, v)}" for m, v in session_total(a).items() if v)
         rows.append((a.icon or a.name[0], a.name, place, a.ticks, _price(spec, a), _hours(a), changes))
     return _table("Affordances", ["", "name", "cell", "ticks", "price", "open", "complete use"], rows)
-
-
-def _observation(world: World) -> Table:
-    rows = [
-        (b.name, "×".join(map(str, b.shape)), f"{b.start}–{b.slice.stop - 1}", f"{b.low:g} to {b.high:g}")
-        for b in world.layout
-        if b.size
-    ]
-    return _table(f"Observation: {world.layout.size} values", ["block", "shape", "index", "range"], rows)
 
 
 def _rewards(world: World) -> Table:

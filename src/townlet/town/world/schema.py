@@ -41,7 +41,7 @@ def _by_name(value: Any) -> Any:
 
 
 class Bonus(StrictModel):
-    """Figures of one meter for the `meter_bonus` reward, paid every step."""
+    """Settings of one meter for the `meter_bonus` reward, paid every step."""
 
     above: Share = Field(0.8, description="The bonus is paid above this value. Raise it to pay only for fuller meters.")
     reward: float = Field(0.0, ge=0, le=1e6, description="Bonus per step.")
@@ -60,7 +60,7 @@ class Meter(StrictModel):
     group: Literal["primary", "secondary", "tertiary", "resource"] = Field(
         "secondary", description="Group shown by `world show`: primary (lethal), secondary, tertiary or resource."
     )
-    bonus: Bonus | None = Field(None, description="Figures of this meter for the `meter_bonus` reward.")
+    bonus: Bonus | None = Field(None, description="Settings of this meter for the `meter_bonus` reward.")
 
 
 class Modulation(StrictModel):

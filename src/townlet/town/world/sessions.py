@@ -65,7 +65,7 @@ def is_open(affordance: Affordance, hour: int) -> bool:
 
 @dataclass(frozen=True)
 class SurvivalBound:
-    """The longest life that one lethal meter allows; every figure errs in the agent's favor."""
+    """The longest life that one lethal meter allows; every number errs in the agent's favor."""
 
     meter: str
     loss: float  # per step, at least

@@ -11,7 +11,7 @@ from typing import Any, Final
 from townlet.config.models import json_schema
 from townlet.errors import TownletError
 from townlet.town.world.load import load, shipped
-from townlet.town.world.schema import Affordance, WorldSpec
+from townlet.town.world.schema import WorldSpec
 
 SCHEMA_FILE: Final = "world.schema.json"
 
@@ -72,6 +72,9 @@ def template_text(name: str, parent: str = "town", folder: Path = Path()) -> str
     meter = next(m for m in spec.meters if m.name == spec.lethal[0])
     priced = next((a for a in spec.affordances if a.price), spec.affordances[0])
     timed = next((a for a in spec.affordances if a.hours and a is not priced), None)
+    hours = "  # add `hours: [8, 18]` to an affordance"
+    if timed is not None:
+        hours = f"  - {{name: {_yaml_string(timed.name)}, hours: {list(timed.hours or ())}}}"
     rewards = [r.model_dump(mode="json", exclude_defaults=True) for r in spec.rewards]
     return _TEXT.format(
         name=name,
@@ -87,7 +90,7 @@ def template_text(name: str, parent: str = "town", folder: Path = Path()) -> str
         priced=_yaml_string(priced.name),
         price=priced.price,
         ticks=priced.ticks,
-        hours=_hours(timed),
+        hours=hours,
         rewards=json.dumps([r if len(r) > 1 else r["name"] for r in rewards]),
         last=_yaml_string(spec.affordances[-1].name),
     )
@@ -107,9 +110,3 @@ def _yaml_string(name: str) -> str:
     """A name as a YAML string, quoted if it could be read as something else."""
     plain = re.fullmatch(r"[A-Za-z]\w*", name) and name.lower() not in ("true", "false", "null")
     return name if plain else json.dumps(name)
-
-
-def _hours(timed: Affordance | None) -> str:
-    if timed is None or timed.hours is None:
-        return "  # add `hours: [8, 18]` to an affordance"
-    return f"  - {{name: {_yaml_string(timed.name)}, hours: [{timed.hours[0]}, {timed.hours[1]}]}}"

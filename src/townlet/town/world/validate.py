@@ -8,21 +8,8 @@ from typing import Final, Protocol
 
 from townlet.config.yaml import Node
 from townlet.errors import Diagnostic, SourceLocation, did_you_mean, nearest
-from townlet.town.world.schema import (
-    DEFAULT_WINDOW,
-    MAP_BLOCKS,
-    MAX_CELLS,
-    TIME_BLOCKS,
-    WINDOW_BLOCKS,
-    Cascade,
-    Modulation,
-    Survival,
-    Vitality,
-    WorldSpec,
-    blocks,
-    observation_layout,
-    window_side,
-)
+from townlet.town.world import schema
+from townlet.town.world.schema import DEFAULT_WINDOW, MAX_CELLS, Cascade, Modulation, Survival, Vitality, WorldSpec
 from townlet.town.world.sessions import session_total, survival_bound
 
 MAX_OBSERVATION: Final = 100_000  # values
@@ -48,20 +35,12 @@ def check(spec: WorldSpec, node: Node, feasible: bool = True) -> list[Diagnostic
         """How near to the user a value was written: 0 in a parent, 1 in the file, 2 on the command line."""
         return 2 if not location.line else int(location.source == node.location.source)
 
-    for check_part in (
-        _names,
-        _references,
-        _links,
-        _affordances,
-        _meters,
-        _clock,
-        _rewards,
-        _map,
-        _blocks,
-        _observation,
-    ):
+    for check_part in (_names, _references, _affordances, _meters, _rewards, _map, _blocks, _observation):
         check_part(spec, report)
-    if feasible and not problems:  # the bound needs figures that have passed the other checks
+    start, day = spec.clock.start, spec.clock.day
+    if start != "random" and start >= day:
+        report(f"a day of {day} hours cannot start at hour {start}", f"use 0 to {day - 1}, or random", "clock", "start")
+    if feasible and not problems:  # the bound needs values that have passed the other checks
         _feasible(spec, report)
     return problems
 
@@ -97,10 +76,17 @@ def _references(spec: WorldSpec, report: Report) -> None:
         meter(spec.currency, "currency")
     for i, name in enumerate(spec.lethal):
         meter(name, "lethal", i)
-    for key, links in _all_links(spec):
+    all_links: dict[str, tuple[Modulation | Cascade, ...]] = {
+        "modulations": spec.modulations,
+        "cascades": spec.cascades,
+    }
+    for key, links in all_links.items():
         for i, link in enumerate(links):
             meter(link.source, key, i, "source")
             meter(link.target, key, i, "target")
+            if link.source == link.target:
+                what = f"'{link.source}' is both source and target of one of the {key}"
+                report(what, "name two different meters; for a constant loss use `decay`", key, i, "target")
     for i, affordance in enumerate(spec.affordances):
         for key, effects in (("each_tick", affordance.each_tick), ("at_end", affordance.at_end)):
             for name in effects:
@@ -111,18 +97,6 @@ def _references(spec: WorldSpec, report: Report) -> None:
         if isinstance(reward, Vitality) and reward.meters is not None:
             for j, name in enumerate(reward.meters):
                 meter(name, "rewards", i, "meters", j)
-
-
-def _all_links(spec: WorldSpec) -> tuple[tuple[str, tuple[Modulation | Cascade, ...]], ...]:
-    return ("modulations", spec.modulations), ("cascades", spec.cascades)
-
-
-def _links(spec: WorldSpec, report: Report) -> None:
-    for key, links in _all_links(spec):
-        for i, link in enumerate(links):
-            if link.source == link.target:
-                what = f"'{link.source}' is both source and target of one of the {key}"
-                report(what, "name two different meters; for a constant loss use `decay`", key, i, "target")
 
 
 def _affordances(spec: WorldSpec, report: Report) -> None:
@@ -159,12 +133,6 @@ def _meters(spec: WorldSpec, report: Report) -> None:
             report(f"'{name}' is lethal and no affordance raises it", fix, "lethal", i)
 
 
-def _clock(spec: WorldSpec, report: Report) -> None:
-    start, day = spec.clock.start, spec.clock.day
-    if start != "random" and start >= day:
-        report(f"a day of {day} hours cannot start at hour {start}", f"use 0 to {day - 1}, or random", "clock", "start")
-
-
 def _rewards(spec: WorldSpec, report: Report) -> None:
     for i, reward in enumerate(spec.rewards):
         if reward.name == "meter_bonus" and not any(m.bonus for m in spec.meters):
@@ -198,22 +166,17 @@ def _feasible(spec: WorldSpec, report: Report) -> None:
         report(what, fix, "meters", i, "decay" if meter.decay > 0 else "name")
 
 
-def _no_map(spec: WorldSpec, report: Report) -> None:
-    if spec.map.start != "random":
-        report("a world without a map has no cell to start on", "use `start: random`", "map", "start")
-    if spec.map.layout == "shuffled":
-        report("a world without a map has no layout to shuffle", "use `layout: fixed`", "map", "layout")
-    for i, reward in enumerate(spec.rewards):
-        if reward.name == "proximity":
-            report("'proximity' needs distances, but this world has no map", "use another reward", "rewards", i)
-
-
 def _map(spec: WorldSpec, report: Report) -> None:
+    proximity = [i for i, reward in enumerate(spec.rewards) if reward.name == "proximity"]
     if spec.map.kind == "aspatial":
-        _no_map(spec, report)
+        if spec.map.start != "random":
+            report("a world without a map has no cell to start on", "use `start: random`", "map", "start")
+        if spec.map.layout == "shuffled":
+            report("a world without a map has no layout to shuffle", "use `layout: fixed`", "map", "layout")
+        for i in proximity:
+            report("'proximity' needs distances, but this world has no map", "use another reward", "rewards", i)
         return
-    size, cells = spec.map.size, prod(spec.map.size)
-    shape = "×".join(map(str, size))
+    cells, shape = prod(spec.map.size), "×".join(map(str, spec.map.size))
     if cells > MAX_CELLS:
         report(f"a map of {shape} has {cells} cells", f"use at most {MAX_CELLS}", "map", "size")
     if spec.map.start != "random":
@@ -221,11 +184,9 @@ def _map(spec: WorldSpec, report: Report) -> None:
     if len(spec.affordances) > cells:
         what = f"{len(spec.affordances)} affordances do not fit on the {cells} cells of a map of {shape}"
         report(what, "enlarge `size` or remove some", "map", "size")
-    if cells > MAX_PROXIMITY:
-        for i, reward in enumerate(spec.rewards):
-            if reward.name == "proximity":
-                what = f"'proximity' needs the distances between all cells, but this map has {cells}"
-                report(what, f"use a map of at most {MAX_PROXIMITY} cells", "rewards", i)
+    for i in proximity if cells > MAX_PROXIMITY else ():
+        what = f"'proximity' needs the distances between all cells, but this map has {cells}"
+        report(what, f"use a map of at most {MAX_PROXIMITY} cells", "rewards", i)
     if spec.map.layout == "fixed":
         _places(spec, report)
 
@@ -275,15 +236,15 @@ def _blocks(spec: WorldSpec, report: Report) -> None:
         if block.name in seen:
             report(f"block '{block.name}' occurs twice", "keep one of them", "observation", i)
         seen.add(block.name)
-        if spec.map.kind == "aspatial" and block.name in MAP_BLOCKS:
+        if spec.map.kind == "aspatial" and block.name in schema.MAP_BLOCKS:
             what = f"block '{block.name}' needs a map, but this world has none"
             report(what, "remove it", "observation", i)
-        if not spec.clock.temporal and block.name in TIME_BLOCKS:
+        if not spec.clock.temporal and block.name in schema.TIME_BLOCKS:
             what = f"block '{block.name}' needs time, but `clock.temporal` is false"
             report(what, "remove it or set `temporal: true`", "observation", i)
         if block.encoding is not None and block.name != "clock":
             report(f"block '{block.name}' has no encoding", "only `clock` has one", "observation", i, "encoding")
-        if block.name in WINDOW_BLOCKS:
+        if block.name in schema.WINDOW_BLOCKS:
             side = block.size or DEFAULT_WINDOW
             if side % 2 == 0:
                 what = f"a window of {side} has no middle for the agent"
@@ -297,7 +258,7 @@ def _blocks(spec: WorldSpec, report: Report) -> None:
 
 
 def _observation(spec: WorldSpec, report: Report) -> None:
-    names = [block.name for block in blocks(spec)]
+    names = [block.name for block in schema.blocks(spec)]
     if "meters" not in names:
         report("the observation does not show the meters", "add the block `meters`", "observation")
     hidden = "window_typed" not in names and "map_typed" not in names
@@ -305,11 +266,11 @@ def _observation(spec: WorldSpec, report: Report) -> None:
         what = "the layout is shuffled, but the observation never shows which affordance is where"
         fix = "use observation `shuffled` or `foggy`, add the block `window_typed` or `map_typed`, "
         report(what, fix + "or set `map.allow_hidden_layout: true`", "observation", prefer=("map", "layout"))
-    values = observation_layout(spec).size
+    values = schema.observation_layout(spec).size
     if values > MAX_OBSERVATION:
         report(f"an observation has {values} values", f"use smaller blocks: at most {MAX_OBSERVATION}", "observation")
     cells = prod(spec.map.size) if spec.map.kind == "grid" else 0
-    window = window_side(spec) ** min(len(spec.map.size), 2)
+    window = schema.window_side(spec) ** min(len(spec.map.size), 2)
     if cells * window > MAX_WINDOW_TABLE and cells <= MAX_CELLS:
         what = f"windows of {window} cells on a map of {cells} need a table of {cells * window} entries"
         report(what, f"use a smaller map or window: at most {MAX_WINDOW_TABLE}", "observation")

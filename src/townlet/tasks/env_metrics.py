@@ -1,4 +1,4 @@
-"""Metrics of a training in a town: usage of affordances and cells, meters, recorded episodes, and the live feed."""
+"""Metrics that depend on the environment; of a town: usage of affordances and cells, highlights, the live feed."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from townlet.recipes.schema import Recipe
 from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
 from townlet.runs.metric_catalog import METER_PREFIX
 from townlet.runs.metrics_store import MetricsStore
+from townlet.tasks.evaluation import ENVIRONMENT_END, TIME_LIMIT
 from townlet.town.env import Town
 from townlet.town.episode_recorder import EpisodeRecorder, Recording
 from townlet.town.state import OUT_OF_TIME, cause_codes
@@ -39,6 +40,39 @@ OVERVIEW_ROWS: Final = 64
 EpisodeCallback = Callable[[int, Recording, str], None]  # row, recording, cause of its end
 
 
+class EnvMetrics:
+    """Metrics that depend on the kind of environment; as it is, those of Gymnasium: only why episodes end."""
+
+    causes: tuple[str, ...] = (ENVIRONMENT_END, TIME_LIMIT)  # why episodes end, by code
+
+    def on_step(self, actions: Tensor) -> None:
+        """All rows took these actions."""
+
+    def cause_codes(self, terminated: NDArray[np.bool_], final_values: NDArray[Any]) -> NDArray[np.int64]:
+        """Why episodes ended [k]: indices into `causes`."""
+        return np.where(terminated, 0, 1)
+
+    def on_episodes(self, over: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
+        """Episodes that ended in the last step, with the stage [k] of each."""
+
+    def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
+        """Rows that changed their stage of the curriculum."""
+
+    def flush(self, store: MetricsStore, counters: dict[str, int]) -> dict[str, float]:
+        """Write what was collected since the last call; metrics of the interval."""
+        return {}
+
+    def sinks(self, feed_file: Path) -> list[Sink]:
+        """Sinks that only this kind of environment has."""
+        return []
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Continue exactly where `state` was taken."""
+
+
 class Highlights:
     """Records the first rows and keeps some episodes, by fixed rules, so that equal runs keep the same ones."""
 
@@ -53,12 +87,10 @@ class Highlights:
         self.on_episode: EpisodeCallback | None = None
 
     @property
-    def watched(self) -> int:
-        """Number of recorded rows."""
+    def recorded_rows(self) -> int:
         return self._recorder.rows
 
     def on_step(self, actions: Tensor) -> None:
-        """Record a step of all rows."""
         self._recorder.record(actions, self._agent.action_outputs)
         self._last.clear()
 
@@ -115,7 +147,6 @@ class Highlights:
         self._store.add("recordings", [columns])
 
     def state(self) -> State:
-        """The recorder, and what the rules remember."""
         return {
             "recorder": self._recorder.state(),
             "next": self._next,
@@ -126,25 +157,10 @@ class Highlights:
         }
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken."""
         self._recorder.restore(state["recorder"])
         self._next, self._longest, self._shortest = (int(state[n]) for n in ("next", "longest", "shortest"))
         self._stages = [int(stage) for stage in state["stages"]]
         self._decided = [str(decided) for decided in state["decided"]]
-
-
-class NoveltyMap:
-    """The agent's novelty bonus on each cell, at the start of an episode. Looking does not count as a visit."""
-
-    def __init__(self, env: Town, agent: Agent) -> None:
-        self._agent, self._layout = agent, env.layout
-        self._obs = _obs_of_all_cells(env) if agent.bonus and env.world.size else None
-
-    def compute(self) -> NDArray[np.float64] | None:
-        """Novelty [C], or None without a bonus or a map."""
-        if self._agent.bonus is None or self._obs is None:
-            return None
-        return np.asarray(novelty_map(self._agent.bonus, self._layout, self._obs).double().cpu())
 
 
 def _obs_of_all_cells(env: Town) -> Tensor | None:
@@ -202,8 +218,8 @@ class FeedSink(Sink):
         self._feed.remove()
 
 
-class TownMetrics:
-    """The metrics that only a town has; see `townlet.tasks.experiment.EnvMetrics`."""
+class TownMetrics(EnvMetrics):
+    """The metrics that only a town has: usage counts, novelty, highlights and the live feed."""
 
     def __init__(
         self, recipe: Recipe, town: Town, agent: Agent, counters: Counters, curriculum: Curriculum | None,
@@ -212,32 +228,28 @@ class TownMetrics:
         self._town, self._world, self._agent = town, town.world, agent
         self._counters, self._curriculum = counters, curriculum
         self.causes = town.cause_names
-        self._usage, self._novelty = UsageCounter(town), NoveltyMap(town, agent)
+        self._usage = UsageCounter(town)
+        self._cell_obs = _obs_of_all_cells(town) if agent.bonus and town.world.size else None
         period = recipe.to_env_steps(1 / PERIODS) if recipe.budget.env_steps else OPEN_ENDED_PERIOD
         self.highlights = Highlights(town, agent, counters, store, period)
 
     def on_step(self, actions: Tensor) -> None:
-        """Count and record a step of all rows."""
         self._usage.update()
         self.highlights.on_step(actions)
 
     def cause_codes(self, terminated: NDArray[np.bool_], final_values: NDArray[Any]) -> NDArray[np.int64]:
-        """The meter that ended each episode, or the time limit."""
         return cause_codes(self._world, final_values)
 
     def on_episodes(self, over: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
-        """Episodes that ended in the last step; those of recorded rows may be kept."""
-        rows = over.rows.numpy()
-        if rows[0] < self.highlights.watched:  # rows ascend
-            codes = cause_codes(self._world, final_values[rows < self.highlights.watched])
+        rows, recorded = over.rows.numpy(), self.highlights.recorded_rows
+        if rows[0] < recorded:  # rows ascend
+            codes = cause_codes(self._world, final_values[rows < recorded])
             self.highlights.on_episodes(over, stage, [self.causes[code] for code in codes])
 
     def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
-        """Rows that changed their stage of the curriculum."""
         self.highlights.on_stage_changes(changes)
 
     def flush(self, store: MetricsStore, counters: dict[str, int]) -> dict[str, float]:
-        """Write the usage since the last call; the mean meters."""
         usage, world = self._usage.flush(), self._world
         names, when = np.array(world.affordances), {"env_steps": counters["env_steps"]}
         used = np.flatnonzero(usage.uses)
@@ -246,23 +258,26 @@ class TownMetrics:
         transitions = {"from": names[start].tolist(), "to": names[end].tolist(), "count": usage.transitions[start, end]}
         store.add("affordance_transitions", {**when, **transitions})
         if world.size:
-            novelty = self._novelty.compute()  # also of cells without visits, where it matters most
+            novelty = self._novelty()  # also of cells without visits, where it matters most
             cells = np.flatnonzero(usage.cells) if novelty is None else np.arange(len(usage.cells))
             values = {"novelty": None if novelty is None else novelty[cells]}
             store.add("cell_visits", {**when, "cell": cells, "count": usage.cells[cells], **values})
         return {f"{METER_PREFIX}{name}": float(value) for name, value in zip(world.meters, usage.meters, strict=True)}
 
+    def _novelty(self) -> NDArray[np.float64] | None:
+        """The novelty bonus on each cell [C] at the start of an episode, which does not count as a visit."""
+        if self._agent.bonus is None or self._cell_obs is None:
+            return None
+        return np.asarray(novelty_map(self._agent.bonus, self._town.layout, self._cell_obs).double().cpu())
+
     def sinks(self, feed_file: Path) -> list[Sink]:
-        """The live feed."""
         sink = FeedSink(feed_file, self._town, self._agent, self._counters, self._curriculum)
         self.highlights.on_episode = sink.on_episode
         return [sink]
 
     def state(self) -> State:
-        """Usage since the last flush, and the highlights."""
         return {"usage": self._usage.state(), "highlights": self.highlights.state()}
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken."""
         self._usage.restore(state["usage"])
         self.highlights.restore(state["highlights"])
