@@ -60,11 +60,10 @@ class TownComparison:
     def sentences(self) -> list[str]:
         """What the agent can do and what it cannot, in sentences."""
         trained, limit = self.trained, self.trained.world.spec.max_steps
-        reaching = (
-            f"{town_evaluation.share_text(trained.survived)} of its {len(trained.length)} episodes reach the limit"
-        )
+        share = town_evaluation.share_text(trained.survived)
         sentences = [
-            f"This agent survives {trained.mean_length:.0f} of {limit} steps; {reaching}.",
+            f"This agent survives {trained.mean_length:.0f} of {limit} steps; {share} of its "
+            f"{len(trained.length)} episodes reach the limit.",
             f"A random agent survives {self.random.mean_length:.0f} steps, "
             f"the planner, which knows every rule, {self.planner.mean_length:.0f}.",
         ]
