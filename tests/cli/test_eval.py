@@ -109,7 +109,7 @@ def test_drawing_actions_needs_probabilities(townlet: Program, measured: Any, ru
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["town-ppo", "--world", "town-l2"], "position_onehot is not seen, was [64]"),
+        (["town-ppo", "--world", "town-l2"], "position_onehot is absent, was [64]"),
         (["town-ppo", "--world", "town-aspatial"], "actions, was 6"),
         (["town-ppo", "observation=partial"], "does not fit the agent of town-ppo"),
         (["town-ppo", "max_stps=9"], "command line: max_stps=9: unknown key 'max_stps'"),

@@ -18,7 +18,7 @@ def test_report_states_solved_and_resources(gym_runs: dict[str, Run]) -> None:
     report, page = run.report_md.read_text(), run.report_html.read_text()
     recipe, words = SMALL_GYM["ppo"]
     assert "| no, from 475 |" in report
-    assert "That is not solved: from 475 on it counts as solved." in report
+    assert "That does not solve the environment: the threshold is 475." in report
     assert f"townlet train {recipe} {words[0]}" in report
     assert "solved from 475" in page  # the line in the curve
     assert "evaluated" in page
@@ -34,7 +34,7 @@ def test_recipe_threshold_overrides_the_environment(tmp_path: Path) -> None:
     run = train_gym("ppo", tmp_path, "reward_threshold=2", REPORT)
     report = run.report_md.read_text()
     assert "| yes, from 2 |" in report
-    assert "That is solved: from 2.00 on it counts as solved." in report
+    assert "That solves the environment: the threshold is 2.00." in report
 
 
 def test_seeds_are_pooled_by_return(townlet: Program, tmp_path: Path) -> None:
@@ -49,5 +49,5 @@ def test_seeds_are_pooled_by_return(townlet: Program, tmp_path: Path) -> None:
     curves = tmp_path / "curves.svg"
     done = townlet("runs", "compare", "Pendulum", "--plot", str(curves), "--root", str(tmp_path))
     assert f"IQM of the last evaluation's return {group['iqm']:.1f}" in done.out
-    assert "work" not in done.out
-    assert "return of an episode, evaluated" in curves.read_text()
+    assert "earn money" not in done.out
+    assert "return per episode, evaluated" in curves.read_text()

@@ -165,7 +165,7 @@ def _evaluation_table(overview: Overview) -> Table:
     columns, lines = overview.evaluations, MAX_EVALUATIONS
     count = len(columns["env_steps"])
     indices = {round(i * (count - 1) / (lines - 1)) for i in range(lines)} if count > lines else range(count)
-    table = plain_table("steps>", "episodes>", "limit>", "length>", "to the limit>", "work>", "score>")
+    table = plain_table("steps>", "episodes>", "limit>", "length>", "reach the limit>", "earn money>", "score>")
     for index in sorted(indices):
         row = {name: values[index] for name, values in columns.items()}
         numbers = [format_number(row[name]) for name in ("episodes", "limit", "length")]
@@ -304,13 +304,13 @@ def _print_comparison(overviews: dict[str, Overview], different: dict[str, list[
         "metric": [o.metric for o in compared],
         "best": [format_number(o.best) for o in compared],
         "last": [format_number(o.last) for o in compared],
-        "to the limit": [format_percent(_last_evaluation(o, "survived")) for o in compared],
-        "work": [format_percent(_last_evaluation(o, "works")) for o in compared],
+        "reach the limit": [format_percent(_last_evaluation(o, "survived")) for o in compared],
+        "earn money": [format_percent(_last_evaluation(o, "works")) for o in compared],
         "random agent": [format_number(o.random) for o in compared],
         "evaluations": [sparkline(o.curve, 12) for o in compared],
     }
     if not any(o.terms is TOWN_TERMS for o in compared):
-        del lines["work"]
+        del lines["earn money"]
     table = plain_table("", *(f"{label}>" for label in overviews))
     for name, values in lines.items():
         table.add_row(name, *values)

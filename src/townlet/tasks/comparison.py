@@ -74,12 +74,14 @@ class TownComparison:
 
     def tables(self) -> list[ResultTable]:
         """Lengths of episodes, and uses of affordances."""
+        paid = self.trained.works is not None
         rows = []
         for name, result in self.metrics().items():
             lengths = [f"{result[key]:.0f}" for key in ("mean", *QUARTILES)]
-            shares = ["–" if result[key] is None else f"{result[key]:.0%}" for key in ("survived", "works")]
-            rows.append((name, *lengths, *shares, f"{result['work_per_episode']:.1f}"))
-        headings = ("episode length", "mean", *QUARTILE_LABELS, "reach the limit", "earn money", "work/episode")
+            work = (f"{result['works']:.0%}", f"{result['work_per_episode']:.1f}") if paid else ()
+            rows.append((name, *lengths, f"{result['survived']:.0%}", *work))
+        work = ("earn money", "work/episode") if paid else ()
+        headings = ("episode length", "mean", *QUARTILE_LABELS, "reach the limit", *work)
         lengths_table = ResultTable(self.title, headings, rows)
         uses = {name: uses_per_episode(result) for name, result in self.by_name().items()}
         uses_rows = [
@@ -174,8 +176,8 @@ class GymSummary:
             f"from {format_return(worst)} to {format_return(most)} over {len(agent.reward)} episodes{drawn}.",
         ]
         if self.threshold is not None:
-            solved = f"from {format_return(self.threshold)} on it counts as solved"
-            sentences.append(f"That is solved: {solved}." if self.solved else f"That is not solved: {solved}.")
+            solves = "solves" if self.solved else "does not solve"
+            sentences.append(f"That {solves} the environment: the threshold is {format_return(self.threshold)}.")
         return [*sentences, self.best.sentence()] if self.best else sentences
 
 
@@ -195,7 +197,7 @@ class GymComparison(GymSummary):
             metrics = gym_metrics(result)
             returns = [format_return(metrics[key]) for key in ("mean", *QUARTILES)]
             rows.append((name, *returns, f"{metrics['length']:.0f}", f"{metrics['to_the_limit']:.0%}"))
-        return [ResultTable(self.title, ("return", "mean", *QUARTILE_LABELS, "steps", "to the limit"), rows)]
+        return [ResultTable(self.title, ("return", "mean", *QUARTILE_LABELS, "steps", "reach the limit"), rows)]
 
     def metrics(self) -> dict[str, Any]:
         """All results by policy, and whether the environment is solved."""

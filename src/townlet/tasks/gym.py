@@ -191,7 +191,7 @@ class GymTask:
             self.run_evaluation(make_policy(), episodes, seed, greedy=greedy),
             self.threshold,
             greedy=greedy,
-            title=f"{self.name}: {episodes} episodes of each, seed {seed}",
+            title=f"{self.name}: {episodes} episodes each, seed {seed}",
         )
 
     def fingerprint(self) -> dict[str, Any]:
