@@ -23,7 +23,7 @@ def test_training_prints_results_and_paths(townlet: Program, tmp_path: Path) -> 
     assert run.meta()["seed"] == 5
     assert checkpoint.latest(run.checkpoints).env_steps == 800  # type: ignore[union-attr]
     assert "A random agent survives" in done.out
-    assert "This one lives" in done.out
+    assert "This agent survives" in done.out
     assert str(run.report_html) in done.out
     assert run.report_html.is_file()
     assert "evaluation: lives" in done.err  # progress stays out of the result

@@ -32,7 +32,7 @@ def test_training_gives_the_run(trained: Run) -> None:
     assert trained.meta()["seed"] == 3
     assert trained.report_html.is_file()
     assert trained.score > 0  # type: ignore[attr-defined]
-    assert any("This one lives" in sentence for sentence in trained.summary)  # type: ignore[attr-defined]
+    assert any("This agent survives" in sentence for sentence in trained.summary)  # type: ignore[attr-defined]
     assert len(repr(trained)) < 300
 
 

@@ -315,9 +315,9 @@ def test_alerts_have_tips_and_setting_changes_have_both_values(tmp_path: Path) -
 
 
 def test_summary_of_the_training_is_the_result(tmp_path: Path) -> None:
-    run = make(tmp_path, summary=["This one lives 99.", "It works for its money."])
+    run = make(tmp_path, summary=["It survives 99.", "It earns money."])
     with MetricsStore(run.metrics_file) as store:
         store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "length": [200.0, 99.0]})
     text = report.write_report(run)[0].read_text()
-    assert "This one lives 99. It works for its money.\n" in text
+    assert "It survives 99. It earns money.\n" in text
     assert "This agent survives" not in text
