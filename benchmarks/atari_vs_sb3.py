@@ -20,7 +20,7 @@ from sim import machine, short
 from townlet.bench.simulation import Benchmark, BenchmarkResult, available_cores
 from townlet.bench.training import SB3, TOWNLET
 from townlet.tasks.experiment import load_experiment
-from townlet.train.api import override_words
+from townlet.train.api import format_overrides
 from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
 from townlet.train.training import build_training
@@ -37,7 +37,7 @@ def our_subject(o: argparse.Namespace) -> Benchmark:
         "agent.entropy_coef": ENTROPY, "agent.value_coef": VALUE, "agent.max_grad_norm": NORM, "agent.shared": True,
         "network.name": "nature", "gym.frame_stack": STACK,
     }  # fmt: skip
-    training, steps = build_training(load_experiment(f"{o.game}:rgb", override_words(keys))), int(o.n_steps)
+    training, steps = build_training(load_experiment(f"{o.game}:rgb", format_overrides(keys))), int(o.n_steps)
 
     def play() -> int:
         collect(training, steps, NullListener())
@@ -81,8 +81,8 @@ def measure(o: argparse.Namespace) -> tuple[list[BenchmarkResult], dict[str, lis
     for turn in range(o.turns):
         order = (ours, theirs) if turn % 2 else (theirs, ours)
         done = {subject: subject.run(o.seconds / o.turns) for subject in order}
-        ratios["CPU"].append(done[ours].per_cpu_s / done[theirs].per_cpu_s)
-        ratios["wall"].append(done[ours].per_wall_s / done[theirs].per_wall_s)
+        for index, clock in enumerate(("wall", "CPU")):
+            ratios[clock].append(done[ours][index] / done[theirs][index])
     return [ours.result(), theirs.result()], ratios
 
 

@@ -22,7 +22,7 @@ from townlet.agents.agent import no_interrupt
 from townlet.bench.simulation import Benchmark, BenchmarkResult, run_interleaved
 from townlet.bench.training import AGENTS, SB3, TOWNLET, default_kernels
 from townlet.tasks.experiment import load_experiment
-from townlet.train.api import override_words
+from townlet.train.api import format_overrides
 from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
 from townlet.train.training import build_training
@@ -68,7 +68,7 @@ def overrides(agent: str, seed: int, threads: int) -> list[str]:
         "agent.double": False, "agent.dueling": False, "agent.prioritized": None, "agent.max_grad_norm": DQN_NORM,
         "explore.action_selection.schedule": EPSILON,
     }  # fmt: skip
-    return override_words(both | (ppo if agent == "ppo" else dqn))
+    return format_overrides(both | (ppo if agent == "ppo" else dqn))
 
 
 def their_model(agent: str, seed: int) -> Any:

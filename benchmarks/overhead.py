@@ -105,7 +105,7 @@ class Turns:
         every, whole = recipe.to_env_steps(recipe.metrics.every), recipe.metrics.whole_episodes
         self.logger = MetricsLogger(self.t, every, whole, store, sinks)
         checkpointer = Checkpointer(run, lock, self.t, null, store, self.limits, {})
-        self.modes: dict[str, tuple[MetricsLogger | NullLogger, Checkpointer | NullLogger]] = {
+        self.modes: dict[str, tuple[Any, Any]] = {  # logger and checkpointer
             "bare": (null, null),
             "metrics": (self.logger, null),
             "checkpoints": (null, checkpointer),

@@ -22,7 +22,7 @@ def main() -> None:
     world = load("town")
     one, all_cores = (engine_benchmark(world, options.rows, "numba", threads=n) for n in (1, available_cores()))
     pairs = [(one.run(options.seconds), all_cores.run(options.seconds)) for _ in range(options.rounds)]
-    ratios = sorted(many.per_wall_s / single.per_wall_s for single, many in pairs)
+    ratios = sorted(many / single for (single, _), (many, _) in pairs)
     low, high = ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]
     print(
         f"town, {options.rows} rows: {available_cores()} threads are {statistics.median(ratios):.2f} × one "

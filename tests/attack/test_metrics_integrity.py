@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from live.conftest import LiveServer, Page
+from metrics_digest import content_digest
 from townlet.errors import TownletError
 from townlet.runs import integrity
 from townlet.runs.database import TABLES
@@ -54,7 +55,7 @@ def metrics(written: tuple[Path, StorePosition], tmp_path: Path) -> tuple[Path, 
 
 def finished_episode(path: Path) -> str:
     with MetricsReader(path) as store:
-        return store.content_digest()
+        return content_digest(store)
 
 
 def change(path: Path, statement: str) -> None:
@@ -141,7 +142,7 @@ def flips(path: Path, count: int) -> tuple[int, int]:
         path.write_bytes(before[:place] + bytes([before[place] ^ 1 << bit]) + before[place + 1 :])
         try:
             with MetricsReader(path) as store:
-                found = store.content_digest() + str([store.series(name, 50) for name in NAMES])
+                found = content_digest(store) + str([store.series(name, 50) for name in NAMES])
                 listed = overview_of(path)
         except TownletError:
             refused += 1

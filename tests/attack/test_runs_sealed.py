@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from crash.trainings import checkpoint_leaves, differing_leaves
+from metrics_digest import content_digest
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, checkpoint_files
 from townlet.runs.checkpoint_files import MANIFEST
@@ -182,7 +183,7 @@ def void(_: object) -> None:
 def figures(run: Run) -> str:
     """All figures that commands report."""
     with MetricsReader(run.metrics_file) as store:
-        return store.content_digest() + json.dumps(run.meta())
+        return content_digest(store) + json.dumps(run.meta())
 
 
 def harmless(run: Run, intact: Run, resumed: dict[str, object], rng: random.Random, everything: bool) -> None:
@@ -244,11 +245,11 @@ def test_a_thousand_flipped_bits_are_reported_or_harmless(run: Run, paused: Run)
 def test_a_run_whose_checkpoints_were_removed_does_not_restart_over_its_metrics(run: Run) -> None:
     shutil.rmtree(run.checkpoints)
     with MetricsReader(run.metrics_file) as metrics:
-        before = metrics.content_digest()
+        before = content_digest(metrics)
     with pytest.raises(TownletError, match=r"checkpoints are missing.*600.*nothing was removed"):
         resume(run, pause_at=LATER)
     with MetricsReader(run.metrics_file) as metrics:
-        assert metrics.content_digest() == before
+        assert content_digest(metrics) == before
 
 
 def test_a_run_whose_last_checkpoint_became_a_link_does_not_resume_from_an_older_one(run: Run, tmp_path: Path) -> None:
@@ -257,8 +258,8 @@ def test_a_run_whose_last_checkpoint_became_a_link_does_not_resume_from_an_older
     last.path.symlink_to(tmp_path / "elsewhere")
     assert newest(run).env_steps < last.env_steps
     with MetricsReader(run.metrics_file) as metrics:
-        before = metrics.content_digest()
+        before = content_digest(metrics)
     with pytest.raises(TownletError, match=f"{last.name} is a link"):
         resume(run, pause_at=LATER)
     with MetricsReader(run.metrics_file) as metrics:
-        assert metrics.content_digest() == before
+        assert content_digest(metrics) == before

@@ -6,6 +6,8 @@ import os
 import pty
 import re
 import termios
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from rich.console import Console
 from cli.program import Program
 from cli.terminal import at_a_terminal
 from townlet.cli.play_screen import Keyboard, PlayerView, parse_keys, render_players
-from townlet.cli.play_targets import town_action, town_legend
+from townlet.cli.play_targets import TownKeys
 from townlet.rng import Streams
 from townlet.town.engines.engine import make_engine
 from townlet.town.planner import make_player
@@ -22,6 +24,18 @@ from townlet.town.render.show import RenderedTown
 from townlet.town.scene import Scene, read_scene
 from townlet.town.world.load import load
 from townlet.town.world.tables import World
+
+
+def keys_of(world: World, scene: Scene) -> TownKeys:
+    return TownKeys(cast(RenderedTown, SimpleNamespace(world=world, scene=scene)))
+
+
+def town_action(world: World, scene: Scene, key: str) -> int | str:
+    return keys_of(world, scene).choose(key)
+
+
+def town_legend(world: World) -> str:
+    return keys_of(world, scene_at(world, 0)).legend()
 
 
 def scene_at(world: World, cell: int, hour: int = 0) -> Scene:

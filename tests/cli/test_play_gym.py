@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from cli.program import Program
 from cli.terminal import at_a_terminal
 from films import film_facts
-from townlet.cli.play_targets import action_keys
+from townlet.cli.play_targets import GymKeys
 from townlet.runs.folder import Run
-from townlet.tasks.gym_playback import half_block_text
+from townlet.tasks.gym_playback import RenderedGym, half_block_text
 
 
 def test_pipe_prints_a_line_per_episode_and_a_summary(townlet: Program, gym_runs: dict[str, Run]) -> None:
@@ -126,13 +127,13 @@ def test_step_option_waits_for_a_key() -> None:
 
 
 def test_action_names_map_to_arrow_keys() -> None:
-    lake = action_keys(("left", "down", "right", "up"))
+    lake = GymKeys(cast(RenderedGym, None), ("left", "down", "right", "up")).keys
     assert {key: lake[key] for key in ("left", "down", "right", "up", "1", "4")} == {
         "left": 0, "down": 1, "right": 2, "up": 3, "1": 0, "4": 3,
     }  # fmt: skip
-    lander = action_keys(("nothing", "left engine", "main engine", "right engine"))
+    lander = GymKeys(cast(RenderedGym, None), ("nothing", "left engine", "main engine", "right engine")).keys
     assert [lander[key] for key in (".", "left", " ", "right")] == [0, 1, 2, 3]
-    taxi = action_keys(("south", "north", "east", "west", "pick up", "drop off"))
+    taxi = GymKeys(cast(RenderedGym, None), ("south", "north", "east", "west", "pick up", "drop off")).keys
     assert [taxi[key] for key in ("down", "up", "right", "left", "5", "6")] == [0, 1, 2, 3, 4, 5]
 
 

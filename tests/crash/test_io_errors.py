@@ -25,7 +25,7 @@ QUICK = {name: 4 if name == "snapshot" else 20 for name in WORKLOADS}
 WITHOUT_REASON = ("the metrics cannot be opened", "the metrics cannot be written")
 REASONS = {
     "EIO": ("the disk reports an error", *WITHOUT_REASON),
-    "ENOSPC": ("the disk is full", "look at the space", *WITHOUT_REASON),
+    "ENOSPC": ("the disk is full", "check the space", *WITHOUT_REASON),
 }
 
 

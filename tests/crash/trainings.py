@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from metrics_digest import content_digest
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
@@ -155,7 +156,7 @@ def checkpoint_leaves(run: Path) -> dict[str, Any]:
 def metrics_digest(run: Path) -> str:
     """Digest of all metrics that do not depend on the clock."""
     with MetricsReader(run / "metrics.db") as metrics:
-        return metrics.content_digest()
+        return content_digest(metrics)
 
 
 def differing_leaves(a: dict[str, Any], b: dict[str, Any]) -> list[str]:

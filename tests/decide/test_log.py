@@ -458,7 +458,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(TownletError, match=r"cannot make .*file/log: a file of that name already exists"):
         WriteAheadLog(tmp_path / "file" / "log")
-    with pytest.raises(TownletError, match=r"cannot read the log in .*none: it is not there"):
+    with pytest.raises(TownletError, match=r"cannot read the log in .*none: it does not exist"):
         list(read_records(tmp_path / "none"))
 
 

@@ -16,7 +16,7 @@ import torch
 from pace import within
 from townlet.errors import TownletError
 from townlet.runs.checkpoint import folder_name, load, save, verify
-from townlet.runs.checkpoint_files import DIGEST, FORMAT_READERS, FORMAT_VERSION, MANIFEST, MAX_MANIFEST_BYTES, STATE
+from townlet.runs.checkpoint_files import DIGEST, FORMAT_VERSION, MANIFEST, MAX_MANIFEST_BYTES, STATE
 
 _watch: list[tuple[str, str]] | None = None
 
@@ -192,8 +192,3 @@ def test_names_that_look_like_paths_are_only_names(tmp_path: Path) -> None:
     found, _ = load(save(tmp_path, folder_name(1), state, {}).path)
     assert found[".."][".."]["etc"].item() == 1
     assert list(found) == ["..", "/root", "__class__"]
-
-
-def test_current_format_version_has_a_reader() -> None:
-    assert FORMAT_VERSION in FORMAT_READERS
-    assert max(FORMAT_READERS) == FORMAT_VERSION

@@ -78,5 +78,5 @@ def test_only_regular_files_of_a_known_size_are_read(tmp_path: Path) -> None:
         read_bounded(path, 4)
     with pytest.raises(TownletError, match="not a plain file"):
         read_bounded(tmp_path, 5)
-    with pytest.raises(TownletError, match="not there"):
+    with pytest.raises(TownletError, match="does not exist"):
         read_bounded(tmp_path / "none", 5)

@@ -61,7 +61,7 @@ def test_every_seed_gives_a_separate_run(tmp_path: Path) -> None:
     assert len({outcome.run.path for outcome in found.outcomes}) == 2
     assert not found.interrupted
     assert found.scores == [each.evaluations[-1]["length"] for each in heard]
-    assert f"IQM of length over 2 seeds: {sum(found.scores) / 2:.1f}, 95 % interval" in found.in_words()
+    assert f"IQM of length over 2 seeds: {sum(found.scores) / 2:.1f}, 95 % interval" in found.summary()
     assert all(each.closed for each in heard)
 
 
@@ -82,8 +82,8 @@ def test_failed_seed_is_named_and_does_not_stop_the_others(tmp_path: Path) -> No
     assert (failed.seed, failed.why, failed.exit_code) == (5, "RuntimeError: out of memory", 1)
     assert failed.run.meta()["seed"] == 5
     assert (found.exit_code, found.interrupted) == (1, False)
-    assert "over 1 seed: " in found.in_words()
-    assert found.in_words().endswith("without the failed seed 5")
+    assert "over 1 seed: " in found.summary()
+    assert found.summary().endswith("without the failed seed 5")
 
 
 def test_error_common_to_all_seeds_is_reported_once(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from crash.trainings import differing_leaves
+from metrics_digest import content_digest
 from small import REPORT
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
@@ -144,7 +145,7 @@ def test_wrong_init_from_leaves_no_run_behind(tmp_path: Path) -> None:
 
 def digest(run: Run) -> str:
     with MetricsReader(run.metrics_file) as metrics:
-        return metrics.content_digest()
+        return content_digest(metrics)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from metrics_digest import content_digest
 from townlet.runs.metrics_store import MetricsStore
 from townlet.runs.serialization import flatten
 from townlet.tasks.town_evaluation import evaluate_town
@@ -113,7 +114,7 @@ class Lived:
         leaves = flatten({"training": self.t.state(), "logger": self.journal.state()})
         return {
             name: leaf.tolist() if isinstance(leaf, torch.Tensor) else leaf for name, leaf in leaves.items()
-        }, self.store.content_digest()
+        }, content_digest(self.store)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -51,21 +52,17 @@ def measure_iterations(
 ) -> IterationTimes:  # fmt: skip
     """Time iterations of a recipe with these rows, epochs and minibatches, and further `overrides`."""
     sizes = [f"device={device}", f"rows={rows}", f"agent.epochs={epochs}", f"agent.batch_size={1 / minibatches}"]
-    t, ear = build_training(load_experiment(recipe, [*sizes, *overrides])), NullListener()
-
-    def play() -> None:
-        collect(t, t.agent.update_interval, ear)
-
-    first = _seconds(play, device) + _seconds(t.agent.learn, device)
-    found = [(_seconds(play, device), _seconds(t.agent.learn, device)) for _ in range(rounds)]
-    played, learned = (statistics.median(column) for column in zip(*found, strict=True))
-    return IterationTimes(rows, t.agent.update_interval, epochs, device, played, learned, first)
+    t = build_training(load_experiment(recipe, [*sizes, *overrides]))
+    rollout = partial(collect, t, t.agent.update_interval, NullListener())
+    times = [(_seconds(rollout, device), _seconds(t.agent.learn, device)) for _ in range(rounds + 1)]
+    played, learned = (statistics.median(column) for column in zip(*times[1:], strict=True))
+    return IterationTimes(rows, t.agent.update_interval, epochs, device, played, learned, sum(times[0]))
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
     """The time until the device is done."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     work()
     if device != "cpu":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - begun
+    return time.perf_counter() - started

@@ -18,27 +18,6 @@ DRAWN_ACTIONS = 1 << 19
 MIN_BATCHES, MAX_BATCHES = 2, 256
 
 
-def _no_sync() -> None:
-    """A CPU step is done when it returns; a GPU must be synchronized."""
-
-
-@dataclass(frozen=True)
-class TimedRound:
-    """One timed round: steps, wall time, and CPU time of all threads."""
-
-    env_steps: int
-    wall_s: float
-    cpu_s: float
-
-    @property
-    def per_wall_s(self) -> float:
-        return self.env_steps / self.wall_s
-
-    @property
-    def per_cpu_s(self) -> float:
-        return self.env_steps / max(self.cpu_s, 1e-9)
-
-
 @dataclass(frozen=True)
 class BenchmarkResult:
     """Summary of a benchmark's rounds; rates are environment steps per second."""
@@ -73,20 +52,19 @@ class Benchmark:
         world: str = "",
         threads: int = 1,
         device: str = "cpu",
-        sync: Callable[[], None] = _no_sync,
+        sync: Callable[[], None] = lambda: None,  # a CPU step is done when it returns; a GPU must be synchronized
     ) -> None:
-        self._play = play
-        self._sync = sync
-        self._about = {"subject": subject, "world": world, "engine": engine, "device": device}
-        self._rows, self._threads = rows, threads
-        self._rounds: list[TimedRound] = []
+        self._play, self._sync, self._rows = play, sync, rows
+        self._about: dict[str, Any] = {"subject": subject, "world": world, "engine": engine, "device": device}
+        self._about |= {"rows": rows, "threads": threads}
+        self._rates: list[tuple[float, float]] = []  # environment steps per second of wall time and of CPU time
         started = time.perf_counter()
         self._play()
         self._sync()
         self.ready_s = time.perf_counter() - started
 
-    def run(self, seconds: float) -> TimedRound:
-        """Step for about that long and record the round."""
+    def run(self, seconds: float) -> tuple[float, float]:
+        """Step for about that long and record the round: environment steps per second of wall time and of CPU time."""
         steps = 0
         self._sync()
         wall, cpu = time.perf_counter(), time.process_time()
@@ -94,19 +72,16 @@ class Benchmark:
         while time.perf_counter() < deadline:
             steps += self._play()
         self._sync()
-        done = TimedRound(steps * self._rows, time.perf_counter() - wall, time.process_time() - cpu)
-        self._rounds.append(done)
-        return done
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        self._rates.append((steps * self._rows / wall, steps * self._rows / max(cpu, 1e-9)))
+        return self._rates[-1]
 
     def result(self) -> BenchmarkResult:
         """Best and median of the rounds so far."""
-        wall = [r.per_wall_s for r in self._rounds]
-        cpu = [r.per_cpu_s for r in self._rounds]
+        wall, cpu = zip(*self._rates, strict=True)
         return BenchmarkResult(
             **self._about,
-            rows=self._rows,
-            threads=self._threads,
-            rounds=len(self._rounds),
+            rounds=len(self._rates),
             best_per_wall_s=max(wall),
             median_per_wall_s=statistics.median(wall),
             best_per_cpu_s=max(cpu),
@@ -137,12 +112,9 @@ def engine_benchmark(world: World, rows: int, kind: str, threads: int | None = N
     engine = make_engine(world, rows, kind, device=device, threads=threads)
     engine.reset(0)
     step = engine.step
-    sync: Callable[[], None] = _no_sync
     batches: list[Any] = list(draw_actions(rows, len(world.actions)))
     if kind != "numba":
         batches = [torch.from_numpy(b).to(device) for b in batches]
-        if device.startswith("cuda"):
-            sync = torch.cuda.synchronize
     built = time.perf_counter() - started
 
     def play() -> int:
@@ -150,19 +122,13 @@ def engine_benchmark(world: World, rows: int, kind: str, threads: int | None = N
             step(actions)
         return len(batches)
 
-    subject = Benchmark(
-        play,
-        subject="engine",
-        world=world.name,
-        engine=kind,
-        rows=rows,
-        # Few rows use one thread even if more are allowed.
-        threads=getattr(engine, "threads", None) or threads or available_cores(),
-        device=device,
-        sync=sync,
-    )
-    subject.ready_s += built
-    return subject
+    about: dict[str, Any] = {"world": world.name, "engine": kind, "rows": rows, "device": device}
+    about["threads"] = getattr(engine, "threads", None) or threads or available_cores()  # few rows use one thread
+    if device.startswith("cuda"):
+        about["sync"] = torch.cuda.synchronize
+    benchmark = Benchmark(play, subject="engine", **about)
+    benchmark.ready_s += built
+    return benchmark
 
 
 def run_interleaved(subjects: Sequence[Benchmark], seconds: float, rounds: int) -> list[BenchmarkResult]:

@@ -19,7 +19,7 @@ from townlet.agents.sb3_comparison import GAMMA, HIDDEN, LR, SB3_COMPARISONS
 from townlet.bench.simulation import Benchmark, BenchmarkResult, available_cores, run_interleaved
 from townlet.errors import TownletError, did_you_mean
 from townlet.tasks.experiment import load_experiment
-from townlet.train.api import override_words
+from townlet.train.api import format_overrides
 from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
 from townlet.train.training import build_training
@@ -44,15 +44,12 @@ class PeerComparison:
         }
 
     def as_json(self) -> dict[str, Any]:
+        """The settings that both sides share, results, ratios, and what was skipped."""
+        shared = {"hidden": HIDDEN, "lr": LR, "gamma": GAMMA}
+        settings = {name: shared | dict(peer.reported) for name, peer in SB3_COMPARISONS.items()}
         results = [r.as_json() for found in self.results.values() for r in found.values()]
         ratios = {agent: round(ratio, 3) for agent, ratio in self.ratios.items()}
-        return {"settings": settings(), "results": results, "ratios": ratios, "skipped": list(self.skipped)}
-
-
-def settings() -> dict[str, dict[str, Any]]:
-    """The settings that both sides share."""
-    both = {"hidden": HIDDEN, "lr": LR, "gamma": GAMMA}
-    return {name: both | dict(peer.reported) for name, peer in SB3_COMPARISONS.items()}
+        return {"settings": settings, "results": results, "ratios": ratios, "skipped": list(self.skipped)}
 
 
 def compare(
@@ -80,26 +77,25 @@ def compare(
 
 
 def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
-    """Townlet's agent, built from a recipe as for training."""
-    training = build_training(load_experiment(f"town:{agent}", _overrides(world, agent, rows, threads)))
-    ear, passes = NullListener(), SB3_COMPARISONS[agent].updates
+    """Townlet's agent, built from a recipe as for training.
 
-    def play() -> int:
-        for _ in range(passes):
-            collect(training, training.agent.update_interval, ear)
-            training.agent.learn()
-        return passes * training.agent.update_interval
-
-    return Benchmark(play, subject=agent, world=world, engine=TOWNLET, rows=rows, threads=threads)
-
-
-def _overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
-    """Every setting that determines the work, so that changes of recipes do not affect the benchmark."""
+    Every setting that determines the work is overridden, so that changes of recipes do not affect the benchmark.
+    """
     both = {
         "world": world, "potential": 0, "starts": None, "rows": rows, "threads": threads, "seed": 0,
         "network.hidden": HIDDEN, "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
     }  # fmt: skip
-    return override_words(both | dict(SB3_COMPARISONS[agent].overrides))
+    overrides = format_overrides(both | dict(SB3_COMPARISONS[agent].overrides))
+    training = build_training(load_experiment(f"town:{agent}", overrides))
+    listener, updates = NullListener(), SB3_COMPARISONS[agent].updates
+
+    def play() -> int:
+        for _ in range(updates):
+            collect(training, training.agent.update_interval, listener)
+            training.agent.learn()
+        return updates * training.agent.update_interval
+
+    return Benchmark(play, subject=agent, world=world, engine=TOWNLET, rows=rows, threads=threads)
 
 
 def sb3_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
@@ -135,7 +131,7 @@ def sb3_model(world: str, agent: str, rows: int) -> Any:
     towns = make_vec_env(name, n_envs=rows, seed=0)
     both: dict[str, Any] = {"learning_rate": LR, "gamma": GAMMA, "seed": 0, "device": "cpu", "verbose": 0}
     peer = SB3_COMPARISONS[agent]
-    shaped = {"net_arch": list(HIDDEN), "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[peer.activation]}
-    sized = {key: int(value * rows) for key, value in peer.per_row.items()}
-    made = getattr(stable_baselines3, peer.library_class)
-    return made("MlpPolicy", towns, policy_kwargs=shaped, **both, **peer.sb3_arguments, **sized)
+    network = {"net_arch": list(HIDDEN), "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[peer.activation]}
+    sizes = {key: int(value * rows) for key, value in peer.per_row.items()}
+    make = getattr(stable_baselines3, peer.library_class)
+    return make("MlpPolicy", towns, policy_kwargs=network, **both, **peer.sb3_arguments, **sizes)

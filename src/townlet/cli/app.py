@@ -13,75 +13,56 @@ import typer
 from townlet._version import __version__
 from townlet.allocation import memory_error
 from townlet.cli import bench, decide, doctor, evaluate, live, play, recipes, runs, sharing, sweep, train, world
-from townlet.cli.console import examples, print_error
+from townlet.cli.console import print_error
 from townlet.cli.help import CommandGroup
 from townlet.errors import EXIT_INTERRUPTED, SourceLocation, TownletError
 
 app = CommandGroup("Train reinforcement-learning agents and watch them learn.")
-app.command(
-    "train",
-    epilog=examples(
-        "townlet train",
-        "townlet train town:dqn --open",
-        "townlet train town:ppo agent.lr=1e-3 rows=256 --minutes 2",
-        "townlet train town-l0:dqn --seeds 3",
-        "townlet train --resume latest budget.env_steps=4e7",
-    ),
+app.with_examples(
+    "townlet train",
+    "townlet train town:dqn --open",
+    "townlet train town:ppo agent.lr=1e-3 rows=256 --minutes 2",
+    "townlet train town-l0:dqn --seeds 3",
+    "townlet train --resume latest budget.env_steps=4e7",
 )(train.train)
-app.command(
-    "sweep",
-    epilog=examples(
-        "townlet sweep CartPole-v1:ppo --trials 20",
-        "townlet sweep CartPole-v1:dqn agent.lr=1e-5..1e-2 --steps 3e4",
-        "townlet sweep CartPole-v1:dqn agent.batch_size=32,64,128 --name sizes",
-        "townlet train runs/CartPole-v1-ppo-best.yaml",
-    ),
+app.with_examples(
+    "townlet sweep CartPole-v1:ppo --trials 20",
+    "townlet sweep CartPole-v1:dqn agent.lr=1e-5..1e-2 --steps 3e4",
+    "townlet sweep CartPole-v1:dqn agent.batch_size=32,64,128 --name sizes",
+    "townlet train runs/CartPole-v1-ppo-best.yaml",
 )(sweep.sweep)
-app.command(
-    "eval",
-    epilog=examples(
-        "townlet eval latest",
-        "townlet eval town:ppo max_steps=2000 --episodes 500",
-        "townlet eval latest --layout shuffled",
-        "townlet eval town-ppo-2026 --world cascades-strong --json",
-    ),
+app.with_examples(
+    "townlet eval latest",
+    "townlet eval town:ppo max_steps=2000 --episodes 500",
+    "townlet eval latest --layout shuffled",
+    "townlet eval town-ppo-2026 --world cascades-strong --json",
+    name="eval",
 )(evaluate.evaluate)
-app.command(
-    "play",
-    epilog=examples(
-        "townlet play",
-        "townlet play latest",
-        "townlet play my-town.yaml max_steps=1000",
-        "townlet play town-l3 --mode human --mode planner",
-        "townlet play town:ppo --mode trained --mode planner --speed 10",
-        "townlet play CartPole-v1 --mode human --window",
-        "townlet play CartPole-v1:ppo --video episode.mp4 --episodes 1",
-    ),
+app.with_examples(
+    "townlet play",
+    "townlet play latest",
+    "townlet play my-town.yaml max_steps=1000",
+    "townlet play town-l3 --mode human --mode planner",
+    "townlet play town:ppo --mode trained --mode planner --speed 10",
+    "townlet play CartPole-v1 --mode human --window",
+    "townlet play CartPole-v1:ppo --video episode.mp4 --episodes 1",
 )(play.play)
-app.command(
-    "live", epilog=examples("townlet live", "townlet live town-dqn", "townlet live --port 9000 --root other/runs")
-)(live.live)
+app.with_examples("townlet live", "townlet live town-dqn", "townlet live --port 9000 --root other/runs")(live.live)
 app.add_typer(runs.app, name="runs")
-app.command(
-    "export", epilog=examples("townlet export latest", "townlet export town:ppo --format onnx --to agent.onnx")
-)(sharing.export)
-app.command(
-    "publish",
-    epilog=examples("townlet publish latest --to my-agent", "townlet publish CartPole-v1:ppo --to hub:me/cartpole"),
-)(sharing.publish)
+app.with_examples("townlet export latest", "townlet export town:ppo --format onnx --to agent.onnx")(sharing.export)
+app.with_examples("townlet publish latest --to my-agent", "townlet publish CartPole-v1:ppo --to hub:me/cartpole")(
+    sharing.publish
+)
 app.add_typer(world.app, name="world")
 app.add_typer(decide.app, name="decide")
 app.add_typer(bench.app, name="bench")
-app.command(
-    "recipes",
-    epilog=examples(
-        "townlet recipes",
-        "townlet recipes memory",
-        "townlet recipes town:ppo agent.lr=1e-3",
-        "townlet recipes --schema > recipe.schema.json",
-    ),
+app.with_examples(
+    "townlet recipes",
+    "townlet recipes memory",
+    "townlet recipes town:ppo agent.lr=1e-3",
+    "townlet recipes --schema > recipe.schema.json",
 )(recipes.recipes)
-app.command("doctor", epilog=examples("townlet doctor"))(doctor.doctor)
+app.with_examples("townlet doctor")(doctor.doctor)
 
 
 def _print_version(requested: bool) -> None:
@@ -112,7 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except TownletError as error:
         code = _report(error)
     except typer.TyperException as error:  # invalid arguments
-        code = _report(_usage_error(error))
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "townlet"
+        what = error.format_message().replace("Value error, ", "").replace("Input should be", "it should be")
+        code = _report(TownletError(what, f"see `{command} --help`", SourceLocation(command)))
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     except (MemoryError, RuntimeError) as error:
@@ -128,10 +112,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _report(error: TownletError) -> int:
     print_error(error)
     return error.exit_code
-
-
-def _usage_error(error: typer.TyperException) -> TownletError:
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context else "townlet"
-    message = error.format_message().replace("Value error, ", "").replace("Input should be", "it should be")
-    return TownletError(message, f"see `{command} --help`", SourceLocation(command))

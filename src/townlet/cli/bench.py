@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from townlet.cli.console import echo, err, examples, out
+from townlet.cli.console import echo, err, out
 from townlet.cli.help import CommandGroup
 from townlet.cli.options import AsJson, WorldName, WorldOverrides
 from townlet.errors import TownletError, did_you_mean
@@ -24,29 +23,20 @@ ROWS, GPU_ROWS = 128, 262144
 TRAINING_ROUNDS: Final = 3  # fewer and longer: one pass of a peer takes seconds
 
 
-class EngineChoice(StrEnum):
-    """Engine that steps the town."""
-
-    NUMBA = "numba"
-    TORCH = "torch"
-    COMPILED = "compiled"
-
-
-@app.command(
-    epilog=examples(
-        "townlet bench sim",
-        "townlet bench sim town-l3 --rows 1 --rows 16384 --threads 1",
-        "townlet bench sim town --engine torch --json",
-        "townlet bench sim town observation=partial max_steps=1000",
-    )
+@app.with_examples(
+    "townlet bench sim",
+    "townlet bench sim town-l3 --rows 1 --rows 16384 --threads 1",
+    "townlet bench sim town --engine torch --json",
+    "townlet bench sim town observation=partial max_steps=1000",
 )
 def sim(
     world: WorldName = "town",
     overrides: WorldOverrides = None,
     rows: Annotated[list[int] | None, typer.Option(min=1, help="Number of parallel towns; repeatable.")] = None,
     engine: Annotated[
-        EngineChoice, typer.Option(metavar="numba|torch|compiled", help="Engine that steps the towns.")
-    ] = EngineChoice.NUMBA,
+        Literal["numba", "torch", "compiled"],
+        typer.Option(metavar="numba|torch|compiled", help="Engine that steps the towns."),
+    ] = "numba",
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads; all cores by default.")] = None,
     device: Annotated[
         str, typer.Option(metavar="cpu|cuda", help="Device; cuda needs the torch or compiled engine.")
@@ -61,17 +51,23 @@ def sim(
     from townlet.bench.simulation import engine_benchmark, run_interleaved
     from townlet.town.world.load import load
 
-    if device != "cpu" and engine is EngineChoice.NUMBA:
+    if device != "cpu" and engine == "numba":
         raise TownletError(f"the numba engine runs on the CPU, not on '{device}'", "add --engine compiled")
     compiled = load(world, overrides or ())
     results: list[BenchmarkResult] = []
     for n in rows or [1, 64, 1024, 16384]:
-        with err().status(f"{compiled.name}, {n} rows, {engine.value}"):
-            results += run_interleaved([engine_benchmark(compiled, n, engine.value, threads, device)], seconds, ROUNDS)
+        with err().status(f"{compiled.name}, {n} rows, {engine}"):
+            results += run_interleaved([engine_benchmark(compiled, n, engine, threads, device)], seconds, ROUNDS)
     if as_json:
         print(json.dumps([r.as_json() for r in results], indent=2))
-    else:
-        _print_simulation(results)
+        return
+    title = f"{compiled.name} · {engine} engine on {device} · environment steps/s"
+    headings = ("rows", "threads", "CPU time, best", "median", "wall time, best", "median", "startup")
+    table = _table(title, (), headings)
+    for r in results:
+        rates = (r.best_per_cpu_s, r.median_per_cpu_s, r.best_per_wall_s, r.median_per_wall_s)
+        table.add_row(f"{r.rows:,}", str(r.threads), *(f"{rate:,.0f}" for rate in rates), f"{r.ready_s:.1f} s")
+    out().print(table)
 
 
 def _table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Any:
@@ -84,25 +80,12 @@ def _table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Any:
     return table
 
 
-def _print_simulation(results: list[BenchmarkResult]) -> None:
-    first = results[0]
-    title = f"{first.world} · {first.engine} engine on {first.device} · environment steps/s"
-    headings = ("rows", "threads", "CPU time, best", "median", "wall time, best", "median", "startup")
-    table = _table(title, (), headings)
-    for r in results:
-        rates = (r.best_per_cpu_s, r.median_per_cpu_s, r.best_per_wall_s, r.median_per_wall_s)
-        table.add_row(f"{r.rows:,}", str(r.threads), *(f"{rate:,.0f}" for rate in rates), f"{r.ready_s:.1f} s")
-    out().print(table)
-
-
-@app.command(
-    epilog=examples(
-        "townlet bench train",
-        "townlet bench train town-l2 --agent ppo --rows 256 --threads 1",
-        "townlet bench train --seconds 60 --json",
-        "townlet bench train --no-peers",
-        "townlet bench train --device cuda --rows 65536 --json",
-    )
+@app.with_examples(
+    "townlet bench train",
+    "townlet bench train town-l2 --agent ppo --rows 256 --threads 1",
+    "townlet bench train --seconds 60 --json",
+    "townlet bench train --no-peers",
+    "townlet bench train --device cuda --rows 65536 --json",
 )
 def train(
     world: Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world with a Gymnasium id.")] = "town",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import typer
 from rich.console import Console
@@ -66,11 +66,6 @@ def print_error(error: TownletError) -> None:
         console.print(f"{len(error.diagnostics)} errors", style="bold")
 
 
-def examples(*commands: str) -> str:
-    """Example commands for the end of a help page."""
-    return "\n".join(f"  $ {command}" for command in commands)
-
-
 def plain_table(*headings: str) -> Table:
     """A table without lines. Headings that end in ">" are right-aligned; the first column never wraps."""
     from rich.table import Table
@@ -90,11 +85,6 @@ def format_number(value: float | None) -> str:
 def format_percent(value: float | None) -> str:
     """A fraction as a percentage, or a dash."""
     return "–" if value is None else f"{value:.0%}"
-
-
-def format_setting(value: Any) -> str:
-    """A recipe value on one line, or a dash."""
-    return "–" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 def plural(count: int, noun: str) -> str:

@@ -6,14 +6,13 @@ import gc
 import json
 import secrets
 import sys
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from townlet.cli.console import echo, echo_err, err, examples, out, print_integrity
+from townlet.cli.console import echo, echo_err, err, out, print_integrity
 from townlet.cli.help import CommandGroup
 from townlet.cli.live import open_browser
 from townlet.cli.options import NO_TOKEN, AsJson, Host, NoToken, Port
@@ -21,8 +20,6 @@ from townlet.decide import MAX_GAMES
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from townlet.decide.app import ServiceTokens
     from townlet.decide.service import Service
     from townlet.web.server import Server
@@ -52,22 +49,11 @@ TokenFile = Annotated[
 ServiceFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a running or stopped service.")]
 
 
-def _reject_options(changes: Sequence[str]) -> None:
-    """Suggest --port 8790 for port=8790."""
-    for change in changes:
-        key, equals, value = change.partition("=")
-        if equals and key.strip() in SERVE_OPTIONS:
-            fix = "write --open" if key.strip() == "open" else f"write --{key.strip()} {value}"
-            raise TownletError(f"'{key.strip()}' is an option, not a setting", fix)
-
-
-@app.command(
-    epilog=examples(
-        "townlet decide serve hive",
-        "townlet decide serve hive learning.interval=.5 --folder night",
-        "townlet decide serve my-game.yaml --origin https://play.example",
-        "townlet decide serve hive --host 0.0.0.0 --token-file tokens.yaml",
-    )
+@app.with_examples(
+    "townlet decide serve hive",
+    "townlet decide serve hive learning.interval=.5 --folder night",
+    "townlet decide serve my-game.yaml --origin https://play.example",
+    "townlet decide serve hive --host 0.0.0.0 --token-file tokens.yaml",
 )
 def serve(
     what: Annotated[
@@ -97,7 +83,11 @@ def serve(
     Games, operators and viewers have separate tokens. The first start generates them in FOLDER/tokens.json; to choose
     them, use --token-file or TOWNLET_GAME_TOKEN, TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN.
     """
-    _reject_options(changes or ())
+    for change in changes or ():  # suggest --port 8790 for port=8790
+        key, equals, value = change.partition("=")
+        if equals and key.strip() in SERVE_OPTIONS:
+            fix = "write --open" if key.strip() == "open" else f"write --{key.strip()} {value}"
+            raise TownletError(f"'{key.strip()}' is an option, not a setting", fix)
     echo_err(f"Opening {folder} …")  # the imports below take seconds
     from townlet.decide.app import access, load_service_tokens
     from townlet.decide.domains import DOMAINS
@@ -121,7 +111,13 @@ def serve(
     if show:
         open_browser(server.one_time_link())
     server.run(application)
-    _print_shutdown(application, folder)
+    service: Service = application.state.batcher.service
+    serving, problem = service.versions.serving, service.log.problem
+    saved = f"Saved, except for the last records: {problem}." if problem else "Saved."
+    served = f"Version {serving.version} served" if serving else "No version served"
+    echo_err(f"{saved} {served}; {folder} holds {service.state.decisions:,} decisions.")
+    if problem:  # the log could not be written to the end
+        raise typer.Exit(1)
 
 
 def _print_addresses(server: Server, service_tokens: ServiceTokens | None) -> None:
@@ -141,23 +137,10 @@ def _print_addresses(server: Server, service_tokens: ServiceTokens | None) -> No
     out().file.flush()
 
 
-def _print_shutdown(application: FastAPI, folder: Path) -> None:
-    """Print what was stored; exits with code 1 if the log could not be written to the end."""
-    service: Service = application.state.batcher.service
-    serving, problem = service.versions.serving, service.log.problem
-    saved = f"Saved, except for the last records: {problem}." if problem else "Saved."
-    served = f"Version {serving.version} served" if serving else "No version served"
-    echo_err(f"{saved} {served}; {folder} holds {service.state.decisions:,} decisions.")
-    if problem:
-        raise typer.Exit(1)
-
-
-@app.command(
-    epilog=examples(
-        "townlet decide simulate hive",
-        "townlet decide simulate hive --games 20 --observations 500 --stage 2",
-        "townlet decide simulate hive --duplicates .1 --losses .05 --reconnects .01",
-    )
+@app.with_examples(
+    "townlet decide simulate hive",
+    "townlet decide simulate hive --games 20 --observations 500 --stage 2",
+    "townlet decide simulate hive --duplicates .1 --losses .05 --reconnects .01",
 )
 def simulate(
     domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="Game to simulate: hive or bandit-ads.")] = "hive",
@@ -225,7 +208,7 @@ def simulate(
         raise typer.Exit(1)
 
 
-@app.command(epilog=examples("townlet decide versions", "townlet decide versions --folder night --json"))
+@app.with_examples("townlet decide versions", "townlet decide versions --folder night --json")
 def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     """List the policy versions: which ones served when, and why.
 
@@ -257,7 +240,7 @@ def _history_line(chapter: dict[str, Any]) -> str:
     return f"{at}  {which}: {VERDICTS.get(chapter['verdict'], chapter['verdict'])}{often}: {chapter['reason']}"
 
 
-@app.command(epilog=examples("townlet decide replay", "townlet decide replay --folder night --json"))
+@app.with_examples("townlet decide replay", "townlet decide replay --folder night --json")
 def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     """Retrain from the log and compare every version with the stored one.
 
@@ -282,7 +265,7 @@ def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command(epilog=examples("townlet decide verify decisions", "townlet decide verify night --json"))
+@app.with_examples("townlet decide verify decisions", "townlet decide verify night --json")
 def verify(folder: ServiceFolder, as_json: AsJson = False) -> None:
     """Check every checksum and reference in the files of a service.
 
@@ -295,7 +278,7 @@ def verify(folder: ServiceFolder, as_json: AsJson = False) -> None:
     print_integrity(report, as_json)
 
 
-@app.command(epilog=examples("townlet decide backup decisions decisions-monday"))
+@app.with_examples("townlet decide backup decisions decisions-monday")
 def backup(
     folder: ServiceFolder, to: Annotated[Path, typer.Argument(metavar="TO", help="New folder for the copy.")]
 ) -> None:

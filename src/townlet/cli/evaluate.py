@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from townlet.cli import options
 from townlet.cli.console import echo, err, out
-from townlet.cli.options import (
-    ROOT,
-    AllowCode,
-    AsJson,
-    Checkpoint,
-    CheckpointChoice,
-    EvaluationSeed,
-    Root,
-    RunName,
-    Sample,
-    WorldOverrides,
-    open_run,
-    trained_policy,
-)
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
@@ -32,20 +18,13 @@ if TYPE_CHECKING:
     from townlet.train.policies import TrainedPolicy
 
 
-class LayoutChoice(StrEnum):
-    """Placement of affordances on the map."""
-
-    FIXED = "fixed"
-    SHUFFLED = "shuffled"
-
-
 def evaluate(
-    run: RunName,
-    changes: WorldOverrides = None,
+    run: options.RunName,
+    changes: options.WorldOverrides = None,
     episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes per agent.")] = 100,
-    seed: EvaluationSeed = None,
+    seed: options.EvaluationSeed = None,
     layout: Annotated[
-        LayoutChoice | None,
+        Literal["fixed", "shuffled"] | None,
         typer.Option(
             metavar="fixed|shuffled", help="For towns: shuffled tests whether the agent only memorized the map."
         ),
@@ -53,29 +32,29 @@ def evaluate(
     world: Annotated[
         str | None, typer.Option(metavar="WORLD", help="Another world with the same observation and actions.")
     ] = None,
-    which: Checkpoint = CheckpointChoice.BEST,
-    sample: Sample = None,
-    as_json: AsJson = False,
-    allow_code: AllowCode = False,
-    root: Root = ROOT,
+    which: options.Checkpoint = "best",
+    sample: options.Sample = None,
+    as_json: options.AsJson = False,
+    allow_code: options.AllowCode = False,
+    root: options.Root = options.ROOT,
 ) -> None:
     """Evaluate a trained agent.
 
-    It plays unseen episodes; a random agent plays for comparison, and in towns a planner that knows the rules.
+    It plays unseen episodes; a random agent plays for comparison, and in towns a planner that uses the rules.
     """
-    opened = open_run(run, root)
+    opened = options.open_run(run, root)
     with err().status(f"{episodes} episodes per agent"):
-        trained = trained_policy(opened, which.value)
+        trained = options.load_policy(opened, which)
         eval_seed = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
         greedy = trained.use_greedy(sample)
         if trained.loaded.recipe.gym is None:
-            where = (tuple(changes or ()), world, layout.value if layout else None)
+            where = (tuple(changes or ()), world, layout)
             about, measured = _measure_town(trained, *where, episodes, eval_seed, greedy)
         else:
-            _reject_town_options({"changes of a world": changes, "--world": world, "--layout": layout}, trained)
-            about, measured = _measure_gym(trained, episodes, eval_seed, greedy)
+            given = {"changes of a world": changes, "--world": world, "--layout": layout}
+            about, measured = _measure_gym(trained, given, episodes, eval_seed, greedy)
     if as_json:
-        header = {"run": opened.name, "which": which.value, "env_steps": trained.env_steps, **about}
+        header = {"run": opened.name, "which": which, "env_steps": trained.env_steps, **about}
         print(json.dumps(header | {"seed": eval_seed, "greedy": greedy} | dict(measured.metrics()), indent=2))
         return
     echo(f"{opened.name}, {trained.info['agent']} after {trained.env_steps:,} env_steps")
@@ -107,19 +86,18 @@ def _measure_town(
     return about, compare_town(trained.policy, place, episodes, seed, greedy=greedy, home=home)
 
 
-def _measure_gym(trained: TrainedPolicy, episodes: int, seed: int, greedy: bool) -> tuple[dict[str, Any], Comparison]:
+def _measure_gym(
+    trained: TrainedPolicy, town_options: dict[str, Any], episodes: int, seed: int, greedy: bool
+) -> tuple[dict[str, Any], Comparison]:
     from townlet.tasks.gym import GymTask
 
     task = trained.loaded.task
+    if given := [name for name, value in town_options.items() if value]:
+        fix = "drop it; the agent is evaluated in the environment it was trained in"
+        raise TownletError(f"{given[0]}: {task.name} is not a town", fix)
     assert isinstance(task, GymTask)
     trained.require_probabilities(greedy)
     return {"env": task.name}, task.compare(trained.policy, episodes, seed, greedy=greedy)
-
-
-def _reject_town_options(given: dict[str, Any], trained: TrainedPolicy) -> None:
-    if invalid := [name for name, value in given.items() if value]:
-        what = f"{invalid[0]}: {trained.loaded.task.name} is not a town"
-        raise TownletError(what, "drop it; the agent is evaluated in the environment it was trained in")
 
 
 def _table(sheet: ResultTable) -> Table:

@@ -26,26 +26,10 @@ class CommandGroup(typer.Typer):
             context_settings={"help_option_names": ["--help", "-h"]},
         )  # fmt: skip
 
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-        """Typer's decorator, for formatted commands."""
-        return super().command(name, cls=FormattedCommand, **settings)
-
-
-class FormattedCommand(TyperCommand):
-    """A command with the project's help format."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(format_help(self, ctx))
-
-
-class FormattedGroup(TyperGroup):
-    """A command group with the project's help format."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, args or ["--help"])
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(format_help(self, ctx))
+    def with_examples(self, *examples: str, name: str | None = None) -> Callable[[Any], Any]:
+        """Typer's decorator `command`, for formatted commands; the examples are shown at the end of the help page."""
+        epilog = "\n".join(f"  $ {example}" for example in examples)
+        return self.command(name, cls=FormattedCommand, epilog=epilog)
 
 
 def format_help(command: Any, ctx: Any) -> str:
@@ -75,6 +59,23 @@ def format_help(command: Any, ctx: Any) -> str:
             console.print("\nExamples", style="bold")
             console.print(Text(command.epilog), soft_wrap=True)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+class FormattedCommand(TyperCommand):
+    """A command with the project's help format."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(format_help(self, ctx))
+
+
+class FormattedGroup(TyperGroup):
+    """A command group with the project's help format."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(format_help(self, ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
 
 
 def _table(entries: Sequence[tuple[str, str]]) -> RenderableType:

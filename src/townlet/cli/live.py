@@ -91,21 +91,12 @@ def open_browser(link: str) -> None:
         webbrowser.open(link)
 
 
-class PageServer:
-    """A page server in a separate process."""
-
-    def __init__(self, process: subprocess.Popen[str], link: str) -> None:
-        self._process, self.link = process, link
-
-    def wait(self) -> None:
-        self._process.wait()
-
-
 @contextmanager
-def page_server(run: Run, host: str, port: int, show: bool = False) -> Iterator[PageServer]:
+def page_server(run: Run, host: str, port: int, show: bool = False) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Serve a run during a training, in a separate process so that neither waits for the other.
 
-    The server stops with the block, or if this process is killed. `show` makes it open the page with a single-use link.
+    Yields the link to the page and the process. The server stops with the block, or if this process is killed. With
+    `show` it opens the page with a single-use link.
     """
     words = ["live", run.name, "--root", str(run.path.parent), "--host", host, "--port", str(port)]
     words += ["--called", program_name(), "--with-parent", *(["--open"] if show else [])]
@@ -118,7 +109,7 @@ def page_server(run: Run, host: str, port: int, show: bool = False) -> Iterator[
         link = next((word for word in first_line if word.startswith("http")), None)
         if link is None:
             raise TownletError("the page could not be started", "drop --live, or choose another --port")
-        yield PageServer(process, link)
+        yield link, process
     finally:
         process.terminate()
         try:

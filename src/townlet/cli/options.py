@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from enum import StrEnum
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -23,13 +23,6 @@ PROGRAM: Final = "townlet"
 NO_TOKEN: Final = "--no-token: every user of this machine can operate this server."
 
 
-class CheckpointChoice(StrEnum):
-    """Which checkpoint of a run."""
-
-    BEST = "best"
-    LAST = "last"
-
-
 def _permit(given: bool) -> None:
     """Permit recipes to run code; loads the code runner only if needed."""
     if given:
@@ -43,7 +36,7 @@ RunName = Annotated[
 ]
 Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of runs.")]
 Checkpoint = Annotated[
-    CheckpointChoice, typer.Option("--which", metavar="best|last", help="Use the best or the last checkpoint.")
+    Literal["best", "last"], typer.Option("--which", metavar="best|last", help="Use the best or the last checkpoint.")
 ]
 AllowCode = Annotated[
     bool,
@@ -87,10 +80,11 @@ def open_run(word: str, root: Path) -> Run:
 
     if ":" not in word or Path(word).exists():
         return Run.open(word, root)
-    runs = [run for run in reversed(Run.list(root)) if _recipe_of(run) == word]
-    if not runs:
-        raise TownletError(f"there is no run of {word} in {root}", f"train it: townlet train {word}")
-    return runs[0]
+    for run in reversed(Run.list(root)):
+        with suppress(TownletError):  # a damaged meta.json
+            if run.meta().get("recipe") == word:
+                return run
+    raise TownletError(f"there is no run of {word} in {root}", f"train it: townlet train {word}")
 
 
 def find_run(word: str, root: Path) -> Run | None:
@@ -112,11 +106,11 @@ def find_run(word: str, root: Path) -> Run | None:
     raise TownletError(f"there is no world and no run '{word[:60]}'", hint)
 
 
-def trained_policy(run: Run, which: Literal["best", "last"]) -> TrainedPolicy:
-    """Load the policy of a run; prints its caveats on stderr."""
-    from townlet.train.policies import load_policy
+def load_policy(run: Run, which: Literal["best", "last"]) -> TrainedPolicy:
+    """The trained policy of a run; its caveats are printed on stderr."""
+    from townlet.train import policies
 
-    trained = load_policy(run, which)
+    trained = policies.load_policy(run, which)
     echo_err(*trained.loaded.notes)
     return trained
 
@@ -127,19 +121,7 @@ def run_command(command: str, run: Run, *words: str) -> str:
     return " ".join([program_name(), command, run.name, *words, *root])
 
 
-def resume_command(run: Run, *words: str) -> str:
-    return run_command("train --resume", run, *words)
-
-
 def program_name() -> str:
     """How to call this program: by its path if it is not on PATH."""
     called = sys.argv[0]
     return called if Path(called).name == PROGRAM and shutil.which(PROGRAM) is None else PROGRAM
-
-
-def _recipe_of(run: Run) -> str:
-    """The recipe of a run; empty if its meta.json is damaged."""
-    try:
-        return str(run.meta().get("recipe", ""))
-    except TownletError:
-        return ""

@@ -12,33 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from townlet.cli import play_screen
 from townlet.cli.console import echo, err, out
-from townlet.cli.options import (
-    ROOT,
-    AllowCode,
-    Checkpoint,
-    CheckpointChoice,
-    Root,
-    Sample,
-    WorldOverrides,
-    find_run,
-    trained_policy,
-)
-from townlet.cli.play_screen import (
-    Keyboard,
-    PlayerView,
-    TerminalDisplay,
-    WindowDisplay,
-    play_by_hand,
-    print_frames,
-    watch,
-)
+from townlet.cli.options import ROOT, AllowCode, Checkpoint, Root, Sample, WorldOverrides, find_run, load_policy
+from townlet.cli.play_screen import PlayerView
 from townlet.cli.play_targets import GymTarget, PlayTarget, TownTarget
 from townlet.errors import SourceLocation, TownletError
 
 if TYPE_CHECKING:
     from townlet.tasks.experiment import LoadedExperiment
-    from townlet.town.world.tables import World
     from townlet.train.policies import TrainedPolicy
 
 MAX_VIDEO_STEPS: Final = 10_000  # per episode
@@ -85,7 +67,7 @@ def play(
         typer.Option(min=1, max=100_000, help="Episodes per player for the survival table of a town; 200 by default."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the episodes.")] = 0,
-    which: Checkpoint = CheckpointChoice.BEST,
+    which: Checkpoint = "best",
     allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
@@ -95,10 +77,16 @@ def play(
     """
     console = out()
     requested = list(dict.fromkeys(str(one) for one in mode or ()))
-    _check_options(requested, console.is_terminal, by_step, window, video, steps)
+    keyboard = (window or (console.is_terminal and play_screen.Keyboard.available())) and not video
+    if PlayMode.HUMAN in requested and not keyboard:
+        raise TownletError("--mode human needs a terminal with a keyboard", "use --mode random here")
+    if PlayMode.HUMAN in requested and steps:
+        raise TownletError("--steps does not apply to --mode human", "drop it, or use --episodes")
+    if by_step and not keyboard:
+        raise TownletError("--step needs a terminal with a keyboard, or --window", "drop it here")
     with ExitStack() as shows:
         with err().status("loading"):
-            options = PlayOptions(tuple(overrides or ()), requested, which.value, seed, table_episodes, sample)
+            options = PlayOptions(tuple(overrides or ()), requested, which, seed, table_episodes, sample)
             target = find_target(what, root, options)
             modes = requested or list(target.default_modes)
             if unknown := [name for name in modes if name not in target.modes]:
@@ -107,39 +95,27 @@ def play(
                 option = "--sample" if sample else "--greedy"
                 raise TownletError(f"{option} is for a trained agent, and none plays here", "drop it, or name a run")
             medium = "picture" if window or video else "terminal" if console.is_terminal else "pipe"
+            max_episodes = episodes if episodes or steps else target.episodes
             players = []
             for name in modes:
                 players.append(target.player(name, medium))
+                players[-1].max_episodes = max_episodes
                 shows.callback(players[-1].show.close)
-        max_episodes = episodes if episodes or steps else target.episodes
-        for player in players:
-            player.max_episodes = max_episodes
         max_steps = steps or (None if episodes else target.steps)
         if video is not None:
             _record(players, video, max_episodes or 1, steps or target.steps or MAX_VIDEO_STEPS)
         elif medium == "pipe":
-            print_frames(players, max_steps)
+            play_screen.print_frames(players, max_steps)
         else:
             human = next((player for player in players if player.name == "you"), None)
             keys = target.key_bindings(human) if human else None
-            with WindowDisplay(f"Townlet · {what}") if window else TerminalDisplay(console) as display:
+            display = play_screen.WindowDisplay(f"Townlet · {what}") if window else play_screen.TerminalDisplay(console)
+            with display:
                 if human and keys:
-                    play_by_hand(players, human, keys, display)
+                    play_screen.play_by_hand(players, human, keys, display)
                 else:
-                    watch(players, display, speed or target.speed, max_steps, by_step)
+                    play_screen.watch(players, display, speed or target.speed, max_steps, by_step)
     target.print_summary(players, modes)
-
-
-def _check_options(
-    modes: Sequence[str], terminal: bool, by_step: bool, window: bool, video: Path | None, steps: int | None
-) -> None:
-    keys = window or (terminal and Keyboard.available())
-    if PlayMode.HUMAN in modes and (not keys or video):
-        raise TownletError("--mode human needs a terminal with a keyboard", "use --mode random here")
-    if PlayMode.HUMAN in modes and steps:
-        raise TownletError("--steps does not apply to --mode human", "drop it, or use --episodes")
-    if by_step and (not keys or video):
-        raise TownletError("--step needs a terminal with a keyboard, or --window", "drop it here")
 
 
 def _record(players: Sequence[PlayerView], path: Path, episodes: int, steps: int) -> None:
@@ -166,11 +142,6 @@ class PlayOptions:
     table_episodes: int | None
     sample: bool | None  # None for the recipe's choice
 
-    @property
-    def needs_run(self) -> bool:
-        """Whether a trained agent plays, at least by default."""
-        return not self.modes or "trained" in self.modes
-
 
 def find_target(what: str, root: Path, options: PlayOptions) -> PlayTarget:
     """The world, run, recipe or environment with this name."""
@@ -179,18 +150,18 @@ def find_target(what: str, root: Path, options: PlayOptions) -> PlayTarget:
     try:
         run = find_run(what, root)
     except TownletError:
-        if ":" not in what or options.needs_run:
+        if ":" not in what or not options.modes or "trained" in options.modes:  # a trained agent needs a run
             raise
         from townlet.tasks.experiment import load_experiment
 
         return _experiment_target(load_experiment(what, options.changes), None, options)
     if run is not None:
-        trained = trained_policy(run, options.which)
+        trained = load_policy(run, options.which)
         return _experiment_target(trained.loaded, trained, options)
     from townlet.town.world.load import load as load_world
 
     _reject_trained(what, options)
-    return _town_target(load_world(what, options.changes), None, options)
+    return TownTarget(load_world(what, options.changes), None, options.seed, options.table_episodes)
 
 
 def _experiment_target(experiment: LoadedExperiment, trained: TrainedPolicy | None, options: PlayOptions) -> PlayTarget:
@@ -205,7 +176,7 @@ def _experiment_target(experiment: LoadedExperiment, trained: TrainedPolicy | No
         world = evaluation_world(experiment, options.changes if trained else ())
         if trained:
             trained.require_interface(world)
-        return _town_target(world, trained, options, greedy)
+        return TownTarget(world, trained, options.seed, options.table_episodes, greedy)
     from townlet.tasks.gym import GymTask
 
     if trained and options.changes:
@@ -214,12 +185,6 @@ def _experiment_target(experiment: LoadedExperiment, trained: TrainedPolicy | No
     assert isinstance(experiment.task, GymTask)
     _reject_table_episodes(experiment.recipe.env, options)
     return GymTarget(experiment.task, trained, options.seed, greedy)
-
-
-def _town_target(world: World, trained: TrainedPolicy | None, options: PlayOptions, greedy: bool = True) -> TownTarget:
-    from townlet.rng import Streams
-
-    return TownTarget(world, trained, Streams(options.seed), options.table_episodes, greedy)
 
 
 def _env_target(id: str, options: PlayOptions) -> GymTarget:

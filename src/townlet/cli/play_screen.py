@@ -176,9 +176,7 @@ class WindowDisplay:
         from townlet.runs.videos import side_by_side
 
         self._window.show(side_by_side([player.show for player in players]))
-        self._window.title(
-            " · ".join(f"{player.name}: {player.show.describe()}" for player in players) + f" · {status}"
-        )
+        self._window.title(" · ".join([*(f"{player.name}: {player.show.describe()}" for player in players), status]))
 
     def key(self, timeout: float | None) -> str:
         """The next key; closing the window counts as q."""
@@ -272,20 +270,16 @@ def play_by_hand(players: Sequence[PlayerView], human: PlayerView, keys: KeyBind
 def print_frames(players: Sequence[PlayerView], steps: int | None) -> None:
     """For pipes: print the first, middle and last frame of each episode, if frames have a text form."""
     for player in players:
+        show = player.show
         for n in range(player.max_episodes or 1):
             if n:
                 player.step()  # starts the next episode
-            _print_episode(player, steps)
-
-
-def _print_episode(player: PlayerView, steps: int | None) -> None:
-    show = player.show
-    frames = [(show.age, show.render_text(0, 0, False))]
-    while not show.over and (steps is None or len(frames) <= steps):
-        player.step()
-        frames.append((show.age, show.render_text(0, 0, False)))
-    for age, text in (frames[0], frames[len(frames) // 2], frames[-1]) if frames[0][1] else ():
-        out().print(f"{player.name}, step {age}", style="bold", markup=False)
-        echo(text, "")
-    if show.over:
-        echo(f"{player.name}, episode {len(player.finished)}: {player.finished[-1].summary}")
+            frames = [(show.age, show.render_text(0, 0, False))]
+            while not show.over and (steps is None or len(frames) <= steps):
+                player.step()
+                frames.append((show.age, show.render_text(0, 0, False)))
+            for age, text in (frames[0], frames[len(frames) // 2], frames[-1]) if frames[0][1] else ():
+                out().print(f"{player.name}, step {age}", style="bold", markup=False)
+                echo(text, "")
+            if show.over:
+                echo(f"{player.name}, episode {len(player.finished)}: {player.finished[-1].summary}")

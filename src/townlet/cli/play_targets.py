@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from townlet.town.feasibility import SurvivalStats
     from townlet.town.planner import Player
     from townlet.town.render.show import RenderedTown
-    from townlet.town.scene import Scene
     from townlet.town.world.tables import World
     from townlet.train.policies import TrainedPolicy
 
@@ -51,8 +50,8 @@ class TownTarget:
 
     world: World
     trained: TrainedPolicy | None
-    streams: Streams
-    table_episodes: int | None
+    seed: int
+    table_episodes: int | None = None
     greedy: bool = True
 
     # Available players, and the defaults of --steps, --episodes and --speed
@@ -60,6 +59,12 @@ class TownTarget:
     steps = TOWN_STEPS
     episodes = None
     speed = TOWN_SPEED
+
+    @cached_property
+    def streams(self) -> Streams:
+        from townlet.rng import Streams
+
+        return Streams(self.seed)
 
     @property
     def default_modes(self) -> list[str]:
@@ -116,7 +121,7 @@ def survival_summary(world: World, stats: Sequence[SurvivalStats]) -> str:
     if best.mean <= random:
         return f"{start}, and the planner survives no longer: this world is too hard, or needs no skill."
     return (
-        f"{start}; the planner, which knows the rules, survives {best.mean:.0f} (the limit is {best.limit}). "
+        f"{start}; the planner, which uses the rules, survives {best.mean:.0f} (the limit is {best.limit}). "
         "Training should close that gap."
     )
 
@@ -128,10 +133,34 @@ class TownKeys:
     show: RenderedTown
 
     def legend(self) -> str:
-        return town_legend(self.show.world)
+        world = self.show.world
+        if not world.size:
+            keys = zip(AFFORDANCE_KEYS, world.affordances, strict=False)
+            return f"{'  '.join(f'{key} {name}' for key, name in keys)}  . wait  q quit"
+        levels = "  < > levels" if "ABOVE" in world.actions else ""
+        return f"arrows or wasd move{levels}  space or e use  . wait  ? places  q quit"
 
     def choose(self, key: str) -> int | str:
-        return town_action(self.show.world, self.show.scene, key)
+        world, scene = self.show.world, self.show.scene
+        if key == "?":
+            return " · ".join(f"{a.icon or a.name[:1]} {a.name}" for a in world.spec.affordances)
+        name = MOVE_KEYS.get(key, "")
+        action = world.actions.index(name) if name in world.actions else None
+        if not world.size and key in AFFORDANCE_KEYS[: len(world.affordances)]:
+            action = AFFORDANCE_KEYS.index(key)
+        if action is None:
+            return f"{key!r} does nothing here · {self.legend()}"
+        if scene.mask[action]:
+            return action
+        name = world.actions[action]
+        if not name.startswith("INTERACT"):
+            return f"{name}: the map ends here"
+        place = scene.here if world.size else action
+        if place >= len(world.affordances):
+            return "INTERACT: there is nothing to use on this cell; walk to a place first"
+        closed = not world.tables.open_at[place, scene.hour]
+        reason = f"is closed at hour {scene.hour}" if closed else "costs more than you have"
+        return f"{world.affordances[place]} {reason}"
 
     def warning(self, action: int) -> str:
         """Why an action will be wasted: not enough money."""
@@ -142,38 +171,6 @@ class TownKeys:
             return ""
         cost = f"${t.price[place] * world.spec.dollars:.2f}"
         return f"{world.affordances[place]} costs {cost} and you have ${scene.dollars:.2f}: the step was wasted"
-
-
-def town_legend(world: World) -> str:
-    """Short description of the keys in a world."""
-    if not world.size:
-        affordances = "  ".join(f"{key} {name}" for key, name in zip(AFFORDANCE_KEYS, world.affordances, strict=False))
-        return f"{affordances}  . wait  q quit"
-    levels = "  < > levels" if "ABOVE" in world.actions else ""
-    return f"arrows or wasd move{levels}  space or e use  . wait  ? places  q quit"
-
-
-def town_action(world: World, scene: Scene, key: str) -> int | str:
-    """The action of a key, or why it is not possible now."""
-    if key == "?":
-        return " · ".join(f"{a.icon or a.name[:1]} {a.name}" for a in world.spec.affordances)
-    name = MOVE_KEYS.get(key, "")
-    action = world.actions.index(name) if name in world.actions else None
-    if not world.size and key in AFFORDANCE_KEYS[: len(world.affordances)]:
-        action = AFFORDANCE_KEYS.index(key)
-    if action is None:
-        return f"{key!r} does nothing here · {town_legend(world)}"
-    if scene.mask[action]:
-        return action
-    name = world.actions[action]
-    if not name.startswith("INTERACT"):
-        return f"{name}: the map ends here"
-    place = scene.here if world.size else action
-    if place >= len(world.affordances):
-        return "INTERACT: there is nothing to use on this cell; walk to a place first"
-    closed = not world.tables.open_at[place, scene.hour]
-    reason = f"is closed at hour {scene.hour}" if closed else "costs more than you have"
-    return f"{world.affordances[place]} {reason}"
 
 
 @dataclass(frozen=True)
@@ -248,16 +245,6 @@ class GymTarget:
             echo(f"{who} {format_return(mean)} on average over {plural(len(first.finished), 'episode')}{solved}.")
 
 
-def action_keys(names: Sequence[str]) -> dict[str, int]:
-    """Keys of Gymnasium actions: numbers in order, and further keys for words in their names."""
-    keys = dict(zip(ACTION_KEYS, range(len(names)), strict=False))
-    for action, name in enumerate(names):
-        for word in re.findall(r"[a-z]+", name.lower()):
-            if (key := WORD_KEYS.get(word)) is not None:
-                keys.setdefault(key, action)
-    return keys
-
-
 @dataclass(frozen=True)
 class GymKeys:
     """Key bindings of a Gymnasium environment."""
@@ -266,17 +253,23 @@ class GymKeys:
     names: Sequence[str]
 
     @cached_property
-    def _keys(self) -> dict[str, int]:
-        return action_keys(self.names)
+    def keys(self) -> dict[str, int]:
+        """The action of each key: numbers in order, and further keys for words in the names of actions."""
+        keys = dict(zip(ACTION_KEYS, range(len(self.names)), strict=False))
+        for action, name in enumerate(self.names):
+            for word in re.findall(r"[a-z]+", name.lower()):
+                if (key := WORD_KEYS.get(word)) is not None:
+                    keys.setdefault(key, action)
+        return keys
 
     def legend(self) -> str:
         by_action: dict[int, list[str]] = {}
-        for key, action in self._keys.items():
+        for key, action in self.keys.items():
             by_action.setdefault(action, []).append(KEY_SYMBOLS.get(key, key))
         return "  ".join([*(f"{' '.join(keys)} {self.names[a]}" for a, keys in by_action.items()), "q quit"])
 
     def choose(self, key: str) -> int | str:
-        action = self._keys.get(key)
+        action = self.keys.get(key)
         if action is None:
             return f"{key!r} does nothing here · {self.legend()}"
         valid = self.show.rollout.frames[-1].mask[action]

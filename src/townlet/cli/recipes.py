@@ -47,24 +47,19 @@ def recipes(
 
         out().print(resolved_text(load_experiment(search, overrides or ())), markup=False, soft_wrap=True, end="")
     elif overrides:
-        raise TownletError(
-            "KEY=VALUE changes one recipe, but none is named", "name it as ENV:VARIANT; `townlet recipes` lists all"
-        )
+        what = "KEY=VALUE changes one recipe, but none is named"
+        raise TownletError(what, "name it as ENV:VARIANT; `townlet recipes` lists all")
     else:
-        _print_list(search)
+        from townlet.recipes.catalogue import FOLDER
+        from townlet.recipes.render import list_recipes, recipe_table
 
-
-def _print_list(search: str) -> None:
-    from townlet.recipes.catalogue import FOLDER
-    from townlet.recipes.render import list_recipes, recipe_table
-
-    found = list_recipes(search)
-    out().print(recipe_table(found))
-    echo(
-        f"\nThese are files in {FOLDER}. Name your own recipe by its path.",
-        f"Show one:       townlet recipes {found[0].title}",
-        "List all keys:  townlet recipes --keys",
-    )
+        found = list_recipes(search)
+        out().print(recipe_table(found))
+        echo(
+            f"\nThese are files in {FOLDER}. Name your own recipe by its path.",
+            f"Show one:       townlet recipes {found[0].title}",
+            "List all keys:  townlet recipes --keys",
+        )
 
 
 def _print_smoke(search: str) -> None:
@@ -74,11 +69,11 @@ def _print_smoke(search: str) -> None:
 
     counts = {"works": 0, "missing": 0, "fails": 0}
     found = list_recipes(search)
-    width = max(len(line.title) for line in found)
+    width = max(len(recipe.title) for recipe in found)
     for result in smoke_test(found):
-        state = "works" if result.works else "missing" if result.excused else "fails"
+        state = "works" if result.works else "missing" if result.missing else "fails"
         counts[state] += 1
-        detail = f"{result.seconds:.1f} s" if result.works else result.said
+        detail = f"{result.seconds:.1f} s" if result.works else result.reason
         echo(f"{result.title:<{width}}  {state:<7}  {detail}")
     parts = [f"{counts['works']} of {len(found)} work here"]
     parts += [f"{counts['missing']} need packages that are not installed"] if counts["missing"] else []
@@ -97,9 +92,9 @@ def _print_keys(search: str) -> None:
     console = out()
     for section in key_sections(search):
         console.print(Text.assemble("\n", (section.title, "bold"), f"  {section.about}"))
-        recipe_table = Table.grid(padding=(0, 2, 0, 0))
+        table = Table.grid(padding=(0, 2, 0, 0))
         for name in ("key", "default", "meaning"):
-            recipe_table.add_column(name, no_wrap=name == "key", overflow="fold")
+            table.add_column(name, no_wrap=name == "key", overflow="fold")
         for key in section.keys:
-            recipe_table.add_row(*map(Text, (key.path, key.default, key.description)))
-        console.print(recipe_table)
+            table.add_row(*map(Text, (key.path, key.default, key.description)))
+        console.print(table)

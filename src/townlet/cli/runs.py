@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from enum import StrEnum
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 from rich.text import Text
 
-from townlet.cli.console import (
-    echo,
-    examples,
-    format_number,
-    format_percent,
-    format_setting,
-    out,
-    plain_table,
-    plural,
-    print_integrity,
-)
+from townlet.cli.console import echo, format_number, format_percent, out, plain_table, plural, print_integrity
 from townlet.cli.help import CommandGroup
-from townlet.cli.options import ROOT, AsJson, Root, RunName, open_run, resume_command
+from townlet.cli.options import ROOT, AsJson, Root, RunName, open_run, run_command
 from townlet.errors import TownletError
 from townlet.interfaces.counters import format_count
 
@@ -44,16 +33,9 @@ ALWAYS_COMPARED: Final = ("env", "variant", "seed")
 LABELS: Final = ascii_uppercase
 
 
-class SortOrder(StrEnum):
-    """Order of the list of runs."""
-
-    AGE = "age"
-    SCORE = "score"
-
-
-@app.command("list", epilog=examples("townlet runs list", "townlet runs list --sort score", "townlet runs list --json"))
+@app.with_examples("townlet runs list", "townlet runs list --sort score", "townlet runs list --json", name="list")
 def list_(
-    sort: Annotated[SortOrder, typer.Option(metavar="age|score", help="Newest or best first.")] = SortOrder.AGE,
+    sort: Annotated[Literal["age", "score"], typer.Option(metavar="age|score", help="Newest or best first.")] = "age",
     as_json: AsJson = False,
     root: Root = ROOT,
 ) -> None:
@@ -61,7 +43,7 @@ def list_(
     from townlet.runs.overview import list_overviews, sort_by_score
 
     overviews = list_overviews(root)
-    overviews = sort_by_score(overviews) if sort is SortOrder.SCORE else overviews
+    overviews = sort_by_score(overviews) if sort == "score" else overviews
     if as_json:
         print(json.dumps([o.as_json() for o in overviews], indent=2))
     elif not overviews:
@@ -101,7 +83,7 @@ def _overview_table(overviews: list[Overview], dropped: tuple[str, ...]) -> Tabl
     return table
 
 
-@app.command(epilog=examples("townlet runs show latest", "townlet runs show town-ppo-2026 --json"))
+@app.with_examples("townlet runs show latest", "townlet runs show town-ppo-2026 --json")
 def show(run: RunName, as_json: AsJson = False, root: Root = ROOT) -> None:
     """Show the settings, state and results of a run."""
     from townlet.runs.overview import make_overview, sparkline
@@ -130,7 +112,7 @@ def show(run: RunName, as_json: AsJson = False, root: Root = ROOT) -> None:
     report = overview.run.report_html
     echo(f"\nReport: {report if report.is_file() else 'none yet'}")
     if overview.state in ("interrupted", "diverged") and overview.checkpoints:
-        echo(f"Resume with: {resume_command(overview.run)}")
+        echo(f"Resume with: {run_command('train --resume', overview.run)}")
 
 
 def _details(overview: Overview) -> Table:
@@ -174,7 +156,7 @@ def _evaluation_table(overview: Overview) -> Table:
     return table
 
 
-@app.command(epilog=examples("townlet runs export latest", "townlet runs export town-ppo-2026 --to curves.csv"))
+@app.with_examples("townlet runs export latest", "townlet runs export town-ppo-2026 --to curves.csv")
 def export(
     run: RunName,
     to: Annotated[
@@ -195,7 +177,7 @@ def export(
     echo(f"Wrote {path}")
 
 
-@app.command(epilog=examples("townlet runs verify latest", "townlet runs verify town-ppo-2026 --json"))
+@app.with_examples("townlet runs verify latest", "townlet runs verify town-ppo-2026 --json")
 def verify(
     run: RunName,
     as_json: AsJson = False,
@@ -219,7 +201,7 @@ def verify(
     print_integrity(check(opened), as_json)
 
 
-@app.command(epilog=examples("townlet runs prune", "townlet runs prune --keep 3", "townlet runs prune --keep 3 --yes"))
+@app.with_examples("townlet runs prune", "townlet runs prune --keep 3", "townlet runs prune --keep 3 --yes")
 def prune(
     keep: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Also prune all but the best K runs of each recipe.")
@@ -240,19 +222,16 @@ def prune(
         echo("Nothing to remove." + ("" if keep else " To keep only the best K of each recipe, add --keep K"))
         return
     total = count = 0
-    for candidate in candidates:
-        size = folder_size(candidate.overview.run.path)
-        removed = remove_run(candidate, root) if yes else True
+    for run, reason in candidates:
+        size = folder_size(run.path)
+        removed = remove_run(run.path, root) if yes else True
         total, count = (total + size, count + 1) if removed else (total, count)
-        reason = candidate.reason if removed else "kept: a process is writing to it"
-        echo(f"{candidate.overview.run.name}  {size / 1e6:.1f} MB  {reason}")
+        echo(f"{run.name}  {size / 1e6:.1f} MB  {reason if removed else 'kept: a process is writing to it'}")
     size_text = f"{plural(count, 'run')}, {total / 1e6:.1f} MB"
     echo(f"Removed {size_text}." if yes else f"Would remove {size_text}. To remove, add --yes")
 
 
-@app.command(
-    epilog=examples("townlet runs compare town-ppo town-dqn", "townlet runs compare RUN RUN RUN --plot curves.png")
-)
+@app.with_examples("townlet runs compare town-ppo town-dqn", "townlet runs compare RUN RUN RUN --plot curves.png")
 def compare(
     runs: Annotated[
         list[str],
@@ -304,8 +283,8 @@ def _print_comparison(overviews: dict[str, Overview], different: dict[str, list[
         "metric": [o.metric for o in compared],
         "best": [format_number(o.best) for o in compared],
         "last": [format_number(o.last) for o in compared],
-        "reach the limit": [format_percent(_last_evaluation(o, "survived")) for o in compared],
-        "earn money": [format_percent(_last_evaluation(o, "works")) for o in compared],
+        "reach the limit": [format_percent((o.evaluations["survived"] or [None])[-1]) for o in compared],
+        "earn money": [format_percent((o.evaluations["works"] or [None])[-1]) for o in compared],
         "random agent": [format_number(o.random) for o in compared],
         "evaluations": [sparkline(o.curve, 12) for o in compared],
     }
@@ -317,7 +296,8 @@ def _print_comparison(overviews: dict[str, Overview], different: dict[str, list[
     settings = {key for key in different if key not in ALWAYS_COMPARED and (every or _in_all(key, different))}
     for key, values in different.items():
         if key in settings:
-            table.add_row(key, *(Text(format_setting(value)) for value in values))
+            texts = ("–" if v is None else v if isinstance(v, str) else json.dumps(v) for v in values)
+            table.add_row(key, *map(Text, texts))
     console.print(table)
     if hidden := len(different.keys() - settings - set(ALWAYS_COMPARED)):
         echo(f"{hidden} more settings exist in some of the runs only; show them with --all.")
@@ -358,11 +338,6 @@ def _in_all(key: str, different: dict[str, list[Any]]) -> bool:
     stem = ".".join(key.split(".")[:2])
     related = [values for other, values in different.items() if other == stem or other.startswith(f"{stem}.")]
     return all(any(values[index] is not None for values in related) for index in range(len(different[key])))
-
-
-def _last_evaluation(overview: Overview, name: str) -> float | None:
-    values = overview.evaluations[name]
-    return values[-1] if values else None
 
 
 def _seed_groups(overviews: dict[str, Overview]) -> list[dict[str, Any]]:

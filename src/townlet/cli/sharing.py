@@ -3,50 +3,32 @@
 from __future__ import annotations
 
 import tempfile
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
 from townlet.cli.console import echo, err
-from townlet.cli.options import (
-    ROOT,
-    AllowCode,
-    Checkpoint,
-    CheckpointChoice,
-    EvaluationSeed,
-    Root,
-    RunName,
-    open_run,
-    trained_policy,
-)
+from townlet.cli.options import ROOT, AllowCode, Checkpoint, EvaluationSeed, Root, RunName, load_policy, open_run
 from townlet.errors import TownletError
 
 HUB: Final = "hub:"
 
 
-class ExportFormat(StrEnum):
-    """File formats."""
-
-    SAFETENSORS = "safetensors"
-    ONNX = "onnx"
-
-
 def export(
     run: RunName,
     form: Annotated[
-        ExportFormat,
+        Literal["safetensors", "onnx"],
         typer.Option(
             "--format",
             metavar="safetensors|onnx",
             help="safetensors: weights of the network; onnx: a graph for any ONNX runtime.",
         ),
-    ] = ExportFormat.SAFETENSORS,
+    ] = "safetensors",
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Output file; by default policy.* in the folder of the run.")
     ] = None,
-    which: Checkpoint = CheckpointChoice.BEST,
+    which: Checkpoint = "best",
     allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
@@ -55,12 +37,12 @@ def export(
     Its metadata describes the observation, the actions and how to use the network.
     """
     from townlet.sharing.export import export as write
-    from townlet.train.policies import load_policy
+    from townlet.train import policies
 
     opened = open_run(run, root)
     with err().status("exporting"):
-        trained = load_policy(opened, which.value)
-        path = write(trained, form.value, to)
+        trained = policies.load_policy(opened, which)
+        path = write(trained, form, to)
     inputs = ["obs", *(["mask"] if trained.actions.choices else []), *(["hidden"] if trained.hidden else [])]
     echo(
         f"Wrote {path} ({path.stat().st_size / 1024:.0f} kB).",
@@ -76,7 +58,7 @@ def publish(
     ],
     episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes for the results on the card.")] = 100,
     seed: EvaluationSeed = None,
-    which: Checkpoint = CheckpointChoice.BEST,
+    which: Checkpoint = "best",
     allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
@@ -96,7 +78,7 @@ def publish(
     opened = open_run(run, root)
     with tempfile.TemporaryDirectory() as temporary, err().status("evaluating and recording"):
         folder = Path(temporary) / "model" if name else Path(to)
-        trained = trained_policy(opened, which.value)
+        trained = load_policy(opened, which)
         eval_seed = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
         card = write(trained, folder, episodes=episodes, seed=eval_seed)
         place = upload(folder, name) if name else str(folder)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-    from townlet.sweep.study import TrialResult
     from townlet.sweep.trial import SweepConfig
 
 SHOWN_TRIALS: Final = 5
@@ -59,7 +58,9 @@ def sweep(
     from townlet.sweep import study as studies
 
     studies.require_optuna()
-    _check_output(to)
+    if to is not None and (to.is_dir() or not to.parent.is_dir()):
+        what = f"{to} is a folder" if to.is_dir() else f"there is no folder {to.parent}"
+        raise TownletError(f"--to: {what}", "name a file in an existing folder")
     config = _sweep_config(recipe, words or [], steps, name, seeds, root)
     study = studies.open_study(config, storage, seed)
     keys = ", ".join(config.space)
@@ -72,12 +73,6 @@ def sweep(
         raise typer.Exit(EXIT_INTERRUPTED)
     if studies.best_trial(study) is None:
         raise typer.Exit(1)
-
-
-def _check_output(to: Path | None) -> None:
-    if to is not None and (to.is_dir() or not to.parent.is_dir()):
-        what = f"{to} is a folder" if to.is_dir() else f"there is no folder {to.parent}"
-        raise TownletError(f"--to: {what}", "name a file in an existing folder")
 
 
 def _sweep_config(
@@ -95,10 +90,10 @@ def _sweep_config(
     return SweepConfig(name or recipe.title, title, tuple(fixed), recipe, space, root, seeds)
 
 
-def _print_trial(result: TrialResult) -> None:
+def _print_trial(trial: FrozenTrial, best_score: float | None) -> None:
     from townlet.sweep.study import ERROR
 
-    trial, best = result.trial, "" if result.best_score is None else f"; best so far {result.best_score:.1f}"
+    best = "" if best_score is None else f"; best so far {best_score:.1f}"
     score = {"COMPLETE": f"{trial.value or 0:.1f}", "PRUNED": "stopped early", "FAIL": "failed"}[trial.state.name]
     error = f" ({trial.user_attrs[ERROR]})" if ERROR in trial.user_attrs else ""
     echo_err(f"trial {trial.number}: {score}{error}{best}. {_settings(trial)}")

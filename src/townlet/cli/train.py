@@ -11,7 +11,7 @@ import typer
 
 from townlet.cli.console import echo, err, out
 from townlet.cli.live import PORT, page_server
-from townlet.cli.options import ROOT, AllowCode, Port, RecipeOverrides, Root, resume_command, run_command
+from townlet.cli.options import ROOT, AllowCode, Port, RecipeOverrides, Root, run_command
 from townlet.distributed import launched_with_others
 from townlet.errors import EXIT_INTERRUPTED, TownletError
 
@@ -88,17 +88,21 @@ def train(
         from townlet.train.wandb import sweep_overrides
 
         words += sweep_overrides()
-    group = _process_group(seeds)
-    if group and not group.is_leader:
-        from townlet.train.session import follow
+    group = None
+    if launched_with_others():
+        if seeds > 1:
+            raise TownletError("--seeds does not work under torchrun", "drop it, or start without torchrun")
+        from townlet.distributed.process_group import ProcessGroup
 
-        follow(group)
-        return
+        group = ProcessGroup.from_torchrun()
+        if not group.is_leader:
+            from townlet.train.session import follow
+
+            follow(group)
+            return
     if (live or show) and seeds > 1:
-        raise TownletError(
-            "--live and --open show one run, but --seeds trains several",
-            "drop one of them, or run `townlet live` in another terminal",
-        )
+        what = "--live and --open show one run, but --seeds trains several"
+        raise TownletError(what, "drop one of them, or run `townlet live` in another terminal")
     options = SessionOptions(root, pause_at, port if live or show else None, show, group)
     if resume is not None:
         if name is not None:
@@ -112,17 +116,6 @@ def train(
         _train_seeds(name or DEFAULT, words, root, seeds)
     else:
         _start(name or DEFAULT, words, options)
-
-
-def _process_group(seeds: int) -> ProcessGroup | None:
-    """The processes started by torchrun; None for a single process."""
-    if not launched_with_others():
-        return None
-    if seeds > 1:
-        raise TownletError("--seeds does not work under torchrun", "drop it, or start without torchrun")
-    from townlet.distributed.process_group import ProcessGroup
-
-    return ProcessGroup.from_torchrun()
 
 
 def _start(name: str, words: list[str], options: SessionOptions) -> None:
@@ -156,11 +149,11 @@ def _live_page(run: Run, options: SessionOptions) -> Iterator[None]:
     if options.page_port is None:
         yield
         return
-    with page_server(run, "127.0.0.1", options.page_port, options.open_page) as server:
-        echo(f"Watch it: {server.link}")
+    with page_server(run, "127.0.0.1", options.page_port, options.open_page) as (link, server):
+        echo(f"Watch it: {link}")
         yield
         if out().is_terminal:
-            echo(f"The page stays at {server.link} until Ctrl-C.")
+            echo(f"The page stays at {link} until Ctrl-C.")
             with suppress(KeyboardInterrupt):
                 server.wait()
 
@@ -174,7 +167,7 @@ def console_sink(recipe: Recipe) -> Sink:
 
 def _print_outcome(outcome: TrainingOutcome) -> None:
     if not outcome.ending.finished:
-        echo(f"Saved after {outcome.seconds:.0f} s. Resume with:", resume_command(outcome.run))
+        echo(f"Saved after {outcome.seconds:.0f} s. Resume with:", run_command("train --resume", outcome.run))
         if outcome.ending.why == "interrupted":
             raise typer.Exit(EXIT_INTERRUPTED)
         return
@@ -192,7 +185,8 @@ def _ending(outcome: TrainingOutcome) -> str:
     if outcome.trained:
         return f"Trained for {outcome.seconds:.0f} s; {why}."
     key = next((f"budget.{key}" for key, end in END_REASONS.items() if end == why), "budget.env_steps")
-    return f"This run is finished: {why}. To continue, raise it: {resume_command(outcome.run, f'{key}=…')}"
+    command = run_command("train --resume", outcome.run, f"{key}=…")
+    return f"This run is finished: {why}. To continue, raise it: {command}"
 
 
 def _train_seeds(name: str, words: list[str], root: Path, seeds: int) -> None:
@@ -206,6 +200,6 @@ def _train_seeds(name: str, words: list[str], root: Path, seeds: int) -> None:
         lines[outcome.seed] = f"{score:>8}  {outcome.seconds:.0f} s  {outcome.run.path}"
     for failure in results.failed:
         lines[failure.seed] = f"  failed  {failure.why}  {failure.run.path}"
-    echo(*(f"seed {seed}: {lines[seed]}" for seed in sorted(lines)), results.in_words())
+    echo(*(f"seed {seed}: {lines[seed]}" for seed in sorted(lines)), results.summary())
     if results.exit_code:
         raise typer.Exit(results.exit_code)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from townlet.cli.console import echo, echo_err, examples, out
+from townlet.cli.console import echo, echo_err, out
 from townlet.cli.help import CommandGroup
 from townlet.cli.options import WorldName, WorldOverrides
 
@@ -24,7 +24,7 @@ def _load(name: str, overrides: list[str] | None) -> World:
     return load(name, overrides or ())
 
 
-@app.command("list", epilog=examples("townlet world list"))
+@app.with_examples("townlet world list", name="list")
 def list_() -> None:
     """List the shipped worlds."""
     from townlet.town.world.report import world_list
@@ -32,7 +32,7 @@ def list_() -> None:
     out().print(world_list())
 
 
-@app.command(epilog=examples("townlet world check my-town.yaml", "townlet world check town meters.energy.decay=.02"))
+@app.with_examples("townlet world check my-town.yaml", "townlet world check town meters.energy.decay=.02")
 def check(world: WorldName, overrides: WorldOverrides = None) -> None:
     """Report every error in a world, or how long agents survive in it."""
     from townlet.town.feasibility import assess, feasibility_report
@@ -47,7 +47,7 @@ def check(world: WorldName, overrides: WorldOverrides = None) -> None:
     out().print(f"{compiled.name} is a valid world.", style="green", markup=False)
 
 
-@app.command(epilog=examples("townlet world show town", "townlet world show town clock.temporal=true"))
+@app.with_examples("townlet world show town", "townlet world show town clock.temporal=true")
 def show(world: WorldName, overrides: WorldOverrides = None) -> None:
     """Print a world as tables."""
     from townlet.town.world.report import world_tables
@@ -55,7 +55,7 @@ def show(world: WorldName, overrides: WorldOverrides = None) -> None:
     out().print(world_tables(_load(world, overrides)))
 
 
-@app.command(epilog=examples("townlet world explain town energy", "townlet world explain town-l3 mood"))
+@app.with_examples("townlet world explain town energy", "townlet world explain town-l3 mood")
 def explain(
     world: WorldName,
     meter: Annotated[str, typer.Argument(metavar="METER", help="Meter to explain.")],
@@ -67,7 +67,7 @@ def explain(
     out().print(meter_table(_load(world, overrides), meter))
 
 
-@app.command(epilog=examples("townlet world new my-town", "townlet world new night-town --from town-l3 --to worlds"))
+@app.with_examples("townlet world new my-town", "townlet world new night-town --from town-l3 --to worlds")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new world.")],
     parent: Annotated[str, typer.Option("--from", metavar="WORLD", help="World to extend.")] = "town",
@@ -83,7 +83,7 @@ def new(
     echo(f"Wrote {file}. Edit it, then run: townlet world check {file}")
 
 
-@app.command(epilog=examples("townlet world schema > world.schema.json"))
+@app.with_examples("townlet world schema > world.schema.json")
 def schema() -> None:
     """Print the JSON Schema of world files.
 

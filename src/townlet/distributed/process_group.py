@@ -40,7 +40,7 @@ class ProcessGroup:
 
     def __init__(self, rank: int = 0, size: int = 1, on_this_machine: int = 1) -> None:
         self.rank, self.size, self.on_this_machine = rank, size, on_this_machine
-        self.fix = "see what it printed"  # advice when a process is lost
+        self.fix = "see its output"  # advice when a process is lost
 
     @classmethod
     def from_torchrun(cls) -> ProcessGroup:
@@ -116,8 +116,8 @@ class ProcessGroup:
 
     def _moments(self, parts: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Means and variances by a single reduction: waiting for each other takes longer than computing."""
-        sums = self.all_reduce(torch.stack([_count_and_sums(values.double()) for values in parts]))
-        count, total, squares = sums.unbind(1)
+        sums = [(x.new_tensor(x.numel()), x.sum(), x.square().sum()) for x in (values.double() for values in parts)]
+        count, total, squares = self.all_reduce(torch.stack([torch.stack(line) for line in sums])).unbind(1)
         mean = total / count
         var = (squares / count - mean.square()).clamp_(min=0.0)
         return list(zip(mean.to(parts[0].dtype), var.to(parts[0].dtype), strict=True))
@@ -166,11 +166,6 @@ class ProcessGroup:
         """Leave the group without waiting for the others."""
         if dist.is_initialized():
             dist.destroy_process_group()
-
-
-def _count_and_sums(values: Tensor) -> Tensor:
-    """Count, sum and sum of squares [3]."""
-    return torch.stack((values.new_tensor(values.numel()), values.sum(), values.square().sum()))
 
 
 SINGLE_PROCESS = ProcessGroup()

@@ -46,14 +46,8 @@ def _map_rows(state: State, rows: int, axes: RowAxes, change: Callable[[Any, int
         if isinstance(leaf, Mapping):
             changed[name] = _map_rows(dict(leaf), rows, axes, change, here)
         else:
-            axis = _row_axis(leaf, here, axes)
-            sharded = axis is not None and leaf.ndim > axis and leaf.shape[axis] == rows
+            axis = next((axis for prefix, axis in axes.items() if here[: len(prefix)] == prefix), None)
+            shape = leaf.shape if isinstance(leaf, Tensor | np.ndarray) else ()
+            sharded = axis is not None and len(shape) > axis and shape[axis] == rows
             changed[name] = change(leaf, axis) if sharded and axis is not None else leaf
     return changed
-
-
-def _row_axis(leaf: Any, path: Path, axes: RowAxes) -> int | None:
-    """The dimension of a leaf that counts rows; None if it has none."""
-    if not isinstance(leaf, Tensor | np.ndarray):
-        return None
-    return next((axis for prefix, axis in axes.items() if path[: len(prefix)] == prefix), None)

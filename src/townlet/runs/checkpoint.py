@@ -1,4 +1,4 @@
-"""Checkpoints: complete or refused by name. Loading reads tensors and JSON and executes no code.
+"""Checkpoints: either complete, or refused with a reason. Loading reads tensors and JSON and executes no code.
 
 A checkpoint is a folder `step-000001234567` with `state.safetensors`, `manifest.json` and `manifest.sha256`. It is
 written under a temporary name, fsynced, and renamed: the rename is the commit. No separate pointer can disagree with
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +34,8 @@ COMMIT_POINTS: Final = (
 )  # fmt: skip
 
 
-def _do_nothing(point: str) -> None:
-    """Default hook; crash tests replace it."""
-
-
-on_point: Callable[[str], None] = _do_nothing  # called at each of COMMIT_POINTS
+def on_point(point: str) -> None:
+    """Called at each of COMMIT_POINTS; crash tests replace it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,6 @@ class Checkpoint:
 
     @property
     def env_steps(self) -> int:
-        """The env_steps at which it was saved."""
         return step_and_serial(self.path)[0]
 
 
@@ -62,12 +58,9 @@ def folder_name(env_steps: int) -> str:
     return f"step-{env_steps:012d}"
 
 
-def step_and_serial(path: Path) -> tuple[int, int]:
-    """(env_steps, serial) of a checkpoint; saving the same step again increments the serial."""
-    return _parse_name(path.name)
-
-
-def _parse_name(name: str) -> tuple[int, int]:
+def step_and_serial(path: Path | str) -> tuple[int, int]:
+    """(env_steps, serial) of a checkpoint's path or name; saving the same step again increments the serial."""
+    name = path.name if isinstance(path, Path) else path
     match = NAME_PATTERN.fullmatch(name)
     if not match:
         raise TownletError(f"'{name}' is not the name of a checkpoint", "names look like step-000001234567")
@@ -85,10 +78,9 @@ def paths(folder: Path) -> list[Path]:
 
 def reject_symlinks(folder: Path) -> None:
     """Refuse links named like checkpoints: they are ignored, so an older checkpoint would be used instead."""
-    odd = [path for path in folder.iterdir() if NAME_PATTERN.fullmatch(path.name) and path.is_symlink()]
-    if odd:
-        what = f"{min(odd).name} is a link, not a checkpoint"
-        raise TownletError(what, "move the folder itself there, or remove the link", min(odd))
+    if links := [path for path in folder.iterdir() if NAME_PATTERN.fullmatch(path.name) and path.is_symlink()]:
+        what = f"{min(links).name} is a link, not a checkpoint"
+        raise TownletError(what, "move the folder itself there, or remove the link", min(links))
 
 
 def latest(folder: Path) -> Checkpoint | None:
@@ -115,17 +107,20 @@ def best(folder: Path) -> Checkpoint | None:
 
 
 def save(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Checkpoint:
-    """Commit a state. If that fails, older checkpoints are untouched and the error says why."""
-    leaves, facts = flatten(state), {name: json_value(value, name) for name, value in info.items()}
+    """Commit a state. If that fails, older checkpoints are untouched and the error describes the cause."""
+    leaves, info = flatten(state), {name: json_value(value, name) for name, value in info.items()}
     checkpoint_files.check_types(leaves)
-    _parse_name(name)  # refuses invalid names before touching the disk
+    env_steps, _ = step_and_serial(name)  # refuses invalid names before touching the disk
     on_point("begun")
     partial, older = folder / f"{NEW_PREFIX}{secrets.token_hex(8)}", paths(folder)
+    replaced = [path for path in older if step_and_serial(path)[0] == env_steps]
+    if replaced:  # never in place: between two renames there would be no checkpoint of this step
+        name = f"{folder_name(env_steps)}.{step_and_serial(replaced[-1])[1] + 1}"
     try:
         disk.make_folder(folder)
         remove_leftovers(folder)
-        checkpoint_files.fill(partial, leaves, facts, on_point)
-        target = _unused_path(folder / name, older)
+        checkpoint_files.fill(partial, leaves, info, on_point)
+        target = folder / name
         os.rename(partial, target)
         on_point("renamed")
         _sync_name(target)
@@ -135,8 +130,8 @@ def save(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Chec
         raise disk.describe_error(error, f"cannot write the checkpoint {name} in {folder}", then) from error
     finally:
         disk.remove_tree(partial)
-    remove(folder, [path.name for path in older if step_and_serial(path)[0] == step_and_serial(target)[0]], "replaced")
-    return Checkpoint(target, facts)
+    remove(folder, [path.name for path in replaced], "replaced")
+    return Checkpoint(target, info)
 
 
 def load(path: Path) -> tuple[State, dict[str, Any]]:
@@ -159,11 +154,11 @@ def verify(path: Path) -> Checkpoint:
     return Checkpoint(path, manifest.info)
 
 
-def require_info(checkpoint: Checkpoint, **facts: Any) -> None:
+def require_info(checkpoint: Checkpoint, **expected: Any) -> None:
     """Refuse a checkpoint of another world, recipe or agent: its info must have these values."""
-    for name, expected in facts.items():
-        if (found := checkpoint.info.get(name)) != expected:
-            what = f"the checkpoint {checkpoint.name} has {name} {str(found)[:80]}, but this run {str(expected)[:80]}"
+    for name, value in expected.items():
+        if (found := checkpoint.info.get(name)) != value:
+            what = f"the checkpoint {checkpoint.name} has {name} {str(found)[:80]}, but this run {str(value)[:80]}"
             raise TownletError(what, "resume it with the recipe it was trained with", checkpoint.path)
 
 
@@ -245,12 +240,3 @@ def _sync_name(path: Path) -> None:
         with suppress(OSError):
             os.rename(path, path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(8)}"))  # a leftover
         raise
-
-
-def _unused_path(path: Path, older: list[Path]) -> Path:
-    """The path itself, or with the next serial if that step is saved already.
-
-    A checkpoint is never replaced in place: between two renames there would be none.
-    """
-    serials = [step_and_serial(p)[1] for p in older if step_and_serial(p)[0] == step_and_serial(path)[0]]
-    return path.with_name(f"{folder_name(step_and_serial(path)[0])}.{max(serials) + 1}") if serials else path

@@ -7,7 +7,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -35,7 +36,7 @@ DTYPES: Final = {
     "U16": torch.uint16, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
 DTYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
-Side = Annotated[int, Field(ge=0, lt=1 << 40)]
+AxisSize = Annotated[int, Field(ge=0, lt=1 << 40)]
 
 
 class FileRecord(StrictModel):
@@ -49,7 +50,7 @@ class TensorRecord(StrictModel):
     """A leaf in the safetensors file."""
 
     dtype: str
-    shape: list[Side] = Field(max_length=16)
+    shape: list[AxisSize] = Field(max_length=16)
 
 
 class ValueRecord(StrictModel):
@@ -59,7 +60,7 @@ class ValueRecord(StrictModel):
 
 
 class Manifest(StrictModel):
-    """The manifest in its current format; `state` keeps the order of the leaves."""
+    """Content of manifest.json; `state` keeps the order of the leaves."""
 
     format: Literal["townlet-checkpoint"]
     version: int
@@ -70,10 +71,6 @@ class Manifest(StrictModel):
     @property
     def tensors(self) -> dict[str, TensorRecord]:
         return {name: leaf for name, leaf in self.state.items() if isinstance(leaf, TensorRecord)}
-
-
-# Readers by format version; each returns the current format.
-FORMAT_READERS: Final[dict[int, Callable[[dict[str, Any]], Manifest]]] = {1: Manifest.model_validate}
 
 
 def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int, sha256: str) -> bytes:
@@ -88,26 +85,22 @@ def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int,
     manifest = {"format": FORMAT, "version": FORMAT_VERSION, "info": dict(info), "files": files, "state": state}
     text = json.dumps(manifest, allow_nan=False).encode()
     if len(text) > MAX_MANIFEST_BYTES:
-        raise TownletError(
-            f"the numbers and strings of the state take more than {MAX_MANIFEST_BYTES >> 20} MiB",
-            "keep long lists as tensors",
-        )
+        what = f"the numbers and strings of the state take more than {MAX_MANIFEST_BYTES >> 20} MiB"
+        raise TownletError(what, "keep long lists as tensors")
     return text
 
 
 def parse_manifest(text: bytes, path: Path) -> Manifest:
-    """The manifest in any known format version; anything else is refused with a reason."""
+    """The manifest in the current format version; anything else is refused with a reason."""
     content = parse_json(text, path)
     if content.get("format") != FORMAT:
         raise TownletError("this is not a checkpoint of Townlet", "name a checkpoint of a run", path)
     version = content.get("version")
-    reader = FORMAT_READERS.get(version) if isinstance(version, int) and not isinstance(version, bool) else None
-    if reader is None:
-        known = ", ".join(map(str, FORMAT_READERS))
-        what = f"the checkpoint has format version {str(version)[:20]} and this Townlet reads {known}"
+    if type(version) is not int or version != FORMAT_VERSION:
+        what = f"the checkpoint has format version {str(version)[:20]} and this Townlet reads {FORMAT_VERSION}"
         raise TownletError(what, "use the release of Townlet that wrote it", path)
     try:
-        manifest = reader(content)
+        manifest = Manifest.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])[:120]
@@ -131,25 +124,26 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
     return manifest
 
 
-def fill(folder: Path, leaves: Mapping[str, Any], info: Mapping[str, Any], at: Callable[[str], None]) -> None:
-    """Write and fsync a checkpoint's files in a new folder; `at` is called after every step."""
+def fill(folder: Path, leaves: Mapping[str, Any], info: Mapping[str, Any], on_point: Callable[[str], None]) -> None:
+    """Write and fsync a checkpoint's files in a new folder; `on_point` is called after every step."""
     folder.mkdir()
-    at("folder made")
+    on_point("folder made")
     tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
     try:
         serialize_file({name: _spec(tensor) for name, tensor in tensors.items()}, folder / STATE)
-    except SafetensorError as error:
-        raise _os_error(error) from error
-    at("state written")
+    except SafetensorError as error:  # it has the number of an OSError only in its message
+        number = re.search(r"os error (\d+)", str(error))
+        raise (OSError(int(number[1]), str(error)) if number else OSError(str(error))) from error
+    on_point("state written")
     disk.sync_file(folder / STATE)
-    at("state synced")
+    on_point("state synced")
     text = manifest_json(leaves, info, (folder / STATE).stat().st_size, _sha256(folder / STATE))
     disk.write_new(folder / MANIFEST, text)
-    at("manifest written")
+    on_point("manifest written")
     disk.write_new(folder / DIGEST, _seal(text))
-    at("digest written")
+    on_point("digest written")
     disk.sync_folder(folder)
-    at("folder synced")
+    on_point("folder synced")
 
 
 def open_manifest(folder: Path) -> Manifest:
@@ -171,16 +165,13 @@ def open_manifest(folder: Path) -> Manifest:
 
 def check(folder: Path, manifest: Manifest) -> None:
     """Refuse a state file that differs from the manifest, without loading it into memory."""
-    _check_bytes(folder, manifest)
-    with _opened(folder) as file:
-        _check_tensors(folder, manifest, file)
+    with _checked_state(folder, manifest):
+        pass
 
 
 def load(folder: Path, manifest: Manifest) -> dict[str, Any]:
     """Load every leaf in the manifest's order, after the checks."""
-    _check_bytes(folder, manifest)
-    with _opened(folder) as file:
-        _check_tensors(folder, manifest, file)
+    with _checked_state(folder, manifest) as file:
         try:
             return {
                 name: file.get_tensor(name) if isinstance(leaf, TensorRecord) else leaf.value
@@ -212,7 +203,9 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_bytes(folder: Path, manifest: Manifest) -> None:
+@contextmanager
+def _checked_state(folder: Path, manifest: Manifest) -> Iterator[Any]:
+    """The opened state file, once its bytes, names, types and shapes match the manifest; no tensor is loaded."""
     record, path = manifest.files[STATE], folder / STATE
     with disk.os_errors(f"cannot read the checkpoint {folder}"):
         found = os.lstat(path)
@@ -222,31 +215,20 @@ def _check_bytes(folder: Path, manifest: Manifest) -> None:
             raise damaged(folder, f"{STATE} has {found.st_size} bytes but should have {record.bytes}")
         if _sha256(path) != record.sha256:
             raise damaged(folder, f"{STATE} does not match its sha256")
-
-
-def _opened(folder: Path) -> Any:
     try:
-        return safe_open(folder / STATE, framework="pt")
+        opened = safe_open(path, framework="pt")
     except (SafetensorError, OSError, RuntimeError) as error:
         raise damaged(folder, f"{STATE} cannot be read ({str(error)[:120]})") from None
-
-
-def _check_tensors(folder: Path, manifest: Manifest, file: Any) -> None:
-    """Compare names, types and shapes with the manifest before allocating memory."""
-    wanted, present = manifest.tensors, set(file.keys())
-    if different := sorted(present ^ set(wanted)):
-        place = STATE if different[0] in wanted else MANIFEST
-        raise damaged(folder, f"the tensor '{different[0][:80]}' is missing in {place}")
-    for name, record in wanted.items():
-        part = file.get_slice(name)
-        if (part.get_dtype(), part.get_shape()) != (record.dtype, record.shape):
-            raise damaged(folder, f"the tensor '{name[:80]}' is not of the type and shape in {MANIFEST}")
-
-
-def _os_error(error: SafetensorError) -> OSError:
-    """An OSError from the message of safetensors, which has no error number."""
-    found = re.search(r"os error (\d+)", str(error))
-    return OSError(int(found[1]), str(error)) if found else OSError(str(error))
+    with opened as file:
+        wanted, present = manifest.tensors, set(file.keys())
+        if different := sorted(present ^ set(wanted)):
+            place = STATE if different[0] in wanted else MANIFEST
+            raise damaged(folder, f"the tensor '{different[0][:80]}' is missing in {place}")
+        for name, tensor in wanted.items():
+            part = file.get_slice(name)
+            if (part.get_dtype(), part.get_shape()) != (tensor.dtype, tensor.shape):
+                raise damaged(folder, f"the tensor '{name[:80]}' is not of the type and shape in {MANIFEST}")
+        yield file
 
 
 def check_types(leaves: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -81,11 +82,7 @@ def read_episode_curve(store: MetricsReader, metric: str = "length") -> EpisodeC
     begin, end = (np.asarray(intervals[name], np.float64) for name in ("start", "env_steps"))
     env_steps = np.asarray(single["env_steps"], np.float64)
     keep = ~_inside(env_steps, begin, end)
-
-    def select(values: Sequence[Any]) -> list[Any]:
-        return [value for value, selected in zip(values, keep, strict=True) if selected]
-
-    score = _numbers(select(single[metric]))
+    score = _numbers([*compress(single[metric], keep)])
 
     def both(name: str) -> Floats:
         return np.concatenate([_numbers(intervals[name]), score])
@@ -93,19 +90,16 @@ def read_episode_curve(store: MetricsReader, metric: str = "length") -> EpisodeC
     when = np.concatenate([end, env_steps[keep]])
     mean = both(f"{metric}_mean")
     order = [i for i in np.argsort(when, kind="stable").tolist() if np.isfinite(mean[i])]
-
-    def sorted_labels(labels: list[dict[str, float]]) -> list[dict[str, float]]:
-        return [labels[i] for i in order]
-
+    causes = _counts(intervals["causes"]) + [_single_count(cause) for cause in compress(single["cause"], keep)]
+    stages = _counts(intervals["stages"]) + [_single_count(stage) for stage in compress(single["stage"], keep)]
+    meters = _counts(intervals["meters"]) + _counts([*compress(single["meters"], keep)])
     return EpisodeCurve(
         when[order],
         np.concatenate([_numbers(intervals["count"]), np.ones(len(score))])[order],
         mean[order],
         _filled(both(f"{metric}_p10"), mean)[order],
         _filled(both(f"{metric}_p90"), mean)[order],
-        sorted_labels(_counts(intervals["causes"]) + [_single_count(cause) for cause in select(single["cause"])]),
-        sorted_labels(_counts(intervals["stages"]) + [_single_count(stage) for stage in select(single["stage"])]),
-        sorted_labels(_counts(intervals["meters"]) + _counts(select(single["meters"]))),
+        *([labels[i] for i in order] for labels in (causes, stages, meters)),
     )
 
 

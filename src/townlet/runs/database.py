@@ -18,13 +18,13 @@ SCHEMA_VERSION: Final = 4
 ROW_GROUPS: Final = "row_groups"  # checksums of the rows of each flush; see `integrity`
 WALL_TIME: Final = "wall"  # wall-clock seconds: in every table, but ignored when runs are compared
 
-_MOMENT: Final = {"env_steps": "INTEGER", "updates": "INTEGER"}
-_SPREAD: Final = ("mean", "min", "max", "p10", "p50", "p90")
+_COUNTERS: Final = {"env_steps": "INTEGER", "updates": "INTEGER"}
+_STATISTICS: Final = ("mean", "min", "max", "p10", "p50", "p90")
 
 # table → column → type; JSON is stored as text. Column names are the metric names used everywhere.
-_FIGURES: Final[dict[str, dict[str, str]]] = {
+_COLUMNS: Final[dict[str, dict[str, str]]] = {
     "episodes": {  # finished episodes, or a sample of them where they end too fast
-        **_MOMENT,
+        **_COUNTERS,
         "row": "INTEGER",
         "start": "INTEGER",  # env_steps when it began
         "length": "INTEGER",
@@ -37,11 +37,11 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
         "meters": "JSON",  # {meter: final value}
     },
     "episode_intervals": {  # all episodes that ended in (start, env_steps]
-        **_MOMENT,
+        **_COUNTERS,
         "start": "INTEGER",
         "count": "INTEGER",
-        **{f"length_{what}": "REAL" for what in _SPREAD},
-        **{f"return_{what}": "REAL" for what in _SPREAD},
+        **{f"length_{statistic}": "REAL" for statistic in _STATISTICS},
+        **{f"return_{statistic}": "REAL" for statistic in _STATISTICS},
         "extrinsic": "REAL",
         "intrinsic": "REAL",
         "causes": "JSON",  # {cause: count}
@@ -49,12 +49,12 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
         "meters": "JSON",  # {meter: mean final value}
     },
     # One row per metric: a chart reads one name through one index, and a new agent needs no new column.
-    "updates": {**_MOMENT, "name": "TEXT", "value": "REAL"},
+    "updates": {**_COUNTERS, "name": "TEXT", "value": "REAL"},
     "affordance_visits": {"env_steps": "INTEGER", "affordance": "TEXT", "count": "INTEGER"},
     "affordance_transitions": {"env_steps": "INTEGER", "from": "TEXT", "to": "TEXT", "count": "INTEGER"},
     "cell_visits": {"env_steps": "INTEGER", "cell": "INTEGER", "count": "INTEGER", "novelty": "REAL"},
     "stage_changes": {
-        **_MOMENT,
+        **_COUNTERS,
         "row": "INTEGER",
         "from_stage": "INTEGER",
         "to_stage": "INTEGER",
@@ -64,7 +64,7 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
         "entropy": "REAL",
     },
     "recordings": {  # a few complete episodes
-        **_MOMENT,
+        **_COUNTERS,
         "kind": "TEXT",  # why it was recorded
         "row": "INTEGER",
         "length": "INTEGER",
@@ -75,15 +75,15 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
         "data": "BLOB",  # see townlet.town.episode_recorder.Recording
     },
     "setting_changes": {  # of agent settings during training
-        **_MOMENT,
+        **_COUNTERS,
         "key": "TEXT",
         "old": "JSON",  # a value as in a recipe: a number, or a schedule
         "new": "JSON",
         "why": "TEXT",
     },
-    "alerts": {**_MOMENT, "name": "TEXT", "message": "TEXT", "tip": "TEXT", "value": "REAL"},
+    "alerts": {**_COUNTERS, "name": "TEXT", "message": "TEXT", "tip": "TEXT", "value": "REAL"},
     "evaluations": {
-        **_MOMENT,
+        **_COUNTERS,
         "policy": "TEXT",  # "greedy", or "random" for comparison
         "episodes": "INTEGER",
         "limit": "INTEGER",  # maximum episode length
@@ -98,31 +98,7 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
         "meters": "JSON",
     },
 }
-TABLES: Final = {name: {**columns, WALL_TIME: "REAL"} for name, columns in _FIGURES.items()}
-
-
-def create_statements() -> list[str]:
-    """SQL that creates the tables, each with an index on env_steps (updates also on name)."""
-    made = []
-    for table, columns in TABLES.items():
-        fields = ", ".join(
-            f'"{column}" {"TEXT" if kind == "JSON" else kind}{" NOT NULL" if column == "env_steps" else ""}'
-            for column, kind in columns.items()
-        )
-        made.append(f'CREATE TABLE "{table}" ({fields})')
-        made.append(f'CREATE INDEX "{table}_moment" ON "{table}" ("env_steps")')
-    made.append(
-        f'CREATE TABLE "{ROW_GROUPS}" ("table" TEXT NOT NULL, "first" INTEGER NOT NULL, "last" INTEGER NOT NULL, '
-        '"env_steps" INTEGER NOT NULL, "digest" BLOB NOT NULL)'
-    )
-    made.append(f'CREATE INDEX "{ROW_GROUPS}_table" ON "{ROW_GROUPS}" ("table")')
-    made.append('CREATE INDEX "updates_name" ON "updates" ("name", "env_steps", "value")')
-    return made
-
-
-def insert_statement(table: str) -> str:
-    columns = ", ".join(f'"{column}"' for column in TABLES[table])
-    return f'INSERT INTO "{table}" ({columns}) VALUES ({", ".join("?" * len(TABLES[table]))})'
+TABLES: Final = {name: {**columns, WALL_TIME: "REAL"} for name, columns in _COLUMNS.items()}
 
 
 MAX_WAL: Final = 64 << 20  # bytes that stay allocated for the write-ahead log
@@ -136,7 +112,7 @@ SQLITE_MESSAGES: Final = (
     ("SQLITE_READONLY", "the metrics cannot be written", "check the permissions of the run's folder, and the disk"),
     ("SQLITE_CANTOPEN", "the metrics cannot be opened", "check that the file exists and is readable, and the disk"),
     ("SQLITE_BUSY", "another process writes the metrics", "wait until it ends, or stop it"),
-    ("SQLITE_IOERR", "the disk reports an error", "look at the space and the health of the disk"),
+    ("SQLITE_IOERR", "the disk reports an error", "check the space and the health of the disk"),
     ("SQLITE_NOTADB", *DAMAGED),
     ("SQLITE_CORRUPT", *DAMAGED),
 )
@@ -148,18 +124,14 @@ def sqlite_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise describe_sqlite_error(error, path) from error
-
-
-def describe_sqlite_error(error: sqlite3.Error, path: Path) -> TownletError:
-    """The error for users: what an SQLite error means, and what to do."""
-    name = getattr(error, "sqlite_errorname", "")
-    for begin, what, fix in SQLITE_MESSAGES:
-        if name.startswith(begin):
-            return TownletError(f"{what} ({error})", fix, path)
-    if not name and type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):  # raised by Python or by us
-        return TownletError(f"{DAMAGED[0]} ({error})", METRICS_FIX, path)
-    return TownletError(f"the metrics cannot be used ({error})", METRICS_FIX, path)
+        name = getattr(error, "sqlite_errorname", "")
+        what, fix = "the metrics cannot be used", METRICS_FIX
+        if not name and type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):  # raised by Python or by us
+            what, fix = DAMAGED
+        for prefix, meaning, remedy in SQLITE_MESSAGES:
+            if name.startswith(prefix):
+                what, fix = meaning, remedy
+        raise TownletError(f"{what} ({error})", fix, path) from error
 
 
 def connect(path: Path, read_only: bool) -> sqlite3.Connection:
@@ -241,9 +213,21 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
 
 
 def _create(connection: sqlite3.Connection) -> None:
+    """Create the tables, each with an index on env_steps (updates also on name)."""
     connection.execute("BEGIN IMMEDIATE")
-    for statement in create_statements():
-        connection.execute(statement)
+    for table, columns in TABLES.items():
+        fields = ", ".join(
+            f'"{column}" {"TEXT" if kind == "JSON" else kind}{" NOT NULL" if column == "env_steps" else ""}'
+            for column, kind in columns.items()
+        )
+        connection.execute(f'CREATE TABLE "{table}" ({fields})')
+        connection.execute(f'CREATE INDEX "{table}_moment" ON "{table}" ("env_steps")')
+    connection.execute(
+        f'CREATE TABLE "{ROW_GROUPS}" ("table" TEXT NOT NULL, "first" INTEGER NOT NULL, "last" INTEGER NOT NULL, '
+        '"env_steps" INTEGER NOT NULL, "digest" BLOB NOT NULL)'
+    )
+    connection.execute(f'CREATE INDEX "{ROW_GROUPS}_table" ON "{ROW_GROUPS}" ("table")')
+    connection.execute('CREATE INDEX "updates_name" ON "updates" ("name", "env_steps", "value")')
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     connection.execute("COMMIT")

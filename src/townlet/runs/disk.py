@@ -23,7 +23,7 @@ ERRNO_MESSAGES: Final = {
     errno.EACCES: ("permission is denied", "change the owner or the permissions of the folder"),
     errno.EPERM: ("permission is denied", "change the owner or the permissions of the folder"),
     errno.EIO: ("the disk reports an error", "check the health of the disk before continuing"),
-    errno.ENOENT: ("it is not there", "look whether it was moved or removed"),
+    errno.ENOENT: ("it does not exist", "check whether it was moved or removed"),
     errno.EEXIST: ("a file of that name already exists", "move it, or choose another folder"),
     errno.ENOTDIR: ("this is a file and not a folder", "name a folder"),
     errno.ELOOP: ("it is a symbolic link", "put the file itself there"),
@@ -33,31 +33,27 @@ ERRNO_MESSAGES: Final = {
 def describe_error(error: OSError, doing: str, then: str = "") -> TownletError:
     """The error for users: what failed, why, and what to do (`then` follows the remedy)."""
     number = error.errno or 0
-    what, fix = ERRNO_MESSAGES.get(number, (os.strerror(number) if number else str(error), "look at the disk"))
+    what, fix = ERRNO_MESSAGES.get(number, (os.strerror(number) if number else str(error), "check the disk"))
     return TownletError(f"{doing}: {what}", f"{fix}{', ' + then if then else ''}")
 
 
 @contextmanager
-def os_errors(doing: str) -> Iterator[None]:
-    """Raise OSErrors as errors for users."""
+def os_errors(doing: str, then: str = "") -> Iterator[None]:
+    """Raise OSErrors as errors for users; see `describe_error`."""
     try:
         yield
     except OSError as error:
-        raise describe_error(error, doing) from error
+        raise describe_error(error, doing, then) from error
 
 
 def sync_folder(path: Path) -> None:
     """Fsync a folder, so that its names survive a power loss."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(path, os.O_DIRECTORY)
 
 
-def sync_file(path: Path) -> None:
+def sync_file(path: Path, flags: int = 0) -> None:
     """Fsync a file, so that its bytes survive a power loss."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | flags)
     try:
         os.fsync(descriptor)
     finally:
@@ -115,13 +111,13 @@ def write_new(path: Path, data: bytes) -> None:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file atomically: readers and crashes see the old bytes or the new ones, never a mixture."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        write_new(fresh, data)
-        os.replace(fresh, path)
+        write_new(temporary, data)
+        os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise describe_error(error, f"cannot write {path}") from error
 
 

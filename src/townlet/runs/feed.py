@@ -1,4 +1,4 @@
-"""Messages of a running training for viewers: a small memory-mapped file with a ring of slots, never waited for.
+"""Messages of a running training for viewers: a memory-mapped ring of slots, which never blocks the trainer.
 
 The trainer writes the latest messages into slots; viewers poll for new ones a few times a second. A slow reader misses
 messages. The trainer writes only if a reader has polled within the last seconds. A message that was overwritten while

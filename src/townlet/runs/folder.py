@@ -61,11 +61,6 @@ META_FORMAT: Final = 3  # 1: neither format nor checksum; 2: settings with the n
 SEAL_KEYS: Final = ("format", "sha256")
 
 
-def seal_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the format and the checksum to the content of meta.json."""
-    return {"format": META_FORMAT, **meta, "sha256": _meta_digest(meta)}
-
-
 def unseal_meta(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """The content without format and checksum, once both and all types are right. Format 1 has no checksum."""
     meta = {key: value for key, value in validate_meta(content, path).items() if key not in SEAL_KEYS}
@@ -192,13 +187,13 @@ class Run:
             return runs[-1]  # the link was lost, as when a folder is copied without links
         for place in (root / word, Path(word)):
             if word and (place / "meta.json").is_file():
-                return cls(_direct(place, root))
-        begin = [run for run in runs if word and run.name.startswith(word)]
-        if len(begin) == 1:
-            return begin[0]
-        if begin:
-            shown = ", ".join(run.name for run in begin[-4:])
-            raise TownletError(f"{len(begin)} runs start with '{word}'", f"write more of the name, like {shown}")
+                return cls(_resolve_link(place, root))
+        matches = [run for run in runs if word and run.name.startswith(word)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            shown = ", ".join(run.name for run in matches[-4:])
+            raise TownletError(f"{len(matches)} runs start with '{word}'", f"write more of the name, like {shown}")
         shipped = {run.name: run for run in cls.list(SHIPPED)}
         if word in shipped:
             return shipped[word]
@@ -218,18 +213,19 @@ class Run:
 
     def meta(self) -> dict[str, Any]:
         """The content of meta.json: versions, machine, command line, seeds, hashes (see `Meta`)."""
-        return unseal_meta(
-            parse_json(disk.read_bounded(self.meta_file, MAX_META_BYTES), self.meta_file), self.meta_file
-        )
+        text = disk.read_bounded(self.meta_file, MAX_META_BYTES)
+        return unseal_meta(parse_json(text, self.meta_file), self.meta_file)
 
     def write_meta(self, meta: dict[str, Any]) -> None:
         """Replace meta.json atomically, with its checksum."""
-        text = json.dumps(seal_meta(json_value(meta, "meta")), indent=2, ensure_ascii=False, allow_nan=False)
+        content = json_value(meta, "meta")
+        sealed = {"format": META_FORMAT, **content, "sha256": _meta_digest(content)}
+        text = json.dumps(sealed, indent=2, ensure_ascii=False, allow_nan=False)
         disk.replace_file(self.meta_file, text.encode("utf-8", "replace") + b"\n")
 
-    def update_meta(self, **facts: Any) -> None:
+    def update_meta(self, **entries: Any) -> None:
         """Add entries to meta.json, such as when the run ended and why."""
-        self.write_meta(self.meta() | facts)
+        self.write_meta(self.meta() | entries)
 
     def _created(self) -> str:
         """When it was created; empty if meta.json is damaged, which opening it reports."""
@@ -249,7 +245,7 @@ def _is_run(path: Path) -> bool:
         return False  # not readable; the other runs are still listed
 
 
-def _direct(place: Path, root: Path) -> Path:
+def _resolve_link(place: Path, root: Path) -> Path:
     """The folder behind a link or ".", given below `root` if it lies there."""
     if place.name not in ("", "..") and not place.is_symlink():
         return place

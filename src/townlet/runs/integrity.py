@@ -63,12 +63,10 @@ def add_group(connection: sqlite3.Connection, table: str, first: int, last: int,
     rows = _rows(connection, table, first, last)
     if len(rows) != last - first + 1:
         raise sqlite3.DatabaseError(f"'{table}' has rows that this run did not write")
-    moments = [row[1] for row in rows]  # env_steps is the first column of every table
-    digest = _digest(previous, table, first, last, max(moments), rows)
-    values = (table, first, last, max(moments), digest)
-    connection.execute(
-        f'INSERT INTO "{ROW_GROUPS}" ("table", "first", "last", "env_steps", "digest") VALUES (?, ?, ?, ?, ?)', values
-    )
+    env_steps = max(row[1] for row in rows)  # the first column of every table
+    digest = _digest(previous, table, first, last, env_steps, rows)
+    query = f'INSERT INTO "{ROW_GROUPS}" ("table", "first", "last", "env_steps", "digest") VALUES (?, ?, ?, ?, ?)'
+    connection.execute(query, (table, first, last, env_steps, digest))
     return digest
 
 
@@ -79,10 +77,8 @@ def head(connection: sqlite3.Connection) -> bytes:
 
 def digests(connection: sqlite3.Connection) -> set[str]:
     """Every digest of the chain (hex), including that of an empty table."""
-    return {
-        START.hex(),
-        *(bytes(found).hex() for (found,) in connection.execute(f'SELECT "digest" FROM "{ROW_GROUPS}"')),
-    }
+    found = connection.execute(f'SELECT "digest" FROM "{ROW_GROUPS}"')
+    return {START.hex(), *(bytes(digest).hex() for (digest,) in found)}
 
 
 def truncate(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes:
@@ -109,17 +105,6 @@ def groups(connection: sqlite3.Connection, table: str, after: int = 0) -> list[R
     """The groups of a table in order, after the given number."""
     found = connection.execute(f"{_CHAIN} AND g.rowid > ? ORDER BY g.rowid", (table, after))
     return [_group(row, table) for row in found]
-
-
-def newest_groups(connection: sqlite3.Connection, table: str, rows: int) -> list[RowGroup]:
-    """The groups that hold the last few rows of a table, newest first."""
-    found: list[RowGroup] = []
-    for row in connection.execute(f"{_CHAIN} ORDER BY g.rowid DESC", (table,)):
-        found.append(_group(row, table))
-        rows -= found[-1].last - found[-1].first + 1
-        if rows <= 0:
-            break
-    return found
 
 
 def damages(connection: sqlite3.Connection, table: str, chain: Sequence[RowGroup], row: int = 0) -> Iterator[Damage]:
@@ -201,13 +186,12 @@ _PACKED: Final[dict[type, Callable[[Sequence[Any]], bytes]]] = {
 
 
 MAX_CACHED_TABLES: Final = 256  # tables of all files together
-FileStamp = tuple[int, ...]
 
 
 class IntactTable(NamedTuple):
     """The last check of a table: the file's size and date, and the last group."""
 
-    stamp: FileStamp
+    stamp: tuple[int, ...]
     number: int
     digest: bytes
     row: int
@@ -228,7 +212,9 @@ def require_intact(connection: sqlite3.Connection, path: Path, table: str, last:
     if before is None and last is not None:
         _require_newest(connection, path, table, last)
         return
-    known = before if before and _continues(connection, before) else None
+    query = f'SELECT "digest" FROM "{ROW_GROUPS}" WHERE rowid = ?'  # the chain may have been truncated since then
+    same = before and connection.execute(query, (before.number,)).fetchone() == (before.digest,)
+    known = before if same else None
     chain = groups(connection, table, known.number if known else 0)
     if known and not chain:  # the file changed, but not by a flush of this table
         known, chain = None, groups(connection, table)
@@ -244,22 +230,20 @@ def require_intact(connection: sqlite3.Connection, path: Path, table: str, last:
 
 def _require_newest(connection: sqlite3.Connection, path: Path, table: str, rows: int) -> None:
     """Refuse damaged groups of the last rows, and later rows without a checksum."""
-    found = newest_groups(connection, table, rows)
+    chain = (_group(row, table) for row in connection.execute(f"{_CHAIN} ORDER BY g.rowid DESC", (table,)))
     (largest,) = connection.execute(f'SELECT coalesce(max(rowid), 0) FROM "{table}"').fetchone()
-    if largest != (found[0].last if found else 0):
+    newest = next(chain, None)
+    if largest != (newest.last if newest else 0):
         raise Damage(table, f"the table has {largest} rows, but the checksums cover others").error(path)
-    for group in found:
+    group = newest
+    while group and rows > 0:
         if not intact(connection, group):
             raise Damage(table, "rows were changed, added or removed", 0, group.env_steps).error(path)
+        rows -= group.last - group.first + 1
+        group = next(chain, None)
 
 
-def _continues(connection: sqlite3.Connection, before: IntactTable) -> bool:
-    """Whether the chain still holds the group at which the last check ended."""
-    query = f'SELECT "digest" FROM "{ROW_GROUPS}" WHERE rowid = ?'
-    return bool(connection.execute(query, (before.number,)).fetchone() == (before.digest,))
-
-
-def _file_stamp(path: Path) -> tuple[tuple[int, int], FileStamp]:
+def _file_stamp(path: Path) -> tuple[tuple[int, int], tuple[int, ...]]:
     """Identity of the file, and a stamp that changes when the file or its log is written."""
     try:
         found = os.stat(path)

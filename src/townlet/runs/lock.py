@@ -42,7 +42,13 @@ class Lock:
             opened.append(os.open(self.folder, FOLDER))
             opened.append(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
             folder, note = opened
-            whole = _flock_folder(folder)
+            locked = [folder]
+            try:
+                _flock(folder, fcntl.LOCK_EX, TIMEOUT)
+            except OSError as error:
+                if error.errno not in UNSUPPORTED:
+                    raise
+                locked = [folder, note]  # the file system has no locks on directories: the note is what is locked
             _flock(note, fcntl.LOCK_EX, TIMEOUT)  # older releases lock only this file
             with suppress(OSError):  # on a full disk the lock counts without its note
                 started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -56,9 +62,7 @@ class Lock:
                 raise self._refusal() from None
             raise disk.describe_error(error, f"cannot lock {self.folder}") from error
         self._descriptors = opened
-        self._identity = {self.folder: _identity(os.fstat(folder))}
-        if not whole:  # the file is what is locked
-            self._identity[self.path] = _identity(os.fstat(note))
+        self._identity = dict(zip((self.folder, self.path), map(_identity, map(os.fstat, locked)), strict=False))
         _held.add(self)
 
     def check(self) -> None:
@@ -92,9 +96,11 @@ class Lock:
         _held.discard(self)
 
     def _refusal(self) -> TownletError:
-        who = describe_holder(_read_note(self.path))
+        holder = "it left no name"
+        if note := _read_note(self.path):
+            holder = f"process {note.get('pid')} on {note.get('host')}, since {note.get('started')}"
         fix = "wait until it ends, or stop it"
-        return TownletError(f"another process is writing to this folder: {who}", fix, self.folder)
+        return TownletError(f"another process is writing to this folder: {holder}", fix, self.folder)
 
     def _lost(self, what: str) -> TownletError:
         fix = "nothing more is written; move the folder back to this path, or continue at its new path"
@@ -133,14 +139,8 @@ def _locked(path: Path, flags: int) -> bool:
     return False
 
 
-def describe_holder(who: dict[str, Any]) -> str:
-    if not who:
-        return "it left no name"
-    return f"process {who.get('pid')} on {who.get('host')}, since {who.get('started')}"
-
-
-def _flock(descriptor: int, kind: int, patience: float) -> None:
-    deadline = time.monotonic() + patience
+def _flock(descriptor: int, kind: int, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
     while True:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -157,17 +157,6 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _flock_folder(descriptor: int) -> bool:
-    """Lock a directory exclusively; False where the file system has no locks on directories."""
-    try:
-        _flock(descriptor, fcntl.LOCK_EX, TIMEOUT)
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
-            raise
-        return False
-    return True
-
-
 def _read_note(path: Path) -> dict[str, Any]:
     """The note, or nothing when it is just being written."""
     try:
@@ -178,7 +167,7 @@ def _read_note(path: Path) -> dict[str, Any]:
 
 
 def _close(descriptor: int) -> None:
-    """Close a descriptor, and with it its lock, which is gone even where the disk reports an error."""
+    """Close a descriptor, which releases its lock even if the disk reports an error."""
     with suppress(OSError):
         os.close(descriptor)
 

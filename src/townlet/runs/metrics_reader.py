@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from townlet.errors import TownletError, did_you_mean
-from townlet.runs.database import DAMAGED, TABLES, WALL_TIME, connect, sqlite_errors
+from townlet.runs.database import DAMAGED, TABLES, connect, sqlite_errors
 from townlet.runs.disk import replace_file
 from townlet.runs.integrity import require_intact
 from townlet.runs.metric_catalog import METRICS
@@ -31,20 +30,17 @@ class MetricsReader:
         self.path = path
         self._connection = connect(path, self.read_only)
 
-    def _require_intact(self, table: str, last: int | None = None) -> None:
-        require_intact(self._connection, self.path, table, last)
-
     @contextmanager
-    def _snapshot(self, *tables: str, last: int | None = None) -> Iterator[None]:
-        """A read transaction in which these tables are checked and read."""
+    def _snapshot(self, table: str, last: int | None = None) -> Iterator[None]:
+        """A read transaction in which a table is checked and read."""
         self.flush()
         with sqlite_errors(self.path):
             started = not self._connection.in_transaction
             if started:
                 self._connection.execute("BEGIN")
             try:
-                for table in tables:
-                    self._require_intact(table, last)
+                if self.read_only:  # the rows of a writer were checked by its `rewind`
+                    require_intact(self._connection, self.path, table, last)
                 yield
             finally:
                 if started:
@@ -52,21 +48,6 @@ class MetricsReader:
 
     def flush(self) -> None:
         """No-op: a reader buffers nothing."""
-
-    def content_digest(self) -> str:
-        """A sha256 of everything that does not depend on the clock: equal for identical runs."""
-        digest, marks = hashlib.sha256(), ", ".join("?" * len(TIMED_METRICS))
-        with self._snapshot(*TABLES):
-            for table, columns in TABLES.items():
-                names = ", ".join(f'"{column}"' for column in columns if column != WALL_TIME)
-                timed = f"WHERE coalesce(name, '') NOT IN ({marks})" if table in ("updates", "alerts") else ""
-                digest.update(table.encode())
-                rows = self._connection.execute(
-                    f'SELECT {names} FROM "{table}" {timed} ORDER BY rowid', TIMED_METRICS if timed else ()
-                )
-                for row in rows:
-                    digest.update(repr(row).encode())
-        return digest.hexdigest()
 
     def read(
         self,
@@ -95,10 +76,17 @@ class MetricsReader:
             values.append(value)
         shown = ", ".join(map(_column, names))
         select = f'SELECT {shown} FROM "{table}" WHERE {" AND ".join(tests)} ORDER BY rowid'
-        with self._snapshot(table, last=None if values else last):
+        with self._snapshot(table, None if values else last):
             rows = self._fetch(f"{select} DESC LIMIT ?", (*values, last))[::-1] if last else self._fetch(select, values)
         lists = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
-        return {name: self._decoded(types.get(name, ""), column) for name, column in zip(names, lists, strict=True)}
+        found = dict(zip(names, lists, strict=True))
+        try:
+            for name, texts in found.items():
+                if types.get(name) == "JSON":
+                    found[name] = [None if text is None else json.loads(text) for text in texts]
+        except (ValueError, TypeError, RecursionError):
+            raise TownletError(*DAMAGED, self.path) from None
+        return found
 
     def names(self) -> list[str]:
         """Names of the recorded metrics of updates."""
@@ -117,8 +105,8 @@ class MetricsReader:
             )
         with self._snapshot("updates"):
             rows = self._fetch(query, {"name": name, "points": points} if points else {"name": name})
-        present = [(moment, value) for moment, value in rows if value is not None]
-        return [moment for moment, _ in present], [value for _, value in present]
+        present = [row for row in rows if row[1] is not None]
+        return [env_steps for env_steps, _ in present], [value for _, value in present]
 
     def totals(self, table: str, by: Sequence[str], since: int = -1) -> dict[tuple[Any, ...], int]:
         """The sum of `count` after `since`, for each combination of the columns `by`."""
@@ -141,14 +129,6 @@ class MetricsReader:
     def _fetch(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         with sqlite_errors(self.path):
             return self._connection.execute(query, values).fetchall()
-
-    def _decoded(self, kind: str, values: list[Any]) -> list[Any]:
-        if kind != "JSON":
-            return values
-        try:
-            return [None if value is None else json.loads(value) for value in values]
-        except (ValueError, TypeError, RecursionError):
-            raise TownletError(*DAMAGED, self.path) from None
 
 
 def table_columns(table: str, columns: Sequence[str] = ()) -> dict[str, str]:
@@ -184,13 +164,12 @@ def write_csv(store: MetricsReader, path: Path) -> None:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("env_steps", "updates", "name", "value"))
-    moments = ("env_steps", "updates")
-    updates_rows = store.read("updates", (*moments, "name", "value"))
-    table.writerows(zip(*updates_rows.values(), strict=True))
+    columns = store.read("updates", ("env_steps", "updates", "name", "value"))
+    table.writerows(zip(*columns.values(), strict=True))
     # Evaluations of the random policy are not metrics of this agent.
-    rows = store.read("evaluations", (*moments, *EVALUATION_METRICS), where={"policy": "greedy"})
+    rows = store.read("evaluations", ("env_steps", "updates", *EVALUATION_METRICS), where={"policy": "greedy"})
     for column, name in EVALUATION_METRICS.items():
-        for moment, updates, value in zip(rows["env_steps"], rows["updates"], rows[column], strict=True):
+        for env_steps, updates, value in zip(rows["env_steps"], rows["updates"], rows[column], strict=True):
             if value is not None:
-                table.writerow((moment, updates, name, value))
+                table.writerow((env_steps, updates, name, value))
     replace_file(path, text.getvalue().encode())

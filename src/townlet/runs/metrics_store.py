@@ -16,15 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from townlet.errors import TownletError
 from townlet.runs import disk, integrity
-from townlet.runs.database import (
-    METRICS_FIX,
-    TABLES,
-    WALL_TIME,
-    insert_statement,
-    leave_wal_mode,
-    sqlite_errors,
-    wal_path,
-)
+from townlet.runs.database import METRICS_FIX, TABLES, WALL_TIME, leave_wal_mode, sqlite_errors, wal_path
 from townlet.runs.metrics_reader import MetricsReader, table_columns
 
 as_json: Final = json.JSONEncoder(allow_nan=False).encode  # json.dumps would create an encoder at every call
@@ -52,15 +44,15 @@ class MetricsStore(MetricsReader):
         self._counts = self._count()
         with sqlite_errors(path):
             self._head = integrity.head(self._connection)
-        self._named = False  # whether the names of SQLite's files are durable
-        self._unsynced: TownletError | None = None  # a failed fsync, after which nothing can be made durable here
+        self._folder_synced = False  # whether the names of SQLite's files are durable
+        self._sync_error: TownletError | None = None  # a failed fsync, after which nothing can be made durable here
 
     @property
     def empty(self) -> bool:
         return not any(self._counts.values()) and not any(self._buffered.values())
 
     @property
-    def reach(self) -> int:
+    def last_env_steps(self) -> int:
         """The last env_steps of any row; 0 without rows."""
         with sqlite_errors(self.path):
             query = 'SELECT coalesce(max("env_steps"), 0) FROM "{}"'
@@ -71,7 +63,11 @@ class MetricsStore(MetricsReader):
 
         Values may be tensors or arrays. Missing columns stay empty.
         """
-        columns = _columns(rows) if isinstance(rows, Mapping) else _transposed(rows)
+        if isinstance(rows, Mapping):
+            columns = _columns(rows)
+        else:
+            names = dict.fromkeys(name for row in rows for name in row)
+            columns = {name: [_single(row.get(name)) for row in rows] for name in names}
         types, buffered = table_columns(table, tuple(columns)), self._buffered[table]
         count = len(next(iter(columns.values()), ()))
         if count and ("env_steps" not in columns or None in columns["env_steps"]):
@@ -93,14 +89,15 @@ class MetricsStore(MetricsReader):
         with sqlite_errors(self.path), self._transaction():
             for table, rows in self._buffered.items():
                 if rows:
-                    self._connection.executemany(insert_statement(table), rows)
+                    places = ", ".join("?" * len(TABLES[table]))
+                    self._connection.executemany(f'INSERT INTO "{table}" VALUES ({places})', rows)
                     first, counts[table] = counts[table] + 1, counts[table] + len(rows)
                     head = integrity.add_group(self._connection, table, first, counts[table], head)
         self._counts, self._head = counts, head
         for rows in self._buffered.values():
             rows.clear()
         if (log := wal_path(self.path)).exists() and log.stat().st_size > MAX_WAL_BYTES:
-            self._settle_log()
+            self._sync_wal()
 
     def sync(self) -> StorePosition:
         """Flush and make every row durable; returns the position to store in a checkpoint.
@@ -108,35 +105,30 @@ class MetricsStore(MetricsReader):
         SQLite fsyncs its log only when it checkpoints, which a reader may prevent, so the log is fsynced here.
         """
         self.flush()
-        self._settle_log()
+        self._sync_wal()
         return StorePosition(dict(self._counts), self._head.hex())
 
-    def _settle_log(self) -> None:
+    def _sync_wal(self) -> None:
         """Fsync SQLite's log, then move it into the database as far as readers allow.
 
         After a failed fsync the disk may lack bytes that a second fsync would not write, so there is no second one
         until the file is opened again, which rewrites them.
         """
-        if self._unsynced:
-            raise self._unsynced
+        if self._sync_error:
+            raise self._sync_error
+        log = wal_path(self.path)
         try:
-            self._sync_log()
+            with disk.os_errors(f"cannot write {log}", "then resume from the last checkpoint"):
+                if log.exists():  # POSIX locks are on other files: closing this descriptor releases none of them
+                    disk.sync_file(log)
+                if not self._folder_synced:
+                    disk.sync_folder(self.path.parent)
+                    self._folder_synced = True
             with sqlite_errors(self.path):
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except TownletError as error:
-            self._unsynced = error
+            self._sync_error = error
             raise
-
-    def _sync_log(self) -> None:
-        log = wal_path(self.path)
-        try:
-            if log.exists():  # POSIX locks are on other files: closing this descriptor releases none of them
-                disk.sync_file(log)
-            if not self._named:
-                disk.sync_folder(self.path.parent)
-                self._named = True
-        except OSError as error:
-            raise disk.describe_error(error, f"cannot write {log}", "then resume from the last checkpoint") from error
 
     def rewind(self, env_steps: int, position: StorePosition | None = None) -> None:
         """Remove all rows after `env_steps` and after a position from `sync`, in one transaction.
@@ -163,12 +155,12 @@ class MetricsStore(MetricsReader):
                     )
             head = integrity.truncate(self._connection, counts)
             if position:
-                self._verify_all(head, position)
+                self._require_position(head, position)
         self._counts, self._head = counts, head
         for buffered in self._buffered.values():
             buffered.clear()
 
-    def _verify_all(self, head: bytes, position: StorePosition) -> None:
+    def _require_position(self, head: bytes, position: StorePosition) -> None:
         """Refuse rows that the position does not authenticate."""
         for table in TABLES:
             for damage in integrity.damages(self._connection, table, integrity.groups(self._connection, table)):
@@ -179,13 +171,10 @@ class MetricsStore(MetricsReader):
         if fault := integrity.structure(self._connection):
             raise TownletError(f"the metrics are damaged: {fault}", METRICS_FIX, self.path)
 
-    def _require_intact(self, table: str, last: int | None = None) -> None:
-        """The writer's own rows were checked by `rewind`."""
-
     def close(self) -> None:
         """Flush and close; a single file then holds everything."""
         try:
-            if self._unsynced:
+            if self._sync_error:
                 with suppress(OSError):
                     disk.rewrite_file(wal_path(self.path))  # SQLite moves it into the database while it closes
             self.flush()
@@ -236,11 +225,6 @@ def _listed(values: Any) -> list[Any] | None:
         found = values.tolist()
         return found if isinstance(found, list) else None
     return [_single(value) for value in values] if isinstance(values, list | tuple) else None
-
-
-def _transposed(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [_single(row.get(name)) for row in rows] for name in names}
 
 
 def _single(value: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
@@ -108,11 +108,11 @@ class Overview:
 
 def make_overview(run: Run) -> Overview:
     """The overview of a run; damage is reported in `problem` instead of raised."""
-    problems: list[TownletError] = []
     meta: dict[str, Any] = {}
-    scores = _Scores({name: [] for name in EVALUATION_COLUMNS}, None, 0)
+    greedy: Columns = {name: [] for name in EVALUATION_COLUMNS}
+    random, recorded = [], []
     folders = checkpoint.paths(run.checkpoints)
-    problems += checkpoint.scan(run.checkpoints)[1].values()
+    problems = [*checkpoint.scan(run.checkpoints)[1].values()]
     try:
         meta = run.meta()
     except TownletError as error:
@@ -120,13 +120,20 @@ def make_overview(run: Run) -> Overview:
     try:
         # A run that has just started has no checkpoint and no metrics, and a published one has no metrics.
         if run.metrics_file.exists() or (folders and not meta.get("published")):
-            scores = _read_scores(run, report_terms(meta).metric)
+            metric = report_terms(meta).metric
+            with MetricsReader(run.metrics_file) as store:
+                greedy, random, recorded = (
+                    store.read("evaluations", EVALUATION_COLUMNS, where={"policy": "greedy"}),
+                    store.read("evaluations", (metric,), where={"policy": "random"}, last=1)[metric],
+                    store.read("updates", ("env_steps",), last=1)["env_steps"],
+                )
     except TownletError as error:
         problems.append(error)
-    env_steps = max([scores.env_steps, *(checkpoint.step_and_serial(path)[0] for path in folders[-1:])])
+    saved = [checkpoint.step_and_serial(path)[0] for path in folders[-1:]]
+    env_steps = max([0, *greedy["env_steps"], *recorded, *saved])
     problem = "; ".join(f"{mistake.what} (fix: {mistake.fix})" for error in problems for mistake in error.diagnostics)
     state = state_of(run, meta, bool(problems))
-    return Overview(run, state, meta, env_steps, len(folders), scores.greedy, scores.random, problem)
+    return Overview(run, state, meta, env_steps, len(folders), greedy, random[0] if random else None, problem)
 
 
 def list_overviews(root: Path) -> list[Overview]:
@@ -162,35 +169,11 @@ def state_of(run: Run, meta: dict[str, Any], damaged: bool = False) -> str:
     return "finished" if meta.get("finished") else "interrupted"
 
 
-class _Scores(NamedTuple):
-    """Evaluations of the agent, the score of a random one, and the last recorded env_steps."""
-
-    greedy: Columns
-    random: float | None
-    env_steps: int
-
-
-def _read_scores(run: Run, metric: str) -> _Scores:
-    with MetricsReader(run.metrics_file) as store:
-        greedy = store.read("evaluations", EVALUATION_COLUMNS, where={"policy": "greedy"})
-        random = store.read("evaluations", (metric,), where={"policy": "random"}, last=1)[metric]
-        recorded = store.read("updates", ("env_steps",), last=1)["env_steps"]
-    return _Scores(greedy, random[0] if random else None, max([0, *greedy["env_steps"], *recorded]))
-
-
 MIN_AGE: Final = 60  # seconds in which a new run may not have a checkpoint yet
 
 
-@dataclass(frozen=True)
-class PruneCandidate:
-    """A run that can be removed, and why."""
-
-    overview: Overview
-    reason: str
-
-
-def prunable(runs: Sequence[Overview], keep: int | None = None) -> list[PruneCandidate]:
-    """Runs without a checkpoint, and with `keep` all but the best few of each recipe.
+def prunable(runs: Sequence[Overview], keep: int | None = None) -> list[tuple[Run, str]]:
+    """Runs without a checkpoint, and with `keep` all but the best few of each recipe; each with the reason.
 
     Never a run that is running, just started, published, damaged, or only a link to a folder elsewhere.
     """
@@ -201,17 +184,16 @@ def prunable(runs: Sequence[Overview], keep: int | None = None) -> list[PruneCan
         if protected or (new and not overview.checkpoints):
             continue
         if not overview.checkpoints:
-            candidates.append(PruneCandidate(overview, "it has no checkpoint"))
+            candidates.append((overview.run, "it has no checkpoint"))
             continue
         kept[overview.recipe] += 1
         if keep is not None and kept[overview.recipe] > keep:
-            candidates.append(PruneCandidate(overview, f"not among the best {keep} of {overview.recipe}"))
+            candidates.append((overview.run, f"not among the best {keep} of {overview.recipe}"))
     return candidates
 
 
-def remove_run(candidate: PruneCandidate, root: Path) -> bool:
+def remove_run(path: Path, root: Path) -> bool:
     """Remove a run's folder; False if another process has started to write in it."""
-    path = candidate.overview.run.path
     try:
         with Lock(path):
             removed = path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(6)}")  # hidden atomically

@@ -77,8 +77,7 @@ def draw(name: str, about: str, size: tuple[float, float], paint: Paint, *, cons
     svg = page.getvalue()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
     # Several plots share one page: their ids must be unique.
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
-    return Plot(name, about, svg)
+    return Plot(name, about, re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg))
 
 
 def png(size: tuple[float, float], paint: Paint) -> bytes:
@@ -116,27 +115,16 @@ def score_curve(
             spread = [(x, low, high) for x, low, high in zip(env_steps, least, most, strict=True) if low is not None]
             if spread:
                 axes.vlines(*zip(*spread, strict=True), color=COLORS[3], alpha=0.35, linewidth=1.5)
-            axes.plot(
-                env_steps,
-                score,
-                "o-",
-                markersize=4,
-                color=COLORS[3],
-                label="evaluation (bar: min to max)" if spread else "evaluation",
-            )
+            label = "evaluation (bar: min to max)" if spread else "evaluation"
+            axes.plot(env_steps, score, "o-", markersize=4, color=COLORS[3], label=label)
             if limits[-1] is not None:
                 axes.axhline(limits[-1], color=INK, alpha=0.5, linewidth=1, label=f"limit: {limits[-1]}")
         if random_score is not None:
-            axes.axhline(
-                random_score,
-                color=COLORS[7],
-                linestyle="--",
-                label=f"a random agent: {terms.format_score(random_score)}",
-            )
+            label = f"a random agent: {terms.format_score(random_score)}"
+            axes.axhline(random_score, color=COLORS[7], linestyle="--", label=label)
         if threshold is not None:
-            axes.axhline(
-                threshold, color=COLORS[2], linestyle=":", label=f"solved from {terms.format_score(threshold)}"
-            )
+            label = f"solved from {terms.format_score(threshold)}"
+            axes.axhline(threshold, color=COLORS[2], linestyle=":", label=label)
         if terms is TOWN_TERMS:
             axes.set_ylim(bottom=0)
         axes.set_ylabel(terms.axis_label)

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -37,12 +38,18 @@ def recipe_hash(recipe: Mapping[str, Any], resumed_with: Sequence[str] = ()) -> 
 
 def read_settings(run: Run) -> dict[str, Any]:
     """Every setting in resolved.yaml, as JSON values."""
-    return _settings(disk.read_bounded(run.resolved_file, MAX_BYTES), run.resolved_file)
+    return parse_settings(disk.read_bounded(run.resolved_file, MAX_BYTES), run.resolved_file)
 
 
-def hash_resolved_text(resolved: str) -> str:
-    """The recipe hash of a new run, from the text of its resolved.yaml."""
-    return recipe_hash(_settings(resolved.encode(), Path("resolved.yaml")))
+def parse_settings(text: bytes, path: Path = Path("resolved.yaml")) -> dict[str, Any]:
+    """Every setting in the text of resolved.yaml, as JSON values."""
+    try:
+        found: dict[str, Any] = json.loads(_canonical(parse(text, str(path)).to_python()))
+    except ConfigError as error:
+        first = error.diagnostics[0]
+        fix = "restore the file from a backup"
+        raise TownletError(f"{path.name} cannot be read: {first.what}", fix, first.where) from None
+    return found
 
 
 def checkpoint_identity(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]:
@@ -50,13 +57,9 @@ def checkpoint_identity(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]
     if (run_id := run.meta().get("run_id")) is None:
         what = "this run has no id: it was started by an older release"
         raise TownletError(what, f"start a new run, with init_from={run.name} for its weights", run.path)
-    recipe, overrides = read_settings(run), list(resumed_with)
-    return {
-        "run_id": run_id,
-        "recipe": recipe,
-        "recipe_hash": recipe_hash(recipe, overrides),
-        "resumed_with": overrides,
-    }
+    recipe = read_settings(run)
+    identity = {"run_id": run_id, "recipe": recipe, "resumed_with": list(resumed_with)}
+    return identity | {"recipe_hash": recipe_hash(recipe, resumed_with)}
 
 
 def require_resumable(run: Run, last: Checkpoint) -> None:
@@ -96,7 +99,10 @@ def require_settings(run: Run) -> None:
     """Refuse a resolved.yaml whose settings were changed since the run started."""
     wanted = run.meta().get("recipe_hash")
     if wanted is not None and recipe_hash(read_settings(run)) != wanted:
-        raise _changed_settings_error(run, _recipe_in_latest_checkpoint(run))
+        last = None
+        with suppress(TownletError):  # a damaged checkpoint only leaves out what was changed
+            last = checkpoint.latest(run.checkpoints)
+        raise _changed_settings_error(run, last.info.get("recipe") if last else None)
 
 
 def checksums(folder: Path, names: Sequence[str]) -> dict[str, str]:
@@ -112,8 +118,7 @@ def format_checksums(sums: Mapping[str, str]) -> bytes:
 def read_checksums(path: Path) -> dict[str, str]:
     """Checksums by name from a `sha256sum` file; a malformed line is a name without a checksum."""
     lines = disk.read_bounded(path, MAX_BYTES).decode("utf-8", "replace").splitlines()
-    parts = ((line, line.partition("  ")) for line in lines)
-    return {name or line: digest for line, (digest, _, name) in parts}
+    return {name or line: digest for line in lines for digest, _, name in [line.partition("  ")]}
 
 
 def changed_files(run: Run, meta: Mapping[str, Any]) -> list[str]:
@@ -143,17 +148,15 @@ def sha256(path: Path) -> str:
 def sha256_or_none(folder: Path, name: str) -> str | None:
     """The sha256 of a file; None where there is no such regular file below the folder."""
     path = folder / name
-    if path.is_symlink() or not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
-        return None
-    try:
-        return sha256(path)
-    except OSError:
-        return None
+    with suppress(OSError):
+        if not path.is_symlink() and path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+            return sha256(path)
+    return None
 
 
-def _changed_settings_error(run: Run, before: Mapping[str, Any] | None) -> TownletError:
-    """The error for an edited resolved.yaml, with the first differing setting if it is known."""
-    found = next(differences(before, read_settings(run)), None) if before else None
+def _changed_settings_error(run: Run, before: Any) -> TownletError:
+    """The error for an edited resolved.yaml, with the first differing setting if the old ones are known."""
+    found = next(differences(before, read_settings(run)), None) if isinstance(before, Mapping) else None
     difference = "" if found is None else f": {found[0]} is {_format_value(found[2])} and was {_format_value(found[1])}"
     what = f"resolved.yaml was changed after the run started{difference}"
     fix = (
@@ -161,25 +164,6 @@ def _changed_settings_error(run: Run, before: Mapping[str, Any] | None) -> Townl
         f"{run.name} key=value; settings that cannot be overridden need a new run, with init_from={run.name}"
     )
     return TownletError(what, fix, run.resolved_file)
-
-
-def _recipe_in_latest_checkpoint(run: Run) -> Mapping[str, Any] | None:
-    try:
-        last = checkpoint.latest(run.checkpoints)
-    except TownletError:
-        return None
-    found = last.info.get("recipe") if last else None
-    return found if isinstance(found, Mapping) else None
-
-
-def _settings(text: bytes, path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(_canonical(parse(text, str(path)).to_python()))
-    except ConfigError as error:
-        first = error.diagnostics[0]
-        fix = "restore the file from a backup"
-        raise TownletError(f"{path.name} cannot be read: {first.what}", fix, first.where) from None
-    return found
 
 
 def _format_value(value: Any) -> str:
@@ -243,11 +227,10 @@ def without_passwords(text: str) -> str:
 
 
 def _version(name: str) -> str | None:
-    """None if a package is not installed or has no metadata."""
-    try:
+    """The version of a package; None if it is not installed or has no metadata."""
+    with suppress(PackageNotFoundError):
         return version(name)
-    except PackageNotFoundError:
-        return None
+    return None
 
 
 def _command() -> str:
@@ -258,11 +241,9 @@ def _command() -> str:
 
 def _commit() -> str | None:
     """The commit of the source tree, if it is one."""
-    command = ["git", "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(  # nosec B607: git from PATH, as its user would call it
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
+    command, folder = ["git", "rev-parse", "HEAD"], Path(__file__).parent
+    with suppress(OSError, subprocess.TimeoutExpired):
+        # git from PATH, as its user would call it
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5)  # nosec B607
+        return done.stdout.strip() or None
+    return None

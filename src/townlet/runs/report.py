@@ -17,9 +17,9 @@ from townlet.runs.curves import Bins, EpisodeCurve, make_bins, read_episode_curv
 from townlet.runs.folder import Run
 from townlet.runs.markup import Section
 from townlet.runs.metric_catalog import METER_PREFIX, METRICS, describe_metric
-from townlet.runs.metrics_reader import MetricsReader
+from townlet.runs.metrics_reader import Columns, MetricsReader
 from townlet.runs.overview import Overview, sparkline
-from townlet.runs.summary_text import TOWN_TERMS, ReportTerms, report_terms
+from townlet.runs.summary_text import TOWN_TERMS, Evaluations, ReportTerms, report_terms
 
 CURVE_BINS: Final = 150
 FRACTION_BINS: Final = 40  # fewer, because fractions of few episodes fluctuate
@@ -68,12 +68,12 @@ def write_report(run: Run) -> tuple[Path, Path]:
 def _sections(run: Run, meta: Mapping[str, Any], store: MetricsReader) -> list[Section | None]:
     terms = report_terms(meta)
     curve, greedy, random_score = _read_scores(store, terms)
-    fine, coarse = (_bins(curve, size) for size in (CURVE_BINS, FRACTION_BINS))
+    coarse = _bins(curve, FRACTION_BINS)
     return [
         _summary(meta, store, curve, greedy, random_score),
         _alerts(store),
         _setting_changes(store),
-        _score_section(terms, curve, fine, greedy, random_score, meta.get("threshold")),
+        _score_section(meta, curve, greedy, random_score),
         _evaluations(greedy),
         _videos(run),
         _fractions(terms, terms.causes_title, "causes", "cause", coarse, curve.causes),
@@ -90,9 +90,7 @@ def _sections(run: Run, meta: Mapping[str, Any], store: MetricsReader) -> list[S
     ]
 
 
-def _read_scores(
-    store: MetricsReader, terms: ReportTerms
-) -> tuple[EpisodeCurve, Mapping[str, list[Any]], float | None]:
+def _read_scores(store: MetricsReader, terms: ReportTerms) -> tuple[EpisodeCurve, Evaluations, float | None]:
     """Training episodes, evaluations of the agent, and the score of a random agent."""
     curve = read_episode_curve(store, terms.metric)
     greedy, random = (store.read("evaluations", where={"policy": policy}) for policy in ("greedy", "random"))
@@ -100,11 +98,7 @@ def _read_scores(
 
 
 def _summary(
-    meta: Mapping[str, Any],
-    store: MetricsReader,
-    curve: EpisodeCurve,
-    greedy: Mapping[str, list[Any]],
-    random_score: float | None,
+    meta: Mapping[str, Any], store: MetricsReader, curve: EpisodeCurve, greedy: Evaluations, random_score: float | None
 ) -> Section:
     env_steps = [*store.read("updates", ("env_steps",), last=1)["env_steps"], *greedy["env_steps"][-1:], 0]
     cards = summary_text.cards(meta, greedy, random_score, max(env_steps))
@@ -121,27 +115,27 @@ def _bins(curve: EpisodeCurve, most: int) -> Bins | None:
 
 def learning_curve_png(run: Run) -> bytes | None:
     """The learning curve of a run as a PNG; None where no episode ended."""
-    terms = report_terms(meta := run.meta())
+    meta = run.meta()
     with MetricsReader(run.metrics_file) as store:
-        curve, greedy, random_score = _read_scores(store, terms)
+        paint = _score_curve(meta, *_read_scores(store, report_terms(meta)))
+    return plots.png(plots.CURVE_SIZE, paint) if paint else None
+
+
+def _score_curve(
+    meta: Mapping[str, Any], curve: EpisodeCurve, greedy: Evaluations, random_score: float | None
+) -> plots.Paint | None:
     if (bins := _bins(curve, CURVE_BINS)) is None:
         return None
-    paint = plots.score_curve(terms, curve, bins, greedy, random_score, meta.get("threshold"))
-    return plots.png(plots.CURVE_SIZE, paint)
+    return plots.score_curve(report_terms(meta), curve, bins, greedy, random_score, meta.get("threshold"))
 
 
 def _score_section(
-    terms: ReportTerms,
-    curve: EpisodeCurve,
-    bins: Bins | None,
-    greedy: Mapping[str, list[Any]],
-    random_score: float | None,
-    threshold: float | None,
+    meta: Mapping[str, Any], curve: EpisodeCurve, greedy: Evaluations, random_score: float | None
 ) -> Section | None:
-    if bins is None:
+    if (paint := _score_curve(meta, curve, greedy, random_score)) is None:
         return None
+    terms = report_terms(meta)
     staged = "Training episodes have the curriculum stage of their row; evaluations are at full difficulty."
-    paint = plots.score_curve(terms, curve, bins, greedy, random_score, threshold)
     plot = plots.draw(terms.plot_name, f"{terms.axis_label} over env_steps", plots.CURVE_SIZE, paint)
     return Section(terms.curve_title, [staged] if _stages(curve) else [], plots=[plot])
 
@@ -162,7 +156,7 @@ def _meta_rows(run: Run, meta: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _evaluations(greedy: Mapping[str, list[Any]]) -> Section | None:
+def _evaluations(greedy: Evaluations) -> Section | None:
     names = ("env_steps", "episodes", "limit", "length", "length_min", "length_max", "return", "survived", "works")
     shown = [name for name in names if any(value is not None for value in greedy[name])]
 
@@ -203,8 +197,8 @@ def _stages(curve: EpisodeCurve) -> list[dict[str, float]]:
 
 
 def _stage_changes(store: MetricsReader) -> Section | None:
-    changes = store.read("stage_changes", ("env_steps", "row", "from_stage", "to_stage", "reason"), last=MAX_ROWS)
-    rows = _table_rows(changes)
+    columns = ("env_steps", "row", "from_stage", "to_stage", "reason")
+    rows = _table_rows(store.read("stage_changes", columns, last=MAX_ROWS))
     count = len(store.read("stage_changes", ("row",))["row"])
     note = [f"The last {len(rows)} of {count:,} changes."] if count > len(rows) else []
     header = ("env_steps", "row", "from", "to", "reason")
@@ -264,7 +258,7 @@ def _settings(run: Run) -> Section | None:
     return Section("Settings", ["Every setting and its source."], verbatim=text) if text.strip() else None
 
 
-def _table_rows(columns: Mapping[str, list[Any]]) -> list[tuple[str, ...]]:
+def _table_rows(columns: Columns) -> list[tuple[str, ...]]:
     return [tuple(_format_value(value) for value in row) for row in zip(*columns.values(), strict=True)]
 
 

@@ -48,10 +48,8 @@ def summary_paragraphs(
     meta: Mapping[str, Any], greedy: Evaluations, random_score: float | None, curve: EpisodeCurve
 ) -> list[str]:
     """The summary that training wrote at its end, or one from the metrics so far."""
-    if not (sentences := meta.get("summary")):
-        terms = report_terms(meta)
-        summarize = _town_summary if terms is TOWN_TERMS else _gym_summary
-        sentences = [*summarize(greedy, random_score, curve), *_better_before(terms, greedy)]
+    terms = report_terms(meta)
+    sentences = meta.get("summary") or [*_summarize(terms, greedy, random_score, curve), *_better_before(terms, greedy)]
     return [" ".join(sentences)]
 
 
@@ -63,24 +61,20 @@ def cards(
     terms = report_terms(meta)
     limit = f" of {last['limit']}" if last["limit"] and terms is TOWN_TERMS else ""
     score = last[terms.metric]
-    solved = ("solved", _solved(score, meta.get("threshold")))
+    threshold = meta.get("threshold")
+    solved = "–"
+    if threshold is not None:
+        solved = f"{'yes' if score is not None and score >= threshold else 'no'}, from {threshold:g}"
     return [
         (terms.score_label, "–" if score is None else f"{terms.format_score(score)}{limit}"),
         ("a random agent", "–" if random_score is None else f"{terms.format_score(random_score)}{limit}"),
         ("reach the limit", format_percent(last["survived"])),
-        ("earn money", format_percent(last["works"])) if terms is TOWN_TERMS else solved,
+        ("earn money", format_percent(last["works"])) if terms is TOWN_TERMS else ("solved", solved),
         ("env_steps", f"{env_steps:,}"),
         ("time", "–" if meta.get("seconds") is None else format_duration(meta["seconds"])),
         ("seed", str(meta.get("seed", "–"))),
         ("recipe", str(meta.get("recipe") or "–")),
     ]
-
-
-def _solved(score: float | None, threshold: float | None) -> str:
-    """Whether the threshold is reached; a dash where there is none."""
-    if threshold is None:
-        return "–"
-    return f"{'yes' if score is not None and score >= threshold else 'no'}, from {threshold:g}"
 
 
 def rerun_command(meta: Mapping[str, Any]) -> str:
@@ -107,46 +101,33 @@ def format_percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f} %"
 
 
-def _gym_summary(greedy: Evaluations, random_score: float | None, curve: EpisodeCurve) -> list[str]:
-    sentences = [] if random_score is None else [f"A random agent gets a return of {random_score:.4g}."]
-    if not greedy["return"] or greedy["return"][-1] is None:
+def _summarize(terms: ReportTerms, greedy: Evaluations, random_score: float | None, curve: EpisodeCurve) -> list[str]:
+    town = terms is TOWN_TERMS
+    sentences = []
+    if random_score is not None:
+        random = f"survives {random_score:.0f} steps" if town else f"gets a return of {random_score:.4g}"
+        sentences.append(f"A random agent {random}.")
+    if not greedy[terms.metric] or greedy[terms.metric][-1] is None:
         if len(curve.env_steps):
-            sentences.append(f"The last training episodes had a return of {_recent_score(curve):.4g} on average.")
-        return [*sentences, "The agent was not evaluated."]
-    last = {name: values[-1] for name, values in greedy.items()}
-    count = f" over {last['episodes']} episodes" if last["episodes"] else ""
-    return [*sentences, f"This agent gets {last['return']:.4g}{count}, after {last['env_steps']:,} env_steps."]
-
-
-def _recent_score(curve: EpisodeCurve) -> float:
-    """The mean score of the last tenth of the curve."""
-    tenth = slice(-max(1, len(curve.env_steps) // 10), None)
-    return float(np.average(curve.score[tenth], weights=np.maximum(curve.count[tenth], 1e-12)))
-
-
-def _town_summary(greedy: Evaluations, random_score: float | None, curve: EpisodeCurve) -> list[str]:
-    sentences = [] if random_score is None else [f"A random agent survives {random_score:.0f} steps."]
-    if not greedy["length"] or greedy["length"][-1] is None:
-        if len(curve.env_steps):
-            sentences.append(f"The last training episodes lasted {_recent_score(curve):.0f} steps on average.")
+            tenth = slice(-max(1, len(curve.env_steps) // 10), None)
+            mean = float(np.average(curve.score[tenth], weights=np.maximum(curve.count[tenth], 1e-12)))
+            recent = f"lasted {mean:.0f} steps" if town else f"had a return of {mean:.4g}"
+            sentences.append(f"The last training episodes {recent} on average.")
         return [*sentences, "The agent was not evaluated."]
     last = {name: values[-1] for name, values in greedy.items()}
     limit = f" of {last['limit']}" if last["limit"] else ""
     count = f" over {last['episodes']} episodes" if last["episodes"] else ""
-    sentences.append(
-        f"This agent survives {last['length']:.0f}{limit} steps{count}, after {last['env_steps']:,} env_steps."
-    )
-    if last["survived"] is not None:
+    score = f"survives {last['length']:.0f}{limit} steps" if town else f"gets {last['return']:.4g}"
+    sentences.append(f"This agent {score}{count}, after {last['env_steps']:,} env_steps.")
+    if town and last["survived"] is not None:
         sentences.append(f"{format_percent(last['survived'])} of its episodes reached the limit.")
-    return sentences + ([] if last["works"] is None else [_work_sentence(last["works"])])
-
-
-def _work_sentence(part: float) -> str:
-    if part == 0:
-        return "It does not work: no evaluation episode earned money."
-    if part == 1:
-        return "It earns money in every evaluation episode."
-    return f"It earns money in {format_percent(part)} of the evaluation episodes."
+    if town and last["works"] == 0:
+        sentences.append("It does not work: no evaluation episode earned money.")
+    elif town and last["works"] == 1:
+        sentences.append("It earns money in every evaluation episode.")
+    elif town and last["works"] is not None:
+        sentences.append(f"It earns money in {format_percent(last['works'])} of the evaluation episodes.")
+    return sentences
 
 
 def _better_before(terms: ReportTerms, greedy: Evaluations) -> Sequence[str]:

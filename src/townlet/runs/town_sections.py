@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -27,13 +27,6 @@ MAX_ROWS: Final = 50  # of a table
 MAX_LABELED: Final = 16  # cells per side up to which each cell shows its value
 # One color with rising opacity: small values differ from zero on white and on black, and text stays readable.
 HEAT: Final = ListedColormap([(*to_rgb(COLORS[0]), alpha) for alpha in np.linspace(0.06, 0.72, 64)])
-
-
-class TitledRecording(NamedTuple):
-    """A recorded episode with the title of its plot."""
-
-    title: str
-    recording: Recording
 
 
 def meters_section(store: MetricsReader, curve: EpisodeCurve) -> Section | None:
@@ -68,8 +61,8 @@ def _cell(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _read_recording(store: MetricsReader, number: int, meters: int) -> TitledRecording | None:
-    """One recording with its title; None if it is damaged or of another world."""
+def _read_recording(store: MetricsReader, number: int, meters: int) -> tuple[str, Recording] | None:
+    """The title and the recording of an episode; None if it is damaged or of another world."""
     (row,) = as_rows(store.read(TABLE, where={"number": number}))
     try:
         recording = Recording.from_bytes(row["data"])
@@ -79,10 +72,10 @@ def _read_recording(store: MetricsReader, number: int, meters: int) -> TitledRec
         return None
     ended = "reached the limit" if row["cause"] == OUT_OF_TIME else f"died without {row['cause']}"
     title = f"{row['kind']}, after {row['env_steps']:,} steps of training: {row['length']} steps, {ended}"
-    return TitledRecording(title, recording)
+    return title, recording
 
 
-def _meters_plot(recordings: Sequence[TitledRecording], meters: Sequence[str]) -> Plot:
+def _meters_plot(recordings: Sequence[tuple[str, Recording]], meters: Sequence[str]) -> Plot:
     """Every meter over each episode, one episode below the other on the same scale."""
 
     def paint(figure: Figure) -> None:

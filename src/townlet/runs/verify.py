@@ -76,11 +76,31 @@ def verify(run: Run) -> IntegrityReport:
     report = IntegrityReport(run.name)
     known = _meta(run, report)
     sealed = _files(run, report, known)
-    saved = _checkpoints(run, report, known)
-    measured = _metrics(run, report, known, saved)
+    saved = _checkpoints(run, report)
+    damages = _metrics(run, report, known, saved)
     _report(run, report)
-    _unprotected(run, report)
-    _usable(run, report, known, sealed, saved, measured)
+    checked = {item.name.partition("/")[0] for item in report.items}
+    for path in sorted(run.path.iterdir()):
+        if path.name not in checked and path.name not in CHECKED:
+            report.note(path.name, NOT_CHECKED.get(path.name, "not a file that Townlet reads"), UNPROTECTED)
+    newest = checkpoint.paths(run.checkpoints)[-1:]
+    if known.get("published"):
+        usable = "It is a published agent: it can be played and evaluated, not resumed."
+    elif not saved and newest:
+        usable = "No checkpoint can be used."
+    elif not saved:
+        usable = "There is no checkpoint yet: a resume starts from the beginning."
+    elif not known or not sealed:
+        usable = "The run cannot be resumed or played until meta.json, resolved.yaml and the worlds are restored."
+    else:
+        aside = "" if saved[-1].path in newest else ", once the damaged checkpoints after it are moved away"
+        new = ", with new metrics once metrics.db is moved away" if damages else ""
+        usable = f"Resume, play and eval work from step {saved[-1].env_steps:,}{aside}{new}."
+    report.usable.append(usable)
+    if damages:
+        begins = [damage.begin for damage in damages if damage.begin is not None]
+        intact = f"; records up to env_steps {min(begins):,} are intact" if begins else ""
+        report.usable.append(f"No command reports metrics of a damaged table{intact}.")
     return report
 
 
@@ -111,15 +131,18 @@ def _meta(run: Run, report: IntegrityReport) -> Mapping[str, Any]:
 def _files(run: Run, report: IntegrityReport, known: Mapping[str, Any]) -> bool:
     """The files whose checksums are in meta.json, and the settings in resolved.yaml."""
     sealed = True
-    odd = provenance.changed_files(run, known)
-    for name in dict.fromkeys([*known.get("files", {}), *odd]):
-        if name not in odd:
+    changed = provenance.changed_files(run, known)
+    for name in dict.fromkeys([*known.get("files", {}), *changed]):
+        if name not in changed:
             report.add(name)
             continue
         problem, same = "it was changed" if (run.path / name).exists() else "it is missing", False
         if name == run.resolved_file.name:
-            problem = _settings(run) or "only comments or layout were changed; its settings are as they were"
-            same = problem.startswith("only")
+            problem, same = "only comments or layout were changed; its settings are as they were", True
+            try:
+                provenance.require_settings(run)
+            except TownletError as error:
+                problem, same = _message(error), False
         report.add(name, problem)
         sealed = sealed and (same or name == run.recipe_file.name)
     if not known.get("files"):
@@ -129,16 +152,7 @@ def _files(run: Run, report: IntegrityReport, known: Mapping[str, Any]) -> bool:
     return sealed
 
 
-def _settings(run: Run) -> str:
-    """The problem with the settings in resolved.yaml; empty if there is none."""
-    try:
-        provenance.require_settings(run)
-    except TownletError as error:
-        return _message(error)
-    return ""
-
-
-def _checkpoints(run: Run, report: IntegrityReport, known: Mapping[str, Any]) -> list[Checkpoint]:
+def _checkpoints(run: Run, report: IntegrityReport) -> list[Checkpoint]:
     """Check every byte of every checkpoint, and that it belongs to this run; the intact ones, oldest first."""
     whole = []
     for path in checkpoint.paths(run.checkpoints):
@@ -204,47 +218,6 @@ def _report(run: Run, report: IntegrityReport) -> None:
     for name, wanted in sums.items():
         same = provenance.sha256_or_none(run.path, name) == wanted
         report.add(name, "" if same else "it was changed or removed; `townlet train --resume` writes the report again")
-
-
-def _unprotected(run: Run, report: IntegrityReport) -> None:
-    """Note every other file in the folder, and why it needs no checksum."""
-    known = {item.name.partition("/")[0] for item in report.items}
-    for path in sorted(run.path.iterdir()):
-        if path.name not in known and path.name not in CHECKED:
-            why = NOT_CHECKED.get(path.name, "not a file that Townlet reads")
-            report.note(path.name, why, UNPROTECTED)
-
-
-def _usable(
-    run: Run,
-    report: IntegrityReport,
-    known: Mapping[str, Any],
-    sealed: bool,
-    saved: list[Checkpoint],
-    damages: list[integrity.Damage],
-) -> None:
-    """Add what can still be used."""
-    add = report.usable.append
-    newest = checkpoint.paths(run.checkpoints)[-1:]
-    if known.get("published"):
-        add("It is a published agent: it can be played and evaluated, not resumed.")
-    elif not saved:
-        add(
-            "No checkpoint can be used."
-            if newest
-            else "There is no checkpoint yet: a resume starts from the beginning."
-        )
-    elif not known or not sealed:
-        add("The run cannot be resumed or played until meta.json, resolved.yaml and the worlds are restored.")
-    else:
-        last = saved[-1]
-        aside = "" if last.path in newest else ", once the damaged checkpoints after it are moved away"
-        new = ", with new metrics once metrics.db is moved away" if damages else ""
-        add(f"Resume, play and eval work from step {last.env_steps:,}{aside}{new}.")
-    moments = [damage.begin for damage in damages if damage.begin is not None]
-    if damages:
-        upto = f"; records up to env_steps {min(moments):,} are intact" if moments else ""
-        add(f"No command reports metrics of a damaged table{upto}.")
 
 
 def _message(error: TownletError) -> str:

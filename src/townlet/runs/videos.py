@@ -82,21 +82,23 @@ class VideoWriter:
 
     def add(self, image: NDArray[np.uint8]) -> None:
         """Add a frame [height, width, 3] of the size of the first."""
-        even = _pad_to_even(image)
+        height, width = image.shape[:2]
+        # The encoder requires even sides: an edge is repeated.
+        even = np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+        size = even.shape[1], even.shape[0]
         if self._writer is None:
-            self._size = (even.shape[1], even.shape[0])
-            self._writer = self._start_encoder()
-        if (even.shape[1], even.shape[0]) != self._size:
-            raise TownletError(f"a frame of {even.shape[1]}×{even.shape[0]} in a video of another size", "leave it out")
+            self._size, self._writer = size, self._start_encoder(size)
+        if size != self._size:
+            raise TownletError(f"a frame of {size[0]}×{size[1]} in a video of another size", "leave it out")
         with disk.os_errors(f"cannot write {self.path}"):
             self._writer.send(np.ascontiguousarray(even))
         self.frames += 1
 
-    def _start_encoder(self) -> Generator[None, Any, None]:
+    def _start_encoder(self, size: tuple[int, int]) -> Generator[None, Any, None]:
         from imageio_ffmpeg import write_frames
 
         writer: Generator[None, Any, None] = write_frames(
-            str(self._partial), self._size, fps=self._rate, macro_block_size=1, quality=7,
+            str(self._partial), size, fps=self._rate, macro_block_size=1, quality=7,
             output_params=list(FFMPEG_OPTIONS), ffmpeg_log_level="error",
         )  # fmt: skip
         writer.send(None)
@@ -146,9 +148,3 @@ def side_by_side(shows: Sequence[RenderedEnv]) -> NDArray[np.uint8]:
         raise TownletError("this environment cannot render images", "watch in a terminal")
     height = max(map(len, images))
     return np.concatenate([np.pad(image, ((0, height - len(image)), (0, 0), (0, 0))) for image in images], axis=1)
-
-
-def _pad_to_even(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The image with even sides, as the encoder requires; an edge is repeated."""
-    height, width = image.shape[:2]
-    return np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")

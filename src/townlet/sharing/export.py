@@ -7,7 +7,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 Format = Literal["safetensors", "onnx"]
 VERSION: Final = "1"
-MASKED: Final = torch.finfo(
-    torch.float32
-).min  # for invalid actions; ONNX runtimes differ in their handling of infinity
+MASKED: Final = torch.finfo(torch.float32).min  # for invalid actions; ONNX runtimes differ in infinity
 # Outputs of an ONNX graph besides the action, by kind of network output.
 OUTPUTS: Final = {
     "values": ("values",),
@@ -109,7 +107,6 @@ def metadata(trained: TrainedPolicy, layout: ObservationLayout) -> dict[str, str
 
 
 def _output_name(trained: TrainedPolicy) -> str:
-    """How the file names the outputs of its network."""
     return "logits" if trained.kind == "discrete" else trained.kind
 
 
@@ -150,16 +147,14 @@ class GreedyStep(nn.Module):
         obs = scaled(obs, self.scaling)
         before = rest[-1] if self.recurrent else obs.new_zeros((obs.shape[0], 0))
         outputs, after = self.network(obs, before)
-        found = self._choose(outputs, rest[0] if self.kind in ("values", "discrete") else None)
+        if self.kind in ("values", "discrete"):
+            found: tuple[Tensor, ...] = torch.where(rest[0], outputs, MASKED).argmax(-1), outputs
+        elif self.kind == "binary":
+            found = (outputs > 0).long(), outputs
+        else:
+            means, log_std = outputs.chunk(2, -1)
+            found = torch.minimum(torch.maximum(means, self.low), self.high), means, log_std.exp()
         return (*found, after) if self.recurrent else found
-
-    def _choose(self, outputs: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        if mask is not None:
-            return torch.where(mask, outputs, MASKED).argmax(-1), outputs
-        if self.kind == "binary":
-            return (outputs > 0).long(), outputs
-        means, log_std = outputs.chunk(2, -1)
-        return torch.minimum(torch.maximum(means, self.low), self.high), means, log_std.exp()
 
 
 def to_onnx(trained: TrainedPolicy) -> bytes:
@@ -224,13 +219,9 @@ def _with_metadata(model: onnx.ModelProto, trained: TrainedPolicy, layout: Obser
 def _quiet() -> Iterator[None]:
     """Suppress the exporter's warnings and log lines, which are meant for its developers."""
     loggers = [logging.getLogger(name) for name in ("torch", "torch.onnx", "onnxscript", "onnx_ir")]
-    before = [logger.level for logger in loggers]
-    try:
+    with ExitStack() as restored:
         for logger in loggers:
+            restored.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        restored.enter_context(warnings.catch_warnings(action="ignore"))
+        yield

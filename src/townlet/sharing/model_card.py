@@ -35,11 +35,6 @@ class ModelCard:
     files: Sequence[str]  # in the folder
     no_video: str = ""  # why there is no video
 
-    @property
-    def title(self) -> str:
-        recipe = self.trained.loaded.recipe
-        return f"{recipe.agent.name} in {recipe.env}"
-
     def about(self) -> dict[str, Any]:
         """The front matter: library, tags and results."""
         recipe, metrics = self.trained.loaded.recipe, self.found.metrics()["trained"]
@@ -57,26 +52,21 @@ class ModelCard:
         }
 
     def text(self) -> str:
-        trained, meta = self.trained, self.trained.run.meta()
+        trained, recipe, meta = self.trained, self.trained.loaded.recipe, self.trained.run.meta()
+        evaluated = f"Evaluated after {trained.env_steps:,} env_steps with seeds that were not used in training."
         page = io.StringIO()
         writer = YAML(typ="safe")
         writer.default_flow_style = False
         writer.dump(self.about(), page)
         parts = [
             "---\n" + page.getvalue() + "---\n",
-            f"# {escape_markdown(self.title)}\n",
-            escape_markdown(
-                trained.loaded.recipe.description or f"Trained by the recipe {trained.loaded.recipe.title}."
-            )
-            + "\n",
+            "# " + escape_markdown(f"{recipe.agent.name} in {recipe.env}") + "\n",
+            escape_markdown(recipe.description or f"Trained by the recipe {recipe.title}.") + "\n",
             escape_markdown(" ".join(self.found.sentences())) + "\n",
             *self._pictures(),
             "## Results\n",
             *self._tables(),
-            escape_markdown(
-                f"Evaluated after {trained.env_steps:,} env_steps with seeds that were not used in training."
-            )
-            + "\n",
+            escape_markdown(evaluated) + "\n",
             "## Train it again\n",
             "\n".join(code_block(summary_text.rerun_command(meta), "sh")) + "\n",
             "## Play and evaluate it\n",

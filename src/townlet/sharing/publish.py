@@ -34,12 +34,10 @@ CODE_FOLDER: Final = "code"  # the user's wrappers and agents
 VIDEO_STEPS: Final = 1000  # of the video
 RUN_FILES: Final = ("recipe.yaml", "resolved.yaml", "meta.json", "worlds", "checkpoints")
 PRIVATE_INFO: Final = ("files", "metrics", "metrics_digest", "recipe", "resumed_with")  # of a checkpoint's info
-ABSOLUTE_FOLDERS: Final = re.compile(
-    r"""(?<![\w:/.~<-])~?/(?:[^\s/"'`:,()\[\]{}<>#]+/)+(?=[\w.])"""
-)  # the folders of an absolute path
-PUBLISHED_FILES: Final = frozenset(
-    ("README.md", CURVE, VIDEO, RESULTS, POLICY, CODE_FOLDER, *RUN_FILES)
-)  # everything that is written there
+# The folders of an absolute path.
+ABSOLUTE_FOLDERS: Final = re.compile(r"""(?<![\w:/.~<-])~?/(?:[^\s/"'`:,()\[\]{}<>#]+/)+(?=[\w.])""")
+# Everything that is written to the folder.
+PUBLISHED_FILES: Final = frozenset(("README.md", CURVE, VIDEO, RESULTS, POLICY, CODE_FOLDER, *RUN_FILES))
 
 
 def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -> ModelCard:
@@ -139,10 +137,8 @@ def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     if run.worlds.is_dir():
         shutil.copytree(run.worlds, new.worlds)
     state, info = training_state(trained.checkpoint)
-    acting = {
-        "agent": {"network": state["agent"]["network"]},
-        "env": {"transforms": state["env"].get("transforms", {})},
-    }
+    network, transforms = state["agent"]["network"], state["env"].get("transforms", {})
+    acting = {"agent": {"network": network}, "env": {"transforms": transforms}}
     new.checkpoints.mkdir()
     slim = {name: value for name, value in info.items() if name not in PRIVATE_INFO} | {"published": True}
     checkpoint.save(new.checkpoints, checkpoint.folder_name(trained.env_steps), {"training": acting}, slim)

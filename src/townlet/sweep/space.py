@@ -80,22 +80,15 @@ def check_space(recipe_name: str, overrides: Sequence[str], space: SearchSpace) 
 
 def recipe_values(recipe: Recipe, space: SearchSpace) -> dict[str, Any]:
     """The recipe's value of each searched key that lies in the space; choices are encoded as YAML text."""
-    values = {path: _value_at(recipe, path) for path in space}
-    return {
-        path: to_flow_yaml(value) if space[path].choices else value
-        for path, value in values.items()
-        if _contains(space[path], value)
-    }
-
-
-def _contains(searched: SearchRange, value: Any) -> bool:
-    if isinstance(value, BaseModel):
-        return False  # a schedule
-    if searched.choices:
-        return to_flow_yaml(value) in map(to_flow_yaml, searched.choices)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or searched.low is None or searched.high is None:
-        return False
-    return searched.low <= value <= searched.high
+    values = {}
+    for path, searched in space.items():
+        value, low, high = _value_at(recipe, path), searched.low, searched.high
+        if searched.choices and not isinstance(value, BaseModel):  # a schedule
+            if (text := to_flow_yaml(value)) in map(to_flow_yaml, searched.choices):
+                values[path] = text
+        elif type(value) in (int, float) and low is not None and high is not None and low <= value <= high:
+            values[path] = value
+    return values
 
 
 def is_integer(recipe: Recipe, path: str, searched: SearchRange) -> bool:

@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -42,14 +41,6 @@ JOIN_TIMEOUT: Final = 10.0  # seconds to wait for the process that creates the s
 BEST_SUFFIX: Final = "-best.yaml"
 MAX_COMMAND: Final = 400  # characters of `result.command`; the first line of the file has the full command
 DEFAULT_VARIANT: Final = "best"  # if the swept recipe has no variant
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """A finished trial, and the best score of the study so far."""
-
-    trial: FrozenTrial
-    best_score: float | None
 
 
 def require_optuna() -> None:
@@ -95,19 +86,17 @@ def _shared_config(config: SweepConfig) -> dict[str, Any]:
 
 def _check_joined(study: Study, shared: dict[str, Any]) -> None:
     deadline = time.monotonic() + JOIN_TIMEOUT
-    while not _baseline_taken(study) and time.monotonic() < deadline:
-        time.sleep(0.05)  # the creating process is about to store the config and take the first trial
+    # The creating process is about to store the config and take the first trial: SQLite would hand a waiting trial to
+    # two processes at the same moment.
+    while time.monotonic() < deadline:
+        if (trials := study.get_trials(deepcopy=False)) and trials[0].state.name != "WAITING":
+            break
+        time.sleep(0.05)
     stored = study.user_attrs.get(CONFIG)
     if stored != shared:
         different = [key for key in shared if not isinstance(stored, dict) or stored.get(key) != shared[key]]
         what = f"the sweep '{study.study_name}' already exists and differs in {' and '.join(different)}"
         raise TownletError(what, "repeat its original command, or start another sweep with --name")
-
-
-def _baseline_taken(study: Study) -> bool:
-    """Whether the first trial is taken: SQLite would hand a waiting one to two processes at the same moment."""
-    trials = study.get_trials(deepcopy=False)
-    return bool(trials) and trials[0].state.name != "WAITING"
 
 
 def _open_storage(url: str | None, root: Path) -> Any:
@@ -172,11 +161,11 @@ def run_sweep(
     config: SweepConfig,
     trials: int,
     sink: Callable[[Recipe], Sink] | None = None,
-    on_trial: Callable[[TrialResult], None] = lambda result: None,
+    on_trial: Callable[[FrozenTrial, float | None], None] = lambda trial, best_score: None,
 ) -> bool:
     """Run trials until the study has this many, counting all processes; False if interrupted.
 
-    A failed trial is recorded, and the next one starts.
+    A failed trial is recorded, and the next one starts. `on_trial` gets each finished trial and the best score so far.
     """
     running: list[Trial] = []
 
@@ -206,7 +195,7 @@ def run_sweep(
         last = study.get_trials(deepcopy=False)[running[0].number]
         if SURPLUS not in last.user_attrs:
             best = best_trial(study)
-            on_trial(TrialResult(last, best.value if best else None))
+            on_trial(last, best.value if best else None)
     return True
 
 
@@ -243,12 +232,10 @@ def best_recipe_path(config: SweepConfig) -> Path:
 
 
 def write_best_recipe(path: Path, config: SweepConfig, overrides: list[str], what: str, command: str) -> None:
-    """Write a recipe that extends the swept one by `overrides`; `what` is its result, found by `command`."""
-    replace_file(path, best_recipe_text(config, overrides, what, command).encode())
+    """Write a recipe that extends the swept one by `overrides`; `what` is its result, found by `command`.
 
-
-def best_recipe_text(config: SweepConfig, overrides: list[str], what: str, command: str) -> str:
-    """Text of the file: a single variant, so that the file name alone trains it."""
+    It has a single variant, so that the file name alone trains it.
+    """
     layers, recipe = find_layers(config.recipe_name), config.recipe
     about = {
         "description": f"{recipe.title} with the best values of a sweep.",
@@ -266,7 +253,7 @@ def best_recipe_text(config: SweepConfig, overrides: list[str], what: str, comma
     if layers.variant is not None:
         lines.append(f"    extends: {to_flow_yaml(f'{_file_reference(layers)}:{layers.variant}')}")
     lines += [f"    {quote(key)}: {to_flow_yaml(value)}" for key, value in {**about, **values}.items()]
-    return "\n".join(lines) + "\n"
+    replace_file(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def _file_reference(layers: RecipeLayers) -> str:

@@ -59,14 +59,12 @@ def train(
     root: str | Path = "runs",
     progress: bool = False,
 ) -> TrainedRun:
-    """Train a recipe from nothing. Ctrl-C saves the run and then interrupts the program as usual."""
+    """Train a recipe from scratch. Ctrl-C saves the run and then interrupts the program as usual."""
     if launched_with_others():
         what = "townlet.train() supports only one process"
         raise TownletError(what, "start it without torchrun, or run torchrun … -m townlet train")
-    words = override_words(overrides)
-    if seed is not None:
-        words.append(f"seed={seed}")
-    loaded = load_experiment(recipe, words)
+    changes = [*format_overrides(overrides), *([] if seed is None else [f"seed={seed}"])]
+    loaded = load_experiment(recipe, changes)
     outcome = start(loaded, Path(root), sinks=[console_sink(Console(stderr=True), loaded.recipe)] if progress else ())
     if outcome.ending.why == "interrupted":
         raise KeyboardInterrupt
@@ -75,28 +73,27 @@ def train(
     return TrainedRun(outcome.run.path, score, outcome)
 
 
-def override_words(overrides: Overrides) -> list[str]:
-    """`key=value` of each change; a mapping may have any value that JSON can write."""
+def format_overrides(overrides: Overrides) -> list[str]:
+    """Overrides as `key=value`; a mapping may have any value that JSON can write."""
     if isinstance(overrides, str):
         return [overrides]
     if isinstance(overrides, Mapping):
-        return [f"{key}={json.dumps(value, default=_plain, ensure_ascii=False)}" for key, value in overrides.items()]
+        return [f"{key}={_encoder.encode(value)}" for key, value in overrides.items()]
     return list(overrides)
 
 
-def _plain(value: Any) -> Any:
-    """Numbers of NumPy and torch as Python's, paths as text."""
-    return value.item() if hasattr(value, "item") else str(value)
+# Numbers of NumPy and torch are written like Python's, paths as text.
+_encoder: Final = json.JSONEncoder(
+    default=lambda value: value.item() if hasattr(value, "item") else str(value), ensure_ascii=False
+)
 
-
-ROWS: Final = 2
-# A few updates and two evaluations of short episodes, of whatever agent in whatever environment.
-MOMENT: Final = (
-    f"rows={ROWS}", "threads=1", "budget.env_steps=256", "evaluation.episodes=1", "evaluation.every=256",
+# A few updates and two evaluations of short episodes, for any agent and environment.
+SMOKE_OVERRIDES: Final = (
+    "rows=2", "threads=1", "budget.env_steps=256", "evaluation.episodes=1", "evaluation.every=256",
     "metrics.tensorboard=false", "metrics.report=false",
 )  # fmt: skip
-ANYWHERE: Final = "CartPole-v1"  # where settings for any environment are tried
-STEPS: Final = 32  # of an episode
+SMOKE_ENV: Final = "CartPole-v1"  # for recipes that fit any environment
+SMOKE_EPISODE_STEPS: Final = 32
 
 
 @dataclass(frozen=True)
@@ -105,38 +102,36 @@ class SmokeResult:
 
     title: str
     works: bool
-    said: str  # why not, in a line
-    excused: bool = False  # what it needs is not installed
+    reason: str = ""  # why not, in a line
+    missing: bool = False  # a package that it needs is not installed
     seconds: float = 0.0
 
 
 def smoke_test(recipes: Sequence[RecipeSummary]) -> Iterator[SmokeResult]:
-    """Train each for a moment in a folder that is gone afterwards; what breaks one does not stop the others."""
-    for line in recipes:
+    """Train each recipe briefly in a temporary folder; one that fails does not stop the others."""
+    for recipe in recipes:
         with TemporaryDirectory(prefix="townlet-smoke-") as folder:
-            yield _one(line.title, line.env, Path(folder))
+            yield _try_recipe(recipe.title, recipe.env, Path(folder))
 
 
-def _one(title: str, env: str, root: Path) -> SmokeResult:
+def _try_recipe(title: str, env: str, root: Path) -> SmokeResult:
     started = time.monotonic()
     if (missing := extras.missing(env)) is not None:
-        return SmokeResult(title, False, missing, excused=True)
+        return SmokeResult(title, False, missing, missing=True)
     try:
-        outcome = start(load_experiment(title, _words(title)), root)
+        outcome = start(load_experiment(title, _smoke_overrides(title)), root)
     except TownletError as error:
         return SmokeResult(title, False, str(error.diagnostics[0]))
     except Exception as error:  # a simulator may raise anything; the next recipe is still tried
         return SmokeResult(title, False, f"{type(error).__name__}: {error}".partition("\n")[0][:200])
     if outcome.summary is None:
         raise KeyboardInterrupt
-    return SmokeResult(title, True, "", seconds=time.monotonic() - started)
+    return SmokeResult(title, True, seconds=time.monotonic() - started)
 
 
-def _words(title: str) -> list[str]:
-    """What makes a recipe short."""
-    somewhere = [f"env={ANYWHERE}"] if title.startswith(f"{GENERIC_GYM}:") else []
-    recipe = load_experiment(title, somewhere).recipe
-    short = f"change.max_steps={STEPS}" if recipe.gym is None else f"gym.max_episode_steps={STEPS}"
-    measured = () if recipe.gym is not None else (f"evaluation.change.max_steps={STEPS}",)
-    settings = override_words({f"agent.{key}": value for key, value in entry(recipe.agent.name).smoke.items()})
-    return [*somewhere, *MOMENT, *settings, short, *measured]
+def _smoke_overrides(title: str) -> list[str]:
+    env = [f"env={SMOKE_ENV}"] if title.startswith(f"{GENERIC_GYM}:") else []
+    recipe = load_experiment(title, env).recipe
+    limits = ("change.max_steps", "evaluation.change.max_steps") if recipe.gym is None else ("gym.max_episode_steps",)
+    settings = format_overrides({f"agent.{key}": value for key, value in entry(recipe.agent.name).smoke.items()})
+    return [*env, *SMOKE_OVERRIDES, *settings, *(f"{limit}={SMOKE_EPISODE_STEPS}" for limit in limits)]

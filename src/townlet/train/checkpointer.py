@@ -30,6 +30,8 @@ class Checkpointer:
     def save(self, score: float | None = None, ended: str | None = None) -> None:
         """Write a checkpoint of the current step, and remove those that need not be kept.
 
+        `score` is that of an evaluation at this step, `ended` why the run is over.
+
         Videos are recorded first: a run that is killed in between records the same ones again.
         """
         self._lock.check()
@@ -37,8 +39,7 @@ class Checkpointer:
             record_video(self._run, self._t, "end")
         elif score is not None and (self._stop.best is None or score > self._stop.best):
             record_video(self._run, self._t, "best")
-        now, budget = self._t.counters, self._stop.recipe.budget
-        position = self._store.sync()
+        now, position = self._t.counters, self._store.sync()
         info = {**self._identity, **now.state(), "seconds": round(self._stop.seconds, 3)}
         info |= {"metrics": position.rows, "metrics_digest": position.digest}
         if score is not None:
@@ -46,14 +47,14 @@ class Checkpointer:
         if self._stop.evaluation_pending:
             info["evaluation_pending"] = True
         if ended is not None:
-            info |= {"ended": ended, "budget": budget.model_dump()}
+            info |= {"ended": ended, "budget": self._stop.recipe.budget.model_dump()}
         state = {"training": self._t.state(), "logger": self._logger.state()}
         self._lock.check()
         checkpoint.save(self._run.checkpoints, checkpoint.folder_name(now.env_steps), state, info)
         checkpoint.prune(self._run.checkpoints, self._stop.recipe.checkpoints.keep_every or 0)
 
     def restore(self, last: Checkpoint) -> bool:
-        """Restore everything as it was, and drop what came after it. True if the metrics of the run are gone."""
+        """Restore a checkpoint and remove everything after it. True if the metrics of the run are missing."""
         t, stop, run = self._t, self._stop, self._run
         state, info = checkpoint.load(last.path)
         if "logger" not in state:
@@ -88,8 +89,7 @@ def choose_checkpoint(run: Run, which: str = "best") -> Checkpoint:
         raise TownletError(what, fix, path)
     chosen = (checkpoint.best(run.checkpoints) if which == "best" else None) or checkpoint.latest(run.checkpoints)
     if chosen is None:
-        fix = f"townlet train --resume {run.path}"
-        raise TownletError("this run has no checkpoint yet", fix, run.path)
+        raise TownletError("this run has no checkpoint yet", f"townlet train --resume {run.path}", run.path)
     return chosen
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
@@ -40,8 +40,8 @@ Table = NDArray[np.float64]
 CauseCodes = Callable[[NDArray[np.bool_], NDArray[Any]], NDArray[np.int64]]  # terminated, final values → codes
 
 
-class RolloutListener(Protocol):
-    """Receives steps, finished episodes and stage changes."""
+class RolloutListener:
+    """Receives steps, finished episodes and stage changes; subclasses override what they need."""
 
     def on_step(self, actions: Tensor) -> None:
         """All rows took these actions [N]."""
@@ -61,22 +61,8 @@ class RolloutListener(Protocol):
         """Rows that changed their stage of the curriculum."""
 
 
-class NullListener:
+class NullListener(RolloutListener):
     """A listener that ignores everything."""
-
-    def on_step(self, actions: Tensor) -> None:
-        """Ignored."""
-
-    def on_episodes(self, over: Episodes, ended: FinalObs) -> None:
-        """Ignored."""
-
-    def on_rollout_episodes(
-        self, over: Episodes, final_values: NDArray[np.float32], ago: NDArray[np.float64] | None = None
-    ) -> None:
-        """Ignored."""
-
-    def on_stage_changes(self, changes: list[StageChange]) -> None:
-        """Ignored."""
 
 
 class EpisodeTracker:
@@ -132,17 +118,9 @@ class EpisodeTracker:
             self.guidance += step.components[:, k]
 
     def _episodes(self, rows: Tensor, terminated: Tensor) -> Episodes:
-        """The sums of some rows as episodes."""
-        length = self.length[rows]
-        return Episodes(
-            rows.cpu(),
-            length.cpu(),
-            self.reward[rows].cpu(),
-            self.intrinsic[rows].cpu(),
-            (self.entropy[rows] / length).cpu(),
-            terminated.cpu(),
-            self.guidance[rows].cpu(),
-        )
+        length, reward, intrinsic, entropy, guidance = (sums[rows] for sums in self.state().values())
+        columns = (rows, length, reward, intrinsic, entropy / length, terminated, guidance)
+        return Episodes(*(column.cpu() for column in columns))
 
     def reset(self) -> None:
         """Drop all running episodes."""
@@ -150,11 +128,9 @@ class EpisodeTracker:
             sums.zero_()
 
     def state(self) -> State:
-        """The sums of all running episodes."""
         return {name: getattr(self, name) for name in SUMS}
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken."""
         for name, sums in self.state().items():
             sums.copy_(torch.as_tensor(state[name]))
 
@@ -167,7 +143,6 @@ class RecentScores:
         self._scores: deque[float] = deque(maxlen=RECENT_EPISODES)
 
     def add(self, over: Episodes) -> None:
-        """Add finished episodes."""
         self._scores.extend((over.length if self._metric == "length" else over.reward).tolist())
 
     @property
@@ -176,11 +151,9 @@ class RecentScores:
         return sum(self._scores) / RECENT_EPISODES if len(self._scores) == RECENT_EPISODES else None
 
     def state(self) -> State:
-        """The scores."""
         return {"scores": list(self._scores)}
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken."""
         self._scores = deque(map(float, state["scores"]), maxlen=RECENT_EPISODES)
 
 
@@ -231,11 +204,9 @@ class EpisodeTable:
         self._count = 0
 
     def state(self) -> State:
-        """The lines as they were written."""
         return {"lines": self._lines[: self._count].copy()}
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken."""
         lines = torch.as_tensor(state["lines"]).numpy()
         self._count = 0
         self._allocate(len(lines))[...] = lines

@@ -56,7 +56,9 @@ class GraphedRollout:
         """One rollout, and the episodes that ended in it."""
         self._obs = obs
         if self._run is None:
-            self._run = self._capture() if self._env.device.startswith("cuda") else self._steps
+            changed = [*self._env.written_tensors(), *self._tracker.state().values()]
+            cuda = self._env.device.startswith("cuda")
+            self._run = CudaGraph(self._steps, changed, [self._graphed.generator]) if cuda else self._steps
         self._run()
         self._graphed.mark_rollout_full()
         self._counters.env_steps += self._length.numel()
@@ -66,10 +68,6 @@ class GraphedRollout:
             self._count(over)
             self._agent.on_episodes_end(over)
             listener.on_rollout_episodes(over, final_values)
-
-    def _capture(self) -> CudaGraph:
-        changed = [*self._env.written_tensors(), *self._tracker.state().values()]
-        return CudaGraph(self._steps, changed, [self._graphed.generator])
 
     @torch.no_grad()
     def _steps(self) -> None:

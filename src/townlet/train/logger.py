@@ -10,7 +10,6 @@ import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -18,12 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.curriculum.curriculum import StageChange
-from townlet.interfaces.counters import Counters, MetricsInterval, Sink
+from townlet.interfaces.counters import MetricsInterval, Sink
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import EvaluationResult
-from townlet.train.episodes import COLUMNS, INTEGER_COLUMNS, EpisodeTable, Table
+from townlet.train.episodes import COLUMNS, INTEGER_COLUMNS, EpisodeTable, RolloutListener, Table
 from townlet.train.monitors import Monitors
 from townlet.train.training import Training
 from townlet.train.tuning import SettingChange
@@ -33,32 +32,21 @@ NEARLY_LIMIT: Final = 0.95  # of the longest episode
 QUANTILES: Final = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
 
-@dataclass
-class RunningMean:
-    """A metric since the last interval."""
-
-    total: float = 0.0
-    count: int = 0
-
-
-class MetricsLogger:
+class MetricsLogger(RolloutListener):
     """Logs one run, every `every` env_steps; of each interval `full_episodes` episodes are stored individually."""
 
     def __init__(self, t: Training, every: int, full_episodes: int, store: MetricsStore, sinks: Sequence[Sink]) -> None:
         self._t, self._every, self._full, self._store, self._sinks = t, every, full_episodes, store, sinks
+        self._counters = t.counters
         self.env_metrics = t.task.make_metrics(t.recipe, t.env, t.agent, t.counters, t.curriculum, store)
         self._episodes = EpisodeTable(self.env_metrics.cause_codes, len(t.task.final_value_names), t.rows)
         self._monitors = Monitors(f"episode_{t.recipe.metric}", _goal(t))
-        self._updates: list[Mapping[str, float]] = []  # not yet added to the means
-        self._means: dict[str, RunningMean] = {}
+        self._updates: list[Mapping[str, float]] = []  # not yet added to the sums
+        self._sums: dict[str, list[Any]] = {}  # total and count of each metric since the last interval
         self._epsilon = t.agent.metrics().get("epsilon", 0.0)  # as of the last update
         self._since = 0  # env_steps at the start of the interval
         self._flushed = time.monotonic()
         self._last = self._now()
-
-    @property
-    def _counters(self) -> Counters:
-        return self._t.counters
 
     @property
     def _position(self) -> dict[str, int]:
@@ -66,11 +54,9 @@ class MetricsLogger:
         return {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
 
     def on_step(self, actions: Tensor) -> None:
-        """All rows took these actions."""
         self.env_metrics.on_step(actions)
 
     def on_episodes(self, over: Episodes, ended: FinalObs) -> None:
-        """Episodes that ended in the last step."""
         t = self._t
         stage = t.curriculum.stage[over.rows] if t.curriculum else None
         final_values = t.task.final_values(t.env, ended)
@@ -80,11 +66,9 @@ class MetricsLogger:
     def on_rollout_episodes(
         self, over: Episodes, final_values: NDArray[np.float32], ago: NDArray[np.float64] | None = None
     ) -> None:
-        """Episodes that ended during a rollout."""
         self._episodes.add(self._t.counters, self._epsilon, over, None, final_values, ago)
 
     def on_stage_changes(self, changes: list[StageChange]) -> None:
-        """Rows that changed their stage of the curriculum."""
         self._store.add("stage_changes", [{**self._position, **vars(change)} for change in changes])
         self.env_metrics.on_stage_changes(changes)
 
@@ -93,15 +77,15 @@ class MetricsLogger:
         self._epsilon = metrics.get("epsilon", 0.0)
         self._updates.append(metrics)
 
-    def _update_means(self) -> dict[str, RunningMean]:
-        """The metrics of all updates since the last interval."""
+    def _sum_updates(self) -> dict[str, list[Any]]:
+        """Total and count of each metric of all updates since the last interval."""
         for metrics in self._updates:
             for name, value in metrics.items():
-                mean = self._means.setdefault(name, RunningMean())
-                mean.total += value
-                mean.count += 1
+                sums = self._sums.setdefault(name, [0.0, 0])
+                sums[0] += value
+                sums[1] += 1
         self._updates.clear()
-        return self._means
+        return self._sums
 
     def on_evaluation(self, result: EvaluationResult, policy: str = "greedy") -> None:
         """An evaluation, of the agent or of a baseline."""
@@ -140,7 +124,7 @@ class MetricsLogger:
     def end_interval(self) -> None:
         """Write the metrics of the interval, and start a new one."""
         now = self._counters
-        metrics = {name: mean.total / mean.count for name, mean in self._update_means().items() if mean.count}
+        metrics = {name: total / count for name, (total, count) in self._sum_updates().items()}
         metrics |= self._write_episodes() | self.env_metrics.flush(self._store, self._position) | self._speed()
         self._store.add("updates", {**self._position, "name": list(metrics), "value": list(metrics.values())})
         for alert in self._monitors.check(metrics):
@@ -148,7 +132,7 @@ class MetricsLogger:
         if self._last[0] - self._flushed >= FLUSH_SECONDS:
             self._flushed = self._last[0]
             self._store.flush()
-        self._means, self._since = {}, now.env_steps
+        self._sums, self._since = {}, now.env_steps
         self._episodes.clear()
         interval = MetricsInterval(now.env_steps, now.updates, now.episodes, metrics, self._t.agent.parameters())
         for sink in self._sinks:
@@ -204,10 +188,9 @@ class MetricsLogger:
         return {name: float(values.mean()) for name, values in means.items()}
 
     def state(self) -> State:
-        """What was collected since the last interval."""
         return {
             "episodes": self._episodes.state(),
-            "means": {name: [mean.total, mean.count] for name, mean in self._update_means().items()},
+            "means": {name: list(sums) for name, sums in self._sum_updates().items()},
             "epsilon": self._epsilon,
             "since": self._since,
             "env_metrics": self.env_metrics.state(),
@@ -221,10 +204,9 @@ class MetricsLogger:
         self._store.rewind(self._counters.env_steps)
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken."""
         self._episodes.restore(state["episodes"])
         self._updates.clear()
-        self._means = {name: RunningMean(float(total), int(count)) for name, (total, count) in state["means"].items()}
+        self._sums = {name: [float(total), int(count)] for name, (total, count) in state["means"].items()}
         self._epsilon, self._since = float(state["epsilon"]), int(state["since"])
         self.env_metrics.restore(state["env_metrics"])
         self._monitors.restore(state["monitors"])

@@ -1,49 +1,22 @@
-"""The training loop: collect → learn → log → evaluate → save. It knows neither towns nor algorithms."""
+"""The training loop: collect → learn → log → evaluate → save. It depends neither on towns nor on algorithms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.interfaces.state import State, Stateful, clone_state
+from townlet.interfaces.state import clone_state
 from townlet.tasks.evaluation import EvaluationResult
+from townlet.train.checkpointer import Checkpointer
 from townlet.train.collect import collect
-from townlet.train.episodes import RolloutListener
+from townlet.train.logger import MetricsLogger
 from townlet.train.monitors import check_metrics, check_weights
 from townlet.train.stop_conditions import Interrupted, StopConditions
 from townlet.train.training import Training
-from townlet.train.tuning import TuningListener
-
-
-class Saver(Protocol):
-    """Writes checkpoints; see `townlet.train.checkpointer.Checkpointer`."""
-
-    def save(self, score: float | None = None, ended: str | None = None) -> None:
-        """Save the run; `score` is that of an evaluation at this step, `ended` why the run is over."""
-
-
-class Logger(RolloutListener, TuningListener, Stateful, Protocol):
-    """Writes metrics; see `townlet.train.logger.MetricsLogger`."""
-
-    def on_update(self, metrics: Mapping[str, float]) -> None:
-        """Metrics of one update."""
-
-    def on_evaluation(self, result: EvaluationResult) -> None:
-        """An evaluation of the agent."""
-
-    def on_rollout_end(self) -> None:
-        """Called after every rollout and update."""
-
-    def finish(self) -> None:
-        """The run is over."""
-
-    def roll_back(self, state: State) -> None:
-        """Undo what was logged since `state` was taken, at the current step."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +29,9 @@ class LoopResult:
 
 
 def train_loop(
-    t: Training, stop: StopConditions, logger: Logger, saver: Saver, evaluate: Callable[[], EvaluationResult]
-) -> LoopResult:
+    t: Training, stop: StopConditions, logger: MetricsLogger, checkpointer: Checkpointer,
+    evaluate: Callable[[], EvaluationResult],
+) -> LoopResult:  # fmt: skip
     """Train until the budget is spent or a stop is requested; the run is saved either way.
 
     Each step is saved at most once, after everything has been logged, so a run that is killed resumes exactly.
@@ -65,7 +39,7 @@ def train_loop(
     if stop.already_over:
         return LoopResult(stop.already_over, True, evaluate())
     last, why, weights = None, None, t.agent.parameters()
-    # A resumed run may first owe the evaluation of its last step.
+    # The evaluation of the last step may have been interrupted; a resumed run starts with it.
     collected = stop.evaluation_pending or (t.counters.env_steps > 0 and stop.ending(t, None) is not None)
     stopped = None if collected else stop.pausing(t)
     while not stopped:
@@ -78,12 +52,12 @@ def train_loop(
         if why:
             logger.finish()
         if stopped or stop.is_best(last) or stop.save_due(t):
-            _save(t, stop, saver, last, why)
+            _save(t, stop, checkpointer, last, why)
     return LoopResult(stopped, bool(why), last)
 
 
 def _collect_and_learn(
-    t: Training, weights: Mapping[str, Tensor], logger: Logger, check_interrupt: Callable[[], None]
+    t: Training, weights: Mapping[str, Tensor], logger: MetricsLogger, check_interrupt: Callable[[], None]
 ) -> None:
     """One rollout and its update; raises if metrics or weights are not finite.
 
@@ -117,7 +91,7 @@ def _collect_and_learn(
 
 
 def _evaluate_if_due(
-    t: Training, stop: StopConditions, logger: Logger, evaluate: Callable[[], EvaluationResult]
+    t: Training, stop: StopConditions, logger: MetricsLogger, evaluate: Callable[[], EvaluationResult]
 ) -> tuple[EvaluationResult | None, str | None]:
     """The evaluation that is due now, and why the run is over; the end is always evaluated."""
     stop.evaluation_pending = True
@@ -128,17 +102,19 @@ def _evaluate_if_due(
     return last, why
 
 
-def _evaluate(t: Training, logger: Logger, evaluate: Callable[[], EvaluationResult]) -> EvaluationResult:
+def _evaluate(t: Training, logger: MetricsLogger, evaluate: Callable[[], EvaluationResult]) -> EvaluationResult:
     logger.on_evaluation(result := evaluate())
     t.tuning.on_evaluation(result.score(t.recipe.metric), logger)
     return result
 
 
-def _save(t: Training, stop: StopConditions, saver: Saver, last: EvaluationResult | None, why: str | None) -> None:
+def _save(
+    t: Training, stop: StopConditions, checkpointer: Checkpointer, last: EvaluationResult | None, why: str | None
+) -> None:
     """Save, unless this very step is saved already; an evaluation of this step may be the best so far."""
     if not why and stop.is_saved(t):
         return
     score = None if last is None else last.score(stop.recipe.metric)
-    saver.save(score, why)
+    checkpointer.save(score, why)
     stop.best = score if stop.is_best(last) else stop.best
     stop.mark_saved(t)

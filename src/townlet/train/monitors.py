@@ -67,7 +67,7 @@ def check_metrics(metrics: Mapping[str, float], when: str) -> None:
 
 @torch.no_grad()
 def check_weights(weights: Mapping[str, Tensor], when: str) -> None:
-    """Refuse weights that are not finite; a finite total norm proves it at once."""
+    """Refuse weights that are not finite; a finite total norm proves that all are."""
     if math.isfinite(nn.utils.get_total_norm(weights.values()).item()):
         return
     for name, values in weights.items():
@@ -93,39 +93,38 @@ class MetricHistory:
     stale: int = 0  # intervals since the best mean
 
     def add(self, value: float) -> None:
-        """Add an interval."""
         self.recent = [*self.recent, value][-WINDOW:]
         if len(self.recent) < WINDOW:
             return
-        self.initial = self.steady if self.initial is None else self.initial
-        self.stale = 0 if self.best is None or self.steady > self.best else self.stale + 1
-        self.best = self.steady if self.best is None else max(self.best, self.steady)
+        self.initial = self.mean if self.initial is None else self.initial
+        self.stale = 0 if self.best is None or self.mean > self.best else self.stale + 1
+        self.best = self.mean if self.best is None else max(self.best, self.mean)
 
     @property
-    def steady(self) -> float:
+    def mean(self) -> float:
         """Mean of the last intervals."""
         return sum(self.recent) / len(self.recent)
 
     @property
-    def usual(self) -> float:
+    def median(self) -> float:
         """Median of the last intervals before this one."""
         earlier = sorted(self.recent[:-1])
         return earlier[len(earlier) // 2] if earlier else self.recent[-1]
 
     @property
-    def fell(self) -> bool:
+    def has_fallen(self) -> bool:
         """Whether it lost much of what it had gained, and more than it fluctuates."""
         if self.best is None or self.initial is None:
             return False
-        lost, spread = self.best - self.steady, max(self.recent) - min(self.recent)
+        lost, spread = self.best - self.mean, max(self.recent) - min(self.recent)
         return lost > max(FALL_FRACTION * (self.best - self.initial), spread)
 
 
 @dataclass(frozen=True)
 class Monitor:
-    """A rule for one metric. `message` may contain {value} and {first}, {usual}, {best}, {steady} of its history.
+    """A rule for one metric. `message` may contain {value} and {first}, {median}, {best}, {mean} of its history.
 
-    A monitor of a metric that depends on the clock has the name of that metric, so that the store can tell.
+    A monitor of a metric that depends on the clock has the name of that metric, so that the store can omit both.
     """
 
     name: str
@@ -173,9 +172,9 @@ MONITORS: Final = (
             "action_std is {value:.2g}: the policy is nearly deterministic",
             "the policy hardly explores; if it has not learned enough, raise agent.entropy_coef"),
     Monitor("score stalls", SCORE, lambda value, past: past.stale >= STALE_INTERVALS,
-            f"{{metric}} has not exceeded {{best:.4g}} for {STALE_INTERVALS} intervals; now {{steady:.4g}}",
+            f"{{metric}} has not exceeded {{best:.4g}} for {STALE_INTERVALS} intervals; now {{mean:.4g}}",
             "if that is too low, explore more (agent.entropy_coef, explore), change agent.lr, or widen the network", 1),
-    Monitor("score falls", SCORE, lambda value, past: past.fell, "{metric} fell from {best:.4g} to {steady:.4g}",
+    Monitor("score falls", SCORE, lambda value, past: past.has_fallen, "{metric} fell from {best:.4g} to {mean:.4g}",
             "performance is degrading: lower agent.lr, or decay it with a schedule; the best checkpoint is kept"),
     Monitor("dead units", "dead_units", above(0.5),
             "{value:.0%} of the relu units are dead (0 for all observations), above 50%",
@@ -193,8 +192,8 @@ MONITORS: Final = (
     Monitor("rnd loss", "rnd_loss", above(100.0), "rnd_loss is {value:.3g}",
             "if it does not fall, the intrinsic reward is uninformative: lower explore.bonus.lr"),
     Monitor("steps_per_second", "steps_per_second",
-            lambda value, past: past.initial is not None and value < 0.5 * past.usual,
-            "{value:,.0f} steps per second, less than half of the usual {usual:,.0f}",
+            lambda value, past: past.initial is not None and value < 0.5 * past.median,
+            "{value:,.0f} steps per second, less than half of the usual {median:,.0f}",
             "check what else runs on this machine, and whether its memory or disk is full", 3),
 )  # fmt: skip
 
@@ -230,16 +229,14 @@ class Monitors:
         if name not in metrics:
             return None
         value, past = metrics[name], self._past[name]
-        bad = monitor.is_bad(value, past) and not (self._reached(monitor, past) or _silent(monitor, metrics))
+        reached = monitor.metric == SCORE and self._goal is not None and past.mean >= self._goal
+        needed, least = monitor.needs or ("", -math.inf)
+        bad = monitor.is_bad(value, past) and not (reached or metrics.get(needed, math.inf) <= least)
         self._bad[monitor.name] = self._bad.get(monitor.name, 0) + 1 if bad else 0
         if self._bad[monitor.name] != monitor.patience:
             return None
-        history = {key: getattr(past, key) for key in ("first", "usual", "steady", "best")}
+        history = {key: getattr(past, key) for key in ("first", "median", "mean", "best")}
         return Alert(monitor.name, monitor.message.format(metric=name, value=value, **history), value, monitor.tip)
-
-    def _reached(self, monitor: Monitor, past: MetricHistory) -> bool:
-        """Whether the score has reached the goal."""
-        return monitor.metric == SCORE and self._goal is not None and past.steady >= self._goal
 
     def state(self) -> State:
         """The history of each metric and how long it has been bad, without what depends on the clock."""
@@ -247,14 +244,5 @@ class Monitors:
         return {"past": past, "bad": {name: count for name, count in self._bad.items() if name not in TIMED_METRICS}}
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken; the machine may be another one."""
         self._past = {name: MetricHistory(**past) for name, past in state["past"].items()}
         self._bad = {name: int(count) for name, count in state["bad"].items()}
-
-
-def _silent(monitor: Monitor, metrics: Mapping[str, float]) -> bool:
-    """Whether the metric that it needs is too low."""
-    if monitor.needs is None:
-        return False
-    name, least = monitor.needs
-    return metrics.get(name, math.inf) <= least

@@ -26,19 +26,14 @@ from townlet.train.monitors import ENVIRONMENT_REWARD, Diverged, first_bad_rewar
 from townlet.train.tuning import dump_settings
 
 # Commands of the leader, sent alone or followed by arguments.
-RUN: Final = "run"
-RESTORE: Final = "restore"
-ROLLOUT: Final = "rollout"
-STATE: Final = "state"
-END: Final = "end"
-
+RUN, RESTORE, ROLLOUT, STATE, END = "run", "restore", "rollout", "state", "end"
 STEP, ROW = 0, 1  # first columns of an exchanged episode; the others of `Episodes` and its final values follow
 DTYPES: Final = (torch.int64, torch.int64, torch.float32, torch.float32, torch.float32, torch.bool, torch.float32)
 WITHOUT_TORCHRUN: Final = "start it without torchrun"
 
 
 class MultiProcess:
-    """The part of one process in a training that is shared by several."""
+    """One process of a training that several processes share."""
 
     def __init__(
         self, group: ProcessGroup, task: Task, env: VecEnv, agent: Agent, counters: Counters,
@@ -57,7 +52,7 @@ class MultiProcess:
     def start(self, run: Run, overrides: Sequence[str]) -> None:
         """As the leader: let the others open this run."""
         resume = f"townlet train --resume {run.path}"
-        self._group.fix = f"see what it printed, then resume from the last checkpoint: {resume}"
+        self._group.fix = f"see its output, then resume from the last checkpoint: {resume}"
         self._command(RUN, str(run.path), list(overrides))
 
     def restore(self, name: str) -> None:
@@ -105,10 +100,7 @@ class MultiProcess:
             ago = (self._steps - 1 - others[:, STEP]) * rows
             listener.on_rollout_episodes(_to_episodes(others), others[:, width:].float().numpy(), ago.numpy())
         self._steps, self._episodes = 0, []
-        self._check_rewards()
-
-    def _check_rewards(self) -> None:
-        """Raise in all processes if a reward of any of them was not finite."""
+        # A reward that is not finite raises in all processes.
         bad = torch.cat(self._group.all_gather(torch.tensor(self._bad_rewards[:1], dtype=torch.float64).view(-1, 2)))
         if len(bad):
             row, value = bad[0].tolist()
@@ -134,7 +126,7 @@ class MultiProcess:
         return local_state(state, self._env.rows, self._axes, self._group.rank, self._group.size)
 
     def close(self) -> None:
-        """Leave; the leader dismisses the others, which in the middle of a rollout notice that it is gone."""
+        """Leave the group; the leader ends the others, which fail in their next collective if it ends mid-rollout."""
         if not self._in_rollout:
             with suppress(ProcessLost):
                 self._command(END)
@@ -153,10 +145,9 @@ def require_shareable(recipe: Recipe, group: ProcessGroup) -> None:
         what = "training in several processes supports towns only, not Gymnasium environments"
         raise TownletError(what, f"{WITHOUT_TORCHRUN}, and run its rows in processes with gym.vectorization=async")
     if not agent.shard_axes:
-        able = _or([e.name for e in entries() if e.shard_axes])
-        raise TownletError(
-            f"{agent.name} cannot be trained by several processes", f"{WITHOUT_TORCHRUN}, or train {able}"
-        )
+        able = _alternatives([e.name for e in entries() if e.shard_axes])
+        what = f"{agent.name} cannot be trained by several processes"
+        raise TownletError(what, f"{WITHOUT_TORCHRUN}, or train {able}")
     unshared = {"curriculum": recipe.curriculum, "explore.bonus": recipe.explore.bonus}
     unshared |= {f"agent.{key}": getattr(recipe.agent, key) for key in agent.unshardable}
     for key, value in unshared.items():
@@ -168,7 +159,7 @@ def require_shareable(recipe: Recipe, group: ProcessGroup) -> None:
     if rows % size or rows < RECORDED_ROWS * size:
         fitting = [str(count) for count in range(1, rows // RECORDED_ROWS + 1) if rows % count == 0]
         enough = max(RECORDED_ROWS, round(rows / size)) * size
-        fix = f"start {_or(fitting[:6])}, or start a run with rows={enough}"
+        fix = f"start {_alternatives(fitting[:6])}, or start a run with rows={enough}"
         raise TownletError(f"{rows} rows cannot be split evenly over {size} processes", fix)
     gpus, local = torch.cuda.device_count(), group.on_this_machine
     if recipe.device.startswith("cuda") and (recipe.device != "cuda" or local > gpus):
@@ -176,5 +167,5 @@ def require_shareable(recipe: Recipe, group: ProcessGroup) -> None:
         raise TownletError(what, f"write device=cuda and start one process for each GPU: {gpus}")
 
 
-def _or(words: list[str]) -> str:
+def _alternatives(words: list[str]) -> str:
     return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words) or "1"

@@ -1,4 +1,4 @@
-"""The same recipe with several seeds, and what they have in common."""
+"""Training one recipe with several seeds, and the interquartile mean of their scores."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _iqms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def bootstrap_interval(scores: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """The bootstrap interval of the IQM (Agarwal et al. 2021): drawn again from the scores, with repetition."""
+    """The bootstrap interval of the IQM (Agarwal et al. 2021), from resampling the scores with replacement."""
     draws = Streams(seed).numpy("bootstrap").choice(np.asarray(scores, np.float64), (RESAMPLES, len(scores)))
     low, high = np.quantile(_iqms(draws), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
@@ -45,7 +45,7 @@ def bootstrap_interval(scores: Sequence[float], seed: int = 0) -> tuple[float, f
 
 @dataclass(frozen=True)
 class FailedSeed:
-    """A seed whose training broke off; the run is what it left."""
+    """A seed whose training failed, and its unfinished run."""
 
     seed: int
     run: Run
@@ -71,49 +71,47 @@ class MultiSeedResult:
         """0 if every seed finished."""
         if self.interrupted:
             return EXIT_INTERRUPTED
-        return max((one.exit_code for one in self.failed), default=0)
+        return max((failure.exit_code for failure in self.failed), default=0)
 
     @property
     def scores(self) -> list[float]:
         """The last evaluation of each finished run."""
         return [o.ending.last.score(self.metric) for o in self.outcomes if o.ending.last is not None]
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """The interquartile mean with its confidence interval, and the seeds that failed."""
         if not self.scores:
             return "no seed was finished"
         low, high = bootstrap_interval(self.scores)
         count = f"{len(self.scores)} seed" + "s" * (len(self.scores) != 1)
-        summary = f"IQM of {self.metric} over {count}: {iqm(self.scores):.1f}, 95 % interval {low:.1f} to {high:.1f}"
-        seeds = ", ".join(str(one.seed) for one in self.failed)
-        return f"{summary}; without the failed seed{'s' * (len(self.failed) != 1)} {seeds}" if seeds else summary
+        text = f"IQM of {self.metric} over {count}: {iqm(self.scores):.1f}, 95 % interval {low:.1f} to {high:.1f}"
+        seeds = ", ".join(str(failure.seed) for failure in self.failed)
+        return f"{text}; without the failed seed{'s' * (len(self.failed) != 1)} {seeds}" if seeds else text
 
 
 def train_seeds(
-    asked: str, overrides: Sequence[str], root: Path, seeds: int, sink: Callable[[Recipe], Sink] | None = None
+    recipe: str, overrides: Sequence[str], root: Path, seeds: int, sink: Callable[[Recipe], Sink] | None = None
 ) -> MultiSeedResult:
     """Train the recipe with its seed and the next ones.
 
     A failed seed does not stop the others; an interruption does.
     """
-    first = load_experiment(asked, overrides).recipe
+    first = load_experiment(recipe, overrides).recipe
     done: list[TrainingOutcome] = []
     failed: list[FailedSeed] = []
     for seed in range(first.seed, first.seed + seeds):
-        loaded = load_experiment(asked, [*overrides, f"seed={seed}"])
+        loaded = load_experiment(recipe, [*overrides, f"seed={seed}"])
         session = create_session(loaded, root)  # an error here affects all seeds, so it propagates
         try:
             with Lock(session.run.path) as lock:
                 done.append(session.train(lock, [sink(loaded.recipe)] if sink else ()))
-        except (TownletError, OSError, RuntimeError, MemoryError) as error:  # torch raises RuntimeError
-            failed.append(_failed(seed, session.run, error))
+        except TownletError as error:
+            failed.append(FailedSeed(seed, session.run, error.diagnostics[0].what, error.exit_code))
+            continue
+        except (OSError, RuntimeError, MemoryError) as error:  # torch raises RuntimeError
+            why = f"{type(error).__name__}: {error}".partition("\n")[0]
+            failed.append(FailedSeed(seed, session.run, why, 1))
             continue
         if done[-1].summary is None:
             break
     return MultiSeedResult(first.metric, tuple(done), tuple(failed))
-
-
-def _failed(seed: int, run: Run, error: Exception) -> FailedSeed:
-    if isinstance(error, TownletError):
-        return FailedSeed(seed, run, error.diagnostics[0].what, error.exit_code)
-    return FailedSeed(seed, run, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", 1)

@@ -37,14 +37,9 @@ class TrainedPolicy:
     """
 
     def __init__(
-        self,
-        run: Run,
-        checkpoint: Checkpoint,
-        loaded: LoadedExperiment,
-        network: nn.Module,
-        kind: OutputKind,
+        self, run: Run, checkpoint: Checkpoint, loaded: LoadedExperiment, network: nn.Module, kind: OutputKind,
         streams: Streams,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.run, self.checkpoint, self.loaded, self.full_network, self.kind = run, checkpoint, loaded, network, kind
         self.info = dict(checkpoint.info)
         self._agent = entry(loaded.recipe.agent.name)
@@ -60,7 +55,6 @@ class TrainedPolicy:
 
     @property
     def env_steps(self) -> int:
-        """Steps trained."""
         return int(self.info["env_steps"])
 
     @property
@@ -100,10 +94,10 @@ class TrainedPolicy:
     def act(self, obs: Any, mask: Any = None, episode_start: Any = None, greedy: bool = True) -> Any:
         """The actions for obs [N, D], or the one for obs [D] as an int; no mask [N, K] means that all are valid.
 
-        Observations are as the environment gives them: what was learned of their size is applied here. Takes tensors,
-        arrays and lists; tensors give a tensor [N] int64, all else an array. Switches are [N, A] int64,
-        numbers [N, A] float32 within their bounds. `episode_start` [N] bool marks rows that start an episode. Unless
-        greedy, actions are sampled if the agent learned probabilities.
+        Observations are as the environment returns them; learned normalization is applied here. Takes tensors, arrays
+        and lists; tensors give a tensor [N] int64, all else an array. Binary actions are [N, A] int64, continuous ones
+        [N, A] float32 within their bounds. `episode_start` [N] bool marks rows that start an episode. Unless greedy,
+        actions are sampled if the agent learned probabilities.
         """
         actions = self._policy.act(*self._inputs(obs, mask, episode_start), greedy=greedy)
         if isinstance(self.actions, Continuous):
@@ -115,17 +109,17 @@ class TrainedPolicy:
 
     @torch.inference_mode()
     def values(self, obs: Tensor) -> Tensor:
-        """What was expected [T] at each moment of one episode, obs [T, D] in order: a value, or the highest of all.
+        """The expected returns [T] of one episode, obs [T, D] in order: the state's value, or the highest Q value.
 
-        Here observations are as the agent sees them, brought to size already.
+        Here observations are already scaled.
         """
-        steps = obs.unsqueeze(1) if self.hidden else obs  # without memory moments are as good as rows
+        steps = obs.unsqueeze(1) if self.hidden else obs  # without memory, steps are a batch
         outputs = self.full_network(steps, cast(Any, self.full_network).initial_hidden(steps.shape[-2]))
         found: Tensor = outputs[1] if self._agent.kind == "policy" else outputs[0].amax(-1)
         return found.flatten()
 
     def outputs(self, obs: Any, mask: Any = None, episode_start: Any = None) -> dict[str, Any]:
-        """What stands behind the next act, each [N, K] (or [K]): `values` or `logits`, and `probabilities`."""
+        """The network's outputs for the next action, each [N, K] or [K]: `values` or `logits`, and `probabilities`."""
         found = self._policy.outputs(*self._inputs(obs, mask, episode_start))
         single, tensors = np.ndim(obs) == 1, isinstance(obs, Tensor)
         parts = {name: part[0] if single else part for name, part in found.items()}
@@ -144,21 +138,20 @@ class TrainedPolicy:
 
 
 def as_tensors(scaling: Sequence[NDArray[np.float32]] | None) -> list[Tensor] | None:
-    """Centre, spread and limit [D] of each number; None where all are seen as they are."""
+    """Center, scale and limit [D] of each number of an observation; None without scaling."""
     return None if scaling is None else [torch.from_numpy(part.copy()) for part in scaling]
 
 
 def scaled(obs: Tensor, scaling: list[Tensor] | None) -> Tensor:
-    """Observations [N, D] as the agent sees them."""
+    """Scaled and clipped observations [N, D]."""
     if scaling is None:
         return obs
-    centre, spread, limit = scaling
-    return torch.minimum(torch.maximum((obs - centre) / spread, -limit), limit)
+    center, scale, limit = scaling
+    return torch.minimum(torch.maximum((obs - center) / scale, -limit), limit)
 
 
 def load_policy(run: Run, which: Which = "best", seed: int | None = None) -> TrainedPolicy:
-    """The policy of the run's best (or last) checkpoint; `seed` is for actions that are drawn, by default as the run
-    itself drew them when it was measured."""
+    """The policy of the run's best or last checkpoint; `seed` is for sampled actions, by default that of the run."""
     if which not in get_args(Which):
         raise TownletError(f"a run has no checkpoint '{which}'", f"known: {', '.join(get_args(Which))}")
     return load_checkpoint(run, choose_checkpoint(run, which), seed)
@@ -175,12 +168,10 @@ def load_checkpoint(run: Run, checkpoint: Checkpoint, seed: int | None = None) -
     task.load_normalization(state["env"])
     select_matmul_backend(isinstance(loaded.recipe.network, CnnSpec))
     recipe, agent = loaded.recipe, entry(loaded.recipe.agent.name)
-    network, kind = (
-        agent.network(recipe.agent, recipe.network, task.layout, task.actions),
-        agent.output_kind(task.actions),
-    )
+    network = agent.network(recipe.agent, recipe.network, task.layout, task.actions)
     restore_weights(network, state["agent"]["network"])
-    streams = Streams(loaded.recipe.seed).child("agent") if seed is None else Streams(seed)
+    streams = Streams(recipe.seed).child("agent") if seed is None else Streams(seed)
+    kind = agent.output_kind(task.actions)
     return TrainedPolicy(run, checkpoint, loaded, network.requires_grad_(False).eval(), kind, streams)
 
 

@@ -66,7 +66,8 @@ def create_session(loaded: LoadedExperiment, root: Path, group: ProcessGroup = S
     recipe = loaded.recipe
     training, init_from = _build_new(loaded, root, group)
     texts = (original_text(loaded), resolved_text(loaded))
-    meta = _describe(loaded, init_from) | {"recipe_hash": provenance.hash_resolved_text(texts[1])}
+    settings = provenance.parse_settings(texts[1].encode())
+    meta = _new_meta(loaded, init_from) | {"recipe_hash": provenance.recipe_hash(settings)}
     worlds, tune = loaded.task.files(), tune_text(recipe.agent)
     run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, worlds, tune)
     return TrainingSession(loaded, training, run)
@@ -92,14 +93,12 @@ def resume(
         else:
             _require_same_experiment(run, last, loaded)
             training = _build(loaded, group)
-            require_rendering(training)
         return TrainingSession(loaded, training, run, last, all_overrides).train(lock, sinks, pause_at)
 
 
 def _build_new(loaded: LoadedExperiment, root: Path, group: ProcessGroup) -> tuple[Training, dict[str, Any] | None]:
-    """A training before its first step, and whose weights it starts with."""
+    """A training before its first step, and the source of its weights."""
     training, source = _build(loaded, group), loaded.recipe.init_from
-    require_rendering(training)
     require_login(loaded.recipe)
     return training, warm_start(training, Run.open(source, root)) if source else None
 
@@ -107,13 +106,13 @@ def _build_new(loaded: LoadedExperiment, root: Path, group: ProcessGroup) -> tup
 def _build(loaded: LoadedExperiment, group: ProcessGroup) -> Training:
     if group.size > 1:
         require_shareable(loaded.recipe, group)
-    return build_training(loaded, group)
+    training = build_training(loaded, group)
+    require_rendering(training)
+    return training
 
 
-def _describe(loaded: LoadedExperiment, init_from: dict[str, Any] | None) -> dict[str, Any]:
-    """The meta.json of a new run."""
+def _new_meta(loaded: LoadedExperiment, init_from: dict[str, Any] | None) -> dict[str, Any]:
     recipe = loaded.recipe
-    code = {"code": code_hashes(recipe)} if recipe.user_files else {}
     return {
         "recipe": recipe.title,
         "asked": loaded.name,
@@ -125,7 +124,7 @@ def _describe(loaded: LoadedExperiment, init_from: dict[str, Any] | None) -> dic
         **loaded.fingerprint(),
         **loaded.task.describe(),
         **provenance.describe_machine(__version__),
-        **code,
+        **({"code": code_hashes(recipe)} if recipe.user_files else {}),
     }
 
 
@@ -166,7 +165,7 @@ class TrainingSession:
     ) -> TrainingOutcome:
         """Train to the end, or until a signal or `stop_reason` stops it. The caller holds the run's `lock`."""
         run, recipe, t = self.run, self.loaded.recipe, self.training
-        with SignalHandler(echoes=0 if t.multi_process is None else 1) as signals:
+        with SignalHandler(echoes=1 if t.multi_process else 0) as signals:
             stop = StopConditions(recipe, recipe.evaluation_interval, pause_at, lambda: signals.requested, stop_reason)
             ending = self._loop(lock, sinks, stop)
             signals.urgent = True  # everything is saved: a signal need not wait any more
@@ -175,11 +174,11 @@ class TrainingSession:
             if ending.finished and ending.last and not signals.requested:
                 random = self._evaluate_random()
                 summary = t.task.summarize(t.agent.policy(), recipe, random, ending.last, self._best())
-            took = {} if stop.already_over else {"seconds": round(seconds, 1)}
+            result = {"ended": ending.why, "finished": ending.finished}
+            result |= {"summary": summary.sentences() if summary else []}
+            result |= {} if stop.already_over else {"seconds": round(seconds, 1)}
             lock.check()
-            run.update_meta(
-                ended=ending.why, finished=ending.finished, summary=summary.sentences() if summary else [], **took
-            )
+            run.update_meta(**result)
             if summary:
                 write_run_report(run, recipe)
         return TrainingOutcome(run, ending, summary, seconds, recipe.seed, not stop.already_over)
@@ -188,9 +187,8 @@ class TrainingSession:
         """Open all outputs, restore the last checkpoint, and loop."""
         loaded, t, run, recipe = self.loaded, self.training, self.run, self.loaded.recipe
         with MetricsStore(run.metrics_file, lock.check) as store, closing([*self._run_sinks(), *sinks]) as all_sinks:
-            logger = MetricsLogger(
-                t, recipe.to_env_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks
-            )
+            every = recipe.to_env_steps(recipe.metrics.every)
+            logger = MetricsLogger(t, every, recipe.metrics.whole_episodes, store, all_sinks)
             all_sinks.extend(logger.env_metrics.sinks(run.feed_file))
             identity = loaded.fingerprint() | provenance.checkpoint_identity(run, self.overrides)
             checkpointer = Checkpointer(run, lock, t, logger, store, stop, identity)
@@ -224,8 +222,8 @@ class TrainingSession:
     ) -> None:
         """Before the first step: the random baseline, and a checkpoint, so that a run killed early can be resumed."""
         run, t = self.run, self.training
-        if reach := store.reach:  # no step is made before the first checkpoint is committed
-            what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reach:,}"
+        if reached := store.last_env_steps:  # no step is made before the first checkpoint is committed
+            what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reached:,}"
             fix = "restore the folder from a backup, or start a new run; nothing was removed"
             raise TownletError(what, fix, run.checkpoints)
         store.rewind(-1)  # left by a process that was killed before its first checkpoint
@@ -261,7 +259,7 @@ class TrainingSession:
             logger.on_evaluation(self._evaluate())
 
     def _environment_error(self, error: EnvironmentFailed, logger: MetricsLogger) -> TownletError:
-        """The error of an environment for people; its traceback is in the log."""
+        """The error of an environment for users; its traceback is in the log."""
         run, what = self.run, error.diagnostics[0].what
         logger.alert("environment", what)
         with run.log_file.open("a", encoding="utf-8") as log, suppress(OSError):
@@ -273,7 +271,7 @@ class TrainingSession:
         return TownletError(what, fix)
 
     def _run_sinks(self) -> list[Sink]:
-        """What every run writes beside its metrics."""
+        """Outputs of every run besides its metrics."""
         run, recipe = self.run, self.loaded.recipe
         sinks: list[Sink] = [LogFile(run.log_file)]
         if recipe.metrics.tensorboard:
@@ -289,7 +287,6 @@ class TrainingSession:
         return self.loaded.task.evaluate(policy or self.training.agent.policy(), self.loaded.recipe, check)
 
     def _evaluate_random(self) -> EvaluationResult:
-        """The baseline."""
         recipe = self.loaded.recipe
         generator = Streams(recipe.evaluation.seed).torch("random", recipe.device)
         return self._evaluate(RandomPolicy(self.loaded.task.actions, generator))
@@ -311,7 +308,7 @@ def write_run_report(run: Run, recipe: Recipe) -> None:
 
 
 def follow(group: ProcessGroup) -> None:
-    """Train along as a worker until the leader ends it: step the local rows, take part in updates, write nothing."""
+    """Train as a worker until the leader ends it: step the local rows, take part in updates, write nothing."""
     for number in STOP_SIGNALS:  # the leader handles them
         signal.signal(number, signal.SIG_IGN)
     (command, *arguments), t = group.broadcast(), None

@@ -71,25 +71,19 @@ class LogFile(Sink):
         self._file, self._flushed = path.open("a", encoding="utf-8"), time.monotonic()
 
     def on_interval(self, interval: MetricsInterval) -> None:
-        """Write a line; it may be buffered for a second."""
-        self._write(interval_line(interval), buffered=1.0)
+        self.message(interval_line(interval), buffered=1.0)
 
     def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """Write a line."""
-        self._write(evaluation_line(counters, columns))
+        self.message(evaluation_line(counters, columns))
 
-    def message(self, text: str) -> None:
-        """Write a line."""
-        self._write(text)
-
-    def _write(self, text: str, buffered: float = 0.0) -> None:
+    def message(self, text: str, buffered: float = 0.0) -> None:
+        """Write a line; it may stay buffered for that many seconds."""
         self._file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}\n")
         if time.monotonic() - self._flushed >= buffered:
             self._file.flush()
             self._flushed = time.monotonic()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -100,17 +94,14 @@ class PlainConsole(Sink):
         self._stream, self._seconds, self._last = stream, seconds, time.monotonic()
 
     def on_interval(self, interval: MetricsInterval) -> None:
-        """Print a line, unless the last one is recent."""
         if time.monotonic() - self._last >= self._seconds:
             self._last = time.monotonic()
             self.message(interval_line(interval))
 
     def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """Print a line."""
         self.message(evaluation_line(counters, columns))
 
     def message(self, text: str) -> None:
-        """Print a line."""
         print(text, file=self._stream, flush=True)
 
 
@@ -128,14 +119,11 @@ class TensorBoard(Sink):
     def on_interval(self, interval: MetricsInterval) -> None:
         """All metrics as one event: separate ones would wake the writer thread as often."""
         self._weights = interval.weights
-        values = [
-            self._summary.Value(tag=tensorboard_tag(name), simple_value=value)
-            for name, value in interval.metrics.items()
-        ]
+        scalars = interval.metrics.items()
+        values = [self._summary.Value(tag=tensorboard_tag(name), simple_value=value) for name, value in scalars]
         self._writer.file_writer.add_summary(self._summary(value=values), interval.env_steps)
 
     def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """The metrics of an evaluation, and the current weights."""
         if columns["policy"] != "random":
             for name in EVALUATION_METRICS:
                 if columns[name] is not None:
@@ -144,7 +132,6 @@ class TensorBoard(Sink):
                 self._writer.add_histogram(f"weights/{name}", values.detach().cpu().numpy(), counters.env_steps)
 
     def close(self) -> None:
-        """Flush and close."""
         self._writer.close()
 
 
@@ -162,27 +149,16 @@ class ProgressBar(Sink):
     """
 
     def __init__(self, console: Console, title: str, budget: int) -> None:
+        from rich import progress
         from rich.console import Group
         from rich.live import Live
-        from rich.progress import (
-            BarColumn,
-            Progress,
-            TaskProgressColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
         from rich.text import Text
 
-        self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-        )
+        title_column, left = progress.TextColumn("[bold]{task.description}"), progress.TextColumn("left")
+        elapsed, remaining = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
+        bar, percentage = progress.BarColumn(), progress.TaskProgressColumn()
+        columns = (title_column, bar, percentage, elapsed, left, remaining)
+        self._progress = progress.Progress(*columns, console=console)
         self._task = self._progress.add_task(title, total=budget or None)
         self._line = Text(style="dim", no_wrap=True, overflow="ellipsis")
         self._live = Live(Group(self._progress, self._line), console=console, auto_refresh=False)
@@ -203,15 +179,11 @@ class ProgressBar(Sink):
         """Update the metrics below the bar; those that an interval lacks keep their value, so that nothing jumps."""
         self._metrics |= interval.metrics
         parts = [f"{format_count(interval.env_steps)} steps", rate_text(interval.metrics["steps_per_second"])]
-        parts += [
-            f"{name.removeprefix('episode_')} {self._metrics[name]:.3g}"
-            for name in LINE_METRICS
-            if name in self._metrics
-        ]
+        shown = {name: self._metrics[name] for name in LINE_METRICS if name in self._metrics}
+        parts += [f"{name.removeprefix('episode_')} {value:.3g}" for name, value in shown.items()]
         self._line.plain = "  " + " · ".join(parts)
 
     def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """Print a line above the bar."""
         self.message(evaluation_line(counters, columns))
 
     def message(self, text: str) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final
 
 from townlet.errors import EXIT_INTERRUPTED
@@ -58,9 +58,7 @@ class SignalHandler:
         if self.urgent:
             raise KeyboardInterrupt
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -90,17 +88,17 @@ class StopConditions:
 
     def ending(self, t: Training, last: EvaluationResult | None) -> str | None:
         """Why the run is over, or None."""
-        budget, now = self.recipe.budget, t.counters
-        if budget.env_steps is not None and now.env_steps >= budget.env_steps:
-            return END_REASONS["env_steps"]
-        if budget.minutes is not None and self.seconds >= 60 * budget.minutes:
-            return END_REASONS["minutes"]
-        if budget.episodes is not None and now.episodes >= budget.episodes:
-            return END_REASONS["episodes"]
-        if budget.threshold is not None and last and last.score(self.recipe.metric) >= budget.threshold:
-            return END_REASONS["threshold"]
-        if budget.train_threshold is not None and (mean := t.recent.mean) is not None:
-            return END_REASONS["train_threshold"] if mean >= budget.train_threshold else None
+        budget, score = self.recipe.budget, None if last is None else last.score(self.recipe.metric)
+        limits: dict[str, tuple[float | None, float | None]] = {
+            "env_steps": (t.counters.env_steps, budget.env_steps),
+            "minutes": (self.seconds / 60, budget.minutes),
+            "episodes": (t.counters.episodes, budget.episodes),
+            "threshold": (score, budget.threshold),
+            "train_threshold": (t.recent.mean, budget.train_threshold),
+        }
+        for key, (value, limit) in limits.items():
+            if value is not None and limit is not None and value >= limit:
+                return END_REASONS[key]
         return None
 
     def pausing(self, t: Training) -> str | None:

@@ -52,7 +52,6 @@ class Training:
         return self.env.rows * self.group.size
 
     def count(self, over: Episodes) -> None:
-        """Count finished episodes."""
         self.counters.episodes += len(over)
         self.recent.add(over)
 
@@ -66,7 +65,6 @@ class Training:
         return self.multi_process.gather(state) if self.multi_process else state
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken."""
         if self.multi_process:
             state = self.multi_process.local(state)
         self.obs = self.env.restore(state["env"])
@@ -80,7 +78,9 @@ class Training:
 def build_training(loaded: LoadedExperiment, group: ProcessGroup = SINGLE_PROCESS) -> Training:
     """A run before its first step: equal recipes and seeds give equal bits. In a group, the part of this process."""
     recipe, task = loaded.recipe, loaded.task
-    threads = set_threads(recipe, group.on_this_machine)
+    # Processes on one machine share its threads. Other numbers of threads may give other last bits.
+    threads = max(1, recipe.thread_count // group.on_this_machine)
+    torch.set_num_threads(threads)
     select_matmul_backend(isinstance(recipe.network, CnnSpec))
     streams = Streams(recipe.seed)
     counters = Counters(budget=recipe.budget.env_steps or 0)
@@ -103,10 +103,3 @@ def build_training(loaded: LoadedExperiment, group: ProcessGroup = SINGLE_PROCES
     elif can_graph(agent, env, curriculum, task.limit):
         t.graphed = GraphedRollout(agent, env, tracker, counters, t.count)
     return t
-
-
-def set_threads(recipe: Recipe, processes: int = 1) -> int:
-    """Set the number of torch threads; processes on one machine share them. Other numbers may give other last bits."""
-    threads = max(1, recipe.thread_count // processes)
-    torch.set_num_threads(threads)
-    return threads

@@ -51,11 +51,9 @@ class PlateauTracker:
         return True
 
     def state(self) -> State:
-        """Best score, last progress, and the value to restore."""
         return {"best": self._best, "since": self._since, "before": list(self.before)}
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken."""
         self._best, self._since, self.before = state["best"], int(state["since"]), list(state["before"])
 
 
@@ -144,16 +142,15 @@ class Tuning:
             return {}
         node = parse(text, file.name)
         assert isinstance(node.value, dict)
-        known = tunable_settings(self._agent.settings)
-        unknown = [key for key in node.value if key not in known]
-        if unknown:
+        known = list(entry(self._agent.settings.name).tunable)
+        if unknown := [key for key in node.value if key not in known]:
             what = "'{}' cannot be changed during training"
             raise ConfigError(
                 Diagnostic(what.format(key[:40]), did_you_mean(key, known), node.location_of(key)) for key in unknown
             )
-        return {key: value for key, value in dump_settings(self._built({}, node)).items() if key in node.value}
+        return {key: value for key, value in dump_settings(self._settings({}, node)).items() if key in node.value}
 
-    def _built(self, values: Mapping[str, Any], node: Node | None = None) -> AgentSettings:
+    def _settings(self, values: Mapping[str, Any], node: Node | None = None) -> AgentSettings:
         """All settings with these values; raises ConfigError."""
         base = parse(json.dumps(self._recipe | self._changed | dict(values)), "the settings")
         assert isinstance(base.value, dict)
@@ -164,10 +161,9 @@ class Tuning:
     def _apply(self, values: Mapping[str, Any], why: str, listener: TuningListener) -> None:
         """Apply these values; raises ConfigError without changing anything."""
         before = self._recipe | self._changed
-        settings = self._built(values)
-        self._changed = {
-            key: value for key, value in (self._changed | dict(values)).items() if value != self._recipe[key]
-        }
+        settings = self._settings(values)
+        changed = self._changed | dict(values)
+        self._changed = {key: value for key, value in changed.items() if value != self._recipe[key]}
         self._agent.tune(settings)
         for key, value in values.items():
             if value != before[key]:
@@ -186,7 +182,7 @@ class Tuning:
         self._file_values, self._stamp = dict(state["file"]), None
         for plateau, saved in zip(self._plateaus, state["plateaus"], strict=True):
             plateau.restore(saved)
-        self._agent.tune(self._built({}))
+        self._agent.tune(self._settings({}))
 
 
 def dump_settings(settings: StrictModel) -> dict[str, Any]:
@@ -194,22 +190,14 @@ def dump_settings(settings: StrictModel) -> dict[str, Any]:
     return settings.model_dump(mode="json")
 
 
-def tunable_settings(settings: AgentSettings) -> list[str]:
-    """Settings of this agent that may change during training."""
-    return list(entry(settings.name).tunable)
-
-
 def tune_text(settings: AgentSettings) -> str:
     """The initial tune.yaml: all tunable settings as comments."""
     fields, values = type(settings).model_fields, dump_settings(settings)
-    lines = (
-        f"# {key}: {to_flow_yaml(values[key])}  # {fields[key].description}\n" for key in tunable_settings(settings)
-    )
-    return HEAD + "".join(lines)
+    tunable = entry(settings.name).tunable
+    return HEAD + "".join(f"# {key}: {to_flow_yaml(values[key])}  # {fields[key].description}\n" for key in tunable)
 
 
 def _stamp(file: Path) -> tuple[int, int]:
-    """Modification time and size."""
     try:
         status = file.stat()
     except OSError:

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from townlet.config.scalar import to_flow_yaml
-from townlet.config.yaml import Node, read
+from townlet.config.yaml import read
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters, MetricsInterval, Sink
 from townlet.recipes.schema import Recipe
 from townlet.runs.folder import Run
 from townlet.train.sinks import EVALUATION_METRICS, tensorboard_tag
 
-PROJECT: Final = "townlet"  # unless WANDB_PROJECT says otherwise
+PROJECT: Final = "townlet"  # unless WANDB_PROJECT is set
 SWEEP_FILE: Final = "WANDB_SWEEP_PARAM_PATH"  # file that a sweep agent writes
 FORMAT: Final = "wandb_version"  # the only key of that file that is not a setting
 
 
 def _quiet() -> Any:
-    """No console output, and nothing about this machine."""
+    """Settings without console output, and without facts about this machine."""
     import wandb
 
     return wandb.Settings(
@@ -32,14 +32,14 @@ def _quiet() -> Any:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _wandb_errors() -> Iterator[None]:
     import wandb
 
     try:
         yield
     except (wandb.Error, OSError) as error:
         what = f"Weights & Biases cannot be used: {str(error).partition(chr(10))[0]}"
-        raise TownletError(what, "type `wandb login`, or set WANDB_MODE=offline to keep it here") from None
+        raise TownletError(what, "run `wandb login`, or set WANDB_MODE=offline to keep the metrics local") from None
 
 
 def require_login(recipe: Recipe) -> None:
@@ -47,7 +47,7 @@ def require_login(recipe: Recipe) -> None:
     if recipe.metrics.wandb:
         import wandb
 
-        with _explained():
+        with _wandb_errors():
             wandb.setup(_quiet())
             wandb.login(verify=False)
 
@@ -58,14 +58,12 @@ def sweep_overrides() -> list[str]:
     if not path:
         return []
     values = read(Path(path)).value
-    entries = {} if not isinstance(values, dict) else {key: node for key, node in values.items() if key != FORMAT}
-    return [*(f"{key}={to_flow_yaml(_value(node))}" for key, node in entries.items()), "metrics.wandb=true"]
-
-
-def _value(node: Node) -> Any:
-    """An entry is {desc, value}."""
-    below = node.child("value") if isinstance(node.value, dict) else None
-    return (below or node).to_python()
+    overrides = []
+    for key, node in values.items() if isinstance(values, dict) else ():
+        if key != FORMAT:
+            value = node.child("value") if isinstance(node.value, dict) else None  # of an entry {desc, value}
+            overrides.append(f"{key}={to_flow_yaml((value or node).to_python())}")
+    return [*overrides, "metrics.wandb=true"]
 
 
 class WandbSink(Sink):
@@ -77,7 +75,7 @@ class WandbSink(Sink):
     def __init__(self, run: Run, recipe: Recipe) -> None:
         import wandb
 
-        with _explained():
+        with _wandb_errors():
             self._run = wandb.init(
                 dir=str(run.path),
                 project=os.environ.get("WANDB_PROJECT", PROJECT),
@@ -100,5 +98,4 @@ class WandbSink(Sink):
             self._run.log({f"evaluation/{name}": columns[name] for name in names}, step=counters.env_steps)
 
     def close(self) -> None:
-        """Flush and finish."""
         self._run.finish()
