@@ -422,7 +422,7 @@ class AgentConformance:
         self, case: Case, tmp_path_factory: pytest.TempPathFactory
     ) -> None:
         if not case.entry.shard_axes:
-            with pytest.raises(TownletError, match=r"(cannot be trained by|train towns together)"):
+            with pytest.raises(TownletError, match=r"(cannot be trained by|supports towns only)"):
                 require_shareable(case.load(rows=8).recipe, cast(ProcessGroup, Two()))
             return
         run = once(tmp_path_factory, "two-processes", trained_by_two)[case.entry.name]
