@@ -22,6 +22,7 @@ from townlet.decide.storage.segments import read_records
 from townlet.decide.storage.versions import VersionStore
 from townlet.runs import checkpoint
 from townlet.runs.serialization import flatten
+from townlet.web.tokens import ROLES
 
 
 def payload(number: int) -> bytes:
@@ -62,6 +63,11 @@ class DecisionLog:
                 assert log.wait(log.append(payload(log.last + 1)), 10)
 
 
+def generated_tokens(folder: Path) -> dict[str, str | None]:
+    tokens = load_service_tokens(folder, None).tokens
+    return {role: tokens.first(role) for role in ROLES}
+
+
 class Snapshots:
     """A new service: visitors, steps, versions and snapshots; a restart in between."""
 
@@ -70,9 +76,7 @@ class Snapshots:
     @staticmethod
     def act(folder: Path, mark: Mark) -> None:
         for seed in (1, 2):
-            mark(
-                tokens=load_service_tokens(folder / "home" / "ads", None).tokens.as_json()
-            )  # as the command does first
+            mark(tokens=generated_tokens(folder / "home" / "ads"))  # as the command does first
             service, training, clock = start_service(folder / "home" / "ads", Snapshots.WORDS)
             mark(log_id=service.log.log_id.hex())
             for turn in range(4):
@@ -89,7 +93,7 @@ class Snapshots:
     def check(folder: Path, acknowledged: Acknowledged) -> None:
         place = folder / "home" / "ads"
         for one in acknowledged:
-            assert one.get("tokens") in (None, load_service_tokens(place, None).tokens.as_json())
+            assert one.get("tokens") in (None, generated_tokens(place))
         service, _, _ = start_service(place, Snapshots.WORDS)
         service.close()
         started = [one["log_id"] for one in acknowledged if "log_id" in one]
