@@ -89,7 +89,7 @@ def test_unknown_environment_or_variant_suggests_the_nearest() -> None:
 
 
 def test_generic_gym_recipe_needs_an_environment() -> None:
-    with pytest.raises(ConfigError, match="settings for any; name one: townlet train ID:ppo"):
+    with pytest.raises(ConfigError, match="settings for any Gymnasium environment; name one: townlet train ID:ppo"):
         load_experiment("gym:ppo")
 
 
