@@ -56,7 +56,7 @@ main(sys.argv[1:])
         ("export missing", "there is no run 'missing'", "train one first"),
         ("runs compare missing absent", "there is no run 'missing'", "train one first"),
         ("runs prune --keep 0", "townlet runs prune: Invalid value for '--keep'", "townlet runs prune --help"),
-        ("world check none.yaml", "there is no file 'none.yaml'", "write its path as seen from "),
+        ("world check none.yaml", "there is no file 'none.yaml'", "write its path relative to "),
         ("world explain town enrgy", "has no meter 'enrgy'", "did you mean 'energy'?"),
         ("bench train cart.yaml", "there is no Gymnasium id for the world 'cart.yaml'", "known: town"),
     ],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -67,29 +67,7 @@ def encode(value: Any, depth: int = 0) -> Any:
 def decode(tree: Any) -> Any:
     if isinstance(tree, np.ndarray):
         return tree.copy()
-    if not isinstance(tree, Mapping):
-        return tree
-    inner = tree["is"]
-    match tree[TAG]:
-        case "int":
-            return int(inner, 16)
-        case "float":
-            return float(inner)
-        case "array":
-            return _array_from_json(tree)
-        case "scalar":
-            return _array_from_json(inner)[()]
-        case "bytes":
-            return bytes.fromhex(inner)
-        case "dict":
-            return {decode(k): decode(v) for k, v in inner}
-        case "generator":
-            return _generator(decode(inner))
-        case "deque":
-            return deque(map(decode, inner), tree["maxlen"])
-        case "tuple":
-            return tuple(map(decode, inner))
-    return list(map(decode, inner))
+    return _DECODERS[tree[TAG]](tree) if isinstance(tree, Mapping) else tree
 
 
 def _array_to_json(array: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -113,6 +91,20 @@ def _generator(state: dict[str, Any]) -> np.random.Generator:
     bits = getattr(np.random, name)(0)
     bits.state = state
     return np.random.Generator(bits)
+
+
+_DECODERS: Final[dict[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "int": lambda tree: int(tree["is"], 16),
+    "float": lambda tree: float(tree["is"]),
+    "array": _array_from_json,
+    "scalar": lambda tree: _array_from_json(tree["is"])[()],
+    "bytes": lambda tree: bytes.fromhex(tree["is"]),
+    "dict": lambda tree: {decode(k): decode(v) for k, v in tree["is"]},
+    "generator": lambda tree: _generator(decode(tree["is"])),
+    "deque": lambda tree: deque(map(decode, tree["is"]), tree["maxlen"]),
+    "tuple": lambda tree: tuple(map(decode, tree["is"])),
+    "list": lambda tree: list(map(decode, tree["is"])),
+}
 
 
 def digest(value: Any) -> str:

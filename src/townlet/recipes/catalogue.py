@@ -185,10 +185,8 @@ def _is_world(path: Path) -> bool:
 
 def _world_path(name: str) -> Path:
     """A shipped world without a recipe file."""
-    if name in worlds.shipped():
-        return worlds.FOLDER / f"{name}.yaml"
-    if name.endswith(worlds.ENDINGS):
-        raise TownletError(f"there is no file '{name[:60]}'", f"write its path relative to {Path.cwd()}")
+    if name in worlds.shipped() or name.endswith(worlds.ENDINGS):
+        return worlds.find_world(name, Path())
     files = sorted(path.name for path in Path().glob("*.yaml"))
     known = f"{name}.yaml" in files
     fix = f"did you mean '{name}.yaml'?" if known else did_you_mean(name, [*shipped_recipes(), *files])

@@ -141,17 +141,13 @@ def _sections(model: type[BaseModel], path: str, title: str) -> Iterator[KeySect
     for key, info in fields_by_key(model).items():
         if key != "name":  # the title has it
             keys.append(KeyInfo(path + key, _default(info), info.description or ""))
-        parts += [(part, path + key) for part in _parts(info)]
+        # The models allowed under the key, alone or as list entries; schedules have one section for all keys.
+        types = [part for allowed in allowed_types_of_field(info) for part in (allowed, *child_types(allowed, 0))]
+        parts += [(t.model, path + key) for t in types if t.model is not None and t.model is not Schedule]
     yield KeySection(title, " ".join((model.__doc__ or "").split()), tuple(keys))
     for part, part_path in parts:
         names = " or ".join(map(str, child_choices(AllowedType(part), "name")))
         yield from _sections(part, f"{part_path}.", f"{part_path}: {names}" if names else part_path)
-
-
-def _parts(info: FieldInfo) -> list[type[BaseModel]]:
-    """The models allowed under a key, alone or as list entries; schedules have one section for all keys."""
-    types = [part for allowed in allowed_types_of_field(info) for part in (allowed, *child_types(allowed, 0))]
-    return [allowed.model for allowed in types if allowed.model is not None and allowed.model is not Schedule]
 
 
 def _default(info: FieldInfo) -> str:
@@ -201,14 +197,9 @@ def _child(node: Node | None, item: str | int) -> Node | None:
 
 
 def _line(label: str, value: Any, node: Node | None) -> str:
-    return f"{label + ' ' + to_flow_yaml(value):<{COMMENT_COLUMN}} # {_origin(node)}"
-
-
-def _origin(node: Node | None) -> str:
-    """The origin of a value: file and line, the command line, or the default."""
-    if node is None:
-        return "default"
-    where = node.location_of()
-    shipped = os.path.dirname(where.source) == str(FOLDER)
-    source = os.path.basename(where.source) if shipped else where.source
-    return str(SourceLocation(" ".join(source.split()), where.line))
+    """A value with its origin: file and line, the command line, or the default."""
+    origin = node.location_of() if node else SourceLocation("default")
+    shipped = os.path.dirname(origin.source) == str(FOLDER)
+    source = os.path.basename(origin.source) if shipped else origin.source
+    location = SourceLocation(" ".join(source.split()), origin.line)
+    return f"{label + ' ' + to_flow_yaml(value):<{COMMENT_COLUMN}} # {location}"

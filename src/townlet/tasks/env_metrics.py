@@ -79,16 +79,13 @@ class Highlights:
     def __init__(self, town: Town, agent: Agent, counters: Counters, store: MetricsStore, period: int) -> None:
         self._agent, self._counters, self._store, self._period = agent, counters, store, max(1, period)
         self._recorder = EpisodeRecorder(town, agent.describe_outputs)
+        self.recorded_rows = self._recorder.rows
         self._next = 0  # env_steps from which the next episode is kept in any case
         self._longest, self._shortest = 0, 0
         self._stages: list[int] = []  # already seen
         self._decided: list[str] = []  # stage changes of which an episode was kept
         self._last: dict[int, tuple[Recording, str, float]] = {}  # of the rows that ended in the last step
         self.on_episode: EpisodeCallback | None = None
-
-    @property
-    def recorded_rows(self) -> int:
-        return self._recorder.rows
 
     def on_step(self, actions: Tensor) -> None:
         self._recorder.record(actions, self._agent.action_outputs)
@@ -97,7 +94,7 @@ class Highlights:
     def on_episodes(self, over: Episodes, stage: Tensor | None, causes: Sequence[str]) -> None:
         """Episodes that ended in the last step, with the stage [k] of each."""
         for k, row in enumerate(over.rows.tolist()):  # recorded rows come first
-            if row >= self._recorder.rows:
+            if row >= self.recorded_rows:
                 return
             recording = self._recorder.finish_episode(row)
             self._last[row] = recording, causes[k], float(over.reward[k])

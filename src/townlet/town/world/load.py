@@ -87,7 +87,7 @@ def find_world(world: str | Path, folder: Path, where: SourceLocation | None = N
         return folder / world
     name, shown = str(world), shorten(str(world), 60)
     if isinstance(world, Path) or name.endswith(ENDINGS) or os.path.dirname(name):
-        raise _error(f"there is no file '{shown}'", f"write its path as seen from {folder.absolute()}", where)
+        raise _error(f"there is no file '{shown}'", f"write its path relative to {folder.absolute()}", where)
     files = sorted(path.name for path in folder.glob("*.yaml"))
     known = f"{name}.yaml" in files
     fix = f"did you mean '{name}.yaml'?" if known else did_you_mean(name, [*shipped(), *files])
