@@ -230,10 +230,10 @@ def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
     good = path.read_bytes()
     path.write_bytes(b"not a database" * 100)
     for kind in (MetricsReader, MetricsStore):
-        with pytest.raises(TownletError, match="damaged or were not written by Townlet"):
+        with pytest.raises(TownletError, match="the metrics are damaged"):
             kind(path)
     path.write_bytes(good[: len(good) // 2 // 4096 * 4096] + b"\xff" * 4096 * 4)
-    with pytest.raises(TownletError, match="damaged or were not written by Townlet"), MetricsReader(path) as reader:
+    with pytest.raises(TownletError, match="the metrics are damaged"), MetricsReader(path) as reader:
         content_digest(reader)
     path.unlink()
     with sqlite3.connect(path) as other:
@@ -260,7 +260,7 @@ def test_store_with_other_tables_views_or_triggers_is_rejected(trick: str, tmp_p
         other.execute(trick)
     other.close()
     for kind in (MetricsReader, MetricsStore):
-        with pytest.raises(TownletError, match="damaged or were not written by Townlet"):
+        with pytest.raises(TownletError, match="the metrics are damaged"):
             kind(path)
 
 

@@ -183,7 +183,7 @@ def load(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 def damaged(folder: Path, why: str) -> TownletError:
     fix = "use another checkpoint, or remove this one to resume from the one before"
-    return TownletError(f"the checkpoint {folder.name} is damaged or was not written by Townlet: {why}", fix, folder)
+    return TownletError(f"the checkpoint {folder.name} is damaged: {why}", fix, folder)
 
 
 def _spec(tensor: Tensor) -> TensorSpec:

@@ -104,7 +104,7 @@ TABLES: Final = {name: {**columns, WALL_TIME: "REAL"} for name, columns in _COLU
 MAX_WAL: Final = 64 << 20  # bytes that stay allocated for the write-ahead log
 READER_TIMEOUT_MS: Final = 200  # milliseconds for readers to finish when a writer closes
 METRICS_FIX: Final = "move metrics.db away; `townlet train --resume` then begins new metrics, and no checkpoint is lost"
-DAMAGED: Final = ("the metrics are damaged or were not written by Townlet", METRICS_FIX)
+DAMAGED: Final = ("the metrics are damaged", METRICS_FIX)
 
 # prefix of SQLite's error name → (what is wrong, what to do)
 SQLITE_MESSAGES: Final = (
