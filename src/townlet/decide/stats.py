@@ -6,7 +6,6 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -163,7 +162,7 @@ class ServiceStats:
         last = self.training.progress.last
         values = {
             "decisions_per_second": growth_rate(self._decision_counts), "p50_ms": p50, "p99_ms": p99,
-            "pass_rate": _mean(_newest(self._sent)), "entropy": _mean(_newest(self._entropy)),
+            "pass_rate": _mean(list(self._sent)[-PAIRS:]), "entropy": _mean(list(self._entropy)[-PAIRS:]),
             "expected": expected, "actual": actual, "loss": last.loss if last else None,
         }  # fmt: skip
         self._curves.add(self.service.clock(), now, values)
@@ -282,11 +281,6 @@ class ServiceStats:
 
 def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
-
-
-def _newest(values: deque[Any]) -> list[Any]:
-    """The values that a point of a curve averages."""
-    return list(islice(reversed(values), PAIRS))
 
 
 def as_prometheus(stats: dict[str, Any]) -> str:
