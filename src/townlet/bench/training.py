@@ -77,16 +77,8 @@ def compare(
 
 
 def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
-    """Townlet's agent, built from a recipe as for training.
-
-    Every setting that determines the work is overridden, so that changes of recipes do not affect the benchmark.
-    """
-    both = {
-        "world": world, "potential": 0, "starts": None, "rows": rows, "threads": threads, "seed": 0,
-        "network.hidden": HIDDEN, "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
-    }  # fmt: skip
-    overrides = format_overrides(both | dict(SB3_COMPARISONS[agent].overrides))
-    training = build_training(load_experiment(f"town:{agent}", overrides))
+    """Townlet's agent, built from a recipe as for training."""
+    training = build_training(load_experiment(f"town:{agent}", equal_overrides(world, agent, rows, threads)))
     listener, updates = NullListener(), SB3_COMPARISONS[agent].updates
 
     def play() -> int:
@@ -96,6 +88,15 @@ def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchm
         return updates * training.agent.update_interval
 
     return Benchmark(play, subject=agent, world=world, engine=TOWNLET, rows=rows, threads=threads)
+
+
+def equal_overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
+    """Every setting that determines the work, so that changes of recipes do not affect the benchmark."""
+    both = {
+        "world": world, "potential": 0, "starts": None, "rows": rows, "threads": threads, "seed": 0,
+        "network.hidden": HIDDEN, "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
+    }  # fmt: skip
+    return format_overrides(both | dict(SB3_COMPARISONS[agent].overrides))
 
 
 def sb3_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:

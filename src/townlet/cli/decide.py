@@ -222,22 +222,18 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     if as_json:
         out().print_json(json.dumps(summary))
         return
-    echo(*map(_history_line, summarize_history(read_serving_log(folder / VERSIONS / SERVING_LOG).changes)))
+    for group in summarize_history(read_serving_log(folder / VERSIONS / SERVING_LOG).changes):
+        at = datetime.fromtimestamp(group["at"]).strftime("%Y-%m-%d %H:%M:%S")
+        first, last, times = group["first"], group["last"], group["times"]
+        which = f"version {last}" if first == last else f"versions {first} to {last}"
+        often = f", {times:,} times" if times > 1 else ""
+        echo(f"{at}  {which}: {VERDICTS.get(group['verdict'], group['verdict'])}{often}: {group['reason']}")
     stored = [version["version"] for version in summary["versions"]]
     listed = f"{len(stored)} versions, {stored[0]} to {stored[-1]}" if len(stored) > 1 else "".join(map(str, stored))
     state = [" Pinned."] * (summary["pinned"] is not None) + [" The gate decides alone."] * summary["gate_only"]
     echo(f"Stored: {listed or 'none'}. Serving: {summary['serving'] or 'none'}.{''.join(state)}")
     if summary["fault"]:
         echo_err(f"The serving log cannot be trusted: {summary['fault']}. After a start the gate decides alone.")
-
-
-def _history_line(chapter: dict[str, Any]) -> str:
-    """Time, versions, verdict and reason of a group of changes."""
-    at = datetime.fromtimestamp(chapter["at"]).strftime("%Y-%m-%d %H:%M:%S")
-    first, last, times = chapter["first"], chapter["last"], chapter["times"]
-    which = f"version {last}" if first == last else f"versions {first} to {last}"
-    often = f", {times:,} times" if times > 1 else ""
-    return f"{at}  {which}: {VERDICTS.get(chapter['verdict'], chapter['verdict'])}{often}: {chapter['reason']}"
 
 
 @app.with_examples("townlet decide replay", "townlet decide replay --folder night --json")

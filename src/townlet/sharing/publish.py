@@ -62,7 +62,6 @@ def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -
 
 
 def _fill(folder: Path, trained: TrainedPolicy, found: Comparison, episodes: int, seed: int) -> ModelCard:
-    """Write all files into an empty folder."""
     _copy_run(trained, folder)
     export(trained, "safetensors", folder / POLICY)
     options = {"episodes": episodes, "seed": seed, "greedy": trained.use_greedy()}

@@ -54,7 +54,14 @@ def open_study(config: SweepConfig, storage: str | None, seed: int) -> Study:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    database, shared = _open_storage(storage, config.root), _shared_config(config)
+    database = _open_storage(storage, config.root)
+    space = {path: searched.model_dump(exclude_defaults=True) for path, searched in config.space.items()}
+    shared = {  # by all trials of the study
+        "recipe": config.recipe_name,
+        "overrides": sorted(config.overrides),
+        "space": {path: to_flow_yaml(searched) for path, searched in space.items()},
+        "seeds": config.seeds,
+    }
     warmup = round(PRUNING_WARMUP * (config.recipe.budget.env_steps or 0) / config.recipe.evaluation_interval)
     pruner = optuna.pruners.MedianPruner(n_warmup_steps=warmup)
     with _hide_url(storage):
@@ -71,17 +78,6 @@ def open_study(config: SweepConfig, storage: str | None, seed: int) -> Study:
             baseline = recipe_values(config.recipe, config.space)
             study.enqueue_trial(baseline, user_attrs={BASELINE: baseline})
     return study
-
-
-def _shared_config(config: SweepConfig) -> dict[str, Any]:
-    """What all trials of one study must share."""
-    space = {path: searched.model_dump(exclude_defaults=True) for path, searched in config.space.items()}
-    return {
-        "recipe": config.recipe_name,
-        "overrides": sorted(config.overrides),
-        "space": {path: to_flow_yaml(searched) for path, searched in space.items()},
-        "seeds": config.seeds,
-    }
 
 
 def _check_joined(study: Study, shared: dict[str, Any]) -> None:

@@ -123,7 +123,6 @@ class EpisodeTracker:
         return Episodes(*(column.cpu() for column in columns))
 
     def reset(self) -> None:
-        """Drop all running episodes."""
         for sums in self.state().values():
             sums.zero_()
 
@@ -200,7 +199,6 @@ class EpisodeTable:
         return np.column_stack([*(columns[name] for name in COLUMNS), final_values])
 
     def clear(self) -> None:
-        """Start a new interval."""
         self._count = 0
 
     def state(self) -> State:

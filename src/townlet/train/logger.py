@@ -73,7 +73,6 @@ class MetricsLogger(RolloutListener):
         self.env_metrics.on_stage_changes(changes)
 
     def on_update(self, metrics: Mapping[str, float]) -> None:
-        """Metrics of one update."""
         self._epsilon = metrics.get("epsilon", 0.0)
         self._updates.append(metrics)
 
@@ -95,7 +94,6 @@ class MetricsLogger(RolloutListener):
             sink.on_evaluation(self._counters, columns)
 
     def on_setting_change(self, change: SettingChange) -> None:
-        """A setting of the agent has changed."""
         self._store.add("setting_changes", [{**self._position, **change._asdict()}])
         self.message(str(change))
 
@@ -105,7 +103,6 @@ class MetricsLogger(RolloutListener):
         self.message(f"{name}: {message}" + (f". Tip: {tip}" if tip else ""))
 
     def message(self, text: str) -> None:
-        """A sentence for people."""
         for sink in self._sinks:
             sink.message(text)
 

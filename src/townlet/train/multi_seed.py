@@ -63,12 +63,10 @@ class MultiSeedResult:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the user interrupted a run."""
         return any(outcome.summary is None for outcome in self.outcomes)
 
     @property
     def exit_code(self) -> int:
-        """0 if every seed finished."""
         if self.interrupted:
             return EXIT_INTERRUPTED
         return max((failure.exit_code for failure in self.failed), default=0)

@@ -59,12 +59,14 @@ def interval_line(interval: MetricsInterval) -> str:
     return f"{interval.env_steps:>{STEPS_WIDTH},} steps  {rate:>9}  " + "  ".join(values)
 
 
-def evaluation_line(counters: Counters, columns: Mapping[str, Any]) -> str:
-    """One evaluation in one line, with its env_steps."""
-    return f"{counters.env_steps:>{STEPS_WIDTH},} steps  {evaluation_text(columns)}"
+class LineSink(Sink):
+    """A sink that writes lines by `message`."""
+
+    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        self.message(f"{counters.env_steps:>{STEPS_WIDTH},} steps  {evaluation_text(columns)}")
 
 
-class LogFile(Sink):
+class LogFile(LineSink):
     """log.txt: every message, with the time of day."""
 
     def __init__(self, path: Path) -> None:
@@ -72,9 +74,6 @@ class LogFile(Sink):
 
     def on_interval(self, interval: MetricsInterval) -> None:
         self.message(interval_line(interval), buffered=1.0)
-
-    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        self.message(evaluation_line(counters, columns))
 
     def message(self, text: str, buffered: float = 0.0) -> None:
         """Write a line; it may stay buffered for that many seconds."""
@@ -87,7 +86,7 @@ class LogFile(Sink):
         self._file.close()
 
 
-class PlainConsole(Sink):
+class PlainConsole(LineSink):
     """The console if it is no terminal: a line of metrics at most every `seconds`."""
 
     def __init__(self, stream: IO[str], seconds: float = 5.0) -> None:
@@ -97,9 +96,6 @@ class PlainConsole(Sink):
         if time.monotonic() - self._last >= self._seconds:
             self._last = time.monotonic()
             self.message(interval_line(interval))
-
-    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        self.message(evaluation_line(counters, columns))
 
     def message(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
@@ -141,7 +137,7 @@ def tensorboard_tag(name: str) -> str:
     return f"{group}/{name}"
 
 
-class ProgressBar(Sink):
+class ProgressBar(LineSink):
     """The console of a terminal: a progress bar, a line of metrics below it, evaluations and messages above.
 
     It fits into 80 columns. Nothing is drawn before the first rollout, so that early errors appear on a clean screen,
@@ -183,15 +179,10 @@ class ProgressBar(Sink):
         parts += [f"{name.removeprefix('episode_')} {value:.3g}" for name, value in shown.items()]
         self._line.plain = "  " + " · ".join(parts)
 
-    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        self.message(evaluation_line(counters, columns))
-
     def message(self, text: str) -> None:
-        """Print a line above the bar."""
         self._live.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Leave the bar as it is."""
         if self._live.is_started:
             self._live.refresh()
             self._live.stop()

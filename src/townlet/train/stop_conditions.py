@@ -137,6 +137,5 @@ class StopConditions:
         return self.last_saved == (t.counters.env_steps, self.evaluation_pending)
 
     def mark_saved(self, t: Training) -> None:
-        """There is a checkpoint of this step."""
         self.saved_at, self.saved_episodes = time.monotonic(), t.counters.episodes
         self.last_saved = (t.counters.env_steps, self.evaluation_pending)
