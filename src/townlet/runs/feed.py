@@ -80,7 +80,6 @@ class Feed:
 
     @property
     def has_readers(self) -> bool:
-        """Whether a reader has polled recently."""
         polled = struct.unpack_from("<d", self._memory, POLLED)[0]
         return bool(0 <= time.time() - polled < READER_TIMEOUT)
 

@@ -40,7 +40,6 @@ class TrainedRun(Run):
         return self.outcome.summary.sentences() if self.outcome.summary else []
 
     def load(self, which: Which = "best") -> TrainedPolicy:
-        """The trained policy."""
         return load_policy(self, which)
 
 

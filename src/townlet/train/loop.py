@@ -112,7 +112,7 @@ def _save(
     t: Training, stop: StopConditions, checkpointer: Checkpointer, last: EvaluationResult | None, why: str | None
 ) -> None:
     """Save, unless this very step is saved already; an evaluation of this step may be the best so far."""
-    if not why and stop.is_saved(t):
+    if not why and stop.last_saved == (t.counters.env_steps, stop.evaluation_pending):
         return
     score = None if last is None else last.score(stop.recipe.metric)
     checkpointer.save(score, why)

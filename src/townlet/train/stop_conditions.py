@@ -132,10 +132,6 @@ class StopConditions:
         by_episodes = settings.every_episodes is not None and episodes >= settings.every_episodes
         return by_episodes or time.monotonic() - self.saved_at >= 60 * settings.minutes
 
-    def is_saved(self, t: Training) -> bool:
-        """Whether the last checkpoint is of this very step."""
-        return self.last_saved == (t.counters.env_steps, self.evaluation_pending)
-
     def mark_saved(self, t: Training) -> None:
         self.saved_at, self.saved_episodes = time.monotonic(), t.counters.episodes
         self.last_saved = (t.counters.env_steps, self.evaluation_pending)
