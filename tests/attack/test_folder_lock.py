@@ -46,7 +46,7 @@ def test_rm_lock_does_not_let_a_second_process_write(replaced: bool, tmp_path: P
         (tmp_path / LOCK_FILE).unlink()
         if replaced:
             (tmp_path / LOCK_FILE).write_text("{}")
-        assert "another process writes" in second_writer(tmp_path)
+        assert "another process is writing" in second_writer(tmp_path)
         assert lock_holder(tmp_path) is not None
         lock.check()  # its own writer may continue
     assert lock_holder(tmp_path) is None
@@ -65,7 +65,7 @@ def test_a_moved_folder_stops_its_writer(tmp_path: Path) -> None:
         with pytest.raises(TownletError, match="the folder was replaced by another one"):
             lock.check()
         assert second_writer(folder) == "acquired\n"
-        assert "another process writes" in second_writer(away)
+        assert "another process is writing" in second_writer(away)
         shutil.rmtree(folder)
         away.rename(folder)
         lock.check()

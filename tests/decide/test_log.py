@@ -228,7 +228,7 @@ def test_a_format_of_another_release_is_named(version: int, found: struct.Struct
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     with closing(WriteAheadLog(tmp_path)) as log:
-        with pytest.raises(TownletError, match="another process writes"):
+        with pytest.raises(TownletError, match="another process is writing"):
             WriteAheadLog(tmp_path)
         log.append(b"x")
     fill(tmp_path, [b"y"])
