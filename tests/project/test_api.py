@@ -54,7 +54,7 @@ def test_it_can_be_called_again_and_the_room_of_that_name_stays(
 
 def test_progress_is_shown_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     townlet.train("town:ppo", overrides=WORDS, root=tmp_path, progress=True)
-    assert "evaluation: lives" in capsys.readouterr().err
+    assert "evaluation: " in capsys.readouterr().err
 
 
 def test_a_run_is_loaded_by_any_of_its_names(trained: Run) -> None:

@@ -70,7 +70,7 @@ def agent_names(text: str, python: bool = True) -> Iterator[tuple[int, str]]:
     shown = {
         line
         for call in examples
-        if ast.unparse(call.func) == "examples"
+        if ast.unparse(call.func).endswith("examples")
         for line in range(call.lineno, (call.end_lineno or call.lineno) + 1)
     }
     for number, line in enumerate(text.splitlines(), 1):
