@@ -244,6 +244,6 @@ def _commit() -> str | None:
     command, folder = ["git", "rev-parse", "HEAD"], Path(__file__).parent
     with suppress(OSError, subprocess.TimeoutExpired):
         # git from PATH, as its user would call it
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5)  # nosec B607
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5)
         return done.stdout.strip() or None
     return None
