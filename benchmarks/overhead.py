@@ -40,7 +40,7 @@ from townlet.train.checkpointer import Checkpointer
 from townlet.train.episodes import NullListener
 from townlet.train.logger import MetricsLogger
 from townlet.train.loop import train_loop
-from townlet.train.sinks import LogFile, TensorBoard, closing
+from townlet.train.sinks import LogFile, TensorBoard, closing_sinks
 from townlet.train.stop_conditions import StopConditions
 from townlet.train.training import build_training
 from townlet.train.tuning import SettingChange
@@ -101,7 +101,7 @@ class Turns:
         run = Run.create(folder, recipe.env, "overhead", "", "", {})
         lock = stack.enter_context(Lock(run.path))
         store = stack.enter_context(MetricsStore(run.metrics_file, lock.check))
-        sinks = stack.enter_context(closing([LogFile(run.log_file), TensorBoard(run.tensorboard)]))
+        sinks = stack.enter_context(closing_sinks([LogFile(run.log_file), TensorBoard(run.tensorboard)]))
         every, whole = recipe.to_env_steps(recipe.metrics.every), recipe.metrics.whole_episodes
         self.logger = MetricsLogger(self.t, every, whole, store, sinks)
         checkpointer = Checkpointer(run, lock, self.t, null, store, self.limits, {})

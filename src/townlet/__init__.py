@@ -81,7 +81,7 @@ def load(
 
 
 def _register() -> None:
-    """Worlds truncate their episodes, so the ids need no time limit; Gymnasium's order checks stay on."""
+    """Register the Gymnasium ids. They need no time limit, since worlds truncate their episodes."""
     for name, world in IDS.items():
         if name not in registry:
             register(

@@ -11,7 +11,8 @@ from typing import Final
 
 from townlet.errors import TownletError
 
-SMALL: Final = 64 << 20  # bytes; smaller allocations are not checked
+MIN_CHECKED: Final = 64 << 20  # bytes; smaller allocations are not checked
+ADDRESS_SPACE, RESIDENT = 0, 1  # fields of /proc/self/statm
 UNLIMITED: Final = 1 << 62
 GIGABYTE: Final = 1e9
 CGROUP: Final = Path("/sys/fs/cgroup")
@@ -19,30 +20,31 @@ ALLOCATION_ERRORS: Final = ("can't allocate memory", "not enough memory", "out o
 FIX: Final = "lower rows, agent.n_steps, agent.replay or network.hidden, or close other programs"
 
 _reserved: dict[int, int] = {}  # bytes of large buffers that are alive, by the id of their owner
-_before: list[int] = []  # resident bytes of this process before the first of them
+_baseline: list[int] = []  # [resident bytes of this process before the first of them], or [] if there was none
 
 
 def reserve(owner: object, size: int, what: str, fix: str) -> None:
     """Check that `size` bytes are available for buffers of `owner`, and reserve them for its lifetime.
 
-    Pages of a new buffer are not resident until they are written, so what other owners reserved is counted in full.
+    Pages of a new buffer are not resident until they are written, so buffers of other owners are counted in full.
     """
-    if size < SMALL:
+    if size < MIN_CHECKED:
         return
-    if not _before:
-        _before.append(_pages(1))
-    require(size, what, fix, pending=max(0, sum(_reserved.values()) + _before[0] - _pages(1)))
+    resident = _memory_size(RESIDENT)
+    if not _baseline:
+        _baseline.append(resident)
+    require(size, what, fix, pending=max(0, sum(_reserved.values()) + _baseline[0] - resident))
     _reserved[id(owner)] = _reserved.get(id(owner), 0) + size
     weakref.finalize(owner, _reserved.pop, id(owner), None)
 
 
 def require(size: int, what: str, fix: str, pending: int = 0) -> None:
     """Check that `size` bytes are available, besides `pending` bytes that are reserved but not resident yet."""
-    if size < SMALL:
+    if size < MIN_CHECKED:
         return
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    space = UNLIMITED if limit == resource.RLIM_INFINITY else limit - _pages(0)
-    free = min(available() - pending, space)
+    address_space = UNLIMITED if limit == resource.RLIM_INFINITY else limit - _memory_size(ADDRESS_SPACE)
+    free = min(available() - pending, address_space)
     if size > free:
         amounts = f"{size / GIGABYTE:,.1f} GB of memory, but only {max(free, 0) / GIGABYTE:,.1f} GB are free"
         raise TownletError(f"{what} needs {amounts}", fix)
@@ -50,11 +52,11 @@ def require(size: int, what: str, fix: str, pending: int = 0) -> None:
 
 def available() -> int:
     """Bytes of memory that this process can still use, within the machine and its control groups."""
-    return min([_machine(), *(_group(folder) for folder in _groups())])
+    return min([_available_on_machine(), *(_available_in_cgroup(folder) for folder in _cgroup_folders())])
 
 
 def memory_error(error: BaseException) -> TownletError | None:
-    """The message for an allocation that failed; None for every other error."""
+    """The error to show to the user if an allocation failed; None for every other error."""
     text = str(error)
     refused = isinstance(error, RuntimeError) and any(part in text.lower() for part in ALLOCATION_ERRORS)
     if refused or isinstance(error, MemoryError):
@@ -63,7 +65,7 @@ def memory_error(error: BaseException) -> TownletError | None:
     return None
 
 
-def _machine() -> int:
+def _available_on_machine() -> int:
     with suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -72,7 +74,7 @@ def _machine() -> int:
     return UNLIMITED
 
 
-def _groups() -> list[Path]:
+def _cgroup_folders() -> list[Path]:
     """Folders of this process's control group and its parents."""
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
@@ -84,7 +86,7 @@ def _groups() -> list[Path]:
     return []
 
 
-def _group(folder: Path) -> int:
+def _available_in_cgroup(folder: Path) -> int:
     """Bytes that a control group may still use; cached files count as free."""
     for limit, usage, cached in (
         ("memory.max", "memory.current", "inactive_file "),
@@ -98,8 +100,8 @@ def _group(folder: Path) -> int:
     return UNLIMITED
 
 
-def _pages(field: int) -> int:
-    """A size of this process in bytes: field 0 is its address space, 1 its resident memory; 0 if unknown."""
+def _memory_size(field: int) -> int:
+    """A size of this process in bytes, by its field in statm; 0 if unknown."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[field]) * resource.getpagesize()
     return 0

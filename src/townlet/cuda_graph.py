@@ -13,18 +13,18 @@ WARMUP_CALLS: Final = 3  # before the capture: the compiler may allocate and tun
 
 
 def compile_method(method: Callable[..., Any], device: str) -> Callable[..., Any]:
-    """The method compiled into one graph."""
+    """The method, compiled by torch.compile at its first call, without graph breaks."""
     assert isinstance(method, MethodType)
-    # The hash of `town.reset` uses each value twice in a row. Without early realization the compiler walks every path
-    # through such a chain, which takes minutes; with it, the results are fused again within seconds.
+    # In the hash of `town.reset` each value is used twice by the next. Without early realization the compiler follows
+    # every path through this chain, which takes minutes; with it, the results are fused again within seconds.
     options: dict[str, Any] = {"realize_opcount_threshold": 4}
     if device != "cpu":
         # A GPU step is bound by memory: use one kernel for the new state and one for the observation.
         options |= {"max_fusion_size": 1024, "force_pointwise_cat": True}
     # Torch caches compilations by code object, counts every further instance as a recompilation, and gives up at the
-    # ninth; so compile a copy with its own code object.
-    plain = method.__func__
-    copy = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__)
+    # ninth; so compile a copy of the function with its own code object.
+    function = method.__func__
+    copy = FunctionType(function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__)
     bound = MethodType(copy, method.__self__)
     compiled: Callable[..., Any] = torch.compile(bound, fullgraph=True, dynamic=False, options=options)
     return compiled
@@ -33,7 +33,8 @@ def compile_method(method: Callable[..., Any], device: str) -> Callable[..., Any
 class CudaGraph:
     """A function without arguments that reads and writes fixed tensors, captured and replayed as one launch.
 
-    A small town takes a tenth of the time this way: launching kernels one by one takes longer than running them.
+    A step of a small town takes a tenth of the time this way: launching kernels one by one takes longer than running
+    them.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class CudaGraph:
             generator.set_state(state)
 
     def __call__(self) -> None:
-        """Replay the graph; inside another capture, become part of that one."""
+        """Replay the graph; during the capture of another graph, become part of that one."""
         if torch.cuda.is_current_stream_capturing():
             self._function()
         else:

@@ -54,14 +54,14 @@ class EnvironmentFailed(TownletError):
 
 
 class ConfigError(TownletError):
-    """Every problem of one input, in line order and without repeats."""
+    """All problems of one input, sorted by location and without duplicates."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(sorted(dict.fromkeys(diagnostics), key=lambda d: d.where or SourceLocation("")))
         Exception.__init__(self, "\n".join(map(str, self.diagnostics)))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[Diagnostic, ...]]]:
-        # Exception would pickle the message, which is not what __init__ takes.
+        # By default an exception is rebuilt from its message, but __init__ takes diagnostics.
         return ConfigError, (self.diagnostics,)
 
 

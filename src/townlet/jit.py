@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-# Numba's cache only notices edits in the file of a kernel, so the folder is named after all sources that the kernels of
-# the town inline. Other kernels call no function of another file.
+# Numba's cache notices edits only in the file of a kernel itself, so its folder is named by a hash of all sources that
+# the kernels of the town inline. Other kernels call no function of another file.
 TOWN_SOURCES: Final = (
     "ops.py", "rules.py", "rewards.py", "reset.py", "observe.py", "step.py", "state.py", "world/schema.py",
     "world/tables.py", "engines/numba_kernel.py", "engines/numba_lowering.py",
@@ -59,5 +59,5 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def jit_if_available(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The compiled function; without Numba the function itself. Numba is imported at the first call."""
+    """The function compiled by Numba, or the function itself if Numba is not installed; imports Numba lazily."""
     return kernel(function) if find_spec("numba") else function

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from townlet.errors import TownletError
 
-# Keys without a character, by pygame's names.
+# Special keys, from pygame's names to those that a terminal uses.
 KEYS: Final = {"up": "up", "down": "down", "left": "left", "right": "right", "space": " ", "return": "\r"}
 QUIT_KEY: Final = "q"  # closing the window counts as this key
 POLL_SECONDS: Final = 0.005
@@ -51,7 +51,7 @@ class Window:
         self._keys: deque[str] = deque()
 
     def show(self, image: NDArray[np.uint8]) -> None:
-        """Show an image [height, width, 3], then wait as the frame rate requires."""
+        """Show an image [height, width, 3], then wait until the next frame is due."""
         game = self._pygame
         if self._screen is None:
             game.display.init()
@@ -69,7 +69,7 @@ class Window:
             self._pygame.display.set_caption(text)
 
     def key(self, seconds: float | None) -> str:
-        """The next key, named as in a terminal; "" after a timeout in seconds (None waits forever)."""
+        """The next key, named as in a terminal; "" after `seconds` without one (None: wait until there is one)."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while self._screen is not None:
             self._poll_events()

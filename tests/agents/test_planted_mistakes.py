@@ -208,7 +208,7 @@ hidden state not reset within a sequence
 
 masked actions in the value of a state (pqn)
 @ agents/test_pqn.py::test_targets_are_lambda_returns
-- best = greedy_value(values, values, seen.mask)
+- best = greedy_value(values, values, inputs.mask)
 + best = values.amax(1)
 
 regression on advantages instead of returns (pqn)

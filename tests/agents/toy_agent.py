@@ -68,8 +68,8 @@ class Toy:
         self.generator = given.streams.torch("choice", env.device)
         self.intrinsic, self._sums = torch.zeros(env.rows), torch.zeros(2)  # loss and |δ|
 
-    def act(self, seen: MaskedObs) -> Tensor:
-        self._obs, self._mask = seen.obs.clone(), seen.mask.clone()
+    def act(self, inputs: MaskedObs) -> Tensor:
+        self._obs, self._mask = inputs.obs.clone(), inputs.mask.clone()
         logits = self.network.actor(self._obs, None)[0].masked_fill(~self._mask, -torch.inf)
         self._log_prob = logits.log_softmax(-1)
         self.action_outputs = self._log_prob.detach().exp()

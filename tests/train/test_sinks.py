@@ -19,7 +19,7 @@ from townlet.train.sinks import (
     PlainConsole,
     ProgressBar,
     TensorBoard,
-    closing,
+    closing_sinks,
     console_sink,
     evaluation_text,
     rate_text,
@@ -146,12 +146,14 @@ def test_all_sinks_are_closed_and_the_first_error_is_raised() -> None:
             raise OSError(28, "no space")
 
     one, two, last = Heard(), Broken(), Heard()
-    with pytest.raises(ValueError, match="the first"), closing([one, two, last]):
+    with pytest.raises(ValueError, match="the first"), closing_sinks([one, two, last]):
         raise ValueError("the first")
     assert one.closed
     assert last.closed
-    with pytest.raises(OSError, match="no space"), closing([Broken()]):
+    last = Heard()
+    with pytest.raises(OSError, match="no space"), closing_sinks([Broken(), last]):
         pass
+    assert last.closed
 
 
 def test_rates_are_short() -> None:

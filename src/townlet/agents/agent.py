@@ -37,26 +37,26 @@ def no_interrupt() -> None:
 
 @dataclass(frozen=True)
 class AgentContext:
-    """What every agent is built from, besides its own settings."""
+    """What every agent is built from, in addition to its settings."""
 
     network: NetworkSpec
     explore: ExploreSpec
     env: VecEnv  # for its rows, layout, actions and device; agents never step it
-    counters: Counters  # of the whole run; agents count their gradient steps here
+    counters: Counters  # of the whole run; agents add their gradient steps to `updates`
     streams: Streams
-    max_steps: int  # of an episode
+    max_steps: int  # length of the longest possible episode
     group: ProcessGroup = SINGLE_PROCESS  # the processes that train together
 
     def initialized(self, network: N) -> N:
-        """The network on the agent's device, with weights drawn on the CPU, so that every device starts alike."""
+        """The network on the agent's device, with weights drawn on the CPU, so that they are equal on every device."""
         initialize(network, self.streams.torch("network"))
         return network.to(self.env.device)
 
 
 class GraphedAgent(Protocol):
-    """An agent whose rollouts and updates can be captured as CUDA graphs: nothing in them waits for the host."""
+    """An agent whose rollouts and updates can be captured as CUDA graphs: they never synchronize with the host."""
 
-    collects_rollouts: bool  # whether the rollout was collected this way
+    has_collected: bool  # whether it collects the rollouts, set at the end of the first
 
     @property
     def generator(self) -> torch.Generator:
@@ -65,20 +65,20 @@ class GraphedAgent(Protocol):
     def start_rollout(self) -> None:
         """Begin a rollout."""
 
-    def act(self, seen: MaskedObs) -> Tensor:
-        """Sample actions [N] and store the first half of the step."""
+    def act(self, inputs: MaskedObs) -> Tensor:
+        """Sample actions [N], and store them with their observations in the rollout."""
 
     def observe(self, step: Step) -> None:
-        """Store the second half of the step."""
+        """Store the rewards and ends of episodes in the rollout."""
 
     def finish_rollout(self, truncated_obs: Tensor, next_obs: Tensor) -> None:
         """Store the values that the rollout bootstraps from: of truncated_obs and next_obs, each [N, D]."""
 
     def mark_rollout_full(self) -> None:
-        """Mark the rollout as full; a replayed CUDA graph may have written it."""
+        """Mark the rollout as full, which a replayed CUDA graph does not do."""
 
     def learn(self) -> dict[str, float]:
-        """Metrics of an update on the captured rollout."""
+        """Update from the rollout, and return metrics."""
 
 
 class Agent(Stateful, Protocol):
@@ -93,7 +93,7 @@ class Agent(Stateful, Protocol):
 
     @property
     def graphed(self) -> GraphedAgent | None:
-        """Its form for CUDA graphs, if it has one."""
+        """The same agent in a form that can be captured as CUDA graphs; None if it has none."""
 
     @property
     def output_label(self) -> Literal["values", "probabilities", "means"]:
@@ -106,8 +106,8 @@ class Agent(Stateful, Protocol):
     def tune(self, settings: AgentSettings) -> None:
         """Replace the settings; those that the registry calls tunable take effect at the next update."""
 
-    def act(self, seen: MaskedObs) -> Tensor:
-        """Sample exploring actions [N, …]. `seen` is copied where it is needed later.
+    def act(self, inputs: MaskedObs) -> Tensor:
+        """Sample actions [N, …] of the behavior policy. The agent copies those inputs that it needs later.
 
         The actions and `action_outputs` are new tensors at every call and may be kept.
         """
@@ -134,7 +134,7 @@ class Agent(Stateful, Protocol):
         """The policy for inference; it shares the agent's weights."""
 
     def parameters(self) -> dict[str, Tensor]:
-        """Every learned tensor by name; live."""
+        """Every learned tensor by name, not copied."""
 
     def load_weights(self, weights: State) -> None:
         """Start from the network weights of another run, under the names that `state()["network"]` has there."""

@@ -1,6 +1,6 @@
 """Probability distributions over actions [...] or [..., A]: categorical with a mask, Bernoulli and Gaussian.
 
-All three have the same methods, and `action_outputs`: what `describe` needs, in its own memory layout.
+All three have the same methods, and an attribute `action_outputs`, the input of `describe`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ LOG_2PI: Final = math.log(2 * math.pi)
 
 
 class Categorical:
-    """One of K actions by logits [..., K]; those that the mask [..., K] excludes have probability 0.
+    """One of K actions by logits [..., K]; actions that the mask [..., K] excludes have probability 0.
 
-    Tensors are [K, ...] inside: with a handful of actions torch's sums over the last dimension take five to fifteen
-    times as long. Logits in this memory layout, as `ActorCritic` returns them, are not copied.
+    Internally tensors are [K, ...]: with a handful of actions, torch's sums over the last dimension take five to
+    fifteen times as long. Logits in this memory layout, as `ActorCritic` returns them, are not copied.
     """
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
@@ -62,8 +62,8 @@ class Categorical:
     def icdf(self, draws: Tensor) -> Tensor:
         """Inverse cumulative distribution: actions [...] int64 for uniform draws [...] in [0, 1).
 
-        An action of probability 0 is never returned: the first sum above a draw is above the sum before it, and no
-        draw reaches the last sum, because the highest float32 below 1 takes at least half a bit off.
+        An action of probability 0 is never returned: its cumulative sum equals the one before it, so it is never the
+        first to exceed the draw; and a draw times the last sum is always below that sum, even after rounding.
         """
         sums = self.probs_by_action.cumsum(0)
         return (sums <= draws * sums[-1]).sum(0)
@@ -96,7 +96,7 @@ class Categorical:
 
 
 class Bernoulli:
-    """A independent binary actions: logits [..., A] of 1. They cannot be masked."""
+    """A independent binary actions, with logits [..., A] of the action 1. They cannot be masked."""
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
         self.action_outputs = self.logits = logits
@@ -115,7 +115,7 @@ class Bernoulli:
         return -softplus(self.logits * (1 - 2 * actions)).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Entropy [...] in nats: −p log p − (1 − p) log (1 − p) = log (1 + eˡ) − p l, for each."""
+        """Entropy [...] in nats: the sum of −p log p − (1 − p) log (1 − p) = log (1 + eˡ) − p l."""
         return (softplus(self.logits) - self.logits.sigmoid() * self.logits).sum(-1)
 
     def normalized_entropy(self, mask: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class Bernoulli:
 
 
 class Gaussian:
-    """A independent normal actions: outputs [..., 2A] are means, then log standard deviations. No mask applies."""
+    """A independent normal actions: outputs [..., 2A] are means, then log standard deviations. Masks are ignored."""
 
     def __init__(self, outputs: Tensor, mask: Tensor | None = None) -> None:
         self.mean, self.log_std = outputs.chunk(2, -1)
@@ -149,7 +149,7 @@ class Gaussian:
         return -(0.5 * z.square() + self.log_std + 0.5 * LOG_2PI).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Differential entropy [...] in nats: log σ + ½ log 2πe for each. It may be negative."""
+        """Differential entropy [...] in nats: the sum of log σ + ½ log 2πe. It may be negative."""
         return (self.log_std + 0.5 * (LOG_2PI + 1)).sum(-1)
 
     def normalized_entropy(self, mask: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ class Gaussian:
 
 
 Distribution = Categorical | Bernoulli | Gaussian
-# By kind of actions; each is built from outputs [..., O] of a network, and a mask.
+# The class for each kind of actions; built from outputs [..., O] of a network and a mask.
 DISTRIBUTIONS: Final[dict[DistributionKind, type[Distribution]]] = {
     "discrete": Categorical,
     "binary": Bernoulli,
@@ -175,10 +175,10 @@ DISTRIBUTIONS: Final[dict[DistributionKind, type[Distribution]]] = {
 
 @dataclass(frozen=True)
 class DistributionFamily:
-    """The family of distributions over one kind of actions, and how these are stored."""
+    """The family of distributions for an action space, with shape and type of an action."""
 
     kind: DistributionKind
-    shape: tuple[int, ...]  # of one row's action
+    shape: tuple[int, ...]  # of the action of one row
     dtype: torch.dtype
 
     @property
@@ -193,6 +193,7 @@ class DistributionFamily:
 
 
 def distribution_family(actions: Actions) -> DistributionFamily:
+    """The family for this action space."""
     if isinstance(actions, Discrete):
         return DistributionFamily("discrete", (), torch.int64)
     if isinstance(actions, Continuous):

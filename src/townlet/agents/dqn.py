@@ -33,17 +33,18 @@ from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.optimizers import OptimizerName, flatten_parameters, restore_weights, weights
 from townlet.nets.spec import MlpSpec, NetworkSpec
 
-STEP_VALUES: Final = ("loss", "value", "target")  # of every transition
-DEAD_UNITS_EVERY: Final = 100  # gradient steps between two measurements, each a fraction of a step
-# Largest batch_size × layer width that is trained with one thread: up to it torch's threads spend longer synchronizing
-# than computing. One thread is as fast on an idle two-core machine, and up to a hundred times faster on a busy one.
+STEP_VALUES: Final = ("loss", "value", "target")  # collected for every transition, see `q_loss`
+DEAD_UNITS_EVERY: Final = 100  # gradient steps between two measurements of dead units
+# Largest batch_size × layer width that is trained with one thread: up to it torch's threads spend more time
+# synchronizing than computing. One thread is as fast on an idle two-core machine, and up to 100 times as fast on a busy
+# one.
 SMALL_MINIBATCH: Final = 2**15
 
 LossName = Literal["mse", "huber"]
 
 
 class ReplaySettings(AgentSettings):
-    """Settings of algorithms that learn action values from replay."""
+    """Settings of agents that learn action values from a replay buffer."""
 
     lr: FloatOrSchedule = Field(description="Learning rate. Higher learns faster until values diverge.")
     replay: int = Field(10_000, ge=1, description="Capacity of the replay buffer. Higher reuses older experience.")
@@ -100,7 +101,7 @@ class DqnSettings(ReplaySettings):
     accelerate: bool = Field(True, description="Use faster implementations where available. Results agree to rounding.")
 
     def threads(self, network: NetworkSpec) -> int | None:
-        """The best number of torch threads: 1 for small minibatches, else None: one per core."""
+        """The best number of torch threads: 1 for small minibatches, otherwise None (one per core)."""
         small = isinstance(network, MlpSpec) and self.batch_size * max(network.widths, default=1) <= SMALL_MINIBATCH
         return 1 if small else None
 
@@ -112,7 +113,7 @@ class DqnSettings(ReplaySettings):
 
 
 def greedy_value(selection: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """values [..., K] at argmax of `selection` [..., K] over the valid actions: [...]."""
+    """Values [...]: those of `values` [..., K] at the argmax of `selection` [..., K] over the valid actions."""
     best = selection.where(mask, -torch.inf).argmax(-1, keepdim=True)
     return values.gather(-1, best).squeeze(-1)
 
@@ -139,7 +140,7 @@ def td_loss(values: Tensor, target: Tensor, kind: LossName) -> Tensor:
 def q_loss(
     values: Tensor, actions: Tensor, target: Tensor, kind: LossName, importance: Tensor | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss L = 1/B Σ_i w_i · loss(Q(s_i, a_i) − y_i), and its terms [B] for metrics.
+    """The loss L = 1/B Σ_i w_i · loss(Q(s_i, a_i) − y_i), and `STEP_VALUES` [B] for metrics.
 
     values [B, K]; actions, targets y and importance weights w [B] (Schaul et al. 2016, §3.4; None: all 1).
     """
@@ -150,14 +151,14 @@ def q_loss(
     return losses.mean(), {"loss": losses, "value": chosen, "target": target}
 
 
-def td_metrics(terms: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Metrics of every transition from the terms of `q_loss`."""
-    error = (terms["value"] - terms["target"]).abs()
-    return {"loss": terms["loss"], "td_error": error, "mean_q": terms["value"]}
+def td_metrics(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Metrics of every transition from its `STEP_VALUES`."""
+    error = (values["value"] - values["target"]).abs()
+    return {"loss": values["loss"], "td_error": error, "mean_q": values["value"]}
 
 
 class Dqn(ValueAgent):
-    """DQN agent: exploring actions, transitions in a replay buffer, gradient steps on bootstrapped targets.
+    """DQN agent: explores, stores transitions in a replay buffer, and makes gradient steps on bootstrapped targets.
 
     A subclass whose settings lack fields of `DqnSettings` overrides `_make_replay`, `minibatches` and `_backward`.
     """
@@ -177,7 +178,7 @@ class Dqn(ValueAgent):
         self.optimizer = self._make_optimizer()
         self.update_interval = settings.update_every
         self.target_network = deepcopy(self.network).requires_grad_(False)
-        self._target_vector = flatten_parameters(self.target_network)  # its parameters, as one vector
+        self._target_vector = flatten_parameters(self.target_network)  # its parameters are views of this vector
         self._no_hidden = self.network.initial_hidden(0)  # a feed-forward network has no hidden state
         self.buffer = self._make_replay(context)
         self.obs_size = env.layout.size
@@ -189,7 +190,7 @@ class Dqn(ValueAgent):
         self._observed = 0  # transitions so far
 
     def _make_replay(self, context: AgentContext) -> Any:
-        """An empty replay buffer of single transitions, which hold no hidden state to train from."""
+        """An empty replay buffer. It stores single transitions, so the network cannot be recurrent."""
         s, env = self.settings, context.env
         if self.network.hidden_size:
             fix = "use drqn, or leave `recurrent` out of the network"
@@ -212,9 +213,9 @@ class Dqn(ValueAgent):
         return values
 
     @torch.inference_mode()
-    def act(self, seen: MaskedObs) -> Tensor:
-        self._obs.copy_(seen.obs)
-        self._mask.copy_(seen.mask)
+    def act(self, inputs: MaskedObs) -> Tensor:
+        self._obs.copy_(inputs.obs)
+        self._mask.copy_(inputs.mask)
         self.action_outputs = self._q(self._obs)
         self._actions = self.selector.select(self.action_outputs, self._mask)
         return self._actions
@@ -235,12 +236,12 @@ class Dqn(ValueAgent):
         before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
         after = next_obs, next_mask, step.terminated, step.truncated, self._stored_hidden
         self.buffer.add(VectorTransition(*before, *after, autoreset=step.autoreset_step))
-        # Autoreset steps (`autoreset`) are no transitions. Several processes train only where there are none.
+        # Autoreset steps are no transitions. With several processes there are none (see `ReplayBuffer`).
         real = self._obs.shape[0] - (0 if step.autoreset_step is None else int(step.autoreset_step.sum()))
         self._observed += real * self.group.size
 
     def on_env_reset(self) -> None:
-        """End unfinished episodes; their last steps bootstrap from their final observations."""
+        """Mark unfinished episodes as truncated: their last steps bootstrap from the last observations."""
         self.buffer.truncate_open_episodes()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
@@ -250,23 +251,23 @@ class Dqn(ValueAgent):
             return None
         self.optimizer.lr = self._lr
         stats = UpdateStats(STEP_VALUES, self.group, self.intrinsic.device, td_metrics)
-        novelty, before = {}, self.counters.updates
+        bonus_metrics, updates_before = {}, self.counters.updates
         for minibatch in self.minibatches():
             self.optimizer.zero_grad()
-            terms, reached = self._backward(*minibatch)
-            stats.add(terms)
+            step_values, next_obs = self._backward(*minibatch)
+            stats.add(step_values)
             stats.add_grad_norm(self.optimizer.step(s.max_grad_norm))  # clips the global norm first
             self.counters.updates += 1  # gradient steps so far
             self._update_target()
             if self.bonus:
-                novelty = self.bonus.learn(reached)
-        metrics = stats.means() | novelty
-        if len(reached) and self.counters.updates // DEAD_UNITS_EVERY > before // DEAD_UNITS_EVERY:
-            metrics |= self._dead_units(reached)
+                bonus_metrics = self.bonus.learn(next_obs)
+        metrics = stats.means() | bonus_metrics
+        if len(next_obs) and self.counters.updates // DEAD_UNITS_EVERY > updates_before // DEAD_UNITS_EVERY:
+            metrics |= self._dead_units(next_obs)
         return metrics | self.metrics()
 
     def minibatches(self) -> Iterator[tuple[Any, ...]]:
-        """Sample the minibatches of an update, each with its targets [B], computed with the current networks."""
+        """Yield the minibatches of an update, each with its targets [B] by the current networks."""
         s = self.settings
         if self.accelerated:
             yield from self.accelerated()
@@ -276,21 +277,24 @@ class Dqn(ValueAgent):
             yield batch, self.targets(batch, self.target_q(batch.next_obs))
 
     def _backward(self, *minibatch: Any) -> tuple[dict[str, Tensor], Tensor]:
-        """Backpropagate the loss of a minibatch and update its priorities; terms and next observations [B, D]."""
+        """Backpropagate the loss of a minibatch and update its priorities.
+
+        Returns `STEP_VALUES` [B], and observations [B, D] that train the bonus and show dead units.
+        """
         batch, target = minibatch
         s = self.settings
         values = self._q(batch.obs)
-        loss, terms = q_loss(values, batch.actions, target, s.loss, batch.importance)
+        loss, step_values = q_loss(values, batch.actions, target, s.loss, batch.importance)
         if self.group.size > 1:  # this process has a part of the minibatch, maybe none; gradients are summed over all
             loss = loss * (len(batch.obs) / s.batch_size) if len(batch.obs) else values.sum()
         loss.backward()
         if s.prioritized is not None:
-            self.buffer.update_priorities(batch.index, td_metrics(terms)["td_error"])
-        return terms, batch.next_obs
+            self.buffer.update_priorities(batch.index, td_metrics(step_values)["td_error"])
+        return step_values, batch.next_obs
 
     @torch.no_grad()
     def targets(self, batch: TransitionBatch, next_values: Tensor) -> Tensor:
-        """Targets [B] of a minibatch with Q⁻(s′, ·) [B, K]."""
+        """Targets [B] of a minibatch, given the values Q⁻(s′, ·) [B, K] of its next observations."""
         return dqn_target(batch, next_values, self._q(batch.next_obs) if self.settings.double else next_values)
 
     def _update_target(self) -> None:
@@ -302,7 +306,7 @@ class Dqn(ValueAgent):
 
     @property
     def _beta(self) -> float:
-        """β of the importance weights w_i = (N P(i))^−β / max_j (N P(j))^−β, j in the minibatch, at this moment."""
+        """Current β of the importance weights w_i = (N P(i))^−β / max_j (N P(j))^−β, j in the minibatch."""
         spec = self.settings.prioritized
         return 0.0 if spec is None else value_at(spec.beta, self.counters)
 

@@ -75,7 +75,7 @@ class Drqn(Dqn):
         refuse_autoreset_steps("drqn", context.env)
         self._stores_hidden = settings.stored_state and settings.carry
         super().__init__(settings, context)
-        self.hidden = self.network.initial_hidden(context.env.rows)  # [N, H] of the live rows
+        self.hidden = self.network.initial_hidden(context.env.rows)  # [N, H] before the next step
 
     def _make_replay(self, context: AgentContext) -> SequenceReplay:
         s, env = self.settings, context.env
@@ -96,7 +96,7 @@ class Drqn(Dqn):
         """Store the transition; reset the hidden state of rows whose episode ended."""
         super().observe(step, ended)
         if ended.rows.shape[0]:
-            with torch.inference_mode():  # as in `act`, which made the state
+            with torch.inference_mode():  # as in `act`, which created the tensor
                 self.hidden.index_fill_(0, ended.rows, 0.0)
 
     def on_env_reset(self) -> None:
@@ -154,7 +154,7 @@ class Drqn(Dqn):
             yield (self.buffer.sample(self.settings.batch_size, self.intrinsic_weight.value),)
 
     def _backward(self, *minibatch: SequenceBatch) -> tuple[dict[str, Tensor], Tensor]:
-        """Backpropagate E[loss(Q(h_t, a_t) − y_t)] over the valid steps after burn-in; terms, and observations."""
+        """Backpropagate E[loss(Q(h_t, a_t) − y_t)] over the valid steps after burn-in. Returns as in `Dqn`."""
         (sequences,), burn_in = minibatch, self.settings.burn_in
         valid = sequences.valid[burn_in:]  # neither padding nor steps beyond the episode
         online = self.unroll(self.network, sequences)
@@ -162,8 +162,8 @@ class Drqn(Dqn):
         chosen = online[:-1].gather(2, sequences.actions[burn_in:].unsqueeze(2)).squeeze(2)[valid]
         losses = td_loss(chosen, target, self.settings.loss)
         losses.mean().backward()
-        terms = {"loss": losses, "value": chosen, "target": target}
-        return terms, sequences.obs[burn_in + 1 :][valid] if self.bonus else sequences.obs[0]
+        step_values = {"loss": losses, "value": chosen, "target": target}
+        return step_values, sequences.obs[burn_in + 1 :][valid] if self.bonus else sequences.obs[0]
 
     def state(self) -> State:
         return super().state() | {"hidden": self.hidden}

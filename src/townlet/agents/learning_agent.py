@@ -24,14 +24,14 @@ from townlet.nets.activations import dead_unit_fraction
 from townlet.nets.layers import GaussianHead
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 
-DEAD_UNIT_SAMPLE: Final = 256  # smallest sample of observations used to find dead units; at most twice as many
+DEAD_UNIT_SAMPLE: Final = 256  # observations used to find dead units; a sample has fewer than twice as many
 
 
 class LearningAgent:
     """An agent with weights, scheduled settings and an optional intrinsic reward.
 
-    A subclass adds its buffers, optimizer and exploration by `_parts`, whose states become part of the agent's, and
-    further tensors by `_tensors`.
+    A subclass returns its buffers, optimizer and exploration from `_parts`, and further tensors from `_tensors`: their
+    states become part of the agent's state.
     """
 
     name: str
@@ -61,7 +61,7 @@ class LearningAgent:
         self.settings = settings
 
     def _compute_intrinsic(self, reached: Tensor, step: Step) -> None:
-        """Compute the intrinsic reward [N] of the observations reached [N, D]; autoreset steps reach none."""
+        """Set `intrinsic` [N] to the intrinsic reward of the observations reached [N, D]; 0 for autoreset steps."""
         assert self.bonus is not None
         if step.autoreset_step is None:
             self.intrinsic.copy_(self.bonus.reward(reached))
@@ -71,7 +71,7 @@ class LearningAgent:
             self.intrinsic.index_copy_(0, rows, self.bonus.reward(reached.index_select(0, rows)))
 
     def on_env_reset(self) -> None:
-        """Discard unfinished episodes; here there are none."""
+        """Discard unfinished episodes; by default none are stored."""
 
     def on_episodes_end(self, episodes: Episodes) -> None:
         self.intrinsic_weight.on_episodes_end(episodes)
@@ -81,12 +81,12 @@ class LearningAgent:
         return {"intrinsic_weight": self.intrinsic_weight.value} | intrinsic | {"lr": self._lr}
 
     def _scheduled(self, names: Sequence[str]) -> dict[str, float]:
-        """Current values of those of these settings that follow a schedule."""
+        """Current values of those settings among `names` that follow a schedule."""
         settings = {name: getattr(self.settings, name) for name in names}
         return {name: value.at(self.counters) for name, value in settings.items() if isinstance(value, Schedule)}
 
     def _dead_units(self, obs: Tensor) -> dict[str, float]:
-        """Fraction of relu units that are 0 at every observation of a sample of obs [B, D]; {} without any."""
+        """Metric `dead_units`: fraction of relu units that are 0 for a whole sample of obs [B, D]; {} without relu."""
         sample = obs[:: max(1, len(obs) // DEAD_UNIT_SAMPLE)]
         fraction = dead_unit_fraction(self.network, sample, cast(Any, self.network).initial_hidden(len(sample)))
         return {} if fraction is None else {"dead_units": fraction}
@@ -102,7 +102,7 @@ class LearningAgent:
         return parts | ({"bonus": self.bonus} if self.bonus else {})
 
     def _tensors(self) -> State:
-        """Further tensors that are saved; live."""
+        """Further tensors that are saved, not copied."""
         return {}
 
     def state(self) -> State:
@@ -111,7 +111,7 @@ class LearningAgent:
         return {"network": weights(self.network)} | parts | self._tensors() | generator
 
     def restore(self, state: State) -> None:
-        """Resume exactly from a state; an incomplete one is refused."""
+        """Resume exactly from a state; raises an error if it is incomplete."""
         needed = {name for name, part in self.state().items() if not isinstance(part, dict) or part}
         if missing := sorted(needed - state.keys()):
             raise TownletError(f"the saved state of {self.name} has no '{missing[0]}'", SAME_SETTINGS)
@@ -125,16 +125,16 @@ class LearningAgent:
 
 
 def microbatch_size(device: str) -> int:
-    """Steps that pass through a network at once; larger minibatches accumulate their gradient.
+    """Maximum number of steps that pass through a network at once; larger minibatches accumulate their gradient.
 
-    On a CPU activations then stay in the caches: a minibatch of 131,072 takes half the time that it takes in one
-    piece. A GPU has enough memory, and every call costs time.
+    On a CPU the activations then stay in the caches, which halves the time of a minibatch of 131,072 steps. A GPU has
+    enough memory, and every call costs time.
     """
     return 8192 if device == "cpu" else 1 << 20
 
 
 def refuse_autoreset_steps(name: str, env: VecEnv) -> None:
-    """Reject environments with autoreset steps: their observations must not enter the hidden state."""
+    """Raise an error if the environment has autoreset steps: their observations must not enter the hidden state."""
     if env.autoreset_steps:
         what = f"{name} with a recurrent network cannot train on an environment with autoreset steps"
         what += " (resets that take a separate step)"
@@ -171,7 +171,7 @@ class ValueAgent(LearningAgent):
         return self.selector.metrics() | super().metrics()
 
     def policy(self) -> Policy:
-        """The greedy policy; it shares the weights."""
+        """The greedy policy; it shares the agent's weights."""
         return Policy(self.network, "values")
 
     def _parts(self) -> dict[str, Stateful]:
@@ -179,7 +179,7 @@ class ValueAgent(LearningAgent):
 
 
 def require_discrete(name: str, env: VecEnv) -> None:
-    """Refuse environments whose actions have no values to compare."""
+    """Raise an error unless the environment has discrete actions."""
     if not isinstance(env.actions, Discrete):
         kind = "continuous" if isinstance(env.actions, Continuous) else "binary"
         raise TownletError(f"{name} needs discrete actions, but this environment's are {kind}", "use ppo")
@@ -218,7 +218,7 @@ class PolicyAgent(LearningAgent):
         return self._distribution.normalized_entropy(self._mask)
 
     def _entropy_metrics(self, entropy: float, mask: Tensor) -> dict[str, float]:
-        """Mean entropy, also divided by that of the uniform policy over valid actions [..., K].
+        """Metrics of the mean entropy: as it is, and divided by that of the uniform policy over valid actions [..., K].
 
         Differential entropy has no natural zero, so continuous actions report their standard deviation instead.
         """
@@ -231,7 +231,7 @@ class PolicyAgent(LearningAgent):
         return {"entropy": entropy, "normalized_entropy": entropy / uniform if uniform else 0.0}
 
     def policy(self) -> Policy:
-        """The policy for inference; it samples from a separate random stream."""
+        """The policy for inference; it shares the agent's weights, and samples from a separate random stream."""
         return Policy(self.network.actor, self.family.kind, self._streams.torch("policy", str(self.intrinsic.device)))
 
     def _parts(self) -> dict[str, Stateful]:

@@ -21,7 +21,7 @@ DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def make_agent(settings: AgentSettings, context: AgentContext) -> Agent:
-    """The registered agent of these settings, with the fast paths that apply to it."""
+    """Build the registered agent of these settings, with the fast paths that apply to it."""
     agent = entry(settings.name).agent(settings, context)
     accelerate(agent)
     return agent
@@ -46,7 +46,7 @@ def _accelerate_ppo(agent: Ppo) -> None:
     analytic = AnalyticPpo(specs, agent.family, dtype)
     agent.accelerated = analytic.backward
     if dtype != torch.float32:
-        del agent.rollout  # freed first, so that the two buffers are never in memory together
+        del agent.rollout  # free it first, so that both buffers are never in memory at the same time
         agent.rollout = agent.make_rollout(dtype)
     simple = agent.bonus is None and not agent.network.separate_feedforward_critic and agent.settings.value_clip is None
     if agent.family.kind == "discrete" and simple:

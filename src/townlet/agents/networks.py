@@ -46,7 +46,7 @@ class Branch(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """Logits and value. `actor` is all that acting needs; `critic` is a head on its body, or a separate branch.
+    """Policy outputs and state value. Acting needs only `actor`; `critic` is a head on its body, or a separate branch.
 
     Continuous actions need `log_std`, their initial log standard deviation.
     """
@@ -66,7 +66,7 @@ class ActorCritic(nn.Module):
         return isinstance(self.critic, Branch) and not self.hidden_size
 
     def values(self, obs: Tensor) -> Tensor:
-        """Values [B] of obs [B, D] from a separate critic."""
+        """Values [B] of obs [B, D]; only with a separate critic."""
         value: Tensor = self.critic(obs, self.initial_hidden(len(obs)))[0]
         return value.squeeze(-1)
 
@@ -92,9 +92,9 @@ class ActorCritic(nn.Module):
 
 
 def _both_heads(policy: nn.Linear, value: nn.Linear, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Both heads in one matrix product, with the action dimension first in memory.
+    """Outputs of both heads from one matrix product, with the action dimension first in memory.
 
-    Narrow products and sums over few actions are slow.
+    Separate products with few columns, and sums over a last dimension of few actions, would be slow.
     """
     bias = torch.cat((policy.bias, value.bias)).unsqueeze(1)
     flat = features.flatten(0, -2)
@@ -104,9 +104,9 @@ def _both_heads(policy: nn.Linear, value: nn.Linear, features: Tensor) -> tuple[
 
 
 def make_actor_critic(settings: Any, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> ActorCritic:
-    """The network of an agent that learns a policy, from its settings `shared` and `log_std`.
+    """The network of a policy agent; of its settings, `shared` and `log_std` matter.
 
-    Its weights are zero until they are initialized or loaded.
+    The weights are zero until they are initialized or loaded.
     """
     log_std = settings.log_std if isinstance(actions, Continuous) else None
     return ActorCritic(spec, layout, actions.n, settings.shared, log_std)
@@ -139,9 +139,9 @@ class QNetwork(Branch):
 
 
 def make_q_network(settings: Any, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> QNetwork:
-    """The network of an agent that learns action values, from its settings `dueling` and, where it has one, `carry`.
+    """The network of a value agent; of its settings, `dueling` and, if it has one, `carry` matter.
 
-    Its weights are zero until they are initialized or loaded.
+    The weights are zero until they are initialized or loaded.
     """
     network = QNetwork(spec, layout, actions.n, settings.dueling)
     network.carry = getattr(settings, "carry", True)

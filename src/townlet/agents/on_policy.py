@@ -41,7 +41,7 @@ class OnPolicySettings(AgentSettings):
     def batch_steps(self, steps: int) -> int:
         """The size of a minibatch in a rollout of `steps` steps.
 
-        Rounded down; a product like .29 × 100 that misses a whole number by its last bits counts as that number.
+        A fraction of the rollout is rounded down, except for rounding errors: 0.29 × 100 is 29, not 28.
         """
         size = self.batch_size
         return size if isinstance(size, int) else max(1, math.floor(size * steps * (1 + ROUNDING)))
@@ -62,6 +62,9 @@ class OnPolicySettings(AgentSettings):
 
 
 def explained_variance(error: Tensor, returns: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
-    """1 − Var(R − V) / Var(R), a scalar: 1 for perfect values, 0 for constant ones or equal returns."""
+    """1 − Var(error) / Var(returns), a scalar, with the error R − V: 1 for perfect values, 0 for constant ones.
+
+    Also 0 if all returns are equal.
+    """
     variance = group.var(returns)
     return torch.where(variance > 0, 1 - group.var(error) / variance, 0.0)

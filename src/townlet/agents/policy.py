@@ -17,14 +17,14 @@ OutputKind = Literal["values"] | DistributionKind
 class Policy:
     """Acts on batches of any size and tracks the hidden state of each row.
 
-    The network is a body with a head: `initial_hidden(rows)` → hidden [rows, H], and a call with obs [B, D] and
-    hidden [B, H] → outputs [B, K] and the hidden state after them. The outputs are by `kind`: action `values`, of which
-    the highest is taken, logits of `discrete` or `binary` actions, or means and log standard deviations of `continuous`
-    actions. Sampling needs a generator.
+    The network maps obs [B, D] and hidden [B, H] to outputs [B, K] and the next hidden state; `initial_hidden(rows)`
+    gives the first one. `kind` states what the outputs are: action `values`, of which the highest is taken, logits of
+    `discrete` or `binary` actions, or means and log standard deviations of `continuous` actions. Sampling needs a
+    generator.
     """
 
     def __init__(self, network: nn.Module, kind: OutputKind, generator: torch.Generator | None = None) -> None:
-        self.network: Any = network  # attributes of a module have no types
+        self.network: Any = network  # mypy does not know the attributes of a module
         self.kind, self._generator = kind, generator
         self._hidden: Tensor | None = None
 
@@ -39,8 +39,8 @@ class Policy:
         """Actions [N] int64 for obs [N, D]; no mask [N, K] means that all are valid.
 
         Binary actions are [N, A] int64 and continuous ones [N, A] float32, not clipped to their bounds. `episode_start`
-        [N] bool marks rows that begin an episode. Unless greedy, actions are sampled; action values
-        are always greedy.
+        [N] bool marks rows that begin an episode. Unless `greedy`, actions are sampled; policies of kind `values` are
+        always greedy.
         """
         outputs, self._hidden = self.network(obs, self._hidden_before(obs, episode_start))
         if self.kind == "values":
@@ -82,5 +82,7 @@ class Policy:
 
 
 def _best(values: Tensor, mask: Tensor | None) -> Tensor:
-    """The valid action of highest value [N]; ties go to the first."""
-    return (values if mask is None else values.masked_fill(mask.logical_not(), -torch.inf)).argmax(-1)
+    """The valid actions with the highest values [N]; ties go to the first."""
+    if mask is not None:
+        values = values.masked_fill(mask.logical_not(), -torch.inf)
+    return values.argmax(-1)

@@ -1,11 +1,10 @@
 """Proximal policy optimization (Schulman et al. 2017) with generalized advantage estimation (Schulman et al. 2016).
 
-Every `n_steps` steps of all N parallel environments (*rows*) form a rollout. One *update* makes several epochs of
-minibatch gradient steps on it, which maximize a clipped surrogate objective. Actions are discrete (categorical policy;
-invalid actions are masked, which makes their probability exactly 0, when sampling and in the loss), binary (Bernoulli)
-or continuous (Gaussian, with a learned standard deviation that does not depend on the state; the environment clips
-actions to their bounds). The action space determines the distribution. The network may be recurrent; the optimizer is
-Adam by default.
+Every `n_steps` steps of all N parallel environments (*rows*) form a rollout. One *update* makes several passes over it
+in minibatches (*epochs*), which maximize a clipped surrogate objective. The action space determines the policy:
+categorical for discrete actions (invalid actions are masked: their probability is exactly 0, when sampling and in the
+loss), Bernoulli for binary actions, Gaussian for continuous ones (with a learned standard deviation that does not
+depend on the state; the environment clips actions to their bounds). The network may be recurrent.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ STEP_METRICS: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "cli
 
 
 class Coefficients(NamedTuple):
-    """The scheduled settings at one moment, each also a metric: clip ranges ε and ε_v, coefficients c_e and c_v."""
+    """Current values of the settings that may be scheduled."""
 
-    clip: float
-    value_clip: float | None
-    entropy_coef: float
-    value_coef: float
+    clip: float  # ε
+    value_clip: float | None  # ε_v
+    entropy_coef: float  # c_e
+    value_coef: float  # c_v
 
 
 class PpoSettings(OnPolicySettings):
@@ -111,7 +110,7 @@ class EvaluatedSteps(NamedTuple):
 def ppo_loss(
     network: ActorCritic, family: DistributionFamily, batch: Minibatch, c: Coefficients
 ) -> tuple[Tensor, EvaluatedSteps]:
-    """The loss to minimize (Schulman et al. 2017, eq. 9, negated), and what it was computed from.
+    """The loss to minimize (Schulman et al. 2017, eq. 9, negated), and the values per step that it was computed from.
 
     L = E[ −min(ρA, clip(ρ, 1−ε, 1+ε)A) ] + c_v E[(V − R)²] − c_e E[H(π)],   ρ = π(a|s) / π_old(a|s)
 
@@ -152,7 +151,7 @@ def ppo_metrics(e: EvaluatedSteps, c: Coefficients) -> dict[str, Tensor]:
 
 
 class Ppo(PolicyAgent):
-    """PPO agent: `act` and `observe` fill a rollout, `learn` makes `epochs` of gradient steps on it."""
+    """PPO agent: `act` and `observe` fill a rollout, `learn` makes up to `epochs` passes over it."""
 
     name = "ppo"
     interruptible = True
@@ -173,7 +172,7 @@ class Ppo(PolicyAgent):
         self._no_value = torch.zeros(env.rows, device=env.device)
 
     def make_rollout(self, dtype: torch.dtype) -> RolloutBuffer:
-        """An empty rollout that stores observations in this type."""
+        """An empty rollout buffer that stores observations as `dtype`."""
         env = self._context.env
         return RolloutBuffer(
             self.settings.n_steps, env.rows, env.layout, env.actions.choices,
@@ -182,17 +181,17 @@ class Ppo(PolicyAgent):
         )  # fmt: skip
 
     @torch.inference_mode()
-    def act(self, seen: MaskedObs) -> Tensor:
+    def act(self, inputs: MaskedObs) -> Tensor:
         """Sample actions from the policy: [N] int64, binary [N, A] int64, or continuous [N, A]."""
-        if self.network.separate_feedforward_critic:  # feed-forward, and evaluated once per rollout, in large batches
-            outputs, value = self.network.actor(seen.obs, self._hidden)[0], self._no_value
+        if self.network.separate_feedforward_critic:  # it is evaluated once per rollout, in large batches
+            outputs, value = self.network.actor(inputs.obs, self._hidden)[0], self._no_value
         else:
-            outputs, value, hidden = self.network(seen.obs, self._hidden)
+            outputs, value, hidden = self.network(inputs.obs, self._hidden)
             self._hidden.copy_(hidden)
-        actions = self._sample(outputs, seen.mask)  # also sets `_distribution`
+        actions = self._sample(outputs, inputs.mask)  # also sets `_distribution`
         log_prob = self._distribution.log_prob(actions)
         self._mask = self.rollout.mask[self.rollout.steps]  # a view of what the next line stores, for `entropy`
-        self.rollout.add_action(seen.obs, seen.mask, actions, log_prob, value, self._episode_start)
+        self.rollout.add_action(inputs.obs, inputs.mask, actions, log_prob, value, self._episode_start)
         return actions
 
     @torch.inference_mode()
@@ -204,7 +203,8 @@ class Ppo(PolicyAgent):
         of the next one and `ended.obs` the final one. Autoreset steps are not learned from.
         """
 
-        def final_value(index: Tensor) -> Tensor:  # of the truncated ones among the ended episodes
+        def final_value(index: Tensor) -> Tensor:
+            """V of the final observations at these indices of `ended`."""
             hidden = self._hidden.index_select(0, ended.rows.index_select(0, index))
             value: Tensor = self.network(ended.obs.index_select(0, index), hidden)[1]
             return value
@@ -224,7 +224,10 @@ class Ppo(PolicyAgent):
         self._hidden.zero_()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
-        """One update: `epochs` of gradient steps on a full rollout. Metrics are means, approx_kl of the last epoch."""
+        """Once the rollout is full, make up to `epochs` passes over it, fewer if approx_kl exceeds `target_kl`.
+
+        Returns means of the metrics over the gradient steps; approx_kl is that of the last epoch.
+        """
         s, rollout = self.settings, self.rollout
         if not rollout.full:
             return None
@@ -232,7 +235,7 @@ class Ppo(PolicyAgent):
             rollout.clear(self._hidden)
             return None
         self.optimizer.lr, coefficients = self._lr, self.coefficients()
-        if self.graphed and self.graphed.collects_rollouts and coefficients.value_clip is None:  # graphs clip no values
+        if self.graphed and self.graphed.has_collected and coefficients.value_clip is None:  # graphs clip no values
             metrics = self._summary(self.graphed.learn(), coefficients)
             rollout.clear()
             return metrics | self.metrics()
@@ -264,7 +267,7 @@ class Ppo(PolicyAgent):
         return metrics | self.metrics()
 
     def _compute_advantages(self) -> Tensor:
-        """Compute advantages and returns in the rollout (GAE); the explained variance of the values, a scalar.
+        """Compute advantages and returns in the rollout (GAE). Returns the explained variance of the values, a scalar.
 
         δ_t = r_t + γ V(s_{t+1}) − V(s_t);  A_t = δ_t + γλ A_{t+1}, without the second term at ends of episodes;
         R_t = A_t + V(s_t). The reward is r_t = `reward_scale` · r_extrinsic + β r_intrinsic, β = `intrinsic_weight`.
@@ -280,14 +283,14 @@ class Ppo(PolicyAgent):
         explained = explained_variance(real_steps(advantage), real_steps(returns), self.group)  # A = R − V
         if s.normalize_advantage == "rollout":
             ((std, mean),) = self.group.std_mean([real_steps(advantage)])
-            advantage.sub_(mean).div_(std + EPSILON)  # in place: these are the rollout's own
+            advantage.sub_(mean).div_(std + EPSILON)  # in place: the tensors belong to the rollout
         return explained
 
     def _epochs(self) -> Iterator[Iterable[Iterable[Microbatch]]]:
-        """The minibatches of every epoch: single steps, or whole rows of a recurrent network, reshuffled.
+        """Yield the reshuffled minibatches of each epoch: single steps, or whole rows for a recurrent network.
 
-        All have nearly the same size, at most `batch_size` steps (or that fraction of the rollout). A minibatch that is
-        the whole rollout is the same in every epoch and gathered only once.
+        All have nearly the same size, at most `batch_size` steps (or that fraction of the rollout). If one minibatch
+        is the whole rollout, it is gathered only once.
         """
         s, max_microbatch = self.settings, microbatch_size(str(self.intrinsic.device))
         steps = len(self.rollout) * self.group.size
@@ -303,7 +306,7 @@ class Ppo(PolicyAgent):
             yield epoch if gathered is None else gathered
 
     def _backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> EvaluatedSteps:
-        """Add `scale` times the gradient of the loss; returns what the loss was computed from."""
+        """Accumulate `scale` times the gradient of the loss; returns the values that the loss was computed from."""
         if self.accelerated:
             return self.accelerated(batch, coefficients, scale)
         loss, evaluated = ppo_loss(self.network, self.family, batch, coefficients)
@@ -311,11 +314,13 @@ class Ppo(PolicyAgent):
         return evaluated
 
     def coefficients(self) -> Coefficients:
-        """The scheduled settings at this moment."""
-        s, now = self.settings, self.counters
-        value_clip = None if s.value_clip is None else value_at(s.value_clip, now)
+        """Current values of the settings that may be scheduled."""
+        s, counters = self.settings, self.counters
         return Coefficients(
-            value_at(s.clip, now), value_clip, value_at(s.entropy_coef, now), value_at(s.value_coef, now)
+            clip=value_at(s.clip, counters),
+            value_clip=None if s.value_clip is None else value_at(s.value_clip, counters),
+            entropy_coef=value_at(s.entropy_coef, counters),
+            value_coef=value_at(s.value_coef, counters),
         )
 
     def metrics(self) -> dict[str, float]:

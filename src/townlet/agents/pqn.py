@@ -1,6 +1,6 @@
 """Parallelized Q-network (PQN, Gallici et al. 2024): Q-learning over many rows without replay or target network.
 
-λ-returns (Peng & Williams 1996) and layer normalization (`network.layer_norm`) take their place.
+λ-returns (Peng & Williams 1996) and layer normalization (`network.layer_norm`) replace them.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ class Pqn(ValueAgent):
         self.last_value = torch.zeros(env.rows, device=env.device)  # max Q of the observations after the rollout
         self.generator = context.streams.torch("minibatches", env.device)
         self._hidden = network.initial_hidden(0)
-        self._unused = torch.zeros(env.rows, device=env.device)  # the rollout's log_prob and episode_start
-        self._never = torch.zeros(env.rows, dtype=torch.bool, device=env.device)
+        # Fill the rollout's columns that PQN does not use.
+        self._no_log_prob = torch.zeros(env.rows, device=env.device)
+        self._no_episode_start = torch.zeros(env.rows, dtype=torch.bool, device=env.device)
 
     def _q(self, obs: Tensor) -> Tensor:
         """Q(s, ·) [B, K]."""
@@ -96,11 +97,11 @@ class Pqn(ValueAgent):
         return greedy_value(values, values, mask)
 
     @torch.inference_mode()
-    def act(self, seen: MaskedObs) -> Tensor:
-        values = self.action_outputs = self._q(seen.obs)
-        actions, self._mask = self.selector.select(values, seen.mask), self.rollout.mask[self.rollout.steps]
-        best = greedy_value(values, values, seen.mask)
-        self.rollout.add_action(seen.obs, seen.mask, actions, self._unused, best, self._never)
+    def act(self, inputs: MaskedObs) -> Tensor:
+        values = self.action_outputs = self._q(inputs.obs)
+        actions, self._mask = self.selector.select(values, inputs.mask), self.rollout.mask[self.rollout.steps]
+        best = greedy_value(values, values, inputs.mask)
+        self.rollout.add_action(inputs.obs, inputs.mask, actions, self._no_log_prob, best, self._no_episode_start)
         return actions
 
     @torch.inference_mode()
@@ -118,7 +119,7 @@ class Pqn(ValueAgent):
             self.last_value.copy_(self._max_q(step.obs, step.mask))
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
-        """One update: `epochs` of gradient steps on a full rollout; metrics are means over them."""
+        """Once the rollout is full, make `epochs` passes over it. Returns means of the metrics over gradient steps."""
         s, rollout = self.settings, self.rollout
         if not rollout.full:
             return None
@@ -136,9 +137,9 @@ class Pqn(ValueAgent):
                 self.optimizer.zero_grad()
                 for batch, fraction in minibatch:
                     check_interrupt()
-                    loss, terms = q_loss(self._q(batch.obs), batch.actions, batch.returns, s.loss)
+                    loss, step_values = q_loss(self._q(batch.obs), batch.actions, batch.returns, s.loss)
                     (fraction * loss).backward()
-                    stats.add(terms)
+                    stats.add(step_values)
                 stats.add_grad_norm(self.optimizer.step(s.max_grad_norm))
                 self.counters.updates += 1  # gradient steps so far
         metrics = stats.means()

@@ -21,8 +21,8 @@ from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.spec import NetworkSpec
 
-REPORT_EVERY: Final = 16  # vector steps; the table is updated at every one
-MAX_TABLE_VALUES: Final = 1 << 27  # numbers in a table: half a gibibyte
+REPORT_EVERY: Final = 16  # vector steps between metrics; the table is updated at every step
+MAX_TABLE_VALUES: Final = 1 << 27  # half a gibibyte of float32
 
 
 class QLearningSettings(AgentSettings):
@@ -46,7 +46,7 @@ class QLearningSettings(AgentSettings):
         return self
 
     def threads(self, network: NetworkSpec) -> int | None:
-        """One: an update changes few values."""
+        """1: an update changes only a few values."""
         return 1
 
 
@@ -74,13 +74,13 @@ class QTable(nn.Module):
         return self.table.new_zeros(rows, 0)
 
     def states(self, obs: Tensor) -> Tensor:
-        """The states [B] int64 that observations [B, 1] show."""
+        """State indices [B] int64, from 0, of observations [B, 1]."""
         return obs[:, 0].long() - self.low
 
     def values(self, states: Tensor) -> Tensor:
         """Values [B, K] of states [B]: the mean of the tables."""
-        found = self.table.index_select(1, states)
-        return found[0] if len(found) == 1 else found.mean(0)
+        values = self.table.index_select(1, states)
+        return values[0] if len(values) == 1 else values.mean(0)
 
     def forward(self, obs: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """obs [B, 1], hidden [B, 0] → values [B, K], hidden."""
@@ -103,19 +103,22 @@ class QLearning(ValueAgent):
         self.generator = context.streams.torch("tables", env.device)
         self._mask = torch.ones(env.rows, env.actions.n, dtype=torch.bool, device=env.device)
         self._state, self._actions = (torch.zeros(env.rows, dtype=torch.int64, device=env.device) for _ in range(2))
-        self._sums = torch.zeros(3, dtype=torch.float64, device=env.device)  # of |δ|, Q and transitions
+        self._sums = torch.zeros(3, dtype=torch.float64, device=env.device)  # |δ|, Q, number of transitions
 
     @torch.inference_mode()
-    def act(self, seen: MaskedObs) -> Tensor:
-        self._state = self.network.states(seen.obs)
-        self._mask.copy_(seen.mask)
+    def act(self, inputs: MaskedObs) -> Tensor:
+        self._state = self.network.states(inputs.obs)
+        self._mask.copy_(inputs.mask)
         self.action_outputs = self.network.values(self._state)
         self._actions = self.selector.select(self.action_outputs, self._mask)
         return self._actions
 
     @torch.no_grad()
     def observe(self, step: Step, ended: FinalObs) -> None:
-        """Update the table; rows that ended already show their next episode, so their final observation is used."""
+        """Update the table.
+
+        For rows that ended, `step.obs` is the first observation of the next episode and `ended.obs` the final one.
+        """
         next_obs = step.obs.index_copy(0, ended.rows, ended.obs)
         mask = step.mask.index_copy(0, ended.rows, ended.mask)
         if self.bonus:
@@ -133,8 +136,8 @@ class QLearning(ValueAgent):
     ) -> None:
         """Q(s, a) ← Q(s, a) + α (y − Q(s, a)),  y = r + γ max Q(s′, ·), or r where the episode terminated.
 
-        Of B transitions at once: a pair (s, a) that occurs c times moves 1 − (1 − α)ᶜ of the way to its mean target,
-        as far as c single updates towards equal targets would move it.
+        Applied to B transitions at once: the value of a pair (s, a) that occurs c times moves by a fraction
+        1 − (1 − α)ᶜ to its mean target, as far as c single updates towards equal targets would move it.
         """
         table = self.network.table
         which = torch.zeros_like(state)  # the table that each transition updates
@@ -147,10 +150,10 @@ class QLearning(ValueAgent):
         pairs, pair, counts = torch.unique(index, return_inverse=True, return_counts=True)
         mean = torch.zeros(len(pairs), device=table.device).index_add_(0, pair, target).div_(counts)
         flat = table.view(-1)
-        now = flat.take(pairs)
+        value = flat.take(pairs)
         error = target - flat.take(index)
-        self._sums += torch.stack((error.abs().sum(), (now * counts).sum(), counts.sum()))
-        flat.index_copy_(0, pairs, now + (1 - (1 - self._lr) ** counts) * (mean - now))
+        self._sums += torch.stack((error.abs().sum(), (value * counts).sum(), counts.sum()))
+        flat.index_copy_(0, pairs, value + (1 - (1 - self._lr) ** counts) * (mean - value))
         self.counters.updates += 1
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
@@ -177,7 +180,7 @@ register(
         on_policy=False,
         uses_network=False,
         observations="index",
-        bonuses=("counts",),  # a state index says nothing about its similarity to others, which rnd relies on
+        bonuses=("counts",),  # rnd relies on similar observations, which state indices do not show
         rows=16,
         sweep={"lr": SearchRange(low=0.005, high=1.0), "gamma": GAMMA_CHOICES},
         exported=("double",),

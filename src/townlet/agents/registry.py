@@ -1,4 +1,4 @@
-"""The registry of agents: one entry per algorithm, with every fact that other packages need.
+"""The registry of agents: one entry per algorithm, with everything that other packages need to know about it.
 
 An agent file ends with `register(AgentEntry(...))`. Agents of users register the same way: from a file that a recipe
 names, or from an installed package whose entry point in the group `townlet.agents` is such an entry.
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from torch import nn
 
 BUILT_IN: Final = ("dqn", "drqn", "ppo", "pqn", "reinforce", "qlearning")  # modules of this package
-GROUP: Final = "townlet.agents"
+ENTRY_POINTS: Final = "townlet.agents"  # group of entry points
 ANY_ACTIONS: Final = (Discrete, Binary, Continuous)
-LR_RANGE: Final = SearchRange(low=1e-5, high=1e-2)  # to search in, unless an agent needs another
+LR_RANGE: Final = SearchRange(low=1e-5, high=1e-2)  # usual search range of a learning rate
 GAMMA_CHOICES: Final = SearchRange(choices=(0.9, 0.95, 0.98, 0.99, 0.995, 0.999))
 
 
 @dataclass(frozen=True)
 class AgentEntry:
-    """Facts about one agent.
+    """An agent: its classes, and what it supports.
 
     The network is a module with `hidden_size` (width of its hidden state, 0 without one) and `initial_hidden(rows)`. Of
     kind "value" it maps (obs, hidden) to (action values, hidden). Of kind "policy" it maps them to (outputs, state
@@ -44,10 +44,10 @@ class AgentEntry:
 
     settings: type[AgentSettings]
     agent: Callable[[Any, AgentContext], Agent]
-    # From settings, `network` of the recipe, observation and actions; for inference, without trained weights.
+    # Builds the network, without trained weights, from the settings, the recipe's `network`, observation and actions.
     network: Callable[[Any, NetworkSpec, ObservationLayout, Actions], nn.Module]
     kind: Literal["value", "policy"]
-    on_policy: bool  # learns only from what its current policy did
+    on_policy: bool  # whether it learns only from data of its current policy
     rows: int  # default for `rows: auto`, the same on every machine
     recurrent: Literal["no", "optional", "required"] = "no"
     uses_network: bool = True  # False where `network` in the recipe changes nothing, as for a table
@@ -57,8 +57,8 @@ class AgentEntry:
     sweep: Mapping[str, SearchRange] = field(default_factory=dict)  # settings that matter most, with usual ranges
     smoke: Mapping[str, Any] = field(default_factory=dict)  # settings with which 2 rows learn within 256 env_steps
     tunable: tuple[str, ...] = ("lr",)  # settings read at every update, so that they may change during training
-    # Axis of the rows in tensors of the agent's state, by path or by the path of a part, such as "rollout/hidden": how
-    # the state is split where several processes share one training. Empty: they cannot.
+    # How the agent's state is split between several processes: the axis of the rows in the tensors at or below a path
+    # such as "rollout/hidden". Empty: it cannot be trained by several processes.
     shard_axes: Mapping[str, int] = field(default_factory=dict)
     unshardable: tuple[str, ...] = ()  # settings that must be null to train in several processes
     exported: tuple[str, ...] = ()  # settings that shape the network, stated in exported files
@@ -86,7 +86,7 @@ def register(entry: AgentEntry) -> AgentEntry:
         raise TownletError(f"{entry.settings.__name__} does not name an agent", fix)
     if name in BUILT_IN and entry.settings.__module__ != f"{__package__}.{name}":
         raise TownletError(f"an agent '{name}' is built in", f"choose another name in {entry.settings.__name__}")
-    axes: object = entry.shard_axes  # a file of users may not be type-checked
+    axes: object = entry.shard_axes  # user code may not be type-checked
     if not isinstance(axes, Mapping):
         fix = 'write shard_axes={"path/in/state": axis} in its AgentEntry'
         raise TownletError(f"shard_axes of the agent '{name}' does not map paths to axes", fix)
@@ -98,6 +98,7 @@ def register(entry: AgentEntry) -> AgentEntry:
 
 
 def entry(name: str) -> AgentEntry:
+    """The entry of this name; raises TownletError if there is none."""
     known = {agent.name: agent for agent in entries()}
     if name not in known:
         raise TownletError(f"no agent '{name[:60]}' is registered", load_error(name) or did_you_mean(name, [*known]))
@@ -105,7 +106,7 @@ def entry(name: str) -> AgentEntry:
 
 
 def entries() -> tuple[AgentEntry, ...]:
-    """All agents: those built in, then others by name."""
+    """All agents: the built-in ones, then the others by name."""
     global _discovered
     with _lock:
         if not _discovered:
@@ -128,13 +129,13 @@ def load_error(name: str) -> str:
 
 def _load_installed() -> None:
     """Register the agents of installed packages. A broken one must not affect runs that do not use it."""
-    for point in entry_points(group=GROUP):
+    for point in entry_points(group=ENTRY_POINTS):
         package = point.dist.name if point.dist else point.value
         try:
-            found = point.load()
-            if not isinstance(found, AgentEntry):
+            loaded = point.load()
+            if not isinstance(loaded, AgentEntry):
                 raise TypeError(f"{point.value} is not an AgentEntry")
-            register(found)
+            register(loaded)
         except Exception as error:
             why = f"the installed package {package} cannot be loaded: {type(error).__name__}: {error}"
             _load_errors[point.name] = why.replace("\n", " ")[:300]

@@ -31,7 +31,7 @@ from townlet.nets.optimizers import OptimizerName
 
 EPSILON: Final = 1e-8
 STEP_METRICS: Final = ("policy_loss", "value_loss", "entropy")
-# Coefficients that may be scheduled, and the metrics that report their current values.
+# Settings that may be scheduled, and names of the metrics with their current values.
 COEFFICIENTS: Final = ("entropy_coef", "value_coef")
 
 
@@ -82,7 +82,7 @@ def reinforce_loss(
     network: ActorCritic, family: DistributionFamily, steps: EpisodeSteps, advantage: Tensor, returns: Tensor, *,
     entropy_coef: float, value_coef: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:  # fmt: skip
-    """The loss to minimize (policy gradient theorem, Sutton & Barto 2018, eq. 13.8), and its terms for every step.
+    """The loss to minimize (policy gradient theorem, Sutton & Barto 2018, eq. 13.8), and `STEP_METRICS` of every step.
 
     L = −E[(G − b) log π(a|s)] + c_v E[(V − G)²] − c_e E[H(π)],  with c_v = 0 unless the baseline b is V
     """
@@ -94,7 +94,7 @@ def reinforce_loss(
         "entropy": policy.entropy(),
     }
     loss = terms["policy_loss"].mean() - entropy_coef * terms["entropy"].mean()
-    if value_coef:  # else the critic would be differentiated for nothing
+    if value_coef:  # otherwise skip the gradient of the critic
         loss = loss + value_coef * terms["value_loss"].mean()
     return loss, terms
 
@@ -120,16 +120,19 @@ class Reinforce(PolicyAgent):
         self._average = torch.zeros(2, device=env.device)  # moving average of returns, and its total weight
 
     @torch.inference_mode()
-    def act(self, seen: MaskedObs) -> Tensor:
+    def act(self, inputs: MaskedObs) -> Tensor:
         """Sample actions from the policy: [N] int64, binary [N, A] int64, or continuous [N, A]."""
-        outputs, value, _ = self.network(seen.obs, self._hidden)
-        actions = self._sample(outputs, self._mask.copy_(seen.mask))
-        self.episodes.add_action(seen.obs, seen.mask, actions, value)
+        outputs, value, _ = self.network(inputs.obs, self._hidden)
+        actions = self._sample(outputs, self._mask.copy_(inputs.mask))
+        self.episodes.add_action(inputs.obs, inputs.mask, actions, value)
         return actions
 
     @torch.inference_mode()
     def observe(self, step: Step, ended: FinalObs) -> None:
-        """Store rewards. With a learned value, truncated episodes bootstrap from V of their final observation."""
+        """Store rewards and ends of episodes.
+
+        With a learned value, truncated episodes bootstrap from V of their final observation.
+        """
         self._bootstrap.zero_()
         truncated = step.truncated.index_select(0, ended.rows).nonzero().squeeze(1)
         if self.settings.baseline == "value" and len(truncated):
@@ -146,7 +149,7 @@ class Reinforce(PolicyAgent):
         self.episodes.discard_open_episodes()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
-        """Make one gradient step once enough episodes have ended."""
+        """Make one gradient step once `episodes` episodes have ended, and return its metrics; None before."""
         s = self.settings
         if self.episodes.episodes < s.episodes:
             return None
@@ -183,6 +186,7 @@ class Reinforce(PolicyAgent):
 
     @torch.no_grad()
     def _baseline(self, returns: Tensor, value: Tensor) -> Tensor:
+        """The baseline b that is subtracted from returns [B]: [B], or a scalar."""
         if self.settings.baseline == "value":
             return value
         if self.settings.baseline == "none":

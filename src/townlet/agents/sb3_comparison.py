@@ -1,4 +1,4 @@
-"""Equal settings for an agent of Stable-Baselines3 and ours, for comparisons of training speed."""
+"""Settings with which Townlet's agents and those of Stable-Baselines3 do equal work, for speed comparisons."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-GPU_RECIPE: Final = "town:ppo-gpu"  # of the benchmark on a GPU, which has no counterpart in Stable-Baselines3
+GPU_RECIPE: Final = "town:ppo-gpu"  # for the benchmark on a GPU, which is not compared with Stable-Baselines3
 HIDDEN: Final = (64, 64)
 LR, GAMMA = 2.5e-4, 0.99
 # PPO: one pass of the benchmark is a rollout and its update.
@@ -17,15 +17,15 @@ DQN_STEPS, BATCH, REPLAY, WARMUP, TARGET, EPSILON, DQN_NORM = 64, 256, 100_000, 
 
 @dataclass(frozen=True)
 class Sb3Comparison:
-    """An agent of Stable-Baselines3, and the settings with which ours does the same work."""
+    """Settings with which an agent of Stable-Baselines3 and Townlet's agent do the same work."""
 
-    library_class: str  # in stable_baselines3
+    library_class: str  # its class in stable_baselines3
     activation: str
-    updates: int  # calls of `learn` in one pass
+    updates: int  # calls of `learn` in one pass of the benchmark
     steps: int  # vector steps in one pass
-    overrides: Mapping[str, Any]  # overrides of a recipe
-    sb3_arguments: Mapping[str, Any]  # arguments of the class
-    per_row: Mapping[str, float]  # further arguments, to be multiplied by the number of rows
+    overrides: Mapping[str, Any]  # for Townlet's recipe
+    sb3_arguments: Mapping[str, Any]  # arguments of the class in stable_baselines3
+    per_row: Mapping[str, float]  # further arguments of it, to be multiplied by the number of rows
     reported: Mapping[str, Any]  # settings stated with the results
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from townlet.config.models import StrictModel
 from townlet.nets.spec import NetworkSpec
 
-# Settings that several agents have, with the defaults of each.
+# Settings that several agents have, each with its own default.
 MaxGradNorm = Annotated[
     float | None,
     Field(gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."),
@@ -30,12 +30,12 @@ class SettingProblem(NamedTuple):
 
 
 class AdvantageEstimate(NamedTuple):
-    """How the live page estimates advantages: GAE(`lam`) over the agent's values; `lam` is None without values."""
+    """How the live page estimates advantages: GAE(λ) over the agent's values; `lam` is λ, or None without values."""
 
     gamma: float
     lam: float | None
     scale: float  # factor that multiplies rewards before learning; values have this scale
-    text: str  # for people
+    text: str  # explanation for the user
 
 
 class AgentSettings(StrictModel):
@@ -68,7 +68,7 @@ class AgentSettings(StrictModel):
         yield from ()
 
     def advantage_estimate(self) -> AdvantageEstimate:
-        """How the live page estimates advantages; by default by the one-step temporal difference."""
+        """How the live page estimates advantages; by default as the one-step temporal difference."""
         return self._estimate(0.0, "Temporal difference: reward + γ · next value − value.")
 
     def _estimate(self, lam: float, text: str) -> AdvantageEstimate:

@@ -15,17 +15,17 @@ Values = Mapping[str, Tensor]
 class UpdateStats:
     """Means of metrics over all minibatches and epochs of an update, and over all processes.
 
-    `names` are the values collected for every step, all of the same length. They are the metrics, unless `metrics_of`
-    computes these from all collected values at once, name → [S] to name → [S].
+    `names` are the values collected for every sample. By default they are the metrics; `metrics_of` can derive others
+    from them: it maps {name: [S]} to {name: [S]}, where S is the number of collected samples.
     """
 
     def __init__(
         self, names: Sequence[str], group: ProcessGroup, device: str | torch.device = "cpu",
-        metrics_of: Callable[[Values], Values] = dict,
+        metrics_of: Callable[[Values], Values] | None = None,
     ) -> None:  # fmt: skip
         self.epochs = 0
         self._names, self._group, self._metrics_of = names, group, metrics_of
-        self._empty = torch.zeros(0, device=device)  # a process may have no part of any minibatch
+        self._empty = torch.zeros(0, device=device)  # for `torch.cat` in a process that got no samples
         self._values: list[Values] = []
         self._grad_norms: list[Tensor] = []
         self._epoch_start = 0
@@ -35,7 +35,7 @@ class UpdateStats:
         self._epoch_start = len(self._values)
 
     def add(self, values: Values) -> None:
-        """Add values of a microbatch, each [...] with one for every step."""
+        """Add per-sample values of a microbatch (a part of a minibatch), each of any shape."""
         self._values.append({name: value.detach() for name, value in values.items()})
 
     def add_grad_norm(self, norm: Tensor) -> None:
@@ -50,11 +50,13 @@ class UpdateStats:
         return self._group.mean(self._metrics(self._epoch_start)[name])
 
     def means(self) -> dict[str, float]:
+        """Means of all metrics, and of `grad_norm`, which is the same in every process."""
         metrics = self._metrics()
         means = self._group.means(torch.stack(list(metrics.values())))
-        values = torch.cat((means, torch.stack(self._grad_norms).mean().view(1))).tolist()  # one copy from the device
+        values = torch.cat((means, torch.stack(self._grad_norms).mean().view(1))).tolist()  # one synchronization
         return dict(zip([*metrics, "grad_norm"], values, strict=True))
 
     def _metrics(self, start: int = 0) -> Values:
         parts = {name: [values[name].flatten() for values in self._values[start:]] for name in self._names}
-        return self._metrics_of({name: torch.cat([self._empty, *part]) for name, part in parts.items()})
+        collected = {name: torch.cat([self._empty, *part]) for name, part in parts.items()}
+        return self._metrics_of(collected) if self._metrics_of else collected

@@ -1,7 +1,6 @@
 """Benchmark of on-policy training on a device, iteration by iteration.
 
-An iteration is a rollout (policy, sampling, town, storage, advantages) and the epochs of an update, without logging.
-The first one compiles everything and is reported separately.
+An iteration is a rollout and its update, without logging. The first one compiles everything and is reported separately.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def measure_iterations(
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
-    """The time until the device is done."""
+    """The time of `work` in seconds, until the device is done."""
     started = time.perf_counter()
     work()
     if device != "cpu":

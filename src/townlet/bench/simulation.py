@@ -13,7 +13,7 @@ import numpy as np
 
 from townlet.town.world.tables import World
 
-# Enough actions to avoid early repetition, few enough to stay small compared with the town.
+# Enough actions to avoid early repetition, but few compared with the memory of a town.
 DRAWN_ACTIONS = 1 << 19
 MIN_BATCHES, MAX_BATCHES = 2, 256
 
@@ -40,7 +40,7 @@ class BenchmarkResult:
 
 
 class Benchmark:
-    """Something that can be stepped repeatedly: `play` makes one pass over the drawn actions."""
+    """Measures the speed of `play`, which makes one pass and returns its number of vector steps."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Benchmark:
         self.ready_s = time.perf_counter() - started
 
     def run(self, seconds: float) -> tuple[float, float]:
-        """Step for about that long and record the round: environment steps per second of wall time and of CPU time."""
+        """Repeat `play` for about `seconds`. Returns environment steps per second of wall time and of CPU time."""
         steps = 0
         self._sync()
         wall, cpu = time.perf_counter(), time.process_time()
@@ -95,13 +95,13 @@ def available_cores() -> int:
 
 
 def draw_actions(rows: int, actions: int, seed: int = 0) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
-    """Batches of uniformly random actions [rows]; fewer if they are large."""
+    """Batches of uniformly random actions [rows]; the more rows, the fewer batches."""
     batches = min(max(DRAWN_ACTIONS // rows, MIN_BATCHES), MAX_BATCHES)
     return list(np.random.default_rng(seed).integers(0, actions, (batches, rows)))
 
 
 def engine_benchmark(world: World, rows: int, kind: str, threads: int | None = None, device: str = "cpu") -> Benchmark:
-    """An engine of this world, built and warmed up; finished rows are reset within the step."""
+    """Benchmark of an engine of this world, built and warmed up; finished rows are reset within the step."""
     from townlet.town.engines.engine import make_engine
 
     started = time.perf_counter()
@@ -132,7 +132,7 @@ def engine_benchmark(world: World, rows: int, kind: str, threads: int | None = N
 
 
 def run_interleaved(subjects: Sequence[Benchmark], seconds: float, rounds: int) -> list[BenchmarkResult]:
-    """Measure all in turn, round by round, so that noise affects all of them alike."""
+    """Measure all benchmarks in turns, so that noise affects all of them alike."""
     for _ in range(rounds):
         for subject in subjects:
             subject.run(seconds / rounds)

@@ -1,7 +1,7 @@
 """Training benchmark: rollouts and updates only, compared with Stable-Baselines3 at equal settings.
 
-Both sides have the same town, rows, network, batch size, updates and threads. The peer uses Gymnasium, as its users do;
-Townlet steps the town as one batch. Rates count the steps of all rows.
+Both have the same town, rows, network, batch size, updates and threads. Stable-Baselines3 (the *peer*) uses Gymnasium,
+as its users do; Townlet steps the town as one batch. Rates count the steps of all rows.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ TOWNLET, SB3 = "townlet", "stable-baselines3"
 
 @dataclass(frozen=True)
 class PeerComparison:
-    """Results in pairs of the same agent, and why some are missing."""
+    """Results of Townlet and Stable-Baselines3 for each agent, and why some are missing."""
 
     results: dict[str, dict[str, BenchmarkResult]]  # agent → library → result
     skipped: tuple[str, ...]
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Ratio of the median rates, for each agent with a peer."""
-        pairs = {agent: found for agent, found in self.results.items() if SB3 in found}
+        """Townlet's median rate divided by that of Stable-Baselines3, for each agent measured in both."""
         return {
-            agent: found[TOWNLET].median_per_wall_s / found[SB3].median_per_wall_s for agent, found in pairs.items()
+            agent: by_library[TOWNLET].median_per_wall_s / by_library[SB3].median_per_wall_s
+            for agent, by_library in self.results.items()
+            if SB3 in by_library
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The settings that both sides share, results, ratios, and what was skipped."""
+        """The settings that both libraries share, results, ratios, and what was skipped."""
         shared = {"hidden": HIDDEN, "lr": LR, "gamma": GAMMA}
-        settings = {name: shared | dict(peer.reported) for name, peer in SB3_COMPARISONS.items()}
-        results = [r.as_json() for found in self.results.values() for r in found.values()]
+        settings = {name: shared | dict(comparison.reported) for name, comparison in SB3_COMPARISONS.items()}
+        results = [result.as_json() for by_library in self.results.values() for result in by_library.values()]
         ratios = {agent: round(ratio, 3) for agent, ratio in self.ratios.items()}
         return {"settings": settings, "results": results, "ratios": ratios, "skipped": list(self.skipped)}
 
@@ -55,7 +56,7 @@ class PeerComparison:
 def compare(
     world: str, agents: Sequence[str], rows: int, threads: int | None, seconds: float, rounds: int, peers: bool = True
 ) -> PeerComparison:
-    """Measure each agent and its peer, interleaved, `seconds` each over all rounds."""
+    """Measure each agent in Townlet and in Stable-Baselines3, in turns, for `seconds` each over all rounds."""
     if world not in IDS.values():
         raise TownletError(f"there is no Gymnasium id for the world '{world}'", did_you_mean(world, list(IDS.values())))
     threads = threads or available_cores()
@@ -77,7 +78,7 @@ def compare(
 
 
 def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
-    """Townlet's agent, built from a recipe as for training."""
+    """Benchmark of Townlet's agent, built from a recipe as for training."""
     training = build_training(load_experiment(f"town:{agent}", equal_overrides(world, agent, rows, threads)))
     listener, updates = NullListener(), SB3_COMPARISONS[agent].updates
 
@@ -91,7 +92,7 @@ def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchm
 
 
 def equal_overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
-    """Every setting that determines the work, so that changes of recipes do not affect the benchmark."""
+    """Overrides of every setting that determines the work, so that changes of recipes do not affect the benchmark."""
     both = {
         "world": world, "potential": 0, "starts": None, "rows": rows, "threads": threads, "seed": 0,
         "network.hidden": HIDDEN, "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
@@ -100,7 +101,7 @@ def equal_overrides(world: str, agent: str, rows: int, threads: int) -> list[str
 
 
 def sb3_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
-    """The peer's agent with its own training loop, in one process."""
+    """Benchmark of the agent of Stable-Baselines3 with its own training loop, in one process."""
     model, steps = sb3_model(world, agent, rows), SB3_COMPARISONS[agent].steps
 
     def play() -> int:
@@ -113,26 +114,26 @@ def sb3_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
 
 @contextmanager
 def default_kernels() -> Iterator[None]:
-    """Run with torch's default kernels, as the peer's users do, not with those that Townlet selects."""
-    ours = torch.backends.mkldnn.enabled
+    """Run with torch's default kernels, as users of Stable-Baselines3 do, not with those that Townlet selects."""
+    before = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
     try:
         yield
     finally:
-        torch.backends.mkldnn.enabled = ours
+        torch.backends.mkldnn.enabled = before
 
 
 def sb3_model(world: str, agent: str, rows: int) -> Any:
-    """The peer's agent on the Gymnasium id of the same world."""
+    """The agent of Stable-Baselines3, with the Gymnasium environment of the same world."""
     import stable_baselines3
     from stable_baselines3.common.env_util import make_vec_env
     from torch import nn
 
     name = next(key for key, value in IDS.items() if value == world)
     towns = make_vec_env(name, n_envs=rows, seed=0)
-    both: dict[str, Any] = {"learning_rate": LR, "gamma": GAMMA, "seed": 0, "device": "cpu", "verbose": 0}
-    peer = SB3_COMPARISONS[agent]
-    network = {"net_arch": list(HIDDEN), "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[peer.activation]}
-    sizes = {key: int(value * rows) for key, value in peer.per_row.items()}
-    make = getattr(stable_baselines3, peer.library_class)
-    return make("MlpPolicy", towns, policy_kwargs=network, **both, **peer.sb3_arguments, **sizes)
+    common: dict[str, Any] = {"learning_rate": LR, "gamma": GAMMA, "seed": 0, "device": "cpu", "verbose": 0}
+    comparison = SB3_COMPARISONS[agent]
+    network = {"net_arch": list(HIDDEN), "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[comparison.activation]}
+    per_row = {key: int(value * rows) for key, value in comparison.per_row.items()}
+    make = getattr(stable_baselines3, comparison.library_class)
+    return make("MlpPolicy", towns, policy_kwargs=network, **common, **comparison.sb3_arguments, **per_row)

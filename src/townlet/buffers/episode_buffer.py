@@ -27,8 +27,8 @@ class EpisodeSteps(NamedTuple):
 class EpisodeBuffer:
     """Columns [slots, rows, …]; each row has its own write position, because autoreset steps are not stored.
 
-    A row holds its finished episodes, followed by the open one. `discard_finished_episodes` moves the latter to the
-    front, so the size is bounded by the steps since that call plus the longest episode.
+    A row holds its finished episodes, followed by the unfinished one. `discard_finished_episodes` moves the latter to
+    the front, so the size is bounded by the steps since that call plus the longest episode.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class EpisodeBuffer:
         self._row = torch.arange(rows, device=device)
         # Of each row: steps written, and how many of them belong to finished episodes.
         self._written, self._finished = (torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(2))
-        self._max_written = 0  # upper bound of `_written`, known without waiting for the device
+        self._max_written = 0  # upper bound of `_written`, known without a synchronization
         self.episodes = 0  # finished since the last `discard_finished_episodes`
 
     @torch.inference_mode(False)  # agents act in inference mode, but learn from these tensors outside of it
@@ -122,7 +122,7 @@ class EpisodeBuffer:
         self._written.copy_(self._finished)
 
     def discard_finished_episodes(self) -> None:
-        """Discard finished episodes, and move the open ones to the front."""
+        """Discard finished episodes, and move the unfinished ones to the front."""
         open_steps = self._written - self._finished
         self._max_written = int(open_steps.max())
         step = torch.arange(self._max_written, device=self._device).unsqueeze(1)

@@ -13,8 +13,8 @@ from townlet.config.models import StrictModel
 from townlet.config.schedule import FloatOrSchedule, Schedule, endpoints
 from townlet.interfaces.state import State, copy_tensor, get_part
 
-# Children of a node. Descending one level takes a dozen tensor operations for a whole batch, and their fixed cost
-# dominates; so a few wide levels are faster than many binary ones: 100,000 leaves need 3 levels instead of 17.
+# Children of a node. Descending a level takes a dozen tensor operations for a whole batch, whose fixed cost dominates,
+# so a few wide levels are faster than many binary ones: 100,000 leaves need 3 levels instead of 17.
 FANOUT: Final = 64
 
 
@@ -71,7 +71,7 @@ class PrioritizedSampler:
 
     def update(self, index: Tensor, error: Tensor) -> None:
         """Set the priorities of `index` [B] from TD errors [B]; for a repeated index the largest error counts."""
-        # Non-finite errors count as 0: the training loop reports them, but in the tree they would break sampling first.
+        # Non-finite errors count as 0: they would break the tree before the training loop could report them.
         magnitude = error.detach().double().nan_to_num_(0.0, 0.0, 0.0).abs_()
         priority = magnitude.add_(self.spec.epsilon).pow_(self.spec.alpha)
         self._tree.set(index, priority)

@@ -31,8 +31,8 @@ class TransitionBatch(NamedTuple):
 class ReplayBuffer:
     """The newest `capacity` transitions, stored as vector steps: capacity // rows slots, at least n_step + 1.
 
-    With several processes each stores its own rows. All of them draw the same batch from the rows of all processes,
-    and each returns its own part. Autoreset steps are stored but never sampled.
+    With several processes, each stores its own rows. All of them draw the same batch from the rows of all processes,
+    and each returns the part that it stores. Autoreset steps are stored but never sampled.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ReplayBuffer:
             self._prioritized.add(start, start + storage.rows, step.autoreset)
 
     def truncate_open_episodes(self) -> None:
-        """End unfinished episodes at the newest step, because the environment was reset: returns stop there."""
+        """Mark unfinished episodes as ended at the newest step, because the environment was reset."""
         self._storage.truncate_open_episodes()
 
     def sample(self, batch_size: int, intrinsic_weight: float = 0.0, beta: float = 1.0) -> TransitionBatch:
@@ -94,7 +94,7 @@ class ReplayBuffer:
     ) -> tuple[TransitionBatch, list[int]]:
         """Sample `count` batches uniformly and return them concatenated, with the size of each in this process."""
         self._require_transitions()
-        # One draw for each batch: the random numbers are those of `count` single samples, also where some are redrawn.
+        # One draw per batch, so that the random numbers are those of `count` calls of `sample`.
         index = torch.cat([self._uniform_indices(batch_size) for _ in range(count)])
         if self._group.size == 1:
             return self._gather(index, intrinsic_weight), [batch_size] * count
@@ -156,16 +156,14 @@ class ReplayBuffer:
         return reward.sum(0), last_index, self._discounts.take(later_steps + 1)
 
     def _rewards(self, index: Tensor, intrinsic_weight: float) -> Tensor:
-        """Extrinsic + weighted intrinsic reward; they are stored separately, so the weight may change over time."""
+        """Extrinsic + weighted intrinsic reward; they are stored separately, so that the weight may change."""
         reward = self._storage.flat["reward"].take(index)
-        return (
+        if intrinsic_weight:
             reward.add_(self._storage.flat["intrinsic"].take(index), alpha=intrinsic_weight)
-            if intrinsic_weight
-            else reward
-        )
+        return reward
 
     def update_priorities(self, index: Tensor, error: Tensor) -> None:
-        """Set the priorities of transitions `index` [B] from their TD errors [B]; without priorities a no-op."""
+        """Set the priorities of transitions `index` [B] from their TD errors [B]; a no-op with uniform sampling."""
         if self._prioritized:
             self._prioritized.update(index, error)
 

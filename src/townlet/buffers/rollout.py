@@ -15,7 +15,7 @@ from townlet.interfaces.state import State, copy_tensor, get_part
 from townlet.interfaces.vec_env import FinalObs, Step
 
 EPSILON: Final = 1e-8  # keeps normalized advantages finite where all are equal
-MIN_ROWS: Final = 64  # rows of a recurrent network in a microbatch; fewer make its matrix products inefficient
+MIN_ROWS: Final = 64  # rows in a microbatch of a recurrent network; fewer make its matrix products inefficient
 
 
 class Minibatch(NamedTuple):
@@ -24,8 +24,8 @@ class Minibatch(NamedTuple):
     obs: Tensor  # [B, D]
     mask: Tensor  # [B, K]
     actions: Tensor  # [B] or [B, A]
-    log_prob: Tensor  # [B], of the action when it was sampled
-    value: Tensor  # [B], as estimated then
+    log_prob: Tensor  # [B], log-probability of the action when it was sampled
+    value: Tensor  # [B], state value estimated then
     advantage: Tensor  # [B]
     returns: Tensor  # [B]
     hidden: Tensor  # [B, H] before the first step
@@ -98,7 +98,7 @@ class RolloutBuffer:
 
     @property
     def steps(self) -> int:
-        """Complete steps of all rows; the index of the step that is written next."""
+        """Number of complete steps, which is the index of the step that is written next."""
         return self._storage.filled
 
     @property
@@ -111,6 +111,7 @@ class RolloutBuffer:
         return {name: column[self._storage.head] for name, column in self._storage.columns.items()}
 
     def advance(self) -> None:
+        """Complete the step in `slot`."""
         self._storage.advance()
 
     def mark_full(self) -> None:
@@ -118,7 +119,7 @@ class RolloutBuffer:
         self._storage.head, self._storage.filled = 0, self._storage.slots
 
     def row_slice(self, first: int, last: int) -> Minibatch:
-        """All steps of some rows [T, B, …] as views, with the advantages computed last."""
+        """All steps of rows first … last − 1 as views [T, B, …], with the latest advantages."""
         stored = [self._storage.columns[name] for name in Minibatch._fields[:5]]
         views = (column[:, first:last] for column in (*stored, self._advantage, self._returns))
         return Minibatch._make((*views, self.hidden[first:last], None))
@@ -161,7 +162,7 @@ class RolloutBuffer:
         self._storage.advance()
 
     def compute_values(self, values: Callable[[Tensor], Tensor], batch_size: int) -> None:
-        """Fill in the values of all observations; for critics that acting does not evaluate."""
+        """Compute the values of all stored observations, for a critic that is not evaluated while acting."""
         flat, index = self._storage.flat["value"][: len(self)], torch.arange(len(self), device=self.value.device)
         for chunk, chunk_index in zip(torch.split(flat, batch_size), torch.split(index, batch_size), strict=True):
             chunk.copy_(values(self._storage.take("obs", chunk_index).float()))
@@ -180,10 +181,10 @@ class RolloutBuffer:
     def advantages(
         self, last_value: Tensor, gamma: float, gae_lambda: float, intrinsic_weight: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Advantage and returns, each [T, N]: GAE(λ) (Schulman et al. 2016, eq. 16) of the total reward.
+        """Advantages and returns, each [T, N]: GAE(λ) (Schulman et al. 2016, eq. 16) of the total reward.
 
         The total is reward + intrinsic_weight × intrinsic. `last_value` [N] is the value of the observation after the
-        last step. The tensors are reused by the next call.
+        last step. The next call overwrites the returned tensors.
         """
         t = self.steps
         value, terminated, truncated = self.value[:t], self.terminated[:t], self.truncated[:t]
@@ -210,8 +211,8 @@ class RolloutBuffer:
     ) -> Iterator[Iterator[Microbatch]]:
         """One epoch: every step once, in shuffled minibatches of about `size` steps, each split into microbatches.
 
-        With `normalize` the advantages of each minibatch get mean 0 and standard deviation 1. A recurrent network
-        gets whole rows. The parts of other processes are left out.
+        With `normalize` the advantages of each minibatch have mean 0 and standard deviation 1. For a recurrent network
+        minibatches consist of whole rows. Steps of other processes are left out.
         """
         shards, recurrent = self.shards(size, generator), self.recurrent
         if recurrent:
@@ -224,7 +225,10 @@ class RolloutBuffer:
             yield self._microbatches(shard, scale, microbatch_size)
 
     def shards(self, size: int, generator: torch.Generator) -> list[BatchShard]:
-        """Shuffled minibatches as indices of steps, or for a recurrent network of rows; no autoreset steps."""
+        """This process's part of each shuffled minibatch: indices of steps, or of rows for a recurrent network.
+
+        Autoreset steps are left out.
+        """
         if self.recurrent:
             return list(self._shuffled(self._storage.rows, max(1, round(size / self._steps_per_row)), generator))
         trainable = self._sampleable_index()
@@ -247,13 +251,13 @@ class RolloutBuffer:
             yield Microbatch(batch, len(index) / shard.total)
 
     def gather(self, index: Tensor) -> Minibatch:
-        """The steps at flat indices [B], with the advantages computed last."""
+        """The steps at flat indices [B], with the latest advantages."""
         stored = (self._storage.take(name, index) for name in Minibatch._fields[:5])
         computed = (column.flatten().index_select(0, index) for column in (self._advantage, self._returns))
         return Minibatch._make((*stored, *computed, self.hidden.new_zeros(len(index), 0), None))
 
     def gather_rows(self, index: Tensor) -> Minibatch:
-        """All steps of the rows at `index` [B], with the advantages computed last."""
+        """All steps of the rows at `index` [B], with the latest advantages."""
         columns, t = self._storage.columns, self.steps
         computed = self._advantage, self._returns, self.episode_start
         stored = [*(columns[name] for name in Minibatch._fields[1:5]), *computed]

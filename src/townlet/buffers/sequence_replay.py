@@ -16,8 +16,8 @@ from townlet.interfaces.state import State, get_part, restore_generator
 class SequenceBatch(NamedTuple):
     """B sequences of L = burn_in + length steps, each within one episode.
 
-    Position `burn_in` holds the sampled step. Before it are up to burn_in earlier stored steps of its episode. The rest
-    is padding on both sides, which repeats the nearest step.
+    The sampled step is at position `burn_in`, after up to `burn_in` earlier steps of its episode. Both sides are padded
+    with copies of the nearest step.
     """
 
     obs: Tensor  # [L + 1, B, D]; obs[k + 1] follows step k, and is the final observation where the episode ended
@@ -26,7 +26,7 @@ class SequenceBatch(NamedTuple):
     reward: Tensor  # [L, B], extrinsic + intrinsic_weight × intrinsic
     discount: Tensor  # [L, B], γ, 0 where terminated
     valid: Tensor  # [L, B] bool, steps that count in the loss: neither burn-in nor padding
-    start: Tensor  # [L + 1, B] bool, true at the first step of each sequence, before which there is only padding
+    start: Tensor  # [L + 1, B] bool, true at the first step of each sequence that is not padding
     hidden: Tensor  # [B, H] hidden state before that first step; H is 0 if it is not stored
 
 
@@ -68,7 +68,7 @@ class SequenceReplay:
         self._storage.add(step)
 
     def truncate_open_episodes(self) -> None:
-        """End unfinished episodes at the newest step, because the environment was reset: sequences stop there."""
+        """Mark unfinished episodes as ended at the newest step, because the environment was reset."""
         self._storage.truncate_open_episodes()
 
     def sample(self, batch_size: int, intrinsic_weight: float = 0.0) -> SequenceBatch:
@@ -105,9 +105,9 @@ class SequenceReplay:
         return (sampled + (position - self.burn_in) * storage.rows) % (storage.slots * storage.rows)
 
     def _sequence_lengths(self, sampled: Tensor) -> tuple[Tensor, Tensor]:
-        """Number of steps before each sampled step, and from it on, each [B].
+        """Number of steps before each sampled step, and number from it on, each [B].
 
-        Both are limited by the episode; the former by the oldest stored slot, the latter by the newest.
+        Both are limited by the episode, the former also by the oldest stored slot, the latter by the newest.
         """
         storage = self._storage
         steps_to_newest = (storage.newest - sampled // storage.rows) % storage.slots

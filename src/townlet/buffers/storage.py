@@ -1,4 +1,4 @@
-"""Preallocated circular storage of vector steps, shared by the replay and rollout buffers; images as bytes."""
+"""Preallocated circular storage of vector steps for replay and rollout buffers; images are stored as bytes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class VectorTransition(NamedTuple):
 
 
 def transition_columns(obs_size: int, actions: int, autoreset_steps: bool = False) -> ColumnSpecs:
-    """Columns that every replay buffer stores of a transition."""
+    """The columns of a transition that every replay buffer stores."""
     return {
         **({"autoreset": BOOL} if autoreset_steps else {}),
         "obs": ((obs_size,), torch.float32),
@@ -134,13 +134,14 @@ class CircularStorage:
         }
         self.flat = {name: column.flatten(0, 1) for name, column in self.columns.items()}
         self.head = 0  # the slot to be written next
-        self.filled = 0
+        self.filled = 0  # number of slots written
 
     def __len__(self) -> int:
         return self.filled * self.rows
 
     @property
     def newest(self) -> int:
+        """The slot completed last."""
         return (self.head - 1) % self.slots
 
     def write(self, **values: Tensor) -> None:
@@ -166,6 +167,7 @@ class CircularStorage:
         return torch.index_select(self.flat[name], 0, index, out=out)
 
     def advance(self) -> None:
+        """Complete the slot at the head."""
         self.head = (self.head + 1) % self.slots
         self.filled = min(self.filled + 1, self.slots)
 

@@ -11,27 +11,28 @@ from townlet.config.schedule import Schedule, expand_shorthand
 from townlet.config.yaml import MAX_DEPTH, Node, parse_value
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, did_you_mean
 
-MAX_CHAIN: Final = 16  # files and variants that extend each other
+MAX_CHAIN: Final = 16  # length of a chain of files or variants that extend each other
 MAX_SHOWN: Final = 60  # characters of an override in a message
 SCHEDULE_KEYS: Final = {info.alias or name for name, info in Schedule.model_fields.items()}
 
 
 def merge(parent: Node, child: Node, named_lists: Collection[str] = ()) -> Node:
-    """The child merged into the parent; every value keeps its source location, and the parent's order stays.
+    """The child merged into the parent, in the parent's order; every value keeps its source location.
 
     - Mappings merge key by key at every depth. A mapping with a different `name` replaces the parent's, so that
       an agent never inherits the settings of another.
     - Lists under the top-level keys `named_lists` merge by entry name; other lists and scalars are replaced.
-    - A mapping over a list changes the entries it names; over a number, it completes a schedule that starts there.
+    - A mapping merged into a list changes the entries it names; merged into a number, it completes a schedule that
+      starts with that number.
     """
     if not isinstance(child.value, dict):
         return child
     if isinstance(parent.value, list):
         return _merge_into_entries(parent, parent.value, child.value) or child
     if not isinstance(parent.value, dict):
-        completes = set(child.value) <= SCHEDULE_KEYS and "start" not in child.value
-        start = _as_schedule(parent) if completes else None
-        return merge(start, child) if start else child
+        completes_schedule = set(child.value) <= SCHEDULE_KEYS and "start" not in child.value
+        schedule = _as_schedule(parent) if completes_schedule else None
+        return merge(schedule, child) if schedule else child
     if "name" in parent.value and "name" in child.value and parent.value["name"].value != child.value["name"].value:
         return child
     merged = dict(parent.value)
@@ -47,7 +48,7 @@ def merge(parent: Node, child: Node, named_lists: Collection[str] = ()) -> Node:
 
 
 def add_to_chain(chain: tuple[str, ...], link: str, kind: str, where: SourceLocation | None) -> tuple[str, ...]:
-    """The chain of `extends` with one more file or variant; raises ConfigError for cycles and endless chains."""
+    """The chain of `extends` with one more file or variant; raises ConfigError if it is a cycle or too long."""
     if link in chain:
         cycle = " → ".join(os.path.basename(part) for part in (*chain, link))
         what = f"{kind} extend each other in a circle: {cycle}"
@@ -59,7 +60,7 @@ def add_to_chain(chain: tuple[str, ...], link: str, kind: str, where: SourceLoca
 
 
 def entry_name(entry: Node) -> str | None:
-    """The name of a list entry: its `name`, or source->target, or the entry itself if it is a bare word."""
+    """The name of a list entry: its `name`, or source->target, or the entry itself if it is a string."""
     if isinstance(entry.value, str):
         return entry.value
     if not isinstance(entry.value, dict):
@@ -81,7 +82,7 @@ def entry_indices(entries: Sequence[Node]) -> dict[str, int]:
 
 
 def as_mapping(node: Node) -> Node:
-    """A bare word written out as a mapping with that `name`; other nodes unchanged."""
+    """A string as a mapping with that `name`; other nodes are returned unchanged."""
     if not isinstance(node.value, str):
         return node
     return node.with_value({"name": Node(node.value, node.location, node.key_location or node.location)})
@@ -92,11 +93,11 @@ def _merge_entries(parent: list[Node], child: list[Node]) -> list[Node]:
     unmatched = entry_indices(parent)
     for entry in child:
         name = entry_name(entry)
-        # Each parent entry is matched once: a name that the child repeats stays repeated, for later checks to report.
+        # Each parent entry is matched once, so that later checks find a name that the child repeats.
         index = None if name is None else unmatched.pop(name, None)
         if index is None:
             merged.append(entry)
-        elif not isinstance(entry.value, str):  # a bare word adds nothing to the parent's entry
+        elif not isinstance(entry.value, str):  # a string adds nothing to the parent's entry
             merged[index] = merge(merged[index], entry)
     return merged
 

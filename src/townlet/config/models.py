@@ -21,7 +21,7 @@ class StrictModel(BaseModel):
 class RegistryUnion:
     """A union of registered models, discriminated by `name`: Annotated[Base, RegistryUnion(models)].
 
-    `models` is called at every validation, so that models registered after the class was defined count.
+    `models` is called at every validation, so that it includes models that were registered later.
     """
 
     def __init__(self, models: Callable[[], Sequence[type[BaseModel]]]) -> None:
@@ -43,7 +43,7 @@ def _discriminated_union(models: tuple[type[BaseModel], ...]) -> TypeAdapter[Any
     return TypeAdapter(Annotated[union, Field(discriminator="name")])
 
 
-LOG_RATIO: Final = 100  # from this ratio of high to low on, a range is logarithmic by default
+LOG_RATIO: Final = 100  # ratio of high to low from which a range is logarithmic by default
 
 
 class SearchRange(StrictModel):
@@ -90,7 +90,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(model: type[BaseModel], extra: dict[str, Any] | None = None) -> dict[str, Any]:
-    """JSON Schema of files of this model. No key is required, because a file may inherit it.
+    """JSON Schema of files of this model. No key is required, because a file may inherit keys.
 
     `extra` holds the schemas of further top-level keys.
     """
@@ -105,11 +105,10 @@ def _without_required(schema: Any) -> Any:
         return [_without_required(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    names = ("properties", "$defs")  # their keys are names, not schema keywords
-    return {
-        key: {name: _without_required(part) for name, part in value.items()}
-        if key in names
-        else _without_required(value)
-        for key, value in schema.items()
-        if not (key == "required" and isinstance(value, list))
-    }
+    result = {}
+    for key, value in schema.items():
+        if key in ("properties", "$defs"):  # their keys are names, not schema keywords
+            result[key] = {name: _without_required(part) for name, part in value.items()}
+        elif key != "required" or not isinstance(value, list):
+            result[key] = _without_required(value)
+    return result

@@ -1,4 +1,4 @@
-"""YAML 1.2 scalars: parse plain ones, write values as flow-style YAML, and shorten them for messages."""
+"""YAML 1.2 scalars: parsing, writing values as flow-style YAML, and shortening them for messages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from townlet.errors import SourceLocation, TownletError
 
 Scalar = str | int | float | bool | None
 
-MAX_NUMBER: Final = 100  # characters
+MAX_NUMBER: Final = 100  # characters of a number
 NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
 BOOL: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 INT: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 NOT_FINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-# Control characters, lone surrogates, line breaks that editors do not count, and bidirectional controls: with any of
-# them, a person sees another file than the program reads.
+# Control characters, lone surrogates, line breaks that editors do not count, and bidirectional controls: with them, a
+# file may look different from what the program reads.
 HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )
@@ -81,6 +81,6 @@ def to_flow_yaml(value: Any) -> str:
 
 
 def quote(text: str) -> str:
-    """A string as YAML, unquoted if that parses as the same string."""
-    plain = WORD.fullmatch(text) and text.lower() not in ("true", "false", "null")
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    """A string as YAML: unquoted if it is a word that YAML reads as a string, otherwise in double quotes."""
+    unquoted = WORD.fullmatch(text) and text.lower() not in ("true", "false", "null")
+    return text if unquoted else json.dumps(text, ensure_ascii=False)

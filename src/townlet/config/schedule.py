@@ -60,13 +60,13 @@ class Schedule(StrictModel):
 
     @property
     def uses_fractions(self) -> bool:
-        """Whether it needs a budget in env_steps, because a moment is a fraction of it."""
+        """Whether it needs a budget in env_steps, because it begins or ends at a fraction of the budget."""
         return 0 < self.from_ <= 1 or self.to <= 1 or 0 < self.warmup <= 1
 
     def at(self, clock: ScheduleClock) -> float:
         """The value at the current env_steps."""
-        warm = _moment(self.warmup, clock.budget)
-        gain = clock.env_steps / warm if clock.env_steps < warm else 1.0
+        warmup_end = _moment(self.warmup, clock.budget)
+        gain = clock.env_steps / warmup_end if clock.env_steps < warmup_end else 1.0
         begin, end = _moment(self.from_, clock.budget), _moment(self.to, clock.budget)
         fraction = min(1.0, max(0.0, (clock.env_steps - begin) / (end - begin))) if end > begin else 0.0
         if self.shape == "exponential":
@@ -77,7 +77,7 @@ class Schedule(StrictModel):
 
 
 def _moment(value: float, budget: int) -> float:
-    """A moment in env_steps; fractions of a missing budget are 0."""
+    """A moment in env_steps, given in env_steps or as a fraction of the budget (0 without a budget)."""
     return value * budget if value <= 1 else value
 
 
@@ -90,7 +90,7 @@ def expand_shorthand(value: Any) -> Any:
         start = float(match[2])
     except ValueError:
         raise ValueError(f"'{match[2]}' is not a number; write it like lin_0.001") from None
-    # An exponential schedule cannot end at 0; at a hundredth of the start, such a value hardly matters.
+    # An exponential schedule cannot end at 0, so it ends at a hundredth of its start.
     return {"start": start, "shape": SHAPES[match[1]], "end": start * 0.01 if match[1] == "exp" else 0.0}
 
 

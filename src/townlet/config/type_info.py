@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from townlet.config.models import RegistryUnion
 
 LIMITS: Final = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern")
-ENTRIES: Final = {int: "whole numbers", float: "numbers", str: "strings", bool: "true or false"}
+PLURALS: Final = {int: "whole numbers", float: "numbers", str: "strings", bool: "true or false"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def fields_by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def allowed_types_of_field(info: FieldInfo) -> tuple[AllowedType, ...]:
-    """The types that a field allows, without None; of a registry all current members."""
+    """The types that a field allows, without None; for a registry, all current members."""
     for item in info.metadata:
         if isinstance(item, RegistryUnion):
             return tuple(AllowedType(model) for model in item.models())
@@ -121,18 +121,18 @@ def _describe_one(allowed: AllowedType) -> str:
 
 def _entries(annotation: Any) -> str:
     types = allowed_types(annotation)
-    if len(types) == 1 and types[0].type in ENTRIES:
-        return ENTRIES[types[0].type]
+    if len(types) == 1 and types[0].type in PLURALS:
+        return PLURALS[types[0].type]
     return "mappings" if all(allowed.model for allowed in types) else "values"
 
 
 def _range(limits: Mapping[str, Any]) -> str:
-    low, above, high, under = (_number(limits.get(key)) for key in ("ge", "gt", "le", "lt"))
-    if low is not None and high is not None:
-        return f" from {low} to {high}"
-    lower = f" of at least {low}" if low is not None else f" above {above}" if above is not None else ""
-    upper = f"up to {high}" if high is not None else f"below {under}" if under is not None else ""
-    return lower + (" and" if lower and upper else "") + (f" {upper}" if upper else "")
+    ge, gt, le, lt = (_number(limits.get(key)) for key in ("ge", "gt", "le", "lt"))
+    if ge is not None and le is not None:
+        return f" from {ge} to {le}"
+    forms = {"of at least": ge, "above": gt if ge is None else None, "up to": le, "below": lt if le is None else None}
+    bounds = [f" {form} {limit}" for form, limit in forms.items() if limit is not None]
+    return " and".join(bounds)
 
 
 def _number(value: Any) -> Any:
@@ -140,6 +140,7 @@ def _number(value: Any) -> Any:
 
 
 def _length(limits: Mapping[str, Any], form: str) -> str:
+    """`form` with the bounds of a length; "" without bounds."""
     minimum, maximum = limits.get("min_length"), limits.get("max_length")
     if minimum is not None and maximum is not None:
         return form.format(f"{minimum} to {maximum}")

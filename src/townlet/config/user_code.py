@@ -1,4 +1,4 @@
-"""The user's Python files with wrappers and agents, named by recipes; they run only if permitted.
+"""Python files of users with wrappers and agents, named by recipes; they run only if permitted.
 
 Wrappers register with the decorator below, agents with `townlet.agents.registry.register`.
 """
@@ -15,28 +15,30 @@ from typing import Any, TypeVar
 
 from townlet.errors import TownletError, did_you_mean
 
-Maker = TypeVar("Maker", bound=Callable[..., Any])
-_makers: dict[str, Callable[..., Any]] = {}
-_allowed: list[str] = []
-_permitted = False
+Factory = TypeVar("Factory", bound=Callable[..., Any])
+_factories: dict[str, Callable[..., Any]] = {}  # of wrappers, by name
+_allowed: list[str] = []  # paths of the files that were run
+_permitted = False  # whether recipes may run further files
 
 
-def wrapper(name: str) -> Callable[[Maker], Maker]:
-    """Register a factory `maker(env, **settings)` for {name: custom, wrapper: NAME, file: FILE.py} in recipes."""
+def wrapper(name: str) -> Callable[[Factory], Factory]:
+    """Register a factory `make(env, **settings)` for {name: custom, wrapper: NAME, file: FILE.py} in recipes."""
 
-    def register(maker: Maker) -> Maker:
-        _makers[name] = maker
-        return maker
+    def register(factory: Factory) -> Factory:
+        _factories[name] = factory
+        return factory
 
     return register
 
 
 def registered(name: str) -> Callable[..., Any]:
-    """The wrapper factory of that name; raises TownletError."""
-    if name not in _makers:
-        hint = did_you_mean(name, sorted(_makers)) if _makers else "name the file that registers it: `file: FILE.py`"
-        raise TownletError(f"no wrapper '{name}' is registered", hint)
-    return _makers[name]
+    """The wrapper factory of that name; raises TownletError if there is none."""
+    if name not in _factories:
+        fix = (
+            did_you_mean(name, sorted(_factories)) if _factories else "name the file that registers it: `file: FILE.py`"
+        )
+        raise TownletError(f"no wrapper '{name}' is registered", fix)
+    return _factories[name]
 
 
 def permit() -> None:
@@ -46,7 +48,7 @@ def permit() -> None:
 
 
 def run(path: str) -> None:
-    """Run a file named by a recipe, once, if permitted."""
+    """Run a file named by a recipe if that is permitted and it has not run yet."""
     if str(Path(path).resolve()) not in _allowed and not _permitted:
         what = f"the recipe runs the Python file {path}, which can do anything"
         raise TownletError(what, "read it, and add --allow-code if you trust it")
@@ -54,7 +56,7 @@ def run(path: str) -> None:
 
 
 def allow_code(path: str | Path) -> None:
-    """Run a Python file, once, so that it registers wrappers and agents. Nothing else runs user code."""
+    """Run a Python file unless it has run already, so that it registers wrappers and agents."""
     file = Path(path).resolve()
     if str(file) in _allowed:
         return

@@ -19,9 +19,9 @@ from townlet.errors import ConfigError, Diagnostic, did_you_mean, nearest
 
 M = TypeVar("M", bound=BaseModel)
 
-MAX_ATTEMPTS: Final = 3  # removing a wrong value may uncover another
+MAX_ATTEMPTS: Final = 3  # removing a wrong value may reveal another
 
-# Besides *_type: a value has the wrong type, so other members of a union may give a better message.
+# Error types, besides *_type, for a value of the wrong type: other members of a union may give a better message.
 WRONG_TYPE: Final = ("literal_error", "none_required", "model_attributes_type")
 
 
@@ -33,10 +33,10 @@ class _Error:
     path: tuple[str | int, ...]
     types: tuple[AllowedType, ...]  # allowed at the path
     owner: tuple[AllowedType, ...]  # allowed one level above
-    union: tuple[str | int, ...] | None  # path of the union, if the error is of one of its members
+    union: tuple[str | int, ...] | None  # path of the union, if a member of one reports the error
     value: Any
     message: str
-    about_key: bool
+    about_key: bool  # whether a key of a mapping is wrong, not a value
 
     @property
     def wrong_type(self) -> bool:
@@ -44,18 +44,18 @@ class _Error:
 
 
 def validate_model(model: type[M], node: Node, extra: Sequence[str] = ()) -> M:
-    """The model of a tree; raises ConfigError. `extra` are further top-level keys to suggest."""
+    """The model of a tree; raises ConfigError if it is invalid. `extra` are further top-level keys to suggest."""
     built, errors = _validate(model, node)
     if built is not None:
         return built
-    mistakes = [_diagnostic(e, node, extra) for e in errors]
-    raise ConfigError(ConfigError(mistakes).diagnostics[:MAX_DIAGNOSTICS])
+    diagnostics = ConfigError(_diagnostic(e, node, extra) for e in errors).diagnostics  # sorted
+    raise ConfigError(diagnostics[:MAX_DIAGNOSTICS])
 
 
 def validate_partially(model: type[M], node: Node, droppable: Sequence[str] = ()) -> tuple[M, Node] | None:
-    """The model of a tree without its wrong values, so that later checks can run; None if that is impossible.
+    """The model and the tree without wrong values, so that later checks can run; None if that is impossible.
 
-    An entry with a wrong `name` is removed from `droppable` lists only: too much depends on other entries.
+    A list entry with a wrong `name` is removed only from the lists `droppable`: too much depends on other entries.
     """
     for _ in range(MAX_ATTEMPTS):
         built, errors = _validate(model, node)
@@ -74,13 +74,13 @@ def _validate(model: type[M], node: Node) -> tuple[M | None, list[_Error]]:
         return model.model_validate(node.to_python()), []
     except ValidationError as error:
         raw: list[Any] = error.errors(include_url=False)[: 4 * MAX_DIAGNOSTICS]
-    # "Too few entries" may count only valid ones: then the invalid ones are reported already.
-    own = [e for e in raw if e["type"] != "too_short" or len(e["input"]) < e["ctx"]["min_length"]]
-    return None, _drop_other_members([_locate(model, item, node) for item in own])
+    # Pydantic counts only valid entries: a list is too short only because of invalid ones, which are reported anyway.
+    relevant = [e for e in raw if e["type"] != "too_short" or len(e["input"]) < e["ctx"]["min_length"]]
+    return None, _drop_other_members([_locate(model, item, node) for item in relevant])
 
 
 def _locate(model: type[BaseModel], item: Any, node: Node) -> _Error:
-    """Walk Pydantic's location through the types; it contains names of union members, which are not keys."""
+    """Follow Pydantic's location through the types; it contains names of union members, which are not keys."""
     path: list[str | int] = []
     types: tuple[AllowedType, ...] = (AllowedType(model),)
     owner: tuple[AllowedType, ...] = ()
@@ -103,32 +103,32 @@ def _locate(model: type[BaseModel], item: Any, node: Node) -> _Error:
 
 def _drop_other_members(errors: list[_Error]) -> list[_Error]:
     """In a union keep the errors of the matching member; if none matches, one error that allows all types."""
-    fitting = {e.union for e in errors if e.union is not None and not e.wrong_type}
-    misfits: dict[tuple[str | int, ...], _Error] = {}
+    matched = {e.union for e in errors if e.union is not None and not e.wrong_type}
+    unmatched: dict[tuple[str | int, ...], _Error] = {}
     kept: list[_Error] = []
     for e in errors:
         if e.union is None or not e.wrong_type:
             kept.append(e)
-        elif e.union not in fitting:
-            before = misfits.get(e.union)
+        elif e.union not in matched:
+            before = unmatched.get(e.union)
             types = (*before.types, *e.types) if before else e.types
-            misfits[e.union] = replace(e, types=types, union=None)
-    return kept + list(misfits.values())
+            unmatched[e.union] = replace(e, types=types, union=None)
+    return kept + list(unmatched.values())
 
 
 def _diagnostic(e: _Error, node: Node, extra: Sequence[str]) -> Diagnostic:
-    where, label, last = node.location_of(*e.path), _label(e.path, node), e.path[-1] if e.path else ""
-    inside = _label(e.path[:-1], node)
+    where, last = node.location_of(*e.path), e.path[-1] if e.path else ""
+    label, parent = _label(e.path, node), _label(e.path[:-1], node)
     if e.type == "extra_forbidden":
         models = [allowed.model for allowed in e.owner if allowed.model]
         fields = {key: info for model in models for key, info in type_info.fields_by_key(model).items()}
         known = [*fields, *(extra if len(e.path) == 1 else [])]
         meant = None if nearest(str(last)[:80], known) else _by_meaning(str(last)[:80], fields)
-        what = f"unknown key {show(last)}" + (f" in {inside}" if inside else "")
+        what = f"unknown key {show(last)}" + (f" in {parent}" if parent else "")
         return Diagnostic(what, meant or _near(last, known), where)
     if e.type == "missing" and isinstance(last, str):
         fix = f"add {last}: {type_info.describe(e.types)}"
-        return Diagnostic(f"{inside or 'the file'} has no '{last}'", fix, where)
+        return Diagnostic(f"{parent or 'the file'} has no '{last}'", fix, where)
     if e.type == "missing":  # a list of a fixed length is too short
         return _wrong_length(e.path[:-1], e.owner, e.value, node)
     if e.type in ("too_short", "too_long"):
@@ -138,13 +138,13 @@ def _diagnostic(e: _Error, node: Node, extra: Sequence[str]) -> Diagnostic:
     if e.type in ("value_error", "assertion_error"):
         return Diagnostic(f"{label}: {e.message}" if label else e.message, "", where)
     if e.about_key:
-        return Diagnostic(f"{inside} cannot have a key {show(last)}", f"write {type_info.describe(e.types)}", where)
-    texts = any(allowed.type is str or allowed.choices for allowed in e.types)
-    text = "the string " if isinstance(e.value, str) and not texts else ""
+        return Diagnostic(f"{parent} cannot have a key {show(last)}", f"write {type_info.describe(e.types)}", where)
+    allows_strings = any(allowed.type is str or allowed.choices for allowed in e.types)
+    prefix = "the string " if isinstance(e.value, str) and not allows_strings else ""
     choices = [str(choice) for allowed in e.types for choice in allowed.choices]
     near = nearest(e.value[:80], choices) if isinstance(e.value, str) else None
     fix = f"did you mean '{near}'?" if near else f"write {type_info.describe(e.types)}"
-    return Diagnostic(f"{label or 'the file'} cannot be {text}{show(e.value)}", fix, where)
+    return Diagnostic(f"{label or 'the file'} cannot be {prefix}{show(e.value)}", fix, where)
 
 
 def _wrong_length(path: tuple[str | int, ...], types: tuple[AllowedType, ...], value: Any, node: Node) -> Diagnostic:
@@ -166,7 +166,7 @@ def _wrong_name(e: _Error, node: Node) -> Diagnostic:
 
 
 def _by_meaning(word: str, fields: Mapping[str, FieldInfo]) -> str | None:
-    """A hint for a key written out, such as learning_rate for lr: it matches the start of a description."""
+    """A hint for a key that resembles the start of a description, such as learning_rate for lr."""
     meant = {
         re.split(r"[.,:;]", info.description or "")[0].strip().replace(" ", "_"): key for key, info in fields.items()
     }
@@ -185,7 +185,7 @@ def _label(path: Sequence[str | int], node: Node) -> str:
     for depth, item in enumerate(path):
         current = current.child(item) if current else None
         if current is None and item == "name" and depth:
-            break  # a bare word is an entry with that name
+            break  # a string is an entry with that name
         if isinstance(item, int):
             name = entry_name(current) if current and isinstance(current.value, dict) else None
             wrong = path[depth + 1 : depth + 2] == ("name",)

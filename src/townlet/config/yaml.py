@@ -1,7 +1,7 @@
 """Strict YAML 1.2, parsed to a tree of nodes with source locations.
 
-ruamel.yaml splits the text into events; the tree is built here without recursion, so that hostile files (deep
-nesting, alias bombs, huge numbers) give a readable error and neither hang nor crash.
+ruamel.yaml splits the text into events. The tree is built here without recursion, so that hostile files (deep nesting,
+alias bombs, huge numbers) give a readable error instead of a hang or crash.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_DIAGNOSTICS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A mapping, list or scalar with its source location, and that of its key in a mapping."""
+    """A mapping, list or scalar with its source location, and in a mapping that of its key."""
 
     value: dict[str, Node] | list[Node] | Scalar
     location: SourceLocation
@@ -43,7 +43,7 @@ class Node:
         return self.value
 
     def with_value(self, value: dict[str, Node] | list[Node] | Scalar) -> Node:
-        """Another value at the same location."""
+        """A node with another value and the same locations."""
         return Node(value, self.location, self.key_location)
 
     def child(self, item: str | int) -> Node | None:
@@ -55,7 +55,7 @@ class Node:
         return None
 
     def without(self, *path: str | int) -> Node:
-        """The tree without the value at the path."""
+        """A copy of the tree without the value at the path."""
         first, *rest = path
         child = self.child(first)
         if child is None:
@@ -101,7 +101,7 @@ def parse(text: str | bytes, source: str) -> Node:
 
 
 def parse_value(text: str, source: str) -> Node:
-    """Parse one value from the command line: a scalar, [a list] or {a: mapping}. Its location has no line."""
+    """Parse a value from the command line: a scalar, [a list] or {a: mapping}. Its location has no line."""
     root = _Builder(source, lines=False).run(_decode(text, source, lines=False))
     if root is None or (root.value is None and text.strip() not in NULL - {""}):
         fix = "write null for no value, '' for an empty string, and quote a string that begins with #"
@@ -177,7 +177,7 @@ class _OpenCollection:
 
 
 class _Builder:
-    """Builds nodes from events and collects diagnostics, with bounds on depth and number."""
+    """Builds a tree of nodes from events, with bounds on depth and number of nodes, and collects diagnostics."""
 
     def __init__(self, source: str, lines: bool = True) -> None:
         self.source = source
@@ -216,7 +216,7 @@ class _Builder:
         self.diagnostics.append(Diagnostic(what, fix, where))
 
     def _stop(self, what: str, fix: str, where: SourceLocation) -> None:
-        """Report a problem after which it would be unsafe or useless to continue parsing."""
+        """Raise all diagnostics with one more, after which it would be unsafe or useless to continue parsing."""
         raise ConfigError([*self.diagnostics, Diagnostic(what, fix, where)])
 
     def _handle(self, event: ev.Event) -> None:
@@ -260,23 +260,23 @@ class _Builder:
             self._report(f"tags are not accepted ({shown})", "remove it; the type follows from the value", location)
 
     def _put(self, node: Node) -> None:
-        """Add a finished node to the collection around it, as an entry, a key or a value."""
+        """Add a finished node to its parent, as an entry, a key or a value."""
         if not self.open:
             self.root = node
             return
-        around = self.open[-1]
-        if isinstance(around.node.value, list):
-            around.node.value.append(node)
-        elif isinstance(around.node.value, dict):
-            if around.key_location is None:
-                around.key, around.key_location = self._key(node, around.node.value), node.location
+        parent = self.open[-1]
+        if isinstance(parent.node.value, list):
+            parent.node.value.append(node)
+        elif isinstance(parent.node.value, dict):
+            if parent.key_location is None:
+                parent.key, parent.key_location = self._key(node, parent.node.value), node.location
                 return
-            if around.key is not None:
-                around.node.value[around.key] = Node(node.value, node.location, around.key_location)
-            around.key = around.key_location = None
+            if parent.key is not None:
+                parent.node.value[parent.key] = Node(node.value, node.location, parent.key_location)
+            parent.key = parent.key_location = None
 
     def _key(self, node: Node, known: dict[str, Node]) -> str | None:
-        """The text of a key; None if it is unusable, so that its value is dropped."""
+        """The text of a key; None, after reporting it, if it is not usable."""
         key = node.value
         if not isinstance(key, str):
             shown = "this key" if isinstance(key, (dict, list)) else f"key {'null' if key is None else key}"
@@ -300,8 +300,8 @@ class _Builder:
             return text
         if event.style:
             return text
-        around = self.open[-1] if self.open else None
-        if text == "<<" and around and isinstance(around.node.value, dict) and around.key_location is None:
+        parent = self.open[-1] if self.open else None
+        if text == "<<" and parent and isinstance(parent.node.value, dict) and parent.key_location is None:
             self._report("merge keys are not accepted (<<)", "write the keys out", location)
         try:
             return resolve(text, location)
@@ -332,10 +332,11 @@ EXPLANATIONS: Final = (
 
 
 def explain(error: MarkedYAMLError) -> tuple[str, str, Any]:
-    """Problem, fix, and ruamel's mark of the position or None."""
+    """What is wrong, how to fix it, and ruamel's mark of the position (or None)."""
     problem = " ".join(str(error.problem or error.context or "").split()).replace("'\\x00'", "the end")
-    here, began = error.problem_mark, error.context_mark
+    problem_mark, start_mark = error.problem_mark, error.context_mark
     for part, what, fix, at_start in EXPLANATIONS:
         if part in problem:
-            return what, fix, (began or here) if at_start else (here or began)
-    return f"this is not valid YAML: {problem[:80]}", "check indentation, quotes and brackets", here or began
+            return what, fix, (start_mark or problem_mark) if at_start else (problem_mark or start_mark)
+    mark = problem_mark or start_mark
+    return f"this is not valid YAML: {problem[:80]}", "check indentation, quotes and brackets", mark

@@ -1,7 +1,7 @@
 """The processes that train one run: each holds some of the rows, and all of them make the same updates.
 
-Random numbers are drawn for the rows of all processes, in every process, and each takes its part. A training
-therefore does not depend on the number of processes, except for the order of floating-point sums.
+Every process draws the random numbers for the rows of all processes and uses those of its own rows. Results therefore
+do not depend on the number of processes, except for the order of floating-point sums.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from townlet.distributed import LEADER
 from townlet.errors import TownletError
 
 GLOO_SOURCE: Final = re.compile(r"^\[.*?\] ")  # prefix of gloo's messages: its source file and line
-TIMEOUT: Final = timedelta(hours=12)  # longer than any evaluation; a dead process is noticed at once
+TIMEOUT: Final = timedelta(hours=12)  # longer than any evaluation; a dead process is noticed immediately
 
 
 class ProcessLost(TownletError):
@@ -34,8 +34,8 @@ class ProcessLost(TownletError):
 class ProcessGroup:
     """Rank and size of a group, with its collective operations; a single process is a group of size 1.
 
-    Every process must call the same operations in the same order. Tensors on a GPU are reduced by NCCL, messages and
-    rows travel through gloo.
+    Every process must call the same operations in the same order. Tensors on a GPU are reduced by NCCL; everything else
+    uses gloo.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, on_this_machine: int = 1) -> None:
@@ -60,29 +60,36 @@ class ProcessGroup:
         return self.rank == LEADER
 
     def global_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape over the rows of all processes of what is [N, …] here."""
+        """The shape of a tensor over the rows of all processes whose local shape is [N, …]."""
         return (shape[0] * self.size, *shape[1:])
 
     def local_rows(self, values: Tensor) -> Tensor:
-        """The rows [N, …] of this process out of those of all."""
+        """The rows [N, …] of this process, given those of all processes."""
         if self.size == 1:
             return values
         rows = len(values) // self.size
         return values[self.rank * rows : (self.rank + 1) * rows]
 
     def local_indices(self, indices: Tensor, rows: int) -> Tensor:
-        """Of indices slot × all rows + row [B] the local ones [b], as slot × `rows` + row."""
+        """The indices [b] of this process among indices [B] into the rows of all processes.
+
+        An index is slot × number of rows + row: with the rows of all processes in `indices`, with local ones (`rows`)
+        in the result.
+        """
         if self.size == 1:
             return indices
         slot, row, local = self._split(indices, rows)
         return (slot * rows + row)[local]
 
     def is_local(self, indices: Tensor, rows: int) -> Tensor:
-        """Which of such indices [B] are local, bool [B]."""
+        """Which indices [B] into the rows of all processes are local: bool [B]."""
         return self._split(indices, rows)[2]
 
     def _split(self, indices: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Slots, rows relative to the first local one, and which are local [B]. Integer division is slow: one only."""
+        """Slots, rows relative to the first local one, and whether they are local, each [B].
+
+        With a single integer division, which is slow.
+        """
         slot = indices // (rows * self.size)
         row = indices - slot * (rows * self.size) - self.rank * rows
         return slot, row, (row >= 0) & (row < rows)
@@ -95,35 +102,38 @@ class ProcessGroup:
         return tensor
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean of all values, a scalar."""
+        """The mean of the values of all processes, a scalar."""
         return values.mean() if self.size == 1 else self._moments([values])[0][0]
 
     def means(self, parts: Tensor) -> Tensor:
-        """The mean [P] of each part of [P, S] over all processes."""
+        """The mean [P] of each part of `parts` [P, S], over all processes."""
         if self.size == 1:
             return parts.mean(1)
         return torch.stack([mean for mean, _ in self._moments(list(parts))])
 
     def var(self, values: Tensor) -> Tensor:
-        """The variance of all values, a scalar."""
+        """The population variance of the values of all processes, a scalar."""
         return values.var(correction=0) if self.size == 1 else self._moments([values])[0][1]
 
     def std_mean(self, parts: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Standard deviation and mean of each part, scalars."""
+        """Population standard deviation and mean of each part over all processes, scalars."""
         if self.size == 1:
             return [torch.std_mean(values, correction=0) for values in parts]
         return [(var.sqrt(), mean) for mean, var in self._moments(parts)]
 
     def _moments(self, parts: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Means and variances by a single reduction: waiting for each other takes longer than computing."""
-        sums = [(x.new_tensor(x.numel()), x.sum(), x.square().sum()) for x in (values.double() for values in parts)]
-        count, total, squares = self.all_reduce(torch.stack([torch.stack(line) for line in sums])).unbind(1)
+        """Mean and variance of each part, by a single reduction: synchronizing takes longer than computing."""
+        sums = []
+        for values in parts:
+            x = values.double()
+            sums.append(torch.stack((x.new_tensor(x.numel()), x.sum(), x.square().sum())))
+        count, total, squares = self.all_reduce(torch.stack(sums)).unbind(1)
         mean = total / count
         var = (squares / count - mean.square()).clamp_(min=0.0)
         return list(zip(mean.to(parts[0].dtype), var.to(parts[0].dtype), strict=True))
 
     def broadcast(self, message: Any = None) -> Any:
-        """Send a JSON value from the leader to all others, which get it as the result."""
+        """Send a JSON value from the leader to all others; every process returns it."""
         data = torch.frombuffer(bytearray(json.dumps(message).encode()), dtype=torch.uint8) if self.is_leader else None
         size = torch.tensor([0 if data is None else len(data)])
         with self._collective():
@@ -141,11 +151,11 @@ class ProcessGroup:
         return parts
 
     def all_gather(self, table: Tensor) -> list[Tensor]:
-        """The tables [n, C] of all processes, with any number of lines each, in every process."""
+        """The tables [n, C] of all processes, in every process; n may differ."""
         counts = torch.zeros(self.size, dtype=torch.int64)
         counts[self.rank] = len(table)
-        most = int(self.all_reduce(counts).max())
-        padded = torch.zeros((most, table.shape[1]), dtype=table.dtype)
+        max_count = int(self.all_reduce(counts).max())
+        padded = torch.zeros((max_count, table.shape[1]), dtype=table.dtype)
         padded[: len(table)] = table
         parts = [torch.empty_like(padded) for _ in range(self.size)]
         with self._collective():
@@ -154,7 +164,7 @@ class ProcessGroup:
 
     @contextmanager
     def _collective(self) -> Iterator[None]:
-        """Report a lost process, which torch raises as a RuntimeError."""
+        """Raise `ProcessLost` for the RuntimeError that torch raises when a process is lost."""
         try:
             yield
         except RuntimeError as error:

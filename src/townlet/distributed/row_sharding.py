@@ -19,7 +19,7 @@ RowAxes = Mapping[Path, int]  # the axis of the rows in all tensors below a path
 
 
 def gather_state(local: State, rows: int, axes: RowAxes, gather: Callable[[Tensor], list[Tensor] | None]) -> State:
-    """The state of all processes, each of which has `rows` rows; the local one where `gather` returns None."""
+    """The state of all processes, each of which has `rows` rows; the local state where `gather` returns None."""
 
     def concatenate(leaf: Any, axis: int) -> Any:
         parts = gather(torch.as_tensor(leaf))
@@ -29,7 +29,7 @@ def gather_state(local: State, rows: int, axes: RowAxes, gather: Callable[[Tenso
 
 
 def local_state(state: State, rows: int, axes: RowAxes, rank: int, size: int) -> State:
-    """The part of this process, which has `rows` rows, of the state of all."""
+    """This process's part, with `rows` rows, of the state of all processes."""
 
     def narrow(leaf: Any, axis: int) -> Any:
         part = torch.as_tensor(leaf).narrow(axis, rank * rows, rows)
@@ -39,14 +39,14 @@ def local_state(state: State, rows: int, axes: RowAxes, rank: int, size: int) ->
 
 
 def _map_rows(state: State, rows: int, axes: RowAxes, change: Callable[[Any, int], Any], path: Path = ()) -> State:
-    """The same tree with `change` applied to every leaf that has this many rows."""
+    """The same tree, with `change` applied to every leaf that has `rows` rows along its row axis."""
     changed: State = {}
     for name, leaf in state.items():
-        here = (*path, name)
+        leaf_path = (*path, name)
         if isinstance(leaf, Mapping):
-            changed[name] = _map_rows(dict(leaf), rows, axes, change, here)
+            changed[name] = _map_rows(dict(leaf), rows, axes, change, leaf_path)
         else:
-            axis = next((axis for prefix, axis in axes.items() if here[: len(prefix)] == prefix), None)
+            axis = next((axis for prefix, axis in axes.items() if leaf_path[: len(prefix)] == prefix), None)
             shape = leaf.shape if isinstance(leaf, Tensor | np.ndarray) else ()
             sharded = axis is not None and len(shape) > axis and shape[axis] == rows
             changed[name] = change(leaf, axis) if sharded and axis is not None else leaf

@@ -1,4 +1,4 @@
-"""Exploring behavior policies on top of action values: ε-greedy and Boltzmann (Sutton & Barto 2018, §2.2 and §2.8)."""
+"""Behavior policies that explore by action values: ε-greedy and Boltzmann (Sutton & Barto 2018, §2.2 and §2.8)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MIN_TEMPERATURE = 1e-6  # avoids a division by 0; effectively greedy
 
 
 class ActionSelector(ABC):
-    """A behavior policy on top of action values."""
+    """A behavior policy that chooses actions by their values."""
 
     def __init__(self, counters: Counters, generator: torch.Generator, group: ProcessGroup) -> None:
         self._counters, self._generator, self._group = counters, generator, group
 
     @abstractmethod
     def select(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Actions [N] int64 from values [N, K]; only actions that are valid by mask [N, K]."""
+        """Valid actions [N] int64, given values [N, K] and mask [N, K]."""
 
     @abstractmethod
     def probabilities(self, values: Tensor, mask: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Intrinsic rewards for novelty: count-based, or by random network distillation; maps of novelty."""
+"""Intrinsic rewards for novelty, count-based or by random network distillation, and maps of novelty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.interfaces.state import State, copy_tensor
 from townlet.rng import Streams
 
-SAVED: Final = ("visits", "offset", "projections", "categorical_projections")  # state keys, and attributes
+SAVED: Final = ("visits", "offset", "projections", "categorical_projections")  # keys of the state; attributes with a _
 # Blocks with a wider range count as unbounded: their values are rounded to multiples of 1 / bins.
 MAX_RANGE: Final = 1e6
 
@@ -33,7 +33,7 @@ class CountBonus:
         blocks = [block for block in layout if block.name in selected]
         numeric = [block for block in blocks if block.kind != "index"]
         categorical = [block for block in blocks if block.kind == "index"]
-        # An offset from the origin also distinguishes states that differ only in length.
+        # Without an offset, states whose vectors differ only in length would have the same hash.
         self._offset = torch.randn(spec.bits, generator=generator).to(device)
         self._numeric, self._categorical = (
             torch.tensor([i for block in chosen for i in block.columns], dtype=torch.int64, device=device)
@@ -85,7 +85,7 @@ class CountBonus:
 
 
 def _bins(blocks: Sequence[Block], bins: int) -> tuple[Tensor, Tensor]:
-    """Lower bound and bin width of each value of these blocks, each [d]."""
+    """Lower bounds and bin widths of all values of these blocks, each [d]."""
     low, step = [], []
     for block in blocks:
         bounded = 0 < block.high - block.low <= MAX_RANGE
@@ -96,7 +96,7 @@ def _bins(blocks: Sequence[Block], bins: int) -> tuple[Tensor, Tensor]:
 
 # Unweighted: agents apply the weight when they compute returns or targets.
 IntrinsicReward = RandomNetworkDistillation | CountBonus
-CHUNK: Final = 4096  # observations of a map that are evaluated at once
+CHUNK: Final = 4096  # observations that `novelty_map` evaluates at once
 
 
 def make_intrinsic_reward(

@@ -1,4 +1,4 @@
-"""Weight of the intrinsic reward: scheduled, or annealed while recent episodes are long and of similar length."""
+"""Weight of the intrinsic reward: scheduled, or lowered while recent episodes are long and of similar length."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from townlet.interfaces.vec_env import Episodes
 
 
 class ScheduledWeight:
-    """A constant, or a schedule in env_steps."""
+    """A weight that is constant or follows a schedule."""
 
     def __init__(self, spec: ScheduledWeightSpec, counters: Counters) -> None:
         self.spec, self._counters = spec, counters
@@ -35,15 +35,15 @@ class ScheduledWeight:
 
 
 class AdaptiveWeight:
-    """Multiplied by `factor` at the end of an episode if recent lengths have a low variance and a high mean."""
+    """A weight multiplied by `factor` after each episode if recent lengths have a low variance and a high mean."""
 
     def __init__(self, spec: AdaptiveWeightSpec, max_steps: int) -> None:
         self.spec, self.value = spec, spec.start
         self.min_mean = spec.mean if spec.mean_fraction is None else spec.mean_fraction * max_steps
-        self._lengths = np.zeros(0, np.int64)  # of the last episodes, oldest first
+        self._lengths = np.zeros(0, np.int64)  # lengths of the last episodes, oldest first
 
     def on_episodes_end(self, episodes: Episodes) -> None:
-        """Evaluate the window that ends with each of these episodes, in their order."""
+        """Lower the weight once for each of these episodes at which the recent lengths fulfill the condition."""
         n, new = self.spec.episodes, len(episodes)
         lengths = np.concatenate([self._lengths, episodes.length.numpy()])
         windows = min(new, len(lengths) - n + 1)  # full windows that end with a new episode
@@ -51,8 +51,8 @@ class AdaptiveWeight:
         if windows > 0:
             lengths = lengths[-(windows + n - 1) :]
             mean, mean_square = _window_sums(lengths, n) / n, _window_sums(lengths * lengths, n) / n
-            steady = (mean_square - mean * mean < self.spec.variance) & (mean > self.min_mean)
-            self.value = max(self.spec.minimum, self.value * self.spec.factor ** int(steady.sum()))
+            fulfilled = (mean_square - mean * mean < self.spec.variance) & (mean > self.min_mean)
+            self.value = max(self.spec.minimum, self.value * self.spec.factor ** int(fulfilled.sum()))
 
     def state(self) -> State:
         return {"value": self.value, "lengths": torch.from_numpy(self._lengths)}

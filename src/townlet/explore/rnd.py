@@ -18,7 +18,7 @@ from townlet.nets.layers import MLP, initialize, uninitialized
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 from townlet.rng import Streams
 
-CLIP: Final = 5.0  # of normalized observations (Burda et al. 2019, §2.4)
+CLIP: Final = 5.0  # bound of normalized observations (Burda et al. 2019, §2.4)
 
 
 def make_embedding_network(inputs: int, spec: RndSpec, generator: torch.Generator) -> nn.Sequential:
@@ -35,7 +35,7 @@ class RunningMoments:
     def __init__(self, size: int, device: str = "cpu") -> None:
         self.count = 0
         self.mean = torch.zeros(size, dtype=torch.float64, device=device)
-        self.variance = torch.zeros(size, dtype=torch.float64, device=device)  # of the population
+        self.variance = torch.zeros(size, dtype=torch.float64, device=device)  # population variance
 
     def update(self, batch: Tensor) -> None:
         if (new := len(batch)) == 0:

@@ -37,12 +37,12 @@ def sample_actions(env: VecEnv, mask: Tensor, generator: torch.Generator) -> Ten
     return torch.randint(2, (env.rows, kind.n), generator=generator).to(env.device)
 
 
-def play(env: VecEnv, seen: MaskedObs | Step, steps: int, seed: int = 0) -> Iterator[Step]:
-    """Take random valid actions; yields a copy of each step."""
+def play(env: VecEnv, current: MaskedObs | Step, steps: int, seed: int = 0) -> Iterator[Step]:
+    """Take random valid actions from the current observation on; yields a copy of each step."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
-        seen = env.step(sample_actions(env, seen.mask, generator))
-        yield copy_step(seen)
+        current = env.step(sample_actions(env, current.mask, generator))
+        yield copy_step(current)
 
 
 def copy_step(step: Step) -> Step:
@@ -59,19 +59,19 @@ def equal_steps(a: Step, b: Step, rows: slice = slice(None)) -> bool:
 def shapes_and_types(make: Make) -> None:
     """Shapes, dtypes and devices are as documented, from the first observation on."""
     env = make(ROWS)
-    seen = env.reset(1)
+    first = env.reset(1)
     d, k, r = env.layout.size, env.actions.choices, len(env.components)
-    require(seen.obs.shape == (ROWS, d) and seen.obs.dtype == torch.float32, f"obs is float32 [{ROWS}, {d}]")
-    require(seen.mask.shape == (ROWS, k) and seen.mask.dtype == torch.bool, f"mask is bool [{ROWS}, {k}]")
-    for step in play(env, seen, 3):
+    require(first.obs.shape == (ROWS, d) and first.obs.dtype == torch.float32, f"obs is float32 [{ROWS}, {d}]")
+    require(first.mask.shape == (ROWS, k) and first.mask.dtype == torch.bool, f"mask is bool [{ROWS}, {k}]")
+    for step in play(env, first, 3):
         require(step.obs.shape == (ROWS, d), "obs keeps its shape")
         require(step.reward.shape == (ROWS,) and step.reward.dtype == torch.float32, "reward is float32 [N]")
         require(step.components.shape == (ROWS, r), "components are [N, R]")
         for name in ("terminated", "truncated"):
             flags = getattr(step, name)
             require(flags.shape == (ROWS,) and flags.dtype == torch.bool, f"{name} is bool [N]")
-        here = torch.device(env.device).type
-        require(all(t is None or t.device.type == here for t in step), "all tensors are on the device")
+        device_type = torch.device(env.device).type
+        require(all(t is None or t.device.type == device_type for t in step), "all tensors are on the device")
     env.close()
 
 
@@ -80,22 +80,22 @@ def values_in_range(make: Make) -> None:
     env = make(ROWS)
     low = torch.cat([torch.full((b.size,), float(b.low)) for b in env.layout])
     high = torch.cat([torch.full((b.size,), float(b.high)) for b in env.layout])
-    before = torch.zeros(ROWS, dtype=torch.bool, device=env.device)
+    ended_before = torch.zeros(ROWS, dtype=torch.bool, device=env.device)
     for step in play(env, env.reset(2), STEPS):
         obs = step.obs.cpu()
         require(torch.isfinite(obs).all() and torch.isfinite(step.reward).all(), "every value is finite")
         require(((obs >= low - 1e-6) & (obs <= high + 1e-6)).all(), "obs lies in the ranges of its blocks")
         require(step.mask.any(1).all() or not env.actions.choices, "every row has a valid action")
         require(torch.allclose(step.components.sum(1), step.reward, atol=1e-4), "components sum to the reward")
-        over = step.terminated | step.truncated
+        ended = step.terminated | step.truncated
         autoreset = step.autoreset_step
         require((autoreset is not None) == env.autoreset_steps, "`autoreset_steps` states whether resets take a step")
         require(not (step.terminated & step.truncated).any(), "no episode is both terminated and truncated")
         if autoreset is not None:
-            require(torch.equal(autoreset, before), "the autoreset step is the step after the end of an episode")
+            require(torch.equal(autoreset, ended_before), "the autoreset step is the step after the end of an episode")
             require(not step.reward[autoreset].any(), "an autoreset step has no reward")
-            require(not over[autoreset].any(), "an autoreset step does not end an episode")
-        before = over
+            require(not ended[autoreset].any(), "an autoreset step does not end an episode")
+        ended_before = ended
     env.close()
 
 
@@ -112,19 +112,19 @@ def same_seed_same_episodes(make: Make) -> None:
 
 def final_observations(make: Make) -> None:
     """final_obs() returns the rows that ended, and only those, with their final observation."""
-    env, ends = make(ROWS), 0
+    env, count = make(ROWS), 0
     for step in play(env, env.reset(4), 40 * STEPS):
         last = env.final_obs()
-        over = torch.nonzero(step.terminated | step.truncated).squeeze(1)
-        require(torch.equal(last.rows.cpu(), over.cpu()), "final_obs() returns the rows that ended in the last step")
-        require(last.obs.shape == (len(over), env.layout.size), "final_obs().obs is [k, D]")
-        require(last.mask.shape == (len(over), env.actions.choices), "final_obs().mask is [k, K]")
+        ended = torch.nonzero(step.terminated | step.truncated).squeeze(1)
+        require(torch.equal(last.rows.cpu(), ended.cpu()), "final_obs() returns the rows that ended in the last step")
+        require(last.obs.shape == (len(ended), env.layout.size), "final_obs().obs is [k, D]")
+        require(last.mask.shape == (len(ended), env.actions.choices), "final_obs().mask is [k, K]")
         same = step.autoreset_step is None or torch.equal(last.obs, step.obs[last.rows])
         require(same, "with next-step autoreset the step returns the final observation")
-        ends += len(over)
-        if ends >= ROWS:
+        count += len(ended)
+        if count >= ROWS:
             break
-    require(ends, f"an episode ends within {40 * STEPS} steps")
+    require(count, f"an episode ends within {40 * STEPS} steps")
     env.close()
 
 
@@ -138,11 +138,11 @@ def restored_state_continues(make: Make) -> None:
     *_, last = play(one, one.reset(5), STEPS // 2)
     state = one.state()
     two.reset(99)
-    seen = two.restore(state)
-    require(torch.equal(seen.obs, last.obs), "restore() returns the current observation")
-    require(torch.equal(seen.mask, last.mask), "restore() returns the current mask")
-    ahead, again = list(play(one, last, STEPS, seed=6)), list(play(two, seen, STEPS, seed=6))
-    for a, b in zip(ahead, again, strict=True):
+    restored = two.restore(state)
+    require(torch.equal(restored.obs, last.obs), "restore() returns the current observation")
+    require(torch.equal(restored.mask, last.mask), "restore() returns the current mask")
+    originals, repeats = list(play(one, last, STEPS, seed=6)), list(play(two, restored, STEPS, seed=6))
+    for a, b in zip(originals, repeats, strict=True):
         require(equal_steps(a, b), "restore() continues with the same bits")
     one.close()
     two.close()
@@ -154,10 +154,10 @@ def rows_are_independent(make: Make) -> None:
     one.reset(7)
     two.reset(7)
     generator = torch.Generator().manual_seed(8)
-    every = torch.ones(ROWS, one.actions.choices, dtype=torch.bool)
+    all_valid = torch.ones(ROWS, one.actions.choices, dtype=torch.bool)
     for _ in range(STEPS):
-        actions = sample_actions(one, every, generator)
-        other = torch.cat([actions[:3], sample_actions(one, every, generator)[3:]])
+        actions = sample_actions(one, all_valid, generator)
+        other = torch.cat([actions[:3], sample_actions(one, all_valid, generator)[3:]])
         a, b = copy_step(one.step(actions)), copy_step(two.step(other))
         require(equal_steps(a, b, slice(3)), "a row does not depend on other rows")
     one.close()

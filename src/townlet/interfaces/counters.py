@@ -1,4 +1,4 @@
-"""The only three counters of a run, and where its metrics are sent while it trains."""
+"""The counters of a run, and the sinks that receive its metrics while it trains."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class Counters:
-    """Shared by all parts of a run. The loop counts env_steps (rows × steps) and episodes, the agent its updates."""
+    """Counters shared by all parts of a run.
+
+    The loop counts env_steps (rows × vector steps) and episodes, the agent its gradient steps as `updates`.
+    """
 
     env_steps: int = 0
     updates: int = 0
     episodes: int = 0
-    budget: int = 0  # env_steps of the whole run; 0 when only time ends it
+    budget: int = 0  # env_steps of the whole run; 0 if they are not limited
 
     def state(self) -> State:
-        """The counters; not the budget, because a resumed run may have another."""
+        """The three counters, without the budget: a resumed run may have another."""
         return {"env_steps": self.env_steps, "updates": self.updates, "episodes": self.episodes}
 
     def restore(self, state: State) -> None:
@@ -49,19 +52,19 @@ class Sink:
     def on_interval(self, interval: MetricsInterval) -> None:
         """Called at the end of every logging interval."""
 
-    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+    def on_evaluation(self, counters: Counters, evaluation: Mapping[str, Any]) -> None:
         """Called after every evaluation, with its row of the metrics store."""
 
     def message(self, text: str) -> None:
-        """A sentence for people."""
+        """Show a message to the user."""
 
     def close(self) -> None:
         """Called once at the end of the run."""
 
 
 def format_count(count: float) -> str:
-    """A large number in few letters: 20000000 as 20M."""
-    count = float(f"{count:.3g}") if count >= 1e3 else count  # first, so that 999999 becomes 1M and not 1000k
+    """A number with three significant digits and a unit: 20000000 as 20M."""
+    count = float(f"{count:.3g}") if count >= 1e3 else count  # round first: 999999 is 1M, not 1000k
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= size:
             return f"{count / size:.3g}{letter}"

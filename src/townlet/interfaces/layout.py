@@ -1,4 +1,4 @@
-"""Observation layout: named blocks with shapes, ranges and kinds, so that no code depends on column numbers."""
+"""Observation layout: named blocks with shapes, ranges and kinds, so that no code depends on column indices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from townlet.errors import TownletError, did_you_mean
 
 Array = TypeVar("Array")
 
-# values: plain numbers. index: integers low … high without order, such as a state index.
+# values: plain numbers. index: categorical integers low … high, such as a state index.
 # picture: an image [channels, height, width].
 BlockKind = Literal["values", "index", "picture"]
 Shape = tuple[int, ...]
@@ -51,7 +51,7 @@ class Block:
 
     @property
     def columns(self) -> range:
-        """Indices of its values in an observation."""
+        """Indices of the block's values in an observation."""
         return range(self.start, self.start + self.size)
 
 

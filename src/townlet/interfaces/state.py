@@ -1,6 +1,6 @@
-"""Saved state: nested mappings by name, and how they are copied and restored.
+"""Saved state: nested mappings, and how they are copied and restored.
 
-torch is imported inside the functions, so that worker processes can import `State` without it.
+torch is imported inside the functions, so that worker processes can import `State` without torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAME_SETTINGS: Final = "continue with the settings that it was saved with"
 
 
 class Stateful(Protocol):
-    """Part of a run that is saved: after `restore(state())` in another process it continues with the same bits."""
+    """A part of a run that is saved: after `restore(state())` in another process it continues bit for bit."""
 
     def state(self) -> State:
         """Everything that affects later results. Tensors may be views of live ones."""
@@ -65,7 +65,7 @@ def copy_tensor(live: Tensor, given: Any, name: str) -> None:
 
 
 def copy_into(live: Mapping[str, Any], saved: State, what: str) -> None:
-    """Copy saved tensors into live ones of the same names, through nested mappings; none may be missing or unknown."""
+    """Copy saved tensors into live ones, through nested mappings; both must have the same names."""
     if differing := sorted(live.keys() ^ saved.keys()):
         problem = "lacks" if differing[0] in live else "has an unknown"
         raise TownletError(f"the saved {what} {problem} '{differing[0]}'", SAME_SETTINGS)

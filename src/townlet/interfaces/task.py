@@ -1,4 +1,4 @@
-"""The environment that an agent is trained in, as the training loop sees it, and its rendering for people."""
+"""The environment that an agent is trained in, as the training loop uses it, and its rendering."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Scaling(NamedTuple):
 
 
 class RawObservation(NamedTuple):
-    """Observations as the environment emits them, and how they are normalized for the agent."""
+    """The layout of observations as the environment returns them, and how they are normalized for the agent."""
 
     layout: ObservationLayout
     scaling: Scaling | None
@@ -42,7 +42,7 @@ class Task(Protocol):
 
     @property
     def limit(self) -> int | None:
-        """Steps after which an episode is truncated."""
+        """Steps after which an episode is truncated; None without a time limit."""
 
     @property
     def threshold(self) -> float | None:
@@ -50,7 +50,7 @@ class Task(Protocol):
 
     @property
     def layout(self) -> ObservationLayout:
-        """The observation."""
+        """The layout of observations."""
 
     @property
     def actions(self) -> Actions:
@@ -61,19 +61,19 @@ class Task(Protocol):
         """Names of the E values recorded at the end of every episode: the meters of a town."""
 
     def final_values(self, env: VecEnv, ended: FinalObs) -> NDArray[np.float32]:
-        """These values [k, E] of the episodes that ended in the last step."""
+        """Final values [k, E] of the episodes that ended in the last step."""
 
     def raw_observation(self) -> RawObservation:
-        """The observation before normalization, for programs outside Townlet."""
+        """Layout and normalization of the environment's own observations, for programs outside Townlet."""
 
     def load_normalization(self, state: State) -> None:
         """Load the normalization of observations from the environment state of a checkpoint."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """Facts in which a checkpoint and the run that resumes from it must agree."""
+        """Values that must be equal in a checkpoint and in the run that resumes from it."""
 
     def describe(self) -> dict[str, Any]:
-        """Further facts for meta.json."""
+        """Further entries of meta.json."""
 
     def files(self) -> dict[str, str]:
         """Texts stored with a run, so that it does not depend on the original files."""
@@ -83,7 +83,7 @@ class RenderedEnv(Protocol):
     """One row of an environment and its player, rendered step by step."""
 
     fps: int
-    best_label: str  # adjective of the episode with the highest score
+    best_label: str  # adjective for the episode with the highest score, such as "longest"
 
     @property
     def age(self) -> int:
@@ -101,16 +101,16 @@ class RenderedEnv(Protocol):
         """The score in a few words."""
 
     def step(self, action: int | None = None) -> None:
-        """One step with this action; by default the player's."""
+        """Take a step with this action, by default that of the player."""
 
     def next_episode(self) -> None:
         """Start the next episode."""
 
     def render_text(self, columns: int, lines: int, colour: bool) -> str:
-        """The current state for a terminal of that size, with control codes only if `colour`; "" if there is none."""
+        """The current state for a terminal of this size, with control codes only if `colour`; "" if not supported."""
 
     def render_rgb(self) -> NDArray[np.uint8] | None:
-        """The current state as an image [height, width, 3]."""
+        """The current state as an image [height, width, 3]; None if not supported."""
 
     def close(self) -> None:
         """Release the environment."""

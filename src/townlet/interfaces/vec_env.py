@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _ActionSpace:
-    """n actions with display names."""
+    """An action space with n named actions or action dimensions."""
 
     names: tuple[str, ...]
 
@@ -84,7 +84,7 @@ class Step(NamedTuple):
 
 
 class FinalObs(NamedTuple):
-    """Final observations of the k rows whose episode ended in the last step."""
+    """Final observations and masks of the k rows whose episode ended in the last step."""
 
     rows: Tensor  # [k] int64, ascending
     obs: Tensor  # [k, D]
@@ -121,7 +121,7 @@ class VecEnv(Protocol):
         """Continue from a state, or with new episodes if the environment is not `exact`."""
 
     def close(self) -> None:
-        """Release threads, windows and memory."""
+        """Release threads, processes, windows and memory."""
 
 
 class DeviceVecEnv(VecEnv, Protocol):
@@ -151,13 +151,13 @@ class ConfigurableVecEnv(VecEnv, Protocol):
     """An environment whose difficulty a curriculum can set per row."""
 
     def set(self, rows: Any = None, **settings: Any) -> MaskedObs:
-        """Set a value per row in some rows (all by default); returns the observation of all rows."""
+        """Change settings of some rows (by default all), each to one value per row; returns all observations."""
 
 
 class Episodes(NamedTuple):
-    """k finished episodes, each column [k] on the CPU; `terminated` is false after truncation."""
+    """k finished episodes: columns [k] on the CPU. `terminated` is false where the episode was truncated."""
 
-    rows: Tensor  # int64, ascending
+    rows: Tensor  # int64; ascending among episodes that ended in the same step
     length: Tensor  # int64, steps
     reward: Tensor  # float32, sum of extrinsic rewards, unscaled
     intrinsic: Tensor  # float32, sum of the unweighted intrinsic reward; 0 without one

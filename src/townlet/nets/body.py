@@ -57,8 +57,8 @@ class Body(nn.Module):
 def _apply_flat(layers: nn.Module, x: Tensor) -> Tensor:
     """Apply layers to [B, E], or to a sequence [T, B, E] flattened to [T · B, E].
 
-    In-place layers copy their input where it is a view, and the output of a linear layer with more than two dimensions
-    is one: a sixth of the time of a gradient step.
+    Flattening avoids copies: in-place layers copy an input that is a view, as the output of a linear layer with more
+    than two dimensions is. The copies would take a sixth of the time of a gradient step.
     """
     flat: Tensor = layers(x if x.dim() == 2 else x.flatten(0, 1))
     return flat if x.dim() == 2 else torch.unflatten(flat, 0, x.shape[:2])

@@ -15,8 +15,8 @@ from townlet.nets.activations import activation_module
 from townlet.nets.layers import MLP, Concat, Image, block_encoders, feature_count, uninitialized
 from townlet.nets.spec import BaseNetworkSpec, BaseSpatialSpec, CnnSpec
 
-NATURE_KERNELS: Final = ((8, 4), (4, 2), (3, 1))  # kernel and stride
-POOL_STRIDE: Final = 2  # every block of impala halves height and width
+NATURE_KERNELS: Final = ((8, 4), (4, 2), (3, 1))  # kernel size and stride of each layer
+POOL_STRIDE: Final = 2  # every impala block halves height and width
 GRIDS: Final = ("window", "window_typed", "map_typed")
 TIME_BLOCKS: Final = ("clock", "progress")  # encoded together
 
@@ -95,7 +95,7 @@ class Encoder(nn.Sequential):
 
 
 def make_cnn(spec: CnnSpec, layout: ObservationLayout) -> Encoder:
-    """Convolutions over every image; other blocks are concatenated before the last layer."""
+    """Convolutions over every image; the encodings of other blocks are concatenated before the last layer."""
     images = [block for block in layout if block.kind == "picture"]
     if not images:
         raise TownletError(
@@ -121,8 +121,8 @@ def make_spatial(spec: BaseSpatialSpec, layout: ObservationLayout) -> Encoder:
         if block not in grids:
             groups.setdefault("time" if block.name in TIME_BLOCKS else block.name, []).append(block)
     for group in groups.values():
-        found = block_encoders(group, spec)
-        encoders.append(Encoder(found[0] if len(found) == 1 else Concat(found), (spec.block_features,), spec))
+        parts = block_encoders(group, spec)
+        encoders.append(Encoder(parts[0] if len(parts) == 1 else Concat(parts), (spec.block_features,), spec))
     return Encoder(Concat(encoders), spec.widths, spec)
 
 

@@ -1,6 +1,6 @@
-"""Torch's kernels: which backend computes matrix products, and fused kernels that have no public function.
+"""The choice of torch's backend for matrix products, and fused kernels that have no public function.
 
-The only module that calls private functions of torch.
+This is the only module that calls private functions of torch.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def adam_(
 ) -> None:  # fmt: skip
     """One step of Adam (or with `decoupled` decay AdamW) on a flat vector, in one kernel.
 
-    torch.optim.Adam(fused=True) ends in the same call; its overhead before that call takes four times as long as a step
-    of a small network.
+    torch.optim.Adam(fused=True) makes the same call, but for a small network its overhead before it takes four times as
+    long as the step itself.
     """
     kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
     kernel(

@@ -18,7 +18,7 @@ from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.nets.layers import Slice, block_encoders, feature_count
 from townlet.nets.spec import KeypointsSpec
 
-TYPED: Final = ("window_typed", "map_typed")
+TYPED: Final = ("window_typed", "map_typed")  # blocks with one channel per kind of thing
 
 
 def cell_coordinates(sizes: Sequence[int]) -> Tensor:
@@ -28,7 +28,7 @@ def cell_coordinates(sizes: Sequence[int]) -> Tensor:
 
 
 class AgentCell(nn.Module):
-    """The agent's cell, from a one-hot or from positions in [0, 1]: obs [B, D] → x, y, … in cells [B, axes]."""
+    """The agent's cell, from its one-hot or its position in [0, 1]: obs [B, D] → x, y, … in cells [B, axes]."""
 
     def __init__(self, block: Block, sizes: Sequence[int]) -> None:
         super().__init__()
@@ -45,9 +45,9 @@ class AgentCell(nn.Module):
 class BlockKeypoints(nn.Module):
     """Keypoints of one typed window or map: obs [B, D], agent's cell [B, axes] → [B, (axes + 1) · kinds].
 
-    For each axis the offset of every kind from the agent as a fraction of the grid, 0 where it is not seen; then for
-    every kind 1 if it is seen. "None", the last kind, is left out. A wrapped window wider than its map shows a kind
-    twice, which gives the mean.
+    For each axis, the offset of every kind from the agent as a fraction of the grid, 0 if it is not seen; then, for
+    every kind, 1 if it is seen. "None", the last kind, is left out. A wrapped window that is wider than its map shows a
+    kind twice; the offset is then the mean of both.
     """
 
     def __init__(self, block: Block) -> None:
@@ -57,8 +57,8 @@ class BlockKeypoints(nn.Module):
         self.slice, self.cells = Slice(block.start, block.size), prod(grid)
         self.features = (len(grid) + 1) * (self.kinds - 1)
         centered = block.name == "window_typed"  # on the agent
-        middle = torch.tensor([[n // 2 if centered else 0] for n in self.sizes])
-        rows = torch.cat([cell_coordinates(self.sizes) - middle, torch.ones(1, self.cells)])
+        origin = torch.tensor([[n // 2 if centered else 0] for n in self.sizes])
+        rows = torch.cat([cell_coordinates(self.sizes) - origin, torch.ones(1, self.cells)])
         self.register_buffer("rows", rows, persistent=False)
         self.register_buffer("scale", 1 / torch.tensor(self.sizes).unsqueeze(-1), persistent=False)
 
@@ -94,7 +94,7 @@ class Keypoints(nn.Module):
         self.agent = AgentCell(cell, sizes) if cell else None
         onehot = cell if cell is not None and cell.name == "position_onehot" else None
         others = (block for block in layout if block not in typed and block is not onehot)
-        self.readers = nn.ModuleList(block_encoders(others, spec))  # a name in checkpoints
+        self.readers = nn.ModuleList(block_encoders(others, spec))  # checkpoints contain this name
         self.on_map = [block.name == "map_typed" for block in typed]
         self.replaces_onehot = onehot is not None
         self.register_buffer("ends", 1 / torch.tensor(sizes).sub(1).clamp(min=1), persistent=False)
@@ -106,5 +106,6 @@ class Keypoints(nn.Module):
         features = [encoder(obs) for encoder in self.readers]
         if agent is not None and self.replaces_onehot:
             features.append(agent * self.get_buffer("ends"))
-        features += [points(obs, agent if m else None) for points, m in zip(self.points, self.on_map, strict=True)]
+        for points, on_map in zip(self.points, self.on_map, strict=True):
+            features.append(points(obs, agent if on_map else None))
         return torch.cat(features, -1)

@@ -19,7 +19,7 @@ from townlet.nets.spec import Activation, BaseNetworkSpec
 
 M = TypeVar("M", bound=nn.Module)
 
-MAX_VALUES: Final = 1 << 20  # of one index; each has its own embedding
+MAX_VALUES: Final = 1 << 20  # values of an index block, each of which has its own embedding
 
 
 def require_memory(weights: Iterable[Tensor]) -> None:
@@ -30,7 +30,7 @@ def require_memory(weights: Iterable[Tensor]) -> None:
 
 
 def uninitialized(kind: type[M], *args: int, **options: bool | str | int) -> M:
-    """A module of torch whose weights are 0 until `initialize` draws them: global random state is not used."""
+    """A torch module whose weights are 0 until `initialize` draws them, so that global random state is not used."""
     module = kind(*args, device="meta", **options)
     for part in module.modules():
         require_memory(part.parameters(recurse=False))
@@ -51,11 +51,11 @@ class MLP(nn.Sequential):
         self.features = widths[-1] if widths else inputs
         # Set if there are only linear layers and an activation that works in place.
         self.inplace_activation = None if layer_norm or activation == "silu" else activation
-        self._last = tuple(layers[-1:])  # in a tuple, so that it is not registered as a second child
+        self._last = tuple(layers[-1:])  # in a tuple, so that torch does not register it twice
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., inputs] → [..., features]. Functional calls: calling a module takes as long as the layer itself."""
-        hooked = self._last and self._last[0]._forward_hooks  # hooks need calls of modules
+        """x [..., inputs] → [..., features], by functional calls: calling a module takes as long as a small layer."""
+        hooked = self._last and self._last[0]._forward_hooks  # hooks run only when modules are called
         if self.inplace_activation is None or hooked:
             return super().forward(x)  # type: ignore[no-any-return, no-untyped-call]
         for layer in self:
@@ -133,10 +133,10 @@ class Concat(nn.Module):
 
 def feature_count(module: nn.Module) -> int:
     """The number of features that an encoder returns."""
-    found = getattr(module, "features", None)
-    if not isinstance(found, int):
+    features = getattr(module, "features", None)
+    if not isinstance(features, int):
         raise TypeError(f"{type(module).__name__} has no attribute `features`")
-    return found
+    return features
 
 
 def block_encoders(blocks: Iterable[Block], spec: BaseNetworkSpec) -> list[nn.Module]:
@@ -157,11 +157,11 @@ def block_encoders(blocks: Iterable[Block], spec: BaseNetworkSpec) -> list[nn.Mo
 
 # Keeps the variance of features through relu layers (Saxe et al. 2014, He et al. 2015).
 HIDDEN_GAIN: Final = 2**0.5
-MATRIX_OUTPUTS: Final = 32
+MATRIX_OUTPUTS: Final = 32  # most actions for which a dueling head uses a matrix product
 
 
 class Head(nn.Linear):
-    """A linear layer that is initialized with its own gain."""
+    """A linear layer that is initialized with its own gain instead of `HIDDEN_GAIN`."""
 
     gain = 1.0
 
@@ -234,7 +234,7 @@ def initialize(module: nn.Module, generator: torch.Generator) -> None:
 
 
 def _initialize_recurrent(part: nn.RNNBase, generator: torch.Generator) -> None:
-    """Every gate orthogonal; biases 0, but 1 for the forget gates of an LSTM, which start open."""
+    """Initialize every gate orthogonally, and biases with 0, or 1 for the forget gates of an LSTM, which start open."""
     for name, weights in part.named_parameters():
         if name.startswith("weight"):
             for gate in weights.chunk(len(weights) // part.hidden_size):
@@ -246,6 +246,6 @@ def _initialize_recurrent(part: nn.RNNBase, generator: torch.Generator) -> None:
 
 
 def _draw(weights: Tensor, fill: Callable[..., Tensor], generator: torch.Generator) -> None:
-    """Draw on the generator's device, so that initial weights are the same on every device."""
+    """Draw weights on the generator's device, so that they are the same on every device."""
     drawn = torch.empty(weights.shape, dtype=weights.dtype, device=generator.device)
     weights.copy_(fill(drawn, generator=generator))

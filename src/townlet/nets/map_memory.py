@@ -1,8 +1,8 @@
 """Map memory (network `map_memory`): where each kind of thing was last seen, and which cells have been in view.
 
-A gated recurrent layer must learn to store positions, to keep them and to compute with them. Here that is built in,
-and only how to act on it is learned. In the spirit of the Neural Map (Parisotto and Salakhutdinov 2018), with one
-entry per kind of thing instead of one per cell.
+A gated recurrent layer must learn to store positions, to keep them and to compute with them. Here that is built in, and
+only how to act on it is learned. Similar to the Neural Map (Parisotto and Salakhutdinov 2018), with one entry per kind
+of thing instead of one per cell.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from townlet.nets.keypoints import BlockKeypoints
 from townlet.nets.layers import Slice, block_encoders, feature_count
 from townlet.nets.spec import MapMemorySpec
 
+# Blocks of the observation.
 WINDOW: Final = "window_typed"
 POSITION: Final = "position"
 
 
 class MapEncoder(nn.Module):
-    """Encodes the current observation [B, D] → [B, features]: keypoints of the window, agent's position, the rest."""
+    """Encodes an observation [B, D] → [B, features]: keypoints of the window, the agent's position, other blocks."""
 
     def __init__(self, spec: MapMemorySpec, layout: ObservationLayout) -> None:
         super().__init__()
@@ -53,9 +54,9 @@ class MapEncoder(nn.Module):
 class MapMemory(nn.Module):
     """Stores the last sighting of each kind and the cells that were in view: encodings [.., B, E] → [.., B, features].
 
-    An entry of a kind is a flag, its offset from the agent when it was last seen, and the agent's position then. The
-    features are the current bearings of all entries, how much of the map is unseen in each direction, and what the
-    encoder returned beside keypoints.
+    The entry of a kind is a flag, its offset from the agent when it was last seen, and the agent's position then. The
+    features are the current bearings of all entries, how much of the map is unseen in each direction, and the encoding
+    without its keypoints.
     """
 
     def __init__(self, encoder: MapEncoder) -> None:
@@ -114,8 +115,8 @@ class MapMemory(nn.Module):
         latest = torch.cat([before.unsqueeze(0), sightings]).gather(0, index)
         if episode_start is None:
             return latest
-        begun = (episode_start.unsqueeze(-1) * time).cummax(0).values
-        return latest.masked_fill((last < begun).unsqueeze(-1), 0.0)
+        started = (episode_start.unsqueeze(-1) * time).cummax(0).values
+        return latest.masked_fill((last < started).unsqueeze(-1), 0.0)
 
     def _column_distances(self, x: Tensor) -> list[Tensor]:
         """The signed distance of every column of the map from the agent in cells, for each axis [.., B, columns]."""
@@ -124,7 +125,7 @@ class MapMemory(nn.Module):
         return [columns[:count] - here[..., axis, None] for axis, count in enumerate(self.grid)]
 
     def _viewed(self, distances: list[Tensor], before: Tensor, episode_start: Tensor | None) -> Tensor:
-        """1 for the cells that have been in view, at every step [T, B, cells]."""
+        """1 for cells that have been in view up to each step, otherwise 0: [T, B, cells]."""
         in_view = before.new_ones(*distances[0].shape[:-1], 1)
         for distance, radius in zip(reversed(distances), reversed(self.radius), strict=True):  # x runs fastest
             column = (distance.abs() <= radius).to(before.dtype)
@@ -137,23 +138,23 @@ class MapMemory(nn.Module):
         return torch.stack(viewed)
 
     def _unseen(self, distances: list[Tensor], viewed: Tensor) -> Tensor:
-        """The fraction of the map that was never in view, on either side of the agent by axis: [.., B, 2 axes]."""
+        """The fraction of the map never in view before and after the agent along each axis: [.., B, 2 · axes]."""
         cells = torch.unflatten(viewed, -1, self.grid[::-1])
         before, after = [], []
         for axis, distance in enumerate(distances):
             others = [-1 - other for other in range(self.axes) if other != axis]
             seen = cells.sum(others) if others else cells
-            columns = 1 / self.grid[axis] - seen / self.cells  # unseen
-            before.append((columns * (distance < 0)).sum(-1))
-            after.append((columns * (distance > 0)).sum(-1))
+            unseen = 1 / self.grid[axis] - seen / self.cells  # of each column
+            before.append((unseen * (distance < 0)).sum(-1))
+            after.append((unseen * (distance > 0)).sum(-1))
         return torch.stack([*before, *after], -1)
 
     def _bearings(self, entries: Tensor, position: Tensor) -> Tensor:
         """Direction and closeness of each kind, zeros for those never seen: [.., B, kinds · (axes + 2)].
 
-        For each kind: the sign of its offset by axis times closeness, closeness 1 / (1 + steps to it), and the flag.
-        Near things get larger inputs than far ones; otherwise, with many entries, a network hardly learns to use the
-        thing beside the agent.
+        For each kind: the offset by axis, clamped to ±1, times the closeness; the closeness 1 / (1 + steps to it); and
+        the flag. Near things give larger inputs than far ones; otherwise, with many entries, a network hardly learns to
+        use the thing beside the agent.
         """
         flag, offset, seen_from = torch.split(entries, [1, self.axes, self.axes], -1)
         moved = (position - seen_from) * self.get_buffer("last_cell")

@@ -15,8 +15,8 @@ from townlet.nets.kernels import adam_
 OptimizerName = Literal["adam", "adamw", "sgd"]
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 WEIGHT_DECAY: Final = {"adam": 0.0, "adamw": 0.01}
-# Moments of dead units shrink towards 0, and a CPU is many times slower with denormal numbers (below 1e-38): a gradient
-# step of 256-256 took twice its time because of them. Every FLUSH_EVERY steps they are set to 0.
+# Moments of dead units shrink towards 0, and a CPU is many times slower with denormal numbers (below 1e-38): they
+# doubled the time of a gradient step of a 256-256 network. So negligible moments are set to 0 every FLUSH_EVERY steps.
 FLUSH_EVERY: Final = 128
 NEGLIGIBLE: Final = {"exp_avg": 1e-25, "exp_avg_sq": 1e-33}
 
@@ -31,7 +31,7 @@ def flatten_parameters(module: nn.Module) -> Tensor:
 
 
 def _views(vector: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """A vector [W] as one tensor for each parameter."""
+    """Views of a vector [W], one for each parameter."""
     pieces = torch.split(vector, [parameter.numel() for parameter in parameters])
     return [piece.view_as(parameter) for piece, parameter in zip(pieces, parameters, strict=True)]
 
@@ -54,8 +54,8 @@ class FlatOptimizer:
             parameter.grad = view
         self._moments = {} if name == "sgd" else {moment: torch.zeros_like(self.vector) for moment in MOMENTS}
         self._step = torch.zeros((), device=self.vector.device)
-        self._steps = 0  # the same number, known without a copy from the device
-        # On a device it is a tensor, which a captured CUDA graph reads at every replay.
+        self._steps = 0  # equals `_step`, but known without a synchronization
+        # On a GPU the learning rate is a tensor, which a captured CUDA graph reads at every replay.
         self._lr: float | Tensor = lr if self.vector.device.type == "cpu" else torch.full_like(self._step, lr)
 
     @property
@@ -74,7 +74,7 @@ class FlatOptimizer:
 
     @torch.no_grad()
     def step(self, max_norm: float | None = None) -> Tensor:
-        """Make a gradient step, with the gradient scaled down to `max_norm`. Returns its norm [] before that."""
+        """Make a gradient step, with the gradient clipped to `max_norm`. Returns its norm [] before clipping."""
         if any(parameter.grad is not view for parameter, view in zip(self._parameters, self._grads, strict=True)):
             raise RuntimeError("a gradient was replaced: call zero_grad() of this optimizer, not of the module")
         gradient = self._group.all_reduce(self.gradient)
@@ -112,7 +112,7 @@ class FlatOptimizer:
         return {name: {"step": self._step, **part} for name, part in zip(self._names, moments, strict=True)}
 
     def restore(self, state: State) -> None:
-        """Copy a state in place; refuses one of another network or another optimizer."""
+        """Copy a state in place; raises an error if it is of another network or optimizer."""
         copy_into(self.state(), state, "optimizer")
         self._steps = int(self._step)
         self.zero_grad()
@@ -124,5 +124,5 @@ def weights(module: nn.Module) -> State:
 
 
 def restore_weights(module: nn.Module, state: State, what: str = "network") -> None:
-    """Copy weights into the module in place; refuses those of another network."""
+    """Copy weights into the module in place; raises an error if they are of another network."""
     copy_into(weights(module), state, what)

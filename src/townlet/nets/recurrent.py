@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 from townlet.nets.layers import uninitialized
 
 HiddenState = tuple[Tensor, ...]  # (h, c) of an LSTM, (h,) of a GRU, each [B, size]; h is also the output
-Weights = list[nn.Parameter]  # weight_ih, weight_hh, bias_ih and bias_hh of torch
+Weights = list[nn.Parameter]  # torch's weight_ih, weight_hh, bias_ih and bias_hh
 
 
 class RecurrentLayer(nn.Module):
@@ -31,26 +31,26 @@ class RecurrentLayer(nn.Module):
 
     @abstractmethod
     def step(self, projected: Tensor, state: HiddenState, weights: Weights) -> HiddenState:
-        """One step: projected [B, gates · size]."""
+        """The state after one step, from the projected inputs [B, gates · size] and the state before it."""
 
     @abstractmethod
     def fused(self, x: Tensor, state: HiddenState) -> tuple[Tensor, HiddenState]:
-        """All steps of x [T, B, E] in one call of torch, without resets in between."""
+        """Outputs [T, B, size] and last state for x [T, B, E], in one call of torch without resets in between."""
 
     def forward(self, x: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step x [B, E] or a sequence [T, B, E] from hidden [B, H] → outputs [.., B, size], hidden after it.
 
         `episode_start` ([B] or [T, B] bool) marks rows that begin an episode, with a hidden state of zeros.
         """
-        one = x.dim() == 2
+        single_step = x.dim() == 2
         if episode_start is not None:
-            hidden = hidden.masked_fill((episode_start if one else episode_start[0]).unsqueeze(-1), 0.0)
+            hidden = hidden.masked_fill((episode_start if single_step else episode_start[0]).unsqueeze(-1), 0.0)
         state: HiddenState = hidden.chunk(self.n_states, -1)
-        if one:
+        if single_step:
             weights = self.rnn.all_weights[0]
             state = self.step(self.project(x, weights), state, weights)
             return state[0], _concat(state)
-        # In most sequences no later step begins an episode; torch's own loop is up to twice as fast there.
+        # Few sequences contain the start of an episode after the first step; torch's own loop is up to twice as fast.
         if episode_start is not None and bool(episode_start[1:].any()):
             outputs, state = self._loop(x, state, episode_start)
         else:

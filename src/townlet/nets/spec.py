@@ -1,4 +1,4 @@
-"""Settings of networks in recipes. Input sizes are not among them: they follow from the observation."""
+"""Settings of networks in recipes. Input sizes follow from the observation."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class CnnSpec(BaseNetworkSpec):
 
     @property
     def output_width(self) -> int:
-        """Width of the layer after them, with defaults resolved."""
+        """Width of the layer after the convolutions, with defaults resolved."""
         return self.features or CNN_FEATURES[self.name]
 
 

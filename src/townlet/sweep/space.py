@@ -22,7 +22,7 @@ from townlet.tasks.experiment import load_experiment
 NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 RANGE: Final = re.compile(rf"({NUMBER})\.\.({NUMBER})")
 SEPARATOR: Final = re.compile(r""",(?![^\[{("']*[\]})"'])""")  # a comma outside brackets, braces and quotes
-SIGNIFICANT_DIGITS: Final = 4  # of a suggested number; more would only be hard to read
+SIGNIFICANT_DIGITS: Final = 4  # of a suggested number, for readability
 
 SearchSpace = dict[str, SearchRange]
 
@@ -44,7 +44,7 @@ def split_overrides(overrides: Sequence[str]) -> tuple[list[str], SearchSpace]:
 
 
 def _value(text: str, override: str) -> Any:
-    """A value parsed as in any other override."""
+    """The value of an override."""
     return normalize(parse_value(text, f"command line: {override}")).to_python()
 
 
@@ -62,15 +62,17 @@ def search_space(recipe: Recipe, given: SearchSpace) -> SearchSpace:
 
     If the recipe schedules a value, the default searches its start, so that the schedule keeps its shape.
     """
-    defaults = {f"agent.{key}": found for key, found in entry(recipe.agent.name).sweep.items()}
-    return given or recipe.sweep or {
-        f"{path}.start" if isinstance(_value_at(recipe, path), Schedule) else path: found
-        for path, found in defaults.items()
-    }  # fmt: skip
+    if given or recipe.sweep:
+        return given or recipe.sweep
+    space: SearchSpace = {}
+    for key, searched in entry(recipe.agent.name).sweep.items():
+        scheduled = isinstance(_value_at(recipe, f"agent.{key}"), Schedule)
+        space[f"agent.{key}.start" if scheduled else f"agent.{key}"] = searched
+    return space
 
 
 def check_space(recipe_name: str, overrides: Sequence[str], space: SearchSpace) -> None:
-    """Refuse what no trial could train: unknown keys, and ends of ranges that the recipe's schema rejects."""
+    """Raise an error for keys that are unknown and for ends of ranges that the recipe's schema rejects."""
     if "seed" in space:
         raise TownletError("seed cannot be searched: all trials train with the same seeds", "use --seeds 3")
     for path, searched in space.items():
@@ -79,11 +81,11 @@ def check_space(recipe_name: str, overrides: Sequence[str], space: SearchSpace) 
 
 
 def recipe_values(recipe: Recipe, space: SearchSpace) -> dict[str, Any]:
-    """The recipe's value of each searched key that lies in the space; choices are encoded as YAML text."""
+    """The recipe's values of searched keys, if they lie in the space; choices are encoded as YAML text."""
     values = {}
     for path, searched in space.items():
         value, low, high = _value_at(recipe, path), searched.low, searched.high
-        if searched.choices and not isinstance(value, BaseModel):  # a schedule
+        if searched.choices and not isinstance(value, BaseModel):  # such as a schedule
             if (text := to_flow_yaml(value)) in map(to_flow_yaml, searched.choices):
                 values[path] = text
         elif type(value) in (int, float) and low is not None and high is not None and low <= value <= high:

@@ -1,4 +1,4 @@
-"""The Optuna study of a sweep: any number of processes and machines take trials from it."""
+"""The Optuna study of a sweep, from which any number of processes and machines take trials."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 STORAGE_FILE: Final = "sweeps.db"  # in the runs' folder, unless another storage is given
 CONFIG: Final = "config"  # study attribute: what all its trials must share
-RETRY_OF: Final = "retry_of"  # trial attribute: number of the interrupted trial that it replaces
-SURPLUS: Final = "surplus"  # trial attribute: one too many, taken by two processes at the same moment
-ERROR: Final = "error"  # trial attribute: message of a failed trial
-ALREADY_FINISHED: Final = "Cannot tell a"  # start of Optuna's message about a trial that is finished already
+RETRY_OF: Final = "retry_of"  # trial attribute: number of the interrupted trial that it repeats
+SURPLUS: Final = "surplus"  # trial attribute: set if it is one too many because processes took trials simultaneously
+ERROR: Final = "error"  # trial attribute: why it failed
+ALREADY_FINISHED: Final = "Cannot tell a"  # start of Optuna's message about a trial that is already finished
 PRUNING_WARMUP: Final = 0.2  # fraction of the budget before which no trial is pruned
 HEARTBEAT: Final = 30  # seconds between two heartbeats of a trial
 GRACE_PERIOD: Final = 120  # seconds without a heartbeat after which a trial is considered dead
@@ -49,14 +49,14 @@ def require_optuna() -> None:
 
 
 def open_study(config: SweepConfig, storage: str | None, seed: int) -> Study:
-    """Create the study, or join the one of this name if it searches the same space."""
+    """Create the study, or join the existing one of this name; raises an error if its configuration differs."""
     require_optuna()
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     database = _open_storage(storage, config.root)
     space = {path: searched.model_dump(exclude_defaults=True) for path, searched in config.space.items()}
-    shared = {  # by all trials of the study
+    shared = {  # what all trials of the study have in common
         "recipe": config.recipe_name,
         "overrides": sorted(config.overrides),
         "space": {path: to_flow_yaml(searched) for path, searched in space.items()},
@@ -81,9 +81,10 @@ def open_study(config: SweepConfig, storage: str | None, seed: int) -> Study:
 
 
 def _check_joined(study: Study, shared: dict[str, Any]) -> None:
+    """Wait until the study is set up, and raise an error if its configuration is not `shared`."""
     deadline = time.monotonic() + JOIN_TIMEOUT
-    # The creating process is about to store the config and take the first trial: SQLite would hand a waiting trial to
-    # two processes at the same moment.
+    # The process that creates the study still has to store its configuration and to take the first trial: SQLite may
+    # hand the same waiting trial to two processes.
     while time.monotonic() < deadline:
         if (trials := study.get_trials(deepcopy=False)) and trials[0].state.name != "WAITING":
             break
@@ -139,14 +140,14 @@ def _hide_url(url: str | None) -> Iterator[None]:
 
 
 def _retry(study: Study, trial: FrozenTrial) -> None:
-    """Enqueue the values of a trial that did not finish."""
+    """Enqueue the values of a trial that did not finish as a new trial."""
     baseline = trial.user_attrs.get(BASELINE)
     attributes = {} if baseline is None else {BASELINE: baseline}
     study.enqueue_trial(trial.params or baseline or {}, user_attrs={**attributes, RETRY_OF: trial.number})
 
 
 def counted_trials(study: Study) -> list[FrozenTrial]:
-    """Trials that run or are finished, without surplus ones and those that are retried."""
+    """Trials that are running or finished, without surplus trials and those that are retried."""
     trials = study.get_trials(deepcopy=False)
     retried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
     return [t for t in trials if t.state.name != "WAITING" and t.number not in retried and SURPLUS not in t.user_attrs]
@@ -228,9 +229,9 @@ def best_recipe_path(config: SweepConfig) -> Path:
 
 
 def write_best_recipe(path: Path, config: SweepConfig, overrides: list[str], what: str, command: str) -> None:
-    """Write a recipe that extends the swept one by `overrides`; `what` is its result, found by `command`.
+    """Write a recipe that extends the swept one by `overrides`; `what` describes its result, found by `command`.
 
-    It has a single variant, so that the file name alone trains it.
+    It has a single variant, so that `townlet train FILE` suffices.
     """
     layers, recipe = find_layers(config.recipe_name), config.recipe
     about = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from optuna import Trial
     from optuna.trial import FrozenTrial
 
-PRUNED: Final = "pruned"  # why a pruned run ended
-BASELINE: Final = "baseline"  # attribute of the trial of the unchanged recipe: its values that lie in the space
-RUNS: Final = "runs"  # attribute with the names of a trial's runs
+PRUNED: Final = "pruned"  # the reason why a pruned run ended
+BASELINE: Final = "baseline"  # attribute of the trial of the unchanged recipe: the recipe's values in the space
+RUNS: Final = "runs"  # attribute of a trial: the names of its runs
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SweepConfig:
 
     study: str
     recipe_name: str
-    overrides: tuple[str, ...]  # of every trial
+    overrides: tuple[str, ...]  # that all trials have in common
     recipe: Recipe
     space: SearchSpace
     root: Path
@@ -39,18 +39,18 @@ class SweepConfig:
 
 
 class PruningSink(Sink):
-    """Reports each evaluation to the study, which decides whether to prune the trial."""
+    """Reports each evaluation to the study, which decides whether to prune the trial; `every` is their interval."""
 
     def __init__(self, trial: Trial, every: int) -> None:
         self._trial, self._every, self._reported = trial, every, -1
         self.pruned = False
 
-    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """Trials are compared by evaluation number: with other update sizes they end at other env_steps."""
+    def on_evaluation(self, counters: Counters, evaluation: Mapping[str, Any]) -> None:
+        """Report the score by evaluation number, since trials with other update sizes evaluate at other env_steps."""
         number = counters.env_steps // self._every
-        if columns["policy"] != "random" and number > self._reported:
+        if evaluation["policy"] != "random" and number > self._reported:
             self._reported = number
-            self._trial.report(columns["score"], number)
+            self._trial.report(evaluation["score"], number)
             self.pruned = self._trial.should_prune()
 
     def stop(self) -> str | None:
@@ -58,7 +58,7 @@ class PruningSink(Sink):
 
 
 def suggest(trial: Trial, config: SweepConfig) -> None:
-    """Let the study choose the trial's values; the baseline's values are only recorded."""
+    """Let the study suggest the trial's values; for the baseline it returns those that were enqueued."""
     baseline = trial.user_attrs.get(BASELINE)
     for path, searched in config.space.items():
         if baseline is not None and path not in baseline:
@@ -73,7 +73,7 @@ def suggest(trial: Trial, config: SweepConfig) -> None:
 
 
 def trial_overrides(trial: Trial | FrozenTrial) -> list[str]:
-    """`key=value` of each suggested value; none for the baseline. Choices are YAML text already."""
+    """Each suggested value as `key=value`; none for the baseline. Choices are already YAML text."""
     if BASELINE in trial.user_attrs:
         return []
     return [
@@ -83,7 +83,7 @@ def trial_overrides(trial: Trial | FrozenTrial) -> list[str]:
 
 
 def train_trial(trial: Trial, config: SweepConfig, sink: Callable[[Recipe], Sink] | None = None) -> float:
-    """The score of the last evaluation, as the median over seeds. Only the first seed can be pruned."""
+    """Train a trial with all seeds; returns the median of their last scores. Only the first seed can be pruned."""
     from optuna import TrialPruned
 
     suggest(trial, config)
@@ -95,7 +95,9 @@ def train_trial(trial: Trial, config: SweepConfig, sink: Callable[[Recipe], Sink
         session.run.update_meta(sweep={"study": config.study, "trial": trial.number})
         trial.set_user_attr(RUNS, [*trial.user_attrs.get(RUNS, ()), session.run.name])
         pruning = PruningSink(trial, loaded.recipe.evaluation_interval)
-        sinks: Sequence[Sink] = [*([sink(loaded.recipe)] if sink else ()), *([] if number else [pruning])]
+        sinks = [sink(loaded.recipe)] if sink else []
+        if number == 0:
+            sinks.append(pruning)
         with Lock(session.run.path) as lock:
             outcome = session.train(lock, sinks, stop_reason=pruning.stop)
         if outcome.ending.why == PRUNED:

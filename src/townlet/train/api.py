@@ -46,7 +46,7 @@ class TrainedRun(Run):
 def load(
     run: str | Path | Run, which: Which = "best", *, root: str | Path = "runs", seed: int | None = None
 ) -> TrainedPolicy:
-    """The policy of a run: by path, by name below `root`, as "latest", or the run itself."""
+    """The policy of a run, given as a path, a name below `root`, "latest", or a `Run`."""
     return load_policy(run if isinstance(run, Run) else Run.open(run, Path(root)), which, seed)
 
 
@@ -81,7 +81,7 @@ def format_overrides(overrides: Overrides) -> list[str]:
     return list(overrides)
 
 
-# Numbers of NumPy and torch are written like Python's, paths as text.
+# NumPy and torch scalars are written as plain numbers, paths as text.
 _encoder: Final = json.JSONEncoder(
     default=lambda value: value.item() if hasattr(value, "item") else str(value), ensure_ascii=False
 )
@@ -97,7 +97,7 @@ SMOKE_EPISODE_STEPS: Final = 32
 
 @dataclass(frozen=True)
 class SmokeResult:
-    """One recipe: whether it trained, or why not."""
+    """The result of a recipe's smoke test."""
 
     title: str
     works: bool

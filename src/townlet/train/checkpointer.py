@@ -1,4 +1,4 @@
-"""Checkpoints of a training: saving them, choosing one, and starting another run from its weights."""
+"""Checkpoints of a run: saving and restoring them, choosing one, and starting another run from its weights."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ class Checkpointer:
     def save(self, score: float | None = None, ended: str | None = None) -> None:
         """Write a checkpoint of the current step, and remove those that need not be kept.
 
-        `score` is that of an evaluation at this step, `ended` why the run is over.
-
-        Videos are recorded first: a run that is killed in between records the same ones again.
+        `score` is that of an evaluation at this step, `ended` the reason why the run is over. Videos are recorded
+        first: a run that is killed in between records the same ones again when it is resumed.
         """
         self._lock.check()
         if ended is not None:
@@ -54,7 +53,7 @@ class Checkpointer:
         checkpoint.prune(self._run.checkpoints, self._stop.recipe.checkpoints.keep_every or 0)
 
     def restore(self, last: Checkpoint) -> bool:
-        """Restore a checkpoint and remove everything after it. True if the metrics of the run are missing."""
+        """Restore a checkpoint and remove everything after it. Returns whether the metrics of the run are missing."""
         t, stop, run = self._t, self._stop, self._run
         state, info = checkpoint.load(last.path)
         if "logger" not in state:
@@ -74,7 +73,7 @@ class Checkpointer:
         stop.mark_saved(t)
         best = checkpoint.best(run.checkpoints)
         stop.best = None if best is None else float(best.info["score"])
-        if info.get("ended"):  # it continues only with a larger budget
+        if info.get("ended"):  # the run continues only with a larger budget
             same = info.get("budget") == stop.recipe.budget.model_dump()
             stop.already_over = stop.ending(t, None) or (info["ended"] if same else None)
         return lost
@@ -94,7 +93,7 @@ def choose_checkpoint(run: Run, which: str = "best") -> Checkpoint:
 
 
 def training_state(chosen: Checkpoint) -> tuple[State, dict[str, Any]]:
-    """The state of the training in a checkpoint, and the info of its manifest."""
+    """The state of `Training` in a checkpoint, and the info of its manifest."""
     state, info = checkpoint.load(chosen.path)
     return state["training"], info
 
@@ -117,7 +116,7 @@ def warm_start(t: Training, source: Run) -> dict[str, Any]:
 
 
 def require_rendering(t: Training) -> None:
-    """Refuse early what could not be recorded later."""
+    """Raise an error now if videos of this run could not be recorded later."""
     if t.recipe.video.episodes:
         videos.require_encoder()
         t.task.render(t.agent.policy(), t.recipe, t.recipe.device).close()
@@ -126,7 +125,7 @@ def require_rendering(t: Training) -> None:
 def record_video(run: Run, t: Training, why: videos.VideoReason) -> None:
     """Record evaluation episodes of the current agent, if the recipe has videos.
 
-    They have a separate environment, policy and random streams, so that training does not depend on them.
+    They use a separate environment, policy and random streams, so that training does not depend on them.
     """
     settings = t.recipe.video
     if not settings.episodes:

@@ -17,7 +17,7 @@ from townlet.train.training import Training
 def collect(
     t: Training, steps: int, listener: RolloutListener, check_interrupt: Callable[[], None] = no_interrupt
 ) -> None:
-    """Take that many steps in every row; `check_interrupt` is called before each and may raise."""
+    """Take `steps` steps in every row; `check_interrupt` is called before each and may raise."""
     if t.graphed is not None:
         t.graphed.collect(t.obs, listener)
         return
@@ -34,16 +34,16 @@ def collect(
         ended = t.env.final_obs()
         t.agent.observe(step, ended)
         listener.on_step(actions)
-        over = t.tracker.step(step, ended, t.agent.intrinsic, t.agent.entropy() if needs_entropy else None)
+        episodes = t.tracker.step(step, ended, t.agent.intrinsic, t.agent.entropy() if needs_entropy else None)
         t.obs = MaskedObs(step.obs, step.mask)
-        if len(over):
+        if len(episodes):
             if t.multi_process is None:
-                t.count(over)
+                t.count(episodes)
             else:
-                t.multi_process.add_episodes(over, ended)
-            t.agent.on_episodes_end(over)
-            listener.on_episodes(over, ended)
-            if t.curriculum and (changes := t.curriculum.update(over)):
+                t.multi_process.add_episodes(episodes, ended)
+            t.agent.on_episodes_end(episodes)
+            listener.on_episodes(episodes, ended)
+            if t.curriculum and (changes := t.curriculum.update(episodes)):
                 rows = torch.tensor([change.row for change in changes])
                 t.obs = cast(ConfigurableVecEnv, t.env).set(rows, **t.curriculum.settings(rows))
                 listener.on_stage_changes(changes)

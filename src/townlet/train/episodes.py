@@ -1,7 +1,7 @@
-"""Episodes of a training: summed up row by row, and the finished ones collected in a table.
+"""Episodes of a training run: sums over the running episode of each row, and a table of the finished ones.
 
-The table is preallocated. Keeping the tensors of each step until the end of the interval would be cheaper at first,
-but so many small allocations that outlive the large ones beside them fragment the memory.
+The table is preallocated. Keeping the tensors of each step until the end of the interval would be faster at first, but
+many small allocations that outlive large ones fragment the memory.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from townlet.interfaces.counters import Counters
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Episodes, FinalObs, Step
 
-SHAPING: Final = "potential"  # the reward that guides learning and does not change the optimal policy
+SHAPING: Final = "potential"  # the component with the shaping reward, which does not change the optimal policy
 SUMS: Final = ("length", "reward", "intrinsic", "entropy", "guidance")
 # Columns of a finished episode; its final values follow.
 COLUMNS: Final = (
     "env_steps", "updates", "row", "start", "length", "return", "extrinsic", "intrinsic", "stage", "epsilon", "cause",
 )  # fmt: skip
 INTEGER_COLUMNS: Final = ("env_steps", "updates", "row", "start", "length", "stage")
-# What is stored when an episode ends, before its final values: of the counters, and of the episode.
-COUNTERS: Final = ("env_steps", "updates", "epsilon")
+# Columns stored when an episode ends: the progress of the run, the episode itself, then its final values.
+PROGRESS: Final = ("env_steps", "updates", "epsilon")
 EPISODE: Final = ("row", "length", "return", "intrinsic", "guidance", "terminated", "stage")
 ROW, LENGTH, RETURN, INTRINSIC, GUIDANCE, TERMINATED, STAGE, FINAL = range(
-    len(COUNTERS), len(COUNTERS) + len(EPISODE) + 1
+    len(PROGRESS), len(PROGRESS) + len(EPISODE) + 1
 )
 INITIAL_LINES: Final = 256
 RECENT_EPISODES: Final = 100
@@ -44,21 +44,21 @@ class RolloutListener:
     """Receives steps, finished episodes and stage changes; subclasses override what they need."""
 
     def on_step(self, actions: Tensor) -> None:
-        """All rows took these actions [N]."""
+        """Called after each step, with the actions [N] of all rows."""
 
-    def on_episodes(self, over: Episodes, ended: FinalObs) -> None:
-        """Episodes that ended in the last step."""
+    def on_episodes(self, episodes: Episodes, ended: FinalObs) -> None:
+        """Called with the episodes that ended in the last step."""
 
     def on_rollout_episodes(
-        self, over: Episodes, final_values: NDArray[np.float32], ago: NDArray[np.float64] | None = None
+        self, episodes: Episodes, final_values: NDArray[np.float32], ago: NDArray[np.float64] | None = None
     ) -> None:
-        """Episodes that ended during a rollout, with their final values [k, E], reported after it.
+        """Called after a rollout with episodes that ended during it, and their final values [k, E].
 
         `ago` [k] are the env_steps since their end, if known.
         """
 
     def on_stage_changes(self, changes: list[StageChange]) -> None:
-        """Rows that changed their stage of the curriculum."""
+        """Called when rows changed their stage of the curriculum."""
 
 
 class NullListener(RolloutListener):
@@ -66,9 +66,9 @@ class NullListener(RolloutListener):
 
 
 class EpisodeTracker:
-    """Sums over the running episode of each row [N]; `components` are the names of the rewards [R].
+    """Sums over the running episode of each row [N]; `components` are the names of the reward components.
 
-    The shaping reward is summed separately (`guidance`): it is not part of the return.
+    The shaping reward is summed separately, as `guidance`: it is not part of the return.
     """
 
     def __init__(self, rows: int, device: str = "cpu", components: Sequence[str] = ()) -> None:
@@ -80,7 +80,7 @@ class EpisodeTracker:
         self._none = self._episodes(no_rows, no_rows.bool())
 
     def step(self, step: Step, ended: FinalObs, intrinsic: Tensor, entropy: Tensor | None) -> Episodes:
-        """Add one step of all rows; the episodes that ended with it, whose sums are reset."""
+        """Add one step of all rows. Returns the episodes that ended with it, whose sums are reset."""
         self.length += 1 if step.autoreset_step is None else step.autoreset_step.logical_not()
         self._add_rewards(step)
         self.intrinsic += intrinsic
@@ -89,13 +89,13 @@ class EpisodeTracker:
         rows = ended.rows
         if not rows.shape[0]:
             return self._none
-        over = self._episodes(rows, step.terminated[rows])
+        episodes = self._episodes(rows, step.terminated[rows])
         for sums in self.state().values():
             sums.index_fill_(0, rows, 0)
-        return over
+        return episodes
 
     def step_in_place(self, step: Step, lengths: Tensor, rewards: Tensor, guidance: Tensor) -> None:
-        """The same without waiting for the device: writes the sums of all rows [N], and resets those of ended rows.
+        """Like `step`, without a synchronization: copies the sums of all rows [N], and resets those of ended episodes.
 
         Only for environments without autoreset steps, and without intrinsic reward.
         """
@@ -108,7 +108,7 @@ class EpisodeTracker:
             sums.masked_fill_(step.episode_starts, 0)
 
     def _add_rewards(self, step: Step) -> None:
-        """Add column by column: there are few."""
+        """Add the components column by column, which is fastest for a few."""
         if not self._shaping:
             self.reward += step.reward
             return
@@ -135,14 +135,14 @@ class EpisodeTracker:
 
 
 class RecentScores:
-    """Scores of the last 100 training episodes of all rows, with exploration."""
+    """Scores of the last 100 training episodes of all rows, which include exploration."""
 
     def __init__(self, metric: Literal["length", "return"]) -> None:
         self._metric = metric
         self._scores: deque[float] = deque(maxlen=RECENT_EPISODES)
 
-    def add(self, over: Episodes) -> None:
-        self._scores.extend((over.length if self._metric == "length" else over.reward).tolist())
+    def add(self, episodes: Episodes) -> None:
+        self._scores.extend((episodes.length if self._metric == "length" else episodes.reward).tolist())
 
     @property
     def mean(self) -> float | None:
@@ -157,31 +157,31 @@ class RecentScores:
 
 
 class EpisodeTable:
-    """The finished episodes of one logging interval."""
+    """The finished episodes of one logging interval, one line each."""
 
     def __init__(self, cause_codes: CauseCodes, final_values: int, rows: int) -> None:
         self._cause_codes, self._rows, self._count = cause_codes, rows, 0
         self._lines: Table = np.zeros((INITIAL_LINES, FINAL + final_values))
 
     def add(
-        self, now: Counters, epsilon: float, over: Episodes, stage: Tensor | None, final_values: NDArray[np.float32],
-        ago: NDArray[np.float64] | None = None,
+        self, counters: Counters, epsilon: float, episodes: Episodes, stage: Tensor | None,
+        final_values: NDArray[np.float32], ago: NDArray[np.float64] | None = None,
     ) -> None:  # fmt: skip
-        """Add k episodes that ended now, or `ago` [k] env_steps, with stage [k] and final values [k, E]."""
+        """Add k episodes that ended now, or `ago` [k] env_steps earlier, with stage [k] and final values [k, E]."""
         lines = self._allocate(len(final_values))
-        lines[:, : len(COUNTERS)] = now.env_steps, now.updates, epsilon
+        lines[:, : len(PROGRESS)] = counters.env_steps, counters.updates, epsilon
         if ago is not None:
             lines[:, 0] -= ago
-        lines[:, ROW], lines[:, LENGTH], lines[:, RETURN] = over.rows.numpy(), over.length.numpy(), over.reward.numpy()
-        lines[:, INTRINSIC], lines[:, GUIDANCE] = over.intrinsic.numpy(), over.guidance.numpy()
-        lines[:, TERMINATED] = over.terminated.numpy()
+        lines[:, ROW], lines[:, LENGTH] = episodes.rows.numpy(), episodes.length.numpy()
+        lines[:, RETURN], lines[:, INTRINSIC] = episodes.reward.numpy(), episodes.intrinsic.numpy()
+        lines[:, GUIDANCE], lines[:, TERMINATED] = episodes.guidance.numpy(), episodes.terminated.numpy()
         if stage is not None:
             lines[:, STAGE] = stage.numpy()
         lines[:, FINAL:] = final_values
 
-    def _allocate(self, more: int) -> Table:
-        """The next lines; the table grows if it is full."""
-        first, self._count = self._count, self._count + more
+    def _allocate(self, count: int) -> Table:
+        """The next `count` lines; the table grows if it is full."""
+        first, self._count = self._count, self._count + count
         if self._count > len(self._lines):
             larger = np.zeros((2 * self._count, self._lines.shape[1]))
             larger[:first] = self._lines[:first]
@@ -189,9 +189,9 @@ class EpisodeTable:
         return self._lines[first : self._count]
 
     def table(self) -> Table:
-        """All episodes so far [n, COLUMNS and final values], in the order of their ends."""
+        """All episodes so far [n, COLUMNS and final values], in the order in which they were added."""
         lines = self._lines[: self._count]
-        columns = dict(zip((*COUNTERS, *EPISODE), lines.T, strict=False))
+        columns = dict(zip((*PROGRESS, *EPISODE), lines.T, strict=False))
         columns["start"] = columns["env_steps"] - columns["length"] * self._rows
         columns["extrinsic"] = columns["return"] + columns["guidance"]
         final_values, terminated = lines[:, FINAL:], lines[:, TERMINATED] > 0

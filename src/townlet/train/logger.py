@@ -1,7 +1,7 @@
 """The metrics of a run: collected over intervals, then written to the store and the sinks.
 
-Intervals end at fixed env_steps, so that equal runs log the same, however fast they are. What was collected since the
-last interval is part of a checkpoint.
+Intervals end at fixed env_steps, so that equal runs log the same metrics, however fast they are. A checkpoint includes
+what was collected since the last interval.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from townlet.train.monitors import Monitors
 from townlet.train.training import Training
 from townlet.train.tuning import SettingChange
 
-FLUSH_SECONDS: Final = 1.0  # after which readers see an interval; a checkpoint flushes in any case
-NEARLY_LIMIT: Final = 0.95  # of the longest episode
+FLUSH_SECONDS: Final = 1.0  # between flushes, after which readers see an interval; a checkpoint flushes in any case
+GOAL_FRACTION: Final = 0.95  # fraction of the time limit that is a good enough episode length
 QUANTILES: Final = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
 
 class MetricsLogger(RolloutListener):
-    """Logs one run, every `every` env_steps; of each interval `full_episodes` episodes are stored individually."""
+    """Logs a run every `every` env_steps; the first `full_episodes` episodes of an interval are stored individually."""
 
     def __init__(self, t: Training, every: int, full_episodes: int, store: MetricsStore, sinks: Sequence[Sink]) -> None:
         self._t, self._every, self._full, self._store, self._sinks = t, every, full_episodes, store, sinks
@@ -41,7 +41,7 @@ class MetricsLogger(RolloutListener):
         self.env_metrics = t.task.make_metrics(t.recipe, t.env, t.agent, t.counters, t.curriculum, store)
         self._episodes = EpisodeTable(self.env_metrics.cause_codes, len(t.task.final_value_names), t.rows)
         self._monitors = Monitors(f"episode_{t.recipe.metric}", _goal(t))
-        self._updates: list[Mapping[str, float]] = []  # not yet added to the sums
+        self._updates: list[Mapping[str, float]] = []  # metrics of updates that are not in `_sums` yet
         self._sums: dict[str, list[Any]] = {}  # total and count of each metric since the last interval
         self._epsilon = t.agent.metrics().get("epsilon", 0.0)  # as of the last update
         self._since = 0  # env_steps at the start of the interval
@@ -56,17 +56,17 @@ class MetricsLogger(RolloutListener):
     def on_step(self, actions: Tensor) -> None:
         self.env_metrics.on_step(actions)
 
-    def on_episodes(self, over: Episodes, ended: FinalObs) -> None:
+    def on_episodes(self, episodes: Episodes, ended: FinalObs) -> None:
         t = self._t
-        stage = t.curriculum.stage[over.rows] if t.curriculum else None
+        stage = t.curriculum.stage[episodes.rows] if t.curriculum else None
         final_values = t.task.final_values(t.env, ended)
-        self._episodes.add(t.counters, self._epsilon, over, stage, final_values)
-        self.env_metrics.on_episodes(over, stage, final_values)
+        self._episodes.add(t.counters, self._epsilon, episodes, stage, final_values)
+        self.env_metrics.on_episodes(episodes, stage, final_values)
 
     def on_rollout_episodes(
-        self, over: Episodes, final_values: NDArray[np.float32], ago: NDArray[np.float64] | None = None
+        self, episodes: Episodes, final_values: NDArray[np.float32], ago: NDArray[np.float64] | None = None
     ) -> None:
-        self._episodes.add(self._t.counters, self._epsilon, over, None, final_values, ago)
+        self._episodes.add(self._t.counters, self._epsilon, episodes, None, final_values, ago)
 
     def on_stage_changes(self, changes: list[StageChange]) -> None:
         self._store.add("stage_changes", [{**self._position, **vars(change)} for change in changes])
@@ -87,18 +87,18 @@ class MetricsLogger(RolloutListener):
         return self._sums
 
     def on_evaluation(self, result: EvaluationResult, policy: str = "greedy") -> None:
-        """An evaluation, of the agent or of a baseline."""
-        columns = result.columns(policy, self._t.recipe.metric)
-        self._store.add("evaluations", [{**self._position, **columns}])
+        """Log an evaluation of the agent or of a baseline."""
+        evaluation = result.columns(policy, self._t.recipe.metric)
+        self._store.add("evaluations", [{**self._position, **evaluation}])
         for sink in self._sinks:
-            sink.on_evaluation(self._counters, columns)
+            sink.on_evaluation(self._counters, evaluation)
 
     def on_setting_change(self, change: SettingChange) -> None:
         self._store.add("setting_changes", [{**self._position, **change._asdict()}])
         self.message(str(change))
 
     def alert(self, name: str, message: str, value: float | None = None, tip: str = "") -> None:
-        """Something that needs attention, with a remedy."""
+        """Log something that needs attention, with a remedy (`tip`)."""
         self._store.add("alerts", [{**self._position, "name": name, "message": message, "tip": tip, "value": value}])
         self.message(f"{name}: {message}" + (f". Tip: {tip}" if tip else ""))
 
@@ -107,7 +107,7 @@ class MetricsLogger(RolloutListener):
             sink.message(text)
 
     def on_rollout_end(self) -> None:
-        """After every rollout and update: show progress, and end the interval if it is due."""
+        """Show progress after a rollout and its update, and end the interval if it is due."""
         for sink in self._sinks:
             sink.on_rollout(self._counters)
         if self._counters.env_steps // self._every > self._since // self._every:
@@ -139,7 +139,7 @@ class MetricsLogger(RolloutListener):
         return time.monotonic(), self._counters.env_steps, self._counters.updates
 
     def _speed(self) -> dict[str, float]:
-        """Metrics that depend on the machine."""
+        """Speed since the last call, and memory in use: metrics that depend on the machine."""
         before, self._last = self._last, self._now()
         seconds, env_steps, updates = (b - a for a, b in zip(before, self._last, strict=True))
         counts = {"steps_per_second": env_steps, "updates_per_second": updates}
@@ -147,7 +147,7 @@ class MetricsLogger(RolloutListener):
         return {name: count / max(1e-9, seconds) for name, count in counts.items()} | {"memory_mb": memory / 1e6}
 
     def _write_episodes(self) -> dict[str, float]:
-        """Write the episodes of the interval; their means."""
+        """Write the episodes of the interval to the store. Returns metrics: means over them."""
         table = self._episodes.table()
         if not len(table):
             return {}
@@ -214,7 +214,7 @@ def _goal(t: Training) -> float | None:
     """The score that is good enough; None if unknown."""
     if t.recipe.metric == "return":
         return t.task.threshold
-    return None if t.task.limit is None else NEARLY_LIMIT * t.task.limit
+    return None if t.task.limit is None else GOAL_FRACTION * t.task.limit
 
 
 def _distribution(table: Table, names: Sequence[str]) -> dict[str, float]:
@@ -222,16 +222,22 @@ def _distribution(table: Table, names: Sequence[str]) -> dict[str, float]:
     values = table[:, [COLUMNS.index(name) for name in names]]
     ordered = np.sort(values, axis=0)
     statistics = {"mean": values.mean(0), "min": ordered[0], "max": ordered[-1]}
-    statistics |= {what: _quantile(ordered, share) for what, share in QUANTILES.items()}
-    return {f"{name}_{what}": float(of[k]) for k, name in enumerate(names) for what, of in statistics.items()}
+    statistics |= {label: _quantile(ordered, fraction) for label, fraction in QUANTILES.items()}
+    return {
+        f"{name}_{label}": float(by_column[k])
+        for k, name in enumerate(names)
+        for label, by_column in statistics.items()
+    }
 
 
-def _quantile(ordered: Table, share: float) -> NDArray[np.float64]:
-    """A quantile of each column, to the bit that of np.quantile, which takes ten times as long."""
-    position = share * (len(ordered) - 1)
+def _quantile(ordered: Table, fraction: float) -> NDArray[np.float64]:
+    """A quantile of each sorted column; bit-identical to np.quantile, which takes ten times as long."""
+    position = fraction * (len(ordered) - 1)
     below = int(position)
-    low, high, way = ordered[below], ordered[min(below + 1, len(ordered) - 1)], position - below
-    quantile: NDArray[np.float64] = low + (high - low) * way if way < 0.5 else high - (high - low) * (1 - way)
+    low, high, weight = ordered[below], ordered[min(below + 1, len(ordered) - 1)], position - below
+    quantile: NDArray[np.float64] = low + (high - low) * weight
+    if weight >= 0.5:
+        quantile = high - (high - low) * (1 - weight)
     return quantile
 
 

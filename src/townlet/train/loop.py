@@ -21,11 +21,11 @@ from townlet.train.training import Training
 
 @dataclass(frozen=True)
 class LoopResult:
-    """How a loop ended."""
+    """Why a loop ended, and its last evaluation."""
 
     why: str
-    finished: bool  # False if it was only interrupted or paused
-    last: EvaluationResult | None  # the evaluation at its end
+    finished: bool  # False if it was interrupted or paused
+    last: EvaluationResult | None  # None if the last step was not evaluated
 
 
 def train_loop(
@@ -62,7 +62,7 @@ def _collect_and_learn(
     """One rollout and its update; raises if metrics or weights are not finite.
 
     The rollout of an `interruptible` agent is undone when it is interrupted: the state before it is restored. Other
-    agents have short rollouts or too large a state, and several processes cannot go back together.
+    agents have short rollouts or too large a state, and several processes cannot be rolled back together.
     """
     undo = t.agent.interruptible and t.graphed is None and t.multi_process is None
     before = clone_state({"training": t.state(), "logger": logger.state()}) if undo else None
@@ -93,7 +93,7 @@ def _collect_and_learn(
 def _evaluate_if_due(
     t: Training, stop: StopConditions, logger: MetricsLogger, evaluate: Callable[[], EvaluationResult]
 ) -> tuple[EvaluationResult | None, str | None]:
-    """The evaluation that is due now, and why the run is over; the end is always evaluated."""
+    """Evaluate if that is due. Returns the result, and why the run is over; the end of a run is always evaluated."""
     stop.evaluation_pending = True
     last = _evaluate(t, logger, evaluate) if stop.evaluation_due(t) else None
     if (why := stop.ending(t, last)) and last is None:
@@ -111,7 +111,7 @@ def _evaluate(t: Training, logger: MetricsLogger, evaluate: Callable[[], Evaluat
 def _save(
     t: Training, stop: StopConditions, checkpointer: Checkpointer, last: EvaluationResult | None, why: str | None
 ) -> None:
-    """Save, unless this very step is saved already; an evaluation of this step may be the best so far."""
+    """Save a checkpoint unless this step is already saved; record whether its evaluation is the best so far."""
     if not why and stop.last_saved == (t.counters.env_steps, stop.evaluation_pending):
         return
     score = None if last is None else last.score(stop.recipe.metric)

@@ -1,6 +1,6 @@
-"""Checks of a training: values that are not finite stop it, suspicious metrics raise an alert.
+"""Checks of a training run: values that are not finite stop it, suspicious metrics raise an alert.
 
-An alert is raised once, and again only after the metric has recovered.
+A monitor raises its alert once, and again only after the metric has recovered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENVIRONMENT_REWARD: Final = (
 
 
 class Diverged(TownletError):
-    """A value is NaN or infinite; `tensor` names it."""
+    """Training produced a value that is NaN or infinite; `tensor` names it."""
 
     exit_code = 3
 
@@ -39,16 +39,16 @@ class Diverged(TownletError):
 
 
 def check_reward(reward: Tensor, when: str) -> None:
-    """Refuse a reward [N] that is not finite."""
+    """Raise `Diverged` if a reward [N] is not finite."""
     if bad := first_bad_reward(reward):
         row, value = bad
         raise Diverged(f"reward of row {row}", value, when, ENVIRONMENT_REWARD)
 
 
 def first_bad_reward(reward: Tensor) -> tuple[int, float] | None:
-    """The first row whose reward [N] is not finite, and that reward; None if all are.
+    """The first row whose reward [N] is not finite, and that reward; None if all are finite.
 
-    A finite sum proves it with one synchronization.
+    A finite sum proves that all are, with one synchronization.
     """
     if math.isfinite(float(reward.sum())):
         return None
@@ -57,7 +57,7 @@ def first_bad_reward(reward: Tensor) -> tuple[int, float] | None:
 
 
 def check_metrics(metrics: Mapping[str, float], when: str) -> None:
-    """Refuse metrics of an update that are not finite, the loss first."""
+    """Raise `Diverged` if a metric of an update is not finite; losses are reported first."""
     if all(map(math.isfinite, metrics.values())):
         return
     for name in sorted(metrics, key=lambda name: "loss" not in name):
@@ -67,7 +67,7 @@ def check_metrics(metrics: Mapping[str, float], when: str) -> None:
 
 @torch.no_grad()
 def check_weights(weights: Mapping[str, Tensor], when: str) -> None:
-    """Refuse weights that are not finite; a finite total norm proves that all are."""
+    """Raise `Diverged` if a weight is not finite; a finite total norm proves that all are."""
     if math.isfinite(nn.utils.get_total_norm(weights.values()).item()):
         return
     for name, values in weights.items():
@@ -76,18 +76,18 @@ def check_weights(weights: Mapping[str, Tensor], when: str) -> None:
             raise Diverged(f"weight {name}", float(bad[0]), when)
 
 
-PATIENCE_INTERVALS: Final = 5  # intervals in a row: a single one is an accident
+PATIENCE_INTERVALS: Final = 5  # bad intervals in a row before an alert
 WINDOW: Final = 10  # intervals that are averaged
 STALE_INTERVALS: Final = 30  # intervals without a new best mean
-FALL_FRACTION: Final = 0.3  # of the total gain
+FALL_FRACTION: Final = 0.3  # fraction of the total gain whose loss counts as a fall
 
 
 @dataclass
 class MetricHistory:
-    """The past of one metric, interval by interval."""
+    """The history of one metric. Means are over the last `WINDOW` intervals."""
 
-    first: float
-    recent: list[float] = field(default_factory=list)  # with the current one
+    first: float  # value in the first interval
+    recent: list[float] = field(default_factory=list)  # values of the last intervals, including the current one
     initial: float | None = None  # first mean
     best: float | None = None  # best mean
     stale: int = 0  # intervals since the best mean
@@ -102,18 +102,18 @@ class MetricHistory:
 
     @property
     def mean(self) -> float:
-        """Mean of the last intervals."""
+        """Mean of the last intervals, including the current one."""
         return sum(self.recent) / len(self.recent)
 
     @property
     def median(self) -> float:
-        """Median of the last intervals before this one."""
+        """Median of the last intervals before the current one."""
         earlier = sorted(self.recent[:-1])
         return earlier[len(earlier) // 2] if earlier else self.recent[-1]
 
     @property
     def has_fallen(self) -> bool:
-        """Whether it lost much of what it had gained, and more than it fluctuates."""
+        """Whether the mean lost much of what it had gained, and more than the recent values fluctuate."""
         if self.best is None or self.initial is None:
             return False
         lost, spread = self.best - self.mean, max(self.recent) - min(self.recent)
@@ -122,7 +122,7 @@ class MetricHistory:
 
 @dataclass(frozen=True)
 class Monitor:
-    """A rule for one metric. `message` may contain {value} and {first}, {median}, {best}, {mean} of its history.
+    """A rule for one metric. `message` may contain {metric}, {value}, and {first}, {median}, {best}, {mean} (history).
 
     A monitor of a metric that depends on the clock has the name of that metric, so that the store can omit both.
     """
@@ -133,7 +133,7 @@ class Monitor:
     message: str
     tip: str
     patience: int = PATIENCE_INTERVALS
-    needs: tuple[str, float] | None = None  # another metric that must be above this value
+    needs: tuple[str, float] | None = None  # another metric, and the value that it must exceed
 
 
 def above(limit: float) -> Callable[[float, MetricHistory], bool]:
@@ -151,17 +151,18 @@ SMALLER: Final = "lower agent.lr, agent.epochs or agent.clip"
 LARGER: Final = (
     "if it learns too slowly, raise agent.lr or agent.epochs; near the end of a learning-rate schedule this is normal"
 )
-STEPPED: Final = ("gradient_steps", 1.0)  # ratios are taken before a step: before the only one nothing has moved
+# Ratios are measured before each gradient step, so with a single one the policy has not changed yet.
+SEVERAL_STEPS: Final = ("gradient_steps", 1.0)
 DIVERGING: Final = "lower agent.lr or agent.reward_scale"
 MONITORS: Final = (
     Monitor("kl high", "approx_kl", above(0.05), "approx_kl is {value:.3g} per update, above 0.05",
             f"updates are too large: {SMALLER}, or set agent.target_kl"),
     Monitor("kl low", "approx_kl", below(0.001), "approx_kl is {value:.3g} per update, below 0.001",
-            LARGER, needs=STEPPED),
+            LARGER, needs=SEVERAL_STEPS),
     Monitor("clip high", "clip_fraction", above(0.5), "clip_fraction is {value:.0%}, above 50%",
             f"updates are too large: {SMALLER}"),
     Monitor("clip low", "clip_fraction", below(0.05), "clip_fraction is {value:.1%}, below 5%", LARGER,
-            needs=STEPPED),
+            needs=SEVERAL_STEPS),
     Monitor("explained variance", "explained_variance", below(-0.2),
             "explained_variance is {value:.3g}, below -0.2: the value function predicts worse than a constant",
             "raise agent.value_coef, scale rewards with agent.reward_scale, or set agent.shared: false"),
@@ -199,7 +200,7 @@ MONITORS: Final = (
 
 
 class Alert(NamedTuple):
-    """Something that needs attention."""
+    """A monitor whose metric has been bad for `patience` intervals."""
 
     name: str
     message: str
@@ -208,16 +209,19 @@ class Alert(NamedTuple):
 
 
 class Monitors:
-    """Checks the metrics of every interval. `score` is the metric that matters; from `goal` on it need not rise."""
+    """Checks the metrics of every interval.
+
+    `score` is the metric to maximize; from `goal` on it may stall or fall.
+    """
 
     def __init__(self, score: str = "episode_return", goal: float | None = None) -> None:
         self._score, self._goal = score, goal
         self._watched = {score, *(monitor.metric for monitor in MONITORS)}
         self._past: dict[str, MetricHistory] = {}
-        self._bad: dict[str, int] = {}  # intervals in a row, by monitor
+        self._bad: dict[str, int] = {}  # bad intervals in a row, by monitor
 
     def check(self, metrics: Mapping[str, float]) -> list[Alert]:
-        """New alerts."""
+        """Add the metrics of an interval; returns new alerts."""
         for name in self._watched & metrics.keys():
             if name not in self._past:
                 self._past[name] = MetricHistory(metrics[name])
@@ -229,9 +233,12 @@ class Monitors:
         if name not in metrics:
             return None
         value, past = metrics[name], self._past[name]
-        reached = monitor.metric == SCORE and self._goal is not None and past.mean >= self._goal
-        needed, least = monitor.needs or ("", -math.inf)
-        bad = monitor.is_bad(value, past) and not (reached or metrics.get(needed, math.inf) <= least)
+        bad = monitor.is_bad(value, past)
+        if monitor.metric == SCORE and self._goal is not None and past.mean >= self._goal:
+            bad = False
+        if monitor.needs is not None:
+            needed, limit = monitor.needs
+            bad = bad and metrics.get(needed, math.inf) > limit
         self._bad[monitor.name] = self._bad.get(monitor.name, 0) + 1 if bad else 0
         if self._bad[monitor.name] != monitor.patience:
             return None
@@ -239,7 +246,7 @@ class Monitors:
         return Alert(monitor.name, monitor.message.format(metric=name, value=value, **history), value, monitor.tip)
 
     def state(self) -> State:
-        """The history of each metric and how long it has been bad, without what depends on the clock."""
+        """The history of each metric and its bad intervals in a row, without metrics that depend on the clock."""
         past = {name: asdict(past) for name, past in self._past.items() if name not in TIMED_METRICS}
         return {"past": past, "bad": {name: count for name, count in self._bad.items() if name not in TIMED_METRICS}}
 

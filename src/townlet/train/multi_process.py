@@ -1,4 +1,4 @@
-"""Training one run in several processes: the leader commands the others, and all exchange episodes and state."""
+"""Training one run in several processes: the leader sends commands, and all exchange episodes and state."""
 
 from __future__ import annotations
 
@@ -27,45 +27,47 @@ from townlet.train.tuning import dump_settings
 
 # Commands of the leader, sent alone or followed by arguments.
 RUN, RESTORE, ROLLOUT, STATE, END = "run", "restore", "rollout", "state", "end"
-STEP, ROW = 0, 1  # first columns of an exchanged episode; the others of `Episodes` and its final values follow
+# Columns of an exchanged episode: the step of the rollout, the columns of `Episodes` from `rows` on, its final values.
+STEP, ROW = 0, 1
+# Types of the columns of `Episodes`.
 DTYPES: Final = (torch.int64, torch.int64, torch.float32, torch.float32, torch.float32, torch.bool, torch.float32)
 WITHOUT_TORCHRUN: Final = "start it without torchrun"
 
 
 class MultiProcess:
-    """One process of a training that several processes share."""
+    """One of several processes that train a run together."""
 
     def __init__(
         self, group: ProcessGroup, task: Task, env: VecEnv, agent: Agent, counters: Counters,
-        count: Callable[[Episodes], None], agent_axes: Mapping[str, int],
+        on_episodes: Callable[[Episodes], None], agent_axes: Mapping[str, int],
     ) -> None:  # fmt: skip
         self._group, self._task, self._env, self._agent = group, task, env, agent
-        self._counters, self._count = counters, count
+        self._counters, self._on_episodes = counters, on_episodes
         self._axes: dict[tuple[str, ...], int] = {("env",): 0, ("tracker",): 0}
         self._axes |= {("agent", *path.split("/")): axis for path, axis in agent_axes.items()}
-        self._steps = 0  # of this rollout
-        self._episodes: list[Tensor] = []  # of this rollout
-        self._settings: dict[str, Any] | None = None  # that all processes have
-        self._bad_rewards: list[list[float]] = []  # rows and values that are not finite
-        self._in_rollout = False  # the others wait for collectives, not for commands
+        self._steps = 0  # in this rollout
+        self._episodes: list[Tensor] = []  # that ended in this rollout
+        self._settings: dict[str, Any] | None = None  # the agent's settings that were sent last
+        self._bad_rewards: list[list[float]] = []  # (row, reward) pairs that are not finite
+        self._in_rollout = False  # while the others wait for collectives, not for commands
 
     def start(self, run: Run, overrides: Sequence[str]) -> None:
-        """As the leader: let the others open this run."""
+        """As the leader: make the other processes open this run."""
         resume = f"townlet train --resume {run.path}"
         self._group.fix = f"see its output, then resume from the last checkpoint: {resume}"
         self._command(RUN, str(run.path), list(overrides))
 
     def restore(self, name: str) -> None:
-        """As the leader: let the others restore this checkpoint."""
+        """As the leader: make the others restore the checkpoint with this folder name."""
         self._command(RESTORE, name)
 
     def start_rollout(self) -> None:
-        """As the leader: let the others collect and learn."""
+        """As the leader: make the others collect a rollout and learn from it."""
         self._command(ROLLOUT)
         self._in_rollout = True
 
     def end_update(self) -> None:
-        """After the update the others wait for commands again."""
+        """Called after the update, when the others wait for commands again."""
         self._in_rollout = False
 
     def _command(self, name: str, *arguments: Any) -> None:
@@ -73,17 +75,17 @@ class MultiProcess:
             self._group.broadcast([name, *arguments])
 
     def on_step(self, reward: Tensor) -> None:
-        """Count a step; a reward [N] that is not finite is reported after the rollout, or the others would wait."""
+        """Count a step. A reward [N] that is not finite is reported after the rollout, so that no process hangs."""
         self._steps += 1
         if found := first_bad_reward(reward):
             row, value = found
             self._bad_rewards.append([row + self._group.rank * self._env.rows, value])
 
-    def add_episodes(self, over: Episodes, ended: FinalObs) -> None:
-        """Episodes of the local rows that ended in the last step."""
-        rows = over.rows + self._group.rank * self._env.rows
-        step = torch.full((len(over),), self._steps - 1)
-        lines = torch.stack([column.double() for column in (step, rows, *over[1:])], 1)
+    def add_episodes(self, episodes: Episodes, ended: FinalObs) -> None:
+        """Add the episodes of the local rows that ended in the last step."""
+        rows = episodes.rows + self._group.rank * self._env.rows
+        step = torch.full((len(episodes),), self._steps - 1)
+        lines = torch.stack([column.double() for column in (step, rows, *episodes[1:])], 1)
         final_values = torch.from_numpy(self._task.final_values(self._env, ended)).double()
         self._episodes.append(torch.cat((lines, final_values), 1))
 
@@ -95,7 +97,7 @@ class MultiProcess:
         lines, others = torch.cat(tables), torch.cat(tables[1:])
         order = (lines[:, STEP] * rows + lines[:, ROW]).argsort()
         if len(order):
-            self._count(_to_episodes(lines[order]))
+            self._on_episodes(_to_episodes(lines[order]))
         if self._group.is_leader and len(others):
             ago = (self._steps - 1 - others[:, STEP]) * rows
             listener.on_rollout_episodes(_to_episodes(others), others[:, width:].float().numpy(), ago.numpy())
@@ -108,7 +110,7 @@ class MultiProcess:
             raise Diverged(f"reward of row {row:.0f}", value, when, ENVIRONMENT_REWARD)
 
     def sync_settings(self) -> None:
-        """Give all processes the agent's settings of the leader, which may have changed."""
+        """Copy the agent's settings from the leader, where they may have changed, to all processes."""
         if self._group.is_leader:
             now = dump_settings(self._agent.settings)
             self._group.broadcast(None if now == self._settings else now)
@@ -117,16 +119,16 @@ class MultiProcess:
             self._agent.tune(type(self._agent.settings).model_validate(changed))
 
     def gather(self, state: State) -> State:
-        """The state of all rows in the leader; the others get their own back."""
+        """In the leader, the state of all rows; in the others, their own state unchanged."""
         self._command(STATE)
         return gather_state(state, self._env.rows, self._axes, self._group.gather)
 
     def local(self, state: State) -> State:
-        """The part of this process of the state of all rows."""
+        """This process's part of the state of all rows."""
         return local_state(state, self._env.rows, self._axes, self._group.rank, self._group.size)
 
     def close(self) -> None:
-        """Leave the group; the leader ends the others, which fail in their next collective if it ends mid-rollout."""
+        """Leave the group. The leader ends the others; if it is in a rollout, they fail in their next collective."""
         if not self._in_rollout:
             with suppress(ProcessLost):
                 self._command(END)
@@ -139,7 +141,7 @@ def _to_episodes(lines: Tensor) -> Episodes:
 
 
 def require_shareable(recipe: Recipe, group: ProcessGroup) -> None:
-    """Refuse what cannot be split over these processes."""
+    """Raise an error if the recipe cannot be trained by the processes of this group."""
     agent, size = entry(recipe.agent.name), group.size
     if recipe.gym is not None:
         what = "training in several processes supports towns only, not Gymnasium environments"
@@ -168,4 +170,7 @@ def require_shareable(recipe: Recipe, group: ProcessGroup) -> None:
 
 
 def _alternatives(words: list[str]) -> str:
-    return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words) or "1"
+    """The words as "a, b or c"; "1" if there are none."""
+    if not words:
+        return "1"
+    return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else words[0]

@@ -1,4 +1,4 @@
-"""Training one recipe with several seeds, and the interquartile mean of their scores."""
+"""Training a recipe with several seeds, and the interquartile mean of their scores."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from townlet.tasks.experiment import load_experiment
 from townlet.train.session import TrainingOutcome, create_session
 
 RESAMPLES: Final = 2000
-LEVEL: Final = 0.95
+CONFIDENCE: Final = 0.95
 
 
 def iqm(scores: Sequence[float]) -> float:
-    """The interquartile mean: the mean of the middle half, each score weighted by how much of it lies there."""
+    """The interquartile mean: the mean of the middle half, in which a score may count in part."""
     return float(_iqms(np.asarray([scores], np.float64))[0])
 
 
 def _iqms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """The interquartile mean of each row [k, n] → [k]."""
     edges = np.arange(rows.shape[1] + 1) / rows.shape[1]
-    share = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0, None)
-    means: NDArray[np.float64] = (np.sort(rows) * share).sum(1) / share.sum()
+    weights = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0, None)
+    means: NDArray[np.float64] = (np.sort(rows) * weights).sum(1) / weights.sum()
     return means
 
 
 def bootstrap_interval(scores: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """The bootstrap interval of the IQM (Agarwal et al. 2021), from resampling the scores with replacement."""
+    """The 95% bootstrap confidence interval of the IQM (Agarwal et al. 2021), from resampling with replacement."""
     draws = Streams(seed).numpy("bootstrap").choice(np.asarray(scores, np.float64), (RESAMPLES, len(scores)))
-    low, high = np.quantile(_iqms(draws), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(_iqms(draws), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
 
@@ -55,7 +55,7 @@ class FailedSeed:
 
 @dataclass(frozen=True)
 class MultiSeedResult:
-    """Runs that differ only in their seed."""
+    """Outcomes of runs that differ only in their seed, and the seeds that failed."""
 
     metric: str
     outcomes: tuple[TrainingOutcome, ...]
@@ -73,7 +73,7 @@ class MultiSeedResult:
 
     @property
     def scores(self) -> list[float]:
-        """The last evaluation of each finished run."""
+        """The score of each run's last evaluation."""
         return [o.ending.last.score(self.metric) for o in self.outcomes if o.ending.last is not None]
 
     def summary(self) -> str:
@@ -90,9 +90,9 @@ class MultiSeedResult:
 def train_seeds(
     recipe: str, overrides: Sequence[str], root: Path, seeds: int, sink: Callable[[Recipe], Sink] | None = None
 ) -> MultiSeedResult:
-    """Train the recipe with its seed and the next ones.
+    """Train the recipe with `seeds` consecutive seeds, starting from its own.
 
-    A failed seed does not stop the others; an interruption does.
+    A failed seed does not stop the others; an interruption does. `sink` makes an additional sink for each run.
     """
     first = load_experiment(recipe, overrides).recipe
     done: list[TrainingOutcome] = []

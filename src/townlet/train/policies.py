@@ -30,9 +30,9 @@ Which = Literal["best", "last"]
 
 
 class TrainedPolicy:
-    """Acts on single observations and on batches; a recurrent one keeps its memory between calls.
+    """Acts on single observations and on batches; a recurrent policy keeps its hidden state between calls.
 
-    `network` is the part that acts, `full_network` the one that was trained; `info` is that of the `checkpoint`
+    `network` is the part that acts, `full_network` all that was trained; `info` is that of the `checkpoint`
     (env_steps, score, …).
     """
 
@@ -59,28 +59,28 @@ class TrainedPolicy:
 
     @property
     def hidden(self) -> int:
-        """Size of the recurrent state of a row; 0 without memory."""
+        """Size of the hidden state of a row; 0 for a feed-forward network."""
         return int(getattr(self.network, "hidden_size", 0))
 
     def policy(self, seed: int | None = None) -> Policy:
-        """The same weights with a separate memory and random stream, by default with the seed of the run."""
+        """A policy with the same weights, its own hidden state and random stream, by default with the run's seed."""
         streams = self._streams if seed is None else Streams(seed)
         return Policy(self.network, self.kind, streams.torch("policy"))
 
     def use_greedy(self, sample: bool | None = None) -> bool:
-        """Whether to take the most likely actions: unless `sample` is set, as the recipe evaluates its agent."""
+        """Whether to take the most likely actions: not `sample` if it is set, else as in the recipe's evaluations."""
         if sample is not None:
             return not sample
         return self.kind == "values" or self.loaded.recipe.evaluation.deterministic
 
     def require_probabilities(self, greedy: bool) -> None:
-        """Refuse to sample actions of an agent without probabilities."""
+        """Raise an error if actions should be sampled, but the agent has no probabilities."""
         if not greedy and self.kind == "values":
             name = self.loaded.recipe.agent.name
             raise TownletError(f"{name} learns values and has no probabilities to sample from", "leave out --sample")
 
     def require_interface(self, world: World) -> None:
-        """Refuse a world in which this policy cannot act."""
+        """Raise an error if this policy cannot act in the world."""
         require_interface(world, self.world, self.run.name)
 
     @cached_property
@@ -88,7 +88,7 @@ class TrainedPolicy:
         return as_tensors(self.loaded.task.raw_observation().scaling)
 
     def reset(self, rows: int = 1) -> None:
-        """Reset the memory: each of `rows` is before its first step."""
+        """Reset the hidden state for `rows` rows, each at the start of an episode."""
         self._policy.reset(rows)
 
     def act(self, obs: Any, mask: Any = None, episode_start: Any = None, greedy: bool = True) -> Any:
@@ -102,43 +102,46 @@ class TrainedPolicy:
         actions = self._policy.act(*self._inputs(obs, mask, episode_start), greedy=greedy)
         if isinstance(self.actions, Continuous):
             actions = actions.clamp(torch.tensor(self.actions.low), torch.tensor(self.actions.high))
-        given = actions if isinstance(obs, Tensor) else actions.numpy()
+        returned = actions if isinstance(obs, Tensor) else actions.numpy()
         if np.ndim(obs) > 1:
-            return given
-        return given[0] if actions.dim() > 1 else int(given[0])
+            return returned
+        return returned[0] if actions.dim() > 1 else int(returned[0])
 
     @torch.inference_mode()
     def values(self, obs: Tensor) -> Tensor:
-        """The expected returns [T] of one episode, obs [T, D] in order: the state's value, or the highest Q value.
+        """Estimated returns [T] at the steps of one episode, obs [T, D]: the state value, or the highest action value.
 
-        Here observations are already scaled.
+        The observations must already be scaled.
         """
-        steps = obs.unsqueeze(1) if self.hidden else obs  # without memory, steps are a batch
+        steps = obs.unsqueeze(1) if self.hidden else obs  # a feed-forward network takes the steps as a batch
         outputs = self.full_network(steps, cast(Any, self.full_network).initial_hidden(steps.shape[-2]))
-        found: Tensor = outputs[1] if self._agent.kind == "policy" else outputs[0].amax(-1)
-        return found.flatten()
+        values: Tensor = outputs[1] if self._agent.kind == "policy" else outputs[0].amax(-1)
+        return values.flatten()
 
     def outputs(self, obs: Any, mask: Any = None, episode_start: Any = None) -> dict[str, Any]:
         """The network's outputs for the next action, each [N, K] or [K]: `values` or `logits`, and `probabilities`."""
-        found = self._policy.outputs(*self._inputs(obs, mask, episode_start))
-        single, tensors = np.ndim(obs) == 1, isinstance(obs, Tensor)
-        parts = {name: part[0] if single else part for name, part in found.items()}
-        return {name: part if tensors else part.numpy() for name, part in parts.items()}
+        outputs = self._policy.outputs(*self._inputs(obs, mask, episode_start))
+        if np.ndim(obs) == 1:
+            outputs = {name: values[0] for name, values in outputs.items()}
+        if isinstance(obs, Tensor):
+            return outputs
+        return {name: values.numpy() for name, values in outputs.items()}
 
     def _inputs(self, obs: Any, mask: Any, episode_start: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        seen = scaled(_rows(obs, torch.float32, self.layout.size, "an observation"), self._scaling)
-        allowed = None if mask is None else _rows(mask, torch.bool, self.actions.choices, "a mask")
-        begins = None if episode_start is None else _tensor(episode_start, torch.bool).reshape(-1)
-        for name, part in (("mask", allowed), ("episode_start", begins)):
-            if part is not None and len(part) != len(seen):
+        """Scaled obs [N, D], mask [N, K] and episode_start [N] as tensors."""
+        obs = scaled(_rows(obs, torch.float32, self.layout.size, "an observation"), self._scaling)
+        mask = None if mask is None else _rows(mask, torch.bool, self.actions.choices, "a mask")
+        episode_start = None if episode_start is None else _tensor(episode_start, torch.bool).reshape(-1)
+        for name, part in (("mask", mask), ("episode_start", episode_start)):
+            if part is not None and len(part) != len(obs):
                 raise TownletError(
-                    f"`{name}` has {len(part)} rows, but `obs` has {len(seen)}", "give the same number of rows"
+                    f"`{name}` has {len(part)} rows, but `obs` has {len(obs)}", "give the same number of rows"
                 )
-        return seen, allowed, begins
+        return obs, mask, episode_start
 
 
 def as_tensors(scaling: Sequence[NDArray[np.float32]] | None) -> list[Tensor] | None:
-    """Center, scale and limit [D] of each number of an observation; None without scaling."""
+    """Center, scale and limit [D] of a `Scaling` as tensors; None without scaling."""
     return None if scaling is None else [torch.from_numpy(part.copy()) for part in scaling]
 
 
@@ -187,5 +190,5 @@ def _rows(values: Any, dtype: torch.dtype, width: int, what: str) -> Tensor:
 def _tensor(values: Any, dtype: torch.dtype) -> Tensor:
     if isinstance(values, Tensor):
         return values.to("cpu", dtype)
-    found = np.asarray(values)
-    return torch.as_tensor(found if found.flags.writeable else found.copy()).to(dtype)
+    array = np.asarray(values)
+    return torch.as_tensor(array if array.flags.writeable else array.copy()).to(dtype)

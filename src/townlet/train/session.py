@@ -32,7 +32,7 @@ from townlet.train.logger import MetricsLogger
 from townlet.train.loop import LoopResult, train_loop
 from townlet.train.monitors import Diverged
 from townlet.train.multi_process import END, RESTORE, RUN, STATE, require_shareable
-from townlet.train.sinks import LogFile, TensorBoard, closing
+from townlet.train.sinks import LogFile, TensorBoard, closing_sinks
 from townlet.train.stop_conditions import STOP_SIGNALS, SignalHandler, StopConditions
 from townlet.train.training import Training, build_training
 from townlet.train.tuning import tune_text
@@ -77,7 +77,7 @@ def resume(
     run: Run, overrides: Sequence[str] = (), *, sinks: Sequence[Sink] = (), pause_at: int | None = None,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> TrainingOutcome:  # fmt: skip
-    """Resume a run from its last checkpoint, to the bit; `overrides` may enlarge its budget.
+    """Resume a run from its last checkpoint, bit for bit; `overrides` may enlarge its budget.
 
     A run that was killed before its first checkpoint starts again.
     """
@@ -97,7 +97,7 @@ def resume(
 
 
 def _build_new(loaded: LoadedExperiment, root: Path, group: ProcessGroup) -> tuple[Training, dict[str, Any] | None]:
-    """A training before its first step, and the source of its weights."""
+    """The live objects of a run before its first step, and the entry of `init_from` for meta.json."""
     training, source = _build(loaded, group), loaded.recipe.init_from
     require_login(loaded.recipe)
     return training, warm_start(training, Run.open(source, root)) if source else None
@@ -148,13 +148,13 @@ def _require_same_experiment(run: Run, last: Checkpoint, loaded: LoadedExperimen
 
 @dataclass(frozen=True)
 class TrainingSession:
-    """A run on disk and its live objects: new, or about to resume from its `last` checkpoint."""
+    """A run on disk and its live objects: a new run, or one that resumes from its `last` checkpoint."""
 
     loaded: LoadedExperiment
     training: Training
     run: Run
     last: Checkpoint | None = None
-    overrides: Sequence[str] = ()  # of every resume
+    overrides: Sequence[str] = ()  # given when the run was resumed, this time and before
 
     def train(
         self,
@@ -168,7 +168,7 @@ class TrainingSession:
         with SignalHandler(echoes=1 if t.multi_process else 0) as signals:
             stop = StopConditions(recipe, recipe.evaluation_interval, pause_at, lambda: signals.requested, stop_reason)
             ending = self._loop(lock, sinks, stop)
-            signals.urgent = True  # everything is saved: a signal need not wait any more
+            signals.urgent = True  # everything is saved: from now on a signal interrupts immediately
             seconds = stop.previous_seconds if stop.already_over else stop.seconds
             summary = None
             if ending.finished and ending.last and not signals.requested:
@@ -186,7 +186,8 @@ class TrainingSession:
     def _loop(self, lock: Lock, sinks: Sequence[Sink], stop: StopConditions) -> LoopResult:
         """Open all outputs, restore the last checkpoint, and loop."""
         loaded, t, run, recipe = self.loaded, self.training, self.run, self.loaded.recipe
-        with MetricsStore(run.metrics_file, lock.check) as store, closing([*self._run_sinks(), *sinks]) as all_sinks:
+        own_sinks = self._run_sinks()
+        with MetricsStore(run.metrics_file, lock.check) as store, closing_sinks([*own_sinks, *sinks]) as all_sinks:
             every = recipe.to_env_steps(recipe.metrics.every)
             logger = MetricsLogger(t, every, recipe.metrics.whole_episodes, store, all_sinks)
             all_sinks.extend(logger.env_metrics.sinks(run.feed_file))
@@ -220,13 +221,13 @@ class TrainingSession:
     def _first_checkpoint(
         self, logger: MetricsLogger, store: MetricsStore, stop: StopConditions, checkpointer: Checkpointer
     ) -> None:
-        """Before the first step: the random baseline, and a checkpoint, so that a run killed early can be resumed."""
+        """Evaluate the random baseline and save a checkpoint, so that a run that is killed early can be resumed."""
         run, t = self.run, self.training
         if reached := store.last_env_steps:  # no step is made before the first checkpoint is committed
             what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reached:,}"
             fix = "restore the folder from a backup, or start a new run; nothing was removed"
             raise TownletError(what, fix, run.checkpoints)
-        store.rewind(-1)  # left by a process that was killed before its first checkpoint
+        store.rewind(-1)  # removes what a process left that was killed before its first checkpoint
         if self.overrides:
             run.update_meta(resumed_with=list(self.overrides))
         videos.rewind(run.videos, -1)
@@ -259,7 +260,7 @@ class TrainingSession:
             logger.on_evaluation(self._evaluate())
 
     def _environment_error(self, error: EnvironmentFailed, logger: MetricsLogger) -> TownletError:
-        """The error of an environment for users; its traceback is in the log."""
+        """Log the traceback of an environment's error, and return the error for the user."""
         run, what = self.run, error.diagnostics[0].what
         logger.alert("environment", what)
         with run.log_file.open("a", encoding="utf-8") as log, suppress(OSError):
@@ -271,7 +272,7 @@ class TrainingSession:
         return TownletError(what, fix)
 
     def _run_sinks(self) -> list[Sink]:
-        """Outputs of every run besides its metrics."""
+        """Sinks that write below the run's folder or to a service."""
         run, recipe = self.run, self.loaded.recipe
         sinks: list[Sink] = [LogFile(run.log_file)]
         if recipe.metrics.tensorboard:
@@ -283,7 +284,10 @@ class TrainingSession:
     def _evaluate(
         self, policy: ActingPolicy | None = None, check: Callable[[], None] = no_interrupt
     ) -> EvaluationResult:
-        """Evaluate as the recipe specifies; each policy is new, at the start of its random stream."""
+        """Evaluate a policy, by default that of the agent, as the recipe specifies.
+
+        Each evaluation has a new policy, at the start of its random stream.
+        """
         return self.loaded.task.evaluate(policy or self.training.agent.policy(), self.loaded.recipe, check)
 
     def _evaluate_random(self) -> EvaluationResult:
@@ -292,7 +296,7 @@ class TrainingSession:
         return self._evaluate(RandomPolicy(self.loaded.task.actions, generator))
 
     def _best(self) -> BestCheckpoint | None:
-        """The best checkpoint, if it is not the last one."""
+        """The best checkpoint; None if it is that of the current step."""
         best = checkpoint.best(self.run.checkpoints)
         if best is None or best.env_steps == self.training.counters.env_steps:
             return None
@@ -302,7 +306,7 @@ class TrainingSession:
 def write_run_report(run: Run, recipe: Recipe) -> None:
     """Write the report of a run, if its recipe has one."""
     if recipe.metrics.report:
-        from townlet.runs.report import write_report  # imports matplotlib, which the first step need not wait for
+        from townlet.runs.report import write_report  # lazily: it imports matplotlib, which would delay the first step
 
         write_report(run)
 
@@ -311,7 +315,8 @@ def follow(group: ProcessGroup) -> None:
     """Train as a worker until the leader ends it: step the local rows, take part in updates, write nothing."""
     for number in STOP_SIGNALS:  # the leader handles them
         signal.signal(number, signal.SIG_IGN)
-    (command, *arguments), t = group.broadcast(), None
+    t: Training | None = None
+    command, *arguments = group.broadcast()
     while command != END:
         if command == RUN:
             run = Run(Path(arguments[0]))
@@ -320,7 +325,7 @@ def follow(group: ProcessGroup) -> None:
             t.restore(checkpoint.load(run.checkpoints / arguments[0])[0]["training"])
         elif t and command == STATE:
             t.state()
-        elif t and t.multi_process:
+        elif t and t.multi_process:  # ROLLOUT
             try:
                 collect(t, t.agent.update_interval, NullListener())
             except Diverged as error:  # the leader reports it

@@ -1,10 +1,10 @@
-"""Sinks: the console, the log file and TensorBoard. The logger writes the metrics store directly."""
+"""Sinks: the console, the log file and TensorBoard. The metrics store is no sink: the logger writes to it directly."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -17,42 +17,45 @@ if TYPE_CHECKING:
 
     from townlet.recipes.schema import Recipe
 
-REFRESH_SECONDS: Final = 0.1  # between two refreshes
-STEPS_WIDTH: Final = 10  # columns for env_steps
-EVALUATION_METRICS: Final = ("length", "return", "survived", "works")  # columns of an evaluation
+REFRESH_SECONDS: Final = 0.1
+STEPS_WIDTH: Final = 10  # characters for env_steps
+EVALUATION_METRICS: Final = ("length", "return", "survived", "works")  # `works`: fraction of episodes that earn money
 LINE_METRICS: Final = ("episode_length", "stage", "loss", "epsilon", "entropy")  # metrics that fit into one line
 
 
 @contextmanager
-def closing(sinks: list[Sink]) -> Iterator[list[Sink]]:
-    """Close all sinks at the end, also those added later; errors on closing do not hide earlier ones."""
+def closing_sinks(sinks: list[Sink]) -> Iterator[list[Sink]]:
+    """Close all sinks at the end, also those added meanwhile. After an error, errors of `close` are suppressed."""
     try:
         yield sinks
     except BaseException:
         for sink in sinks:
-            with suppress(OSError):
+            with suppress(Exception):
                 sink.close()
         raise
-    for sink in sinks:
-        sink.close()
+    with ExitStack() as stack:  # closes all, also if one fails
+        for sink in reversed(sinks):
+            stack.callback(sink.close)
 
 
-def evaluation_text(columns: Mapping[str, Any]) -> str:
-    """An evaluation in one line."""
-    name = "random agent" if columns["policy"] == "random" else "evaluation"
-    if columns["meters"] is None:  # no town
-        return f"{name}: return {columns['return']:.2f} in {columns['length']:.0f} steps"
-    text = f"{name}: {columns['length']:.0f} of {columns['limit']} steps, {columns['survived']:.0%} survive"
-    return text if columns["works"] is None else f"{text}, {columns['works']:.0%} earn money"
+def evaluation_text(evaluation: Mapping[str, Any]) -> str:
+    """The result of an evaluation, given as its row of the metrics store."""
+    name = "random agent" if evaluation["policy"] == "random" else "evaluation"
+    if evaluation["meters"] is None:  # not a town
+        return f"{name}: return {evaluation['return']:.2f} in {evaluation['length']:.0f} steps"
+    text = f"{name}: {evaluation['length']:.0f} of {evaluation['limit']} steps, {evaluation['survived']:.0%} survive"
+    return text if evaluation["works"] is None else f"{text}, {evaluation['works']:.0%} earn money"
 
 
 def rate_text(rate: float) -> str:
-    """Steps per second."""
-    return f"{rate / 1e6:.2f} M/s" if rate >= 999_500 else f"{rate / 1e3:.0f} k/s" if rate >= 999.5 else f"{rate:.0f}/s"
+    """Steps per second; a unit begins where rounding would show 1000 of the unit below."""
+    if rate >= 999_500:
+        return f"{rate / 1e6:.2f} M/s"
+    return f"{rate / 1e3:.0f} k/s" if rate >= 999.5 else f"{rate:.0f}/s"
 
 
 def interval_line(interval: MetricsInterval) -> str:
-    """One interval in one line."""
+    """A console line: the steps, their rate, and the most important metrics."""
     metrics = interval.metrics
     values = [f"{name.removeprefix('episode_')} {metrics[name]:.4g}" for name in LINE_METRICS if name in metrics]
     rate = rate_text(metrics["steps_per_second"])
@@ -60,25 +63,25 @@ def interval_line(interval: MetricsInterval) -> str:
 
 
 class LineSink(Sink):
-    """A sink that writes lines by `message`."""
+    """A sink that shows evaluations as messages."""
 
-    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        self.message(f"{counters.env_steps:>{STEPS_WIDTH},} steps  {evaluation_text(columns)}")
+    def on_evaluation(self, counters: Counters, evaluation: Mapping[str, Any]) -> None:
+        self.message(f"{counters.env_steps:>{STEPS_WIDTH},} steps  {evaluation_text(evaluation)}")
 
 
 class LogFile(LineSink):
-    """log.txt: every message, with the time of day."""
+    """log.txt: every interval, evaluation and message, with date and time."""
 
     def __init__(self, path: Path) -> None:
         self._file, self._flushed = path.open("a", encoding="utf-8"), time.monotonic()
 
     def on_interval(self, interval: MetricsInterval) -> None:
-        self.message(interval_line(interval), buffered=1.0)
+        self.message(interval_line(interval), flush_interval=1.0)
 
-    def message(self, text: str, buffered: float = 0.0) -> None:
-        """Write a line; it may stay buffered for that many seconds."""
+    def message(self, text: str, flush_interval: float = 0.0) -> None:
+        """Write a line; flush unless the last flush was less than `flush_interval` seconds ago."""
         self._file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}\n")
-        if time.monotonic() - self._flushed >= buffered:
+        if time.monotonic() - self._flushed >= flush_interval:
             self._file.flush()
             self._flushed = time.monotonic()
 
@@ -87,7 +90,7 @@ class LogFile(LineSink):
 
 
 class PlainConsole(LineSink):
-    """The console if it is no terminal: a line of metrics at most every `seconds`."""
+    """Console output that is not a terminal: a line of metrics at most every `seconds`."""
 
     def __init__(self, stream: IO[str], seconds: float = 5.0) -> None:
         self._stream, self._seconds, self._last = stream, seconds, time.monotonic()
@@ -113,17 +116,17 @@ class TensorBoard(Sink):
         self._weights: Mapping[str, Tensor] = {}
 
     def on_interval(self, interval: MetricsInterval) -> None:
-        """All metrics as one event: separate ones would wake the writer thread as often."""
+        """Write all metrics as one event, which wakes the writer thread once."""
         self._weights = interval.weights
         scalars = interval.metrics.items()
         values = [self._summary.Value(tag=tensorboard_tag(name), simple_value=value) for name, value in scalars]
         self._writer.file_writer.add_summary(self._summary(value=values), interval.env_steps)
 
-    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        if columns["policy"] != "random":
+    def on_evaluation(self, counters: Counters, evaluation: Mapping[str, Any]) -> None:
+        if evaluation["policy"] != "random":
             for name in EVALUATION_METRICS:
-                if columns[name] is not None:
-                    self._writer.add_scalar(f"evaluation/{name}", columns[name], counters.env_steps)
+                if evaluation[name] is not None:
+                    self._writer.add_scalar(f"evaluation/{name}", evaluation[name], counters.env_steps)
             for name, values in self._weights.items():
                 self._writer.add_histogram(f"weights/{name}", values.detach().cpu().numpy(), counters.env_steps)
 
@@ -132,37 +135,38 @@ class TensorBoard(Sink):
 
 
 def tensorboard_tag(name: str) -> str:
-    """The tag of a metric, in the group of its kind."""
-    group = "meters" if name.startswith("meter_") else "episodes" if name.startswith("episode_") else "updates"
-    return f"{group}/{name}"
+    """The tag `group/name` of a metric; the group follows from the prefix, and is `updates` for all others."""
+    if name.startswith("meter_"):
+        return f"meters/{name}"
+    return f"episodes/{name}" if name.startswith("episode_") else f"updates/{name}"
 
 
 class ProgressBar(LineSink):
-    """The console of a terminal: a progress bar, a line of metrics below it, evaluations and messages above.
+    """Console output on a terminal: a progress bar, a line of metrics below it, evaluations and messages above.
 
     It fits into 80 columns. Nothing is drawn before the first rollout, so that early errors appear on a clean screen,
     and the cursor stays visible, so that it need not be restored.
     """
 
-    def __init__(self, console: Console, title: str, budget: int) -> None:
+    def __init__(self, console: Console, title: str, budget: int | None) -> None:
         from rich import progress
         from rich.console import Group
         from rich.live import Live
         from rich.text import Text
 
-        title_column, left = progress.TextColumn("[bold]{task.description}"), progress.TextColumn("left")
+        title_column, left_label = progress.TextColumn("[bold]{task.description}"), progress.TextColumn("left")
         elapsed, remaining = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
         bar, percentage = progress.BarColumn(), progress.TaskProgressColumn()
-        columns = (title_column, bar, percentage, elapsed, left, remaining)
+        columns = (title_column, bar, percentage, elapsed, left_label, remaining)
         self._progress = progress.Progress(*columns, console=console)
-        self._task = self._progress.add_task(title, total=budget or None)
+        self._task = self._progress.add_task(title, total=budget)
         self._line = Text(style="dim", no_wrap=True, overflow="ellipsis")
         self._live = Live(Group(self._progress, self._line), console=console, auto_refresh=False)
         self._metrics: dict[str, float] = {}
         self._last = 0.0
 
     def on_rollout(self, counters: Counters) -> None:
-        """Move the bar, a few times a second."""
+        """Advance the bar, at most every `REFRESH_SECONDS`."""
         if not self._live.is_started:
             self._live.start()
             self._live.console.show_cursor(True)
@@ -172,7 +176,7 @@ class ProgressBar(LineSink):
             self._live.refresh()
 
     def on_interval(self, interval: MetricsInterval) -> None:
-        """Update the metrics below the bar; those that an interval lacks keep their value, so that nothing jumps."""
+        """Update the line of metrics; those missing in this interval keep their last value, so the layout is stable."""
         self._metrics |= interval.metrics
         parts = [f"{format_count(interval.env_steps)} steps", rate_text(interval.metrics["steps_per_second"])]
         shown = {name: self._metrics[name] for name in LINE_METRICS if name in self._metrics}
@@ -183,6 +187,7 @@ class ProgressBar(LineSink):
         self._live.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
+        """Draw the final state and stop the live display."""
         if self._live.is_started:
             self._live.refresh()
             self._live.stop()
@@ -191,5 +196,5 @@ class ProgressBar(LineSink):
 def console_sink(console: Console, recipe: Recipe) -> Sink:
     """A progress bar on a terminal, plain lines elsewhere."""
     if console.is_jupyter or (console.is_terminal and not console.is_dumb_terminal):
-        return ProgressBar(console, recipe.title, recipe.budget.env_steps or 0)
+        return ProgressBar(console, recipe.title, recipe.budget.env_steps)
     return PlainConsole(console.file)

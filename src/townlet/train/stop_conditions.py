@@ -1,4 +1,4 @@
-"""When a run ends, pauses, evaluates and saves; and the signals that interrupt it."""
+"""When a run ends, pauses, evaluates and saves, and the signals that interrupt it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Interrupted(KeyboardInterrupt):
 class SignalHandler:
     """Context in which the first Ctrl-C or SIGTERM sets `requested` and the second exits immediately.
 
-    Once `urgent` is set nothing is left to save, and the first one raises KeyboardInterrupt. `echoes` is how often the
-    first signal may arrive again without counting: torchrun forwards what the terminal has already sent.
+    Once `urgent` is set nothing is left to save, and the first one raises KeyboardInterrupt. The next `echoes` signals
+    after the first are ignored: torchrun forwards a signal that the terminal has already sent.
     """
 
     def __init__(self, echoes: int = 0) -> None:
@@ -70,9 +70,9 @@ class StopConditions:
     recipe: Recipe
     evaluate_every: int
     pause_at: int | None = None
-    stop_requested: Callable[[], bool] = lambda: False  # by a signal
-    stop_reason: Callable[[], str | None] = lambda: None  # of a program that stops the run
-    previous_seconds: float = 0.0  # of training before this process
+    stop_requested: Callable[[], bool] = lambda: False  # whether a signal has requested a stop
+    stop_reason: Callable[[], str | None] = lambda: None  # why the calling program stops the run, if it does
+    previous_seconds: float = 0.0  # of training in earlier processes
     best: float | None = None  # score of the best evaluation so far
     already_over: str | None = None  # why the run had ended before this process started
     started: float = field(default_factory=time.monotonic)
@@ -110,7 +110,7 @@ class StopConditions:
         return self.stop_reason()
 
     def check_interrupt(self) -> None:
-        """Raise Interrupted if a stop is requested; called during long work that can be repeated."""
+        """Raise `Interrupted` if a stop was requested; called during long work that can be repeated."""
         if self.stop_requested():
             raise Interrupted
 

@@ -1,4 +1,4 @@
-"""Everything that exists while a run trains, built from its recipe. Names become objects only here."""
+"""The live objects of a run, built from its recipe: the only place where names in a recipe become objects."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from townlet.train.graphed_rollout import GraphedRollout, can_graph
 from townlet.train.multi_process import MultiProcess
 from townlet.train.tuning import PlateauTracker, Tuning
 
-NO_LIMIT: Final = 10**6  # steps of an episode that is never truncated
+NO_LIMIT: Final = 10**6  # given to agents as the length of the longest episode if episodes have no time limit
 
 
 @dataclass
 class Training:
-    """The live objects of a run; `state` is what a checkpoint stores of them."""
+    """The live objects of a run; a checkpoint stores their `state`."""
 
     recipe: Recipe
     task: TrainingTask
@@ -51,16 +51,16 @@ class Training:
         """Rows of all processes."""
         return self.env.rows * self.group.size
 
-    def count(self, over: Episodes) -> None:
-        self.counters.episodes += len(over)
-        self.recent.add(over)
+    def count(self, episodes: Episodes) -> None:
+        self.counters.episodes += len(episodes)
+        self.recent.add(episodes)
 
     def _parts(self) -> dict[str, Any]:
         parts = {name: getattr(self, name) for name in ("agent", "counters", "tracker", "tuning", "recent")}
         return parts | ({"curriculum": self.curriculum} if self.curriculum else {})
 
     def state(self) -> State:
-        """Everything that decides what happens next; of all processes in the leader."""
+        """Everything that determines later steps; in the leader of several processes, of all of them."""
         state = {name: part.state() for name, part in self._parts().items()} | {"env": dict(self.env.state())}
         return self.multi_process.gather(state) if self.multi_process else state
 
@@ -70,15 +70,18 @@ class Training:
         self.obs = self.env.restore(state["env"])
         for name, part in self._parts().items():
             part.restore(state[name])
-        if not self.env.exact:  # it started new episodes
+        if not self.env.exact:  # `restore` started new episodes
             self.tracker.reset()
             self.agent.on_env_reset()
 
 
 def build_training(loaded: LoadedExperiment, group: ProcessGroup = SINGLE_PROCESS) -> Training:
-    """A run before its first step: equal recipes and seeds give equal bits. In a group, the part of this process."""
+    """Build a run before its first step, or in a group this process's part of it.
+
+    Equal recipes and seeds give bit-identical runs.
+    """
     recipe, task = loaded.recipe, loaded.task
-    # Processes on one machine share its threads. Other numbers of threads may give other last bits.
+    # Processes on one machine share its threads. Results may differ in the last bits with another number of threads.
     threads = max(1, recipe.thread_count // group.on_this_machine)
     torch.set_num_threads(threads)
     select_matmul_backend(isinstance(recipe.network, CnnSpec))

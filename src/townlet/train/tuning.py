@@ -1,7 +1,7 @@
-"""Settings of the agent that change during training: in the run's tune.yaml, or when evaluations make no progress.
+"""Changes of the agent's settings during training: by the run's tune.yaml, or by a plateau of the evaluation score.
 
-A setting has the value of the recipe, which may be a schedule, or the last change. Changes are part of a checkpoint, so
-that a resumed run does not depend on the file.
+A setting has the value of its last change, or else that of the recipe, which may be a schedule. A checkpoint includes
+the changes, so that a resumed run does not depend on the file.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from townlet.runs import disk
 
 
 class PlateauTracker:
-    """One `plateau` rule, and how long there has been no progress, in env_steps."""
+    """One `plateau` rule, and since when there has been no progress; times are in env_steps."""
 
     def __init__(self, spec: PlateauSpec, patience: int) -> None:
         self.spec, self.patience = spec, patience
         self._best: float | None = None
-        self._since = 0
-        self.before: list[Any] = []  # the value to restore, once it was changed
+        self._since = 0  # when progress was made or the rule was applied last
+        self.before: list[Any] = []  # [the value to restore], or [] if the rule was not applied
 
     def progress(self, score: float, now: int) -> bool:
-        """Whether this evaluation is better than the best one by at least `least`."""
+        """Whether this score is better than the best one by at least `min_delta`; it is then the best one."""
         best = self._best
         if best is not None and (score <= best or score - best < self.spec.min_delta):
             return False
@@ -44,7 +44,7 @@ class PlateauTracker:
         return True
 
     def due(self, now: int) -> bool:
-        """Whether `patience` has passed; it then starts again."""
+        """Whether `patience` has passed without progress; it then starts again."""
         if now - self._since < self.patience:
             return False
         self._since = now
@@ -57,14 +57,14 @@ class PlateauTracker:
         self._best, self._since, self.before = state["best"], int(state["since"]), list(state["before"])
 
 
-HEAD: Final = """\
+TUNE_HEADER: Final = """\
 # Settings of the agent that may change during training, with the values of the recipe. Remove the # of a line, change
 # the value and save: it applies from the next update on. Without its line the recipe's value applies again.
 """
 
 
 class SettingChange(NamedTuple):
-    """A setting that changed; values are as in a recipe."""
+    """A change of a setting; values are as in a recipe."""
 
     key: str
     old: Any
@@ -79,10 +79,10 @@ class TuningListener(Protocol):
     """Receives changes of settings."""
 
     def on_setting_change(self, change: SettingChange) -> None:
-        """A setting has changed."""
+        """Called when a setting has changed."""
 
     def message(self, text: str) -> None:
-        """A sentence for people."""
+        """Show a message to the user."""
 
 
 class Tuning:
@@ -90,11 +90,11 @@ class Tuning:
 
     def __init__(self, agent: Agent, counters: Counters, plateaus: Sequence[PlateauTracker] = ()) -> None:
         self._agent, self._counters, self._plateaus = agent, counters, plateaus
-        self._recipe = dump_settings(agent.settings)  # values of the recipe
-        self._changed: dict[str, Any] = {}  # values that replace them
-        self._file_values: dict[str, Any] = {}  # of tune.yaml when it was last applied
+        self._recipe = dump_settings(agent.settings)  # all settings as in the recipe
+        self._changed: dict[str, Any] = {}  # those that were changed, and their values
+        self._file_values: dict[str, Any] = {}  # settings in tune.yaml when it was last applied
         self.file: Path | None = None
-        self._stamp: tuple[int, int] | None = None  # modification time and size
+        self._stamp: tuple[int, int] | None = None  # modification time and size of the file
 
     def follow(self, listener: TuningListener) -> None:
         """Apply the file if it was edited."""
@@ -171,14 +171,18 @@ class Tuning:
 
     def state(self) -> State:
         """Changed values, the recipe's values that they replace, those of tune.yaml, and the plateau rules."""
-        own = {key: self._recipe[key] for key in self._changed}
-        plateaus = [plateau.state() for plateau in self._plateaus]
-        return {"changed": dict(self._changed), "recipe": own, "file": dict(self._file_values), "plateaus": plateaus}
+        replaced = {key: self._recipe[key] for key in self._changed}
+        return {
+            "changed": dict(self._changed),
+            "recipe": replaced,
+            "file": dict(self._file_values),
+            "plateaus": [plateau.state() for plateau in self._plateaus],
+        }
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken; a value that was changed in the recipe since then wins."""
-        own = state["recipe"]
-        self._changed = {key: value for key, value in state["changed"].items() if own[key] == self._recipe[key]}
+        """Continue exactly where `state` was taken; a change is dropped if the recipe's value differs since then."""
+        replaced = state["recipe"]
+        self._changed = {key: value for key, value in state["changed"].items() if replaced[key] == self._recipe[key]}
         self._file_values, self._stamp = dict(state["file"]), None
         for plateau, saved in zip(self._plateaus, state["plateaus"], strict=True):
             plateau.restore(saved)
@@ -194,7 +198,8 @@ def tune_text(settings: AgentSettings) -> str:
     """The initial tune.yaml: all tunable settings as comments."""
     fields, values = type(settings).model_fields, dump_settings(settings)
     tunable = entry(settings.name).tunable
-    return HEAD + "".join(f"# {key}: {to_flow_yaml(values[key])}  # {fields[key].description}\n" for key in tunable)
+    lines = (f"# {key}: {to_flow_yaml(values[key])}  # {fields[key].description}\n" for key in tunable)
+    return TUNE_HEADER + "".join(lines)
 
 
 def _stamp(file: Path) -> tuple[int, int]:

@@ -16,12 +16,12 @@ from townlet.recipes.schema import Recipe
 from townlet.runs.folder import Run
 from townlet.train.sinks import EVALUATION_METRICS, tensorboard_tag
 
-PROJECT: Final = "townlet"  # unless WANDB_PROJECT is set
-SWEEP_FILE: Final = "WANDB_SWEEP_PARAM_PATH"  # file that a sweep agent writes
-FORMAT: Final = "wandb_version"  # the only key of that file that is not a setting
+DEFAULT_PROJECT: Final = "townlet"  # unless WANDB_PROJECT is set
+SWEEP_FILE: Final = "WANDB_SWEEP_PARAM_PATH"  # variable with the path of the file that a sweep agent writes
+VERSION_KEY: Final = "wandb_version"  # the only key of that file that is not a setting
 
 
-def _quiet() -> Any:
+def _quiet_settings() -> Any:
     """Settings without console output, and without facts about this machine."""
     import wandb
 
@@ -33,6 +33,7 @@ def _quiet() -> Any:
 
 @contextmanager
 def _wandb_errors() -> Iterator[None]:
+    """Turn errors of Weights & Biases into errors for the user."""
     import wandb
 
     try:
@@ -43,12 +44,12 @@ def _wandb_errors() -> Iterator[None]:
 
 
 def require_login(recipe: Recipe) -> None:
-    """Fail before anything is written if there is no login."""
+    """If the recipe uses Weights & Biases, check the login before anything is written."""
     if recipe.metrics.wandb:
         import wandb
 
         with _wandb_errors():
-            wandb.setup(_quiet())
+            wandb.setup(_quiet_settings())
             wandb.login(verify=False)
 
 
@@ -60,8 +61,8 @@ def sweep_overrides() -> list[str]:
     values = read(Path(path)).value
     overrides = []
     for key, node in values.items() if isinstance(values, dict) else ():
-        if key != FORMAT:
-            value = node.child("value") if isinstance(node.value, dict) else None  # of an entry {desc, value}
+        if key != VERSION_KEY:
+            value = node.child("value") if isinstance(node.value, dict) else None  # an entry may be {desc, value}
             overrides.append(f"{key}={to_flow_yaml((value or node).to_python())}")
     return [*overrides, "metrics.wandb=true"]
 
@@ -78,24 +79,24 @@ class WandbSink(Sink):
         with _wandb_errors():
             self._run = wandb.init(
                 dir=str(run.path),
-                project=os.environ.get("WANDB_PROJECT", PROJECT),
+                project=os.environ.get("WANDB_PROJECT", DEFAULT_PROJECT),
                 id=os.environ.get("WANDB_RUN_ID", run.name),  # so that a resumed run continues there
                 name=run.name,
                 resume="allow",
                 config=recipe.model_dump(mode="json"),
-                settings=_quiet(),
+                settings=_quiet_settings(),
             )
 
     def on_interval(self, interval: MetricsInterval) -> None:
-        """All metrics, each in the group of its kind."""
+        """Log all metrics, under the same tags as in TensorBoard."""
         metrics = {tensorboard_tag(name): value for name, value in interval.metrics.items()}
         self._run.log(metrics, step=interval.env_steps)
 
-    def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """The metrics of an evaluation; a sweep should maximize `evaluation/score`."""
-        if columns["policy"] != "random":
-            names = [name for name in (*EVALUATION_METRICS, "score") if columns[name] is not None]
-            self._run.log({f"evaluation/{name}": columns[name] for name in names}, step=counters.env_steps)
+    def on_evaluation(self, counters: Counters, evaluation: Mapping[str, Any]) -> None:
+        """Log the metrics of an evaluation; a sweep should maximize `evaluation/score`."""
+        if evaluation["policy"] != "random":
+            names = [name for name in (*EVALUATION_METRICS, "score") if evaluation[name] is not None]
+            self._run.log({f"evaluation/{name}": evaluation[name] for name in names}, step=counters.env_steps)
 
     def close(self) -> None:
         self._run.finish()

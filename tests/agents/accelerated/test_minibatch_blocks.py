@@ -82,7 +82,7 @@ def test_block_gradients_match_single_minibatches(
     }  # fmt: skip
     readable, fast = (filled(Float64Dqn, chain, **settings) for _ in range(2))  # LateChain has autoreset steps
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minibatch_blocks, "BLOCK", block)
+        patch.setattr(minibatch_blocks, "MAX_BLOCK_ELEMENTS", block)
         fast.accelerated = partial(minibatch_blocks.blocked_minibatches, fast)
         found, wanted = gradients(fast, 2), gradients(readable, 2)
     assert len(found) == len(wanted) == 2 * updates

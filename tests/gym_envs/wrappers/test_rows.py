@@ -227,7 +227,7 @@ class Half(gymnasium.RewardWrapper):
 
 @pytest.fixture
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_code, "_makers", {})
+    monkeypatch.setattr(user_code, "_factories", {})
     monkeypatch.setattr(user_code, "_allowed", [])
 
 

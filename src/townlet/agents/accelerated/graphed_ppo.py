@@ -1,10 +1,12 @@
 """PPO with rollouts and epochs that are captured as CUDA graphs.
 
-Launching small kernels one by one leaves a GPU idle most of the time, and reading a number from it stalls it. Here
-every step is compiled into a few kernels, a whole rollout and a whole epoch are each replayed as one graph, and
-metrics are summed on the device. The algorithm is that of `ppo`, except that minibatches are ranges of rows in a fixed
-order and `dead_units` is not reported. A rollout must be no longer than an episode, so that each row is truncated at
-most once.
+Launching small kernels one by one leaves a GPU mostly idle, and every value read back makes the host wait for it.
+Here torch.compile fuses each environment step and each gradient step into a few kernels, a rollout and an epoch are
+each one CUDA graph, and metrics are summed on the device.
+
+Minibatches are not shuffled: each holds all steps of a fixed range of rows. `dead_units` is not reported. Otherwise the
+algorithm is that of `ppo`. A rollout must be no longer than the time limit of an episode, so that each row is truncated
+at most once per rollout.
 """
 
 from __future__ import annotations
@@ -24,22 +26,30 @@ from townlet.cuda_graph import CudaGraph, compile_method
 from townlet.interfaces.vec_env import MaskedObs, Step
 
 METRICS: Final = (*STEP_METRICS, "grad_norm")
-KL: Final = METRICS.index("approx_kl")
+KL_INDEX: Final = METRICS.index("approx_kl")
+STEP_COLUMNS: Final = len(Minibatch._fields) - 2  # all but `hidden` and `episode_start`, which recurrent networks need
 
 
 class GraphedPpo:
-    """CUDA graphs of a `Ppo` agent with discrete actions, a feed-forward network and no intrinsic reward."""
+    """Rollouts and updates of a `Ppo` agent, captured as CUDA graphs on a GPU and run directly on a CPU.
+
+    The agent must have discrete actions, a plain MLP with a shared body, and no intrinsic reward.
+    """
 
     def __init__(self, agent: Ppo, analytic: AnalyticPpo, device: str) -> None:
         self._agent, self._analytic, self._cuda = agent, analytic, device.startswith("cuda")
-        methods: list[Callable[..., Any]] = [self._sample_actions, self._store_outcome, self._backward_minibatch]
-        compiled = [compile_method(method, device) for method in methods] if self._cuda else methods
-        self._sample, self._store, self._backward = compiled
-        self._coefficients = torch.zeros(3, device=device)  # clip, entropy and value coefficient
-        self._sums = torch.zeros(len(METRICS), device=device)
-        self._graphs: tuple[Callable[[], None], Callable[[], None]] | None = None  # of the advantages, and of an epoch
+
+        def compiled(method: Callable[..., Any]) -> Callable[..., Any]:
+            return compile_method(method, device) if self._cuda else method
+
+        self._compiled_sample = compiled(self._sample_actions)
+        self._compiled_store = compiled(self._store_outcome)
+        self._compiled_backward = compiled(self._backward_minibatch)
+        self._coefficients = torch.zeros(3, device=device)  # clip, entropy_coef and value_coef
+        self._epoch_means = torch.zeros(len(METRICS), device=device)
         self._explained = torch.zeros((), device=device)
-        self.collects_rollouts = False
+        self._graphs: tuple[Callable[[], None], Callable[[], None]] | None = None  # see `_capture`
+        self.has_collected = False
 
     @property
     def generator(self) -> torch.Generator:
@@ -50,13 +60,13 @@ class GraphedPpo:
 
     def mark_rollout_full(self) -> None:
         self._agent.rollout.mark_full()
-        self.collects_rollouts = True
+        self.has_collected = True
 
     @torch.no_grad()
-    def act(self, seen: MaskedObs) -> Tensor:
+    def act(self, inputs: MaskedObs) -> Tensor:
         agent = self._agent
-        draws = torch.rand(len(seen.obs), generator=agent.generator, device=seen.obs.device)
-        self._sample(seen.obs, seen.mask, draws, agent.rollout.slot)
+        draws = torch.rand(len(inputs.obs), generator=agent.generator, device=inputs.obs.device)
+        self._compiled_sample(inputs.obs, inputs.mask, draws, agent.rollout.slot)
         return agent.rollout.slot["actions"]
 
     def _sample_actions(self, obs: Tensor, mask: Tensor, draws: Tensor, slot: Mapping[str, Tensor]) -> None:
@@ -69,7 +79,7 @@ class GraphedPpo:
 
     def observe(self, step: Step) -> None:
         rollout = self._agent.rollout
-        self._store(step.reward, step.terminated, step.truncated, rollout.slot)
+        self._compiled_store(step.reward, step.terminated, step.truncated, rollout.slot)
         rollout.advance()
 
     def _store_outcome(self, reward: Tensor, terminated: Tensor, truncated: Tensor, slot: Mapping[str, Tensor]) -> None:
@@ -79,76 +89,89 @@ class GraphedPpo:
 
     @torch.no_grad()
     def finish_rollout(self, truncated_obs: Tensor, next_obs: Tensor) -> None:
-        """Store V of the final observations of truncated episodes and of the next observations, each [N, D]."""
+        """Store the bootstrap values V(truncated_obs) and V(next_obs); both arguments are [N, D]."""
         agent, forward = self._agent, self._analytic.mlp.forward
-        agent.rollout.bootstrap.copy_(forward(truncated_obs)[1].view(-1))  # one value serves all steps of a row
+        # [N], broadcast over all steps: each row is truncated at most once per rollout.
+        agent.rollout.bootstrap.copy_(forward(truncated_obs)[1].view(-1))
         agent.last_value.copy_(forward(next_obs)[1].view(-1))
 
     @torch.no_grad()
     def learn(self) -> dict[str, float]:
-        """One update: `epochs` of gradient steps on the rollout. Metrics are means; approx_kl is of the last epoch."""
+        """One update: up to `epochs` passes over the rollout, fewer if the approx_kl of one exceeds `target_kl`.
+
+        Returns means of the metrics over all gradient steps; approx_kl is that of the last epoch.
+        """
         agent, s = self._agent, self._agent.settings
-        clip, _, entropy, value = agent.coefficients()
-        self._coefficients.copy_(torch.tensor([clip, entropy, value]), non_blocking=True)
+        c = agent.coefficients()
+        self._coefficients.copy_(torch.tensor([c.clip, c.entropy_coef, c.value_coef]), non_blocking=True)
         if self._graphs is None:
             self._graphs = self._capture()
         compute_advantages, run_epoch = self._graphs
         compute_advantages()
-        total, epochs = torch.zeros_like(self._sums), 0
-        while epochs < s.epochs:
-            epochs += 1
-            self._sums.zero_()
+        total, epochs_done = torch.zeros_like(self._epoch_means), 0
+        for _ in range(s.epochs):
+            self._epoch_means.zero_()
             run_epoch()
-            total += self._sums
-            if s.target_kl is not None and float(self._sums[KL]) > s.target_kl:
+            total += self._epoch_means
+            epochs_done += 1
+            if s.target_kl is not None and float(self._epoch_means[KL_INDEX]) > s.target_kl:
                 break
-        agent.counters.updates += epochs * self._minibatches
-        values = torch.cat((total / epochs, self._sums[KL : KL + 1], self._explained.view(1)))
-        *means, last_kl, explained = values.tolist()  # the only wait for the device, unless `target_kl` is set
-        metrics = dict(zip(METRICS, means, strict=True)) | {"approx_kl": last_kl, "explained_variance": explained}
-        return metrics | {"epochs_done": float(epochs), "gradient_steps": float(epochs * self._minibatches)}
+        gradient_steps = epochs_done * self._n_minibatches
+        agent.counters.updates += gradient_steps
+        last_kl = self._epoch_means[KL_INDEX : KL_INDEX + 1]
+        values = torch.cat((total / epochs_done, last_kl, self._explained.view(1)))
+        *means, approx_kl, explained = values.tolist()  # the only synchronization unless `target_kl` is set
+        metrics = dict(zip(METRICS, means, strict=True))
+        metrics["approx_kl"] = approx_kl  # of the last epoch, in place of the mean
+        metrics["explained_variance"] = explained
+        return metrics | {"epochs_done": float(epochs_done), "gradient_steps": float(gradient_steps)}
 
     @property
-    def _minibatches(self) -> int:
+    def _n_minibatches(self) -> int:
         steps = self._agent.rollout.reward.numel()
         return max(1, round(steps / self._agent.settings.batch_steps(steps)))
 
     def _capture(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        """`_compute_advantages` and `_run_epoch`, as CUDA graphs on a GPU."""
         if not self._cuda:
             return self._compute_advantages, self._run_epoch
         advantages = CudaGraph(self._compute_advantages, [])
-        return advantages, CudaGraph(self._run_epoch, [*self._agent.optimizer.mutable_tensors(), self._sums])
+        return advantages, CudaGraph(self._run_epoch, [*self._agent.optimizer.mutable_tensors(), self._epoch_means])
 
     def _compute_advantages(self) -> None:
         agent, s = self._agent, self._agent.settings
         advantage, returns = agent.rollout.advantages(agent.last_value, s.gamma, s.gae_lambda)
-        self._explained.copy_(explained_variance(advantage, returns))
+        self._explained.copy_(explained_variance(advantage, returns))  # the error R − V is the GAE advantage
         if s.normalize_advantage == "rollout":
             std, mean = torch.std_mean(advantage, correction=0)
             advantage.sub_(mean).div_(std + EPSILON)
 
     def _run_epoch(self) -> None:
-        agent, parts = self._agent, self._minibatches
+        """Make a gradient step on every minibatch, and add the means of the metrics to `_epoch_means`."""
+        agent, n = self._agent, self._n_minibatches
         rows = agent.rollout.reward.shape[1]
-        for k in range(parts):
-            first, last = k * rows // parts, (k + 1) * rows // parts
+        for k in range(n):
+            start, stop = k * rows // n, (k + 1) * rows // n
             agent.optimizer.zero_grad()
-            batch = agent.rollout.row_slice(first, last)
-            terms = self._backward(*batch[:7], self._coefficients) * ((last - first) / rows)
+            batch = agent.rollout.row_slice(start, stop)
+            # Weighted by size: ranges may differ by one row.
+            means = self._compiled_backward(*batch[:STEP_COLUMNS], self._coefficients) * ((stop - start) / rows)
             norm = agent.optimizer.step(agent.settings.max_grad_norm)
-            self._sums += torch.cat((terms, norm.view(1) / parts))
+            self._epoch_means += torch.cat((means, norm.view(1) / n))
 
     def _backward_minibatch(
         self, obs: Tensor, mask: Tensor, actions: Tensor, log_prob: Tensor, value: Tensor, advantage: Tensor,
         returns: Tensor, coefficients: Tensor,
     ) -> Tensor:  # fmt: skip
-        """Add the gradient of a minibatch [T, B, …]; the means of its terms [5]."""
+        """Accumulate the gradient of a minibatch [T, B, …]; returns the mean of each of `STEP_METRICS`."""
         columns = (obs, mask, actions, log_prob, value, advantage, returns)
-        batch = Minibatch._make((*(column.flatten(0, 1) for column in columns), obs.new_zeros(0), None))
+        no_hidden = obs.new_zeros(0)
+        batch = Minibatch._make((*(column.flatten(0, 1) for column in columns), no_hidden, None))
         if self._agent.settings.normalize_advantage == "batch":
             std, mean = batch.advantage.std(correction=0), batch.advantage.mean()
             batch = batch._replace(advantage=(batch.advantage - mean) / (std + EPSILON))
-        clip, entropy, value_coef = coefficients.unbind()
-        now = Coefficients(clip, None, entropy, value_coef)  # type: ignore[arg-type]  # tensors [], read at each replay
-        terms = ppo_metrics(self._analytic.backward(batch, now), now)
-        return torch.stack([terms[name].mean() for name in STEP_METRICS])
+        # Tensors [], so that a replayed graph reads the current values. `Ppo.learn` ensures that value_clip is None.
+        clip, entropy_coef, value_coef = coefficients.unbind()
+        c = Coefficients(clip, None, entropy_coef, value_coef)  # type: ignore[arg-type]
+        metrics = ppo_metrics(self._analytic.backward(batch, c), c)
+        return torch.stack([metrics[name].mean() for name in STEP_METRICS])

@@ -1,4 +1,4 @@
-"""Minibatches of DQN sampled in blocks: a few large operations instead of many small ones."""
+"""Samples DQN's minibatches in blocks: a few large operations instead of many small ones."""
 
 from __future__ import annotations
 
@@ -12,29 +12,35 @@ from torch import Tensor
 from townlet.agents.dqn import Dqn
 from townlet.buffers.replay import TransitionBatch
 
-BLOCK: Final = 2**20  # maximum number of observation elements sampled at once: 4 MiB, and the same again for next_obs
+MAX_BLOCK_ELEMENTS: Final = 2**20  # of observations in a block: 4 MiB as float32, and as much for next_obs
 
 
 def blocked_minibatches(agent: Dqn) -> Iterator[tuple[TransitionBatch, Tensor]]:
-    """Sample all minibatches up to the next target-network copy in one call, and evaluate that network on all of them.
+    """Yield the minibatches of an update with their targets [B].
 
-    The random numbers and therefore the minibatches are the same as those of single samples. What changes with every
-    gradient step is evaluated for each minibatch: the online network in double Q-learning, and a soft target network.
-    Prioritized replay has no blocks, since its priorities change with every gradient step.
+    Blocks of minibatches are sampled together, each ending at the next target-network copy at the latest. They are
+    identical to those sampled one at a time, because the same random numbers are drawn. The caller must make one
+    gradient step, counted in `agent.counters.updates`, per item. Not for prioritized replay, whose priorities change
+    with every gradient step.
     """
     s = agent.settings
-    remaining, max_count = s.gradient_steps, max(1, BLOCK // (s.batch_size * agent.obs_size))
+    remaining, max_count = s.gradient_steps, max(1, MAX_BLOCK_ELEMENTS // (s.batch_size * agent.obs_size))
     while remaining:
         count = min(max_count, remaining)
         if s.polyak is None:
             count = min(count, s.target_every - agent.counters.updates % s.target_every)
+        # With several processes, `sizes` are those of this process's parts of the minibatches.
         block, sizes = agent.buffer.sample_many(count, s.batch_size, agent.intrinsic_weight.value)
         yield from zip(_split(block, sizes), _targets(agent, block, sizes), strict=True)
         remaining -= count
 
 
 def _targets(agent: Dqn, block: TransitionBatch, sizes: list[int]) -> Iterator[Tensor]:
-    """Targets of each minibatch, evaluated when it is its turn, or all at once where nothing changes in between."""
+    """Yield the targets of each minibatch, with the weights that the networks have by then.
+
+    The target network is evaluated once per block, unless `polyak` changes it at every gradient step. Double Q-learning
+    evaluates the online network for each minibatch.
+    """
     if agent.settings.polyak is not None:
         for batch in _split(block, sizes):
             yield agent.targets(batch, agent.target_q(batch.next_obs))
@@ -48,5 +54,6 @@ def _targets(agent: Dqn, block: TransitionBatch, sizes: list[int]) -> Iterator[T
 
 
 def _split(block: TransitionBatch, sizes: list[int]) -> Iterator[TransitionBatch]:
+    """The minibatches of a block; an optional column that is None there is None in each of them."""
     columns = (repeat(None, len(sizes)) if column is None else torch.split(column, sizes) for column in block)
     return map(TransitionBatch._make, zip(*columns, strict=True))
