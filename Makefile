@@ -20,7 +20,7 @@ AUDIT_STAMP := $(AUDIT_VENV)/.installed
 EXTRAS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check coverage bench install-hashed verify-dependencies sbom audit lock clean
+.PHONY: help run test test-long check lint types coverage bench install-hashed verify-dependencies sbom audit lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -29,7 +29,7 @@ run: $(RUN_STAMP) ## train an agent in the town, watch it in a browser, and prin
 	$(BIN)/townlet train town:dqn --open
 
 test: check ## run the checks and the quick tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick property tests with more examples
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "hypothesis and not long" -n $(JOBS) --dist worksteal
@@ -37,17 +37,22 @@ test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick prope
 	$(BIN)/python -m pytest -m alone -rP
 
 check: $(TEST_STAMP) ## run ruff, mypy, import rules, dead-code and security scanners, and the list of rejected words
+	@$(MAKE) --no-print-directory -j2 lint types
+
+lint: $(TEST_STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python tools/check_sources.py
 	$(BIN)/vulture
 	$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml
 	$(BIN)/lint-imports
+
+types: $(TEST_STAMP)
 	$(BIN)/mypy
 
 coverage: $(TEST_STAMP) ## run the quick tests with line coverage; fails below the threshold in pyproject.toml
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=term
 
 bench: $(RUN_STAMP) ## measure simulation speed on this machine
 	$(BIN)/python benchmarks/sim.py
@@ -74,14 +79,15 @@ clean: ## remove the environment and the caches and outputs of all tools
 	rm -rf $(VENV) $(AUDIT_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Python compiles what is imported; compiling all packages takes pip a minute.
 $(RUN_STAMP): pyproject.toml constraints.txt src/townlet/_version.py
 	$(call make_venv)
-	$(PIP) install --quiet --constraint constraints.txt --editable .
+	$(PIP) install --quiet --no-compile --constraint constraints.txt --editable .
 	@touch $@
 
 $(TEST_STAMP): pyproject.toml constraints.txt src/townlet/_version.py
 	$(call make_venv)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
+	$(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[test]'
 	@touch $(RUN_STAMP) $@
 
 $(AUDIT_STAMP): tools/audit.txt

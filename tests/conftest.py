@@ -1,7 +1,6 @@
-"""For all tests: a busy machine is no mistake, so no example of a law has to be quick.
+"""Settings of all tests: no deadline for examples, and one thread of torch per process, because tests run in parallel.
 
-Tests run beside each other, one on each core: threads of torch would only wait for those of the others. What a test
-starts inherits that. Those of an hour begin first, so that the others pass meanwhile.
+Processes that tests start inherit the number of threads.
 """
 
 from __future__ import annotations
@@ -24,7 +23,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 @pytest.hookimpl(trylast=True)  # after those that are not wanted were taken out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, each with a short one behind it: a worker always keeps the test after the one that it runs."""
+    """Browser tests run on one worker. The longest tests start first, each followed by a short one.
+
+    A worker always holds the test after the one that it runs.
+    """
+    for item in items:
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("browser"))
     if any(map(_minutes, items)):
         order, half = sorted(items, key=_minutes, reverse=True), (len(items) + 1) // 2
         items[::2], items[1::2] = order[:half], order[half:]

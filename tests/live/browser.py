@@ -57,7 +57,9 @@ class Chromium:
     def __init__(self, program: str) -> None:
         self._playwright = sync_playwright().start()
         self._loop = asyncio.get_running_loop()
-        self._browser = self._playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        self._browser = self._playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-gpu-rasterization"]
+        )
         self._context = self._browser.new_context()  # shared: scripts and styles stay in its cache
         self._context.add_init_script(FEWER_FRAMES)
         self._idle: list[Page] = []
