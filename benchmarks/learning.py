@@ -97,7 +97,7 @@ def _of_town(outcome: TrainingOutcome) -> Row:
         "limit": last.world.spec.max_steps,
         "survived": last.survived,
         "works": last.works,
-        "longer": summary.longer.mean_length,
+        "longer": summary.with_raised_limit.mean_length,
         "random": summary.random.mean_length,
     }
 
@@ -108,8 +108,8 @@ def _of_gym(outcome: TrainingOutcome) -> Row:
     if not isinstance(summary, GymSummary):
         return {}
     return {
-        "mean": summary.agent.score("return"),
-        "episodes": len(summary.agent.reward),
+        "mean": summary.trained.score("return"),
+        "episodes": len(summary.trained.returns),
         "threshold": summary.threshold,
         "random": summary.random.score("return"),
     }

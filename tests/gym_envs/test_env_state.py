@@ -127,9 +127,9 @@ def test_unchanged_large_table_is_saved_as_digest() -> None:
     taxi = env_state.RowEnv(gym.make("Taxi-v4"))
     taxi.reset(seed=0)
     *_, (where, _) = env_state.layers(taxi.env)
-    assert taxi.saved[where]["plain"]["P"] == {"~": "table", "is": digest(taxi.unwrapped.P)}
+    assert taxi.env_state[where]["plain"]["P"] == {"~": "table", "is": digest(taxi.unwrapped.P)}
     taxi.unwrapped.P[0][0] = [(1.0, 7, -1, False)]
-    assert equal(decode(taxi.saved[where]["plain"]["P"]), taxi.unwrapped.P)
+    assert equal(decode(taxi.env_state[where]["plain"]["P"]), taxi.unwrapped.P)
 
 
 class State:

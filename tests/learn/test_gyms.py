@@ -83,5 +83,5 @@ def test_shipped_recipe_reaches_its_goal(recipe: str, tmp_path: Path) -> None:
         pytest.skip("Box2D is not installed: pip install 'townlet[box2d]'")
     last = trained(recipe, tmp_path).ending.last
     assert last is not None
-    assert len(last.reward) == GOALS[recipe].episodes
+    assert len(last.returns) == GOALS[recipe].episodes
     assert last.score("return") >= GOALS[recipe].mean

@@ -94,7 +94,7 @@ def test_evaluation_equals_an_independent_count(name: str) -> None:
         lives = by_hand(world, 6, 9, player.actions)
         assert all(life["over"] for life in lives)
         assert found.length.tolist() == [life["length"] for life in lives]
-        assert found.reward == pytest.approx([life["reward"] for life in lives], rel=1e-5)
+        assert found.returns == pytest.approx([life["reward"] for life in lives], rel=1e-5)
         assert found.terminated.tolist() == [life["terminated"] for life in lives]
         assert list(found.causes) == [life["cause"] for life in lives]
         assert found.meters == pytest.approx(np.array([life["meters"] for life in lives]))
@@ -162,7 +162,7 @@ def test_greedy_evaluation_is_deterministic(recipe: str, words: tuple[str, ...])
     t, world = build_training(loaded), loaded.worlds.evaluation
     one, two = (evaluate_town(t.agent.policy(), world, 7, 5) for _ in range(2))
     assert one.length.tolist() == two.length.tolist()
-    assert one.reward.tolist() == two.reward.tolist()
+    assert one.returns.tolist() == two.returns.tolist()
 
 
 def test_sampled_actions_come_from_the_stream_of_the_policy() -> None:
@@ -170,7 +170,7 @@ def test_sampled_actions_come_from_the_stream_of_the_policy() -> None:
     loaded = tiny("town:ppo")
     t, world = build_training(loaded), loaded.worlds.evaluation
     one, two = (evaluate_town(t.agent.policy(), world, 7, 5, greedy=False) for _ in range(2))
-    assert one.reward.tolist() == two.reward.tolist()
+    assert one.returns.tolist() == two.returns.tolist()
     assert one.uses.tolist() != evaluate_town(t.agent.policy(), world, 7, 5).uses.tolist()
 
 
@@ -184,7 +184,7 @@ def test_evaluation_columns_of_the_store() -> None:
     assert 0 < row["survived"] < 1
     assert row["survived"] == row["causes"]["time"] / 40
     assert set(row["meters"]) == set(world.meters)
-    assert found.columns("random", "return")["score"] == pytest.approx(found.reward.mean())
+    assert found.columns("random", "return")["score"] == pytest.approx(found.returns.mean())
 
 
 def test_run_is_evaluated_in_its_evaluation_world(tmp_path: Path) -> None:

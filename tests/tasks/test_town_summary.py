@@ -70,16 +70,16 @@ def test_summary_of_an_agent_that_works_and_survives() -> None:
 
 def test_summary_of_a_passive_agent_names_its_cause_of_death() -> None:
     found, said = summary_of(load_world("town"), Waiting)
-    assert f"This agent survives {found.agent.mean_length:.0f}: none of its 5 episodes reach the limit." in said
-    assert f"Causes of death: no {found.agent.causes[0]} (5)." in said
+    assert f"This agent survives {found.trained.mean_length:.0f}: none of its 5 episodes reach the limit." in said
+    assert f"Causes of death: no {found.trained.causes[0]} (5)." in said
     assert "It has not learned to work" in said
 
 
 def test_summary_names_the_cause_of_death_beyond_the_limit() -> None:
     found, said = summary_of(load_world("town"), Sleeping)
-    assert found.agent.survived == 1
+    assert found.trained.survived == 1
     assert "Causes of death:" not in said
-    assert f"Causes of death then: no {found.longer.causes[0]} (5)." in said
+    assert f"Causes of death then: no {found.with_raised_limit.causes[0]} (5)." in said
 
 
 def test_summary_names_the_best_checkpoint_if_it_is_another() -> None:
@@ -100,10 +100,10 @@ def test_summary_samples_all_evaluations_or_none() -> None:
     found = loaded.task.summarize(t.agent.policy(), loaded.recipe, agent, agent, None)
     assert isinstance(found, TownSummary)
     drawn = evaluate_town(t.agent.policy(), with_limit(world, 240), 5, wanted.seed, greedy=False)
-    assert found.longer.reward.tolist() == drawn.reward.tolist()
-    assert found.longer.uses.tolist() == drawn.uses.tolist()
+    assert found.with_raised_limit.returns.tolist() == drawn.returns.tolist()
+    assert found.with_raised_limit.uses.tolist() == drawn.uses.tolist()
     greedy = evaluate_town(t.agent.policy(), with_limit(world, 240), 5, wanted.seed)
-    assert found.longer.uses.tolist() != greedy.uses.tolist()
+    assert found.with_raised_limit.uses.tolist() != greedy.uses.tolist()
     assert "with sampled actions" in found.sentences()[1]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from townlet.town.feasibility import LONG, Feasibility, SurvivalStats, assess, feasibility_report
+from townlet.town.feasibility import RAISED_LIMIT, Feasibility, SurvivalStats, assess, feasibility_report
 from townlet.town.world.load import load
 
 
@@ -31,7 +31,7 @@ def test_town_is_sustainable() -> None:
     assert found.passive.deaths == {"energy": 16}
     assert found.planner.limit == 500
     assert found.planner.reached == 1
-    assert found.long.median == LONG
+    assert found.long.median == RAISED_LIMIT
     assert found.livable
     assert found.sustainable
     assert 0.1 < found.spending < 0.3

@@ -117,7 +117,7 @@ def scored(run: Run, found: checkpoint.Checkpoint) -> tuple[float, int]:
     t = build_training(loaded)
     t.restore(checkpoint.load(found.path)[0]["training"])
     measured = loaded.task.evaluate(t.agent.policy(), loaded.recipe, no_interrupt)
-    return measured.score(loaded.recipe.metric), len(measured.reward)
+    return measured.score(loaded.recipe.metric), len(measured.returns)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -155,7 +155,7 @@ def test_short_episodes_are_not_overcounted(episodes: int, short: int) -> None:
     found: Mapping[str, Any] = run_episodes(Uneven(), make_vec("CartPole-v1", None, 4), episodes, 7)
     assert len(found["length"]) == episodes
     assert int((found["length"] < 20).sum()) == short
-    assert np.array_equal(found["length"], found["reward"])
+    assert np.array_equal(found["length"], found["returns"])
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -238,9 +238,9 @@ def test_evaluations_are_made_in_the_world_of_evaluation(tmp_path: Path) -> None
     assert random["length"] > 60  # needy as in training it would die within a few steps
     policy = load_policy(run, "last").policy()
     again = evaluate_town(policy, loaded.worlds.evaluation, 3, loaded.recipe.evaluation.seed)
-    assert (last["length"], last["return"]) == (again.mean_length, pytest.approx(again.reward.mean()))
+    assert (last["length"], last["return"]) == (again.mean_length, pytest.approx(again.returns.mean()))
     guided = evaluate_town(policy, loaded.worlds.training, 3, loaded.recipe.evaluation.seed)
-    assert guided.reward.mean() != pytest.approx(again.reward.mean())
+    assert guided.returns.mean() != pytest.approx(again.returns.mean())
 
 
 def test_tiny_budget_is_evaluated_only_at_its_end(tmp_path: Path) -> None:

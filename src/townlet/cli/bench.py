@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 app = CommandGroup("Benchmark simulation and training on this machine.")
 
 ROUNDS: Final = 5
-ROWS, GPU_ROWS = 128, 262144
-TRAINING_ROUNDS: Final = 3  # fewer and longer: one pass of a peer takes seconds
+DEFAULT_TRAINING_ROWS: Final = 128
+DEFAULT_GPU_ROWS: Final = 262_144
+TRAINING_ROUNDS: Final = 3  # fewer and longer: one pass of Stable-Baselines3 takes seconds
 
 
 @app.with_examples(
@@ -30,7 +31,7 @@ TRAINING_ROUNDS: Final = 3  # fewer and longer: one pass of a peer takes seconds
     "townlet bench sim town observation=partial max_steps=1000",
 )
 def sim(
-    world: WorldName = "town",
+    name: WorldName = "town",
     overrides: WorldOverrides = None,
     rows: Annotated[list[int] | None, typer.Option(min=1, help="Number of parallel towns; repeatable.")] = None,
     engine: Annotated[
@@ -41,42 +42,44 @@ def sim(
     device: Annotated[
         str, typer.Option(metavar="cpu|cuda", help="Device; cuda needs the torch or compiled engine.")
     ] = "cpu",
-    seconds: Annotated[float, typer.Option(min=0.01, help="Measuring time per number of rows.")] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Seconds to measure each number of rows.")] = 2.0,
     as_json: AsJson = False,
 ) -> None:
     """Measure simulation speed in environment steps per second.
 
-    Includes writing observations and masks; the random actions are drawn in advance.
+    Writing observations and masks is included; drawing the random actions is not.
     """
     from townlet.bench.simulation import engine_benchmark, run_interleaved
     from townlet.town.world.load import load
 
     if device != "cpu" and engine == "numba":
         raise TownletError(f"the numba engine runs on the CPU, not on '{device}'", "add --engine compiled")
-    compiled = load(world, overrides or ())
+    world = load(name, overrides or ())
     results: list[BenchmarkResult] = []
     for n in rows or [1, 64, 1024, 16384]:
-        with err().status(f"{compiled.name}, {n} rows, {engine}"):
-            results += run_interleaved([engine_benchmark(compiled, n, engine, threads, device)], seconds, ROUNDS)
+        with err().status(f"{world.name}, {n} rows, {engine}"):
+            results += run_interleaved([engine_benchmark(world, n, engine, threads, device)], seconds, ROUNDS)
     if as_json:
         print(json.dumps([r.as_json() for r in results], indent=2))
         return
-    title = f"{compiled.name} · {engine} engine on {device} · environment steps/s"
-    headings = ("rows", "threads", "CPU time, best", "median", "wall time, best", "median", "startup")
-    table = _table(title, (), headings)
+    title = f"{world.name} · {engine} engine on {device} · environment steps/s"
+    rate_headings = ("best per CPU second", "median per CPU second", "best per second", "median per second")
+    table = _table(title, (), ("rows", "threads", *rate_headings, "startup"))
     for r in results:
         rates = (r.best_per_cpu_s, r.median_per_cpu_s, r.best_per_wall_s, r.median_per_wall_s)
         table.add_row(f"{r.rows:,}", str(r.threads), *(f"{rate:,.0f}" for rate in rates), f"{r.ready_s:.1f} s")
     out().print(table)
 
 
-def _table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Any:
-    """A table with left-aligned `texts` columns, then right-aligned `numbers` columns."""
+def _table(title: str, text_headings: tuple[str, ...], number_headings: tuple[str, ...]) -> Any:
+    """An empty table with left-aligned columns of text, then right-aligned columns of numbers."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    for heading in (*texts, *numbers):
-        table.add_column(heading, justify="left" if heading in texts else "right")
+    for heading in text_headings:
+        table.add_column(heading)
+    for heading in number_headings:
+        table.add_column(heading, justify="right")
     return table
 
 
@@ -92,33 +95,42 @@ def train(
     agent: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="AGENT", help="Agent to train; repeatable. By default all that Stable-Baselines3 also has."
+            metavar="AGENT",
+            help="Agent to train; repeatable. By default every agent that Stable-Baselines3 also implements.",
         ),
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(min=2, help=f"Number of parallel towns; {ROWS} by default, {GPU_ROWS} on a GPU.")
+        int | None,
+        typer.Option(
+            min=2, help=f"Number of parallel towns; {DEFAULT_TRAINING_ROWS} by default, {DEFAULT_GPU_ROWS} on a GPU."
+        ),
     ] = None,
     device: Annotated[
-        str, typer.Option(metavar="cpu|cuda", help="Device; cuda measures training iterations without a comparison.")
+        str,
+        typer.Option(
+            metavar="cpu|cuda",
+            help="Device. On cuda only iterations of one agent are timed, without --threads, --seconds and --peers.",
+        ),
     ] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads; all cores by default.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Measuring time per agent and library.")] = 12.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Seconds to measure each agent and library.")] = 12.0,
     peers: Annotated[bool, typer.Option(help="Also measure Stable-Baselines3, if installed.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Measure training speed, compared with Stable-Baselines3.
+    """Measure training speed and compare it with Stable-Baselines3.
 
-    Both libraries train in the same town with equal settings, alternately; this takes about a minute.
+    Both libraries train in turns, in the same world and with equal settings. With the defaults this takes about a
+    minute.
     """
     if device != "cpu":
-        _measure_iterations(world, agent, rows or GPU_ROWS, device, as_json)
+        _measure_iterations(world, agent, rows or DEFAULT_GPU_ROWS, device, as_json)
         return
     from townlet.bench.training import AGENTS, compare
 
-    rows = rows or ROWS
+    rows = rows or DEFAULT_TRAINING_ROWS
     agents = list(dict.fromkeys(agent)) if agent else list(AGENTS)
     if unknown := [name for name in agents if name not in AGENTS]:
-        raise TownletError(f"'{unknown[0][:60]}' cannot be compared", did_you_mean(unknown[0], AGENTS))
+        raise TownletError(f"'{unknown[0][:60]}' has no training benchmark", did_you_mean(unknown[0], AGENTS))
     with err().status(f"{world}, {rows} rows, {', '.join(agents)}"):
         comparison = compare(world, agents, rows, threads, seconds, TRAINING_ROUNDS, peers)
     if as_json:
@@ -128,7 +140,7 @@ def train(
 
 
 def _measure_iterations(world: str, agent: list[str] | None, rows: int, device: str, as_json: bool) -> None:
-    """Measure training iterations on a device, with one epoch and with several."""
+    """Time the rollout and the update of training iterations on a device, with one epoch and with several."""
     from townlet.agents.sb3_comparison import GPU_RECIPE
     from townlet.bench.rollouts import EPOCHS, measure_iterations
     from townlet.tasks.experiment import load_experiment
@@ -143,8 +155,9 @@ def _measure_iterations(world: str, agent: list[str] | None, rows: int, device: 
     if as_json:
         print(json.dumps([r.as_json() for r in results], indent=2))
         return
-    title = f"{GPU_RECIPE} in {world} · {rows:,} rows · env_steps/s"
-    table = _table(title, (), ("epochs", "rollout", "update", "steps/s, median", "startup"))
+    title = f"{GPU_RECIPE} in {world} · {rows:,} rows"
+    headings = ("epochs", "rollout", "update", "environment steps/s, median", "startup")
+    table = _table(title, (), headings)
     for r in results:
         times = (f"{r.played_s * 1000:.1f} ms", f"{r.learned_s * 1000:.1f} ms", f"{r.per_second:,.0f}")
         table.add_row(str(r.epochs), *times, f"{r.first_s:.1f} s")
@@ -154,8 +167,8 @@ def _measure_iterations(world: str, agent: list[str] | None, rows: int, device: 
 def _print_comparison(comparison: PeerComparison) -> None:
     results = [r for libraries in comparison.results.values() for r in libraries.values()]
     first = results[0]
-    title = f"{first.world} · {first.rows} rows · {first.threads} threads · env_steps/s"
-    table = _table(title, ("agent", "library"), ("best", "median", "median, CPU time"))
+    title = f"{first.world} · {first.rows} rows · {first.threads} threads · environment steps/s"
+    table = _table(title, ("agent", "library"), ("best", "median", "median per CPU second"))
     for r in results:
         rates = (r.best_per_wall_s, r.median_per_wall_s, r.median_per_cpu_s)
         table.add_row(r.subject, r.engine, *(f"{rate:,.0f}" for rate in rates))

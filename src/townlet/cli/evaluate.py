@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: options.RunName,
-    changes: options.WorldOverrides = None,
+    overrides: options.WorldOverrides = None,
     episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes per agent.")] = 100,
     seed: options.EvaluationSeed = None,
     layout: Annotated[
@@ -48,27 +48,27 @@ def evaluate(
         eval_seed = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
         greedy = trained.use_greedy(sample)
         if trained.loaded.recipe.gym is None:
-            where = (tuple(changes or ()), world, layout)
-            about, measured = _measure_town(trained, *where, episodes, eval_seed, greedy)
+            place = (tuple(overrides or ()), world, layout)
+            about, comparison = _compare_in_town(trained, *place, episodes, eval_seed, greedy)
         else:
-            given = {"changes of a world": changes, "--world": world, "--layout": layout}
-            about, measured = _measure_gym(trained, given, episodes, eval_seed, greedy)
+            town_options = {"overrides of a world": overrides, "--world": world, "--layout": layout}
+            about, comparison = _compare_in_gym(trained, town_options, episodes, eval_seed, greedy)
     if as_json:
         header = {"run": opened.name, "which": which, "env_steps": trained.env_steps, **about}
-        print(json.dumps(header | {"seed": eval_seed, "greedy": greedy} | dict(measured.metrics()), indent=2))
+        print(json.dumps(header | {"seed": eval_seed, "greedy": greedy} | dict(comparison.metrics()), indent=2))
         return
     echo(f"{opened.name}, {trained.info['agent']} after {trained.env_steps:,} env_steps")
-    for sheet in measured.tables():
-        out().print(_table(sheet))
+    for table in comparison.tables():
+        out().print(_rich_table(table))
         echo("")
-    for sentence in measured.sentences():
+    for sentence in comparison.sentences():
         out().print(sentence, markup=False)
 
 
-def _measure_town(
+def _compare_in_town(
     trained: TrainedPolicy,
-    changes: tuple[str, ...],
-    world: str | None,
+    overrides: tuple[str, ...],
+    world_name: str | None,
     layout: str | None,
     episodes: int,
     seed: int,
@@ -77,16 +77,16 @@ def _measure_town(
     from townlet.tasks.comparison import compare_town
     from townlet.tasks.experiment import evaluation_world
 
-    place = evaluation_world(trained.loaded, changes, world, layout)
-    shuffled = layout == "shuffled" and world is None and trained.world.spec.map.layout == "fixed"
-    home = evaluation_world(trained.loaded, changes) if shuffled else None
-    about = {"world": place.name, "layout": place.spec.map.layout}
-    trained.require_interface(place)
+    world = evaluation_world(trained.loaded, overrides, world_name, layout)
+    other_maps = layout == "shuffled" and world_name is None and trained.world.spec.map.layout == "fixed"
+    training_map = evaluation_world(trained.loaded, overrides) if other_maps else None
+    about = {"world": world.name, "layout": world.spec.map.layout}
+    trained.require_interface(world)
     trained.require_probabilities(greedy)
-    return about, compare_town(trained.policy, place, episodes, seed, greedy=greedy, home=home)
+    return about, compare_town(trained.policy, world, episodes, seed, greedy=greedy, training_map=training_map)
 
 
-def _measure_gym(
+def _compare_in_gym(
     trained: TrainedPolicy, town_options: dict[str, Any], episodes: int, seed: int, greedy: bool
 ) -> tuple[dict[str, Any], Comparison]:
     from townlet.tasks.gym import GymTask
@@ -100,13 +100,13 @@ def _measure_gym(
     return {"env": task.name}, task.compare(trained.policy, episodes, seed, greedy=greedy)
 
 
-def _table(sheet: ResultTable) -> Table:
+def _rich_table(table: ResultTable) -> Table:
     from rich.table import Table
 
-    table = Table(title=sheet.title, title_justify="left", box=None, pad_edge=False)
-    table.add_column(sheet.headings[0])
-    for heading in sheet.headings[1:]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in sheet.rows:
-        table.add_row(*row)
-    return table
+    rich_table = Table(title=table.title, title_justify="left", box=None, pad_edge=False)
+    rich_table.add_column(table.headings[0])
+    for heading in table.headings[1:]:
+        rich_table.add_column(heading, justify="right", no_wrap=True)
+    for row in table.rows:
+        rich_table.add_row(*row)
+    return rich_table

@@ -89,9 +89,9 @@ def open_run(word: str, root: Path) -> Run:
 
 def find_run(word: str, root: Path) -> Run | None:
     """The run named by a word, or None if the word names a world."""
-    from townlet.town.world.load import ENDINGS, shipped
+    from townlet.town.world.load import SUFFIXES, shipped
 
-    if word in shipped() or word.endswith(ENDINGS) or Path(word).is_file():
+    if word in shipped() or word.endswith(SUFFIXES) or Path(word).is_file():
         return None
     from townlet.runs.folder import LATEST, SHIPPED, Run
 

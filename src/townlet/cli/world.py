@@ -33,38 +33,38 @@ def list_() -> None:
 
 
 @app.with_examples("townlet world check my-town.yaml", "townlet world check town meters.energy.decay=.02")
-def check(world: WorldName, overrides: WorldOverrides = None) -> None:
-    """Report every error in a world, or how long agents survive in it."""
+def check(name: WorldName, overrides: WorldOverrides = None) -> None:
+    """Report all errors of a world or, if there are none, how long the built-in players survive in it."""
     from townlet.town.feasibility import assess, feasibility_report
 
-    compiled = _load(world, overrides)
-    echo_err(*(f"warning: {warning}" for warning in compiled.warnings), style="yellow")
-    feasibility = assess(compiled)
+    world = _load(name, overrides)
+    echo_err(*(f"warning: {warning}" for warning in world.warnings), style="yellow")
+    feasibility = assess(world)
     out().print(feasibility_report(feasibility))
     if not feasibility.livable:
-        fix = "ease a decay, a cascade or a price, or lower max_steps; a trained agent may still survive"
-        echo_err(f"warning: no built-in player survives to max_steps here; {fix}", style="yellow")
-    out().print(f"{compiled.name} is a valid world.", style="green", markup=False)
+        fix = "reduce a decay, a cascade or a price, or lower max_steps (a trained agent may survive anyway)"
+        echo_err(f"warning: no built-in player survives until max_steps; {fix}", style="yellow")
+    out().print(f"{world.name} is a valid world.", style="green", markup=False)
 
 
 @app.with_examples("townlet world show town", "townlet world show town clock.temporal=true")
-def show(world: WorldName, overrides: WorldOverrides = None) -> None:
-    """Print a world as tables."""
+def show(name: WorldName, overrides: WorldOverrides = None) -> None:
+    """Print the meters, affordances and other settings of a world as tables."""
     from townlet.town.world.report import world_tables
 
-    out().print(world_tables(_load(world, overrides)))
+    out().print(world_tables(_load(name, overrides)))
 
 
 @app.with_examples("townlet world explain town energy", "townlet world explain town-l3 mood")
 def explain(
-    world: WorldName,
+    name: WorldName,
     meter: Annotated[str, typer.Argument(metavar="METER", help="Meter to explain.")],
     overrides: WorldOverrides = None,
 ) -> None:
     """List everything that changes one meter."""
     from townlet.town.world.report import meter_table
 
-    out().print(meter_table(_load(world, overrides), meter))
+    out().print(meter_table(_load(name, overrides), meter))
 
 
 @app.with_examples("townlet world new my-town", "townlet world new night-town --from town-l3 --to worlds")
@@ -91,5 +91,5 @@ def schema() -> None:
     """
     from townlet.town.world.template import world_schema
 
-    # Plain print: no colors, no wrapped lines.
+    # print, not the console: valid JSON has no colors or wrapped lines.
     print(json.dumps(world_schema(), indent=2, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Curricula: fixed, and adaptive (each row advances when it does well and retreats when it fails)."""
+"""Fixed and adaptive curricula; in an adaptive one each row advances when it does well and retreats when it fails."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from townlet.errors import TownletError, did_you_mean
 from townlet.interfaces.state import State, copy_tensor
 from townlet.interfaces.vec_env import Episodes
 
-LENGTH, REWARD, ENTROPY = range(3)  # columns of the window
+LENGTH, RETURN, ENTROPY = range(3)  # columns of `window`; `first` has the first two
 STATE_NAMES: Final = ("stage", "steps", "episodes", "window", "first")
 
 
 @dataclass(frozen=True)
 class StageChange:
-    """One row that changed its stage, with the reason in words and the statistics behind it."""
+    """A change of one row's stage, with the reason in words and the statistics that it is based on."""
 
     row: int
     from_stage: int
     to_stage: int
     reason: str
     survival: float  # mean episode length as a fraction of max_steps
-    progress: float  # change of reward per step
+    progress: float  # change of the reward per step since the first episodes at the stage
     entropy: float  # mean normalized entropy of the behavior policy, in [0, 1]
 
 
 class Curriculum:
-    """Assigns a stage to each row: here one stage for all rows, which never changes.
+    """Assigns a stage to each row. This base class is the fixed curriculum: all rows stay at one stage.
 
     All tensors are on the CPU; the environment applies `settings()`.
     """
@@ -42,7 +42,7 @@ class Curriculum:
     def __init__(
         self, spec: StagedSpec, numbers: range, rows: int, meters: Sequence[str], rewards: Sequence[str]
     ) -> None:
-        """Every row starts at the first of the stages with these numbers; stages count from 1."""
+        """`numbers` are those of the stages, counted from 1; every row starts at the first."""
         self._first_stage = numbers[0]
         self._tables = compile_stages(spec, numbers, meters, rewards)
         self.stage = torch.full((rows,), numbers[0])  # [N] int64
@@ -63,7 +63,7 @@ class Curriculum:
         return {}
 
     def restore(self, state: State) -> None:
-        """Nothing to restore: the recipe holds the stage."""
+        """Nothing to restore: the stage is set in the recipe."""
 
 
 class AdaptiveCurriculum(Curriculum):
@@ -77,10 +77,12 @@ class AdaptiveCurriculum(Curriculum):
         self.spec, self.max_steps = spec, max_steps
         self.last_stage = len(spec.stage_list)
         super().__init__(spec, range(1, self.last_stage + 1), rows, meters, rewards)
-        self.steps = torch.zeros(rows, dtype=torch.int64)  # in finished episodes at the stage
-        self.episodes = torch.zeros(rows, dtype=torch.int64)  # finished at the stage
-        self.window = torch.zeros((rows, spec.episodes, 3), dtype=torch.float64)  # ring buffer of the last K
-        self.first = torch.zeros((rows, 2), dtype=torch.float64)  # summed length and reward of the first K
+        self.steps = torch.zeros(rows, dtype=torch.int64)  # [N] steps of finished episodes at the stage
+        self.episodes = torch.zeros(rows, dtype=torch.int64)  # [N] finished episodes at the stage
+        self.window = torch.zeros(
+            (rows, spec.episodes, 3), dtype=torch.float64
+        )  # [N, K, 3] ring buffer of the last K episodes
+        self.first = torch.zeros((rows, 2), dtype=torch.float64)  # [N, 2] summed length and return of the first K
 
     def update(self, episodes: Episodes) -> list[StageChange]:
         """Record finished episodes, then advance or retreat their rows."""
@@ -89,7 +91,7 @@ class AdaptiveCurriculum(Curriculum):
         mean, first = self.window[rows].mean(1), self.first[rows]  # meaningless before there are K episodes
         survival, entropy = mean[:, LENGTH] / self.max_steps, mean[:, ENTROPY]
         # Reward per step over all K episodes together, so that a short one weighs no more than its steps.
-        progress = mean[:, REWARD] / mean[:, LENGTH] - first[:, REWARD] / first[:, LENGTH]
+        progress = mean[:, RETURN] / mean[:, LENGTH] - first[:, RETURN] / first[:, LENGTH]
         spec, stage = self.spec, self.stage[rows]
         enough = (self.steps[rows] >= spec.steps) & (self.episodes[rows] >= spec.episodes)
         failing = (survival < spec.retreat) | ((progress < -spec.delta) & (survival < spec.advance))

@@ -14,9 +14,9 @@ from townlet.errors import TownletError
 
 
 class Bandit(gym.Env[NDArray[np.float32], np.int64]):
-    """Arm a pays a draw from N(means[a], deviations[a]²); episodes are truncated after `length` pulls.
+    """Pulling arm a gives a reward drawn from N(means[a], deviations[a]²); episodes are truncated after `length` pulls.
 
-    The observation is always 1. `info["best"]` is true if the arm has the highest mean.
+    The observation is always 1. `info["best"]` is true if the pulled arm has the highest mean.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012

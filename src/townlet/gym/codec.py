@@ -1,4 +1,4 @@
-"""Encodes plain Python values as JSON and arrays, and decodes them with their exact types.
+"""Encoding of plain Python values as JSON and arrays, and decoding with their exact types.
 
 Unlike `runs.flatten`, this keeps tuples, NumPy scalars and random generators distinct, and runs without torch in the
 worker processes of environments.
@@ -18,7 +18,7 @@ import numpy as np
 from townlet.errors import TownletError
 from townlet.interfaces.state import State
 
-SAME: Final = "resume with the recipe and number of rows of the saved run"  # `interfaces.restore` imports torch
+SAME_RECIPE: Final = "resume with the recipe and number of rows of the saved run"
 TAG: Final = "~"  # marks a mapping that encodes a value unknown to JSON
 NUMBERS: Final = "biuf"  # dtype kinds that a checkpoint stores as arrays
 GENERATORS: Final = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
@@ -65,6 +65,7 @@ def encode(value: Any, depth: int = 0) -> Any:
 
 
 def decode(tree: Any) -> Any:
+    """The value that `encode` was given."""
     if isinstance(tree, np.ndarray):
         return tree.copy()
     return _DECODERS[tree[TAG]](tree) if isinstance(tree, Mapping) else tree
@@ -87,7 +88,7 @@ def _array_from_json(tree: Mapping[str, Any]) -> np.ndarray[Any, Any]:
 def _generator(state: dict[str, Any]) -> np.random.Generator:
     name = state["bit_generator"]
     if name not in GENERATORS:
-        raise TownletError(f"unknown random generator '{name}' in the saved state", SAME)
+        raise TownletError(f"unknown random generator '{name}' in the saved state", SAME_RECIPE)
     bits = getattr(np.random, name)(0)
     bits.state = state
     return np.random.Generator(bits)
@@ -114,7 +115,7 @@ def digest(value: Any) -> str:
 
 
 def pack(rows: list[State]) -> State:
-    """Merge the trees of all rows: arrays of one shape are stacked, values equal in all rows are stored once."""
+    """Merge the trees of all rows: arrays of equal shape are stacked, values equal in all rows are stored once."""
     packed: State = {}
     for name, first in rows[0].items():
         values = [row[name] for row in rows]
@@ -141,7 +142,7 @@ def unpack(state: Mapping[str, Any], rows: int) -> list[State]:
         else:
             values = [value["is"]] * rows if value[TAG] == "all" else value["is"]
         if len(values) != rows:
-            raise TownletError(f"'{name}' was saved for {len(values)} rows, expected {rows}", SAME)
+            raise TownletError(f"'{name}' was saved for {len(values)} rows, expected {rows}", SAME_RECIPE)
         for tree, row_value in zip(trees, values, strict=True):
             tree[name] = row_value
     return trees

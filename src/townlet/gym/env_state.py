@@ -1,12 +1,13 @@
 """Saves and restores third-party environments without pickle.
 
-An environment can be saved if every attribute of it and its wrappers is plain (numbers, strings, arrays, random
+An environment can be saved if every attribute of it and its wrappers is plain data (numbers, strings, arrays, random
 generators, and lists, tuples and mappings of these), belongs to a known simulator, or holds no state (spaces,
-functions, windows). Otherwise `exact` is false and a resumed run starts new episodes.
+functions, windows). Otherwise `EnvSaver.exact` is false and a resumed run starts new episodes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from copy import deepcopy
 from enum import Enum
@@ -19,56 +20,70 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from townlet.errors import TownletError
-from townlet.gym.codec import SAME, UnsupportedValue, decode, digest, encode, pack, unpack
+from townlet.gym.codec import SAME_RECIPE, TAG, UnsupportedValue, decode, digest, encode, pack, unpack
 from townlet.interfaces.state import State
 
-DISPLAY_PACKAGES: Final = ("pygame", "moderngl", "cv2")  # their objects only display
-LARGE_TABLE: Final = 500  # entries from which a mapping is compared by digest, and saved only if it changed
+DISPLAY_PACKAGES: Final = ("pygame", "moderngl", "cv2")  # their objects only render and hold no state
+LARGE_TABLE: Final = 500  # a mapping with at least so many entries is saved as a digest while it is unchanged
 ALE: Final = "ale"
 MUJOCO_DATA: Final = "data"
 MUJOCO_ATTRIBUTES: Final = frozenset({"model", MUJOCO_DATA, "mujoco_renderer"})
-LENGTH_BYTES, PAGE_BYTES = 8, 4096
+LENGTH_BYTES: Final = 8  # of the length prefix of serialized simulators
+PAGE_BYTES: Final = 4096  # they are padded to a multiple of this
 
 
 class RowEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """Outermost wrapper of each row; saves and restores it, also in a worker process."""
+    """Outermost wrapper of each row; saves and restores it, also in a worker process.
+
+    The state is a property with a setter, since a vector environment reaches its workers by `call` and `set_attr`.
+    """
 
     def __init__(self, env: gym.Env[Any, Any], action_names: tuple[str, ...] | None = None) -> None:
         super().__init__(env)
         self.action_names = action_names
-        self._tables = table_digests(env) or {}
+        self._initial_digests = table_digests(env) or {}
 
     @property
-    def savable(self) -> bool:
+    def exact(self) -> bool:
+        """Whether the state can be saved."""
         return table_digests(self.env) is not None
 
     @property
-    def saved(self) -> State:
-        """The complete state of this row."""
-        return capture(self.env, self._tables)
+    def env_state(self) -> State:
+        """The complete state of this row; assigning one restores it."""
+        return capture(self.env, self._initial_digests)
 
-    @saved.setter
-    def saved(self, state: State) -> None:
+    @env_state.setter
+    def env_state(self, state: State) -> None:
         restore(self.env, state)
 
 
 class EnvSaver:
-    """Saves all rows as a tree of arrays and JSON: separate rows through their `RowEnv`, a native vector as one."""
+    """Saves all rows of a vector environment as a tree of arrays and JSON; resets the environment.
+
+    Separate environments are saved through their `RowEnv`, any other vector environment as a whole.
+    """
 
     def __init__(self, vec: VectorEnv[Any, Any, Any]) -> None:
         self._vec = vec
-        self.row_envs = vec if isinstance(vec, SyncVectorEnv | AsyncVectorEnv) else None
+        self.separate_envs = vec if isinstance(vec, SyncVectorEnv | AsyncVectorEnv) else None
         vec.reset(seed=0)  # some environments create their attributes here
-        tables = None if self.row_envs else table_digests(vec)
-        self.exact = all(self.row_envs.call("savable")) if self.row_envs else tables is not None
-        self._tables = tables or {}
+        self._initial_digests: dict[str, str] = {}
+        if self.separate_envs:
+            self.exact = all(self.separate_envs.call("exact"))
+        else:
+            digests = table_digests(vec)
+            self.exact = digests is not None
+            self._initial_digests = digests or {}
 
     def state(self) -> State:
-        return pack(list(self.row_envs.call("saved")) if self.row_envs else [capture(self._vec, self._tables)])
+        if self.separate_envs:
+            return pack(list(self.separate_envs.call("env_state")))
+        return pack([capture(self._vec, self._initial_digests)])
 
     def restore(self, state: State) -> None:
-        if self.row_envs:
-            self.row_envs.set_attr("saved", unpack(state, self.row_envs.num_envs))
+        if self.separate_envs:
+            self.separate_envs.set_attr("env_state", unpack(state, self.separate_envs.num_envs))
         else:
             restore(self._vec, unpack(state, 1)[0])
 
@@ -86,14 +101,14 @@ def layers(env: Any) -> Iterator[tuple[str, Any]]:
 def _state_attributes(env: Any) -> Iterator[tuple[str, Any, str, Any]]:
     """Layer name, layer, attribute name and value of everything that may hold state, except simulators."""
     for where, layer in layers(env):
-        simulator = {ALE} if _is_ale(layer) else MUJOCO_ATTRIBUTES if _is_mujoco(layer) else ()
+        in_simulator = _simulator_attributes(layer)
         for name, value in vars(layer).items():
-            if name != "env" and name not in simulator and not _is_stateless(value):
+            if name != "env" and name not in in_simulator and not _is_stateless(value):
                 yield where, layer, name, value
 
 
 def _is_stateless(value: Any) -> bool:
-    """Whether a value only describes or shows something and never changes."""
+    """Whether a value is assumed to hold no state: spaces, specs, enums, callables and display objects."""
     if isinstance(value, gym.Space | EnvSpec | Enum | type) or callable(value):
         return True
     if isinstance(value, list | tuple) and value:
@@ -101,14 +116,14 @@ def _is_stateless(value: Any) -> bool:
     return type(value).__module__.split(".")[0] in DISPLAY_PACKAGES
 
 
-_LAST_TABLES: Final[dict[str, tuple[Any, str]]] = {}  # rows share equal tables, so the last one of each name is cached
+_last_tables: dict[str, tuple[Any, str]] = {}  # all rows have equal tables, so only the latest per name is cached
 
 
 def _table_digest(name: str, value: Any) -> str:
     """Digest of a large mapping; comparing it with the cached one is much faster than hashing."""
-    if name not in _LAST_TABLES or _LAST_TABLES[name][0] != value:
-        _LAST_TABLES[name] = (deepcopy(value), digest(value))
-    return _LAST_TABLES[name][1]
+    if name not in _last_tables or _last_tables[name][0] != value:
+        _last_tables[name] = (deepcopy(value), digest(value))
+    return _last_tables[name][1]
 
 
 def table_digests(env: Any) -> dict[str, str] | None:
@@ -119,7 +134,7 @@ def table_digests(env: Any) -> dict[str, str] | None:
             if _is_large(value):
                 digests[f"{where} {name}"] = _table_digest(f"{where} {name}", value)
             else:
-                encode(value)
+                encode(value)  # only to learn whether it can be saved
     except UnsupportedValue:
         return None
     return digests
@@ -132,35 +147,40 @@ def _is_large(value: Any) -> bool:
     return len(value) + sum(len(v) for v in value.values() if isinstance(v, dict | list | tuple)) >= LARGE_TABLE
 
 
-def capture(env: Any, unchanged: dict[str, str]) -> State:
-    """The complete state of an environment; tables that match `unchanged` are saved as their digest."""
+def capture(env: Any, initial_digests: dict[str, str]) -> State:
+    """The complete state of an environment; tables that still have their initial digest are saved as that."""
     state: State = {where: {"plain": {}, "simulator": _capture_simulator(layer)} for where, layer in layers(env)}
     for where, _, name, value in _state_attributes(env):
-        table = unchanged.get(key := f"{where} {name}")
-        same = table is not None and _table_digest(key, value) == table
-        state[where]["plain"][name] = {"~": "table", "is": table} if same else encode(value)
+        key = f"{where} {name}"
+        initial = initial_digests.get(key)
+        if initial is not None and _table_digest(key, value) == initial:
+            state[where]["plain"][name] = {TAG: "table", "is": initial}
+        else:
+            state[where]["plain"][name] = encode(value)
     return state
 
 
 def restore(env: Any, state: State) -> None:
     """Put an environment into a captured state."""
-    here = dict(layers(env))
-    if here.keys() != state.keys():
-        raise TownletError(f"the saved wrappers are {', '.join(state)}; these are {', '.join(here)}", SAME)
-    for where, layer in here.items():
+    own_layers = dict(layers(env))
+    if own_layers.keys() != state.keys():
+        what = f"the saved wrappers are {', '.join(state)}; those of this environment are {', '.join(own_layers)}"
+        raise TownletError(what, SAME_RECIPE)
+    for where, layer in own_layers.items():
         for name, value in state[where]["plain"].items():
-            if isinstance(value, dict) and value.get("~") == "table":
+            if isinstance(value, dict) and value.get(TAG) == "table":
                 if _table_digest(f"{where} {name}", getattr(layer, name, None)) != value["is"]:
-                    raise TownletError(f"'{name}' of {type(layer).__name__} differs from the saved one", SAME)
+                    raise TownletError(f"'{name}' of {type(layer).__name__} differs from the saved one", SAME_RECIPE)
             elif isinstance(getattr(layer, name, None), np.random.Generator) and value is not None:
+                # In place: other attributes may refer to the same generator.
                 getattr(layer, name).bit_generator.state = decode(value).bit_generator.state
             else:
                 setattr(layer, name, decode(value))
         _restore_simulator(layer, state[where]["simulator"])
 
 
-# Simulators with state outside Python. ALE serializes its console to bytes. MuJoCo's data is copied array by array:
-# besides positions and velocities, some environments read results of the last step.
+# Simulators with state outside Python. ALE serializes its emulator to bytes. MuJoCo's data is copied array by array:
+# besides positions and velocities, some environments read what the last step computed, such as contact forces.
 
 
 def _is_ale(layer: Any) -> bool:
@@ -171,17 +191,24 @@ def _is_mujoco(layer: Any) -> bool:
     return type(vars(layer).get(MUJOCO_DATA)).__name__ == "MjData"
 
 
+def _simulator_attributes(layer: Any) -> frozenset[str]:
+    """The attributes of a layer that `_capture_simulator` saves or that only display it."""
+    if _is_ale(layer):
+        return frozenset({ALE})
+    return MUJOCO_ATTRIBUTES if _is_mujoco(layer) else frozenset()
+
+
 def _capture_simulator(layer: Any) -> State:
     """State of the simulator in this layer; empty if there is none."""
     if _is_ale(layer):
-        return {ALE: _pad(layer.ale.cloneState(include_rng=True).serialize())}
+        return {ALE: _frame(layer.ale.cloneState(include_rng=True).serialize())}
     if not _is_mujoco(layer):
         return {}
     # Arrays of a fixed size. Contact arrays vary in size, are empty in new data, and are recomputed by every step.
     fresh = type(layer.data)(layer.model)
-    names = [name for name in dir(fresh) if not name.startswith("_")]
-    arrays = [n for n in names if isinstance(a := getattr(fresh, n, None), np.ndarray) and a.size]
-    return {MUJOCO_DATA: {name: np.array(getattr(layer.data, name)) for name in (*arrays, "time")}}
+    values = {name: getattr(fresh, name, None) for name in dir(fresh) if not name.startswith("_")}
+    array_names = [name for name, value in values.items() if isinstance(value, np.ndarray) and value.size]
+    return {MUJOCO_DATA: {name: np.array(getattr(layer.data, name)) for name in (*array_names, "time")}}
 
 
 def _restore_simulator(layer: Any, state: State) -> None:
@@ -197,7 +224,7 @@ def _restore_simulator(layer: Any, state: State) -> None:
             getattr(layer.data, name)[...] = decode(value)
 
 
-def _pad(data: bytes) -> NDArray[np.uint8]:
-    """Prefix bytes with their length and pad them to whole pages, so that the rows can be stacked."""
-    size = -(-(len(data) + LENGTH_BYTES) // PAGE_BYTES) * PAGE_BYTES
+def _frame(data: bytes) -> NDArray[np.uint8]:
+    """Prefix bytes with their length and pad them to whole pages, so that rows usually have equal sizes and stack."""
+    size = math.ceil((len(data) + LENGTH_BYTES) / PAGE_BYTES) * PAGE_BYTES
     return np.frombuffer((len(data).to_bytes(LENGTH_BYTES, "little") + data).ljust(size, b"\0"), np.uint8).copy()

@@ -16,7 +16,7 @@ from townlet.errors import TownletError, did_you_mean
 
 ATARI: Final = "atari"
 RETRO_WHEELS: Final = ("x86_64", "AMD64")  # architectures with stable-retro wheels
-BRIDGES: Final = ("GymV21Environment-v0", "GymV26Environment-v0")
+COMPATIBILITY_IDS: Final = ("GymV21Environment-v0", "GymV26Environment-v0")  # adapters for old Gym environments
 NO_RETRO_WHEEL: Final = (
     "stable-retro has no wheel for this architecture: `pip install stable-retro` builds it, with a C++ compiler and "
     "CMake; most games also need a ROM that you own"
@@ -117,7 +117,7 @@ def import_quietly(module: str) -> Any:
 
 def require(id: str) -> None:
     """Register an id with Gymnasium, or raise an error that names what is missing."""
-    if id in BRIDGES:
+    if id in COMPATIBILITY_IDS:
         what = f"{id} would import and run any module that its arguments name"
         raise TownletError(what, "register the environment with Gymnasium in your own program")
     if (needed := family(id)) is not None:
@@ -126,7 +126,7 @@ def require(id: str) -> None:
             raise TownletError(what, needed.install_problem or f"install it: {needed.command}")
         if needed.registers:
             module = import_quietly(needed.registers)
-            if needed.extra == ATARI:  # keep its banner out of the output
+            if needed.extra == ATARI:  # suppress its banner
                 module.ALEInterface.setLoggerMode(module.LoggerMode.Error)
     if id not in gym.registry:
         hint = did_you_mean(id, sorted(gym.registry))

@@ -1,4 +1,4 @@
-"""Makes N rows of a Gymnasium environment as a `VecEnv`."""
+"""Construction of N rows of a Gymnasium environment as a `VecEnv`."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def make_vec(
     if native := _is_native(id, spec, render_mode):
         vec, names = _make_native(factory, rows), None
     else:
-        vec = row_envs = _make_rows(factory, rows)
-        names = row_envs.call("action_names")[0]
+        vec = separate_envs = _make_rows(factory, rows)
+        names = separate_envs.call("action_names")[0]
     transforms: list[ObservationTransform] = []
     if spec.normalize_obs != "none":
         transforms.append(StaticNormalize() if spec.normalize_obs == "static" else RunningNormalize())
@@ -98,27 +98,27 @@ def _is_native(id: str, spec: EnvSpec, render_mode: str | None) -> bool:
             raise TownletError(f"{id} has no native vectorization", USE_ROWS)
         if spec.per_row_keys and not atari:
             raise TownletError(f"{spec.per_row_keys[0]} does not work with vectorization: native", USE_ROWS)
-        return not atari or render_mode is None  # it renders nothing; separate rows observe the same
+        return not atari or render_mode is None  # Atari's cannot render; separate rows observe the same
     # Atari's vectorization also skips frames, clips rewards and handles lives differently: only on request.
     return spec.vectorization == "auto" and entry is not None and not spec.per_row_keys and not atari
 
 
 def without_autoreset_steps(id: str, spec: EnvSpec) -> EnvSpec:
-    """Replace `auto` by sync if the native vectorization would need autoreset steps."""
+    """The spec with vectorization `auto` replaced by sync if it would choose native, which has autoreset steps."""
     _prepare(id, spec)
     native = spec.vectorization == "auto" and _is_native(id, spec, None)
     return spec.model_copy(update={"vectorization": "sync"}) if native else spec
 
 
 def _make_rows(factory: RowFactory, rows: int) -> SyncVectorEnv | AsyncVectorEnv:
-    """Rows that are stepped one after the other, or in one process each."""
+    """Separate environments, stepped one after the other or in one process each."""
     autoreset = AutoresetMode.SAME_STEP if factory.render_mode is None else AutoresetMode.NEXT_STEP
     family = extras.family(factory.id)
     one_per_process = family is not None and family.one_per_process
     if one_per_process and factory.spec.vectorization == "sync":
         raise TownletError(f"only one {factory.id} can run per process", "write vectorization: auto or async")
     if one_per_process or factory.spec.vectorization == "async":
-        factory().close()  # raises errors in this process
+        factory().close()  # so that errors are raised in this process
         multiprocessing.set_forkserver_preload(PRELOADED)
         return AsyncVectorEnv([factory] * rows, copy=False, context=START_METHOD, autoreset_mode=autoreset)
     return SyncVectorEnv([factory] * rows, copy=False, autoreset_mode=autoreset)

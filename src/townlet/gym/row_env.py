@@ -1,4 +1,4 @@
-"""Builds one row of a Gymnasium environment from a recipe. Worker processes import this module, without torch."""
+"""Construction of one row of a Gymnasium environment. Worker processes import this module; it does without torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ACTION_NAMES: Final = {
     "Taxi": ("south", "north", "east", "west", "pick up", "drop off"),
 }
 
-# What environments raise for unsuitable arguments.
+# Exceptions that environments raise for unsuitable arguments.
 CONSTRUCTION_ERRORS: Final = (
     TypeError, ValueError, AssertionError, LookupError, ImportError, OSError, AttributeError, RuntimeError,
     gym.error.Error,

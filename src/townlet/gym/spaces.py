@@ -1,4 +1,4 @@
-"""Converts Gymnasium spaces: observations to flat float rows with a layout, actions to one of three kinds."""
+"""Conversion of Gymnasium spaces: observations to flat float32 rows, actions to Discrete, Binary or Continuous."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
 
 Floats = NDArray[np.float32]
 Space = spaces.Space[Any]
-UNNAMED_BLOCK: Final = "obs"  # the block of an observation without parts
-CHANNELS: Final = (1, 3, 4)  # gray, RGB, RGBA
+UNNAMED_BLOCK: Final = "obs"  # the only block of an observation that is not a Dict or Tuple
+CHANNEL_COUNTS: Final = (1, 3, 4)  # gray, RGB, RGBA
 MAX_BYTE: Final = 255
 
 
@@ -27,38 +27,41 @@ class SubspaceWriter:
     """Writes one subspace of an observation into its columns of the flat rows."""
 
     path: tuple[str | int, ...]
-    slice: slice
-    shape: tuple[int, ...]  # of a picture: [(frames,) channels, height, width]
-    order: tuple[int, ...] | None  # permutes the axes of a picture from the environment's order to `shape`
+    columns: slice
+    shape: tuple[int, ...]  # of an image: [(frames,) channels, height, width]
+    order: tuple[int, ...] | None  # of an image: permutes the axes from the environment's order to that of `shape`
 
     def write(self, obs: Any, out: Floats) -> None:
         """Write this subspace of a batch of n observations into out [n, D]."""
         for key in self.path:
             obs = obs[key]
         values = np.asarray(obs)
-        columns = out[:, self.slice]
+        target = out[:, self.columns]
         if self.order is None:
-            columns[...] = values.reshape(columns.shape)
+            target[...] = values.reshape(target.shape)
             return
-        picture = values.reshape(len(out), *(self.shape[n] for n in np.argsort(self.order)))
-        # Dividing, not multiplying by 1/255, keeps white at exactly 1.
-        ordered = picture.transpose(0, *(n + 1 for n in self.order))
-        np.divide(ordered, np.float32(MAX_BYTE), out=columns.reshape(-1, *self.shape))
+        inverse = np.argsort(self.order)  # the inverse permutation, back to the environment's order
+        image = values.reshape(len(out), *(self.shape[n] for n in inverse))
+        ordered = image.transpose(0, *(n + 1 for n in self.order))
+        # Dividing, not multiplying by 1/255, keeps white at exactly 1. The reshaped target is a view.
+        np.divide(ordered, np.float32(MAX_BYTE), out=target.reshape(-1, *self.shape))
 
 
 class ObservationEncoder:
-    """ObservationLayout of a space's observations, and their conversion to float rows [n, D]."""
+    """Flattens the observations of a space to float32 rows [n, D], described by `layout`."""
 
     def __init__(self, space: Space, where: str = "the environment") -> None:
         self._writers: list[SubspaceWriter] = []
-        self._parts: list[BlockSpec] = []
-        self._bounds: list[tuple[Floats, ...]] = []
+        self._blocks: list[BlockSpec] = []
+        self._lows: list[Floats] = []
+        self._highs: list[Floats] = []
         self._where = where
         self._size = 0
         self._add(space, ())
-        self.layout = ObservationLayout.of(*self._parts)
-        # Bounds of each number [D], infinite if there are none; blocks have only one pair each.
-        self.low, self.high = (np.concatenate([b[n] for b in self._bounds]).astype(np.float32) for n in (0, 1))
+        self.layout = ObservationLayout.of(*self._blocks)
+        # Bounds of each element [D], ±inf if unbounded; the layout has only one pair per block.
+        self.low = np.concatenate(self._lows).astype(np.float32)
+        self.high = np.concatenate(self._highs).astype(np.float32)
 
     def write(self, obs: Any, out: Floats) -> None:
         """Write n observations, batched as by Gymnasium, into out [n, D]."""
@@ -86,25 +89,29 @@ class ObservationEncoder:
             self._add_writer(path, space.shape)
             self._add_block((name, space.shape, 0.0, 1.0))
         else:
-            what = f"{self._where} observes '{name}' as {type(space).__name__}, which is not numeric"
-            drop, convert = "drop it: wrappers: [{name: keys, keep: […]}]", "write a wrapper that converts it to a Box"
-            raise TownletError(what, drop if path else convert)
+            what = f"the observation '{name}' of {self._where} is of type {type(space).__name__}, which is not numeric"
+            fix = (
+                "drop it: wrappers: [{name: keys, keep: […]}]" if path else "write a wrapper that converts it to a Box"
+            )
+            raise TownletError(what, fix)
 
     def _add_box(self, space: spaces.Box, path: tuple[str | int, ...], name: str) -> None:
         order = _axes(space)
         if order is None:
             self._add_writer(path, space.shape)
-            low, high = (np.asarray(b, np.float32).reshape(-1) for b in (space.low, space.high))
+            low, high = (np.asarray(bound, np.float32).reshape(-1) for bound in (space.low, space.high))
             self._add_block((name, space.shape, float(low.min()), float(high.max())), low, high)
             return
-        deep = (*space.shape, 1) if len(space.shape) == 2 else space.shape
-        shape = tuple(deep[n] for n in order)
+        with_channels = (*space.shape, 1) if len(space.shape) == 2 else space.shape
+        shape = tuple(with_channels[n] for n in order)
         self._add_writer(path, shape, order)
         *frames, channels, height, width = shape
-        self._add_block((name, (math.prod((*frames, channels)), height, width), 0.0, 1.0, "picture", (), MAX_BYTE))
+        block_shape = (math.prod((*frames, channels)), height, width)
+        no_grid = ()
+        self._add_block((name, block_shape, 0.0, 1.0, "picture", no_grid, MAX_BYTE))
 
     def _add_multi_discrete(self, space: spaces.MultiDiscrete, path: tuple[str | int, ...], name: str) -> None:
-        """Indices of one range form one block; otherwise each has its block."""
+        """Add one block if all components have the same range, otherwise one block per component."""
         first, last = space.start.reshape(-1), (space.start + space.nvec - 1).reshape(-1)
         self._add_writer(path, space.shape)
         if (first == first[0]).all() and (last == last[0]).all():
@@ -120,27 +127,29 @@ class ObservationEncoder:
         self._writers.append(SubspaceWriter(path, slice(self._size, self._size + size), shape, order))
         self._size += size
 
-    def _add_block(self, part: BlockSpec, low: Floats | None = None, high: Floats | None = None) -> None:
-        size = int(np.prod(part[1]))
-        self._parts.append(part)
-        given = zip((low, high), part[2:4], strict=True)
-        self._bounds.append(tuple(np.full(size, b, np.float32) if a is None else a for a, b in given))
+    def _add_block(self, block: BlockSpec, low: Floats | None = None, high: Floats | None = None) -> None:
+        """Add a block; `low` and `high` bound each element, by default all as the block."""
+        _, shape, block_low, block_high, *_ = block
+        size = int(np.prod(shape))
+        self._blocks.append(block)
+        self._lows.append(np.full(size, block_low, np.float32) if low is None else low)
+        self._highs.append(np.full(size, block_high, np.float32) if high is None else high)
 
 
 def _axes(space: spaces.Box) -> tuple[int, ...] | None:
-    """Permutation of a picture's axes to [channels, height, width]; None if a Box is not a picture."""
+    """Permutation of an image's axes to [(frames,) channels, height, width]; None if a Box is not an image."""
     dims = len(space.shape)
     if space.dtype != np.uint8 or space.low.min() != 0 or space.high.max() != MAX_BYTE or dims not in (2, 3, 4):
         return None
     if dims == 4:  # stacked color frames
-        return (0, 3, 1, 2) if space.shape[3] in CHANNELS else None
-    if dims == 3 and space.shape[2] not in CHANNELS and space.shape[2] >= space.shape[0]:
-        return (0, 1, 2)  # channels first: stacked gray frames
-    return (2, 0, 1)  # channels last; stacked colors have fewer channels than the picture has lines
+        return (0, 3, 1, 2) if space.shape[3] in CHANNEL_COUNTS else None
+    if dims == 3 and space.shape[2] not in CHANNEL_COUNTS and space.shape[2] >= space.shape[0]:
+        return (0, 1, 2)  # channels first, such as stacked gray frames
+    return (2, 0, 1)  # channels last: even stacked color frames have fewer channels than the image has pixel rows
 
 
 def actions_from_space(space: Space, names: Sequence[str] | None, where: str) -> Actions:
-    """Convert an action space; `names` are used if they fit."""
+    """Convert an action space; `names` are used if there is one per discrete action, else the actions are numbered."""
     if isinstance(space, spaces.Discrete):
         n = int(space.n)
         return Discrete(tuple(names) if names is not None and len(names) == n else tuple(map(str, range(n))))
@@ -151,7 +160,7 @@ def actions_from_space(space: Space, names: Sequence[str] | None, where: str) ->
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             fix = "write a wrapper that bounds its action_space, such as gymnasium.wrappers.TransformAction"
             raise TownletError(f"the actions of {where} have no bounds", fix)
-        if np.issubdtype(space.dtype, np.integer):  # actions are rounded to the nearest integer
+        if np.issubdtype(space.dtype, np.integer):  # rounded later: every integer gets an interval of equal length
             low, high = low - 0.5, high + 0.5
         return Continuous(tuple(map(str, range(len(low)))), tuple(low.tolist()), tuple(high.tolist()))
     what = f"{where} has {type(space).__name__} actions, which no agent supports"

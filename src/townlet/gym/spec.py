@@ -83,7 +83,7 @@ class EnvSpec(StrictModel):
 
     @property
     def per_row_keys(self) -> tuple[str, ...]:
-        """Keys that need separate rows, which native vectorization does not have."""
+        """Keys that need separate environments, which native vectorization does not have."""
         keys = [f"wrappers ({w.name})" for w in self.wrappers if not isinstance(w, ActionMaskSpec)]
         keys += ["frame_skip"] if self.frame_skip > 1 else []
         keys += ["grayscale"] if self.grayscale else []

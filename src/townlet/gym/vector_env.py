@@ -24,12 +24,15 @@ from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.rng import Streams
 
 SEED_RANGE: Final = 2**31  # accepted by every family of environments
-FINITE_CHECK_LIMIT: Final = 4096  # larger observations are pictures, which are always finite
+FINITE_CHECK_LIMIT: Final = 4096  # larger observations are images, which are always finite
 Bools = NDArray[np.bool_]
 
 
 class GymVecEnv:
-    """N rows of a Gymnasium environment, in tensors that are reused. Made by `townlet.gym.make.make_vec`."""
+    """N rows of a Gymnasium environment, made by `gym.make.make_vec`.
+
+    On the CPU the next step overwrites the tensors returned by the last.
+    """
 
     components: tuple[str, ...] = ("reward",)
 
@@ -57,7 +60,7 @@ class GymVecEnv:
         self.exact = self._saver.exact
         self._masks = ActionMasks(mask, self.rows, self.actions.choices, name)
         self._raw: Floats = np.zeros((self.rows, self._encoder.layout.size), np.float32)
-        self._final_obs: Floats = np.zeros_like(self._raw)  # used from the first row on
+        self._final_obs: Floats = np.zeros_like(self._raw)  # only the first k rows are used
         self._transforms = tuple(transforms)
         self.layout, self._obs = self._encoder.layout, self._raw
         for transform in self._transforms:
@@ -67,13 +70,13 @@ class GymVecEnv:
             np.zeros(self.rows, np.bool_) for _ in range(4)
         )
         self._seed: int | None = None
-        self._restarts = 0  # how often a restore had to start new episodes
-        self._step = self._tensors()
+        self._restarts = 0  # number of restores that had to start new episodes
+        self._step = self._read_step()
         no_rows = torch.zeros(0, dtype=torch.int64, device=device)
         self._none_ended = FinalObs(no_rows, self._step.obs[no_rows], self._step.mask[no_rows])
         self._ended = self._none_ended
 
-    def _tensors(self) -> Step:
+    def _read_step(self) -> Step:
         """The buffers as tensors; copies unless on the CPU."""
         reward = self._reward
         buffers = [self._obs, self._masks.current, reward[:, 0], reward, self._terminated, self._truncated]
@@ -90,23 +93,23 @@ class GymVecEnv:
 
     def _reset_rows(self, seed: int) -> MaskedObs:
         seeds = Streams(seed).numpy("environments").integers(SEED_RANGE, size=self.rows).tolist()
-        obs, info = self._call("reset", self.vec.reset, seed=seeds if self._saver.row_envs else seeds[0])
+        obs, info = self._call("reset", self.vec.reset, seed=seeds if self._saver.separate_envs else seeds[0])
         self._encoder.write(obs, self._raw)
         self._masks.read(info)
         self._done[:] = False
         transformed = self._raw
         for transform in self._transforms:
             transformed = transform.reset(transformed)
-        return self._first_view()
+        return self._current_obs()
 
-    def _first_view(self) -> MaskedObs:
-        """Current observations without a step: rewards and flags are cleared."""
+    def _current_obs(self) -> MaskedObs:
+        """The current observations, with rewards and flags cleared: no step led to them."""
         for flags in (self._terminated, self._truncated, self._autoreset):
             flags[:] = False
         self._reward[:] = 0
         self._ended = self._none_ended
         if self.device != "cpu":
-            self._step = self._tensors()
+            self._step = self._read_step()
         return MaskedObs(self._step.obs, self._step.mask)
 
     def step(self, actions: Tensor) -> Step:
@@ -120,7 +123,7 @@ class GymVecEnv:
         np.logical_or(self._terminated, self._truncated, out=self._done)
         self._encoder.write(raw_obs, self._raw)
         if self._raw.shape[1] <= FINITE_CHECK_LIMIT and not np.isfinite(self._raw).all():
-            row, index = np.argwhere(~np.isfinite(self._raw))[0].tolist()  # it would spread to all weights
+            row, index = np.argwhere(~np.isfinite(self._raw))[0].tolist()  # a NaN would spread to all weights
             error = ValueError(f"value {index} of the observation of row {row} is {self._raw[row, index]}")
             raise self._failed("step", error) from error
         self._masks.read(info)
@@ -132,7 +135,7 @@ class GymVecEnv:
         for transform in self._transforms:
             obs, final_obs = transform.step(obs, is_first, rows, final_obs)
         if self.device != "cpu":
-            self._step = self._tensors()
+            self._step = self._read_step()
         if not len(rows):  # most steps end no episode
             self._ended = self._none_ended
         else:
@@ -155,7 +158,7 @@ class GymVecEnv:
         return EnvironmentFailed(what, "fix the environment")
 
     def _mark_autoreset(self) -> Bools:
-        """Clear the results of rows that only reset in this step."""
+        """Clear the results of rows that only reset in this step; returns the mask of these rows [N]."""
         autoreset = self._autoreset
         autoreset[:] = self._done
         if autoreset.any():
@@ -165,7 +168,7 @@ class GymVecEnv:
         return autoreset
 
     def _final(self, rows: NDArray[np.int64], info: Mapping[str, Any]) -> tuple[Floats, Bools]:
-        """Final observations [k, D] and masks [k, K] of ended rows; the buffers then show their next episode."""
+        """Final observations [k, D] and masks [k, K] of ended rows; afterwards the buffers hold the next episode."""
         final_obs = self._final_obs[: len(rows)]
         if self._mode is AutoresetMode.DISABLED:
             final_obs[:] = self._raw[rows]
@@ -190,7 +193,7 @@ class GymVecEnv:
 
     def copy_transforms(self, other: GymVecEnv) -> None:
         """Use the normalization statistics of another environment and freeze them: for evaluation."""
-        # An environment that stacks pictures natively lacks the last transform, the stack, which has no statistics.
+        # An environment that stacks images natively lacks the last transform, the stack, which has no statistics.
         for mine, theirs in zip(self._transforms, other._transforms, strict=False):
             mine.copy_statistics(theirs)
         for transform in self._transforms:
@@ -205,7 +208,7 @@ class GymVecEnv:
         return scaling
 
     def restore_transforms(self, state: Mapping[str, Any], *, exact: bool = False) -> None:
-        """Restore the normalization statistics of a saved `state`; with `exact` also what belongs to its episodes."""
+        """Restore the normalization statistics of a saved `state`; with `exact` also the transforms' episode state."""
         saved = get_part(dict(state), "transforms", "environment")
         for index, transform in enumerate(self._transforms):
             transform.restore(get_part(saved, str(index), "environment"), exact=exact)
@@ -223,7 +226,7 @@ class GymVecEnv:
         return {"obs": self._obs, "mask": self._masks.current, "done": self._done}
 
     def restore(self, state: Mapping[str, Any]) -> MaskedObs:
-        """Continue exactly where `state` was taken, or with new episodes if it is not `exact`."""
+        """Continue exactly where `state` was saved, or with new episodes if the environment is not `exact`."""
         saved = dict(state)
         if (rows := get_part(saved, "rows", "environment")) != self.rows:
             raise TownletError(f"{rows} rows of {self.name} were saved, expected {self.rows}", SAME_SETTINGS)
@@ -239,7 +242,7 @@ class GymVecEnv:
         self._saver.restore(saved["environments"])
         for name, buffer in self._buffers().items():
             copy_tensor(torch.from_numpy(buffer), get_part(saved, name, "environment"), f"{self.name}: {name}")
-        return self._first_view()
+        return self._current_obs()
 
     def _interface_hash(self) -> str:
         """Hash of layout and actions, which must match to continue."""

@@ -1,1 +1,1 @@
-"""Recipes: what can be trained, as YAML. Find, merge, check and print them; the shipped ones are in this folder."""
+"""Recipes: experiments as YAML files. Modules to find, merge, check and print them; the shipped ones are here."""

@@ -1,7 +1,8 @@
 """Recipe files, their variants, and `extends`.
 
-Layers, from the bottom: what the file extends, what the variant extends in other files, the keys of the file, the
-variants of the same file that the variant extends, the variant. `townlet.config.merge` merges them.
+A recipe is merged from layers (`townlet.config.merge`). From the bottom up: the file that its file extends, the recipe
+in another file that its variant extends, the shared keys of its file, the variants of the same file that its variant
+extends, the variant.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from townlet.town.world.schema import WorldSpec
 
 FOLDER: Final = Path(__file__).resolve().parent
 FILE_KEYS: Final = ("extends", "variants", "default")  # keys of a file that are not keys of a recipe
-NOT_INHERITED: Final = ("description", "tuned", "result")  # they are true of one recipe only
+NOT_INHERITED: Final = ("description", "tuned", "result")  # they describe one recipe only
 STANDARD_TOWN: Final = "town"
 GENERIC_GYM: Final = "gym"  # the recipe of Gymnasium environments without a recipe file
 GYM_ID: Final = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")
@@ -166,7 +167,7 @@ def _recipe_path(name: str, folder: Path) -> Path | None:
     if name in shipped_recipes():
         return FOLDER / f"{name}.yaml"
     path = folder / name
-    return path if name.endswith(worlds.ENDINGS) and os.path.isfile(path) else None
+    return path if name.endswith(worlds.SUFFIXES) and os.path.isfile(path) else None
 
 
 def _namespaced_id(file: RecipeFile) -> str | None:
@@ -184,8 +185,8 @@ def _is_world(path: Path) -> bool:
 
 
 def _world_path(name: str) -> Path:
-    """A shipped world without a recipe file."""
-    if name in worlds.shipped() or name.endswith(worlds.ENDINGS):
+    """The file of a world without a recipe; raises TownletError with suggestions."""
+    if name in worlds.shipped() or name.endswith(worlds.SUFFIXES):
         return worlds.find_world(name, Path())
     files = sorted(path.name for path in Path().glob("*.yaml"))
     known = f"{name}.yaml" in files
@@ -197,7 +198,7 @@ def _world_path(name: str) -> Path:
 
 
 def _nearest_recipe(world: Path) -> str:
-    """The recipe file of the nearest world that this one extends; loading the world reports what is wrong with it."""
+    """The recipe of the nearest world that this one extends; errors are ignored: loading the world reports them."""
     path = world
     try:
         for _ in range(MAX_CHAIN):
@@ -240,6 +241,7 @@ def _variant_summary(variant: Node) -> str:
 
 
 def _layers(file: RecipeFile, variant: str | None, chain: tuple[str, ...] = ()) -> list[Node]:
+    """The layers of a variant from the bottom up."""
     chain = add_to_chain(chain, f"{file.path}:{variant}", "recipes", file.shared.location)
     own, root, foreign = _variant_chain(file, variant)
     inherited: list[Node] = []
@@ -257,7 +259,7 @@ def _layers(file: RecipeFile, variant: str | None, chain: tuple[str, ...] = ()) 
 
 
 def _variant_chain(file: RecipeFile, variant: str | None) -> tuple[list[Node], str | None, Node | None]:
-    """The variant's chain within its file from the bottom up, the name it ends at, and what it extends elsewhere."""
+    """The variant and those it extends in its file, from the bottom up; the last name; what it extends elsewhere."""
     own: list[Node] = []
     chain: tuple[str, ...] = ()
     name = variant
@@ -281,7 +283,7 @@ def _variant_chain(file: RecipeFile, variant: str | None) -> tuple[list[Node], s
 
 
 def _inheritable(layer: Node) -> Node:
-    """A layer without the keys that are true of its own recipe only."""
+    """A layer without the keys that describe only its own recipe."""
     for key in NOT_INHERITED:
         layer = layer.without(key)
     return layer

@@ -1,4 +1,4 @@
-"""Normal form of a recipe layer, so that layers written in different ways and folders merge alike."""
+"""Normalization of a recipe layer before merging: short forms are written out and relative paths made absolute."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 
 from townlet.config.merge import as_mapping
 from townlet.config.yaml import Node
-from townlet.town.world import load as worlds
+from townlet.town.world.load import SUFFIXES, shipped
 
-# Parts that are chosen by name; a bare word stands for the name alone.
+# Parts that are chosen by name: `agent: ppo` is short for `agent: {name: ppo}`.
 NAMED_PARTS: Final = (
     ("agent",),
     ("network",),
@@ -23,7 +23,7 @@ NAMED_PARTS: Final = (
 
 
 def normalize(node: Node) -> Node:
-    """The layer with integral numbers as integers and bare names of parts written out as mappings."""
+    """The layer with integral floats as integers, and with bare names of parts written out as mappings."""
     node = _with_integers(node)
     for path in NAMED_PARTS:
         node = _change_at(node, path, as_mapping)
@@ -31,7 +31,10 @@ def normalize(node: Node) -> Node:
 
 
 def _with_integers(node: Node) -> Node:
-    """1e5 means 100000. Up to 1 a number stays as written: there 1.0 is a fraction and 1 is a count."""
+    """Convert integral floats such as 1e5 to int.
+
+    Values from −1 to 1 are kept, since 1.0 may be a fraction and 1 a count; so are values too large to be exact.
+    """
     if isinstance(node.value, dict):
         return node.with_value({key: _with_integers(child) for key, child in node.value.items()})
     if isinstance(node.value, list):
@@ -42,7 +45,7 @@ def _with_integers(node: Node) -> Node:
 
 
 def _change_at(node: Node, path: Sequence[str], change: Callable[[Node], Node]) -> Node:
-    """The tree with the value at a path changed, if there is one."""
+    """A copy of the tree with `change` applied to the value at `path`, if the path exists."""
     if not path:
         return change(node)
     if not isinstance(node.value, dict) or path[0] not in node.value:
@@ -62,8 +65,8 @@ def with_absolute_paths(node: Node, folder: Path) -> Node:
         return wrappers.with_value([_change_at(wrapper, ("file",), absolute) for wrapper in wrappers.value])
 
     def absolute_world(world: Node) -> Node:
-        is_file = isinstance(world.value, str) and world.value.endswith(worlds.ENDINGS)
-        return absolute(world) if is_file and world.value not in worlds.shipped() else world
+        names_file = isinstance(world.value, str) and world.value.endswith(SUFFIXES)
+        return absolute(world) if names_file and world.value not in shipped() else world
 
     node = _change_at(node, ("gym", "wrappers"), absolute_wrappers)
     node = _change_at(node, ("agent", "file"), absolute)

@@ -1,4 +1,4 @@
-"""Schema of a recipe: one frozen model per part, with a description of every key."""
+"""Schema of a recipe: one frozen model per section, with a description of every key."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from townlet.rng import MAX_SEED
 from townlet.town.state import StartsSpec
 
 MIN_EVALUATION_INTERVAL: Final = 1000  # env_steps, if the interval is given as a fraction
-DEVICE: Final = r"^(cpu|cuda(:\d+)?)$"
-FRACTION: Final = "up to 1 a fraction of the budget, above 1 env_steps"
+DEVICE_PATTERN: Final = r"^(cpu|cuda(:\d+)?)$"
+INTERVAL_UNIT: Final = "a fraction of the budget if at most 1, else env_steps"
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 Interval = Annotated[float, Field(gt=0)]
 
@@ -72,13 +72,13 @@ class EvaluationSettings(StrictModel):
 
     every: Interval = Field(
         0.1,
-        description=f"Interval between evaluations: {FRACTION}, at least 1000 env_steps if a fraction. Lower it for a "
-        "finer curve at a higher cost. The end of a run is always evaluated.",
+        description=f"Interval between evaluations: {INTERVAL_UNIT}; a fraction means at least 1000 env_steps. Lower "
+        "it for a finer curve at a higher cost. The end of a run is always evaluated.",
     )
     warmup: float = Field(
         0.0,
         ge=0,
-        description=f"No evaluation before this point: {FRACTION}. Raise it if early evaluations are slow and "
+        description=f"No evaluation before this point: {INTERVAL_UNIT}. Raise it if early evaluations are slow and "
         "uninformative.",
     )
     episodes: int = Field(
@@ -122,8 +122,8 @@ class PlateauSpec(StrictModel):
     key: str = Field(min_length=1, max_length=80, description="The agent setting to change, one of those in tune.yaml.")
     patience: Interval = Field(
         0.2,
-        description=f"Change the setting after this long without progress, and again after as long: {FRACTION}. Raise "
-        "it to wait longer.",
+        description=f"Change the setting after this long without progress, and again after as long: {INTERVAL_UNIT}. "
+        "Raise it to wait longer.",
     )
     min_delta: float = Field(
         0.0,
@@ -160,7 +160,7 @@ class MetricsSettings(StrictModel):
     """What a run records about itself."""
 
     every: Interval = Field(
-        0.01, description=f"Recording interval: {FRACTION}. Lower it for finer curves in larger files."
+        0.01, description=f"Recording interval: {INTERVAL_UNIT}. Lower it for finer curves in larger files."
     )
     whole_episodes: int = Field(
         20,
@@ -191,17 +191,17 @@ class VideoSettings(StrictModel):
 
 
 def _as_results(value: Any) -> Any:
-    """A text is one result without a command."""
+    """A string is short for one result without a command."""
     return ({"what": value},) if isinstance(value, str) else value
 
 
 def _as_list(value: Any) -> Any:
-    """A mapping is a list of one entry."""
+    """A mapping is short for a list of one entry."""
     return (value,) if isinstance(value, dict) else value
 
 
 def _check_device(name: str) -> str:
-    if not re.match(DEVICE, name):
+    if not re.match(DEVICE_PATTERN, name):
         raise ValueError(f"there is no device '{name[:40]}'; write cpu, cuda or cuda:1")
     return name
 
@@ -249,7 +249,7 @@ class Recipe(StrictModel):
     seed: Seed = Field(0, description="Random seed. Change it for another run of the same experiment.")
     engine: Literal["auto", "numba", "torch", "compiled"] = Field("auto", description="The engine that steps the town.")
     device: Annotated[str, AfterValidator(_check_device)] = Field(
-        "cpu", json_schema_extra={"pattern": DEVICE}, description="Device of the tensors: cpu, cuda or cuda:1."
+        "cpu", json_schema_extra={"pattern": DEVICE_PATTERN}, description="Device of the tensors: cpu, cuda or cuda:1."
     )
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
         "auto",
@@ -300,7 +300,7 @@ class Recipe(StrictModel):
 
     @property
     def user_files(self) -> list[str]:
-        """The user's Python files that it needs: of wrappers and of its agent."""
+        """The Python files of user-defined wrappers and of a user-defined agent."""
         wrappers = self.gym.user_files if self.gym else []
         return wrappers if self.agent.file is None else [*wrappers, self.agent.file]
 

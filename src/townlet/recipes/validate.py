@@ -1,4 +1,4 @@
-"""Checks across the parts of a recipe; `townlet.tasks` checks what needs the environment."""
+"""Consistency checks between the sections of a recipe; `townlet.tasks` has those that need the environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_ENV_STEPS: Final = "a fraction of the budget, but the budget has no env_steps
 
 
 def check_recipe(recipe: Recipe, node: Node, repaired: Collection[str] = ()) -> list[Diagnostic]:
-    """Contradictions between parts. A check that involves a `repaired` part is skipped: it is reported already."""
+    """Contradictions between sections. Checks that involve a `repaired` section are skipped: its error is reported."""
     checks: list[tuple[tuple[str, ...], Iterator[Diagnostic]]] = [
         (("agent", "network"), _check_recurrence(recipe, node)),
         (("budget", "evaluation", "metrics", "agent", "explore", "plateau"), _check_fractions(recipe, node)),
@@ -92,13 +92,13 @@ def _check_fractions(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     """Fractions of the budget need a budget in env_steps: a time limit would end differently in every run."""
     if recipe.budget.env_steps is not None:
         return
-    moments: dict[tuple[str | int, ...], float] = {
+    intervals: dict[tuple[str | int, ...], float] = {
         ("evaluation", "every"): recipe.evaluation.every,
         ("evaluation", "warmup"): recipe.evaluation.warmup,
         ("metrics", "every"): recipe.metrics.every,
         **{("plateau", i, "patience"): plateau.patience for i, plateau in enumerate(recipe.plateau)},
     }
-    fractions = [path for path, moment in moments.items() if 0 < moment <= 1]
+    fractions = [path for path, interval in intervals.items() if 0 < interval <= 1]
     fractions += [path for path, schedule in _schedules(recipe, node) if schedule.uses_fractions]
     for path in fractions:
         name = ".".join(part for part in path if isinstance(part, str))

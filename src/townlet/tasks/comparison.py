@@ -18,51 +18,56 @@ from townlet.tasks.town_evaluation import TownEvaluation, evaluate_town
 from townlet.town.usage_counts import workplaces
 from townlet.town.world.tables import World
 
-QUARTILES: Final = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
-QUARTILE_LABELS: Final = ("min", "25 %", "median", "75 %", "max")
-RARE: Final = 0.05  # uses per episode that are left out of the table
-AS_GOOD: Final = 0.9  # of the length on the training map
-NOT_BETTER: Final = 1.25  # times the length of a random agent
+FIVE_NUMBERS: Final = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
+FIVE_NUMBER_LABELS: Final = ("min", "25 %", "median", "75 %", "max")
+MIN_USES: Final = 0.05  # affordances that every policy uses less often per episode are left out of the table
+GENERALIZES_FROM: Final = 0.9  # fraction of the mean length on the training map
+HARDLY_BETTER: Final = 1.25  # up to this multiple of a random agent's mean length
 
 
 class ResultTable(NamedTuple):
-    """A table for people; the first column names its rows."""
+    """A table of formatted values; the first column names its rows."""
 
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
-def quartiles(values: NDArray[Any]) -> dict[str, float]:
-    """Extremes, quartiles and median."""
-    return dict(zip(QUARTILES, np.quantile(values, list(QUARTILES.values())).tolist(), strict=True))
+def five_number_summary(values: NDArray[Any]) -> dict[str, float]:
+    """Minimum, quartiles and maximum, by the names of `FIVE_NUMBERS`."""
+    return dict(zip(FIVE_NUMBERS, np.quantile(values, list(FIVE_NUMBERS.values())).tolist(), strict=True))
 
 
 def format_return(value: float) -> str:
-    """A return with three significant digits or so."""
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    """A return with two decimals below 10, one below 100, else none."""
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 @dataclass(frozen=True)
 class TownComparison:
-    """The same towns played by three policies; `home` is the agent on its training map, if this is another one."""
+    """The same towns played by three policies.
+
+    `on_training_map` is set if `trained` was evaluated on other maps than the one that the agent was trained on.
+    """
 
     title: str
     trained: TownEvaluation
     random: TownEvaluation
     planner: TownEvaluation
-    home: TownEvaluation | None = None
+    on_training_map: TownEvaluation | None = None
 
     def by_name(self) -> dict[str, TownEvaluation]:
-        home = {"trained, original map": self.home} if self.home else {}
-        return {"trained": self.trained, **home, "random": self.random, "planner": self.planner}
+        original = {"trained, original map": self.on_training_map} if self.on_training_map else {}
+        return {"trained": self.trained, **original, "random": self.random, "planner": self.planner}
 
     def sentences(self) -> list[str]:
-        """What the agent can do and what it cannot, in sentences."""
+        """The result in sentences."""
         trained, limit = self.trained, self.trained.world.spec.max_steps
         share = town_evaluation.share_text(trained.survived)
         sentences = [
-            f"This agent survives {trained.mean_length:.0f} of {limit} steps; {share} of its "
+            f"This agent survives {trained.mean_length:.0f} of {limit} steps on average; {share} of its "
             f"{len(trained.length)} episodes reach the limit.",
             f"A random agent survives {self.random.mean_length:.0f} steps, "
             f"the planner, which knows every rule, {self.planner.mean_length:.0f}.",
@@ -70,39 +75,41 @@ class TownComparison:
         if trained.survived < town_evaluation.NEARLY_ALL:
             sentences.append(f"Causes of death: {town_evaluation.death_causes(trained)}.")
         sentences += town_evaluation.money_summary(trained)
-        return sentences + ([self._map_sentence(self.home)] if self.home else [])
+        if self.on_training_map:
+            sentences.append(self._map_sentence(self.on_training_map))
+        return sentences
 
     def tables(self) -> list[ResultTable]:
-        """Lengths of episodes, and uses of affordances."""
+        """Two tables: episode lengths, and uses of affordances."""
         paid = self.trained.works is not None
         rows = []
         for name, result in self.metrics().items():
-            lengths = [f"{result[key]:.0f}" for key in ("mean", *QUARTILES)]
-            work = (f"{result['works']:.0%}", f"{result['work_per_episode']:.1f}") if paid else ()
-            rows.append((name, *lengths, f"{result['survived']:.0%}", *work))
-        work = ("earn money", "work/episode") if paid else ()
-        headings = ("episode length", "mean", *QUARTILE_LABELS, "reach the limit", *work)
+            lengths = [f"{result[key]:.0f}" for key in ("mean", *FIVE_NUMBERS)]
+            work_cells = (f"{result['works']:.0%}", f"{result['work_per_episode']:.1f}") if paid else ()
+            rows.append((name, *lengths, f"{result['survived']:.0%}", *work_cells))
+        work_headings = ("earn money", "work/episode") if paid else ()
+        headings = ("episode length", "mean", *FIVE_NUMBER_LABELS, "reach the limit", *work_headings)
         lengths_table = ResultTable(self.title, headings, rows)
         uses = {name: uses_per_episode(result) for name, result in self.by_name().items()}
         uses_rows = [
-            (place, *(f"{counts[place]:.1f}" for counts in uses.values()))
-            for place in sorted(uses["trained"], key=lambda place: -uses["trained"][place])
-            if any(counts[place] >= RARE for counts in uses.values())
+            (affordance, *(f"{counts[affordance]:.1f}" for counts in uses.values()))
+            for affordance in sorted(uses["trained"], key=uses["trained"].__getitem__, reverse=True)
+            if any(counts[affordance] >= MIN_USES for counts in uses.values())
         ]
         return [lengths_table, ResultTable("uses per episode", ("affordance", *uses), uses_rows)]
 
     def metrics(self) -> dict[str, dict[str, Any]]:
-        """All results by policy, for programs."""
+        """All results by policy, as JSON values."""
         return {name: town_metrics(result) for name, result in self.by_name().items()}
 
-    def _map_sentence(self, home: TownEvaluation) -> str:
+    def _map_sentence(self, on_training_map: TownEvaluation) -> str:
         """Whether the agent generalizes to other layouts or has memorized its map."""
-        start = f"On its training map it survives {home.mean_length:.0f} steps"
-        if home.mean_length <= NOT_BETTER * self.random.mean_length:
+        start = f"On its training map it survives {on_training_map.mean_length:.0f} steps"
+        if on_training_map.mean_length <= HARDLY_BETTER * self.random.mean_length:
             return f"{start}, hardly more than a random agent: it has learned very little."
-        if self.trained.mean_length >= AS_GOOD * home.mean_length:
+        if self.trained.mean_length >= GENERALIZES_FROM * on_training_map.mean_length:
             return f"{start}, on other maps {self.trained.mean_length:.0f}: it generalizes to other layouts."
-        if self.trained.mean_length <= NOT_BETTER * self.random.mean_length:
+        if self.trained.mean_length <= HARDLY_BETTER * self.random.mean_length:
             return f"{start}, on other maps hardly more than a random agent: it has only memorized its map."
         return f"{start}, on other maps {self.trained.mean_length:.0f}: it generalizes only in part."
 
@@ -114,34 +121,34 @@ def compare_town(
     seed: int,
     *,
     greedy: bool = True,
-    home: World | None = None,
+    training_map: World | None = None,
 ) -> TownComparison:
-    """Evaluate a policy, a random one and the planner; with `home` the policy also there."""
+    """Evaluate a policy, a random one and the planner; with `training_map`, evaluate the policy in that world too."""
     random = RandomPolicy(Discrete(world.actions), Streams(seed).torch("random"))
     return TownComparison(
         f"{world.name}: {episodes} episodes each, seed {seed}",
         evaluate_town(make_policy(), world, episodes, seed, greedy=greedy),
         evaluate_town(random, world, episodes, seed),
         evaluate_town(town_evaluation.PlannerPolicy(world), world, episodes, seed),
-        evaluate_town(make_policy(), home, episodes, seed, greedy=greedy) if home else None,
+        evaluate_town(make_policy(), training_map, episodes, seed, greedy=greedy) if training_map else None,
     )
 
 
 def town_metrics(result: TownEvaluation) -> dict[str, Any]:
-    """All results of one policy, for programs."""
+    """All results of one policy, as JSON values; `mean` and the five numbers are those of the episode length."""
     work = workplaces(result.world)
     return {
         "episodes": len(result.length),
         "limit": result.world.spec.max_steps,
         "mean": result.mean_length,
-        **quartiles(result.length),
+        **five_number_summary(result.length),
         "survived": result.survived,
         "causes": dict(Counter(result.causes).most_common()),
         "works": result.works,
         "work_per_episode": float(result.uses[:, work].sum(1).mean()),
         "earned_per_episode": float(result.earned.mean()),
         "uses_per_episode": uses_per_episode(result),
-        "return": float(result.reward.mean()),
+        "return": result.score("return"),
     }
 
 
@@ -152,10 +159,10 @@ def uses_per_episode(result: TownEvaluation) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class GymSummary:
-    """Returns of a random agent and of the trained one; `threshold` is where the environment counts as solved."""
+    """Returns of a random agent and of the trained one; the environment is solved at a mean return of `threshold`."""
 
     random: EvaluationResult
-    agent: EvaluationResult
+    trained: EvaluationResult
     threshold: float | None
     best: BestCheckpoint | None = None
     greedy: bool = True
@@ -163,17 +170,18 @@ class GymSummary:
     @property
     def solved(self) -> bool | None:
         """Whether the threshold is reached; None if there is none."""
-        return None if self.threshold is None else self.agent.score("return") >= self.threshold
+        return None if self.threshold is None else self.trained.score("return") >= self.threshold
 
     def sentences(self) -> list[str]:
-        """What the agent learned and what it did not, in sentences."""
-        agent, random = self.agent, self.random
-        drawn = "" if self.greedy else ", with sampled actions"
-        worst, most = np.min(agent.reward), np.max(agent.reward)
+        """The result in sentences."""
+        trained, random = self.trained, self.random
+        sampling = "" if self.greedy else ", with sampled actions"
+        lowest, highest = format_return(trained.returns.min()), format_return(trained.returns.max())
         sentences = [
-            f"A random agent gets a return of {format_return(random.reward.mean())} in {random.mean_length:.0f} steps.",
-            f"This agent gets {format_return(agent.reward.mean())} in {agent.mean_length:.0f} steps, "
-            f"from {format_return(worst)} to {format_return(most)} over {len(agent.reward)} episodes{drawn}.",
+            f"A random agent gets a return of {format_return(random.score('return'))} "
+            f"in {random.mean_length:.0f} steps.",
+            f"This agent gets {format_return(trained.score('return'))} in {trained.mean_length:.0f} steps, "
+            f"from {lowest} to {highest} over {len(trained.returns)} episodes{sampling}.",
         ]
         if self.threshold is not None:
             solves = "solves" if self.solved else "does not solve"
@@ -188,16 +196,16 @@ class GymComparison(GymSummary):
     title: str
 
     def by_name(self) -> dict[str, EvaluationResult]:
-        return {"trained": self.agent, "random": self.random}
+        return {"trained": self.trained, "random": self.random}
 
     def tables(self) -> list[ResultTable]:
-        """Returns and lengths of episodes."""
+        """One table: returns and lengths of episodes."""
         rows = []
         for name, result in self.by_name().items():
             metrics = gym_metrics(result)
-            returns = [format_return(metrics[key]) for key in ("mean", *QUARTILES)]
+            returns = [format_return(metrics[key]) for key in ("mean", *FIVE_NUMBERS)]
             rows.append((name, *returns, f"{metrics['length']:.0f}", f"{metrics['to_the_limit']:.0%}"))
-        return [ResultTable(self.title, ("return", "mean", *QUARTILE_LABELS, "steps", "reach the limit"), rows)]
+        return [ResultTable(self.title, ("return", "mean", *FIVE_NUMBER_LABELS, "steps", "reach the limit"), rows)]
 
     def metrics(self) -> dict[str, Any]:
         """All results by policy, and whether the environment is solved."""
@@ -206,12 +214,12 @@ class GymComparison(GymSummary):
 
 
 def gym_metrics(result: EvaluationResult) -> dict[str, Any]:
-    """All results of one policy, those of the return first."""
+    """All results of one policy, as JSON values; `mean` and the five numbers are those of the return."""
     return {
-        "episodes": len(result.reward),
+        "episodes": len(result.returns),
         "limit": result.limit,
         "mean": result.score("return"),
-        **quartiles(result.reward),
+        **five_number_summary(result.returns),
         "length": result.mean_length,
         "length_min": int(result.length.min()),
         "length_max": int(result.length.max()),

@@ -1,4 +1,4 @@
-"""Metrics that depend on the environment; of a town: usage of affordances and cells, highlights, the live feed."""
+"""Metrics that depend on the kind of environment. Towns: usage of affordances and cells, highlights, the live feed."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ from townlet.town.episode_recorder import EpisodeRecorder, Recording
 from townlet.town.state import OUT_OF_TIME, cause_codes
 from townlet.town.usage_counts import UsageCounter
 
-PERIODS: Final = 24  # of the budget: the first episode that ends in each is kept,
-PERIOD_GROWTH: Final = 1.1  # and fewer later on, so that a run without a budget keeps a bounded number
-OPEN_ENDED_PERIOD: Final = 10**6  # env_steps of a period if the budget has none
+PERIODS: Final = 24  # the budget is divided into so many periods; the first episode that ends in each is kept
+PERIOD_GROWTH: Final = 1.1  # the next one is kept at this multiple of env_steps or later: a long run keeps few
+OPEN_ENDED_PERIOD: Final = 10**6  # env_steps of a period if the budget does not limit them
 LONGER_BY, SHORTER_BY = 1.1, 0.8  # a new longest or shortest episode must differ this much from the last one kept
-MAX_CELLS: Final = 4096  # of a novelty map; a larger one would cost more than it shows
-EPISODE_SECONDS: Final = 0.4  # between two episodes in the feed: the page shows one for longer than that
-OVERVIEW_SECONDS: Final = 0.2  # between two overviews of all rows in the feed
-OVERVIEW_ROWS: Final = 64
+MAX_NOVELTY_CELLS: Final = 4096  # on a larger map computing the novelty of every cell would cost too much
+EPISODE_SECONDS: Final = 0.4  # least time between two episodes in the feed: the page shows one for longer than that
+OVERVIEW_SECONDS: Final = 0.2  # least time between two overviews in the feed
+OVERVIEW_ROWS: Final = 64  # an overview shows the first rows
 
 EpisodeCallback = Callable[[int, Recording, str], None]  # row, recording, cause of its end
 
 
 class EnvMetrics:
-    """Metrics that depend on the kind of environment; as it is, those of Gymnasium: only why episodes end."""
+    """Base class of metrics that depend on the kind of environment. For Gymnasium: only why episodes end."""
 
     causes: tuple[str, ...] = (ENVIRONMENT_END, TIME_LIMIT)  # why episodes end, by code
 
     def on_step(self, actions: Tensor) -> None:
-        """All rows took these actions."""
+        """Record a step of all rows with these actions [N]."""
 
     def cause_codes(self, terminated: NDArray[np.bool_], final_values: NDArray[Any]) -> NDArray[np.int64]:
         """Why episodes ended [k]: indices into `causes`."""
         return np.where(terminated, 0, 1)
 
-    def on_episodes(self, over: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
-        """Episodes that ended in the last step, with the stage [k] of each."""
+    def on_episodes(self, ended: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
+        """Record the k episodes that ended in the last step, with the stage [k] and final values of each."""
 
     def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
-        """Rows that changed their stage of the curriculum."""
+        """Record rows whose stage of the curriculum has changed."""
 
     def flush(self, store: MetricsStore, counters: dict[str, int]) -> dict[str, float]:
-        """Write what was collected since the last call; metrics of the interval."""
+        """Write what was collected since the last call to the store; returns the metrics of the interval."""
         return {}
 
     def sinks(self, feed_file: Path) -> list[Sink]:
@@ -70,37 +70,39 @@ class EnvMetrics:
         return {}
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken."""
+        """Continue exactly where `state` was saved."""
 
 
 class Highlights:
-    """Records the first rows and keeps some episodes, by fixed rules, so that equal runs keep the same ones."""
+    """Records the first rows and keeps some episodes, by deterministic rules: equal runs keep the same ones."""
 
     def __init__(self, town: Town, agent: Agent, counters: Counters, store: MetricsStore, period: int) -> None:
         self._agent, self._counters, self._store, self._period = agent, counters, store, max(1, period)
         self._recorder = EpisodeRecorder(town, agent.describe_outputs)
         self.recorded_rows = self._recorder.rows
-        self._next = 0  # env_steps from which the next episode is kept in any case
-        self._longest, self._shortest = 0, 0
-        self._stages: list[int] = []  # already seen
+        self._next = 0  # the first episode that ends at or after this env_steps is kept
+        self._longest, self._shortest = 0, 0  # lengths of the last ones kept
+        self._stages: list[int] = []  # stages of which the first episode was kept
         self._decided: list[str] = []  # stage changes of which an episode was kept
-        self._last: dict[int, tuple[Recording, str, float]] = {}  # of the rows that ended in the last step
+        # Recording, cause and return of each recorded row whose episode ended in the last step.
+        self._last: dict[int, tuple[Recording, str, float]] = {}
         self.on_episode: EpisodeCallback | None = None
 
     def on_step(self, actions: Tensor) -> None:
         self._recorder.record(actions, self._agent.action_outputs)
         self._last.clear()
 
-    def on_episodes(self, over: Episodes, stage: Tensor | None, causes: Sequence[str]) -> None:
-        """Episodes that ended in the last step, with the stage [k] of each."""
-        for k, row in enumerate(over.rows.tolist()):  # recorded rows come first
+    def on_episodes(self, ended: Episodes, stage: Tensor | None, causes: Sequence[str]) -> None:
+        """Finish the recordings of episodes that ended in the last step, with the stage [k] of each; keep some."""
+        for k, row in enumerate(ended.rows.tolist()):  # recorded rows come first
             if row >= self.recorded_rows:
                 return
             recording = self._recorder.finish_episode(row)
-            self._last[row] = recording, causes[k], float(over.reward[k])
-            length, its_stage = int(over.length[k]), 0 if stage is None else int(stage[k])
-            if kind := self._kind(length, its_stage, causes[k]):
-                self._keep(kind, row, recording, its_stage, causes[k], length, float(over.reward[k]))
+            episode_return = float(ended.reward[k])
+            self._last[row] = recording, causes[k], episode_return
+            length, its_stage = int(ended.length[k]), 0 if stage is None else int(stage[k])
+            if reason := self._reason_to_keep(length, its_stage, causes[k]):
+                self._keep(reason, row, recording, its_stage, causes[k], length, episode_return)
             if self.on_episode:
                 self.on_episode(row, recording, causes[k])
 
@@ -111,10 +113,11 @@ class Highlights:
             decided = f"{kind} from {change.from_stage}"
             if change.row in self._last and decided not in self._decided:
                 self._decided.append(decided)
-                recording, cause, reward = self._last[change.row]
-                self._keep(kind, change.row, recording, change.from_stage, cause, int(recording.age[-1]), reward)
+                recording, cause, episode_return = self._last[change.row]
+                length = int(recording.age[-1])
+                self._keep(kind, change.row, recording, change.from_stage, cause, length, episode_return)
 
-    def _kind(self, length: int, stage: int, cause: str) -> str | None:
+    def _reason_to_keep(self, length: int, stage: int, cause: str) -> str | None:
         """Why an episode is kept; None if it is not."""
         now = self._counters.env_steps
         if stage and stage not in self._stages:
@@ -133,12 +136,12 @@ class Highlights:
         return None
 
     def _keep(
-        self, kind: str, row: int, recording: Recording, stage: int, cause: str, length: int, reward: float
+        self, kind: str, row: int, recording: Recording, stage: int, cause: str, length: int, episode_return: float
     ) -> None:
         now = self._counters
         columns: dict[str, Any] = {
             "env_steps": now.env_steps, "updates": now.updates, "kind": kind, "row": row, "length": length,
-            "stage": stage, "cause": cause, "return": reward, "outputs": self._agent.output_label,
+            "stage": stage, "cause": cause, "return": episode_return, "outputs": self._agent.output_label,
             "data": recording.to_bytes(),
         }  # fmt: skip
         self._store.add("recordings", [columns])
@@ -161,9 +164,9 @@ class Highlights:
 
 
 def _obs_of_all_cells(env: Town) -> Tensor | None:
-    """The observation from each cell [C, D], from a town with a row on every cell."""
+    """The observation at each cell [C, D], of a town with a row on every cell; None if the map is too large."""
     cells = env.world.tables.next_cell.shape[1]
-    if cells > MAX_CELLS:
+    if cells > MAX_NOVELTY_CELLS:
         return None
     town = Town(env.world, cells, engine="torch", device=env.device)
     town.reset(0)
@@ -173,7 +176,7 @@ def _obs_of_all_cells(env: Town) -> Tensor | None:
 
 
 class FeedSink(Sink):
-    """Writes episodes and an overview of all rows into the run's live feed, while a page watches it."""
+    """Writes episodes and an overview of the rows to the run's live feed while a page reads it."""
 
     def __init__(self, path: Path, town: Town, agent: Agent, counters: Counters, curriculum: Curriculum | None) -> None:
         self._town, self._agent, self._counters, self._curriculum = town, agent, counters, curriculum
@@ -182,7 +185,7 @@ class FeedSink(Sink):
         self._lethal = [int(m) for m in town.world.tables.lethal] or slice(None)
 
     def on_episode(self, row: int, recording: Recording, cause: str) -> None:
-        """Send an episode of a recorded row, unless the last one is recent."""
+        """Publish an episode of a recorded row, unless the last one is recent."""
         now = time.monotonic()
         if now - self._last_episode < EPISODE_SECONDS or not self._feed.has_readers:
             return
@@ -194,7 +197,7 @@ class FeedSink(Sink):
         self._feed.publish(EPISODE_ENDED, json.dumps(header).encode() + b"\n" + recording.to_bytes())
 
     def on_rollout(self, counters: Counters) -> None:
-        """Send where the rows are, unless the last overview is recent."""
+        """Publish an overview of the first rows, unless the last one is recent."""
         now = time.monotonic()
         if now - self._last_overview < OVERVIEW_SECONDS or not self._feed.has_readers:
             return
@@ -211,7 +214,7 @@ class FeedSink(Sink):
         self._feed.publish(ROWS_OVERVIEW, json.dumps(overview).encode())
 
     def close(self) -> None:
-        """Remove the feed: the run no longer trains."""
+        """Remove the feed: training has ended."""
         self._feed.remove()
 
 
@@ -237,11 +240,11 @@ class TownMetrics(EnvMetrics):
     def cause_codes(self, terminated: NDArray[np.bool_], final_values: NDArray[Any]) -> NDArray[np.int64]:
         return cause_codes(self._world, final_values)
 
-    def on_episodes(self, over: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
-        rows, recorded = over.rows.numpy(), self.highlights.recorded_rows
+    def on_episodes(self, ended: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
+        rows, recorded = ended.rows.numpy(), self.highlights.recorded_rows
         if rows[0] < recorded:  # rows ascend
             codes = cause_codes(self._world, final_values[rows < recorded])
-            self.highlights.on_episodes(over, stage, [self.causes[code] for code in codes])
+            self.highlights.on_episodes(ended, stage, [self.causes[code] for code in codes])
 
     def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
         self.highlights.on_stage_changes(changes)
@@ -255,14 +258,14 @@ class TownMetrics(EnvMetrics):
         transitions = {"from": names[start].tolist(), "to": names[end].tolist(), "count": usage.transitions[start, end]}
         store.add("affordance_transitions", {**when, **transitions})
         if world.size:
-            novelty = self._novelty()  # also of cells without visits, where it matters most
+            novelty = self._novelty()  # of all cells: it matters most where there are no visits
             cells = np.flatnonzero(usage.cells) if novelty is None else np.arange(len(usage.cells))
             values = {"novelty": None if novelty is None else novelty[cells]}
             store.add("cell_visits", {**when, "cell": cells, "count": usage.cells[cells], **values})
         return {f"{METER_PREFIX}{name}": float(value) for name, value in zip(world.meters, usage.meters, strict=True)}
 
     def _novelty(self) -> NDArray[np.float64] | None:
-        """The novelty bonus on each cell [C] at the start of an episode, which does not count as a visit."""
+        """The novelty bonus of each cell [C] at the start of an episode, without counting a visit; None if unknown."""
         if self._agent.bonus is None or self._cell_obs is None:
             return None
         return np.asarray(novelty_map(self._agent.bonus, self._town.layout, self._cell_obs).double().cpu())

@@ -19,7 +19,7 @@ from townlet.agents.agent import no_interrupt
 from townlet.interfaces.vec_env import Actions, Continuous, Discrete, FinalObs, VecEnv
 
 TIME_LIMIT: Final = "time"  # cause of the end of a truncated episode
-ENVIRONMENT_END: Final = "the end"  # of a terminated one in Gymnasium, whether won or lost
+ENVIRONMENT_END: Final = "the end"  # cause of the end of a terminated one in Gymnasium, whether won or lost
 
 
 class ActingPolicy(Protocol):
@@ -54,7 +54,7 @@ class RandomPolicy:
         return (draws < 0.5).long()
 
 
-# Adds the last step; returns further columns [k, …] of the k episodes that it ended.
+# Called after every step; returns further columns [k, …] for the k episodes that ended in it.
 EpisodeStats = Callable[[FinalObs], dict[str, NDArray[Any]]]
 
 
@@ -64,7 +64,7 @@ class EvaluationResult:
 
     limit: int | None  # steps after which an episode is truncated
     length: NDArray[np.int64]
-    reward: NDArray[np.float64]
+    returns: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     causes: tuple[str, ...]
 
@@ -74,15 +74,15 @@ class EvaluationResult:
 
     @property
     def survived(self) -> float:
-        """Share of episodes that reached the limit."""
+        """Fraction of episodes that were truncated at the limit."""
         return float(1 - self.terminated.mean())
 
     def score(self, metric: str) -> float:
-        """Mean length or mean return: decides which of two evaluations is better."""
-        return self.mean_length if metric == "length" else float(self.reward.mean())
+        """The mean length if the metric is "length", else the mean return: the higher, the better the evaluation."""
+        return self.mean_length if metric == "length" else float(self.returns.mean())
 
     def columns(self, policy: str, metric: str) -> dict[str, Any]:
-        """A row of the metrics store, without its counters."""
+        """This evaluation as a row of the metrics store, without its counters."""
         return {
             "policy": policy,
             "episodes": len(self.length),
@@ -90,7 +90,7 @@ class EvaluationResult:
             "length": self.mean_length,
             "length_min": int(self.length.min()),
             "length_max": int(self.length.max()),
-            "return": float(self.reward.mean()),
+            "return": float(self.returns.mean()),
             "survived": self.survived,
             "works": None,
             "score": self.score(metric),
@@ -107,7 +107,7 @@ class BestCheckpoint(NamedTuple):
     score: float
 
     def sentence(self) -> str:
-        """What `eval` and `play` use by default."""
+        """A sentence about the checkpoint that `eval` and `play` use by default."""
         return (
             f"This is the last checkpoint. `eval` and `play` use the best one ({self.metric} {self.score:.1f} "
             f"at {self.env_steps:,} env_steps) by default; use --which last for this one."
@@ -115,10 +115,10 @@ class BestCheckpoint(NamedTuple):
 
 
 class TrainingSummary(Protocol):
-    """The result of a training."""
+    """The result of a training run."""
 
     def sentences(self) -> list[str]:
-        """What the agent learned and what it did not, in sentences."""
+        """The result in sentences."""
 
 
 def run_episodes(
@@ -132,10 +132,11 @@ def run_episodes(
     make_stats: Callable[[], EpisodeStats] | None = None,
     check_interrupt: Callable[[], None] = no_interrupt,
 ) -> dict[str, NDArray[Any]]:
-    """Play complete episodes, as many per row; `check_interrupt` is called before every step and may raise.
+    """Play complete episodes, divided evenly among the rows; returns columns [episodes, …].
 
-    `device` is that of the policy; the environment may be on another one.
-    Columns [episodes, …]: length, reward, terminated, and those of `make_stats`, which is called after the reset.
+    The columns are length, returns, terminated, and those of `make_stats`, which is called after the reset.
+    `device` is that of the policy; the environment may be on another one. `check_interrupt` is called before every
+    step and may raise.
     """
     rows = env.rows
     quota = np.full(rows, episodes // rows) + (np.arange(rows) < episodes % rows)
@@ -143,7 +144,7 @@ def run_episodes(
     obs, mask = env.reset(seed)
     stats = make_stats() if make_stats else None
     policy.reset(rows)
-    length, reward = np.zeros(rows, np.int64), np.zeros(rows)
+    length, returns = np.zeros(rows, np.int64), np.zeros(rows)
     columns: dict[str, NDArray[Any]] = {}
     episode_start = None
     while (done < quota).any():
@@ -151,20 +152,20 @@ def run_episodes(
         start = None if episode_start is None else episode_start.to(device)
         step = env.step(policy.act(obs.to(device), mask.to(device), start, greedy).to(env.device))
         length += 1 if step.autoreset_step is None else ~step.autoreset_step.cpu().numpy()
-        reward += step.reward.cpu().numpy()
+        returns += step.reward.cpu().numpy()
         ended = env.final_obs()
-        over = ended.rows.cpu().numpy()
+        ended_rows = ended.rows.cpu().numpy()
         more = stats(ended) if stats else {}
-        if len(over):
-            terminated = step.terminated.cpu().numpy()[over]
-            finished = {"length": length[over], "reward": reward[over], "terminated": terminated, **more}
-            counted = done[over] < quota[over]
-            index = (first[over] + done[over])[counted]
+        if len(ended_rows):
+            terminated = step.terminated.cpu().numpy()[ended_rows]
+            finished = {"length": length[ended_rows], "returns": returns[ended_rows], "terminated": terminated, **more}
+            counted = done[ended_rows] < quota[ended_rows]
+            index = (first[ended_rows] + done[ended_rows])[counted]
             for name, values in finished.items():
                 if name not in columns:
                     columns[name] = np.zeros((episodes, *values.shape[1:]), values.dtype)
                 columns[name][index] = values[counted]
-            done[over] += 1
-            length[over], reward[over] = 0, 0
+            done[ended_rows] += 1
+            length[ended_rows], returns[ended_rows] = 0, 0
         obs, mask, episode_start = step.obs, step.mask, step.episode_starts
     return columns

@@ -33,8 +33,8 @@ LAYOUTS: Final = {
     "fixed": ("map.layout=fixed",),
     "shuffled": ("map.layout=shuffled", "map.allow_hidden_layout=true"),
 }
-# Keys that may differ when a run is resumed, because neither the experiment nor its results so far depend on them; a
-# part stands for all of its keys.
+# Keys that may change when a run is resumed, since its results so far do not depend on them. The name of a section
+# stands for all of its keys.
 RESUMABLE_KEYS: Final = (
     "budget", "agent.lr", "checkpoints", "metrics", "video", "evaluation.every", "evaluation.episodes", "threads",
     "device",
@@ -42,13 +42,13 @@ RESUMABLE_KEYS: Final = (
 
 
 class TrainingTask(Task, Protocol):
-    """A task with everything that is needed to train in it and to evaluate there."""
+    """A task with everything that is needed for training and evaluation."""
 
     def make_env(self, recipe: Recipe, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> VecEnv:
-        """The environment to train in, before its reset: the rows of this process."""
+        """The training environment with the rows of this process, before its reset."""
 
     def make_curriculum(self, recipe: Recipe) -> Curriculum | None:
-        """The curriculum of the recipe."""
+        """The curriculum of the recipe; None if it has none."""
 
     def make_metrics(
         self, recipe: Recipe, env: VecEnv, agent: Agent, counters: Counters, curriculum: Curriculum | None,
@@ -63,10 +63,10 @@ class TrainingTask(Task, Protocol):
         """Episodes of an evaluation as images, with the policy's network on `device`; an error if there are none."""
 
     def summarize(
-        self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, agent: EvaluationResult,
+        self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, trained: EvaluationResult,
         best: BestCheckpoint | None,
     ) -> TrainingSummary:  # fmt: skip
-        """The result of a training, with further evaluations where they help."""
+        """The result of a training run; may evaluate the policy further."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class LoadedExperiment(LoadedRecipe):
         return self.task.worlds
 
     def fingerprint(self) -> dict[str, Any]:
-        """What a checkpoint must have in common with the run that resumes from it."""
+        """Values that must be equal in a checkpoint and in the run that resumes from it."""
         recipe = self.recipe
         return {"env": recipe.env, "agent": recipe.agent.name, "rows": recipe.row_count, **self.task.fingerprint()}
 
@@ -91,7 +91,7 @@ class LoadedExperiment(LoadedRecipe):
 def load_experiment(name: str, overrides: Sequence[str] = (), worlds: Worlds | None = None) -> LoadedExperiment:
     """Load a recipe and build its task; raises ConfigError with everything that is wrong.
 
-    `worlds` replaces the worlds that the recipe names: a run has copies.
+    `worlds` replaces the worlds that the recipe names, for example by the copies that a run keeps.
     """
     loaded = load_recipe(name, overrides)
     diagnostics, recipe, node = list(loaded.diagnostics), loaded.recipe, loaded.node
@@ -137,7 +137,7 @@ def _gym_location(diagnostic: Diagnostic, node: Node) -> SourceLocation:
 
 
 def check_task(recipe: Recipe, node: Node, task: TrainingTask, repaired: Collection[str] = ()) -> list[Diagnostic]:
-    """What in the recipe does not suit its environment; rules about `repaired` parts are skipped."""
+    """Errors of the recipe with regard to its environment; rules about `repaired` parts are skipped."""
     diagnostics: list[Diagnostic] = []
     if not {"agent", "gym"} & {*repaired}:
         diagnostics += _unsupported(recipe, node, task)
@@ -175,7 +175,7 @@ def _missing_rewards(recipe: Recipe, node: Node, world: World) -> Iterator[Diagn
 
 
 def with_threshold(recipe: Recipe, task: TrainingTask, node: Node) -> Recipe:
-    """The recipe with the number that `true` stands for in its budget; raises ConfigError if there is none."""
+    """The recipe with `true` in its budget replaced by the task's threshold; raises ConfigError if there is none."""
     keys = [key for key in ("threshold", "train_threshold") if getattr(recipe.budget, key) is True]
     if not keys:
         return recipe

@@ -38,7 +38,7 @@ from townlet.tasks.env_metrics import EnvMetrics
 from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, RandomPolicy
 from townlet.tasks.gym_playback import RenderedGym, RenderMode
 
-PARALLEL_EPISODES: Final = 16  # of an evaluation: an environment may be large
+PARALLEL_EPISODES: Final = 16  # rows of an evaluation; few, since an environment may need much memory
 
 
 class GymTask:
@@ -50,11 +50,11 @@ class GymTask:
 
     @cached_property
     def _probe(self) -> GymVecEnv:
-        """One row, for its spaces."""
+        """An environment of one row, to read its spaces and settings."""
         return make_vec(self.name, self.spec, 1)
 
     def check(self) -> None:
-        """Make one row and step it, to report early what cannot be made."""
+        """Make one row and step it once, so that a faulty environment is reported before training."""
 
         def step_probe() -> None:
             obs, mask = self._probe.reset(0)
@@ -82,7 +82,7 @@ class GymTask:
 
     @property
     def threshold(self) -> float | None:
-        """The mean return that counts as solved: of the recipe, or of the environment."""
+        """The mean return at which the environment is solved, from the recipe or else from the environment."""
         return extras.reward_threshold(self.name) if self._threshold is None else self._threshold
 
     @cached_property
@@ -104,16 +104,16 @@ class GymTask:
 
     @property
     def _normalizing_env(self) -> GymVecEnv:
-        """The environment whose normalization the others follow."""
+        """The environment whose normalization statistics the others copy."""
         return self._probe if self._training is None else self._training
 
     def make_env(self, recipe: Recipe, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> GymVecEnv:
-        """The environment to train in; it is not split over processes."""
+        """The training environment; its rows are not divided among processes."""
         self._training = make_vec(self.name, self.spec, recipe.row_count, recipe.device)
         return self._training
 
     def make_eval_env(self, rows: int = 1, device: str = "cpu", render_mode: str | None = None) -> GymVecEnv:
-        """An environment with its original rewards, normalized as the training is at this moment."""
+        """An environment with its original rewards and the current normalization of the training environment."""
         env = make_vec(self.name, self.spec.unshaped(), rows, device, render_mode=render_mode)
         env.copy_transforms(self._normalizing_env)
         return env
@@ -149,7 +149,7 @@ class GymTask:
         device: str = "cpu",
         check_interrupt: Callable[[], None] = no_interrupt,
     ) -> EvaluationResult:
-        """Complete episodes with the original rewards of the environment."""
+        """Evaluate a policy on complete episodes with the original rewards of the environment."""
         with closing(self.make_eval_env(min(PARALLEL_EPISODES, episodes), device)) as env:
             key = Streams(seed).key("env")
             columns = evaluation.run_episodes(
@@ -170,16 +170,16 @@ class GymTask:
     def render_episodes(
         self, player: ActingPolicy, seed: int, mode: RenderMode | None, *, greedy: bool = True, device: str = "cpu"
     ) -> RenderedGym:
-        """Episodes of a player from this seed; an error if the environment cannot be rendered in this mode."""
+        """Episodes of a player, the first with this seed; an error if the environment does not support the mode."""
         if mode is not None and mode not in self.render_info.modes:
             raise TownletError(f"{self.name} cannot render images", "drop --window, --video and `video`")
         return RenderedGym(self.make_eval_env(1, device, mode), self.render_info.fps, player, seed, greedy=greedy)
 
     def summarize(
-        self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, agent: EvaluationResult,
+        self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, trained: EvaluationResult,
         best: BestCheckpoint | None,
     ) -> GymSummary:  # fmt: skip
-        return GymSummary(random, agent, self.threshold, best, recipe.evaluation.deterministic)
+        return GymSummary(random, trained, self.threshold, best, recipe.evaluation.deterministic)
 
     def compare(
         self, make_policy: Callable[[], ActingPolicy], episodes: int, seed: int, *, greedy: bool = True

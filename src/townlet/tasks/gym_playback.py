@@ -49,7 +49,7 @@ class Rollout:
     ) -> None:
         self.env, self.player, self._greedy, self._keep = env, player, greedy, keep
         self.frames: list[RolloutFrame] = []
-        self.steps, self.reward = 0, 0.0
+        self.steps, self.total_reward = 0, 0.0
         self.terminated = self.truncated = False
         player.reset(1)
         self._obs = env.reset(Streams(seed).key("env"))
@@ -60,7 +60,7 @@ class Rollout:
         return self.terminated or self.truncated
 
     def step(self, action: Tensor | None = None) -> RolloutFrame:
-        """One step: the player's, or this action [1] or [1, A]."""
+        """Take one step with the player's action, or with the given one [1] or [1, A]; returns the frame it led to."""
         obs, mask = self._obs
         episode_start = torch.tensor([self.steps == 0], device=obs.device)
         network_outputs = getattr(self.player, "outputs", None)  # a player without a network has none
@@ -69,14 +69,14 @@ class Rollout:
         recorded = {name: part[0].cpu().numpy().copy() for name, part in outputs.items()}
         step = self.env.step(chosen)
         transition = RolloutTransition(chosen[0].cpu().numpy().copy(), recorded, float(step.reward[0]))
-        self.steps, self.reward = self.steps + 1, self.reward + transition.reward
+        self.steps, self.total_reward = self.steps + 1, self.total_reward + transition.reward
         self.terminated, self.truncated = bool(step.terminated[0]), bool(step.truncated[0])
         ended = self.env.final_obs()
         self._obs = MaskedObs(ended.obs, ended.mask) if self.over else MaskedObs(step.obs, step.mask)
         return self._add_frame(transition)
 
     def play(self, steps: int | None = None) -> list[RolloutFrame]:
-        """Play to the end, or this many steps; all frames so far."""
+        """Play to the end, or until step `steps`; returns `frames`."""
         while not self.over and (steps is None or self.steps < steps):
             self.step()
         return self.frames
@@ -110,14 +110,16 @@ class RenderedGym:
 
     @property
     def score(self) -> float:
-        return self.rollout.reward
+        return self.rollout.total_reward
 
     @property
     def over(self) -> str:
-        return ENVIRONMENT_END if self.rollout.terminated else TIME_LIMIT if self.rollout.truncated else ""
+        if self.rollout.terminated:
+            return ENVIRONMENT_END
+        return TIME_LIMIT if self.rollout.truncated else ""
 
     def describe(self) -> str:
-        return f"{format_return(self.rollout.reward)} in {self.rollout.steps} steps"
+        return f"{format_return(self.rollout.total_reward)} in {self.rollout.steps} steps"
 
     def step(self, action: int | None = None) -> None:
         """One step with the player's action, or with the given one."""
@@ -147,7 +149,7 @@ class RenderedGym:
             drawing = image if colour else re.sub(r"\x1b\[[\d;]*m", "", marked)
         elif image is not None and colour:
             drawing = half_block_text(image, columns, lines - 1)
-        status = f"step {self.age}  return {format_return(self.rollout.reward)}  {self.last_action}".rstrip()
+        status = f"step {self.age}  return {format_return(self.rollout.total_reward)}  {self.last_action}".rstrip()
         return "\n".join(part for part in (drawing.strip("\n"), status) if part)
 
     def render_rgb(self) -> NDArray[np.uint8] | None:
@@ -162,18 +164,18 @@ def half_block_text(image: NDArray[np.uint8], columns: int, lines: int) -> str:
     """An image [height, width, 3] as lines of coloured half blocks, shrunk to fit and never enlarged."""
     from PIL import Image
 
-    picture = Image.fromarray(image)
-    picture.thumbnail((max(1, columns), max(2, 2 * lines)), Image.Resampling.BOX, reducing_gap=None)
-    small = np.asarray(picture)
+    thumbnail = Image.fromarray(image)
+    thumbnail.thumbnail((max(1, columns), max(2, 2 * lines)), Image.Resampling.BOX, reducing_gap=None)
+    small = np.asarray(thumbnail)
     if len(small) % 2:
         small = np.concatenate([small, small[-1:]])
     text = []
     for above, below in zip(small[::2].tolist(), small[1::2].tolist(), strict=True):
         line, last = [], None
         for top, bottom in zip(above, below, strict=True):
-            if (inks := (*top, *bottom)) != last:  # one code for consecutive equal colours
+            if (colours := (*top, *bottom)) != last:  # one escape code for consecutive equal colours
                 line.append(f"\x1b[38;2;{top[0]};{top[1]};{top[2]};48;2;{bottom[0]};{bottom[1]};{bottom[2]}m")
-                last = inks
+                last = colours
             line.append(HALF_BLOCK)
         text.append("".join(line) + ANSI_RESET)
     return "\n".join(text)

@@ -49,14 +49,14 @@ class Worlds(NamedTuple):
 
 
 def load_worlds(recipe: Recipe, node: Node) -> Worlds:
-    """Both worlds of a recipe; raises ConfigError with positions in the recipe."""
-    changes = list(world_overrides(node.child("change")))
+    """The training and evaluation world of a recipe; errors give positions in the recipe."""
+    overrides = list(world_overrides(node.child("change")))
     settings = node.child("evaluation")
-    further = list(world_overrides(settings.child("change") if settings else None))
-    training = evaluation = load_world_with(recipe, node, changes)
-    if further or recipe.potential:  # shaping is for learning: evaluations use the rewards of the world
+    eval_overrides = list(world_overrides(settings.child("change") if settings else None))
+    training = evaluation = load_world_with(recipe, node, overrides)
+    if eval_overrides or recipe.potential:  # no shaping in evaluations: they use the rewards of the world
         unshaped = recipe.model_copy(update={"potential": 0.0})
-        evaluation = load_world_with(unshaped, node, [*changes, *further])
+        evaluation = load_world_with(unshaped, node, [*overrides, *eval_overrides])
     if evaluation.interface_hash != training.interface_hash:
         what = "evaluation.change changes the actions or the observation that the agent is trained with"
         fix = "change only keys that affect neither, such as max_steps"
@@ -65,7 +65,7 @@ def load_worlds(recipe: Recipe, node: Node) -> Worlds:
 
 
 def world_overrides(node: Node | None, path: tuple[str, ...] = ()) -> Iterator[Override]:
-    """Each value below `change` as `key=value`, with dotted keys for nested mappings."""
+    """Each setting of a `change` mapping as `key=value`, with dotted keys for nested mappings."""
     if node is None:
         return
     if isinstance(node.value, dict) and (node.value or not path):
@@ -77,7 +77,7 @@ def world_overrides(node: Node | None, path: tuple[str, ...] = ()) -> Iterator[O
 
 
 def load_world_with(recipe: Recipe, node: Node, overrides: Sequence[Override]) -> World:
-    """The recipe's world with these overrides; the gamma of its shaping reward follows that of the agent."""
+    """The recipe's world with overrides and the recipe's shaping reward, whose gamma is that of the agent."""
     path = find_world(recipe.world or recipe.env, Path(), node.location_of("world" if recipe.world else "env"))
     world = _load(path, overrides)
     shaping = next((r for r in world.spec.rewards if isinstance(r, Potential)), None)
@@ -102,8 +102,11 @@ def _load(path: Path, overrides: Sequence[Override]) -> World:
     try:
         return load(path, [text for text, _ in overrides])
     except ConfigError as error:
-        found = ((d, locations.get(d.where.source, d.where) if d.where else None) for d in error.diagnostics)
-        raise ConfigError(Diagnostic(d.what, d.fix, where) for d, where in found) from None
+        located = []
+        for d in error.diagnostics:
+            where = locations.get(d.where.source, d.where) if d.where else None
+            located.append(Diagnostic(d.what, d.fix, where))
+        raise ConfigError(located) from None
 
 
 def with_overrides(world: World, overrides: Sequence[str]) -> World:
@@ -192,22 +195,22 @@ class TownTask:
         )  # fmt: skip
 
     def render(self, policy: ActingPolicy, recipe: Recipe, device: str = "cpu") -> RenderedTown:
-        """Episodes of an evaluation; the first is the first one that it plays."""
+        """Episodes of the evaluation, from its first one on."""
         settings = recipe.evaluation
         player = PolicyPlayer(policy, settings.deterministic, device)
         seed = Streams(town_evaluation.town_seed(settings.seed)).key("town")
         return RenderedTown(self.worlds.evaluation, player, seed)
 
     def summarize(
-        self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, agent: EvaluationResult,
+        self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, trained: EvaluationResult,
         best: BestCheckpoint | None,
     ) -> TownSummary:  # fmt: skip
         assert isinstance(random, TownEvaluation)
-        assert isinstance(agent, TownEvaluation)
+        assert isinstance(trained, TownEvaluation)
         settings, greedy = recipe.evaluation, recipe.evaluation.deterministic
-        world = with_limit(agent.world, LIMIT_FACTOR * agent.world.spec.max_steps)
-        longer = evaluate_town(policy, world, len(agent.length), settings.seed, greedy=greedy, device=recipe.device)
-        return TownSummary(random, agent, longer, best, greedy)
+        world = with_limit(trained.world, LIMIT_FACTOR * trained.world.spec.max_steps)
+        longer = evaluate_town(policy, world, len(trained.length), settings.seed, greedy=greedy, device=recipe.device)
+        return TownSummary(random, trained, longer, best, greedy)
 
     def fingerprint(self) -> dict[str, Any]:
         hashes = {"world": self.worlds.training.content_hash, "evaluation_world": self.worlds.evaluation.content_hash}
@@ -224,14 +227,14 @@ class TownTask:
 
 
 def require_interface(world: World, trained_in: World, run: str) -> None:
-    """Refuse a world in which the agent of a run cannot act, with the differences."""
+    """Raise an error that lists the differences if the agent of a run cannot act in a world."""
     if world.interface_hash == trained_in.interface_hash:
         return
-    here, there = ({b.name: list(b.shape) for b in w.layout} for w in (world, trained_in))
-    names = [name for name in {**there, **here} if here.get(name) != there.get(name)]
-    parts = [f"{name} is {here.get(name, 'absent')}, was {there.get(name, 'absent')}" for name in names]
+    shapes, trained_shapes = ({b.name: list(b.shape) for b in w.layout} for w in (world, trained_in))
+    names = [name for name in {**trained_shapes, **shapes} if shapes.get(name) != trained_shapes.get(name)]
+    parts = [f"{name} is {shapes.get(name, 'absent')}, was {trained_shapes.get(name, 'absent')}" for name in names]
     if world.actions != trained_in.actions:
         parts.append(f"{len(world.actions)} actions, was {len(trained_in.actions)}")
-    differs = "; ".join(parts[:4]) or "the ranges of the observation differ"
-    what = f"the world {world.name} does not fit the agent of {run}: {differs}"
+    differences = "; ".join(parts[:4]) or "the ranges of the observation differ"
+    what = f"the world {world.name} does not fit the agent of {run}: {differences}"
     raise TownletError(what, "an agent needs the observation and the actions that it was trained with")

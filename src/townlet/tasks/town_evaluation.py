@@ -1,4 +1,4 @@
-"""Evaluation of a policy in towns, and the summary of a training in sentences."""
+"""Evaluation of a policy in towns, and the summary of a training run in sentences."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from townlet.town.world.load import from_spec
 from townlet.town.world.tables import World
 
 PARALLEL_TOWNS: Final = 512
-LIMIT_FACTOR: Final = 4  # times `max_steps`: long enough for the initial money to be spent
-RARELY: Final = 0.05
-NEARLY_ALL: Final = 0.95
-NEARLY_BROKE: Final = 0.05  # of the money meter: less buys hardly anything
+LIMIT_FACTOR: Final = 4  # the raised limit, as a multiple of `max_steps`: the initial money does not last that long
+HARDLY_ANY: Final = 0.05  # fraction of episodes
+NEARLY_ALL: Final = 0.95  # fraction of episodes
+NEARLY_BROKE: Final = 0.05  # value of the currency meter: less buys hardly anything
 
 
 class PlannerPolicy:
-    """The planner, with access to all rules and the full state of the town: the other baseline."""
+    """The planner as a policy. It knows all rules and the full state of the town: the upper baseline."""
 
     def __init__(self, world: World) -> None:
         self._player = PlannerPlayer(world)
@@ -44,7 +44,7 @@ class PlannerPolicy:
         """Nothing to reset."""
 
     def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
-        """Actions [N] int64, each the first one of the best plan."""
+        """Actions [N] int64: the first action of each row's best plan; the arguments are ignored."""
         assert self._town is not None
         return torch.from_numpy(self._player.act(self._town.engine))
 
@@ -54,8 +54,8 @@ class TownEvaluation(EvaluationResult):
     """Complete episodes in towns, one entry each [n]."""
 
     world: World
-    uses: NDArray[np.int64]  # [n, A]
-    earned: NDArray[np.float64]
+    uses: NDArray[np.int64]  # [n, A] steps in which each affordance was used
+    earned: NDArray[np.float64]  # money earned, in the unit of the currency meter
     meters: NDArray[np.float64]  # [n, M] at the end
 
     @property
@@ -70,15 +70,15 @@ class TownEvaluation(EvaluationResult):
 
 
 def town_stats(town: Town) -> EpisodeStats:
-    """Uses of affordances and money earned in each episode, and how it ends."""
+    """A callback for `run_episodes`: uses of affordances, money earned, cause of the end and final meters."""
     lifetimes = LifetimeStats(town)
 
     def add_step(ended: FinalObs) -> dict[str, NDArray[Any]]:
-        finished = lifetimes.update()
-        if not len(finished.rows):
+        totals = lifetimes.update()
+        if not len(totals.rows):
             return {}
-        causes, meters = town.causes(ended).numpy(), town.final_meters(ended).double().numpy()
-        return {"code": causes, "uses": finished.uses, "earned": finished.earned, "meters": meters}
+        codes, meters = town.causes(ended).numpy(), town.final_meters(ended).double().numpy()
+        return {"cause_code": codes, "uses": totals.uses, "earned": totals.earned, "meters": meters}
 
     return add_step
 
@@ -111,44 +111,44 @@ def evaluate_town(
         check_interrupt=check_interrupt,
     )  # fmt: skip
     town.close()
-    causes = tuple(town.cause_names[code] for code in columns.pop("code"))
+    causes = tuple(town.cause_names[code] for code in columns.pop("cause_code"))
     return TownEvaluation(limit=world.spec.max_steps, causes=causes, world=world, **columns)
 
 
 @dataclass(frozen=True)
 class TownSummary:
-    """How long episodes are: of a random agent, of the trained one, and of that one with a longer limit."""
+    """Episodes of a random agent, of the trained agent, and of the trained agent with a raised step limit."""
 
     random: TownEvaluation
-    agent: TownEvaluation
-    longer: TownEvaluation
+    trained: TownEvaluation
+    with_raised_limit: TownEvaluation
     best: BestCheckpoint | None = None
     greedy: bool = True
 
     def sentences(self) -> list[str]:
-        """What the agent learned and what it did not, in sentences."""
-        agent, longer, limit = self.agent, self.longer, self.agent.world.spec.max_steps
-        drawn = "" if self.greedy else ", with sampled actions"
+        """The result in sentences."""
+        trained, longer, limit = self.trained, self.with_raised_limit, self.trained.world.spec.max_steps
+        sampling = "" if self.greedy else ", with sampled actions"
         sentences = [
             f"A random agent survives {self.random.mean_length:.0f} of {limit} steps.",
-            f"This agent survives {agent.mean_length:.0f}: "
-            f"{share_text(agent.survived)} of its {len(agent.length)} episodes reach the limit{drawn}.",
+            f"This agent survives {trained.mean_length:.0f}: "
+            f"{share_text(trained.survived)} of its {len(trained.length)} episodes reach the limit{sampling}.",
         ]
-        if agent.survived < NEARLY_ALL:
-            sentences.append(f"Causes of death: {death_causes(agent)}.")
-        more = longer.world.spec.max_steps
+        if trained.survived < NEARLY_ALL:
+            sentences.append(f"Causes of death: {death_causes(trained)}.")
+        raised_limit = longer.world.spec.max_steps
         sentences.append(
-            f"With the limit raised to {more} it survives {longer.mean_length:.0f} steps; "
+            f"With the limit raised to {raised_limit} it survives {longer.mean_length:.0f} steps; "
             f"{share_text(longer.survived)} of its episodes reach it."
         )
-        if longer.survived < NEARLY_ALL and death_causes(longer) != death_causes(agent):
+        if longer.survived < NEARLY_ALL and death_causes(longer) != death_causes(trained):
             sentences.append(f"Causes of death then: {death_causes(longer)}.")
         sentences += money_summary(longer)
         return [*sentences, self.best.sentence()] if self.best else sentences
 
 
 def with_limit(world: World, max_steps: int) -> World:
-    """The same world with longer episodes."""
+    """The same world with another step limit."""
     return from_spec(world.spec.model_copy(update={"max_steps": max_steps}), world.name)
 
 
@@ -159,22 +159,26 @@ def money_summary(result: TownEvaluation) -> list[str]:
         return []
     if works >= NEARLY_ALL:
         return [f"It earns money in {share_text(works)} of these episodes."]
-    if works > RARELY:
+    if works > HARDLY_ANY:
         return [
             f"It earns money in {share_text(works)} of these episodes; in the others it lives on its initial money."
         ]
-    fate = "which suffices here"
+    consequence = "which suffices here"
     if result.survived < 0.5:
-        left = float(result.meters[result.terminated, world.tables.currency].mean())
-        fate = "and dies when it is spent" if left < NEARLY_BROKE else "and dies of other causes before it is spent"
-    return [f"It has not learned to work: it lives on its initial money {fate}."]
+        money_left = float(result.meters[result.terminated, world.tables.currency].mean())
+        broke = money_left < NEARLY_BROKE
+        consequence = "and dies when it is spent" if broke else "and dies of other causes before it is spent"
+    return [f"It has not learned to work: it lives on its initial money {consequence}."]
 
 
-def share_text(part: float) -> str:
-    return "all" if part == 1 else "none" if part == 0 else f"{part:.0%}"
+def share_text(fraction: float) -> str:
+    """A fraction in words: "all", "none" or a percentage."""
+    if fraction == 1:
+        return "all"
+    return "none" if fraction == 0 else f"{fraction:.0%}"
 
 
 def death_causes(result: EvaluationResult) -> str:
-    """What ended episodes before the limit, the most frequent first."""
+    """The meters that ran out, with their numbers of deaths, the most frequent first."""
     counts = Counter(cause for cause, dead in zip(result.causes, result.terminated, strict=True) if dead)
     return ", ".join(f"no {cause} ({count})" for cause, count in counts.most_common())

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class Town:
-    """N rows of one world as tensors. On the CPU they share memory with the engine and are reused.
+    """N rows of one world as tensors. With the Numba engine the next step overwrites the tensors returned by the last.
 
-    They are the rows from `first` on of a larger town: a row does not depend on the others.
+    `first` is the number of the first row: a process can simulate some of the rows of a larger batch, since rows are
+    independent of each other.
     """
 
     exact = True
@@ -34,35 +35,35 @@ class Town:
     ) -> None:  # fmt: skip
         self.world, self.rows, self.device = world, rows, device
         self.engine = make_engine(world, rows, engine, device=device, threads=threads, starts=starts)
-        if first:
+        if first:  # a row's number identifies its random stream
             self.engine.restore({"row": np.arange(first, first + rows, dtype=np.int32)})
         self.layout = world.layout
         self.actions = Discrete(world.actions)
         self.components = world.rewards
         self.cause_names = cause_names(world)
-        self._step = self._tensors()
-        none = torch.zeros(0, dtype=torch.int64, device=device)
-        self._none_ended = FinalObs(none, self._step.obs[none], self._step.mask[none])
+        self._step = self._read_step()
+        no_rows = torch.zeros(0, dtype=torch.int64, device=device)
+        self._none_ended = FinalObs(no_rows, self._step.obs[no_rows], self._step.mask[no_rows])
 
-    def _tensors(self) -> Step:
+    def _read_step(self) -> Step:
         e = self.engine
         return Step(*map(torch.as_tensor, (e.obs, e.mask, e.reward, e.components, e.terminated, e.truncated)))
 
-    def _current_obs(self) -> MaskedObs:
-        self._step = self._tensors()
+    def _refresh(self) -> MaskedObs:
+        self._step = self._read_step()
         return MaskedObs(self._step.obs, self._step.mask)
 
     def reset(self, seed: int) -> MaskedObs:
         """Start new episodes; the same seed gives the same towns on every engine."""
         self.engine.reset(Streams(seed).key("town"))
-        return self._current_obs()
+        return self._refresh()
 
     def step(self, actions: Tensor) -> Step:
-        if self.engine.name == "numba":  # the tensors share its memory
+        if not self.can_step_in_place:  # the Numba engine: `_step` shares its memory
             self.engine.step(actions.numpy())
             return self._step
         self.engine.step(actions)
-        self._step = self._tensors()
+        self._step = self._read_step()
         return self._step
 
     @property
@@ -70,47 +71,47 @@ class Town:
         return self.engine.name != "numba"
 
     @property
-    def _tensor(self) -> TensorEngine:
-        """The tensor engine; only if `can_step_in_place`."""
+    def _tensor_engine(self) -> TensorEngine:
+        """The engine; only if `can_step_in_place`."""
         return cast("TensorEngine", self.engine)
 
     def track_truncations(self) -> None:
-        self._tensor.track_truncations()
+        self._tensor_engine.track_truncations()
 
     def step_in_place(self, actions: Tensor) -> Step:
-        self._tensor.step_in_place(actions)
+        self._tensor_engine.step_in_place(actions)
         return self._step
 
     def truncated_obs(self) -> Tensor:
-        return self._tensor.truncated_obs()
+        return self._tensor_engine.truncated_obs()
 
     def final_values(self) -> Tensor:
-        return self._tensor.last_meters
+        return self._tensor_engine.last_meters
 
     def written_tensors(self) -> list[Tensor]:
-        return self._tensor.written_tensors()
+        return self._tensor_engine.written_tensors()
 
     def final_obs(self) -> FinalObs:
         rows = torch.nonzero(self._step.terminated | self._step.truncated).squeeze(1)
         if not len(rows):  # the usual case
             return self._none_ended
-        obs, mask = self.engine.final_obs(rows if self.engine.name != "numba" else rows.numpy())
+        obs, mask = self.engine.final_obs(rows if self.can_step_in_place else rows.numpy())
         return FinalObs(rows, torch.as_tensor(obs), torch.as_tensor(mask))
 
     def final_meters(self, ended: FinalObs) -> Tensor:
-        """Meters, before their reset, of rows that ended in the last step [k, M], on the CPU."""
+        """Meters at the end of the episodes that the last step ended, before the reset [k, M], on the CPU."""
         return torch.from_numpy(self.engine.final_state(to_numpy(ended.rows), "meters")["meters"])
 
     def causes(self, ended: FinalObs) -> Tensor:
-        """Why rows ended in the last step [k] int64, on the CPU: indices of `cause_names`."""
+        """Causes of the episode ends in the last step [k] int64, on the CPU: indices of `cause_names`."""
         return torch.from_numpy(cause_codes(self.world, self.final_meters(ended).numpy()))
 
     def set(self, rows: Any = None, **settings: Any) -> MaskedObs:
         """Set `multiplier` [N], `active` [N] (bit m: meter m) or `reward_mix` [N, R], from the next step on.
 
-        With `rows` [k], only those rows change, and each setting has k values. Returns the new observation and mask
-        of all rows: with `mask_unaffordable` the mask depends on the active meters, and with exploring starts a row
-        that has not stepped yet restarts its episode.
+        With `rows` [k], only those rows change, and the settings have k values instead of N. Returns the new
+        observation and mask of all rows: with `mask_unaffordable` the mask depends on the active meters, and with
+        exploring starts a row that has not stepped yet restarts its episode.
         """
         self.engine.set({name: to_numpy(values) for name, values in settings.items()}, rows)
         self._step = self._step._replace(obs=torch.as_tensor(self.engine.obs), mask=torch.as_tensor(self.engine.mask))
@@ -121,7 +122,7 @@ class Town:
 
     def restore(self, state: Mapping[str, Any]) -> MaskedObs:
         self.engine.restore(dict(state))
-        return self._current_obs()
+        return self._refresh()
 
     def close(self) -> None:
         self.engine.close()

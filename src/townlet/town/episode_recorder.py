@@ -1,7 +1,7 @@
 """Recording of every step of some rows, so that an episode can be replayed once it has ended.
 
 The recorder is a ring buffer of the last frames. It does not affect the town, and its state is part of a checkpoint:
-an interrupted episode is complete when it ends.
+the recording of an episode is complete even if the run was interrupted during it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from townlet.town.usage_counts import copy_array
 from townlet.town.world.tables import World
 
 RECORDED_ROWS: Final = 4
-STEPS: Final = 1024  # a longer episode keeps its last steps
-MAX_PENDING, MAX_PENDING_ROWS = 32, 2**17  # steps whose outputs are read together: fewer with many rows
+MAX_STEPS: Final = 1024  # of a longer episode only the last steps are kept
+MAX_PENDING, MAX_PENDING_ROWS = 32, 2**17  # limits of steps, and of steps × rows, whose outputs are read together
 STEP_FIELDS: Final = ("actions", "outputs", "reward", "components")
 FRAME_FIELDS: Final[dict[str, str]] = {"cell": "u4", "age": "u4", "hour": "u2", "progress": "u2", "using": "u2"}
 
@@ -105,7 +105,7 @@ class EpisodeRecorder:
 
     def __init__(
         self, town: Town, describe_outputs: Callable[[Sequence[Tensor], int], Tensor],
-        rows: int = RECORDED_ROWS, steps: int = STEPS,
+        rows: int = RECORDED_ROWS, steps: int = MAX_STEPS,
     ) -> None:  # fmt: skip
         self._engine, self._describe_outputs = town.engine, describe_outputs
         self.rows = rows = min(rows, town.rows)
@@ -117,15 +117,18 @@ class EpisodeRecorder:
         self._arrays |= {name: frames[name] for name in (*FRAME_FIELDS, "meters")}
         self._into = (frames, *(self._arrays[name] for name in ("mask", "reward", "components")))
         self._written = 0  # frames so far
-        self._actions: list[Tensor] = []  # of steps whose outputs are still to be read,
-        self._outputs: list[Tensor] = []  # and the outputs of the policy
+        # Actions and policy outputs of the last steps, not yet written to the arrays.
+        self._actions: list[Tensor] = []
+        self._outputs: list[Tensor] = []
         self._max_pending = max(1, min(MAX_PENDING, MAX_PENDING_ROWS // town.rows, self._steps))
         self._write_frame = jit_if_available(write_frame)
-        self._live = self._read() if town.engine.name == "numba" else ()  # this engine reuses its arrays
+        self._live = (
+            self._read() if town.engine.name == "numba" else ()
+        )  # views that stay valid: this engine reuses its arrays
         self._write()  # the current frame counts as the first one of every row's episode
 
     def _read(self) -> tuple[NDArray[Any], ...]:
-        """The current frame with its mask, and reward and components of the last step."""
+        """The current frame and mask, and the reward and its components of the last step."""
         e, rows = self._engine, self.rows
         return e.records(rows), *(to_numpy(part[:rows]) for part in (e.mask, e.reward, e.components))
 
@@ -151,7 +154,7 @@ class EpisodeRecorder:
         self._outputs.clear()
 
     def finish_episode(self, row: int) -> Recording:
-        """The episode of a recorded row that ended in the last step; its next one starts."""
+        """The recording of a row's episode that ended in the last step; starts recording the next one."""
         self._read_outputs()
         arrays = self._arrays
         last = self._written - 1  # holds the last step, and the first frame of the next episode

@@ -1,7 +1,7 @@
-"""Whether agents can survive in a world, measured by playing it.
+"""Whether agents can survive in a world, measured by simulation.
 
-A passive agent shows how long an idle agent survives, the planner how long survival is possible; with a raised step
-limit, the planner also shows what a day earns and costs.
+The passive player shows how long an idle agent survives, the planner how long survival is possible. With a raised step
+limit, the planner also shows what an agent earns and spends per day.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-LONG: Final = 1500  # the raised step limit
+RAISED_LIMIT: Final = 1500  # steps; long enough that income and spending become steady
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Feasibility:
 
 
 class MoneyLog:
-    """What all rows earn and spend, step by step."""
+    """Records what all rows earn and spend in each step."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -98,14 +98,14 @@ class MoneyLog:
         self._steps.append((earned, spent, int(alive.sum())))
 
     def per_day(self) -> tuple[float, float, float]:
-        """(income, spending, days per row) in the second half, when daily life is steady."""
+        """(income per day, spending per day, days) over the second half of the steps, when both are steady."""
         later, day = self._steps[len(self._steps) // 2 :], int(self._engine.world.tables.day)
         earned, spent, alive = (sum(step[i] for step in later) for i in range(3))
         return day * earned / max(alive, 1), day * spent / max(alive, 1), len(later) / day
 
 
 def measure_survival(world: World, player: Player, rows: int, key: int, limit: int | None = None) -> SurvivalStats:
-    """One episode per row, each until death or the limit (by default the world's max_steps)."""
+    """Simulate one episode per row, each until death or the limit (by default the world's max_steps)."""
     return _play(world, player, rows, key, limit or int(world.tables.max_steps))[0]
 
 
@@ -128,10 +128,10 @@ def _play(world: World, player: Player, rows: int, key: int, limit: int) -> tupl
 
 
 def assess(world: World, rows: int = 64) -> Feasibility:
-    """Play a world: a passive agent until its death, the planner through long episodes."""
-    limit = min(int(world.tables.max_steps), LONG)
+    """Simulate a world with the passive player and, with the raised step limit, with the planner."""
+    limit = min(int(world.tables.max_steps), RAISED_LIMIT)
     passive = measure_survival(world, PassivePlayer(world), rows, 0, limit)
-    long, money = _play(world, PlannerPlayer(world), rows, 0, LONG)
+    long, money = _play(world, PlannerPlayer(world), rows, 0, RAISED_LIMIT)
     income, spending, days = money.per_day() if world.spec.currency is not None else (0.0, 0.0, 0.0)
     # Income may fall short by one day's spending: an agent owns more in the evening than in the morning.
     covered = income * days + spending >= spending * days
@@ -147,7 +147,7 @@ def feasibility_report(result: Feasibility) -> RenderableType:
     lines = [Text(_survival_text(result), style="" if result.livable else "red")]
     if result.world.spec.currency is not None:
         lines.append(Text(_money_text(result), style="" if result.sustainable else "yellow"))
-    long = replace(result.long, player=f"{result.long.player}, limit {LONG}")
+    long = replace(result.long, player=f"{result.long.player}, limit {RAISED_LIMIT}")
     return Group(survival_table(result.world.name, (result.passive, result.planner, long)), *lines)
 
 
@@ -185,4 +185,4 @@ def _money_text(result: Feasibility) -> str:
         return f"{day}: {'about even, so ' if result.income < result.spending else ''}income is sustainable."
     if result.long.reached >= 0.5:
         return f"{day}: income is not sustainable."
-    return f"{day}; with the limit raised to {LONG}, the planner dies after {result.long.median:.0f} steps."
+    return f"{day}; with the limit raised to {RAISED_LIMIT}, the planner dies after {result.long.median:.0f} steps."

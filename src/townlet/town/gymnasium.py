@@ -30,7 +30,7 @@ ObsArray = NDArray[np.float32]
 
 
 class TownEnv(gym.Env[ObsArray, np.int64]):
-    """One agent in one town. `info` has `action_mask`, `rewards` by strategy and, at the end, the `cause`."""
+    """One agent in one town. `info` has `action_mask`, `rewards` by component and, at the end, the `cause`."""
 
     metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": FPS}  # noqa: RUF012
 
@@ -58,7 +58,7 @@ class TownEnv(gym.Env[ObsArray, np.int64]):
         return self._observation(), {"action_mask": self._mask()}
 
     def step(self, action: Any) -> tuple[ObsArray, float, bool, bool, dict[str, Any]]:
-        """Act once. A masked action is accepted, but wasted."""
+        """Take one step. A masked action is accepted, but has no effect except its cost."""
         if not self._started:
             raise TownletError("there is no episode yet", "call reset() before step()")
         if self._ended:
@@ -133,7 +133,7 @@ class TownVectorEnv(VectorEnv[ObsArray, NDArray[np.int64], NDArray[Any]]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsArray, dict[str, Any]]:
-        """Start an episode in every row. One seed serves all rows; each has a separate random stream."""
+        """Start an episode in every row. All rows share one seed; each has a separate random stream."""
         seed = int(seed) if isinstance(seed, np.integer) else seed
         if seed is not None and not isinstance(seed, int):
             raise TownletError("a town takes one seed for all its rows, not a list", "give reset(seed=0)")
@@ -145,7 +145,7 @@ class TownVectorEnv(VectorEnv[ObsArray, NDArray[np.int64], NDArray[Any]]):
     def step(
         self, actions: ArrayLike
     ) -> tuple[ObsArray, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Act in every row: actions [N]. Ended rows show their next episode; `final_obs` has the last observation."""
+        """Step every row with actions [N]. Ended rows start the next episode; `final_obs` has the last observation."""
         if not self._started:
             raise TownletError("there is no episode yet", "call reset() before step()")
         numbers = np.asarray(actions)
@@ -202,7 +202,7 @@ class TownVectorEnv(VectorEnv[ObsArray, NDArray[np.int64], NDArray[Any]]):
         return {"action_mask": np.array(self._engine.mask, np.int8), "_action_mask": np.ones(self.num_envs, np.bool_)}
 
     def _rewards(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
-        """The last reward of some rows by strategy; 0 in the other rows."""
+        """The components of the last reward of some rows; 0 in the other rows."""
         values = np.where(rows[:, None], np.asarray(self._engine.components, np.float64), 0.0)
         parts: dict[str, Any] = {}
         for n, name in enumerate(self.world.rewards):
@@ -236,7 +236,7 @@ def _check_render_mode(mode: str | None, metadata: dict[str, Any]) -> str | None
 def _start_episodes(
     engine: Engine, seed: int | None, options: dict[str, Any] | None, rng: np.random.Generator | None
 ) -> None:
-    """Start the first episodes of a seed, which is drawn from `rng` if not given; without both, the next episodes."""
+    """Start the first episodes of a seed, drawn from `rng` if it is None; if both are None, the next episodes."""
     if options:
         fix = "change the world with overrides when you make it"
         raise TownletError(f"reset() has no option '{next(iter(options))}'", fix)

@@ -1,7 +1,7 @@
-"""Rule 12, the observation: one function per block, giving entry k of the block.
+"""Rule 12, the observation: one function per block, which returns entry k of the block.
 
 The Numba engine calls it with the values of one row and a number k, the tensor engine with columns [N, 1] and all k at
-once. Each engine writes the result its own way; one-hot blocks give a class, and the engine writes the one-hot.
+once. The functions of one-hot blocks return a class; the engine writes the one-hot vector.
 """
 
 from __future__ import annotations
@@ -9,70 +9,70 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from townlet.town.ops import real, rule, take
+from townlet.town.ops import rule, take, to_float
 from townlet.town.state import Row, Value
 from townlet.town.world.schema import BLOCKS
 from townlet.town.world.tables import Tables
 
 
 @rule
-def meters(s: Row, k: Value, kind_at: Value, town: Value, w: Tables) -> Value:
+def meters(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
     """The meters, in the world's order."""
     return take(s.meters, k)
 
 
 @rule
-def position(s: Row, k: Value, kind_at: Value, town: Value, w: Tables) -> Value:
+def position(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
     """Coordinates / (size − 1)."""
     return w.position[s.cell, k]
 
 
 @rule
-def window(s: Row, k: Value, kind_at: Value, town: Value, w: Tables) -> Value:
+def window(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
     """1 for each cell around the agent that holds an affordance."""
-    return real(window_typed(s, k, kind_at, town, w) < w.n_affordances)
+    return to_float(window_typed(s, k, kind_at, layout_index, w) < w.n_affordances)
 
 
 @rule
-def clock(s: Row, k: Value, kind_at: Value, town: Value, w: Tables) -> Value:
+def clock(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
     """The hour, or its sine and cosine."""
     return w.clock[s.hour, k]
 
 
 @rule
-def progress(s: Row, k: Value, kind_at: Value, town: Value, w: Tables) -> Value:
+def progress(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
     """The completed share of the current session."""
-    return real(s.progress) * w.tick_share[s.using]
+    return to_float(s.progress) * w.tick_share[s.using]
 
 
 @rule
-def age(s: Row, k: Value, kind_at: Value, town: Value, w: Tables) -> Value:
+def age(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
     """The elapsed share of the episode."""
-    return real(s.age) * w.age_share
+    return to_float(s.age) * w.age_share
 
 
 @rule
-def position_onehot(s: Row, k: Value, kind_at: Value, town: Value, w: Tables) -> Value:
+def position_onehot(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
     """The cell of the agent."""
     return s.cell
 
 
 @rule
-def affordance_here(s: Row, k: Value, kind_at: Value, town: Value, w: Tables) -> Value:
+def affordance_here(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
     """The affordance at the agent's cell; the last class is "none"."""
     return s.here
 
 
 @rule
-def window_typed(s: Row, k: Value, kind_at: Value, town: Value, w: Tables) -> Value:
+def window_typed(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
     """The affordance on each cell around the agent; a cell outside the map has no class."""
-    return kind_at[town, w.window_cell[s.cell, k]]
+    return kind_at[layout_index, w.window_cell[s.cell, k]]
 
 
 @rule
-def map_typed(s: Row, k: Value, kind_at: Value, town: Value, w: Tables) -> Value:
+def map_typed(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
     """The affordance on each cell of the map."""
-    return kind_at[town, k]
+    return kind_at[layout_index, k]
 
 
 Block = Callable[[Row, Value, Value, Value, Tables], Value]

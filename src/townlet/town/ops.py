@@ -1,7 +1,7 @@
-"""The operations of the rule book, each with two implementations.
+"""The operations that the rules use, each with two implementations.
 
-Called from Python they work on torch tensors [N], all rows at once; compiled by Numba they work on the numbers of one
-row (`engines.numba_lowering`). `rule` marks a function of the rule book.
+Called from Python they operate on torch tensors [N], all rows at once; compiled by Numba they operate on the numbers of
+one row (`engines.numba_lowering`). The decorator `rule` marks a function that both engines use.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ def where(condition: Any, yes: Any, no: Any) -> Any:
     return torch.where(condition, yes, no)
 
 
-def unit(x: Any) -> Any:
+def clamp01(x: Any) -> Any:
     """x clamped to [0, 1], the range of every meter."""
     return x.clamp(0.0, 1.0)
 
 
-def real(x: Any) -> Any:
+def to_float(x: Any) -> Any:
     """A number or a truth value as float32."""
     import torch
 
     return x.to(torch.float32) if isinstance(x, torch.Tensor) else float(x)
 
 
-def wide(x: Any) -> Any:
+def to_int64(x: Any) -> Any:
     """An integer in 64 bits, for hashing."""
     import torch
 

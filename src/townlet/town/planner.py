@@ -1,4 +1,4 @@
-"""Hand-written players: baselines for learning agents, and the proof that a world is survivable.
+"""Scripted players: baselines for learning agents, and evidence that a world is survivable.
 
 A player reads the true state of all rows of an engine and chooses one action per row. Players use the same tables as
 the rules and do not depend on particular meters or affordances.
@@ -23,7 +23,7 @@ Counts = NDArray[np.int64]
 Fields = dict[str, NDArray[Any]]
 
 NAMES: Final = ("random", "planner", "passive")
-FAR: Final = 1_000_000  # steps; stands for never
+NEVER: Final = 1_000_000  # steps
 
 # Weights of the planner. In the shipped worlds, half or double of each changes little.
 HORIZON: Final = 100.0  # steps over which the harm of an empty meter adds up
@@ -70,14 +70,14 @@ class PassivePlayer:
 class Plans(NamedTuple):
     """Going to each affordance and using it, for all rows; the first two are [N, A], the others [N, A, M]."""
 
-    steps: Counts  # until the session ends; FAR if there is none
+    steps: Counts  # until the session ends; NEVER if it is impossible
     waiting: Counts  # until the affordance opens
     arrival: Numbers  # meters at the start of the session
     after: Numbers  # meters at its end
 
 
 class PlannerPlayer:
-    """Greedy over plans: go to an affordance, wait until it opens, use it; takes the best gain per step.
+    """Greedy over plans (go to an affordance, wait until it opens, use it) by gain of value per step.
 
     The value of a state is Σ weight × log(meter): the emptier a meter, the more it counts. A lethal meter weighs 1, the
     currency weighs 1 since it buys everything, and other meters weigh as much as they harm lethal ones when empty.
@@ -103,7 +103,9 @@ class PlannerPlayer:
         self._until_open, self._open_for = opening_hours(np.asarray(t.open_at[:places]) == 1)
         cells = coordinates(world.size) if world.size else np.zeros((t.next_cell.shape[1], 0))
         self._coordinates = cells.astype(np.int64)
-        self._around = np.array(world.size if world.spec.map.boundary == "wrap" else [FAR] * len(world.size), np.int64)
+        self._around = np.array(
+            world.size if world.spec.map.boundary == "wrap" else [NEVER] * len(world.size), np.int64
+        )
 
     def act(self, engine: Engine) -> Actions:
         """The first action of the best plan of each row [N]."""
@@ -118,7 +120,7 @@ class PlannerPlayer:
         value = self._value(meters, active)
         gain = (self._value(plans.after, active[:, None]) - value[:, None]) / np.maximum(plans.steps, 1)
         lowest = np.minimum(plans.arrival, plans.after)[..., t.lethal].min(axis=-1)
-        gain = np.where(plans.steps < FAR, gain, -np.inf) - np.where(lowest < MARGIN, DEADLY, 0.0)
+        gain = np.where(plans.steps < NEVER, gain, -np.inf) - np.where(lowest < MARGIN, DEADLY, 0.0)
         resting = self._value(np.maximum(meters - loss - self._wait_cost * active, 0), active) - value
 
         rows, best = np.arange(len(meters)), gain.argmax(axis=1)
@@ -163,12 +165,15 @@ class PlannerPlayer:
         arrives = (s["hour"][:, None] + distance) % t.day
         waiting = self._until_open[places, arrives]
         opens = (arrives + waiting) % t.day
-        walked, waited = distance[..., None].astype(np.float32), np.minimum(waiting, FAR)[..., None].astype(np.float32)
+        walked, waited = (
+            distance[..., None].astype(np.float32),
+            np.minimum(waiting, NEVER)[..., None].astype(np.float32),
+        )
         walk, wait = loss + self._walk_cost * active, loss + self._wait_cost * active
         arrival = np.maximum(s["meters"][:, None] - walked * walk[:, None] - waited * wait[:, None], 0)
 
         price = t.price[places] * active[:, t.currency, None]
-        affordable = np.full(price.shape, float(FAR))
+        affordable = np.full(price.shape, float(NEVER))
         np.divide(arrival[..., t.currency] + TOLERANCE, price, out=affordable, where=price > 0)
         under_way = np.where(s["using"][:, None] == places, s["progress"][:, None], 0)
         left = t.ticks[places] - under_way
@@ -179,8 +184,8 @@ class PlannerPlayer:
         change[..., t.currency] -= ticks * price
         after = np.clip(arrival + change * active[:, None], 0, 1)
         after = np.maximum(after - n * loss[:, None], 0)
-        possible = (ticks > 0) & (waiting < FAR)
-        return Plans(np.where(possible, distance + waiting + ticks, FAR), waiting, arrival, after)
+        possible = (ticks > 0) & (waiting < NEVER)
+        return Plans(np.where(possible, distance + waiting + ticks, NEVER), waiting, arrival, after)
 
 
 def meter_weights(world: World) -> Numbers:
@@ -203,8 +208,8 @@ def opening_hours(is_open: NDArray[np.bool_]) -> tuple[Counts, Counts]:
     """From opening hours [A, D]: at each hour, steps until the affordance opens and steps it stays open."""
     day = is_open.shape[1]
     ahead = is_open[:, (np.arange(day)[:, None] + np.arange(day)) % day]  # [A, D, hours ahead]
-    until = np.where(ahead.any(axis=2), ahead.argmax(axis=2), FAR)
-    stays = np.where(ahead.all(axis=2), FAR, (~ahead).argmax(axis=2))
+    until = np.where(ahead.any(axis=2), ahead.argmax(axis=2), NEVER)
+    stays = np.where(ahead.all(axis=2), NEVER, (~ahead).argmax(axis=2))
     return until, stays
 
 

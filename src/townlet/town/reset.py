@@ -1,41 +1,41 @@
-"""Rule 11, a new episode, drawn from a counter-based hash of (key, row, episode, draw).
+"""Rule 11, the start of an episode. Random numbers are a hash of (key, row, episode, draw).
 
-There is no generator state: both engines produce the same towns, and a checkpoint needs only the counters.
+There is no generator state: both engines draw the same episodes, and a checkpoint needs only the counters.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from townlet.town.ops import fill, real, rule, unit, where, wide
+from townlet.town.ops import clamp01, fill, rule, to_float, to_int64, where
 from townlet.town.rules import active_flag
 from townlet.town.state import FRACTION, LOW, SPAN, Row, Value
 from townlet.town.world.tables import Tables
 
-WORD: Final = 0xFFFFFFFF
-# Numbers of the draws of an episode.
+MASK32: Final = 0xFFFFFFFF
+# Each random number of an episode has its own draw number.
 CELL: Final = 0
 HOUR: Final = 1
 EXPLORES: Final = 2  # whether the episode has an exploring start
-PLACE: Final = 16  # and following: one per affordance
-METER: Final = 4096  # and following: one per meter, far beyond the affordances
+PLACE: Final = 16  # the first of A draws, one per affordance
+METER: Final = 4096  # the first of M draws, one per meter; beyond those of the affordances
 
 
 @rule
 def hash32(x: Value) -> Value:
-    """A bijection of 32-bit words in which every bit of x flips half of the result's bits."""
-    x = ((x ^ (x >> 16)) * 0x7FEB352D) & WORD
-    x = ((x ^ (x >> 15)) * 0x846CA68B) & WORD
+    """A bijective hash of 32-bit words: flipping one bit of x flips about half of the result's bits."""
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & MASK32
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & MASK32
     return x ^ (x >> 16)
 
 
 @rule
 def random_bits(key: Value, row: Value, episode: Value, draw: Value) -> Value:
     """32 random bits for one draw of one episode of one row."""
-    x = hash32((key & WORD) ^ hash32((key >> 32) & WORD))
-    x = hash32((x + wide(row)) & WORD)
-    x = hash32((x + wide(episode) * 0x9E3779B9) & WORD)
-    return hash32((x + draw * 0x85EBCA6B) & WORD)
+    x = hash32((key & MASK32) ^ hash32((key >> 32) & MASK32))
+    x = hash32((x + to_int64(row)) & MASK32)
+    x = hash32((x + to_int64(episode) * 0x9E3779B9) & MASK32)
+    return hash32((x + draw * 0x85EBCA6B) & MASK32)
 
 
 @rule
@@ -47,7 +47,7 @@ def random_below(bits: Value, n: Value) -> Value:
 @rule
 def random_unit(bits: Value) -> Value:
     """A number in [0, 1) from the upper 24 of 32 random bits, which float32 holds exactly."""
-    return real(bits >> 8) * real(2.0**-24)
+    return to_float(bits >> 8) * to_float(2.0**-24)
 
 
 @rule
@@ -70,15 +70,15 @@ def randomize_start(s: Row, key: Value, starts: Value) -> None:
     """Exploring starts, after `reset_row`: in a fraction of episodes, draw every active meter from its range."""
     explores = random_unit(random_bits(key, s.row, s.episode, EXPLORES)) < starts[FRACTION][0]
     for m in range(len(s.meters)):
-        value = unit(starts[LOW][m] + starts[SPAN][m] * random_unit(random_bits(key, s.row, s.episode, METER + m)))
-        s.meters[m] = where(explores & (active_flag(s, m) > real(0.5)), value, s.meters[m])
+        value = clamp01(starts[LOW][m] + starts[SPAN][m] * random_unit(random_bits(key, s.row, s.episode, METER + m)))
+        s.meters[m] = where(explores & (active_flag(s, m) > to_float(0.5)), value, s.meters[m])
 
 
 @rule
 def shuffle_layout(places: Value, picks: Value, s: Row, key: Value, cells: Value, w: Tables) -> None:
-    """A new cell for every affordance: Fisher–Yates that stores only its swaps.
+    """Draw a new cell for every affordance into `places`: a Fisher–Yates shuffle that stores only its swaps.
 
-    Step i swaps places i and picks[i]; walking back through the swaps finds what lies at a place.
+    Step i swaps the cells at i and picks[i]; undoing the swaps in reverse order finds the cell at a position.
     """
     for i in range(w.n_affordances):
         place = random_below(random_bits(key, s.row, s.episode, PLACE + i), cells - i) + i

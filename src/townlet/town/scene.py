@@ -1,4 +1,4 @@
-"""One row of a town at one moment, with everything that renderers and players show of it."""
+"""One row of a town at one step, with everything that renderers show."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ LOW, CRITICAL = 0.3, 0.2  # meters below these are shown in amber and in red
 NO_CELL: Final = -1  # pads the last row of a board that is not a full rectangle
 VIEW_SIZE: Final = (20, 20, 4)  # a larger map is clipped to this size around the agent
 LINE_LENGTH: Final = 8  # a one-dimensional map is folded into lines of this length
+MAX_LINES: Final = 6  # of which so many around the agent are shown
 GROUPS: Final = ("primary", "secondary", "tertiary", "resource")
 
 
@@ -45,7 +46,9 @@ class Gauge:
     @property
     def level(self) -> str:
         """ "critical", "low" or "fine"."""
-        return "critical" if self.value < CRITICAL else "low" if self.value < LOW else "fine"
+        if self.value < CRITICAL:
+            return "critical"
+        return "low" if self.value < LOW else "fine"
 
 
 @dataclass(frozen=True)
@@ -81,15 +84,15 @@ class Scene:
     @property
     def affordance_at(self) -> dict[int, int]:
         """Cell → affordance."""
-        return {cell: kind for kind, cell in enumerate(self.cell_of)}
+        return {cell: affordance for affordance, cell in enumerate(self.cell_of)}
 
     @property
     def alive(self) -> bool:
         return all(self.meters[m] >= TOLERANCE for m in self.world.tables.lethal)
 
-    def is_open(self, kind: int) -> bool:
+    def is_open(self, affordance: int) -> bool:
         """Whether an affordance is open at this hour."""
-        return bool(self.world.tables.open_at[kind, self.hour])
+        return bool(self.world.tables.open_at[affordance, self.hour])
 
     @property
     def time_of_day(self) -> str:
@@ -136,7 +139,7 @@ class Scene:
 
     @property
     def reward_parts(self) -> list[tuple[str, float]]:
-        """Each reward strategy with its share of the last reward."""
+        """The components of the last reward, by name."""
         return list(zip(self.world.rewards, self.components, strict=False))
 
     def gauges(self) -> dict[str, list[Gauge]]:
@@ -201,17 +204,18 @@ def monogram(name: str) -> str:
     return "".join(initials[:2]) if len(initials) > 1 else name[:2]
 
 
-def restored_meter(world: World, kind: int) -> int:
+def restored_meter(world: World, affordance: int) -> int:
     """The meter that a full session raises most; it sets the colour of the affordance."""
-    gain = session_total(world.spec.affordances[kind])
-    return max(range(len(world.meters)), key=lambda i: gain.get(world.meters[i], 0.0))
+    gains = session_total(world.spec.affordances[affordance])
+    return max(range(len(world.meters)), key=lambda i: gains.get(world.meters[i], 0.0))
 
 
 def _folded_line(at: int, size: int) -> tuple[Board, ...]:
+    """A one-dimensional map as boards of one line each, around the cell `at`."""
     if size <= LINE_LENGTH:
         return (Board("", (tuple(range(size)),)),)
     boards = []
-    for line in _clip(at // LINE_LENGTH, -(-size // LINE_LENGTH), 6):
+    for line in _clip(at // LINE_LENGTH, math.ceil(size / LINE_LENGTH), MAX_LINES):
         first, last = line * LINE_LENGTH, min(line * LINE_LENGTH + LINE_LENGTH, size)
         cells = (*range(first, last), *[NO_CELL] * (first + LINE_LENGTH - last))
         boards.append(Board(f"x {first} to {last - 1}", (cells,)))

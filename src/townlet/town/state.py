@@ -1,4 +1,4 @@
-"""State of the rows: the same field names in both engines, in checkpoints and on the page."""
+"""State of the rows: the same field names in both engines, in checkpoints and on the live page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from townlet.errors import TownletError, did_you_mean
 from townlet.town.world.tables import Floats, World
 
 State = dict[str, NDArray[np.generic]]
-Value = Any  # in the rule book: a number in the Numba engine, a tensor [N] in the tensor engine
+Value = Any  # in the rules: a number in the Numba engine, a tensor [N] in the tensor engine
 
 # One row is one record; with eight meters it fills a cache line.
 FIELDS: Final[dict[str, str]] = {
@@ -22,7 +22,7 @@ FIELDS: Final[dict[str, str]] = {
     "episode": "i4",
     "row": "i4",  # identity in the random stream, not the index in the batch
     "active": "i4",  # bit m: meter m is active
-    "multiplier": "f4",  # of decay and modulation
+    "multiplier": "f4",  # multiplies decay and modulation
     "hour": "u2",
     "progress": "u2",  # completed ticks of the current session
     "using": "u2",  # affordance of the current session, or A
@@ -34,7 +34,7 @@ FRACTION, LOW, SPAN = 0, 1, 2  # rows of the table of exploring starts
 
 
 class Row(Protocol):
-    """One row in the rule book; see `FIELDS`."""
+    """The state of one row as the rules see it; see `FIELDS`."""
 
     cell: Value
     age: Value
@@ -60,7 +60,7 @@ UnitRange = Annotated[tuple[UnitValue, UnitValue], AfterValidator(_ascending)]
 
 
 class StartsSpec(StrictModel):
-    """Exploring starts: a fraction of training episodes begins in other states. Evaluation is not affected."""
+    """Exploring starts: a fraction of training episodes starts in random states. Evaluation is not affected."""
 
     fraction: UnitValue = Field(
         description="Fraction of episodes that start in the ranges below; the others start as the world defines. Raise "
@@ -100,7 +100,7 @@ def start_table(world: World, starts: StartsSpec | None) -> Floats:
 def initial_state(world: World, rows: int) -> State:
     """Rows before their first episode: all meters active, multiplier 1."""
     t = world.tables
-    towns = rows if t.shuffled else 1
+    layouts = rows if t.shuffled else 1
     state: State = {name: np.zeros(rows, dtype) for name, dtype in FIELDS.items()}
     state["row"] = np.arange(rows, dtype=np.int32)
     state["active"][:] = (1 << len(world.meters)) - 1
@@ -108,20 +108,20 @@ def initial_state(world: World, rows: int) -> State:
     state["using"][:] = t.n_affordances
     state["meters"] = np.tile(t.start, (rows, 1))
     state["reward_mix"] = np.ones((rows, len(world.rewards)), np.float32)
-    state["kind_at"] = np.repeat(t.kind_at, towns, axis=0)
-    state["cell_of"] = np.repeat(t.cell_of, towns, axis=0)
+    state["kind_at"] = np.repeat(t.kind_at, layouts, axis=0)
+    state["cell_of"] = np.repeat(t.cell_of, layouts, axis=0)
     return state
 
 
 def upper_bounds(world: World) -> dict[str, int]:
-    """Exclusive upper bounds of integer fields; a session ends with its last tick."""
+    """Exclusive upper bounds of integer fields. `progress` stays below `ticks`: the last tick ends a session."""
     t = world.tables
     bounds = {"cell": t.next_cell.shape[1], "hour": t.day, "progress": int(max(t.ticks))}
     return bounds | {"using": t.n_affordances + 1, "here": t.n_affordances + 2}
 
 
 def check_actions(actions: Any, rows: int) -> None:
-    """Refuse anything but one integer per row."""
+    """Raise an error unless there is one integer per row."""
     dtype = str(actions.dtype).removeprefix("torch.")
     if tuple(actions.shape) != (rows,) or not dtype.startswith(("int", "uint")):
         what = f"actions have shape {tuple(actions.shape)} and type {dtype}"
@@ -129,12 +129,12 @@ def check_actions(actions: Any, rows: int) -> None:
 
 
 def check_state(world: World, rows: int, state: State) -> None:
-    """Refuse fields of another world or number of rows, and values outside the tables."""
-    t, towns = world.tables, rows if world.tables.shuffled else 1
+    """Raise an error for fields of another world or number of rows, and for values outside the tables."""
+    t, layouts = world.tables, rows if world.tables.shuffled else 1
     cells, rewards = t.next_cell.shape[1], len(world.rewards)
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys((*FIELDS, "terminated", "truncated"), (rows,))
     shapes |= {"meters": (rows, len(world.meters)), "reward_mix": (rows, rewards), "key": ()}
-    shapes |= {"kind_at": (towns, cells + 1), "cell_of": (towns, t.n_affordances)}
+    shapes |= {"kind_at": (layouts, cells + 1), "cell_of": (layouts, t.n_affordances)}
     bounds = upper_bounds(world) | {"kind_at": t.n_affordances + 2, "cell_of": cells}
     for name, given in state.items():
         values: NDArray[Any] = np.asarray(given)
@@ -151,7 +151,7 @@ def check_state(world: World, rows: int, state: State) -> None:
 
 
 def check_settings(world: World, rows: int, settings: State) -> None:
-    """Refuse unknown settings and impossible values."""
+    """Raise an error for unknown settings and impossible values."""
     for name in settings:
         if name not in SETTINGS:
             raise TownletError(f"a town has no setting '{name}'", f"known: {', '.join(SETTINGS)}")
@@ -173,15 +173,15 @@ def row_indices(chosen: Any, rows: int) -> NDArray[np.int64]:
 
 def to_numpy(values: Any) -> NDArray[Any]:
     """An engine's array or tensor, on any device, as a NumPy array."""
-    numbers: NDArray[Any] = values.numpy(force=True) if hasattr(values, "numpy") else np.asarray(values)
-    return numbers
+    array: NDArray[Any] = values.numpy(force=True) if hasattr(values, "numpy") else np.asarray(values)
+    return array
 
 
 def cells_of_affordances(kind_at: NDArray[Any], world: World) -> NDArray[np.uint32]:
-    """From the kind of each cell [k, C + 1] to the cell of each affordance [k, A]."""
-    town, cell = np.nonzero(kind_at < world.tables.n_affordances)
+    """The cell of each affordance [k, A], from the affordance at each cell [k, C + 1]."""
+    layout, cell = np.nonzero(kind_at < world.tables.n_affordances)
     cells = np.zeros((len(kind_at), world.tables.n_affordances), np.uint32)
-    cells[town, kind_at[town, cell]] = cell
+    cells[layout, kind_at[layout, cell]] = cell
     return cells
 
 

@@ -19,7 +19,7 @@ from townlet.town.world.sessions import net_income
 from townlet.town.world.tables import World
 
 Counts = NDArray[np.int64]
-COUNTS: Final = ("uses", "transitions", "cells", "meters")  # the arrays of a `UsageCounter` that `flush` clears
+COUNTS: Final = ("uses", "transitions", "cells", "meters")  # arrays of `UsageCounter` that `flush` returns and clears
 
 
 def workplaces(world: World) -> NDArray[np.bool_]:
@@ -54,13 +54,13 @@ def count_rows(
     """Add one step of all rows to the counts; compiled where Numba is installed."""
     none = len(uses) - 1
     for row in range(len(last)):
-        place = used[row] >> 1
-        uses[place] += 1
+        affordance = used[row] >> 1
+        uses[affordance] += 1
         cells[cell[row]] += 1
-        if place != none and place != current[row]:  # a session starts
-            transitions[last[row] * none + place] += 1
-            last[row] = place
-        current[row] = none if used[row] & 1 else place
+        if affordance != none and affordance != current[row]:  # a session starts
+            transitions[last[row] * none + affordance] += 1
+            last[row] = affordance
+        current[row] = none if used[row] & 1 else affordance
         if terminated[row] or truncated[row]:
             last[row] = current[row] = none
     for m in range(len(sums)):
@@ -71,7 +71,7 @@ def count_rows(
 
 
 class UsageCounter:
-    """Counts what the first rows do. Call `update` after every step and `flush` to read the counts."""
+    """Counts uses, transitions and visited cells of the first rows. Call `update` after every step, `flush` to read."""
 
     def __init__(self, town: Town, rows: int = 256) -> None:
         self._engine = town.engine
@@ -79,7 +79,9 @@ class UsageCounter:
         town.engine.track_usage(self.rows)
         places, cells = len(town.world.affordances), town.world.tables.next_cell.shape[1]
         self._count = jit_if_available(count_rows)
-        self._live = self._read() if town.engine.name == "numba" else ()  # this engine reuses its arrays
+        self._live = (
+            self._read() if town.engine.name == "numba" else ()
+        )  # views that stay valid: this engine reuses its arrays
         self._arrays: dict[str, NDArray[Any]] = {
             "last": np.full(self.rows, places, np.int64),  # affordance used last in this episode, or A
             "under_way": np.full(self.rows, places, np.int64),  # affordance of an unfinished session, or A

@@ -14,7 +14,7 @@ from townlet.errors import TownletError
 from townlet.gym.wrappers.spec import ActionMaskSpec
 
 Bools = NDArray[np.bool_]
-MASK_KEY: Final = "action_mask"  # of the info
+MASK_KEY: Final = "action_mask"  # key of the info dict
 
 
 class ActionMasks:
@@ -32,7 +32,7 @@ class ActionMasks:
             self.current[:, list(spec.valid)] = True
 
     def read(self, info: Mapping[str, Any], only: Bools | None = None) -> None:
-        """Update the masks from the info of all rows; with `only`, of those rows."""
+        """Update the masks from the info of a step or reset; with `only` [N], update only the rows where it is true."""
         if self._from_info:
             present = info.get(f"_{MASK_KEY}")
             rows = np.ones(len(self.current), np.bool_) if present is None else np.asarray(present)

@@ -25,7 +25,7 @@ MAX_BALL_SPEED: Final = 16.0  # pixels per step, mapped to 1
 
 
 class EncodeDiscrete(gym.ObservationWrapper[Any, Any, Any]):
-    """Encodes discrete observations, single or several, as one_hot, binary or array."""
+    """Encodes discrete observations, one number or several, as "one_hot", "binary" or "array"."""
 
     def __init__(self, env: gym.Env[Any, Any], to: str) -> None:
         super().__init__(env)

@@ -1,6 +1,6 @@
 """Observation transforms over all rows at once, between environment and agent: normalization and frame stacking.
 
-Normalization changes `values` blocks only; pictures and indices pass through.
+Normalization changes `values` blocks only; images and indices pass through.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from townlet.interfaces.task import Scaling
 
 CLIP: Final = 10.0  # standard deviations
 EPSILON: Final = 1e-8
-UNBOUNDED: Final = 1e30  # larger bounds mean that there is no bound
+UNBOUNDED: Final = 1e30  # a bound of this magnitude or more means that there is none
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 Output = tuple[ObservationLayout, Floats]  # layout and buffer of the transformed observations
@@ -56,16 +56,16 @@ class ObservationTransform(Protocol):
         return
 
     def state(self) -> State:
-        """Buffers and statistics."""
+        """Buffers and statistics, for a checkpoint."""
         return {}
 
     def restore(self, state: Mapping[str, Any], *, exact: bool) -> None:
-        """Restore a saved state; without `exact`, only what outlives episodes."""
+        """Restore a saved state; without `exact`, only the statistics, which outlive episodes."""
         return
 
 
 class Normalize(ObservationTransform):
-    """Shared by both normalizations: subtract a center, divide by a scale."""
+    """Base class of both normalizations: subtract a center, divide by a scale."""
 
     _center: Floats
     _scale: Floats
@@ -93,7 +93,7 @@ class StaticNormalize(Normalize):
     """Maps each bounded value to [−1, 1]."""
 
     def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> Output:
-        """Center and half width of each value's range; 0 and 1 if it has no bounds."""
+        """Compute center and half width of each value's range (0 and 1 if it is unbounded), and allocate the output."""
         low, high = encoder.low.astype(np.float64), encoder.high.astype(np.float64)
         bounded = _is_value(layout) & (low > -UNBOUNDED) & (high < UNBOUNDED) & (high > low)
         self._center, self._scale = np.zeros(len(low), np.float32), np.ones(len(low), np.float32)
@@ -190,7 +190,7 @@ class FrameStack(ObservationTransform):
         self._k = frames
 
     def allocate(self, layout: ObservationLayout, rows: int, encoder: ObservationEncoder) -> Output:
-        """Stack each block separately: pictures along their channels, others along a new first axis."""
+        """Stack each block separately: images along their channels, others along a new first axis."""
         self._in = layout
         self._frames: Floats = np.zeros((rows, self._k, layout.size), np.float32)
         self._one_block = len(layout.blocks) == 1  # the frame buffer is then the output buffer, reshaped

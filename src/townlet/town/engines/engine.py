@@ -1,4 +1,4 @@
-"""The interface of an engine, and the choice of one."""
+"""The interface of the engines that simulate a town, and the choice of one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ENGINES = ("auto", "numba", "torch", "compiled")
 
 
 class Engine(Protocol):
-    """N rows of one world. Arrays are NumPy's or torch's, depending on the engine, and reused at every step.
+    """N rows of one world. The arrays are NumPy arrays or torch tensors; every step overwrites them.
 
     obs [N, D] float32, mask [N, K] bool, reward [N] float32, components [N, R] float32 (they sum to the reward),
-    terminated and truncated [N] bool. Masked actions are accepted, but wasted.
+    terminated and truncated [N] bool. A masked action is accepted, but has no effect except its cost.
 
     used [n] int64, a NumPy array on every device: what each of the first n rows used in the last step, encoded as in
     `rules.predict_use`. It is empty until `track_usage` is called.
@@ -53,16 +53,16 @@ class Engine(Protocol):
         """From now on every step writes to `used` what the first rows use."""
 
     def final_obs(self, rows: Any = None) -> tuple[Any, Any]:
-        """Observation and mask, before their reset, of rows that ended in the last step."""
+        """Final observations and masks of the episodes that ended in the last step, or of the given rows among them."""
 
     def final_state(self, rows: Any, *names: str) -> State:
-        """State fields and `cell_of`, before their reset, of rows that ended in the last step [k, …]; copies."""
+        """Copies of the named fields (or `cell_of`) at the end of episodes that ended in the last step [k, …]."""
 
     def peek(self, *names: str) -> State:
-        """The state, one NumPy array per field; all fields, or the named ones. Live views if the engine has them."""
+        """The current state, one NumPy array per field: the named ones, or all. Views of the state if possible."""
 
     def records(self, rows: int) -> NDArray[np.void]:
-        """The first rows, one record each (`state.record_dtype`); a live view if the engine has one."""
+        """The first rows, one record each (`state.record_dtype`); a view of the state if possible."""
 
     def state(self) -> State:
         """A copy of everything that determines the next steps."""
@@ -96,16 +96,16 @@ def check_device(device: str) -> None:
 
 def row_bytes(world: World) -> int:
     """Approximate memory of one row in bytes."""
-    seen = 4 * world.layout.size + len(world.actions) + 4 * len(world.rewards)
-    places = world.tables.next_cell.shape[1] + world.tables.n_affordances if world.tables.shuffled else 0
-    return seen + 3 * record_dtype(len(world.meters)).itemsize + 12 * places + 64
+    outputs = 4 * world.layout.size + len(world.actions) + 4 * len(world.rewards)
+    layout_cells = world.tables.next_cell.shape[1] + world.tables.n_affordances if world.tables.shuffled else 0
+    return outputs + 3 * record_dtype(len(world.meters)).itemsize + 12 * layout_cells + 64
 
 
 def make_engine(
     world: World, rows: int, kind: str = "auto", *, autoreset: bool = True, device: str = "cpu",
     threads: int | None = None, starts: StartsSpec | None = None,
 ) -> Engine:  # fmt: skip
-    """An engine: "numba", "torch" (eager), "compiled" (torch.compile), or "auto", the best for the device.
+    """Make an engine: "numba", "torch" (eager), "compiled" (torch.compile), or "auto", the fastest for the device.
 
     `starts` sets exploring starts for a fraction of the episodes.
     """
@@ -118,7 +118,8 @@ def make_engine(
         needs = (size, f"a town of {rows:,} rows", "lower rows")
         require(*needs)
     if kind == "auto":
-        kind = "numba" if device == "cpu" and find_spec("numba") else "compiled" if device != "cpu" else "torch"
+        on_cpu = "numba" if find_spec("numba") else "torch"
+        kind = on_cpu if device == "cpu" else "compiled"
     if kind == "numba":
         if device != "cpu":
             raise TownletError(f"the numba engine runs on the CPU, not on {device}", "use engine 'compiled'")

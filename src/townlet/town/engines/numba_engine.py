@@ -17,7 +17,7 @@ from townlet.town.engines.numba_lowering import Handle
 from townlet.town.state import FIELDS, FRACTION, StartsSpec, State
 from townlet.town.world.tables import World
 
-ROWS_PER_THREAD = 4096  # with fewer rows a second thread does not pay off
+ROWS_PER_THREAD = 4096  # with fewer rows per thread, another thread does not pay off
 
 
 class NumbaEngine:
@@ -32,7 +32,7 @@ class NumbaEngine:
         self.world, self.rows, self.autoreset = world, rows, autoreset
         self.threads = max(1, min(threads or os.cpu_count() or 1, rows // ROWS_PER_THREAD))
         self._pool: ThreadPoolExecutor | None = None
-        self._pool_of = 0  # the process that owns the threads
+        self._pool_pid = 0  # the process that owns the threads
         self._w = Handle(world.tables)
         self._starts = town_state.start_table(world, starts)
         self._explores = bool(self._starts[FRACTION].any())
@@ -51,8 +51,8 @@ class NumbaEngine:
         self.components = np.zeros((rows, len(world.rewards)), np.float32)
         self.terminated = np.zeros(rows, np.bool_)
         self.truncated = np.zeros(rows, np.bool_)
-        self._call = (self._state, self._final, *self._layout, self._final_kind_at, self._w)
-        self._out = (self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated)
+        self._inputs = (self._state, self._final, *self._layout, self._final_kind_at, self._w)
+        self._outputs = (self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated)
         bounds = np.linspace(0, rows, self.threads + 1).astype(int).tolist()
         self._chunks = list(pairwise(bounds))
         self.restore(start)
@@ -91,22 +91,22 @@ class NumbaEngine:
             self._actions[:] = actions  # kernels are compiled for one memory layout
             actions = self._actions
         if self.threads == 1:
-            wrong = self._run(actions, 0, self.rows)
+            invalid_row = self._step_chunk(actions, 0, self.rows)
         else:
-            if self._pool is None or self._pool_of != os.getpid():  # a fork inherits the object but not its threads
-                self._pool, self._pool_of = ThreadPoolExecutor(self.threads - 1, "town"), os.getpid()
-            others = [self._pool.submit(self._run, actions, *chunk) for chunk in self._chunks[1:]]
-            wrong = self._run(actions, *self._chunks[0])
+            if self._pool is None or self._pool_pid != os.getpid():  # a fork inherits the object but not its threads
+                self._pool, self._pool_pid = ThreadPoolExecutor(self.threads - 1, "town"), os.getpid()
+            others = [self._pool.submit(self._step_chunk, actions, *chunk) for chunk in self._chunks[1:]]
+            invalid_row = self._step_chunk(actions, *self._chunks[0])
             for other in others:
                 other.result()
-        if wrong >= 0:
-            top = len(self.world.actions) - 1
-            raise TownletError(f"row {wrong} has the unknown action {actions[wrong]}", f"give integers from 0 to {top}")
+        if invalid_row >= 0:
+            what = f"row {invalid_row} has the unknown action {actions[invalid_row]}"
+            raise TownletError(what, f"give integers from 0 to {len(self.world.actions) - 1}")
         if self._explores and self.autoreset:
             self._randomize(np.flatnonzero(self.terminated | self.truncated))
 
-    def _run(self, actions: NDArray[np.int64], first: int, last: int) -> int:
-        args = (*self._call, self._key, self._mix, self.autoreset, actions, *self._out, self.used, first, last)
+    def _step_chunk(self, actions: NDArray[np.int64], first: int, last: int) -> int:
+        args = (*self._inputs, self._key, self._mix, self.autoreset, actions, *self._outputs, self.used, first, last)
         return int(numba_kernel.step_rows(*args))
 
     def track_usage(self, rows: int) -> None:
@@ -130,9 +130,9 @@ class NumbaEngine:
 
     def final_state(self, rows: NDArray[np.int64], *names: str) -> State:
         state, kind_at = (self._final, self._final_kind_at) if self.autoreset else (self._state, self._layout[0])
-        towns = rows if self.world.tables.shuffled else rows * 0
+        layout_rows = rows if self.world.tables.shuffled else rows * 0
         return {
-            n: town_state.cells_of_affordances(kind_at[towns], self.world) if n == "cell_of" else state[n][rows]
+            n: town_state.cells_of_affordances(kind_at[layout_rows], self.world) if n == "cell_of" else state[n][rows]
             for n in names
         }
 
@@ -161,8 +161,8 @@ class NumbaEngine:
                 own[name][...] = values
         if self.autoreset:  # final observations are not part of a state
             self.terminated[:] = self.truncated[:] = False
-        towns = own["row"] * 0 if len(own["kind_at"]) == 1 else np.arange(self.rows)
-        own["here"][...] = own["kind_at"][towns, own["cell"]]
+        layout_rows = own["row"] * 0 if len(own["kind_at"]) == 1 else np.arange(self.rows)
+        own["here"][...] = own["kind_at"][layout_rows, own["cell"]]
         every = np.arange(self.rows)
         numba_kernel.observe_rows(self._state, self._layout[0], self._w, every, self.obs, self.mask)
 
@@ -180,7 +180,7 @@ class NumbaEngine:
             self.obs[chosen], self.mask[chosen] = self._observe(self._state, self._layout[0], chosen)
 
     def close(self) -> None:
-        if self._pool is not None and self._pool_of == os.getpid():
+        if self._pool is not None and self._pool_pid == os.getpid():
             self._pool.shutdown()
         self._pool = None
 

@@ -1,7 +1,7 @@
 """Kernels of the Numba engine: loops over rows that write state, observation and mask in place.
 
-A one-hot is updated at two places instead of rewritten, and only what can have changed since the last step is touched,
-unless the row is `fresh` (a new episode or a restored state).
+Only values that can have changed since the last step are written (a one-hot at its old and its new index), unless the
+row is `fresh` (a new episode or a restored state).
 """
 
 from __future__ import annotations
@@ -29,85 +29,85 @@ ONE: Final = np.float32(1.0)
 
 
 @njit(forceinline=True)
-def write_obs(obs, row, s, old_cell, old_here, fresh, kind_at, town, w):  # type: ignore[no-untyped-def]
-    """12. All blocks of one row, in the world's order."""
+def write_obs(obs, row, s, old_cell, old_here, fresh, kind_at, layout_index, w):  # type: ignore[no-untyped-def]
+    """12. Write all blocks of the observation of one row, in the world's order."""
     for b in range(len(w.block_kind)):
         kind, start = w.block_kind[b], w.block_start[b]
         if kind == METERS:
             for k in range(len(s.meters)):
-                obs[row, start + k] = observe.meters(s, k, kind_at, town, w)
+                obs[row, start + k] = observe.meters(s, k, kind_at, layout_index, w)
         elif kind == POSITION_ONEHOT:
             obs[row, start + old_cell] = ZERO
-            obs[row, start + observe.position_onehot(s, 0, kind_at, town, w)] = ONE
+            obs[row, start + observe.position_onehot(s, 0, kind_at, layout_index, w)] = ONE
         elif kind == AFFORDANCE_HERE:
             obs[row, start + old_here] = ZERO
-            obs[row, start + observe.affordance_here(s, 0, kind_at, town, w)] = ONE
+            obs[row, start + observe.affordance_here(s, 0, kind_at, layout_index, w)] = ONE
         elif kind == POSITION:
             for k in range(w.position.shape[1]):
-                obs[row, start + k] = observe.position(s, k, kind_at, town, w)
+                obs[row, start + k] = observe.position(s, k, kind_at, layout_index, w)
         elif kind == WINDOW:
             for k in range(w.window_cell.shape[1]):
-                obs[row, start + k] = observe.window(s, k, kind_at, town, w)
+                obs[row, start + k] = observe.window(s, k, kind_at, layout_index, w)
         elif kind == CLOCK:
             for k in range(w.clock.shape[1]):
-                obs[row, start + k] = observe.clock(s, k, kind_at, town, w)
+                obs[row, start + k] = observe.clock(s, k, kind_at, layout_index, w)
         elif kind == PROGRESS:
-            obs[row, start] = observe.progress(s, 0, kind_at, town, w)
+            obs[row, start] = observe.progress(s, 0, kind_at, layout_index, w)
         elif kind == AGE:
-            obs[row, start] = observe.age(s, 0, kind_at, town, w)
+            obs[row, start] = observe.age(s, 0, kind_at, layout_index, w)
         elif kind == WINDOW_TYPED:
-            write_window(obs, row, start, s, kind_at, town, w)
+            write_window(obs, row, start, s, kind_at, layout_index, w)
         elif kind == MAP_TYPED and fresh:
-            write_map(obs, row, start, s, kind_at, town, w)
+            write_map(obs, row, start, s, kind_at, layout_index, w)
 
 
 @njit
-def write_window(obs, row, start, s, kind_at, town, w):  # type: ignore[no-untyped-def]
-    """One-hots of the cells in the window; a cell outside the map stays all zero."""
+def write_window(obs, row, start, s, kind_at, layout_index, w):  # type: ignore[no-untyped-def]
+    """Write the one-hots of the cells in the window; a cell outside the map is all zeros."""
     n, classes = w.window_cell.shape[1], w.n_affordances + 1
     obs[row, start : start + n * classes] = ZERO
     for k in range(n):
-        kind = observe.window_typed(s, k, kind_at, town, w)
+        kind = observe.window_typed(s, k, kind_at, layout_index, w)
         if kind < classes:
             obs[row, start + k * classes + kind] = ONE
 
 
 @njit
-def write_map(obs, row, start, s, kind_at, town, w):  # type: ignore[no-untyped-def]
-    """One-hots of all cells."""
+def write_map(obs, row, start, s, kind_at, layout_index, w):  # type: ignore[no-untyped-def]
+    """Write the one-hots of all cells."""
     n, classes = kind_at.shape[1] - 1, w.n_affordances + 1
     obs[row, start : start + n * classes] = ZERO
     for k in range(n):
-        obs[row, start + k * classes + observe.map_typed(s, k, kind_at, town, w)] = ONE
+        obs[row, start + k * classes + observe.map_typed(s, k, kind_at, layout_index, w)] = ONE
 
 
 @njit(forceinline=True)
-def write_mask(mask, row, s, kind_at, town, w):  # type: ignore[no-untyped-def]
-    """The valid actions."""
+def write_mask(mask, row, s, kind_at, layout_index, w):  # type: ignore[no-untyped-def]
+    """Write the mask of valid actions of one row."""
     for action in range(mask.shape[1]):
-        mask[row, action] = action_is_valid(s, action, kind_at, town, w)
+        mask[row, action] = action_is_valid(s, action, kind_at, layout_index, w)
 
 
 @njit
-def write_fresh(obs, mask, row, s, kind_at, town, w):  # type: ignore[no-untyped-def]
-    """Observation and mask of a row whose previous observation does not count."""
+def write_fresh(obs, mask, row, s, kind_at, layout_index, w):  # type: ignore[no-untyped-def]
+    """Write observation and mask of a row from scratch, whatever the previous observation was."""
     obs[row] = ZERO
-    write_obs(obs, row, s, s.cell, s.here, True, kind_at, town, w)
-    write_mask(mask, row, s, kind_at, town, w)
+    write_obs(obs, row, s, s.cell, s.here, True, kind_at, layout_index, w)
+    write_mask(mask, row, s, kind_at, layout_index, w)
 
 
 @njit
-def start_episode(s, key, kind_at, cell_of, town, w):  # type: ignore[no-untyped-def]
-    """11. A new episode in one row, with a new layout if the world shuffles."""
+def start_episode(s, key, kind_at, cell_of, layout_index, w):  # type: ignore[no-untyped-def]
+    """11. Start a new episode in one row, with a new layout if the world shuffles it."""
     reset_row(s, key, w)
     if w.shuffled:
         for a in range(w.n_affordances):
-            kind_at[town, cell_of[town, a]] = w.n_affordances
-        cells = cell_of[town]
+            kind_at[layout_index, cell_of[layout_index, a]] = w.n_affordances
+        cells = cell_of[layout_index]
         shuffle_layout(cells, cells.copy(), s, key, kind_at.shape[1] - 1, w)
         for a in range(w.n_affordances):
-            kind_at[town, cells[a]] = a
-    s.here = kind_at[town, s.cell]
+            kind_at[layout_index, cells[a]] = a
+    s.here = kind_at[layout_index, s.cell]
 
 
 @kernel
@@ -115,18 +115,18 @@ def step_rows(  # type: ignore[no-untyped-def]
     state, final, kind_at, cell_of, final_kind_at, w, key, mix, autoreset, actions,
     obs, mask, reward, components, terminated, truncated, used, first, last,
 ):  # fmt: skip
-    """Step the rows [first, last). Returns −1; or, without a step, the row of an action that does not exist.
+    """Step the rows [first, last). Returns −1, or the row of an invalid action, in which case no row is stepped.
 
-    `used` receives what its rows use (`rules.predict_use`); an empty array skips that.
+    `used` receives what its rows use (`rules.predict_use`); it may be empty.
     """
-    # An index out of range would read memory of other objects. Every thread checks all rows, so that all refuse alike.
+    # An index out of range would read memory of other objects. Every thread checks all rows, so that all return alike.
     for row in range(len(actions)):
         if actions[row] < 0 or actions[row] >= mask.shape[1]:
             return row
     for row in range(first, min(last, len(used))):
         ended = (terminated[row] or truncated[row]) and not autoreset
-        here = predict_use(state[row], actions[row], kind_at, row if w.shuffled else 0, w)
-        used[row] = 2 * w.n_affordances if ended else here
+        effect = predict_use(state[row], actions[row], kind_at, row if w.shuffled else 0, w)
+        used[row] = 2 * w.n_affordances if ended else effect
     for row in range(first, last):
         if (terminated[row] or truncated[row]) and not autoreset:
             reward[row] = 0.0
@@ -134,9 +134,9 @@ def step_rows(  # type: ignore[no-untyped-def]
             continue
         prefetch(obs, row)
         s = state[row]
-        town = row if w.shuffled else 0
+        layout_index = row if w.shuffled else 0
         old_cell, old_here = s.cell, s.here
-        total, dead, out_of_time = step_row(s, actions[row], kind_at, cell_of, town, mix, components, row, w)
+        total, dead, out_of_time = step_row(s, actions[row], kind_at, cell_of, layout_index, mix, components, row, w)
         reward[row], terminated[row], truncated[row] = total, dead, out_of_time
         fresh = (dead or out_of_time) and autoreset
         if fresh:
@@ -144,9 +144,9 @@ def step_rows(  # type: ignore[no-untyped-def]
             if w.shuffled:
                 final_kind_at[row] = kind_at[row]
             s.episode += 1
-            start_episode(s, key, kind_at, cell_of, town, w)
-        write_obs(obs, row, s, old_cell, old_here, fresh, kind_at, town, w)
-        write_mask(mask, row, s, kind_at, town, w)
+            start_episode(s, key, kind_at, cell_of, layout_index, w)
+        write_obs(obs, row, s, old_cell, old_here, fresh, kind_at, layout_index, w)
+        write_mask(mask, row, s, kind_at, layout_index, w)
     return -1
 
 
@@ -154,14 +154,14 @@ def step_rows(  # type: ignore[no-untyped-def]
 def reset_rows(state, kind_at, cell_of, w, key, rows, obs, mask):  # type: ignore[no-untyped-def]
     """Start the current episode of some rows."""
     for row in rows:
-        town = row if w.shuffled else 0
-        start_episode(state[row], key, kind_at, cell_of, town, w)
-        write_fresh(obs, mask, row, state[row], kind_at, town, w)
+        layout_index = row if w.shuffled else 0
+        start_episode(state[row], key, kind_at, cell_of, layout_index, w)
+        write_fresh(obs, mask, row, state[row], kind_at, layout_index, w)
 
 
 @kernel
 def randomize_rows(state, kind_at, w, starts, key, rows, obs, mask):  # type: ignore[no-untyped-def]
-    """Exploring starts of rows that have just been reset; a separate kernel, so that other runs do not pay for it."""
+    """Exploring starts of rows that were just reset; a separate kernel, so that runs without them do not pay for it."""
     for row in rows:
         randomize_start(state[row], key, starts)
         write_fresh(obs, mask, row, state[row], kind_at, row if w.shuffled else 0, w)

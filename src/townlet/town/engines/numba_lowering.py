@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,attr-defined,misc"
-"""How Numba compiles the rule book: its operations, the world's tables, and a prefetch.
+"""How Numba compiles the rules: their operations, the world's tables, and a prefetch.
 
 Operations are emitted as a few instructions; as compiled functions they would dominate the compile time. Importing
 this module registers them.
@@ -36,11 +36,11 @@ def _(context, builder, signature, args):
     return builder.select(*cast)
 
 
-for operation, result in ((ops.unit, types.float32), (ops.real, types.float32), (ops.wide, types.int64)):
+for operation, result in ((ops.clamp01, types.float32), (ops.to_float, types.float32), (ops.to_int64, types.int64)):
     extending.type_callable(operation)(lambda context, result=result: lambda x: result)
 
 
-@extending.lower_builtin(ops.unit, types.Any)
+@extending.lower_builtin(ops.clamp01, types.Any)
 def _(context, builder, signature, args):
     x = context.cast(builder, args[0], signature.args[0], types.float32)
     zero, one = (ir.Constant(ir.FloatType(), limit) for limit in (0.0, 1.0))
@@ -48,8 +48,8 @@ def _(context, builder, signature, args):
     return builder.select(builder.fcmp_ordered("<", x, one), x, one)
 
 
-@extending.lower_builtin(ops.real, types.Any)
-@extending.lower_builtin(ops.wide, types.Any)
+@extending.lower_builtin(ops.to_float, types.Any)
+@extending.lower_builtin(ops.to_int64, types.Any)
 def _(context, builder, signature, args):
     return context.cast(builder, args[0], signature.args[0], signature.return_type)
 
@@ -84,7 +84,7 @@ KINDS: Final = {
 }
 _ANNOTATIONS: Final = ((name, kind.__forward_arg__) for name, kind in Tables.__annotations__.items())
 FIELDS: Final = {name: (place, KINDS[kind]) for place, (name, kind) in enumerate(_ANNOTATIONS)}
-SLOT: Final = 3  # words: address or number, rows, columns
+SLOT_WORDS: Final = 3  # address or number, rows, columns
 
 
 class Handle:
@@ -98,7 +98,7 @@ class Handle:
 
     def __init__(self, tables: Tables) -> None:
         self._source = tables
-        self.slots = np.zeros((len(tables), SLOT), np.int64)
+        self.slots = np.zeros((len(tables), SLOT_WORDS), np.int64)
         self.tables: list[object] = []
         for slot, (_, kind), value in zip(self.slots, FIELDS.values(), tables, strict=True):
             if kind in (types.uint32, types.float32):
@@ -153,7 +153,7 @@ def _get(context, builder, handle_kind, handle, name):
     place, kind = FIELDS[name]
     word = ir.IntType(64)
     slots = builder.bitcast(handle, word.as_pointer())
-    slot = [builder.gep(slots, [ir.Constant(word, SLOT * place + k)]) for k in range(SLOT)]
+    slot = [builder.gep(slots, [ir.Constant(word, SLOT_WORDS * place + k)]) for k in range(SLOT_WORDS)]
     if not isinstance(kind, types.Array):
         return _load(builder, builder.bitcast(slot[0], context.get_value_type(kind).as_pointer()))
     array = context.make_array(kind)(context, builder)
@@ -166,15 +166,15 @@ def _get(context, builder, handle_kind, handle, name):
     return array._getvalue()
 
 
-AHEAD: Final = 6  # rows; far enough for the memory to arrive in time
-LINE: Final = 64  # bytes of a cache line
-LINES: Final = 6  # cache lines per row: a standard observation
+PREFETCH_ROWS: Final = 6  # how many rows ahead: far enough for the memory to arrive in time
+CACHE_LINE: Final = 64  # bytes
+PREFETCH_LINES: Final = 6  # cache lines per row, which hold a standard observation
 WRITE, KEEP, DATA = 1, 3, 1  # arguments of LLVM's prefetch
 
 
 @extending.intrinsic
 def prefetch(typing, array, row):
-    """Prefetch the start of array[row + AHEAD], which may lie beyond the end.
+    """Prefetch the start of array[row + PREFETCH_ROWS], which may lie beyond the end.
 
     In a town larger than the CPU cache it accounts for up to half of the speed.
     """
@@ -182,13 +182,15 @@ def prefetch(typing, array, row):
     def code(context, builder, signature, args):
         view = context.make_array(signature.args[0])(context, builder, args[0])
         word, number, pointer = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
-        wanted = builder.add(context.cast(builder, args[1], signature.args[1], types.int64), ir.Constant(word, AHEAD))
+        wanted = builder.add(
+            context.cast(builder, args[1], signature.args[1], types.int64), ir.Constant(word, PREFETCH_ROWS)
+        )
         offset = builder.mul(wanted, builder.extract_value(view.strides, 0))
         start = builder.add(builder.ptrtoint(view.data, word), offset)
         kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
         hint = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-        for line in range(LINES):
-            address = builder.inttoptr(builder.add(start, ir.Constant(word, LINE * line)), pointer)
+        for line in range(PREFETCH_LINES):
+            address = builder.inttoptr(builder.add(start, ir.Constant(word, CACHE_LINE * line)), pointer)
             builder.call(hint, [address, *(ir.Constant(number, n) for n in (WRITE, KEEP, DATA))])
         return context.get_dummy_value()
 

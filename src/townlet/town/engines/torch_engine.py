@@ -37,7 +37,7 @@ class TensorEngine:
         self.world, self.rows, self.autoreset, self.device = world, rows, autoreset, device
         self._w = torch_state.tensor_tables(world.tables, device)
         self._starts = torch_state.unrolled(town_state.start_table(world, starts).tolist())
-        self._town: Any = torch.arange(rows, device=device) if world.tables.shuffled else 0
+        self._layout_index: Any = torch.arange(rows, device=device) if world.tables.shuffled else 0
         self._meters = torch_state.meter_names(world)
         zeros = partial(torch.zeros, device=device)
         self._state = {name: zeros(rows, dtype=dtype) for name, dtype in torch_state.field_dtypes(world).items()}
@@ -67,34 +67,34 @@ class TensorEngine:
     def reset(self, key: int) -> None:
         self._key.fill_(key)
         self._state["episode"].zero_()
-        self._start_chosen(torch.ones(self.rows, dtype=torch.bool, device=self.device))
+        self._start_episodes(torch.ones(self.rows, dtype=torch.bool, device=self.device))
 
     def reset_rows(self, rows: Any) -> None:
         chosen = torch.as_tensor(rows, device=self.device)
         self._state["episode"] += chosen.to(torch.int32)
-        self._start_chosen(chosen)
+        self._start_episodes(chosen)
 
-    def _start_chosen(self, chosen: Tensor) -> None:
-        write(select_rows(chosen, self._started(self._state), self._state), self._state)
+    def _start_episodes(self, chosen: Tensor) -> None:
+        write(select_rows(chosen, self._first_states(self._state), self._state), self._state)
         for output in (self.reward, self.components, self.terminated, self.truncated):
             output[chosen] = 0
         self._refresh_obs()
 
-    def _started(self, values: Tensors) -> Tensors:
+    def _first_states(self, values: Tensors) -> Tensors:
         """11. The first state of every row's episode, with a new layout if the world shuffles."""
         s = TensorRow(values, self._meters)
         reset_row(s, self._key, self._w)
         if self._starts[FRACTION][0] > 0:
             randomize_start(s, self._key, self._starts)
-        layout = self._shuffled(s) if self._w.shuffled else {}
-        s.here = self._kind_at(layout)[self._town, s.cell]
+        layout = self._shuffled_layout(s) if self._w.shuffled else {}
+        s.here = self._kind_at(layout)[self._layout_index, s.cell]
         return values | s.values(values, self._meters) | layout
 
     def _kind_at(self, values: Tensors) -> Tensor:
-        """The layout of these rows: one per row, or the world's."""
+        """The affordance at each cell [N, C + 1] if layouts are shuffled, else that of the fixed layout [1, C + 1]."""
         return values["kind_at"] if self._w.shuffled else self._w.kind_at
 
-    def _shuffled(self, s: TensorRow) -> Tensors:
+    def _shuffled_layout(self, s: TensorRow) -> Tensors:
         none, cells = self._w.n_affordances, self._w.next_cell.shape[1]
         places: list[Any] = [None] * none
         shuffle_layout(places, list(places), s, self._key, cells, self._w)
@@ -108,23 +108,23 @@ class TensorEngine:
         self, values: Tensors, final: Tensors, truncated: Tensors, outputs: Tensors, mix: Tensor, actions: Tensor
     ) -> None:
         """Step all rows; writes the state `values`, the final states of ended episodes, and the outputs."""
-        w, town, s = self._w, self._town, TensorRow(values, self._meters)
+        w, town, s = self._w, self._layout_index, TensorRow(values, self._meters)
         kind_at, cell_of = self._kind_at(values), values["cell_of"] if w.shuffled else w.cell_of
         components = torch.zeros_like(mix)
         reward, dead, out_of_time = step_row(s, actions, kind_at, cell_of, town, mix, components, ALL_ROWS, w)
         last = values | s.values(values, self._meters)
         if self.autoreset:
-            over = dead | out_of_time
-            start = self._started(last | {"episode": last["episode"] + 1})
-            after = select_rows(over, start, last)
+            ends = dead | out_of_time
+            start = self._first_states(last | {"episode": last["episode"] + 1})
+            after = select_rows(ends, start, last)
             # Not the layout itself: a compiled graph would copy it only after the next one has overwritten it.
-            last |= select_rows(over, values, {name: final[name] for name in LAYOUT if name in final})
+            last |= select_rows(ends, values, {name: final[name] for name in LAYOUT if name in final})
         else:
-            ended = outputs["terminated"] | outputs["truncated"]
-            last = after = select_rows(ended, values, last)
-            reward, components = reward * ended.logical_not(), components * ended.logical_not().unsqueeze(1)
-            dead = torch.where(ended, outputs["terminated"], dead)
-            out_of_time = torch.where(ended, outputs["truncated"], out_of_time)
+            had_ended = outputs["terminated"] | outputs["truncated"]
+            last = after = select_rows(had_ended, values, last)
+            reward, components = reward * had_ended.logical_not(), components * had_ended.logical_not().unsqueeze(1)
+            dead = torch.where(had_ended, outputs["terminated"], dead)
+            out_of_time = torch.where(had_ended, outputs["truncated"], out_of_time)
         obs, mask = self._observe(after, town)
         write(select_rows(out_of_time, last, truncated), truncated)
         write({name: last[name] for name in final}, final)
@@ -159,13 +159,13 @@ class TensorEngine:
         self._truncated = {name: values.clone() for name, values in self._final.items()}
 
     def step_in_place(self, actions: Tensor) -> None:
-        """Step without checks or synchronisation: valid actions [N] int64 on the device."""
+        """Step with valid actions [N] int64 on the device, without checks or synchronization."""
         self._actions.copy_(actions)
         self._step_state()
 
     def truncated_obs(self) -> Tensor:
         """The final observation of each row's last truncated episode [N, D]; undefined if there was none."""
-        return self._observe(self._state | self._truncated, self._town)[0]
+        return self._observe(self._state | self._truncated, self._layout_index)[0]
 
     def written_tensors(self) -> list[Tensor]:
         """All tensors that a step writes."""
@@ -196,18 +196,18 @@ class TensorEngine:
         """Write to `used` what its rows will use with these actions; an ended row without autoreset uses nothing."""
         rows = len(self.used)
         s = TensorRow({name: values[:rows] for name, values in self._state.items()}, self._meters)
-        town = self._town[:rows] if self._w.shuffled else 0
+        town = self._layout_index[:rows] if self._w.shuffled else 0
         used = predict_use(s, self._actions[:rows], self._kind_at(self._state), town, self._w)
         if not self.autoreset:
             used = torch.where((self.terminated | self.truncated)[:rows], 2 * self._w.n_affordances, used)
         self.used[:] = used.cpu().numpy()
 
     def _refresh_obs(self) -> None:
-        obs, mask = self._observe(self._state, self._town)
+        obs, mask = self._observe(self._state, self._layout_index)
         write({"obs": obs, "mask": mask}, self._outputs)
 
-    def _ended(self, rows: Any) -> Tensors:
-        """All fields, before their reset, of rows that ended in the last step."""
+    def _final_fields(self, rows: Any) -> Tensors:
+        """All fields of rows whose episode ended in the last step, before the reset."""
         index = torch.as_tensor(rows, device=self.device).to(torch.int64)
         return {name: values[index] for name, values in (self._state | self._final).items()}
 
@@ -215,14 +215,14 @@ class TensorEngine:
         if rows is None:
             rows = torch.nonzero(self.terminated | self.truncated).squeeze(1)
         town = torch.arange(len(rows), device=self.device) if self._w.shuffled else 0
-        return self._observe(self._ended(rows), town)
+        return self._observe(self._final_fields(rows), town)
 
     def _stacked_meters(self, values: Tensors) -> NDArray[np.float32]:
         meters: NDArray[np.float32] = torch.stack([values[name] for name in self._meters], 1).cpu().numpy()
         return meters
 
     def final_state(self, rows: Any, *names: str) -> State:
-        ended = self._ended(rows)
+        ended = self._final_fields(rows)
         ended["episode"] = ended["episode"] - int(self.autoreset)  # autoreset has started the next one
         fields: State = {name: field_to_numpy(name, ended[name]) for name in names if name in FIELDS}
         if "meters" in names:
@@ -265,7 +265,7 @@ class TensorEngine:
         if self.autoreset:  # final observations are not part of a state
             self.terminated.zero_()
             self.truncated.zero_()
-        here = self._kind_at(self._state)[self._town, self._state["cell"].to(torch.int32)]
+        here = self._kind_at(self._state)[self._layout_index, self._state["cell"].to(torch.int32)]
         self._state["here"].copy_(here)
         write({name: self._state[name] for name in self._final}, self._final)
         self._refresh_obs()
@@ -280,7 +280,7 @@ class TensorEngine:
             return  # observation and mask do not depend on the others
         if self._starts[FRACTION][0] > 0:  # an episode that has not stepped yet restarts with the meters now active
             unstepped = torch.zeros_like(self.terminated).index_fill(0, chosen, True) & (self._state["age"] == 0)
-            write(select_rows(unstepped, self._started(self._state), self._state), self._state)
+            write(select_rows(unstepped, self._first_states(self._state), self._state), self._state)
         self._refresh_obs()
 
     def close(self) -> None:

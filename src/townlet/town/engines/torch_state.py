@@ -16,6 +16,7 @@ from townlet.town.world.tables import Tables, World
 Tensors = dict[str, Tensor]
 STEP_FIELDS: Final = ("cell", "age", "hour", "progress", "using", "here")  # changed by a step, besides meters
 LAYOUT: Final = ("kind_at", "cell_of")  # per row in a world with shuffled layout
+# Tables that are indexed by values of the rows, and so must be tensors.
 INDEXED: Final = frozenset(
     {
         "next_cell", "passable", "action_cost", "start_cells", "kind_at", "cell_of", "window_cell",
@@ -30,7 +31,7 @@ def meter_names(world: World) -> list[str]:
 
 
 def field_dtypes(world: World) -> dict[str, torch.dtype]:
-    """The dtype of each stored field: a step is bound by memory traffic."""
+    """The smallest dtype for each stored field, since a step is bound by memory traffic."""
     dtypes = dict.fromkeys(FIELDS, torch.int32)
     for name, top in upper_bounds(world).items():
         small = (dtype for dtype in (torch.uint8, torch.int16) if top - 1 <= torch.iinfo(dtype).max)

@@ -8,7 +8,7 @@ from rich.cells import cell_len, set_cell_size
 
 from townlet.town.scene import NO_CELL, Gauge, Scene, monogram
 
-BAR = 20
+BAR_WIDTH = 20
 MAX_MAP_WIDTH = 44  # a wider map is placed above the meters
 RESET = "\x1b[0m"
 BOLD, DIM = "1", "2"
@@ -56,10 +56,16 @@ def _row(scene: Scene, row: tuple[int, ...], kind_at: dict[int, int], colour: bo
     """One line of cells; without colour the agent's cell is in brackets."""
     out = []
     for n, cell in enumerate(row):
-        edge = " " if colour else "[" if cell == scene.cell else "]" if n and row[n - 1] == scene.cell else " "
+        edge = " "
+        if not colour and cell == scene.cell:
+            edge = "["
+        elif not colour and n and row[n - 1] == scene.cell:
+            edge = "]"
         text = _label(scene, kind_at[cell], colour) if cell in kind_at else _empty(scene, cell, colour)
         out.append(_paint(edge + text, _style(scene, cell, kind_at.get(cell)), colour))
-    return "".join(out) + ("" if colour else "]" if row[-1] == scene.cell else " ")
+    if not colour:
+        out.append("]" if row[-1] == scene.cell else " ")
+    return "".join(out)
 
 
 def _style(scene: Scene, cell: int, kind: int | None) -> str:
@@ -106,11 +112,11 @@ def _state(scene: Scene, colour: bool) -> list[str]:
 
 
 def _bar(gauge: Gauge, colour: bool) -> str:
-    full = round(BAR * min(1.0, max(0.0, gauge.value)))
+    full = round(BAR_WIDTH * min(1.0, max(0.0, gauge.value)))
     if colour:
-        bar = _paint("━" * full, LEVELS[gauge.level], True) + _paint("━" * (BAR - full), "38;5;238", True)
+        bar = _paint("━" * full, LEVELS[gauge.level], True) + _paint("━" * (BAR_WIDTH - full), "38;5;238", True)
         text = _paint(f"{gauge.text:>7}", RED if gauge.level == "critical" else "", True)
     else:
-        bar = "#" * full + "." * (BAR - full)
+        bar = "#" * full + "." * (BAR_WIDTH - full)
         text = f"{gauge.text:>7}" + {"critical": " !!", "low": " !", "fine": ""}[gauge.level]
     return f"{set_cell_size(gauge.name, 11)}{bar}{text}"

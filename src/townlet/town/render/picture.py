@@ -17,9 +17,9 @@ from townlet.town.world.tables import World
 
 WIDTH, HEIGHT, TOWN = 1200, 800, 800  # the picture and the town's part of it, in units
 MOONLIGHT: Colour = (112, 124, 186)  # the tint of white at midnight
-OVERSAMPLING = 2  # drawn this much larger, then reduced
+OVERSAMPLING = 2  # drawn larger by this factor, then reduced
 PADDING = 26.0
-REWARD_PARTS = 6  # listed at most
+MAX_REWARD_PARTS = 6  # that are listed
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ def _arrange(boards: tuple[Board, ...]) -> tuple[PlacedBoard, ...]:
     margin, gap = 28.0, 22.0
 
     def side(across: int) -> float:
-        down = -(-len(boards) // across)
+        down = math.ceil(len(boards) / across)
         max_x = (TOWN - 2 * margin - gap * (across - 1)) / (across * wide)
         max_y = (HEIGHT - 2 * margin - gap * (down - 1) - head * down) / (down * high)
         return min(max_x, max_y, 160.0)
 
     across = max(range(1, len(boards) + 1), key=side)
-    cell, down = side(across), -(-len(boards) // across)
+    cell, down = side(across), math.ceil(len(boards) / across)
     left = (TOWN - across * wide * cell - gap * (across - 1)) / 2
     top = (HEIGHT - down * (high * cell + head) - gap * (down - 1)) / 2 + head
     return tuple(
@@ -147,7 +147,7 @@ def _panel(canvas: Canvas, scene: Scene) -> None:
     if scene.time_of_day:
         canvas.text(x + wide - 46, 60, scene.time_of_day, 22, INK, "rm", max_width=110)
         _sky(canvas, scene.darkness, x + wide - 18, 60, 18)
-    foot = HEIGHT - 150 - 22 * min(REWARD_PARTS, len(scene.world.rewards))
+    foot = HEIGHT - 150 - 22 * min(MAX_REWARD_PARTS, len(scene.world.rewards))
     _meters(canvas, scene, x, 146, wide, foot - 16 - 146)
     _foot(canvas, scene, x, foot, wide)
 
@@ -199,7 +199,7 @@ def _foot(canvas: Canvas, scene: Scene, x: float, y: float, wide: float) -> None
         canvas.text(x + 78, y + 28 + 30 * n, text, 17, INK, max_width=wide - 78)
     canvas.text(x, y + 88, "reward", 16, FAINT)
     canvas.text(x + 78, y + 88, f"{scene.reward:+.2f}", 17, INK, bold=True)
-    for n, (name, value) in enumerate(scene.reward_parts[:REWARD_PARTS]):
+    for n, (name, value) in enumerate(scene.reward_parts[:MAX_REWARD_PARTS]):
         colour = draw.with_alpha(INK if value else FAINT, 0.9)
         canvas.text(x + 78, y + 114 + 22 * n, name, 15, FAINT, max_width=wide - 160)
         canvas.text(x + wide, y + 114 + 22 * n, f"{value:+.3f}", 15, colour, "rm")

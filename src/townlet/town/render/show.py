@@ -13,7 +13,7 @@ from townlet.town.render import ansi
 from townlet.town.scene import read_scene
 from townlet.town.world.tables import World
 
-RATE: Final = 10  # steps per second
+FPS: Final = 10  # one frame per step
 
 
 class RenderedTown:
@@ -21,7 +21,7 @@ class RenderedTown:
 
     best_label = "longest"
 
-    def __init__(self, world: World, player: Player, seed: int, fps: int = RATE) -> None:
+    def __init__(self, world: World, player: Player, seed: int, fps: int = FPS) -> None:
         self.world, self.player, self.fps = world, player, fps
         self.engine = make_engine(world, 1, autoreset=False)
         self.engine.reset(seed)

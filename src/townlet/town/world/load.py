@@ -1,4 +1,4 @@
-"""Loading of worlds: find the file, merge what it extends, apply overrides, validate, compile."""
+"""Loading of worlds: find the file, merge it with the worlds it extends, apply overrides, validate, compile."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from townlet.town.world.sessions import warnings
 from townlet.town.world.tables import World
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "worlds"
-ENDINGS: Final = (".yaml", ".yml")
-NAMED: Final = ("meters", "modulations", "cascades", "affordances")  # lists that merge by name
+SUFFIXES: Final = (".yaml", ".yml")
+NAMED_LISTS: Final = ("meters", "modulations", "cascades", "affordances")  # their entries merge by name
 
 
 def load(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
@@ -80,13 +80,13 @@ def shipped() -> tuple[str, ...]:
 
 
 def find_world(world: str | Path, folder: Path, where: SourceLocation | None = None) -> Path:
-    """The file of a shipped world, or of a path relative to `folder`; `where` locates the reference to it."""
+    """The file of a shipped world, or at a path relative to `folder`; errors refer to the location `where`."""
     if isinstance(world, str) and world in shipped():
         return FOLDER / f"{world}.yaml"
     if os.path.isfile(folder / world):
         return folder / world
     name, shown = str(world), shorten(str(world), 60)
-    if isinstance(world, Path) or name.endswith(ENDINGS) or os.path.dirname(name):
+    if isinstance(world, Path) or name.endswith(SUFFIXES) or os.path.dirname(name):
         raise _error(f"there is no file '{shown}'", f"write its path relative to {folder.absolute()}", where)
     files = sorted(path.name for path in folder.glob("*.yaml"))
     known = f"{name}.yaml" in files
@@ -103,7 +103,7 @@ _read_shipped = lru_cache(maxsize=64)(read)  # shipped files do not change, and 
 
 
 def inherit(node: Node, path: Path, problems: list[Diagnostic], chain: tuple[str, ...] = ()) -> Node:
-    """Merge a world into what it extends; problems that allow loading to continue are added to `problems`."""
+    """Merge a world with those it extends; problems that do not prevent loading are added to `problems`."""
     if not isinstance(node.value, dict):
         raise _error("a world is a mapping of keys", "write `meters:` and so on", node.location)
     own = Node({key: below for key, below in node.value.items() if key not in ("extends", "remove")}, node.location)
@@ -119,13 +119,13 @@ def inherit(node: Node, path: Path, problems: list[Diagnostic], chain: tuple[str
     parent = inherit(read_world(parent_path), parent_path, problems, chain).without("description")
     if remove is not None:
         parent = _without(parent, _names_to_remove(remove, parent, problems))
-    return merge(parent, own, NAMED)
+    return merge(parent, own, NAMED_LISTS)
 
 
 def _parent_path(name: Any, folder: Path, where: SourceLocation) -> Path:
     if not isinstance(name, str):
         raise _error("`extends` is not the name of a world", did_you_mean("", shipped()), where)
-    if name not in shipped() and (os.path.isabs(name) or not name.endswith(ENDINGS)):
+    if name not in shipped() and (os.path.isabs(name) or not name.endswith(SUFFIXES)):
         fix = f"{did_you_mean(name, shipped())} Or give the path of a .yaml file, relative to this file."
         raise _error(f"there is no world '{name[:60]}' to extend", fix, where)
     return find_world(name, folder, where)
@@ -140,7 +140,7 @@ def _entries(node: Node | None) -> list[Node]:
 
 
 def _names_to_remove(remove: Node, parent: Node, problems: list[Diagnostic]) -> set[str]:
-    known = [name for key in NAMED for entry in _entries(parent.child(key)) if (name := entry_name(entry))]
+    known = [name for key in NAMED_LISTS for entry in _entries(parent.child(key)) if (name := entry_name(entry))]
     names = set()
     if not isinstance(remove.value, list):
         problems.append(Diagnostic("`remove` is not a list of names", "write `remove: [Gym, Bar]`", remove.location))
@@ -158,7 +158,7 @@ def _without(node: Node, names: set[str]) -> Node:
     assert isinstance(node.value, dict)
     value = dict(node.value)
     meters = {name for entry in _entries(value.get("meters")) if (name := entry_name(entry)) in names and name}
-    for key in (*NAMED, "rewards", "lethal"):
+    for key in (*NAMED_LISTS, "rewards", "lethal"):
         if key in value:
             kept = [e for e in _entries(value[key]) if not _is_removed(key, e, names, meters)]
             value[key] = value[key].with_value([_without_meters(e, meters) for e in kept])

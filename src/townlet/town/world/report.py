@@ -25,6 +25,7 @@ def world_list() -> Table:
 
 
 def world_tables(world: World) -> RenderableType:
+    """Everything in a world, as tables."""
     spec = world.spec
     meters = [
         (m.name, f"{m.start:g}", *(f"{loss:.6g}" if loss else "" for loss in (m.decay, m.move, m.wait)), m.group)
@@ -154,7 +155,7 @@ def _losses(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str]]:
     if meter.decay:
         yield "decay", _change(spec, meter.name, -meter.decay), "every step"
     if meter.move and spec.map.kind == "grid":
-        yield "move", _change(spec, meter.name, -meter.move), "a move, even into a wall"
+        yield "move", _change(spec, meter.name, -meter.move), "a move, even against the boundary"
     if meter.wait:
         yield "WAIT", _change(spec, meter.name, -meter.wait), "WAIT"
 

@@ -1,4 +1,4 @@
-"""What using an affordance does per tick and per session, and what follows for survival, in float64."""
+"""Effects of using an affordance per tick and per session, and bounds on survival that follow, in float64."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from townlet.town.world.tables import TOLERANCE
 
 @dataclass(frozen=True)
 class Session:
-    """One affordance as the rules apply it; without time of day, a single tick holds the full session."""
+    """Using one affordance, as the rules apply it; without time of day, one tick has the effect of a full session."""
 
     ticks: int
     price: float
-    inner: dict[str, float]  # change of meters by a tick
-    last: dict[str, float]  # by the last tick
+    inner: dict[str, float]  # change of meters by a tick other than the last
+    last: dict[str, float]  # change of meters by the last tick
 
     def best(self, meter: str) -> float:
         """The most that one tick can raise a meter; at least 0."""
@@ -49,7 +49,7 @@ def net_income(affordance: Affordance, currency: str) -> float:
 
 
 def restorers(spec: WorldSpec, meter: str) -> list[int]:
-    """The affordances whose session raises a meter most; none if no session raises it."""
+    """Indices of the affordances whose session raises a meter most; empty if no session raises it."""
     gains = [session_total(a).get(meter, 0.0) for a in spec.affordances]
     most = max(gains)
     return [i for i, gain in enumerate(gains) if gain > 1e-9 and gain > most - 1e-9]
@@ -60,22 +60,24 @@ def is_open(affordance: Affordance, hour: int) -> bool:
     if affordance.hours is None:
         return True
     opens, closes = affordance.hours
-    return opens <= hour < closes if opens < closes else hour >= opens or hour < closes
+    if opens < closes:
+        return opens <= hour < closes
+    return hour >= opens or hour < closes
 
 
 @dataclass(frozen=True)
 class SurvivalBound:
-    """The longest life that one lethal meter allows; every number errs in the agent's favor."""
+    """Upper bound on survival set by one lethal meter; every number errs in the agent's favor."""
 
     meter: str
     loss: float  # per step, at least
     gain: float  # per step, at most
     dead_by: int | None  # the step by which every agent has died; None if there is no limit
-    broke: bool = False  # money, not the best affordance, sets the limit
+    limited_by_money: bool = False  # money, not the best affordance, sets the bound
 
 
 def survival_bound(spec: WorldSpec, meter: Meter) -> SurvivalBound:
-    """Assume that every step is the best tick of every restorer and of every job at once."""
+    """The bound under the assumption that every step is the best tick of every restorer and every job at once."""
     loss = meter.decay + sum(m.base for m in spec.modulations if m.target == meter.name)
     gain = free = per_money = income = 0.0
     for used in (session(a, spec.clock.temporal) for a in spec.affordances):
@@ -94,16 +96,17 @@ def survival_bound(spec: WorldSpec, meter: Meter) -> SurvivalBound:
     by_money = _first_step_below_zero(meter.start + per_money * money, loss - free - per_money * income)
     ends = [step for step in (by_gain, by_money) if step is not None]
     dead_by = min(ends) if ends else None
-    return SurvivalBound(meter.name, loss, gain, dead_by, broke=dead_by is not None and dead_by != by_gain)
+    return SurvivalBound(meter.name, loss, gain, dead_by, limited_by_money=dead_by is not None and dead_by != by_gain)
 
 
 def _first_step_below_zero(value: float, rate: float) -> int | None:
+    """The first step at which a value that falls by `rate` per step is below 0; None if that never happens."""
     steps = value / rate if rate > 0 else math.inf
     return math.floor(steps) + 1 if steps < 1e9 else None
 
 
 def warnings(spec: WorldSpec) -> Iterator[str]:
-    """What is allowed but probably a mistake."""
+    """Warnings about settings that are allowed but probably mistakes."""
     yield from _unused_meters(spec)
     if spec.currency is None:
         return

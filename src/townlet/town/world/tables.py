@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from townlet.interfaces.layout import ObservationLayout
 from townlet.town.world.schema import BLOCKS, WorldSpec
 
-# Texts and icons do not affect the rules: a run can resume when they change.
+# Excluded from the hash: texts and icons do not affect the rules, so a run can resume when they change.
 _IGNORED: Final[dict[str, Any]] = {"description": True} | {
     key: {"__all__": {field}}
     for key, field in {"affordances": "icon", "meters": "group", "cascades": "name", "modulations": "name"}.items()
@@ -30,7 +30,7 @@ def content_hash(spec: WorldSpec) -> str:
 
 
 def interface_hash(actions: tuple[str, ...], layout: ObservationLayout) -> str:
-    """Hash of actions and observation: an agent fits every world with the same hash."""
+    """Hash of actions and observation: an agent can act in every world with the same hash."""
     blocks = [[b.name, list(b.shape), b.low, b.high] for b in layout]
     return _digest({"actions": list(actions), "observation": blocks})
 
@@ -72,7 +72,7 @@ class Tables(NamedTuple):
 
     # map and actions
     next_cell: IntGrid  # [K, C] target cell; INTERACT and WAIT stay
-    passable: IntGrid  # [K, C] 0 where the mask forbids a move into the edge
+    passable: IntGrid  # [K, C] 0 where the mask forbids a move into the boundary
     action_cost: FloatGrid  # [K, M]
     start_cells: IntRow  # [S] cells a row may start on
     kind_at: IntGrid  # [1, C + 1] kind of each cell of the fixed layout; the last is "outside"
@@ -96,11 +96,11 @@ class Tables(NamedTuple):
     tick_share: FloatRow  # [A + 1] 1 / ticks
     price: FloatRow  # [A + 1] per tick
     open_at: IntGrid  # [A + 1, D]
-    effect: FloatGrid  # [2 (A + 1), M]: row 2a an inner tick, row 2a + 1 the last one
+    effect: FloatGrid  # [2 (A + 1), M] row 2a: a tick of affordance a other than the last; row 2a + 1: the last
     # time
     clock: FloatGrid  # [D, 1 or 2] as observed
     # rewards
-    reward_kind: IntRow  # [R] place in REWARDS
+    reward_kind: IntRow  # [R] index in REWARDS
     reward_weight: FloatRow  # [R]
     vitality: IntRow  # [n] meters of the product
     bonus_above: FloatRow  # [M] the next four: `meter_bonus`
@@ -110,7 +110,7 @@ class Tables(NamedTuple):
     restores: IntGrid  # [M, A] 1 for the affordances that raise a meter most (`proximity`)
     distance: IntGrid  # [C, C] in moves, for `proximity`; else [1, 1]
     # observation
-    block_kind: IntRow  # [B] place in BLOCKS
+    block_kind: IntRow  # [B] index in BLOCKS
     block_start: IntRow  # [B]
     # single numbers
     first_interact: Int  # actions from here to WAIT interact

@@ -14,11 +14,11 @@ from townlet.town.world.sessions import session_total, survival_bound
 
 MAX_OBSERVATION: Final = 100_000  # values
 MAX_WINDOW_TABLE: Final = 16_000_000  # cells of the map × cells of the window
-MAX_PROXIMITY: Final = 4096  # cells; the table of distances has the square of that
+MAX_PROXIMITY_CELLS: Final = 4096  # the table of distances has the square of this
 
 
 class Report(Protocol):
-    """Report one problem at a path of the file; at `prefer`, if that was written nearer to the user."""
+    """Report a problem at a path of the file, or at `prefer` if that value was written nearer to the user."""
 
     def __call__(self, what: str, fix: str, *path: str | int, prefer: tuple[str, ...] = ()) -> None: ...
 
@@ -41,7 +41,7 @@ def check(spec: WorldSpec, node: Node, feasible: bool = True) -> list[Diagnostic
     if start != "random" and start >= day:
         report(f"a day of {day} hours cannot start at hour {start}", f"use 0 to {day - 1}, or random", "clock", "start")
     if feasible and not problems:  # the bound needs values that have passed the other checks
-        _feasible(spec, report)
+        _check_survival(spec, report)
     return problems
 
 
@@ -150,7 +150,8 @@ def _rewards(spec: WorldSpec, report: Report) -> None:
                 report(what, fix, "rewards", i)
 
 
-def _feasible(spec: WorldSpec, report: Report) -> None:
+def _check_survival(spec: WorldSpec, report: Report) -> None:
+    """Report lethal meters that no agent can keep above 0 until max_steps."""
     for i, meter in enumerate(spec.meters):
         if meter.name not in spec.lethal:
             continue
@@ -158,7 +159,7 @@ def _feasible(spec: WorldSpec, report: Report) -> None:
         if bound.dead_by is None or bound.dead_by > spec.max_steps:
             continue
         limit = f"no affordance restores more than {bound.gain:.4g} per step"
-        why = "the agent's money buys too little of it" if bound.broke else limit
+        why = "the agent's money buys too little of it" if bound.limited_by_money else limit
         what = f"'{meter.name}' falls by at least {bound.loss:.4g} per step, and {why}: "
         what += f"even the luckiest agent is dead by step {bound.dead_by} of {spec.max_steps}"
         fix = "lower its decay, or make an affordance that restores it stronger or cheaper"
@@ -180,19 +181,19 @@ def _map(spec: WorldSpec, report: Report) -> None:
     if cells > MAX_CELLS:
         report(f"a map of {shape} has {cells} cells", f"use at most {MAX_CELLS}", "map", "size")
     if spec.map.start != "random":
-        _cell(spec, report, "the start", spec.map.start, "map", "start")
+        _check_cell(spec, report, "the start", spec.map.start, "map", "start")
     if len(spec.affordances) > cells:
         what = f"{len(spec.affordances)} affordances do not fit on the {cells} cells of a map of {shape}"
         report(what, "enlarge `size` or remove some", "map", "size")
-    for i in proximity if cells > MAX_PROXIMITY else ():
+    for i in proximity if cells > MAX_PROXIMITY_CELLS else ():
         what = f"'proximity' needs the distances between all cells, but this map has {cells}"
-        report(what, f"use a map of at most {MAX_PROXIMITY} cells", "rewards", i)
+        report(what, f"use a map of at most {MAX_PROXIMITY_CELLS} cells", "rewards", i)
     if spec.map.layout == "fixed":
         _places(spec, report)
 
 
 def _places(spec: WorldSpec, report: Report) -> None:
-    """In a fixed layout every affordance has a separate cell."""
+    """Check that in a fixed layout every affordance has its own cell inside the map."""
     taken: dict[tuple[int, ...], str] = {}
     misplaced = [a.name for a in spec.affordances if a.cell is not None and len(a.cell) != len(spec.map.size)]
     if len(misplaced) == len(spec.affordances) > 1:  # the map changed, but no cell did
@@ -206,14 +207,15 @@ def _places(spec: WorldSpec, report: Report) -> None:
             fix = f"did you mean '{near}'? " if near else ""
             fix += "A new affordance needs `cell: [x, y]` with one number per dimension, or `layout: shuffled`"
             report(f"'{affordance.name}' has no cell, but the layout is fixed", fix, "affordances", i)
-        elif _cell(spec, report, f"'{affordance.name}'", affordance.cell, "affordances", i, "cell"):
+        elif _check_cell(spec, report, f"'{affordance.name}'", affordance.cell, "affordances", i, "cell"):
             other = taken.setdefault(affordance.cell, affordance.name)
             if other != affordance.name:
                 what = f"'{affordance.name}' is on the same cell as '{other}'"
                 report(what, "move one of them", "affordances", i, "cell")
 
 
-def _cell(spec: WorldSpec, report: Report, subject: str, cell: tuple[int, ...], *path: str | int) -> bool:
+def _check_cell(spec: WorldSpec, report: Report, subject: str, cell: tuple[int, ...], *path: str | int) -> bool:
+    """Whether a cell is on the map; reports a problem if it is not."""
     size = spec.map.size
     if len(cell) != len(size):
         what = f"{subject} has a cell of {len(cell)} coordinates, but the map has {len(size)} dimensions"
@@ -227,7 +229,7 @@ def _cell(spec: WorldSpec, report: Report, subject: str, cell: tuple[int, ...], 
 
 
 def _blocks(spec: WorldSpec, report: Report) -> None:
-    """Checks of an explicit list of blocks; presets always fit."""
+    """Check an explicit list of blocks; presets are always valid."""
     if isinstance(spec.observation, str):
         return
     seen: set[str] = set()
