@@ -79,7 +79,9 @@ def plain_table(*headings: str) -> Table:
 
 def format_number(value: float | None) -> str:
     """A number with at most one decimal, or a dash."""
-    return "–" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+    if value is None:
+        return "–"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def format_percent(value: float | None) -> str:

@@ -201,8 +201,9 @@ def simulate(
         out().print_json(json.dumps(results))
     else:
         for key, value in results.items():
-            shown = f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
-            echo(f"{key.replace('_', ' '):>14}  {shown}")
+            if isinstance(value, int | float):
+                value = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+            echo(f"{key.replace('_', ' '):>14}  {value}")
     if score.refused == score.observations:
         echo_err(f"The service refused every observation: {score.refusal}", style="red")
         raise typer.Exit(1)

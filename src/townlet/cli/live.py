@@ -52,7 +52,8 @@ def live(
     from townlet.web.tokens import VIEWER
 
     runs = Run.list(Path(root))
-    first = Run.open(what, root) if what else runs[-1] if runs else None
+    latest = runs[-1] if runs else None
+    first = Run.open(what, root) if what else latest
     server = Server(host, port, None if no_token else _tokens(token_file), name or ())
     taken = f" (port {port} is taken)" if port not in (0, server.port) else ""
     echo(f"Open {server.link()} in a browser{taken}. Press Ctrl-C to stop.")

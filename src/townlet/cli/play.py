@@ -94,7 +94,9 @@ def play(
             if sample is not None and PlayMode.TRAINED not in modes:
                 option = "--sample" if sample else "--greedy"
                 raise TownletError(f"{option} is for a trained agent, and none plays here", "drop it, or name a run")
-            medium = "picture" if window or video else "terminal" if console.is_terminal else "pipe"
+            medium = "terminal" if console.is_terminal else "pipe"
+            if window or video:
+                medium = "image"
             max_episodes = episodes if episodes or steps else target.episodes
             players = []
             for name in modes:

@@ -155,7 +155,7 @@ class TerminalDisplay:
 
 
 class WindowDisplay:
-    """A window inside `with`; needs pygame, a screen and players that render pictures."""
+    """A window inside `with`; needs pygame, a screen and players that render images."""
 
     def __init__(self, title: str) -> None:
         from townlet.window import Window, has_screen
@@ -172,7 +172,7 @@ class WindowDisplay:
         self._window.close()
 
     def draw(self, players: Sequence[PlayerView], status: str, seconds: float) -> None:
-        """Show the pictures side by side, and the status as title."""
+        """Show the images side by side, and the status as title."""
         from townlet.runs.videos import side_by_side
 
         self._window.show(side_by_side([player.show for player in players]))

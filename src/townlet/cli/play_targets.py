@@ -163,7 +163,7 @@ class TownKeys:
         return f"{world.affordances[place]} {reason}"
 
     def warning(self, action: int) -> str:
-        """Why an action will be wasted: not enough money."""
+        """That INTERACT will have no effect because it costs more than the agent has; "" otherwise."""
         scene = self.show.scene
         world, t = scene.world, scene.world.tables
         place = (scene.here if world.size else action) if t.first_interact <= action < t.wait else t.n_affordances
@@ -200,7 +200,7 @@ class GymTarget:
         return self.task.render_info.fps
 
     def player(self, mode: str, medium: str) -> PlayerView:
-        """A player in a separate environment; a human starts with a random agent, replaced at the first key."""
+        """A player in a separate environment; a human's policy is a placeholder, since keys choose the actions."""
         from townlet.rng import Streams
         from townlet.tasks.evaluation import RandomPolicy
 
@@ -214,9 +214,9 @@ class GymTarget:
     def _render_mode(self, medium: str) -> str | None:
         """Images for windows and videos; elsewhere text if available."""
         available = self.task.render_info.modes
-        suitable = {"picture": ("rgb_array",), "terminal": ("ansi", "rgb_array"), "pipe": ("ansi",)}[medium]
+        suitable = {"image": ("rgb_array",), "terminal": ("ansi", "rgb_array"), "pipe": ("ansi",)}[medium]
         mode = next((mode for mode in suitable if mode in available), None)
-        if mode is None and medium == "picture":
+        if mode is None and medium == "image":
             raise TownletError(f"{self.task.name} cannot render images", "drop --window and --video")
         return mode
 

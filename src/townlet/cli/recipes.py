@@ -35,7 +35,7 @@ def recipes(
     if recipe_json_schema:
         from townlet.recipes.load import recipe_json_schema as of_files
 
-        # Plain print: no colors, no wrapped lines.
+        # print, not the console: valid JSON has no colors or wrapped lines.
         print(json.dumps(of_files(), indent=2, ensure_ascii=False))
     elif keys:
         _print_keys(search)

@@ -85,6 +85,6 @@ def publish(
     echo(f"Published {opened.name}: {place}", f"Files: {', '.join(['README.md', *card.files])}.")
     if card.no_video:
         echo(f"No video: {card.no_video}.")
-    echo(*card.found.sentences())
+    echo(*card.comparison.sentences())
     if not name:
         echo(f"Play it: townlet play {place}{card.permission}")

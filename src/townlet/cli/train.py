@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from townlet.runs.folder import Run
     from townlet.train.session import TrainingOutcome
 
-DEFAULT = "town"
+DEFAULT_RECIPE = "town"
 
 
 class SessionOptions(NamedTuple):
@@ -51,7 +51,7 @@ def train(
         str | None,
         typer.Argument(
             metavar="ENV:VARIANT",
-            help=f"Recipe to train, see `townlet recipes`; by default the default variant of {DEFAULT}.",
+            help=f"Recipe to train, see `townlet recipes`; by default the default variant of {DEFAULT_RECIPE}.",
         ),
     ] = None,
     overrides: RecipeOverrides = None,
@@ -113,9 +113,9 @@ def train(
     elif seeds > 1:
         if pause_at is not None:
             raise TownletError("--seeds cannot be paused", "drop --pause-at, or pause a run of one --seed")
-        _train_seeds(name or DEFAULT, words, root, seeds)
+        _train_seeds(name or DEFAULT_RECIPE, words, root, seeds)
     else:
-        _start(name or DEFAULT, words, options)
+        _start(name or DEFAULT_RECIPE, words, options)
 
 
 def _start(name: str, words: list[str], options: SessionOptions) -> None:

@@ -1,7 +1,7 @@
 """Encoding of plain Python values as JSON and arrays, and decoding with their exact types.
 
-Unlike `runs.flatten`, this keeps tuples, NumPy scalars and random generators distinct, and runs without torch in the
-worker processes of environments.
+Unlike `runs.serialization`, this keeps tuples, NumPy scalars and random generators distinct, and runs without torch in
+the worker processes of environments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints: either complete, or refused with a reason. Loading reads tensors and JSON and executes no code.
+"""Checkpoints. Each is complete or rejected with a reason; loading reads tensors and JSON and executes no code.
 
 A checkpoint is a folder `step-000001234567` with `state.safetensors`, `manifest.json` and `manifest.sha256`. It is
 written under a temporary name, fsynced, and renamed: the rename is the commit. No separate pointer can disagree with
@@ -26,7 +26,7 @@ from townlet.runs.serialization import flatten, json_value, unflatten
 NAME_PATTERN: Final = re.compile(r"step-(\d{12,18})(?:\.(\d{1,6}))?")
 NEW_PREFIX, REMOVED_PREFIX = ".new-", ".gone-"  # being written or removed: not checkpoints
 
-# Points of a commit after which a crash leaves a different state on disk, in order.
+# The points of a commit, in order; a crash after each leaves a different state on disk.
 COMMIT_POINTS: Final = (
     "begun", "folder made", "state written", "state synced", "manifest written", "digest written", "folder synced",
     "renamed", "committed", "replaced set aside", "replaced removed", "pruning begun", "pruned set aside",
@@ -77,7 +77,7 @@ def paths(folder: Path) -> list[Path]:
 
 
 def reject_symlinks(folder: Path) -> None:
-    """Refuse links named like checkpoints: they are ignored, so an older checkpoint would be used instead."""
+    """Raise an error for links named like checkpoints: since they are ignored, an older checkpoint would be used."""
     if links := [path for path in folder.iterdir() if NAME_PATTERN.fullmatch(path.name) and path.is_symlink()]:
         what = f"{min(links).name} is a link, not a checkpoint"
         raise TownletError(what, "move the folder itself there, or remove the link", min(links))
@@ -107,10 +107,10 @@ def best(folder: Path) -> Checkpoint | None:
 
 
 def save(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Checkpoint:
-    """Commit a state. If that fails, older checkpoints are untouched and the error describes the cause."""
+    """Write a checkpoint atomically. If that fails, older checkpoints are untouched and the error gives the cause."""
     leaves, info = flatten(state), {name: json_value(value, name) for name, value in info.items()}
     checkpoint_files.check_types(leaves)
-    env_steps, _ = step_and_serial(name)  # refuses invalid names before touching the disk
+    env_steps, _ = step_and_serial(name)  # raises for invalid names before touching the disk
     on_point("begun")
     partial, older = folder / f"{NEW_PREFIX}{secrets.token_hex(8)}", paths(folder)
     replaced = [path for path in older if step_and_serial(path)[0] == env_steps]
@@ -155,7 +155,7 @@ def verify(path: Path) -> Checkpoint:
 
 
 def require_info(checkpoint: Checkpoint, **expected: Any) -> None:
-    """Refuse a checkpoint of another world, recipe or agent: its info must have these values."""
+    """Raise an error unless the info of a checkpoint has these values: it may be of another world, recipe or agent."""
     for name, value in expected.items():
         if (found := checkpoint.info.get(name)) != value:
             what = f"the checkpoint {checkpoint.name} has {name} {str(found)[:80]}, but this run {str(value)[:80]}"
@@ -222,7 +222,7 @@ def best_of(checkpoints: list[Checkpoint]) -> Checkpoint | None:
 
 
 def _manifest(path: Path) -> Manifest:
-    """The manifest of a checkpoint; a renamed folder is refused."""
+    """The manifest of a checkpoint; an error if its folder was renamed."""
     manifest = checkpoint_files.open_manifest(path)
     taken = manifest.info.get("env_steps")
     if taken is not None and NAME_PATTERN.fullmatch(path.name) and taken != step_and_serial(path)[0]:

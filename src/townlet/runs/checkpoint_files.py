@@ -27,7 +27,7 @@ FORMAT_VERSION: Final = 1
 STATE: Final = "state.safetensors"
 MANIFEST: Final = "manifest.json"
 DIGEST: Final = "manifest.sha256"
-MAX_MANIFEST_BYTES: Final = 1 << 20  # of a manifest; a larger one would cost memory before it is known to be ours
+MAX_MANIFEST_BYTES: Final = 1 << 20  # a larger file is not read into memory
 
 # dtypes as safetensors names them, and as torch does
 DTYPES: Final = {
@@ -91,7 +91,7 @@ def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int,
 
 
 def parse_manifest(text: bytes, path: Path) -> Manifest:
-    """The manifest in the current format version; anything else is refused with a reason."""
+    """The manifest in the current format version; raises TownletError for anything else."""
     content = parse_json(text, path)
     if content.get("format") != FORMAT:
         raise TownletError("this is not a checkpoint of Townlet", "name a checkpoint of a run", path)
@@ -125,13 +125,13 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
 
 
 def fill(folder: Path, leaves: Mapping[str, Any], info: Mapping[str, Any], on_point: Callable[[str], None]) -> None:
-    """Write and fsync a checkpoint's files in a new folder; `on_point` is called after every step."""
+    """Write and fsync a checkpoint's files in a new folder; `on_point` is called after each operation."""
     folder.mkdir()
     on_point("folder made")
     tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
     try:
         serialize_file({name: _spec(tensor) for name, tensor in tensors.items()}, folder / STATE)
-    except SafetensorError as error:  # it has the number of an OSError only in its message
+    except SafetensorError as error:  # an errno is only in its message
         number = re.search(r"os error (\d+)", str(error))
         raise (OSError(int(number[1]), str(error)) if number else OSError(str(error))) from error
     on_point("state written")
@@ -164,7 +164,7 @@ def open_manifest(folder: Path) -> Manifest:
 
 
 def check(folder: Path, manifest: Manifest) -> None:
-    """Refuse a state file that differs from the manifest, without loading it into memory."""
+    """Raise an error if the state file differs from the manifest, without loading it into memory."""
     with _checked_state(folder, manifest):
         pass
 
@@ -232,7 +232,7 @@ def _checked_state(folder: Path, manifest: Manifest) -> Iterator[Any]:
 
 
 def check_types(leaves: Mapping[str, Any]) -> None:
-    """Refuse tensors of a type that safetensors cannot store."""
+    """Raise an error for tensors of a type that safetensors cannot store."""
     for name, leaf in leaves.items():
         if isinstance(leaf, Tensor) and leaf.dtype not in DTYPE_NAMES:
             known = ", ".join(str(kind).removeprefix("torch.") for kind in DTYPE_NAMES)

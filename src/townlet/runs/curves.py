@@ -18,11 +18,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class EpisodeCurve:
-    """One entry per episode or interval: columns [n], and dictionaries of counts or values."""
+    """One entry per episode or summarized interval: columns [n], and lists of counts or values by name."""
 
     env_steps: Floats
     count: Floats
-    score: Floats  # mean length, or return
+    score: Floats  # mean length, or mean return
     low: Floats  # 10th percentile
     high: Floats  # 90th percentile
     causes: list[dict[str, float]]

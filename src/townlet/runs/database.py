@@ -101,7 +101,7 @@ _COLUMNS: Final[dict[str, dict[str, str]]] = {
 TABLES: Final = {name: {**columns, WALL_TIME: "REAL"} for name, columns in _COLUMNS.items()}
 
 
-MAX_WAL: Final = 64 << 20  # bytes that stay allocated for the write-ahead log
+MAX_IDLE_WAL_BYTES: Final = 64 << 20  # that stay allocated for the write-ahead log
 READER_TIMEOUT_MS: Final = 200  # milliseconds for readers to finish when a writer closes
 METRICS_FIX: Final = "move metrics.db away; `townlet train --resume` then begins new metrics, and no checkpoint is lost"
 DAMAGED: Final = ("the metrics are damaged", METRICS_FIX)
@@ -135,7 +135,7 @@ def sqlite_errors(path: Path) -> Iterator[None]:
 
 
 def connect(path: Path, read_only: bool) -> sqlite3.Connection:
-    """A connection to a database with exactly our tables; a writer creates them in a new file."""
+    """A connection to a metrics database, whose tables are checked; a writer creates them in a new file."""
     if read_only and not path.exists():
         fix = "`townlet train --resume` begins new ones; its checkpoints can be used without them"
         raise TownletError("this run has no metrics", fix, path)
@@ -163,7 +163,7 @@ def _writer(path: Path) -> sqlite3.Connection:
         "trusted_schema=OFF",
         "journal_mode=WAL",
         "synchronous=NORMAL",
-        f"journal_size_limit={MAX_WAL}",
+        f"journal_size_limit={MAX_IDLE_WAL_BYTES}",
         "wal_autocheckpoint=0",  # it would hide a failed fsync; `MetricsStore` checkpoints explicitly
         "temp_store=MEMORY",
     ):
@@ -194,7 +194,7 @@ def leave_wal_mode(connection: sqlite3.Connection) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
-    """Create or check the tables. A file with other tables, views or triggers is refused."""
+    """Create or check the tables; raises TownletError for a file with other tables, views or triggers."""
     if not read_only and not _shape(connection):
         _create(connection)
     application = connection.execute("PRAGMA application_id").fetchone()[0]

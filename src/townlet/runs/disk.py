@@ -31,7 +31,7 @@ ERRNO_MESSAGES: Final = {
 
 
 def describe_error(error: OSError, doing: str, then: str = "") -> TownletError:
-    """The error for users: what failed, why, and what to do (`then` follows the remedy)."""
+    """An OSError as a TownletError: what failed, why, and what to do (`then` follows the remedy)."""
     number = error.errno or 0
     what, fix = ERRNO_MESSAGES.get(number, (os.strerror(number) if number else str(error), "check the disk"))
     return TownletError(f"{doing}: {what}", f"{fix}{', ' + then if then else ''}")
@@ -39,7 +39,7 @@ def describe_error(error: OSError, doing: str, then: str = "") -> TownletError:
 
 @contextmanager
 def os_errors(doing: str, then: str = "") -> Iterator[None]:
-    """Raise OSErrors as errors for users; see `describe_error`."""
+    """Raise an OSError as a TownletError; see `describe_error`."""
     try:
         yield
     except OSError as error:
@@ -67,9 +67,9 @@ def rewrite_file(path: Path) -> None:
     """
     descriptor = os.open(path, os.O_RDWR)
     try:
-        place = 0
-        while data := os.pread(descriptor, 1 << 20, place):
-            place += os.pwrite(descriptor, data, place)
+        offset = 0
+        while data := os.pread(descriptor, 1 << 20, offset):
+            offset += os.pwrite(descriptor, data, offset)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -122,7 +122,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file of at most `limit` bytes; links, pipes and devices are refused unopened."""
+    """The bytes of a regular file of at most `limit` bytes; links, pipes and devices are not opened."""
     with os_errors(f"cannot read {path}"):
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise TownletError(f"{path.name} is not a plain file", "put the file itself there", path)

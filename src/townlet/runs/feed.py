@@ -1,4 +1,4 @@
-"""Messages of a running training for viewers: a memory-mapped ring of slots, which never blocks the trainer.
+"""Messages from a running training to viewers: a memory-mapped ring of slots, which never blocks the trainer.
 
 The trainer writes the latest messages into slots; viewers poll for new ones a few times a second. A slow reader misses
 messages. The trainer writes only if a reader has polled within the last seconds. A message that was overwritten while
@@ -19,12 +19,12 @@ from townlet.errors import TownletError
 MAGIC: Final = b"townfeed"
 HEADER: Final = struct.Struct("<8sIIQd")  # magic, slots, bytes of a slot, messages so far, time of the last poll
 SLOT: Final = struct.Struct("<QIII")  # message number, length, kind, checksum
-EPISODE_ENDED, ROWS_OVERVIEW = 1, 2  # kinds of messages: an ended episode, and the positions of all rows
+EPISODE_ENDED, ROWS_OVERVIEW = 1, 2  # kinds of messages: an ended episode, and an overview of the first rows
 SLOTS: Final = 16
-SIZE: Final = 1 << 18  # bytes of a slot
-WRITTEN: Final = struct.calcsize("<8sII")
-POLLED: Final = WRITTEN + 8
-READER_TIMEOUT: Final = 5.0  # seconds after the last poll in which messages are written
+SLOT_BYTES: Final = 1 << 18
+COUNT_OFFSET: Final = struct.calcsize("<8sII")  # position of the number of messages in the header
+POLL_OFFSET: Final = COUNT_OFFSET + 8  # position of the time of the last poll
+READER_TIMEOUT: Final = 5.0  # seconds after the last poll during which messages are still written
 
 
 class FeedMessage(NamedTuple):
@@ -40,12 +40,12 @@ class Feed:
 
     def __init__(self, path: Path, memory: mmap.mmap, slots: int, size: int) -> None:
         self.path, self._memory, self._slots, self._size = path, memory, slots, size
-        self._file = path.stat().st_ino
-        self._number = self._count()
+        self._inode = path.stat().st_ino
+        self._number = self._count()  # messages written, or read so far
 
     @classmethod
-    def create(cls, path: Path, slots: int = SLOTS, size: int = SIZE) -> Self:
-        """Create a feed in place of an older one, whose readers see that it has ended."""
+    def create(cls, path: Path, slots: int = SLOTS, size: int = SLOT_BYTES) -> Self:
+        """Create a feed in place of an older one; its readers notice by `is_current`."""
         path.unlink(missing_ok=True)
         with path.open("w+b") as file:
             file.truncate(HEADER.size + slots * (SLOT.size + size))
@@ -68,24 +68,24 @@ class Feed:
         return cls(path, memory, slots, size)
 
     def _count(self) -> int:
-        return int(struct.unpack_from("<Q", self._memory, WRITTEN)[0])
+        return int(struct.unpack_from("<Q", self._memory, COUNT_OFFSET)[0])
 
     @property
     def is_current(self) -> bool:
         """Whether the file is still this one, neither removed nor replaced by a new training."""
         try:
-            return self.path.stat().st_ino == self._file
+            return self.path.stat().st_ino == self._inode
         except OSError:
             return False
 
     @property
     def has_readers(self) -> bool:
-        polled = struct.unpack_from("<d", self._memory, POLLED)[0]
+        polled = struct.unpack_from("<d", self._memory, POLL_OFFSET)[0]
         return bool(0 <= time.time() - polled < READER_TIMEOUT)
 
     def poll(self) -> list[FeedMessage]:
         """Messages since the last poll, oldest first, unless they were overwritten."""
-        struct.pack_into("<d", self._memory, POLLED, time.time())
+        struct.pack_into("<d", self._memory, POLL_OFFSET, time.time())
         count = max(self._number, self._count())  # a reader may see a partly written number
         numbers = range(max(self._number, count - self._slots), count)
         self._number = count
@@ -109,7 +109,7 @@ class Feed:
         self._memory[at + SLOT.size : at + SLOT.size + len(data)] = data
         self._number += 1
         SLOT.pack_into(self._memory, at, self._number, len(data), kind, _checksum(self._number, kind, data))
-        struct.pack_into("<Q", self._memory, WRITTEN, self._number)
+        struct.pack_into("<Q", self._memory, COUNT_OFFSET, self._number)
         return True
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ class Meta(BaseModel):
     files: dict[str, str] = {}  # sha256 of files that never change, by name
     created: str | None = None  # ISO 8601, UTC
     recipe: str | None = None  # ENV:VARIANT
-    asked: str | None = None  # as given on the command line
+    asked: str | None = None  # the recipe as given on the command line
     overrides: list[str] = []
     command: str | None = None
     seed: int | None = None
@@ -44,7 +44,7 @@ class Meta(BaseModel):
     evaluation_world: str | None = None  # hash of the world for evaluation
     interface: str | None = None  # hash of observations and actions
     size: list[int] | None = None  # of the map, in cells
-    places: dict[str, int] | None = None  # cell of each affordance; None where places differ between episodes
+    places: dict[str, int] | None = None  # cell of each affordance; None if layouts are shuffled
     versions: dict[str, str] = {}
     python: str | None = None
     machine: dict[str, Any] = {}
@@ -62,7 +62,7 @@ SEAL_KEYS: Final = ("format", "sha256")
 
 
 def unseal_meta(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The content without format and checksum, once both and all types are right. Format 1 has no checksum."""
+    """The content without format and checksum, after checking both and all types. Format 1 has no checksum."""
     meta = {key: value for key, value in validate_meta(content, path).items() if key not in SEAL_KEYS}
     if not any(key in content for key in SEAL_KEYS):
         return meta
@@ -82,7 +82,7 @@ def _meta_digest(meta: Mapping[str, Any]) -> str:
 
 
 def validate_meta(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The same mapping, once every known key has a value of its type."""
+    """The same mapping; raises TownletError if a known key has a value of another type."""
     try:
         Meta.model_validate(content)
     except ValidationError as error:
@@ -228,7 +228,7 @@ class Run:
         self.write_meta(self.meta() | entries)
 
     def _created(self) -> str:
-        """When it was created; empty if meta.json is damaged, which opening it reports."""
+        """When it was created; "" if meta.json is damaged, which is reported when the run is opened."""
         try:
             return str(self.meta().get("created", ""))
         except TownletError:
@@ -236,7 +236,7 @@ class Run:
 
 
 def _is_run(path: Path) -> bool:
-    """Whether a folder is a run to list. A link counts if it leads elsewhere, as to another disk."""
+    """Whether a folder is a run to list. A link counts if it leads out of the folder, such as to another disk."""
     try:
         if path.name.startswith(".") or path.name == LATEST or not (path / "meta.json").is_file():
             return False
@@ -259,7 +259,7 @@ def _slug(word: str) -> str:
 
 
 def _point_to(link: Path, name: str) -> None:
-    """Replace the link atomically. A folder of that name is left alone."""
+    """Make or replace a link to `name` atomically; a folder at its path is left alone."""
     new = link.with_name(f".{link.name}-{secrets.token_hex(4)}")
     try:
         os.symlink(name, new, target_is_directory=True)

@@ -1,7 +1,7 @@
 """Checksums of metrics: each flush adds a group of rows per table, and the digests of all groups form a chain.
 
 A digest covers the rows of its group as SQLite returns them, including storage classes (1 is not 1.0), and the previous
-digest. The last one authenticates every row; checkpoints store it.
+digest. The last digest covers every row; checkpoints store it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 from townlet.errors import TownletError
 from townlet.runs.database import METRICS_FIX, ROW_GROUPS, TABLES
 
-SIZE: Final = 32  # bytes of a digest
-START: Final = bytes(SIZE)  # predecessor of the first digest of a chain
+DIGEST_BYTES: Final = 32
+START: Final = bytes(DIGEST_BYTES)  # predecessor of the first digest of a chain
 _SELECT: Final = {
     table: f'SELECT rowid, {", ".join(f"{chr(34)}{column}{chr(34)}" for column in columns)} FROM "{table}"'
     for table, columns in TABLES.items()
@@ -54,7 +54,7 @@ class Damage(NamedTuple):
         return f"the metrics are damaged: '{self.table}'{where}: {self.why}"
 
     def error(self, path: Path) -> TownletError:
-        """The error for users, with its remedy."""
+        """This damage as an error with a remedy."""
         return TownletError(str(self), METRICS_FIX, path)
 
 
@@ -71,6 +71,7 @@ def add_group(connection: sqlite3.Connection, table: str, first: int, last: int,
 
 
 def head(connection: sqlite3.Connection) -> bytes:
+    """The last digest of the chain."""
     found = connection.execute(f'SELECT "digest" FROM "{ROW_GROUPS}" ORDER BY rowid DESC LIMIT 1').fetchone()
     return START if found is None else bytes(found[0])
 
@@ -108,7 +109,7 @@ def groups(connection: sqlite3.Connection, table: str, after: int = 0) -> list[R
 
 
 def damages(connection: sqlite3.Connection, table: str, chain: Sequence[RowGroup], row: int = 0) -> Iterator[Damage]:
-    """Yield the damage in consecutive groups from the row after `row` to the end of the table."""
+    """Yield the damage in `chain`, the groups that cover the rows after `row` up to the end of the table."""
     begin = 0
     for group in chain:
         if group.first != row + 1 or group.last < group.first:
@@ -129,7 +130,7 @@ def intact(connection: sqlite3.Connection, group: RowGroup) -> bool:
 
 
 def structure(connection: sqlite3.Connection, table: str = "") -> str:
-    """The first fault that SQLite finds in a table and its indexes, or in the file; empty if none."""
+    """The first fault that SQLite finds in a table and its indexes, or in the whole file; "" if there is none."""
     query = f"PRAGMA integrity_check('{table}')" if table else "PRAGMA integrity_check"
     found = str(connection.execute(query).fetchone()[0])
     return "" if found == "ok" else found.splitlines()[0]
@@ -151,7 +152,7 @@ def _rows(connection: sqlite3.Connection, table: str, first: int, last: int) -> 
 
 def _digest(previous: bytes, table: str, first: int, last: int, env_steps: int, rows: Sequence[Sequence[Any]]) -> bytes:
     """The digest of a group, from the previous digest, its position, and its rows column by column."""
-    state = blake2b(previous, digest_size=SIZE)
+    state = blake2b(previous, digest_size=DIGEST_BYTES)
     state.update(f"{table} {first} {last} {env_steps} {len(rows)}\n".encode())
     for column in zip(*rows, strict=True):
         state.update(_encoded(column))
@@ -189,7 +190,7 @@ MAX_CACHED_TABLES: Final = 256  # tables of all files together
 
 
 class IntactTable(NamedTuple):
-    """The last check of a table: the file's size and date, and the last group."""
+    """A table that was found intact: the stamp of its file, and its last group."""
 
     stamp: tuple[int, ...]
     number: int
@@ -201,7 +202,7 @@ _checked: dict[tuple[int, int, str], IntactTable] = {}
 
 
 def require_intact(connection: sqlite3.Connection, path: Path, table: str, last: int | None = None) -> None:
-    """Refuse a table whose rows or indexes are damaged; with `last` only the groups of its last rows are checked.
+    """Raise an error if rows or indexes of a table are damaged; with `last`, check only the groups of its last rows.
 
     An unchanged file is not read again; of a file that has grown, only the new groups are.
     """
@@ -229,7 +230,7 @@ def require_intact(connection: sqlite3.Connection, path: Path, table: str, last:
 
 
 def _require_newest(connection: sqlite3.Connection, path: Path, table: str, rows: int) -> None:
-    """Refuse damaged groups of the last rows, and later rows without a checksum."""
+    """Raise an error for damaged groups of the last rows, and for later rows without a checksum."""
     chain = (_group(row, table) for row in connection.execute(f"{_CHAIN} ORDER BY g.rowid DESC", (table,)))
     (largest,) = connection.execute(f'SELECT coalesce(max(rowid), 0) FROM "{table}"').fetchone()
     newest = next(chain, None)

@@ -1,4 +1,4 @@
-"""One writer per folder: a kernel lock on the folder itself, and a note of which process holds it.
+"""One writer per folder: a kernel lock on the folder itself, and a file that names the process that holds it.
 
 The lock is flock(2) on a descriptor of the directory, so removing or replacing the file `lock` changes nothing, and the
 kernel releases it when the process ends. Where a file system has no locks on directories (NFS), the file is locked.
@@ -21,9 +21,9 @@ from townlet.errors import TownletError
 from townlet.runs import disk
 
 LOCK_FILE: Final = "lock"  # holds pid, host and start of the writer
-TIMEOUT: Final = 0.25  # seconds: `holder` looks by taking a shared lock for an instant
-UNSUPPORTED: Final = (errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK)
-FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+TIMEOUT: Final = 0.25  # seconds; `lock_holder` takes a shared lock for an instant, which must not fail `acquire`
+UNSUPPORTED_ERRNOS: Final = (errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK)
+FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _held: set[Lock] = set()
 
 
@@ -39,16 +39,16 @@ class Lock:
         """Take the lock, or raise an error that names its holder."""
         opened: list[int] = []
         try:
-            opened.append(os.open(self.folder, FOLDER))
+            opened.append(os.open(self.folder, FOLDER_FLAGS))
             opened.append(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
             folder, note = opened
             locked = [folder]
             try:
                 _flock(folder, fcntl.LOCK_EX, TIMEOUT)
             except OSError as error:
-                if error.errno not in UNSUPPORTED:
+                if error.errno not in UNSUPPORTED_ERRNOS:
                     raise
-                locked = [folder, note]  # the file system has no locks on directories: the note is what is locked
+                locked = [folder, note]  # the file system has no locks on directories: lock the file instead
             _flock(note, fcntl.LOCK_EX, TIMEOUT)  # older releases lock only this file
             with suppress(OSError):  # on a full disk the lock counts without its note
                 started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -96,7 +96,7 @@ class Lock:
         _held.discard(self)
 
     def _refusal(self) -> TownletError:
-        holder = "it left no name"
+        holder = "its name is unknown"
         if note := _read_note(self.path):
             holder = f"process {note.get('pid')} on {note.get('host')}, since {note.get('started')}"
         fix = "wait until it ends, or stop it"
@@ -117,7 +117,7 @@ class Lock:
 def lock_holder(folder: Path) -> dict[str, Any] | None:
     """The process that writes in this folder (pid, host, started; empty without its note), or None."""
     path = folder / LOCK_FILE
-    if _locked(folder, FOLDER) or _locked(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC):
+    if _locked(folder, FOLDER_FLAGS) or _locked(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC):
         return _read_note(path)
     return None
 
@@ -158,7 +158,7 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 
 def _read_note(path: Path) -> dict[str, Any]:
-    """The note, or nothing when it is just being written."""
+    """The holder in the file `lock`; empty if it is missing or being written."""
     try:
         found = json.loads(disk.read_bounded(path, 4096))
     except (ValueError, TownletError):

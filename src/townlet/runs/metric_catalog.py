@@ -1,4 +1,4 @@
-"""Descriptions of all metrics, for the console, the page, the report and the docs."""
+"""Descriptions of all metrics, for the console, the live page, reports and the documentation."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MAX_WAL_BYTES: Final = 4 << 20  # bytes of the write-ahead log beyond which `flu
 
 
 class StorePosition(NamedTuple):
-    """How far the metrics reach: rows per table, and the digest (hex) that authenticates them."""
+    """How far the metrics reach: rows per table, and the digest (hex) that covers them."""
 
     rows: dict[str, int]
     digest: str
@@ -53,7 +53,7 @@ class MetricsStore(MetricsReader):
 
     @property
     def last_env_steps(self) -> int:
-        """The last env_steps of any row; 0 without rows."""
+        """The largest env_steps of any row; 0 without rows."""
         with sqlite_errors(self.path):
             query = 'SELECT coalesce(max("env_steps"), 0) FROM "{}"'
             return max(int(self._connection.execute(query.format(table)).fetchone()[0]) for table in TABLES)
@@ -161,7 +161,7 @@ class MetricsStore(MetricsReader):
             buffered.clear()
 
     def _require_position(self, head: bytes, position: StorePosition) -> None:
-        """Refuse rows that the position does not authenticate."""
+        """Raise an error if the rows do not match the digest of the position."""
         for table in TABLES:
             for damage in integrity.damages(self._connection, table, integrity.groups(self._connection, table)):
                 raise damage.error(self.path)

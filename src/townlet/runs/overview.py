@@ -80,7 +80,7 @@ class Overview:
         return created if created.tzinfo else created.replace(tzinfo=UTC)
 
     def age(self, now: datetime | None = None) -> str:
-        """Time since it was started, in one unit."""
+        """Time since the run was created, in one unit."""
         if self.created is None:
             return "?"
         seconds = max(0.0, ((now or datetime.now(UTC)) - self.created).total_seconds())
@@ -131,7 +131,9 @@ def make_overview(run: Run) -> Overview:
         problems.append(error)
     saved = [checkpoint.step_and_serial(path)[0] for path in folders[-1:]]
     env_steps = max([0, *greedy["env_steps"], *recorded, *saved])
-    problem = "; ".join(f"{mistake.what} (fix: {mistake.fix})" for error in problems for mistake in error.diagnostics)
+    problem = "; ".join(
+        f"{diagnostic.what} (fix: {diagnostic.fix})" for error in problems for diagnostic in error.diagnostics
+    )
     state = state_of(run, meta, bool(problems))
     return Overview(run, state, meta, env_steps, len(folders), greedy, random[0] if random else None, problem)
 
@@ -169,7 +171,7 @@ def state_of(run: Run, meta: dict[str, Any], damaged: bool = False) -> str:
     return "finished" if meta.get("finished") else "interrupted"
 
 
-MIN_AGE: Final = 60  # seconds in which a new run may not have a checkpoint yet
+MIN_AGE: Final = 60  # seconds; a younger run may just not have a checkpoint yet
 
 
 def prunable(runs: Sequence[Overview], keep: int | None = None) -> list[tuple[Run, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ COLORS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9
 MAX_LABEL: Final = 20  # characters
 WIDTH: Final = 9.6  # inches
 CURVE_SIZE: Final = (WIDTH, 3.6)
-NUMBERS, TITLES, BELOW = 0.62, 0.62, 0.42  # inches left for text in small plots: left, above and below, below
+LEFT_MARGIN, ROW_MARGIN, BOTTOM_MARGIN = 0.62, 0.62, 0.42  # inches for text of small plots: left, between, below
 LENGTH_COLUMNS: Final = ("env_steps", "length", "length_min", "length_max", "limit")
 RETURN_COLUMNS: Final = ("env_steps", "return")
 SETTINGS: Final[Any] = {
@@ -191,15 +192,16 @@ def meter_history(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
 def metric_grid(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
     """A grid of small plots, one per metric of updates."""
     columns = 3
-    rows = -(-len(series) // columns)
+    rows = math.ceil(len(series) / columns)
     height = 1.8 * rows + 0.2
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
-        wide = (WIDTH - 0.1) / columns - NUMBERS, (height - 0.2) / rows - TITLES  # size of one plot in inches
+        wide = (WIDTH - 0.1) / columns - LEFT_MARGIN, (height - 0.2) / rows - ROW_MARGIN  # size of one plot in inches
         figure.subplots_adjust(
-            left=NUMBERS / WIDTH, right=1 - 0.1 / WIDTH, bottom=BELOW / height, top=1 - (0.2 + TITLES - BELOW) / height,
-            wspace=NUMBERS / wide[0], hspace=TITLES / wide[1],
+            left=LEFT_MARGIN / WIDTH, right=1 - 0.1 / WIDTH, bottom=BOTTOM_MARGIN / height,
+            top=1 - (0.2 + ROW_MARGIN - BOTTOM_MARGIN) / height,
+            wspace=LEFT_MARGIN / wide[0], hspace=ROW_MARGIN / wide[1],
         )  # fmt: skip
         for place, (axes, (name, (env_steps, values))) in enumerate(zip(grid, series.items(), strict=False)):
             axes.plot(env_steps, values, linewidth=1.2, marker="." if len(values) < 3 else "")

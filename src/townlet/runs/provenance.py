@@ -27,7 +27,7 @@ from townlet.runs.folder import Run
 
 IDENTITY_KEYS: Final = ("run_id", "recipe", "recipe_hash", "resumed_with", "env_steps", "metrics", "metrics_digest")
 URL_PASSWORD: Final = re.compile(r"(://[^\s:/@]*:)[^\s/]*(@)")
-PACKAGES: Final = ("torch", "numpy", "numba", "gymnasium")  # whose versions are recorded
+PACKAGES: Final = ("torch", "numpy", "numba", "gymnasium")  # their versions are recorded
 MAX_BYTES: Final = 16 << 20  # of a recipe or a world
 
 
@@ -63,14 +63,14 @@ def checkpoint_identity(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]
 
 
 def require_resumable(run: Run, last: Checkpoint) -> None:
-    """Refuse to resume from a checkpoint of another run or recipe, or from one without an identity."""
+    """Raise an error if a checkpoint is of another run or recipe, or has no identity."""
     require_own(run, last)
     if recipe_hash(read_settings(run), last.info["resumed_with"]) != last.info["recipe_hash"]:
         raise _changed_settings_error(run, last.info["recipe"])
 
 
 def require_own(run: Run, last: Checkpoint) -> None:
-    """Refuse a checkpoint of another run, or one without an identity."""
+    """Raise an error if a checkpoint is of another run, or has no identity."""
     where, new = last.path, f"start a new run, with init_from={run.name} to start from its weights"
     if missing := [name for name in IDENTITY_KEYS if name not in last.info]:
         what = f"the checkpoint {last.name} has no {missing[0]}: it was written by an older release"
@@ -86,7 +86,7 @@ def require_own(run: Run, last: Checkpoint) -> None:
 
 
 def require_files(run: Run) -> None:
-    """Refuse settings or worlds that were changed since the run started. Runs of older releases have no checksums."""
+    """Raise an error if settings or worlds were changed since the run started. Older runs have no checksums."""
     require_settings(run)
     for name in changed_files(run, run.meta()):
         if name.startswith("worlds/"):
@@ -96,7 +96,7 @@ def require_files(run: Run) -> None:
 
 
 def require_settings(run: Run) -> None:
-    """Refuse a resolved.yaml whose settings were changed since the run started."""
+    """Raise an error if the settings in resolved.yaml were changed since the run started."""
     wanted = run.meta().get("recipe_hash")
     if wanted is not None and recipe_hash(read_settings(run)) != wanted:
         last = None
@@ -197,7 +197,7 @@ def flat_settings(run: Run) -> dict[str, Any]:
 
 
 def experiment_hash(run: Run) -> str:
-    """A sha256 that is equal for runs that differ only in their seed."""
+    """A sha256 that is equal for runs that differ only in `PER_RUN_KEYS`, such as the seed."""
     same = {path: value for path, value in flat_settings(run).items() if path.split(".")[0] not in PER_RUN_KEYS}
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
 

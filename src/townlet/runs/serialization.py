@@ -19,45 +19,49 @@ MAX_DIGITS: Final = 40  # the state of a 128-bit generator has 39
 
 
 def parse_json(text: bytes, path: Path) -> dict[str, Any]:
-    """The JSON object in `text`; NaN, duplicate keys, huge numbers and deep nesting are refused."""
+    """The JSON object in `text`; raises for NaN, duplicate keys, huge numbers and deep nesting."""
     try:
         content = json.loads(
-            text.decode("utf-8"), object_pairs_hook=_once, parse_constant=_constant, parse_float=_float, parse_int=_int
+            text.decode("utf-8"),
+            object_pairs_hook=_unique_keys,
+            parse_constant=_reject_constant,
+            parse_float=_parse_float,
+            parse_int=_parse_int,
         )
     except RecursionError:
-        raise _refusal("it is nested too deeply", path) from None
+        raise _unreadable("it is nested too deeply", path) from None
     except UnicodeDecodeError:
-        raise _refusal("it is not UTF-8 text", path) from None
+        raise _unreadable("it is not UTF-8 text", path) from None
     except ValueError as error:  # a JSONDecodeError is one too
-        raise _refusal(str(error), path) from None
+        raise _unreadable(str(error), path) from None
     if not isinstance(content, dict):
-        raise _refusal("it is not a JSON object", path)
+        raise _unreadable("it is not a JSON object", path)
     return content
 
 
-def _refusal(why: str, path: Path) -> TownletError:
+def _unreadable(why: str, path: Path) -> TownletError:
     return TownletError(f"{path.name} cannot be read: {why}", "it is damaged or was not written by Townlet", path)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         raise ValueError("a key occurs twice")
     return mapping
 
 
-def _constant(word: str) -> float:
+def _reject_constant(word: str) -> float:
     raise ValueError(f"{word} is not valid JSON")
 
 
-def _float(digits: str) -> float:
+def _parse_float(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
         raise ValueError(f"the number {digits[:20]} is too large")
     return number
 
 
-def _int(digits: str) -> int:
+def _parse_int(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"the number {digits[:20]}… is too large")
     return int(digits)
@@ -79,17 +83,17 @@ def unflatten(leaves: Mapping[str, Any]) -> State:
     for name, leaf in leaves.items():
         parts = tuple(part.replace("%2F", "/").replace("%25", "%") for part in name.split("/"))
         if len(parts) > MAX_DEPTH:
-            raise _unfit(name, f"lies deeper than {MAX_DEPTH} levels")
+            raise _invalid_part(name, f"lies deeper than {MAX_DEPTH} levels")
         for depth in range(1, len(parts)):
             stem = parts[:depth]
             if stem not in branches:
                 if stem[-1] in branches[stem[:-1]]:
-                    raise _unfit(name, "lies below a value")
+                    raise _invalid_part(name, "lies below a value")
                 branches[stem] = branches[stem[:-1]][stem[-1]] = {}
-        home = branches[parts[:-1]]
-        if parts[-1] in home:
-            raise _unfit(name, "occurs twice")
-        home[parts[-1]] = leaf
+        parent = branches[parts[:-1]]
+        if parts[-1] in parent:
+            raise _invalid_part(name, "occurs twice")
+        parent[parts[-1]] = leaf
     return state
 
 
@@ -97,7 +101,7 @@ def _leaves(value: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[str
     name = "/".join(path)
     if isinstance(value, Mapping) and (value or not path):
         if depth == MAX_DEPTH:
-            raise _unfit(name, f"is nested deeper than {MAX_DEPTH} levels")
+            raise _invalid_part(name, f"is nested deeper than {MAX_DEPTH} levels")
         for key, inner in value.items():
             yield from _leaves(inner, (*path, _key(key, name)), depth + 1)
     elif isinstance(value, Tensor | np.ndarray | np.generic):
@@ -109,11 +113,11 @@ def _leaves(value: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[str
 def _key(key: Any, name: str) -> str:
     """A key as one part of a path, with "/" escaped."""
     if not isinstance(key, str):
-        raise _unfit(f"{name}/{key!r}", "has a name that is not text")
+        raise _invalid_part(f"{name}/{key!r}", "has a name that is not text")
     try:
         key.encode()
     except UnicodeEncodeError:
-        raise _unfit(f"{name}/{key!r}", "has a name that is not text") from None
+        raise _invalid_part(f"{name}/{key!r}", "has a name that is not text") from None
     return key.replace("%", "%25").replace("/", "%2F")
 
 
@@ -124,36 +128,36 @@ def _tensor(value: Tensor | np.ndarray[Any, Any] | np.generic, name: str) -> Ten
         try:
             value = torch.from_numpy(native.reshape(array.shape))
         except TypeError:
-            raise _unfit(name, f"is an array of {array.dtype}") from None
+            raise _invalid_part(name, f"is an array of {array.dtype}") from None
     if value.is_sparse or value.is_quantized:
-        raise _unfit(name, "is not a dense tensor")
+        raise _invalid_part(name, "is not a dense tensor")
     return value.detach().to("cpu").contiguous()
 
 
 def json_value(value: Any, name: str, depth: int = 0) -> Any:
     """A JSON value that reads back as it was written (tuples become lists)."""
     if depth > MAX_DEPTH:
-        raise _unfit(name, f"is nested deeper than {MAX_DEPTH} levels")
+        raise _invalid_part(name, f"is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
         if abs(value) >= _TOO_LARGE:
-            raise _unfit(name, "is an integer that is too large")
+            raise _invalid_part(name, "is an integer that is too large")
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise _unfit(name, f"is {value}")
+            raise _invalid_part(name, f"is {value}")
         return float(value)
     if isinstance(value, list | tuple):
         return [json_value(item, name, depth + 1) for item in value]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: json_value(item, name, depth + 1) for key, item in value.items()}
-    raise _unfit(name, f"is a {type(value).__name__}")
+    raise _invalid_part(name, f"is a {type(value).__name__}")
 
 
-def _unfit(name: str, why: str) -> TownletError:
+def _invalid_part(name: str, why: str) -> TownletError:
     return TownletError(
         f"the part '{name}' of the state {why}", "use tensors, arrays, finite numbers, strings, None and lists by name"
     )

@@ -47,7 +47,7 @@ Evaluations = Mapping[str, list[Any]]  # columns, from old to new
 def summary_paragraphs(
     meta: Mapping[str, Any], greedy: Evaluations, random_score: float | None, curve: EpisodeCurve
 ) -> list[str]:
-    """The summary that training wrote at its end, or one from the metrics so far."""
+    """The summary that was written at the end of training, or one from the metrics so far."""
     terms = report_terms(meta)
     sentences = meta.get("summary") or [*_summarize(terms, greedy, random_score, curve), *_better_before(terms, greedy)]
     return [" ".join(sentences)]
@@ -56,7 +56,7 @@ def summary_paragraphs(
 def cards(
     meta: Mapping[str, Any], greedy: Evaluations, random_score: float | None, env_steps: int
 ) -> list[tuple[str, str]]:
-    """The key figures; a dash where nothing was measured."""
+    """The key figures as (name, value); a dash for values that were not measured."""
     last = {name: values[-1] if values else None for name, values in greedy.items()}
     terms = report_terms(meta)
     limit = f" of {last['limit']}" if last["limit"] and terms is TOWN_TERMS else ""
@@ -78,7 +78,7 @@ def cards(
 
 
 def rerun_command(meta: Mapping[str, Any]) -> str:
-    """The commands that repeat the training; empty where they are not known."""
+    """The commands that repeat the training; "" if they are not known."""
     if not meta.get("asked"):
         return str(meta.get("command") or "")
     first = shlex.join(["townlet", "train", meta["asked"], *meta.get("overrides", ())])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -145,8 +146,8 @@ def cells_plot(
         axes = figure.subplots()
         labeled = max(width, height) <= MAX_LABELED
         _heat_map(figure, axes, grid.reshape(height, width), unit, colorbar=not labeled)
-        axes.set_xticks(range(0, width, -(-width // MAX_LABELED)))
-        axes.set_yticks(range(0, height, -(-height // MAX_LABELED)))
+        axes.set_xticks(range(0, width, math.ceil(width / MAX_LABELED)))
+        axes.set_yticks(range(0, height, math.ceil(height / MAX_LABELED)))
         axes.set_xlabel("x")
         axes.set_ylabel("y")
         labels = {cell: place for place, cell in places.items()} if labeled else {}

@@ -59,14 +59,14 @@ class IntegrityReport:
 # Files without a checksum, and why a change in them affects neither resumed weights nor reported metrics.
 NOT_CHECKED: Final = {
     "tune.yaml": "edited by hand while training; every change is recorded in the metrics",
-    "log.txt": "a log for people; never read back",
+    "log.txt": "a human-readable log; never read back",
     "tensorboard": "a copy of the metrics for TensorBoard; never read back",
     "metrics.csv": "an export of the metrics; `townlet runs export` writes it again",
-    "videos": "pictures; never read back",
-    "live.feed": "frames for viewers while training; each has its own checksum",
-    "lock": "a note of the process that writes; the lock is on the folder",
+    "videos": "videos of episodes; never read back",
+    "live.feed": "messages for viewers during training; each has its own checksum",
+    "lock": "names the writing process; the lock itself is on the folder",
     "README.md": "the card of a published agent, edited by people",
-    "replay.mp4": "a picture; never read back",
+    "replay.mp4": "a video; never read back",
 }
 CHECKED: Final = ("checkpoints", "worlds", "metrics.db-wal", "metrics.db-shm", "report.sha256")
 

@@ -31,13 +31,13 @@ class ModelCard:
     """README.md of a published run, as the Hugging Face Hub reads it."""
 
     trained: TrainedPolicy
-    found: Comparison
+    comparison: Comparison
     files: Sequence[str]  # in the folder
     no_video: str = ""  # why there is no video
 
     def about(self) -> dict[str, Any]:
         """The front matter: library, tags and results."""
-        recipe, metrics = self.trained.loaded.recipe, self.found.metrics()["trained"]
+        recipe, metrics = self.trained.loaded.recipe, self.comparison.metrics()["trained"]
         metric = "mean_length" if recipe.gym is None else "mean_reward"
         result = {
             "task": {"type": TASK, "name": TASK},
@@ -62,8 +62,8 @@ class ModelCard:
             "---\n" + page.getvalue() + "---\n",
             "# " + escape_markdown(f"{recipe.agent.name} in {recipe.env}") + "\n",
             escape_markdown(recipe.description or f"Trained by the recipe {recipe.title}.") + "\n",
-            escape_markdown(" ".join(self.found.sentences())) + "\n",
-            *self._pictures(),
+            escape_markdown(" ".join(self.comparison.sentences())) + "\n",
+            *self._media(),
             "## Results\n",
             *self._tables(),
             escape_markdown(evaluated) + "\n",
@@ -82,15 +82,15 @@ class ModelCard:
         """The option that commands need if the folder contains code, which should be read first."""
         return " --allow-code" if self.trained.loaded.recipe.user_files else ""
 
-    def _pictures(self) -> list[str]:
+    def _media(self) -> list[str]:
         shown = ["![The learning curve](curve.png)\n"] if "curve.png" in self.files else []
         if "replay.mp4" in self.files:
             return [*shown, "[Video of an episode](replay.mp4)\n"]
         return [*shown, escape_markdown(f"There is no video: {self.no_video}.") + "\n"] if self.no_video else shown
 
     def _tables(self) -> list[str]:
-        found = []
-        for sheet in self.found.tables():
-            lines = [table_row(sheet.headings), table_rule(len(sheet.headings)), *map(table_row, sheet.rows)]
-            found.append(f"{escape_markdown(sheet.title)}\n\n" + "\n".join(lines) + "\n")
-        return found
+        texts = []
+        for table in self.comparison.tables():
+            lines = [table_row(table.headings), table_rule(len(table.headings)), *map(table_row, table.rows)]
+            texts.append(f"{escape_markdown(table.title)}\n\n" + "\n".join(lines) + "\n")
+        return texts

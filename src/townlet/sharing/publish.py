@@ -31,9 +31,15 @@ VIDEO: Final = "replay.mp4"  # the name that the Hub displays on a model card
 RESULTS: Final = "results.json"
 POLICY: Final = "policy.safetensors"
 CODE_FOLDER: Final = "code"  # the user's wrappers and agents
-VIDEO_STEPS: Final = 1000  # of the video
+MAX_VIDEO_STEPS: Final = 1000
 RUN_FILES: Final = ("recipe.yaml", "resolved.yaml", "meta.json", "worlds", "checkpoints")
-PRIVATE_INFO: Final = ("files", "metrics", "metrics_digest", "recipe", "resumed_with")  # of a checkpoint's info
+PRIVATE_INFO: Final = (
+    "files",
+    "metrics",
+    "metrics_digest",
+    "recipe",
+    "resumed_with",
+)  # keys of a checkpoint's info that are not published
 # The folders of an absolute path.
 ABSOLUTE_FOLDERS: Final = re.compile(r"""(?<![\w:/.~<-])~?/(?:[^\s/"'`:,()\[\]{}<>#]+/)+(?=[\w.])""")
 # Everything that is written to the folder.
@@ -47,11 +53,11 @@ def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -
     """
     target = folder.resolve()
     _require_free(folder, trained.run)
-    found = evaluate(trained, episodes, seed)
+    comparison = evaluate(trained, episodes, seed)
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         disk.make_folder(fresh)
-        card = _fill(fresh, trained, found, episodes, seed)
+        card = _fill(fresh, trained, comparison, episodes, seed)
         _replace(fresh, target)
         disk.sync_folder(target.parent)
     except OSError as error:
@@ -61,17 +67,17 @@ def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -
     return card
 
 
-def _fill(folder: Path, trained: TrainedPolicy, found: Comparison, episodes: int, seed: int) -> ModelCard:
+def _fill(folder: Path, trained: TrainedPolicy, comparison: Comparison, episodes: int, seed: int) -> ModelCard:
     _copy_run(trained, folder)
     export(trained, "safetensors", folder / POLICY)
     options = {"episodes": episodes, "seed": seed, "greedy": trained.use_greedy()}
-    disk.replace_file(folder / RESULTS, json.dumps(options | dict(found.metrics()), indent=2).encode() + b"\n")
+    disk.replace_file(folder / RESULTS, json.dumps(options | dict(comparison.metrics()), indent=2).encode() + b"\n")
     with suppress(TownletError):  # a run without metrics, such as a published one, has no curve
         if (drawn := report.learning_curve_png(trained.run)) is not None:
             disk.replace_file(folder / CURVE, drawn)
     no_video = _record(trained, folder / VIDEO)
     files = {name: (folder / name).exists() for name in (CURVE, VIDEO, POLICY, RESULTS, "resolved.yaml")}
-    card = ModelCard(trained, found, [name for name, exists in files.items() if exists], no_video)
+    card = ModelCard(trained, comparison, [name for name, exists in files.items() if exists], no_video)
     disk.replace_file(folder / "README.md", strip_folders(card.text(), trained).encode())
     _write_meta(trained, folder)
     return card
@@ -96,7 +102,7 @@ def _replace(fresh: Path, target: Path) -> None:
 
 
 def evaluate(trained: TrainedPolicy, episodes: int, seed: int) -> Comparison:
-    """Evaluate the agent and its baselines in the environment and way in which the run was evaluated."""
+    """Evaluate the agent and its baselines in the same environment and way as the evaluations of the run."""
     greedy = trained.use_greedy()
     if trained.loaded.recipe.gym is None:
         from townlet.tasks.comparison import compare_town
@@ -171,7 +177,7 @@ def _record(trained: TrainedPolicy, path: Path) -> str:
         show = trained.loaded.task.render(trained.policy(), trained.loaded.recipe)
     except TownletError as error:
         return error.diagnostics[0].what
-    record_video([show], path, episodes=1, steps=VIDEO_STEPS)
+    record_video([show], path, episodes=1, steps=MAX_VIDEO_STEPS)
     show.close()
     return ""
 
