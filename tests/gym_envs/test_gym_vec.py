@@ -297,7 +297,7 @@ def test_every_kind_of_subspace_is_encoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "says"), [("action", "Sequence"), ("bounds", "have no bounds"), ("words", r"'words' as Text.*keep")]
+    ("of", "says"), [("action", "Sequence"), ("bounds", "have no bounds"), ("words", r"'words' of .* Text.*keep")]
 )
 def test_non_numeric_spaces_are_rejected(of: str, says: str) -> None:
     with pytest.raises(TownletError, match=says):

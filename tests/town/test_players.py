@@ -14,7 +14,7 @@ from townlet.errors import TownletError
 from townlet.rng import Streams
 from townlet.town.engines.engine import make_engine
 from townlet.town.feasibility import measure_survival
-from townlet.town.planner import FAR, PassivePlayer, PlannerPlayer, RandomPlayer, make_player, opening_hours
+from townlet.town.planner import NEVER, PassivePlayer, PlannerPlayer, RandomPlayer, make_player, opening_hours
 from townlet.town.world.load import from_text, load
 from townlet.town.world.tables import World
 
@@ -161,8 +161,8 @@ def test_opening_hours_look_ahead_past_midnight() -> None:
     assert until[0].tolist() == [0, 4, 3, 2, 1, 0]
     assert stays[0].tolist() == [1, 0, 0, 0, 0, 2]
     assert until[1].tolist() == [0] * 6
-    assert (stays[1] == FAR).all()
-    assert (until[2] == FAR).all()
+    assert (stays[1] == NEVER).all()
+    assert (until[2] == NEVER).all()
 
 
 def test_unknown_player_suggests_the_nearest_name() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = CommandGroup("Benchmark simulation and training on this machine.")
 
 ROUNDS: Final = 5
-DEFAULT_TRAINING_ROWS: Final = 128
+DEFAULT_ROWS: Final = 128
 DEFAULT_GPU_ROWS: Final = 262_144
 TRAINING_ROUNDS: Final = 3  # fewer and longer: one pass of Stable-Baselines3 takes seconds
 
@@ -76,10 +76,8 @@ def _table(title: str, text_headings: tuple[str, ...], number_headings: tuple[st
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    for heading in text_headings:
-        table.add_column(heading)
-    for heading in number_headings:
-        table.add_column(heading, justify="right")
+    for heading in (*text_headings, *number_headings):
+        table.add_column(heading, justify="left" if heading in text_headings else "right")
     return table
 
 
@@ -95,22 +93,14 @@ def train(
     agent: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="AGENT",
-            help="Agent to train; repeatable. By default every agent that Stable-Baselines3 also implements.",
+            metavar="AGENT", help="Agent to train; repeatable. By default all that Stable-Baselines3 also implements."
         ),
     ] = None,
     rows: Annotated[
-        int | None,
-        typer.Option(
-            min=2, help=f"Number of parallel towns; {DEFAULT_TRAINING_ROWS} by default, {DEFAULT_GPU_ROWS} on a GPU."
-        ),
+        int | None, typer.Option(min=2, help=f"Parallel towns; {DEFAULT_ROWS} by default, {DEFAULT_GPU_ROWS} on a GPU.")
     ] = None,
     device: Annotated[
-        str,
-        typer.Option(
-            metavar="cpu|cuda",
-            help="Device. On cuda only iterations of one agent are timed, without --threads, --seconds and --peers.",
-        ),
+        str, typer.Option(metavar="cpu|cuda", help="Device; cuda ignores --threads, --seconds and --peers.")
     ] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads; all cores by default.")] = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="Seconds to measure each agent and library.")] = 12.0,
@@ -119,15 +109,14 @@ def train(
 ) -> None:
     """Measure training speed and compare it with Stable-Baselines3.
 
-    Both libraries train in turns, in the same world and with equal settings. With the defaults this takes about a
-    minute.
+    Both libraries train in turns, in the same world with equal settings. The defaults take about a minute.
     """
     if device != "cpu":
         _measure_iterations(world, agent, rows or DEFAULT_GPU_ROWS, device, as_json)
         return
     from townlet.bench.training import AGENTS, compare
 
-    rows = rows or DEFAULT_TRAINING_ROWS
+    rows = rows or DEFAULT_ROWS
     agents = list(dict.fromkeys(agent)) if agent else list(AGENTS)
     if unknown := [name for name in agents if name not in AGENTS]:
         raise TownletError(f"'{unknown[0][:60]}' has no training benchmark", did_you_mean(unknown[0], AGENTS))
@@ -156,8 +145,7 @@ def _measure_iterations(world: str, agent: list[str] | None, rows: int, device: 
         print(json.dumps([r.as_json() for r in results], indent=2))
         return
     title = f"{GPU_RECIPE} in {world} · {rows:,} rows"
-    headings = ("epochs", "rollout", "update", "environment steps/s, median", "startup")
-    table = _table(title, (), headings)
+    table = _table(title, (), ("epochs", "rollout", "update", "environment steps/s, median", "startup"))
     for r in results:
         times = (f"{r.played_s * 1000:.1f} ms", f"{r.learned_s * 1000:.1f} ms", f"{r.per_second:,.0f}")
         table.add_row(str(r.epochs), *times, f"{r.first_s:.1f} s")

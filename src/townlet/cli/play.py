@@ -95,8 +95,7 @@ def play(
                 option = "--sample" if sample else "--greedy"
                 raise TownletError(f"{option} is for a trained agent, and none plays here", "drop it, or name a run")
             medium = "terminal" if console.is_terminal else "pipe"
-            if window or video:
-                medium = "image"
+            medium = "image" if window or video else medium
             max_episodes = episodes if episodes or steps else target.episodes
             players = []
             for name in modes:

@@ -79,9 +79,7 @@ class AdaptiveCurriculum(Curriculum):
         super().__init__(spec, range(1, self.last_stage + 1), rows, meters, rewards)
         self.steps = torch.zeros(rows, dtype=torch.int64)  # [N] steps of finished episodes at the stage
         self.episodes = torch.zeros(rows, dtype=torch.int64)  # [N] finished episodes at the stage
-        self.window = torch.zeros(
-            (rows, spec.episodes, 3), dtype=torch.float64
-        )  # [N, K, 3] ring buffer of the last K episodes
+        self.window = torch.zeros((rows, spec.episodes, 3), dtype=torch.float64)  # ring buffer of the last K episodes
         self.first = torch.zeros((rows, 2), dtype=torch.float64)  # [N, 2] summed length and return of the first K
 
     def update(self, episodes: Episodes) -> list[StageChange]:

@@ -68,13 +68,9 @@ class EnvSaver:
         self._vec = vec
         self.separate_envs = vec if isinstance(vec, SyncVectorEnv | AsyncVectorEnv) else None
         vec.reset(seed=0)  # some environments create their attributes here
-        self._initial_digests: dict[str, str] = {}
-        if self.separate_envs:
-            self.exact = all(self.separate_envs.call("exact"))
-        else:
-            digests = table_digests(vec)
-            self.exact = digests is not None
-            self._initial_digests = digests or {}
+        digests = None if self.separate_envs else table_digests(vec)
+        self._initial_digests = digests or {}
+        self.exact = all(self.separate_envs.call("exact")) if self.separate_envs else digests is not None
 
     def state(self) -> State:
         if self.separate_envs:
@@ -153,10 +149,8 @@ def capture(env: Any, initial_digests: dict[str, str]) -> State:
     for where, _, name, value in _state_attributes(env):
         key = f"{where} {name}"
         initial = initial_digests.get(key)
-        if initial is not None and _table_digest(key, value) == initial:
-            state[where]["plain"][name] = {TAG: "table", "is": initial}
-        else:
-            state[where]["plain"][name] = encode(value)
+        unchanged = initial is not None and _table_digest(key, value) == initial
+        state[where]["plain"][name] = {TAG: "table", "is": initial} if unchanged else encode(value)
     return state
 
 

@@ -90,10 +90,8 @@ class ObservationEncoder:
             self._add_block((name, space.shape, 0.0, 1.0))
         else:
             what = f"the observation '{name}' of {self._where} is of type {type(space).__name__}, which is not numeric"
-            fix = (
-                "drop it: wrappers: [{name: keys, keep: […]}]" if path else "write a wrapper that converts it to a Box"
-            )
-            raise TownletError(what, fix)
+            drop = "drop it: wrappers: [{name: keys, keep: […]}]"
+            raise TownletError(what, drop if path else "write a wrapper that converts it to a Box")
 
     def _add_box(self, space: spaces.Box, path: tuple[str | int, ...], name: str) -> None:
         order = _axes(space)
@@ -106,9 +104,8 @@ class ObservationEncoder:
         shape = tuple(with_channels[n] for n in order)
         self._add_writer(path, shape, order)
         *frames, channels, height, width = shape
-        block_shape = (math.prod((*frames, channels)), height, width)
-        no_grid = ()
-        self._add_block((name, block_shape, 0.0, 1.0, "picture", no_grid, MAX_BYTE))
+        stacked, no_grid = (math.prod((*frames, channels)), height, width), ()
+        self._add_block((name, stacked, 0.0, 1.0, "picture", no_grid, MAX_BYTE))
 
     def _add_multi_discrete(self, space: spaces.MultiDiscrete, path: tuple[str | int, ...], name: str) -> None:
         """Add one block if all components have the same range, otherwise one block per component."""

@@ -29,10 +29,7 @@ Bools = NDArray[np.bool_]
 
 
 class GymVecEnv:
-    """N rows of a Gymnasium environment, made by `gym.make.make_vec`.
-
-    On the CPU the next step overwrites the tensors returned by the last.
-    """
+    """N rows of a Gymnasium environment, made by `gym.make.make_vec`. On the CPU a step overwrites the last tensors."""
 
     components: tuple[str, ...] = ("reward",)
 

@@ -131,9 +131,7 @@ def make_overview(run: Run) -> Overview:
         problems.append(error)
     saved = [checkpoint.step_and_serial(path)[0] for path in folders[-1:]]
     env_steps = max([0, *greedy["env_steps"], *recorded, *saved])
-    problem = "; ".join(
-        f"{diagnostic.what} (fix: {diagnostic.fix})" for error in problems for diagnostic in error.diagnostics
-    )
+    problem = "; ".join(f"{d.what} (fix: {d.fix})" for error in problems for d in error.diagnostics)
     state = state_of(run, meta, bool(problems))
     return Overview(run, state, meta, env_steps, len(folders), greedy, random[0] if random else None, problem)
 

@@ -33,13 +33,7 @@ POLICY: Final = "policy.safetensors"
 CODE_FOLDER: Final = "code"  # the user's wrappers and agents
 MAX_VIDEO_STEPS: Final = 1000
 RUN_FILES: Final = ("recipe.yaml", "resolved.yaml", "meta.json", "worlds", "checkpoints")
-PRIVATE_INFO: Final = (
-    "files",
-    "metrics",
-    "metrics_digest",
-    "recipe",
-    "resumed_with",
-)  # keys of a checkpoint's info that are not published
+PRIVATE_INFO: Final = ("files", "metrics", "metrics_digest", "recipe", "resumed_with")  # left out of a checkpoint
 # The folders of an absolute path.
 ABSOLUTE_FOLDERS: Final = re.compile(r"""(?<![\w:/.~<-])~?/(?:[^\s/"'`:,()\[\]{}<>#]+/)+(?=[\w.])""")
 # Everything that is written to the folder.

@@ -122,9 +122,7 @@ class EpisodeRecorder:
         self._outputs: list[Tensor] = []
         self._max_pending = max(1, min(MAX_PENDING, MAX_PENDING_ROWS // town.rows, self._steps))
         self._write_frame = jit_if_available(write_frame)
-        self._live = (
-            self._read() if town.engine.name == "numba" else ()
-        )  # views that stay valid: this engine reuses its arrays
+        self._live = self._read() if town.engine.name == "numba" else ()  # views: this engine reuses its arrays
         self._write()  # the current frame counts as the first one of every row's episode
 
     def _read(self) -> tuple[NDArray[Any], ...]:

@@ -103,9 +103,8 @@ class PlannerPlayer:
         self._until_open, self._open_for = opening_hours(np.asarray(t.open_at[:places]) == 1)
         cells = coordinates(world.size) if world.size else np.zeros((t.next_cell.shape[1], 0))
         self._coordinates = cells.astype(np.int64)
-        self._around = np.array(
-            world.size if world.spec.map.boundary == "wrap" else [NEVER] * len(world.size), np.int64
-        )
+        wraps = world.spec.map.boundary == "wrap"
+        self._around = np.array(world.size if wraps else [NEVER] * len(world.size), np.int64)
 
     def act(self, engine: Engine) -> Actions:
         """The first action of the best plan of each row [N]."""
@@ -165,10 +164,8 @@ class PlannerPlayer:
         arrives = (s["hour"][:, None] + distance) % t.day
         waiting = self._until_open[places, arrives]
         opens = (arrives + waiting) % t.day
-        walked, waited = (
-            distance[..., None].astype(np.float32),
-            np.minimum(waiting, NEVER)[..., None].astype(np.float32),
-        )
+        walked = distance[..., None].astype(np.float32)
+        waited = np.minimum(waiting, NEVER)[..., None].astype(np.float32)
         walk, wait = loss + self._walk_cost * active, loss + self._wait_cost * active
         arrival = np.maximum(s["meters"][:, None] - walked * walk[:, None] - waited * wait[:, None], 0)
 

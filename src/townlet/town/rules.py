@@ -92,8 +92,7 @@ def interact(s: Row, action: Value, kind_at: Value, layout_index: Value, w: Tabl
 def predict_use(s: Row, action: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
     """Predict what rule 3 will apply, as a row of `w.effect`: exact before the step, since INTERACT is free in rule 2.
 
-    2a for a tick at affordance a other than the last, 2a + 1 for the last tick of a session, 2A for no use (A
-    affordances).
+    2a for a tick at affordance a other than the last, 2a + 1 for the last, 2A for no use (A affordances).
     """
     affordance = kind_at[layout_index, w.next_cell[action, s.cell]]
     effect = effect_row(affordance, next_tick(s, affordance) >= w.ticks[affordance])

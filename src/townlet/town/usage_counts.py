@@ -79,9 +79,7 @@ class UsageCounter:
         town.engine.track_usage(self.rows)
         places, cells = len(town.world.affordances), town.world.tables.next_cell.shape[1]
         self._count = jit_if_available(count_rows)
-        self._live = (
-            self._read() if town.engine.name == "numba" else ()
-        )  # views that stay valid: this engine reuses its arrays
+        self._live = self._read() if town.engine.name == "numba" else ()  # views: this engine reuses its arrays
         self._arrays: dict[str, NDArray[Any]] = {
             "last": np.full(self.rows, places, np.int64),  # affordance used last in this episode, or A
             "under_way": np.full(self.rows, places, np.int64),  # affordance of an unfinished session, or A

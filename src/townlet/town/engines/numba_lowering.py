@@ -166,7 +166,7 @@ def _get(context, builder, handle_kind, handle, name):
     return array._getvalue()
 
 
-PREFETCH_ROWS: Final = 6  # how many rows ahead: far enough for the memory to arrive in time
+ROWS_AHEAD: Final = 6  # far enough for the memory to arrive in time
 CACHE_LINE: Final = 64  # bytes
 PREFETCH_LINES: Final = 6  # cache lines per row, which hold a standard observation
 WRITE, KEEP, DATA = 1, 3, 1  # arguments of LLVM's prefetch
@@ -174,7 +174,7 @@ WRITE, KEEP, DATA = 1, 3, 1  # arguments of LLVM's prefetch
 
 @extending.intrinsic
 def prefetch(typing, array, row):
-    """Prefetch the start of array[row + PREFETCH_ROWS], which may lie beyond the end.
+    """Prefetch the start of array[row + ROWS_AHEAD], which may lie beyond the end.
 
     In a town larger than the CPU cache it accounts for up to half of the speed.
     """
@@ -182,9 +182,8 @@ def prefetch(typing, array, row):
     def code(context, builder, signature, args):
         view = context.make_array(signature.args[0])(context, builder, args[0])
         word, number, pointer = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
-        wanted = builder.add(
-            context.cast(builder, args[1], signature.args[1], types.int64), ir.Constant(word, PREFETCH_ROWS)
-        )
+        row = context.cast(builder, args[1], signature.args[1], types.int64)
+        wanted = builder.add(row, ir.Constant(word, ROWS_AHEAD))
         offset = builder.mul(wanted, builder.extract_value(view.strides, 0))
         start = builder.add(builder.ptrtoint(view.data, word), offset)
         kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])

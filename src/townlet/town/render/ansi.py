@@ -56,13 +56,10 @@ def _row(scene: Scene, row: tuple[int, ...], kind_at: dict[int, int], colour: bo
     """One line of cells; without colour the agent's cell is in brackets."""
     out = []
     for n, cell in enumerate(row):
-        edge = " "
-        if not colour and cell == scene.cell:
-            edge = "["
-        elif not colour and n and row[n - 1] == scene.cell:
-            edge = "]"
+        left = "]" if n and row[n - 1] == scene.cell else " "
+        edge = "[" if cell == scene.cell else left
         text = _label(scene, kind_at[cell], colour) if cell in kind_at else _empty(scene, cell, colour)
-        out.append(_paint(edge + text, _style(scene, cell, kind_at.get(cell)), colour))
+        out.append(_paint((" " if colour else edge) + text, _style(scene, cell, kind_at.get(cell)), colour))
     if not colour:
         out.append("]" if row[-1] == scene.cell else " ")
     return "".join(out)
