@@ -197,10 +197,10 @@ def metric_grid(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
-        wide = (WIDTH - 0.1) / columns - LEFT_MARGIN, (height - 0.2) / rows - ROW_MARGIN  # size of one plot in inches
+        w, h = (WIDTH - 0.1) / columns - LEFT_MARGIN, (height - 0.2) / rows - ROW_MARGIN  # size of one plot in inches
         figure.subplots_adjust(
-            left=LEFT_MARGIN / WIDTH, right=1 - 0.1 / WIDTH, bottom=BOTTOM_MARGIN / height, wspace=LEFT_MARGIN / wide[0],
-            top=1 - (0.2 + ROW_MARGIN - BOTTOM_MARGIN) / height, hspace=ROW_MARGIN / wide[1],
+            left=LEFT_MARGIN / WIDTH, right=1 - 0.1 / WIDTH, bottom=BOTTOM_MARGIN / height,
+            top=1 - (0.2 + ROW_MARGIN - BOTTOM_MARGIN) / height, wspace=LEFT_MARGIN / w, hspace=ROW_MARGIN / h
         )  # fmt: skip
         for place, (axes, (name, (env_steps, values))) in enumerate(zip(grid, series.items(), strict=False)):
             axes.plot(env_steps, values, linewidth=1.2, marker="." if len(values) < 3 else "")
