@@ -94,7 +94,7 @@ def open_browser(link: str) -> None:
 
 @contextmanager
 def page_server(run: Run, host: str, port: int, show: bool = False) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Serve a run during a training, in a separate process so that neither waits for the other.
+    """Serve the live page of a run during training, in a separate process so that neither waits for the other.
 
     Yields the link to the page and the process. The server stops with the block, or if this process is killed. With
     `show` it opens the page with a single-use link.

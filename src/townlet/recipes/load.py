@@ -43,7 +43,7 @@ SYNONYMS: Final = {"n_envs": "rows", "num_envs": "rows"}  # names in other libra
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe with the source location of every value and everything found wrong so far.
+    """A recipe with the source location of every value and the errors found so far.
 
     `diagnostics` are not raised by `load_recipe`, so that `townlet.tasks` can add those of the environment.
     `repaired` names the parts from which wrong values were removed to check the rest.
@@ -74,7 +74,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
         valid = validate_partially(Recipe, node)
         if valid is None:
             raise ConfigError(diagnostics) from None
-        after = valid[1].to_python()  # what is odd about a changed part now is not the user's mistake
+        after = valid[1].to_python()  # errors in a changed section are not the user's mistake
         repaired = frozenset(key for key, part in node.to_python().items() if part != after.get(key))
         recipe, node = valid
     diagnostics += check_recipe(recipe, node, repaired)
@@ -127,7 +127,7 @@ def override_layers(overrides: Sequence[str]) -> list[Node]:
 
 
 def _without_misplaced_keys(node: Node) -> tuple[Node, list[Diagnostic]]:
-    """The tree without top-level keys that belong in a part, each with a diagnostic that names the part."""
+    """The tree without top-level keys that belong in a section, and a diagnostic for each that names the section."""
     diagnostics: list[Diagnostic] = []
     own = [*Recipe.model_fields, *FILE_KEYS]
     parts = {part: list(model.model_fields) for part, model in PARTS.items()}

@@ -325,10 +325,10 @@ class Recipe(StrictModel):
 
     @property
     def evaluation_interval(self) -> int:
-        """Env_steps between evaluations; fractions of a tiny budget would evaluate more than they train."""
+        """Env_steps between evaluations; with a tiny budget, a fraction alone would mean more evaluation than training."""
         every = self.evaluation.every
         return max(self.to_env_steps(every), MIN_EVALUATION_INTERVAL if every <= 1 else 1)
 
-    def to_env_steps(self, moment: float) -> int:
-        """A moment or interval in env_steps: up to 1 it is a fraction of the budget."""
-        return max(1, round(moment * (self.budget.env_steps or 0) if moment <= 1 else moment))
+    def to_env_steps(self, interval: float) -> int:
+        """An interval in env_steps; if it is at most 1, it is a fraction of the budget."""
+        return max(1, round(interval * (self.budget.env_steps or 0) if interval <= 1 else interval))

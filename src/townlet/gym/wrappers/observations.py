@@ -155,12 +155,12 @@ class ResizeImage(gym.ObservationWrapper[Any, Any, Any]):
 
     def _resize(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Box averaging keeps small objects visible, such as a ball of two pixels."""
-        picture = Image.fromarray(image)
+        resized = Image.fromarray(image)
         if self._gray:
-            picture = picture.convert("L")
+            resized = resized.convert("L")
         if self._size is not None:
-            picture = picture.resize(self._size, Image.Resampling.BOX)
-        return np.asarray(picture)
+            resized = resized.resize(self._size, Image.Resampling.BOX)
+        return np.asarray(resized)
 
 
 def _is_image(space: spaces.Space[Any]) -> bool:

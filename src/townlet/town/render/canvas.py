@@ -1,4 +1,4 @@
-"""Drawing primitives of pictures: colours, a scaled canvas, and the houses and people of a town."""
+"""Drawing primitives: colours, a scaled canvas, and the houses and people of a town."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Canvas:
 
 @dataclass(frozen=True)
 class Tile:
-    """One cell on the picture: its corner and its side; drawing uses shares of the side."""
+    """One cell of the map on the canvas: its corner and its side; coordinates inside are fractions of the side."""
 
     x: float
     y: float
