@@ -325,7 +325,7 @@ class Recipe(StrictModel):
 
     @property
     def evaluation_interval(self) -> int:
-        """Env_steps between evaluations; with a tiny budget, a fraction alone would mean more evaluation than training."""
+        """Env_steps between evaluations; with a tiny budget, a fraction would mean more evaluation than training."""
         every = self.evaluation.every
         return max(self.to_env_steps(every), MIN_EVALUATION_INTERVAL if every <= 1 else 1)
 

@@ -58,7 +58,7 @@ class CartPolePotential(PotentialShaping):
 
 
 class MountainCarPotential(PotentialShaping):
-    """Φ is a weighted sum of position, speed and height; a count bonus that fades with visits is added to the reward."""
+    """Φ is a weighted sum of position, speed and height; a count bonus that fades is added to the reward."""
 
     def __init__(self, env: gym.Env[Any, Any], spec: MountainCarShapingSpec) -> None:
         super().__init__(env, spec.gamma, 2, spec.name)
