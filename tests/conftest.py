@@ -21,15 +21,15 @@ settings.register_profile("thorough", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-@pytest.hookimpl(trylast=True)  # after those that are not wanted were taken out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests run on one worker. The longest tests start first, each followed by a short one.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """One worker, and so one browser, for all browser tests."""
+    if "chromium" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("browser"))
 
-    A worker always holds the test after the one that it runs.
-    """
-    for item in items:
-        if "chromium" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("browser"))
+
+@pytest.hookimpl(trylast=True)  # after the deselected tests were removed
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests first, each followed by a short one: a worker always holds the test after its current one."""
     if any(map(_minutes, items)):
         order, half = sorted(items, key=_minutes, reverse=True), (len(items) + 1) // 2
         items[::2], items[1::2] = order[:half], order[half:]
