@@ -62,9 +62,6 @@ class OnPolicySettings(AgentSettings):
 
 
 def explained_variance(error: Tensor, returns: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
-    """1 − Var(error) / Var(returns), a scalar, with the error R − V: 1 for perfect values, 0 for constant ones.
-
-    Also 0 if all returns are equal.
-    """
+    """1 − Var(R − V) / Var(R), a scalar, from the `error` R − V: 1 for perfect values, 0 for constant V or R."""
     variance = group.var(returns)
     return torch.where(variance > 0, 1 - group.var(error) / variance, 0.0)

@@ -224,10 +224,7 @@ class Ppo(PolicyAgent):
         self._hidden.zero_()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
-        """Once the rollout is full, make up to `epochs` passes over it, fewer if approx_kl exceeds `target_kl`.
-
-        Returns means of the metrics over the gradient steps; approx_kl is that of the last epoch.
-        """
+        """Make up to `epochs` passes over a full rollout. Metrics are means; approx_kl is that of the last epoch."""
         s, rollout = self.settings, self.rollout
         if not rollout.full:
             return None
@@ -316,12 +313,9 @@ class Ppo(PolicyAgent):
     def coefficients(self) -> Coefficients:
         """Current values of the settings that may be scheduled."""
         s, counters = self.settings, self.counters
-        return Coefficients(
-            clip=value_at(s.clip, counters),
-            value_clip=None if s.value_clip is None else value_at(s.value_clip, counters),
-            entropy_coef=value_at(s.entropy_coef, counters),
-            value_coef=value_at(s.value_coef, counters),
-        )
+        value_clip = None if s.value_clip is None else value_at(s.value_clip, counters)
+        entropy_coef, value_coef = value_at(s.entropy_coef, counters), value_at(s.value_coef, counters)
+        return Coefficients(value_at(s.clip, counters), value_clip, entropy_coef, value_coef)
 
     def metrics(self) -> dict[str, float]:
         return self._scheduled(Coefficients._fields) | super().metrics()

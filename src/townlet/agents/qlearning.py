@@ -115,10 +115,7 @@ class QLearning(ValueAgent):
 
     @torch.no_grad()
     def observe(self, step: Step, ended: FinalObs) -> None:
-        """Update the table.
-
-        For rows that ended, `step.obs` is the first observation of the next episode and `ended.obs` the final one.
-        """
+        """Update the table. Where an episode ended, `ended` has its final observation, `step.obs` that after the reset."""
         next_obs = step.obs.index_copy(0, ended.rows, ended.obs)
         mask = step.mask.index_copy(0, ended.rows, ended.mask)
         if self.bonus:

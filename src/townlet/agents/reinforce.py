@@ -129,10 +129,7 @@ class Reinforce(PolicyAgent):
 
     @torch.inference_mode()
     def observe(self, step: Step, ended: FinalObs) -> None:
-        """Store rewards and ends of episodes.
-
-        With a learned value, truncated episodes bootstrap from V of their final observation.
-        """
+        """Store rewards and ends of episodes. With a learned value, truncated ones bootstrap from their final V."""
         self._bootstrap.zero_()
         truncated = step.truncated.index_select(0, ended.rows).nonzero().squeeze(1)
         if self.settings.baseline == "value" and len(truncated):

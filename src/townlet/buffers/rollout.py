@@ -225,10 +225,7 @@ class RolloutBuffer:
             yield self._microbatches(shard, scale, microbatch_size)
 
     def shards(self, size: int, generator: torch.Generator) -> list[BatchShard]:
-        """This process's part of each shuffled minibatch: indices of steps, or of rows for a recurrent network.
-
-        Autoreset steps are left out.
-        """
+        """Shuffled minibatches: indices of local steps without autoreset steps, or of rows for a recurrent network."""
         if self.recurrent:
             return list(self._shuffled(self._storage.rows, max(1, round(size / self._steps_per_row)), generator))
         trainable = self._sampleable_index()

@@ -71,11 +71,7 @@ class ProcessGroup:
         return values[self.rank * rows : (self.rank + 1) * rows]
 
     def local_indices(self, indices: Tensor, rows: int) -> Tensor:
-        """The indices [b] of this process among indices [B] into the rows of all processes.
-
-        An index is slot × number of rows + row: with the rows of all processes in `indices`, with local ones (`rows`)
-        in the result.
-        """
+        """Those of `indices` [B] (slot × all rows + row) that are local, as slot × `rows` + local row [b]."""
         if self.size == 1:
             return indices
         slot, row, local = self._split(indices, rows)
@@ -86,11 +82,8 @@ class ProcessGroup:
         return self._split(indices, rows)[2]
 
     def _split(self, indices: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Slots, rows relative to the first local one, and whether they are local, each [B].
-
-        With a single integer division, which is slow.
-        """
-        slot = indices // (rows * self.size)
+        """Slots, rows relative to the first local one, and whether they are local, each [B]."""
+        slot = indices // (rows * self.size)  # the only integer division, because it is slow
         row = indices - slot * (rows * self.size) - self.rank * rows
         return slot, row, (row >= 0) & (row < rows)
 

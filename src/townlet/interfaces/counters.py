@@ -14,13 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Counters:
-    """Counters shared by all parts of a run.
-
-    The loop counts env_steps (rows × vector steps) and episodes, the agent its gradient steps as `updates`.
-    """
+    """Counters of a run. The loop counts env_steps (rows × vector steps) and episodes, the agent gradient steps."""
 
     env_steps: int = 0
-    updates: int = 0
+    updates: int = 0  # gradient steps
     episodes: int = 0
     budget: int = 0  # env_steps of the whole run; 0 if they are not limited
 

@@ -223,11 +223,7 @@ def _distribution(table: Table, names: Sequence[str]) -> dict[str, float]:
     ordered = np.sort(values, axis=0)
     statistics = {"mean": values.mean(0), "min": ordered[0], "max": ordered[-1]}
     statistics |= {label: _quantile(ordered, fraction) for label, fraction in QUANTILES.items()}
-    return {
-        f"{name}_{label}": float(by_column[k])
-        for k, name in enumerate(names)
-        for label, by_column in statistics.items()
-    }
+    return {f"{name}_{label}": float(row[k]) for k, name in enumerate(names) for label, row in statistics.items()}
 
 
 def _quantile(ordered: Table, fraction: float) -> NDArray[np.float64]:

@@ -209,10 +209,7 @@ class Alert(NamedTuple):
 
 
 class Monitors:
-    """Checks the metrics of every interval.
-
-    `score` is the metric to maximize; from `goal` on it may stall or fall.
-    """
+    """Checks the metrics of every interval. `score` is the metric to maximize; from `goal` on it may stall or fall."""
 
     def __init__(self, score: str = "episode_return", goal: float | None = None) -> None:
         self._score, self._goal = score, goal
@@ -236,9 +233,8 @@ class Monitors:
         bad = monitor.is_bad(value, past)
         if monitor.metric == SCORE and self._goal is not None and past.mean >= self._goal:
             bad = False
-        if monitor.needs is not None:
-            needed, limit = monitor.needs
-            bad = bad and metrics.get(needed, math.inf) > limit
+        if monitor.needs is not None and metrics.get(monitor.needs[0], math.inf) <= monitor.needs[1]:
+            bad = False
         self._bad[monitor.name] = self._bad.get(monitor.name, 0) + 1 if bad else 0
         if self._bad[monitor.name] != monitor.patience:
             return None

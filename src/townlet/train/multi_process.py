@@ -171,6 +171,5 @@ def require_shareable(recipe: Recipe, group: ProcessGroup) -> None:
 
 def _alternatives(words: list[str]) -> str:
     """The words as "a, b or c"; "1" if there are none."""
-    if not words:
-        return "1"
-    return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else words[0]
+    *others, last = words or ["1"]
+    return f"{', '.join(others)} or {last}" if others else last

@@ -284,10 +284,7 @@ class TrainingSession:
     def _evaluate(
         self, policy: ActingPolicy | None = None, check: Callable[[], None] = no_interrupt
     ) -> EvaluationResult:
-        """Evaluate a policy, by default that of the agent, as the recipe specifies.
-
-        Each evaluation has a new policy, at the start of its random stream.
-        """
+        """Evaluate as the recipe specifies, by default a new policy of the agent, at the start of its random stream."""
         return self.loaded.task.evaluate(policy or self.training.agent.policy(), self.loaded.recipe, check)
 
     def _evaluate_random(self) -> EvaluationResult:

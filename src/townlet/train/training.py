@@ -76,10 +76,7 @@ class Training:
 
 
 def build_training(loaded: LoadedExperiment, group: ProcessGroup = SINGLE_PROCESS) -> Training:
-    """Build a run before its first step, or in a group this process's part of it.
-
-    Equal recipes and seeds give bit-identical runs.
-    """
+    """Build a run before its first step (in a group, this process's part); equal recipes and seeds give equal bits."""
     recipe, task = loaded.recipe, loaded.task
     # Processes on one machine share its threads. Results may differ in the last bits with another number of threads.
     threads = max(1, recipe.thread_count // group.on_this_machine)

@@ -171,13 +171,9 @@ class Tuning:
 
     def state(self) -> State:
         """Changed values, the recipe's values that they replace, those of tune.yaml, and the plateau rules."""
-        replaced = {key: self._recipe[key] for key in self._changed}
-        return {
-            "changed": dict(self._changed),
-            "recipe": replaced,
-            "file": dict(self._file_values),
-            "plateaus": [plateau.state() for plateau in self._plateaus],
-        }
+        replaced, plateaus = {key: self._recipe[key] for key in self._changed}, [p.state() for p in self._plateaus]
+        values = {"changed": dict(self._changed), "recipe": replaced, "file": dict(self._file_values)}
+        return values | {"plateaus": plateaus}
 
     def restore(self, state: State) -> None:
         """Continue exactly where `state` was taken; a change is dropped if the recipe's value differs since then."""

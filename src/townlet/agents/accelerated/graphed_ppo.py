@@ -2,11 +2,9 @@
 
 Launching small kernels one by one leaves a GPU mostly idle, and every value read back makes the host wait for it.
 Here torch.compile fuses each environment step and each gradient step into a few kernels, a rollout and an epoch are
-each one CUDA graph, and metrics are summed on the device.
-
-Minibatches are not shuffled: each holds all steps of a fixed range of rows. `dead_units` is not reported. Otherwise the
-algorithm is that of `ppo`. A rollout must be no longer than the time limit of an episode, so that each row is truncated
-at most once per rollout.
+each one CUDA graph, and metrics are summed on the device. Minibatches are not shuffled: each holds all steps of a fixed
+range of rows. `dead_units` is not reported. Otherwise the algorithm is that of `ppo`. A rollout must be no longer than
+the time limit of an episode, so that each row is truncated at most once per rollout.
 """
 
 from __future__ import annotations
@@ -97,10 +95,7 @@ class GraphedPpo:
 
     @torch.no_grad()
     def learn(self) -> dict[str, float]:
-        """One update: up to `epochs` passes over the rollout, fewer if the approx_kl of one exceeds `target_kl`.
-
-        Returns means of the metrics over all gradient steps; approx_kl is that of the last epoch.
-        """
+        """Make up to `epochs` passes over the rollout, and return the same metrics as `Ppo.learn`."""
         agent, s = self._agent, self._agent.settings
         c = agent.coefficients()
         self._coefficients.copy_(torch.tensor([c.clip, c.entropy_coef, c.value_coef]), non_blocking=True)
@@ -118,12 +113,10 @@ class GraphedPpo:
                 break
         gradient_steps = epochs_done * self._n_minibatches
         agent.counters.updates += gradient_steps
-        last_kl = self._epoch_means[KL_INDEX : KL_INDEX + 1]
-        values = torch.cat((total / epochs_done, last_kl, self._explained.view(1)))
-        *means, approx_kl, explained = values.tolist()  # the only synchronization unless `target_kl` is set
+        values = torch.cat((total / epochs_done, self._epoch_means[KL_INDEX].view(1), self._explained.view(1)))
+        *means, last_kl, explained = values.tolist()  # the only synchronization unless `target_kl` is set
         metrics = dict(zip(METRICS, means, strict=True))
-        metrics["approx_kl"] = approx_kl  # of the last epoch, in place of the mean
-        metrics["explained_variance"] = explained
+        metrics |= {"approx_kl": last_kl, "explained_variance": explained}  # approx_kl of the last epoch, not the mean
         return metrics | {"epochs_done": float(epochs_done), "gradient_steps": float(gradient_steps)}
 
     @property
@@ -165,8 +158,9 @@ class GraphedPpo:
     ) -> Tensor:  # fmt: skip
         """Accumulate the gradient of a minibatch [T, B, …]; returns the mean of each of `STEP_METRICS`."""
         columns = (obs, mask, actions, log_prob, value, advantage, returns)
-        no_hidden = obs.new_zeros(0)
-        batch = Minibatch._make((*(column.flatten(0, 1) for column in columns), no_hidden, None))
+        batch = Minibatch._make(
+            (*(column.flatten(0, 1) for column in columns), obs.new_zeros(0), None)
+        )  # not recurrent
         if self._agent.settings.normalize_advantage == "batch":
             std, mean = batch.advantage.std(correction=0), batch.advantage.mean()
             batch = batch._replace(advantage=(batch.advantage - mean) / (std + EPSILON))

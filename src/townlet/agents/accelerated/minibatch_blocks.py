@@ -36,17 +36,13 @@ def blocked_minibatches(agent: Dqn) -> Iterator[tuple[TransitionBatch, Tensor]]:
 
 
 def _targets(agent: Dqn, block: TransitionBatch, sizes: list[int]) -> Iterator[Tensor]:
-    """Yield the targets of each minibatch, with the weights that the networks have by then.
-
-    The target network is evaluated once per block, unless `polyak` changes it at every gradient step. Double Q-learning
-    evaluates the online network for each minibatch.
-    """
-    if agent.settings.polyak is not None:
+    """Yield the targets of each minibatch, with the weights that the networks have by then."""
+    if agent.settings.polyak is not None:  # the target network changes with every gradient step
         for batch in _split(block, sizes):
             yield agent.targets(batch, agent.target_q(batch.next_obs))
         return
     values = agent.target_q(block.next_obs)
-    if not agent.settings.double:
+    if not agent.settings.double:  # the online network, which changes with every gradient step, is not needed
         yield from torch.split(agent.targets(block, values), sizes)
         return
     for batch, next_values in zip(_split(block, sizes), torch.split(values, sizes), strict=True):
