@@ -115,7 +115,7 @@ class QLearning(ValueAgent):
 
     @torch.no_grad()
     def observe(self, step: Step, ended: FinalObs) -> None:
-        """Update the table. Where an episode ended, `ended` has its final observation, `step.obs` that after the reset."""
+        """Update the table. Where an episode ended, `step.obs` is after the reset, and `ended.obs` the final one."""
         next_obs = step.obs.index_copy(0, ended.rows, ended.obs)
         mask = step.mask.index_copy(0, ended.rows, ended.mask)
         if self.bonus:
