@@ -127,7 +127,7 @@ def _snapshots(folder: Path) -> list[Path]:
 
 def _known(service: Service) -> dict[str, Any]:
     state = snapshots.serialize(snapshots.copy_state(service.state))
-    del state["epochs"]  # every start has a new key
+    del state["ids"]  # every start has a new key
     return {"state": state, "trainer": service.trainer.copy()}
 
 

@@ -231,7 +231,7 @@ def test_restored_buffer_continues_identically(count: int) -> None:
 
 def test_incompatible_state_is_refused() -> None:
     state = filled(10, 4).state()
-    with pytest.raises(TownletError, match="has a capacity of 10, this one of 11"):
+    with pytest.raises(TownletError, match="has a capacity of 10, not 11"):
         ExperienceBuffer(11, COLUMNS).restore(state)
     with pytest.raises(TownletError, match="does not hold seen"):
         ExperienceBuffer(10, COLUMNS).restore({**state, "columns": {}})

@@ -91,7 +91,7 @@ def test_refused_origin_is_reported_once(server: Captured) -> None:
     for _ in range(3):
         with pytest.raises(InvalidStatus):
             connect(server.url, origin=Origin(STRANGER), proxy=None)
-    words = server.until(f"a page from {STRANGER} was refused; if it is yours, name it with --origin {STRANGER}")
+    words = server.until(f"a page from {STRANGER} was refused; if it is yours, allow it with --origin {STRANGER}")
     assert words.count(STRANGER) == 2
 
 

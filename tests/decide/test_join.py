@@ -270,7 +270,7 @@ def test_incompatible_state_is_refused() -> None:
     join.add_decision(1, "t", 0.0, 0.0, True)
     state = join.state()
     for wrong, words in (
-        ({"window": 11}, "remembers 11 decisions, this one 10"),
+        ({"window": 11}, "has a window of 11 decisions, not 10"),
         ({"counts": {}}, "does not hold the same counts"),
         ({"last": 3}, "lacks the status of some"),
         ({"territories": []}, "does not name the territories"),

@@ -22,7 +22,7 @@ from townlet.decide.service import MonotonicClock, Service
 from townlet.decide.settings import load_settings
 from townlet.decide.storage import log
 from townlet.decide.storage.log import LogStopped
-from townlet.decide.websocket import IN_FLIGHT
+from townlet.decide.websocket import MAX_IN_FLIGHT
 from townlet.errors import TownletError
 
 
@@ -214,7 +214,7 @@ def test_answers_of_a_lost_connection_are_repeated(tmp_path: Path, restart: str)
     if restart != "none":
         service.close()
         service, _, _ = start_service(tmp_path)
-    lost = seconds[-IN_FLIGHT - 2 :]  # including one being answered and one being read
+    lost = seconds[-MAX_IN_FLIGHT - 2 :]  # including one being answered and one being read
     for site, said in zip(("a", "b"), replies, strict=True):
         assert ask(service, *(request(second, site) for second in lost)) == said[-len(lost) :]
     assert service.state.decisions == 201

@@ -310,7 +310,7 @@ def test_one_time_link_works_once(guarded: LiveServer) -> None:
 
 
 def test_public_address_requires_a_token() -> None:
-    with pytest.raises(TownletError, match=r"without a token everyone who can reach 0\.0\.0\.0"):
+    with pytest.raises(TownletError, match=r"without a token, anyone who can reach 0\.0\.0\.0"):
         Server("0.0.0.0", 0, None)
     public = Server("0.0.0.0", 0, generate_tokens(OPERATOR))
     public.close()

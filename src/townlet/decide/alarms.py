@@ -13,11 +13,11 @@ from townlet.decide.training_thread import TrainingThread
 from townlet.decide.websocket import ConnectionLimits
 from townlet.web.limits import DESCRIPTOR_REMEDY
 
-COLLAPSE_WINDOW: Final = 200  # decisions of networks in which a collapse is detected
-MIN_DECISIONS: Final = 50  # of them, for a mean entropy
+COLLAPSE_WINDOW: Final = 200  # latest decisions made by a network, checked for a collapse
+MIN_DECISIONS: Final = 50  # decisions needed to check the mean entropy
 DOMINANCE: Final = 0.9  # share of one action above which a policy has collapsed
-RECENT: Final = 60.0  # seconds for which a failure raises an alarm
-UNANSWERED: Final = 20  # decisions without any outcome that raise an alarm, after half of the expiry time
+RECENT: Final = 60.0  # seconds for which an alarm lasts after a failure
+UNANSWERED: Final = 20  # decisions sent without any outcome that raise an alarm, after half of the expiry time
 
 
 class Alarm(NamedTuple):
@@ -35,10 +35,10 @@ class Alarms:
 
     def __init__(self, service: Service, training: TrainingThread, limits: ConnectionLimits) -> None:
         self._service, self._training_thread, self._limits = service, training, limits
-        self._actions: deque[int] = deque(maxlen=COLLAPSE_WINDOW)  # of networks: the gate alone is no policy
+        self._actions: deque[int] = deque(maxlen=COLLAPSE_WINDOW)  # chosen by a network, not by the gate alone
         self._entropy: deque[float] = deque(maxlen=COLLAPSE_WINDOW)
         self._last_decision = self._unanswered_since = -inf
-        self._unanswered = 0  # sent since the last outcome
+        self._unanswered = 0  # decisions sent since the last outcome
         self._failures, self._restarts, self._overload = _RecentGrowth(), _RecentGrowth(), _RecentGrowth()
         self._refused = _RecentGrowth()
         self._since: dict[str, float] = {}  # start of each active alarm
@@ -57,7 +57,7 @@ class Alarms:
         self._unanswered = 0
 
     def active(self, overloaded: int) -> list[Alarm]:
-        """Active alarms, critical ones first; `overloaded` counts observations in overload mode."""
+        """Active alarms, critical ones first; `overloaded` is the number of observations in overload so far."""
         now = self._service.clock()
         alarms = [*self._storage(), *self._collapse(), *self._training(now), *self._traffic(overloaded, now)]
         alarms += self._versions()
@@ -78,11 +78,11 @@ class Alarms:
         if self._service.versions.gate_only or len(self._actions) < MIN_DECISIONS:
             return
         floor, entropy = self._service.settings.promotion.entropy_floor, sum(self._entropy) / len(self._entropy)
-        action, times = Counter(self._actions).most_common(1)[0]
+        action, count = Counter(self._actions).most_common(1)[0]
         if entropy < floor:
             why = f"its normalized entropy is {entropy:.3f}, below the floor of {floor:g}"
-        elif len(self._actions) == COLLAPSE_WINDOW and times > DOMINANCE * COLLAPSE_WINDOW:
-            why = f"{times} of its last {COLLAPSE_WINDOW} decisions are action {action}"
+        elif len(self._actions) == COLLAPSE_WINDOW and count > DOMINANCE * COLLAPSE_WINDOW:
+            why = f"{count} of its last {COLLAPSE_WINDOW} decisions are action {action}"
         else:
             return
         fix = "Roll back, pin an older version, or turn on gate-only mode; then raise learning.entropy_coef."
@@ -104,8 +104,8 @@ class Alarms:
             yield Alarm("training", False, what, "Each was undone, and training continues. Lower learning.lr.")
 
     def _traffic(self, overloaded: int, now: float) -> Iterator[Alarm]:
-        silent, patience = now - self._unanswered_since, self._service.settings.memory.expire_after / 2
-        if self._unanswered >= UNANSWERED and silent >= patience and now - self._last_decision < RECENT:
+        silent, limit = now - self._unanswered_since, self._service.settings.memory.expire_after / 2
+        if self._unanswered >= UNANSWERED and silent >= limit and now - self._last_decision < RECENT:
             what = f"No outcome has arrived for {silent:.0f} s, while {self._unanswered} decisions were sent"
             fix = "Nothing can be learned without outcomes. Check that the game reports them, with the right ids."
             yield Alarm("silence", False, what, fix)
@@ -140,7 +140,7 @@ class Alarms:
 
 
 class _RecentGrowth:
-    """A count, and whether it has grown recently."""
+    """Detects whether a count has grown recently."""
 
     def __init__(self) -> None:
         self._count, self._at = 0, -inf

@@ -1,4 +1,4 @@
-"""Micro-batching: waiting observations are decided together, and answered once the log is on disk."""
+"""Micro-batching: queued observations are decided together, and answered once their log records are on disk."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 from townlet.decide.service import Answer, Service, error_message
 
 logger = logging.getLogger(__name__)
-BATCH_BYTES: Final = 1 << 16  # bytes of observations, as JSON, decided in one iteration of the event loop
-LATENCY_WINDOW: Final = 1000  # answers whose latency is kept
-
+BATCH_BYTES: Final = 1 << 16  # observations, as JSON, that are decided in one iteration of the event loop
+LATENCY_WINDOW: Final = 1000  # latest replies whose latency is kept
 
 FutureReply = asyncio.Future[dict[str, Any]]
 
@@ -23,9 +22,9 @@ class QueuedObservation(NamedTuple):
 
     message: Mapping[str, Any]
     size: int  # bytes, as JSON
-    client: str  # owner of the territories it opens
-    since: float
-    answer: FutureReply
+    client: str  # owner id of its sender
+    since: float  # time of arrival
+    reply: FutureReply
 
 
 class Batcher:
@@ -35,47 +34,47 @@ class Batcher:
         self.service, self._settings = service, service.settings.overload
         self._loop = asyncio.get_running_loop()
         self._queues: OrderedDict[str, deque[QueuedObservation]] = OrderedDict()  # by client, the next in turn first
-        # Answers whose records the log does not have yet, with the time of the request if its latency is measured.
+        # Answers whose records are not on disk yet, with the time of arrival if the latency is measured.
         self._unsynced: deque[tuple[Answer, FutureReply, float | None]] = deque()
-        self._count = self._bytes = 0  # of waiting observations
+        self._count = self._bytes = 0  # of queued observations
         self._scheduled = False
         self.overloaded = 0  # observations refused or decided by the gate alone because of overload
-        self.latency: deque[float] = deque(maxlen=LATENCY_WINDOW)  # seconds from an observation to its answer
+        self.latency: deque[float] = deque(maxlen=LATENCY_WINDOW)  # seconds from an observation to its reply
         service.log.on_commit = self._on_commit
 
     def __len__(self) -> int:
         return self._count
 
     def submit(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> FutureReply:
-        """The future answer to an observation; an immediate error if the queue is full.
+        """The future reply to an observation; an immediate error if the queue is full.
 
         Observations of one client are decided in order: otherwise an earlier one of the same territory would be stale.
         Clients take turns, so that many or large observations of one do not delay the others.
         """
-        answer: FutureReply = self._loop.create_future()
-        queued, limits = QueuedObservation(message, size, client, self._loop.time(), answer), self._settings
+        reply: FutureReply = self._loop.create_future()
+        queued, limits = QueuedObservation(message, size, client, self._loop.time(), reply), self._settings
         if self._count >= limits.waiting or self._bytes + size > limits.waiting_bytes:
             self._refuse([queued])
-            return answer
+            return reply
         self._queues.setdefault(client, deque()).append(queued)
         self._count += 1
         self._bytes += size
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._decide)  # after the other input of this iteration
-        return answer
+        return reply
 
     def reply_when_synced(self, answer: Answer) -> FutureReply:
-        """A reply that is sent once the log has its record."""
+        """The future reply of an answer, resolved once its record is on disk."""
         future: FutureReply = self._loop.create_future()
         self._schedule_reply(answer, future, None)
         return future
 
     def _decide(self) -> None:
         batch = self._next_batch()
-        oldest = self._loop.time() - self._settings.patience
-        late = [queued for queued in batch if queued.since < oldest]
-        batch = [queued for queued in batch if queued.since >= oldest]
+        late_before = self._loop.time() - self._settings.patience
+        late = [queued for queued in batch if queued.since < late_before]
+        batch = [queued for queued in batch if queued.since >= late_before]
         if late and self._settings.mode == "refuse":
             self._refuse(late)
         elif late:
@@ -88,7 +87,7 @@ class Batcher:
             self._loop.call_soon(self._decide)
 
     def _next_batch(self) -> list[QueuedObservation]:
-        """The observations to decide in this iteration: fewer if they are large, since those take longer."""
+        """The observations to decide in this iteration; fewer if they are large, since parsing takes time."""
         batch: list[QueuedObservation] = []
         size = 0
         while self._queues and len(batch) < self._settings.batch_size:
@@ -108,7 +107,7 @@ class Batcher:
         self.overloaded += len(batch)
         refusal = error_message("OVERLOADED", "the service is overloaded; send the observation again later")
         for queued in batch:
-            self._resolve(refusal, queued.answer, queued.since)
+            self._resolve(refusal, queued.reply, queued.since)
 
     def _answer(self, batch: list[QueuedObservation], skip_network: bool = False) -> None:
         """Decide a batch; an unexpected error affects only this batch."""
@@ -119,7 +118,7 @@ class Batcher:
             logger.exception("%d observations could not be decided", len(batch))
             answers = [Answer(error_message("INTERNAL", "internal error; see the output of the service"))] * len(batch)
         for queued, answer in zip(batch, answers, strict=True):
-            self._schedule_reply(answer, queued.answer, queued.since)
+            self._schedule_reply(answer, queued.reply, queued.since)
 
     def _schedule_reply(self, answer: Answer, future: FutureReply, since: float | None) -> None:
         if answer.record <= self.service.log.synced:
@@ -130,11 +129,11 @@ class Batcher:
     def _resolve(self, reply: dict[str, Any], future: FutureReply, since: float | None) -> None:
         if since is not None:
             self.latency.append(self._loop.time() - since)
-        if not future.done():  # otherwise the client is gone
+        if not future.done():  # cancelled if the client has disconnected
             future.set_result(reply)
 
     def release_unsynced(self) -> None:
-        """Answer without waiting for the log while it cannot be written; called periodically.
+        """Reply without waiting for the log while it cannot be written; called periodically.
 
         Decisions get an id that accepts no report, because after a crash the id may be reused; reports are refused.
         """

@@ -1,7 +1,7 @@
-"""Replay buffer of decisions with their outcomes: the newest ones, in preallocated arrays; thread-safe.
+"""Replay buffer of decisions with their outcomes, in preallocated arrays; thread-safe.
 
-Unlike `buffers.replay`, it stores single decisions without successors and samples without replacement among eligible
-ones.
+Unlike `buffers.replay`, it stores single decisions without next observations, and samples eligible ones without
+replacement.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from townlet.errors import TownletError
 from townlet.interfaces.state import SAME_SETTINGS, State, copy_tensor, get_part
 
 ALPHA: Final = 0.6  # priority exponent (Schaul et al. 2016)
-BETA: Final = 0.4  # importance correction exponent
+BETA: Final = 0.4  # exponent of the importance-sampling correction
 EPSILON: Final = 1e-6  # added to every error, so that no experience has priority 0
 
 
@@ -44,8 +44,8 @@ class ExperienceBatch:
 
     slots: NDArray[np.int64]  # [B], their indices in the buffer
     weight: NDArray[np.float32]  # [B], importance weights, at most 1
-    rows: dict[str, NDArray[Any]]  # column → [B, ...]
-    number: NDArray[np.int64]  # [B], as all that follow
+    rows: dict[str, NDArray[Any]]  # observations: column → [B, ...]
+    number: NDArray[np.int64]  # [B], like all that follow: the number of the decision
     action: NDArray[np.int64]
     time: NDArray[np.float64]
     propensity: NDArray[np.float64]
@@ -68,7 +68,7 @@ class ExperienceBuffer:
         self, capacity: int, columns: Mapping[str, ColumnSpec], alpha: float = ALPHA, beta: float = BETA
     ) -> None:
         if reserved := sorted(columns.keys() & DECISION_COLUMNS.keys()):
-            raise ValueError(f"'{reserved[0]}' is a field of every experience already")
+            raise ValueError(f"a column cannot be named '{reserved[0]}': every experience has a field of this name")
         specs = {**columns, **DECISION_COLUMNS}
         size = capacity * sum(prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in specs.values())
         fix = "lower memory.capacity or memory.held_out_capacity"
@@ -98,10 +98,10 @@ class ExperienceBuffer:
             self._filled = min(self._filled + 1, self.capacity)
 
     def _as_arrays(self, values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-        """The values as arrays. All are validated before anything is overwritten."""
+        """The values as arrays; all are validated, so that an invalid experience overwrites nothing."""
         if values.keys() != self._columns.keys():
-            odd = min(values.keys() ^ self._columns.keys())
-            raise ValueError(f"an experience {'lacks' if odd in self._columns else 'has an unknown'} '{odd}'")
+            name = min(values.keys() ^ self._columns.keys())
+            raise ValueError(f"an experience {'lacks' if name in self._columns else 'has an unknown'} '{name}'")
         arrays = {}
         for name, column in self._columns.items():
             arrays[name] = array = np.asarray(values[name], column.dtype)
@@ -115,7 +115,8 @@ class ExperienceBuffer:
     ) -> ExperienceBatch | None:  # fmt: skip
         """Up to `batch` distinct eligible experiences; None if fewer than `min_batch_size` are eligible.
 
-        Stratified, half of them were sent and have a positive outcome; if one half has too few, more from the other.
+        Eligible are experiences with an outcome, with `train_on_wait` also decisions to wait. If `stratified`, half of
+        the batch has a positive outcome; if there are too few on one side, the other side fills up.
         """
         with self._lock:
             eligible = self._columns["has_outcome"][: self._filled]
@@ -126,9 +127,9 @@ class ExperienceBuffer:
             if count < max(min(batch, min_batch_size), 1):
                 return None
             if stratified:
-                good = self._columns["send"][pool] & (self._columns["outcome"][pool] > 0)
-                n_good = min(max(count // 2, count - int((~good).sum())), int(good.sum()))
-                halves = (pool[good], n_good), (pool[~good], count - n_good)
+                positive = self._columns["send"][pool] & (self._columns["outcome"][pool] > 0)
+                n_positive = min(max(count // 2, count - int((~positive).sum())), int(positive.sum()))
+                halves = (pool[positive], n_positive), (pool[~positive], count - n_positive)
                 slots = np.concatenate([self._draw(part, size, generator, prioritized) for part, size in halves])
             else:
                 slots = self._draw(pool, count, generator, prioritized)
@@ -144,7 +145,7 @@ class ExperienceBuffer:
     ) -> NDArray[np.int64]:
         if not prioritized or not count:
             return generator.choice(pool, count, replace=False)
-        # Exponential races with the priorities as rates: the first arrivals are a draw without replacement.
+        # Exponential race: with the priorities as rates, the first arrivals are a sample without replacement.
         times = generator.standard_exponential(len(pool)) / self._priority[pool]
         return pool[np.argpartition(times, count - 1)[:count]]
 
@@ -200,12 +201,13 @@ class ExperienceBuffer:
         names = ("capacity", "head", "max_priority", "columns", "priority")
         capacity, head, max_priority, columns, priority = (get_part(state, name, "buffer") for name in names)
         if capacity != self.capacity:
-            what = f"the saved buffer has a capacity of {capacity}, this one of {self.capacity}"
+            what = f"the saved buffer has a capacity of {capacity}, not {self.capacity}"
             raise TownletError(what, SAME_SETTINGS)
         if not isinstance(columns, Mapping) or columns.keys() != self._columns.keys():
             raise TownletError(f"the saved buffer does not hold {', '.join(self._columns)}", SAME_SETTINGS)
         filled = min(len(priority), capacity)
-        if not isinstance(head, int) or not (0 <= head < capacity if filled == capacity else head == filled):
+        heads = range(capacity) if filled == capacity else (filled,)
+        if not isinstance(head, int) or head not in heads:
             raise TownletError(f"the saved buffer has an invalid head: {head!r}", SAME_SETTINGS)
         with self._lock:
             for name, column in self._columns.items():

@@ -4,7 +4,7 @@
         decision = await client.request({"type": "observation_data", ...})
         await client.request({"type": "spawn_result", "decisionId": decision["decisionId"], "success": True})
 
-Resending is safe: the same observation gets the same answer, and a report counts once.
+Resending is safe: the same observation gets the same reply, and a report counts once.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from urllib.parse import quote
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-FIRST_DELAY, MAX_DELAY = 0.05, 5.0  # seconds between attempts to connect
-IN_FLIGHT: Final = 32  # unanswered messages; the service reads at most twice as many ahead
+FIRST_DELAY, MAX_DELAY = 0.05, 5.0  # seconds between attempts to connect, doubled after each failure
+MAX_UNANSWERED: Final = 32  # messages; the service reads at most twice as many ahead
 CLOSE_TIMEOUT: Final = 1.0  # seconds for the closing handshake
-MAX_ANSWER: Final = 1 << 20  # bytes
-STATUS_TEXTS: Final = {  # of a refused handshake; some servers answer 403 whatever the reason
+MAX_ANSWER: Final = 1 << 20  # bytes of an answer
+STATUS_TEXTS: Final = {  # why a handshake was refused; some servers answer 403 whatever the reason
     401: "the token is missing or wrong",
     403: "the token is not a game's, or this Origin is not allowed",
     421: "the server does not accept this host name",
-    429: "too many wrong tokens came from this address",
+    429: "too many wrong tokens from this address",
     404: "nothing listens under this path; the usual one is /ws",
 }
-PERMANENT: Final = (401, 403, 421)  # a retry does not help
+PERMANENT: Final = (401, 403, 421)  # statuses after which a retry does not help
 TRY_AGAIN_LATER: Final = 1013  # close code: too many games
 
 
 class NoAnswer(ConnectionError):
-    """No answer came in time; the message may or may not have been received, and may be sent again."""
+    """No answer arrived in time. The service may have received the message; it is safe to send it again."""
 
 
 Request = tuple[str, asyncio.Future[dict[str, Any]]]  # a message and the future of its answer
 
 
 class Client:
-    """A session with a service, over as many connections as needed. Answers come in the order of messages."""
+    """A session with a service, over as many connections as needed. Answers arrive in the order of the messages."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 60.0, client: str | None = None) -> None:
-        """`client` is the key of the owner of territories; a game that restarts with the same key keeps them."""
+        """`client` is the key that owns territories: a game that restarts with the same key keeps its territories."""
         self.url, self._timeout = url, timeout
         self.client = client or secrets.token_urlsafe(12)
         self._full_url = f"{url}{'&' if '?' in url else '?'}client={quote(self.client)}"
@@ -55,12 +55,12 @@ class Client:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._waiting: deque[Request] = deque()  # not sent yet, oldest first
         self._sent: deque[Request] = deque()  # sent and not answered
-        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._slots = asyncio.Semaphore(MAX_UNANSWERED)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._problem = ""  # why the last attempt to connect failed; "" while connected
-        self.refused = False  # permanently, by the service
-        self.connections = 0
+        self.refused = False  # whether the service has refused the connection permanently
+        self.connections = 0  # number of connections so far
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._stay_connected())
@@ -74,7 +74,7 @@ class Client:
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._fail_all("the client was closed before the answer came")
+        self._fail_all("the client was closed before the answer arrived")
 
     def _fail_all(self, reason: str) -> None:
         for _, answer in (*self._sent, *self._waiting):
@@ -104,7 +104,7 @@ class Client:
                     compression=None, proxy=None,
                 )  # fmt: skip
                 self.connections += 1
-                if not full:  # otherwise the service may still be full, and delays continue to grow
+                if not full:  # otherwise the delays continue to grow, since the service may still be full
                     delay, self._problem = FIRST_DELAY, ""
                 try:
                     await self._run(socket)

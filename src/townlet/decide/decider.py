@@ -1,4 +1,4 @@
-"""The decision path: observations → network → gate → decisions. It reads one complete version and never waits."""
+"""The decision path: observations → gate estimates → network → sampled actions → decisions. It never blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from townlet.decide.storage.versions import NetworkVersion
 from townlet.jit import jit_if_available
 
 NO_VERSION: Final = 0  # decided by the gate alone
-SMALL_BATCH: Final = 16  # observations up to which the domain's small-batch function is used instead of torch
+SMALL_BATCH: Final = 16  # maximum number of observations for the domain's small-batch function instead of torch
 
 
 class LazyBatch(dict[str, NDArray[Any]]):
@@ -44,9 +44,10 @@ class Decider:
     def decide(
         self, observations: Sequence[Observation], gate: StrictModel, version: NetworkVersion | None
     ) -> list[Decision]:
-        """One decision per observation; without a version the action that the gate rates highest is taken."""
+        """One decision per observation; without a version, the action with the gate's highest estimate is taken."""
         domain, rows = self._domain, np.arange(len(observations))
-        batch, time = LazyBatch([one.row for one in observations]), np.array([one.time for one in observations])
+        batch = LazyBatch([observation.row for observation in observations])
+        time = np.array([observation.time for observation in observations])
         result = domain.gate(batch, time, gate)
         if version is None:
             probabilities = np.zeros(result.expected.shape)
@@ -58,8 +59,8 @@ class Decider:
             action = probabilities.argmax(1)
         propensity = probabilities[rows, action] if self._explore else np.ones(len(observations))
         number, chosen = NO_VERSION if version is None else version.version, result.select(action)
-        rated = zip(chosen.expected.tolist(), chosen.rated, strict=True)
-        expected = [value if known else None for value, known in rated]
+        estimates = zip(chosen.expected.tolist(), chosen.rated, strict=True)
+        expected = [estimate if rated else None for estimate, rated in estimates]
         columns = zip(
             action.tolist(), propensity.tolist(), domain.confidence(probabilities).tolist(), chosen.send.tolist(),
             [domain.reasons[reason] for reason in chosen.reason], expected, chosen.components,
@@ -84,7 +85,7 @@ class Decider:
 def sample_actions(
     probabilities: NDArray[np.float64], generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """One action per row [B], by its probability [B, K], and normalized entropies [B]."""
+    """Sample one action per row [B] from probabilities [B, K]; also returns the normalized entropies [B]."""
     actions, entropies = np.empty(len(probabilities), np.int64), np.empty(len(probabilities))
     points = generator.random(len(probabilities))
     jit_if_available(_sample_rows)(np.ascontiguousarray(probabilities), points, actions, entropies)
@@ -92,9 +93,10 @@ def sample_actions(
 
 
 def _sample_rows(probabilities, points, actions, entropies):  # type: ignore[no-untyped-def]
-    """Write actions [B] for points in [0, 1) [B], never one of probability 0, and entropies [B]; compiled by Numba.
+    """Inverse transform sampling: write actions [B] for uniform points [B] in [0, 1), and entropies [B].
 
-    An entropy is divided by that of a uniform choice among the possible actions.
+    No action of probability 0 is chosen. An entropy is divided by that of a uniform choice among the possible actions.
+    Compiled by Numba if it is installed.
     """
     n_rows, n_actions = probabilities.shape
     for row in range(n_rows):

@@ -53,7 +53,7 @@ class OutcomeReport(NamedTuple):
 class GateResult(NamedTuple):
     """The gate's evaluation of all K actions [B, K], or of one action per observation [B]."""
 
-    send: NDArray[np.bool_]
+    send: NDArray[np.bool_]  # whether the action may be carried out
     reason: NDArray[np.uint8]  # index into the domain's `reasons`
     rated: NDArray[np.bool_]  # whether there is an estimate; an unaffordable action has none
     expected: NDArray[np.float64]  # estimated reward, 0 without an estimate
@@ -70,29 +70,32 @@ class PolicySpec(NamedTuple):
     """A network architecture that a domain offers."""
 
     description: str
-    # observations, time [B], gate result [B, K] → network inputs
+    # (observations, time [B], gate result [B, K]) → network inputs
     inputs: Callable[[ObservationBatch, NDArray[np.float64], GateResult], tuple[NDArray[np.float32], ...]]
     network: Callable[[], nn.Module]  # inputs → log-probabilities [B, K], −∞ for impossible actions
-    small_batch: Callable[..., NDArray[np.float64]] | None = None  # network, inputs → probabilities; fast for few rows
+    # (network, *inputs) → probabilities [B, K]; faster than torch if B is small
+    small_batch: Callable[..., NDArray[np.float64]] | None = None
 
     def build(self, generator: Generator) -> nn.Module:
-        initialize(network := self.network(), generator)
+        """A network with random initial weights."""
+        network = self.network()
+        initialize(network, generator)
         return network
 
 
 class Decision(NamedTuple):
     """The decision for one observation, before it is numbered and logged."""
 
-    version: int
+    version: int  # of the policy; 0 if no network was used
     action: int
-    propensity: float
+    propensity: float  # probability with which the action was sampled
     confidence: float
-    send: bool
+    send: bool  # False: a decision to wait
     reason: str
-    expected: float | None
-    components: NDArray[np.float64]  # [C]
+    expected: float | None  # the gate's estimate; None if it rated nothing
+    components: NDArray[np.float64]  # [C], terms of the estimate
     probabilities: NDArray[np.float32]  # [K], from which the action was sampled
-    entropy: float  # normalized by its maximum
+    entropy: float  # of the probabilities, normalized by its maximum
 
 
 RewardFromNext = Callable[[ObservationBatch, ObservationBatch], NDArray[np.float64]]  # rewards [B] in [−1, 1]
@@ -101,8 +104,8 @@ Baseline = Callable[[ObservationBatch, GateResult, np.random.Generator], NDArray
 
 def uniform_random(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> NDArray[np.int64]:
     """Baseline: a uniformly random affordable action; any action if none is affordable."""
-    possible = np.where(gated.rated.any(1, keepdims=True), gated.rated, True)
-    chosen: NDArray[np.int64] = np.where(possible, rng.random(possible.shape), -1.0).argmax(1)
+    candidates = np.where(gated.rated.any(1, keepdims=True), gated.rated, True)
+    chosen: NDArray[np.int64] = np.where(candidates, rng.random(candidates.shape), -1.0).argmax(1)
     return chosen
 
 
@@ -130,7 +133,7 @@ class Domain(Protocol):
 
     name: str
     observation_type: str  # type of the messages that request a decision
-    report_type: str  # type of the messages that report about one
+    report_type: str  # type of the messages that report the outcome of one
     n_actions: int  # K
     columns: Mapping[str, ColumnSpec]
     reasons: tuple[str, ...]
@@ -142,7 +145,7 @@ class Domain(Protocol):
 
     @property
     def reward_from_next(self) -> RewardFromNext | None:
-        """Rewards from the observation of a decision and the next one; None if outcomes are reported."""
+        """Function from the observation of a decision and the next one to rewards; None if outcomes are reported."""
 
     @property
     def make_game(self) -> Callable[[int, str, int], SimulatedGame]:
@@ -158,12 +161,12 @@ class Domain(Protocol):
         """Parse a report; raises `InvalidMessage`."""
 
     def memory_after(self, memory: ObservationRow, action: int, time: float) -> ObservationRow:
-        """A new memory that includes an action carried out at this time."""
+        """The memory after an action carried out at this time; `memory` is not changed."""
 
     def memory_without(
         self, memory: ObservationRow, before: ObservationRow, action: int, time: float
     ) -> ObservationRow:
-        """A new memory without an action that failed; `before` is the observation for which it was decided."""
+        """The memory without an action that failed; `before` is the observation for which it was decided."""
 
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         """Confidence [B] of a policy with these action probabilities [B, K]."""
@@ -172,7 +175,7 @@ class Domain(Protocol):
         self, batch: ObservationBatch, time: NDArray[np.float64], settings: StrictModel,
         actions: NDArray[np.int64] | None = None,
     ) -> GateResult:  # fmt: skip
-        """Rate and approve all actions, or one action per observation."""
+        """Rate all actions, or one action per observation, and decide which may be carried out."""
 
     def reply(self, id: str, decision: Decision) -> dict[str, Any]:
         """The message that answers an observation with a decision of this id."""
@@ -185,26 +188,26 @@ class Domain(Protocol):
 
 
 class LastTimes:
-    """Memory of a domain in one column: when each of some places was last acted on."""
+    """Memory of a domain in one column: the time at which each target of actions (an ad, a chunk) was last chosen."""
 
     memory_column: str
-    places: int  # an action concerns the place action % places
+    n_targets: int  # the target of an action is action % n_targets
 
     def initial_memory(self) -> ObservationRow:
-        return {self.memory_column: np.full(self.places, NEVER)}
+        return {self.memory_column: np.full(self.n_targets, NEVER)}
 
     def memory_after(self, memory: ObservationRow, action: int, time: float) -> ObservationRow:
         times = memory[self.memory_column].copy()
-        times[action % self.places] = time
+        times[action % self.n_targets] = time
         return {self.memory_column: times}
 
     def memory_without(
         self, memory: ObservationRow, before: ObservationRow, action: int, time: float
     ) -> ObservationRow:
-        """A new memory without an action that failed, unless a later one followed in the same place."""
-        times, place = memory[self.memory_column].copy(), action % self.places
-        if times[place] == time:
-            times[place] = before[self.memory_column][place]
+        """A new memory without an action that failed, unless a later one had the same target."""
+        times, target = memory[self.memory_column].copy(), action % self.n_targets
+        if times[target] == time:
+            times[target] = before[self.memory_column][target]
         return {self.memory_column: times}
 
 
@@ -254,7 +257,7 @@ class OutcomeAck(WireMessage):
 
 
 class ErrorMessage(WireMessage):
-    """A message was refused: a code for programs, a text for people. Sent by the service."""
+    """A message was refused; `code` is for programs, `message` for people. Sent by the service."""
 
     type: Literal["error"] = "error"
     code: str = Field(pattern="^[A-Z_]{1,40}$")
@@ -268,7 +271,7 @@ MessageT = TypeVar("MessageT", bound=WireMessage)
 def parse_message(model: type[MessageT], message: Mapping[str, Any], code: str) -> MessageT:
     """Validate a message; raises `InvalidMessage` with this code and the first invalid field."""
     if len(message) > MAX_KEYS:
-        raise InvalidMessage(code, f"{len(message)} keys are too many")
+        raise InvalidMessage(code, f"{len(message)} keys are too many; the maximum is {MAX_KEYS}")
     try:
         return model.model_validate(message if isinstance(message, dict) else dict(message))
     except ValidationError as error:
@@ -279,4 +282,5 @@ def parse_message(model: type[MessageT], message: Mapping[str, Any], code: str) 
 
 def message_schemas(messages: Sequence[type[WireMessage]]) -> dict[str, dict[str, Any]]:
     """JSON Schemas of these messages and the common ones, by `type`."""
-    return {str(m.model_fields["type"].default): m.model_json_schema() for m in (*messages, *COMMON_MESSAGES)}
+    models = (*messages, *COMMON_MESSAGES)
+    return {str(model.model_fields["type"].default): model.model_json_schema() for model in models}

@@ -1,4 +1,4 @@
-"""Off-policy evaluation: the reward that a policy would have earned on the logged decisions of another.
+"""Off-policy evaluation: the mean reward that a policy would have earned on logged decisions of other policies.
 
 A log has N decisions, each with its reward and its propensity. The evaluated policy enters as `chosen`, the probability
 that it gives to the logged action. With a reward model the estimate is doubly robust: consistent if the propensities or
@@ -19,25 +19,25 @@ from townlet.errors import TownletError
 
 Values = NDArray[np.float64]
 Floats = NDArray[np.floating]  # [N], or [N, K] for probabilities
-Both = NDArray[np.floating]  # [2, N], of the candidate and of the previous version
+Both = NDArray[np.floating]  # [2, N], of the candidate and of the version before it
 RESAMPLES: Final = 500
 LEVEL: Final = 0.95  # confidence level of intervals
-# Resamples of few decisions vary too little: by 1/2n in their spread, and by (z² + 1)/4n as Student's t is wider than
-# a normal distribution. Both are about 1.7/n; skewed weights need a little more.
+# Intervals are widened by this divided by n, since resamples of n decisions vary too little: by 1/2n in their spread,
+# and by (z² + 1)/4n as Student's t is wider than a normal distribution. Both are about 1.7/n; skewed weights need more.
 SMALL_SAMPLE: Final = 2.5
-CHUNK: Final = 1 << 17  # products per matmul: from about twice as many, BLAS uses threads that decisions need
-ROUNDING: Final = 1e-4  # a probability that was stored as a float32 may exceed 1 slightly
+CHUNK_PRODUCTS: Final = 1 << 17  # per matmul; from about twice as many, BLAS uses threads that decisions need
+ROUNDING: Final = 1e-4  # a probability stored as float32 may exceed 1 slightly
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean reward with its interval, from `count` decisions with an effective sample size. None: unknown."""
+    """Estimated mean reward with its confidence interval; None if unknown."""
 
     value: float | None
     low: float | None
     high: float | None
-    effective: float  # (Σw)² / Σw²
-    count: int
+    effective: float  # effective sample size, (Σw)² / Σw²
+    count: int  # number of decisions
     clipped: float = 0.0  # share of decisions whose weight was clipped
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ def compare(
     *, model: Sequence[ArrayLike] = (), clip: float | None = None, resamples: int = RESAMPLES, level: float = LEVEL,
     yield_cpu: Callable[[], object] = no_interrupt,
 ) -> tuple[Estimate, Estimate, Estimate]:  # fmt: skip
-    """The rewards of a new policy and of the serving one, and their difference, by the same resamples.
+    """Mean rewards of a new policy and of the serving one, and their difference, from the same resamples.
 
     `chosen` and `serving` are their probabilities of the logged actions [N]. SNIPS is Σ w r / Σ w with
     w = chosen / propensity (Swaminathan and Joachims 2015). A `model` predicts the reward of the logged action, and the
@@ -65,16 +65,16 @@ def compare(
     columns: list[Values] = []  # an estimate is the sum of one column over the sum of the next
     sizes: list[tuple[float, float]] = []  # effective sample size, and share of clipped weights
     for probability, policy_reward in zip((new, old), expected, strict=True):
-        with np.errstate(all="ignore"):  # a version may be broken
+        with np.errstate(all="ignore"):  # probabilities of a broken version may not be finite
             weights = probability / propensities
             clipped = 0.0 if clip is None or not weights.size else float((weights > clip).mean())
             weights = weights if clip is None else np.minimum(weights, clip)
             if predicted is None or policy_reward is None:
-                top, bottom = weights * rewards, weights
+                numerator, denominator = weights * rewards, weights
             else:
-                top = policy_reward + weights * (rewards - predicted)
-                bottom = np.ones_like(top)
-        columns += (top, bottom)
+                numerator = policy_reward + weights * (rewards - predicted)
+                denominator = np.ones_like(numerator)
+        columns += (numerator, denominator)
         sizes.append((effective_size(weights), clipped))
     resampled = _resample(np.stack(columns, 1), resamples, rng, yield_cpu)
     estimates = []
@@ -90,18 +90,18 @@ def compare(
 
 def effective_size(weights: ArrayLike) -> float:
     """Effective sample size of weights [N]: (Σw)² / Σw², 0 if all are 0."""
-    given = np.asarray(weights, np.float64)
-    largest = float(given.max(initial=0.0))
+    array = np.asarray(weights, np.float64)
+    largest = float(array.max(initial=0.0))
     if not 0 < largest < np.inf:
         return 0.0
-    scaled = given / largest  # squares of tiny or huge weights would leave the range of a float
+    scaled = array / largest  # squares of tiny or huge weights would underflow or overflow
     return float(scaled.sum() ** 2 / (scaled @ scaled))
 
 
 def fit_rewards(features: ArrayLike, reward: ArrayLike, ridge: float = 1.0) -> Values:
     """Weights [C + 1] of a ridge regression of rewards [N] on features [N, C]; the last is the intercept.
 
-    The intercept is not regularized, so useless features give the mean.
+    The intercept is not regularized, so with useless features the prediction is the mean.
     """
     inputs, targets = np.asarray(features, np.float64), np.asarray(reward, np.float64)
     if not targets.size:
@@ -119,7 +119,7 @@ def predict_rewards(features: ArrayLike, weights: Values) -> Values:
 
 
 def _validate(reward: ArrayLike, propensity: ArrayLike, *more: ArrayLike) -> tuple[Values, Values, list[Values]]:
-    """The columns as arrays. An impossible log is refused; a broken policy is not, its estimate is unknown."""
+    """The columns as arrays. An invalid log is refused; an invalid policy is not, but its estimate is unknown."""
     rewards, propensities, *others = (np.asarray(column, np.float64) for column in (reward, propensity, *more))
     if rewards.ndim != 1 or any(column.shape != rewards.shape for column in (propensities, *others)):
         raise TownletError("the columns of the log have different lengths", "give one value for each decision")
@@ -132,20 +132,20 @@ def _validate(reward: ArrayLike, propensity: ArrayLike, *more: ArrayLike) -> tup
 
 
 def _resample(columns: Values, resamples: int, rng: np.random.Generator, yield_cpu: Callable[[], object]) -> Values:
-    """Ratios of columns 0 and 1, 2 and 3, … [N, 2 J] under the Bayesian bootstrap (Rubin 1981) [resamples, J].
+    """Bayesian bootstrap (Rubin 1981) of the ratios of sums of columns [N, 2 J]: 0 over 1, 2 over 3, …
 
-    Every decision has an exponential weight instead of a count. No resample is without weight, and few calls draw many
-    of them and release the GIL for decisions.
+    Returns ratios [resamples, J]. Every decision has an exponential weight instead of a count, so no resample has a
+    total weight of 0; a few calls draw many resamples, and release the GIL for decisions.
     """
     count, width = columns.shape
     sums = np.zeros((resamples, width))
-    part = max(1, min(resamples, CHUNK // max(count * width, 1)))
-    buffer = np.empty((part, count))
+    chunk = max(1, min(resamples, CHUNK_PRODUCTS // max(count * width, 1)))
+    buffer = np.empty((chunk, count))
     with np.errstate(all="ignore"):
-        for start in range(0, resamples if count else 0, part):
-            rows = buffer[: min(part, resamples - start)]
-            rng.standard_exponential(out=rows)
-            np.matmul(rows, columns, out=sums[start : start + len(rows)])
+        for start in range(0, resamples if count else 0, chunk):
+            weights = buffer[: min(chunk, resamples - start)]
+            rng.standard_exponential(out=weights)
+            np.matmul(weights, columns, out=sums[start : start + len(weights)])
             yield_cpu()
         return np.asarray(sums[:, 0::2] / sums[:, 1::2])
 
@@ -168,12 +168,12 @@ class PolicyDiff(NamedTuple):
 
     chosen: Both  # probability of the logged action
     entropy: Both
-    passes: Both  # probability that the gate approves
-    expected: Both | None  # predicted reward of the policy
-    predicted: Floats | None  # predicted reward of the logged action
-    change: Floats  # total variation between both
+    passes: Both  # probability that the gate approves the action
+    expected: Both | None  # expected reward of the policy, according to the model
+    predicted: Floats | None  # reward of the logged action, according to the model
+    change: Floats  # total variation distance between the two policies
     choices: NDArray[np.integer]  # number of possible actions
-    finite: tuple[bool, bool]
+    finite: tuple[bool, bool]  # whether all probabilities are
 
     def __len__(self) -> int:  # a NamedTuple would count its fields
         return len(self.change)
@@ -194,7 +194,7 @@ def compare_policies(
     def expectations(values: NDArray[Any]) -> Both:
         return np.stack([np.einsum("nk,nk->n", probabilities, values) for probabilities in versions])
 
-    with np.errstate(all="ignore"):  # a version may be broken
+    with np.errstate(all="ignore"):  # probabilities of a broken version may not be finite
         return PolicyDiff(
             np.stack([probabilities[rows, action] for probabilities in versions]),
             np.stack(entropies or [_entropy(probabilities) for probabilities in versions]),
@@ -208,7 +208,7 @@ def compare_policies(
 
 
 def concatenate(parts: Sequence[PolicyDiff]) -> PolicyDiff:
-    """Concatenate at least one part."""
+    """Concatenate comparisons of the same two policies; there must be at least one."""
     *columns, finite = zip(*parts, strict=True)
     new, old = zip(*finite, strict=True)
     whole: list[Any] = [None if column[0] is None else np.concatenate(column, axis=-1) for column in columns]

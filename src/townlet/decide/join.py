@@ -1,6 +1,7 @@
 """Join of decisions and outcomes: each outcome counts once, however often and in whatever order it arrives.
 
-No clock and no disk: the state follows from the calls in their order, so that replaying a log reproduces it.
+It reads neither the system clock nor the disk: its state follows from the sequence of calls, so that replaying a log
+reproduces it. `time` is always the game's time, `at` the server's.
 """
 
 from __future__ import annotations
@@ -22,33 +23,34 @@ import numpy as np
 from townlet.errors import TownletError
 from townlet.interfaces.state import SAME_SETTINGS, State, get_part
 
-WINDOW: Final = 1_000_000  # past decisions whose status and report are remembered, three bytes each
-NONE, WAITED, JOINED, FAILED, EXPIRED = range(5)  # remembered status; pending decisions have NONE, too
-MICRO: Final = 1_000_000  # times are summed in whole microseconds, which is exact
+WINDOW: Final = 1_000_000  # past decisions whose status and report digest are stored, three bytes each
+# Stored status. NONE: unknown or pending. WAITED: a decision to wait, which is not sent and has no outcome.
+NONE, WAITED, JOINED, FAILED, EXPIRED = range(5)
+MICRO: Final = 1_000_000  # times are summed as integer microseconds, so that adding and removing cancels exactly
 
 
 class OutcomeStatus(Enum):
-    """The effect of a report; the value is the name of its counter."""
+    """What became of an outcome or report; the value is the name of its counter."""
 
-    JOINED = "joined"  # counted
-    FAILED = "failed"  # counted: the decision was not carried out
-    DUPLICATE = "duplicates"  # an equal report came before
+    JOINED = "joined"  # accepted
+    FAILED = "failed"  # accepted: the decision could not be carried out
+    DUPLICATE = "duplicates"  # an equal report arrived earlier
     CONTRADICTING = "contradicting"  # a different outcome was reported earlier
     LATE = "late"  # the decision has expired, or is older than the window
-    UNKNOWN = "unknown"  # no such decision, or nothing was sent
+    UNKNOWN = "unknown"  # no such decision, or a decision to wait
 
 
 @dataclass(frozen=True)
 class DecisionCounts:
     """Decisions by status, and counts of rejected reports."""
 
-    decisions: int = 0
+    decisions: int = 0  # the sum of the next five
     joined: int = 0
     expired: int = 0
     pending: int = 0
-    waited: int = 0
+    waited: int = 0  # decisions to wait
     failed: int = 0
-    duplicates: int = 0
+    duplicates: int = 0  # from here on: rejected reports
     late: int = 0
     unknown: int = 0
     contradicting: int = 0
@@ -70,15 +72,16 @@ REJECTED: Final = ("duplicates", "late", "unknown", "contradicting")  # counters
 
 def report_digest(value: float, failed: bool) -> int:
     """16-bit digest of a report, to distinguish duplicates from contradictions; never 0, which means no report."""
-    return crc32(struct.pack("<d?", value + 0.0, failed)) & 0xFFFF or 1
+    digest = crc32(struct.pack("<d?", value + 0.0, failed)) & 0xFFFF  # adding 0.0 turns −0.0 into 0.0
+    return digest or 1
 
 
 class PendingDecision(NamedTuple):
-    """A decision that waits for its outcome."""
+    """A decision whose outcome is not known yet."""
 
     territory: str
-    time: float  # the game's
-    at: float  # the server's
+    time: float
+    at: float
 
 
 class Join:
@@ -88,27 +91,27 @@ class Join:
         self._window = window
         self._pending: OrderedDict[int, PendingDecision] = OrderedDict()  # by number, and so by `at`
         self._by_territory: dict[str, list[tuple[float, int]]] = {}  # (time, number), sorted
-        self._status = bytearray(window)  # of decision n at n % window
-        self._digests = array("H", bytes(2 * window))  # of the counted reports, at the same indices
+        self._status = bytearray(window)  # ring buffer: decision n is at n % window
+        self._digests = array("H", bytes(2 * window))  # digests of accepted reports, at the same indices
         self._last = 0  # number of the newest decision
-        self.clock = -np.inf  # the latest server time seen
+        self.clock = -np.inf  # the latest `at` of all calls
         self._sum_at = 0  # sum of `at` over pending decisions, in microseconds
         self._counts = dict.fromkeys(COUNTERS, 0)
 
     def add_decision(self, number: int, territory: str, time: float, at: float, send: bool) -> None:
-        """Add a decision made at the game's `time` and the server's `at`; without `send` it has no outcome."""
+        """Add a decision; `send` is False for a decision to wait, which has no outcome."""
         if number <= self._last:
-            raise ValueError(f"decision {number} comes after {self._last}")
+            raise ValueError(f"decision numbers must increase: {number} follows {self._last}")
         if not (isfinite(time) and isfinite(at)):
             raise ValueError(f"decision {number} has a time that is not finite: {time}, {at}")
-        for skipped in range(max(self._last, number - self._window) + 1, number + 1):  # become unknown
-            self._status[skipped % self._window] = NONE
-            self._digests[skipped % self._window] = 0
+        for cleared in range(max(self._last, number - self._window) + 1, number + 1):  # skipped numbers stay unknown
+            self._status[cleared % self._window] = NONE
+            self._digests[cleared % self._window] = 0
         self._last = number
         self.clock = max(self.clock, at)
         self._counts["decisions"] += 1
         if send:
-            self._add_pending(number, PendingDecision(territory, time, self.clock))
+            self._add_pending(number, PendingDecision(territory, time, self.clock))  # its `at` never decreases
         else:
             self._set_status(number, WAITED, "waited")
 
@@ -138,31 +141,40 @@ class Join:
         return number in self._pending
 
     def add_outcome(self, number: int, digest: int = 0, failed: bool = False) -> OutcomeStatus:
-        """Add an outcome, or a report that the decision could not be carried out; only the first one counts.
+        """Add an outcome, or a report that the decision could not be carried out; only the first one is accepted.
 
-        An observed outcome has the digest 0.
+        `digest` is that of the report, 0 if the outcome was computed from the next observation.
         """
         if not self._remove_pending(number):
-            return self.reject(number, digest)
-        self._set_status(number, FAILED if failed else JOINED, "failed" if failed else "joined", digest)
-        return OutcomeStatus.FAILED if failed else OutcomeStatus.JOINED
+            return self.count_rejected(number, digest)
+        if failed:
+            self._set_status(number, FAILED, "failed", digest)
+            return OutcomeStatus.FAILED
+        self._set_status(number, JOINED, "joined", digest)
+        return OutcomeStatus.JOINED
 
-    def reject(self, number: int, digest: int = 0) -> OutcomeStatus:
-        """Count a report about a decision that is not pending."""
-        status, remembered = OutcomeStatus.UNKNOWN, self._status[number % self._window]
-        if 0 < number <= self._last - self._window or (0 < number <= self._last and remembered == EXPIRED):
-            status = OutcomeStatus.LATE
-        elif 0 < number <= self._last and remembered in (JOINED, FAILED):
-            known = self._digests[number % self._window]
-            contradicts = digest and known not in (0, digest)
-            status = OutcomeStatus.CONTRADICTING if contradicts else OutcomeStatus.DUPLICATE
+    def count_rejected(self, number: int, digest: int = 0) -> OutcomeStatus:
+        """Count a report about a decision that is not pending, by the reason for which it is rejected."""
+        status = self._rejection(number, digest)
         self._counts[status.value] += 1
         return status
 
-    def contradicts_failure(self, number: int) -> bool:
-        """Whether a decision now reported as executed was reported as failed before; counts it if so."""
-        remembered = self._last - self._window < number <= self._last
-        if not remembered or self._status[number % self._window] != FAILED:
+    def _rejection(self, number: int, digest: int) -> OutcomeStatus:
+        if not 0 < number <= self._last:
+            return OutcomeStatus.UNKNOWN
+        if number <= self._last - self._window or self._status[number % self._window] == EXPIRED:
+            return OutcomeStatus.LATE
+        if self._status[number % self._window] not in (JOINED, FAILED):
+            return OutcomeStatus.UNKNOWN
+        accepted = self._digests[number % self._window]
+        if digest and accepted not in (0, digest):
+            return OutcomeStatus.CONTRADICTING
+        return OutcomeStatus.DUPLICATE
+
+    def count_if_contradicting(self, number: int) -> bool:
+        """Count a report of success if the decision was reported as failed earlier; returns whether it was."""
+        in_window = self._last - self._window < number <= self._last
+        if not in_window or self._status[number % self._window] != FAILED:
             return False
         self._counts["contradicting"] += 1
         return True
@@ -173,21 +185,24 @@ class Join:
         return tuple(self._counts[name] for name in REJECTED)
 
     def set_rejected(self, counts: Sequence[int]) -> None:
-        """Replace these counts with logged ones."""
+        """Replace the counts of rejected reports with logged ones."""
         self._counts.update(zip(REJECTED, counts, strict=True))
 
     def pending_before(self, territory: str, time: float) -> list[int]:
-        """Pending decisions of a territory made before this game time, in its order."""
+        """Numbers of a territory's pending decisions made before this game time, the earliest first."""
         queue = self._by_territory.get(territory, [])
         return [number for _, number in queue[: bisect_left(queue, (time, 0))]]
 
-    def expire(self, at: float, after: float, most: int | None = None) -> list[int]:
-        """Expire decisions pending for more than `after` seconds, and the oldest beyond `most`."""
+    def expire(self, at: float, timeout: float, max_pending: int | None = None) -> list[int]:
+        """Expire decisions pending for more than `timeout` seconds, and the oldest ones beyond `max_pending`.
+
+        Returns their numbers.
+        """
         self.clock = max(self.clock, at)
         expired = []
         while self._pending:
             number, pending = next(iter(self._pending.items()))
-            if self.clock - pending.at <= after and (most is None or len(self._pending) <= most):
+            if self.clock - pending.at <= timeout and (max_pending is None or len(self._pending) <= max_pending):
                 break
             self._remove_pending(number)
             self._set_status(number, EXPIRED, "expired")
@@ -204,7 +219,7 @@ class Join:
         return self._counts["decisions"]
 
     def ages(self, at: float) -> tuple[float, float]:
-        """Seconds for which the oldest pending decision has been pending, and the mean; 0 without any."""
+        """Age in seconds of the oldest pending decision, and the mean age; zeros if none is pending."""
         if not self._pending:
             return 0.0, 0.0
         now = max(self.clock, at)
@@ -213,13 +228,14 @@ class Join:
 
     def state(self) -> State:
         pending = list(self._pending.values())
+        used = self._last + 1  # entries of the ring buffers; all of them once it exceeds the window
         return {
             "window": self._window,
             "last": self._last,
             "clock": np.array(self.clock),
             "counts": dict(self._counts),
-            "status": np.frombuffer(self._status, np.uint8)[: self._last + 1].copy(),
-            "digests": np.frombuffer(self._digests, np.uint16)[: self._last + 1].copy(),
+            "status": np.frombuffer(self._status, np.uint8)[:used].copy(),
+            "digests": np.frombuffer(self._digests, np.uint16)[:used].copy(),
             "numbers": np.array(list(self._pending), np.int64),
             "territories": np.frombuffer(json.dumps([one.territory for one in pending]).encode(), np.uint8),
             "times": np.array([one.time for one in pending], np.float64),
@@ -228,28 +244,31 @@ class Join:
 
     def restore(self, state: State) -> None:
         """Restore a state that was taken with the same window."""
-        names = ("window", "last", "clock", "counts", "status", "digests", "numbers", "territories", "times", "at")
-        window, last, clock, counts, status, digests, *columns = (get_part(state, name, "join") for name in names)
-        status, digests = np.asarray(status, np.uint8), np.asarray(digests, np.uint16)
-        columns = [column if isinstance(column, list) else np.asarray(column).tolist() for column in columns]
+        window, last, clock, counts = (get_part(state, name, "join") for name in ("window", "last", "clock", "counts"))
+        status = np.asarray(get_part(state, "status", "join"), np.uint8)
+        digests = np.asarray(get_part(state, "digests", "join"), np.uint16)
+        numbers, territories, times, at = (
+            np.asarray(get_part(state, name, "join")).tolist() for name in ("numbers", "territories", "times", "at")
+        )
         try:
-            columns[1] = json.loads(bytes(columns[1]))
+            territories = json.loads(bytes(territories))
         except (ValueError, TypeError) as error:
             what = "the saved join does not name the territories of pending decisions"
             raise TownletError(what, SAME_SETTINGS) from error
-        _check(window == self._window, f"remembers {window} decisions, this one {self._window}")
+        _check(window == self._window, f"has a window of {window} decisions, not {self._window}")
         _check(isinstance(counts, Mapping) and set(counts) == set(COUNTERS), "does not hold the same counts")
         _check(isinstance(last, int) and len(status) == min(last + 1, window), "lacks the status of some decisions")
-        _check(len(digests) == len(status), "lacks the reports of some decisions")
-        _check(len({len(column) for column in columns}) == 1, "has incomplete pending decisions")
+        _check(len(digests) == len(status), "lacks the report digests of some decisions")
+        complete = len(numbers) == len(territories) == len(times) == len(at)
+        _check(complete, "has incomplete pending decisions")
         self._pending.clear()
         self._by_territory.clear()
         self._sum_at = 0
         self._status[:] = status.tobytes().ljust(window, b"\0")
         self._digests = array("H", digests.tobytes().ljust(2 * window, b"\0"))
         self._last, self.clock, self._counts = last, float(np.asarray(clock)), dict(counts)
-        for number, *rest in zip(*columns, strict=True):
-            self._add_pending(number, PendingDecision(*rest))
+        for number, *pending in zip(numbers, territories, times, at, strict=True):
+            self._add_pending(number, PendingDecision(*pending))
 
 
 def _check(valid: bool, problem: str) -> None:

@@ -24,7 +24,7 @@ from townlet.decide.service import Service
 from townlet.decide.settings import PromotionSettings
 from townlet.decide.storage.versions import NetworkVersion
 
-CHUNK: Final = 32  # observations per piece of work: less than a millisecond
+CHUNK: Final = 32  # observations evaluated at a time, in less than a millisecond
 REWARD_MODEL_SIZE: Final = 500  # newest experiences that the reward model is fitted to
 NO_DECISION: Final = -1
 LOG_ZERO: Final = -1e30  # finite stand-in for log 0, so that its product with 0 is 0
@@ -43,15 +43,15 @@ class VersionSteps:
 class Evidence:
     """Comparison of a version with the previous one (for a candidate, the serving one). None: unknown."""
 
-    finite: bool
+    finite: bool  # whether its weights and probabilities are
     steps: VersionSteps
     count: int  # held-out experiences with an outcome
     entropy: float | None  # mean normalized entropy
     entropy_before: float | None
     pass_rate: float | None  # mean probability that the gate approves
     pass_rate_before: float | None
-    change: float | None  # mean total variation between both
-    difference: Estimate  # of the rewards of both
+    change: float | None  # mean total variation distance between the two
+    difference: Estimate  # its mean reward minus that of the previous version
 
 
 class Verdict(NamedTuple):
@@ -68,10 +68,10 @@ def collect_evidence(
 ) -> Evidence:  # fmt: skip
     """Evidence from N held-out observations, with rewards and propensities [N] of the decisions taken.
 
-    `weights_finite` must come from the weights themselves: a tanh can hide an infinite one. `known` [N] marks rows with
-    an outcome, all by default. `yield_cpu` is called repeatedly.
+    `weights_finite` must come from the weights themselves: a tanh can hide an infinite one. `known` [N] marks decisions
+    with a known reward, all by default. `yield_cpu` is called repeatedly.
     """
-    rows = np.flatnonzero(known) if known is not None else np.arange(len(diff))
+    rows = np.arange(len(diff)) if known is None else np.flatnonzero(known)
     finite, finite_before = weights_finite and diff.finite[0], diff.finite[1]
     entropy, pass_rate = _summarize(diff, 0) if finite else (None, None)
     entropy_before, pass_rate_before = _summarize(diff, 1) if finite_before else (None, None)
@@ -86,7 +86,7 @@ def collect_evidence(
 
 
 def review_candidate(evidence: Evidence, settings: PromotionSettings) -> Verdict:
-    """Promote a candidate, hold it until there is more evidence, or refuse it for good."""
+    """Promote a candidate, hold it for lack of evidence, or refuse it."""
     steps, objection = evidence.steps, ""
     behind = steps.serving_step - steps.parent_step
     if evidence.finite and steps.step <= steps.serving_step:
@@ -110,7 +110,7 @@ def _objection(evidence: Evidence, settings: PromotionSettings) -> str:
         return "its weights or probabilities are not finite"
     gain, sufficient = evidence.difference, _sufficient(evidence.difference, settings)
     now, before = evidence.entropy, evidence.entropy_before
-    if now is not None:  # exempt: recovery from a collapse, and a significantly better version
+    if now is not None:  # a rising entropy is never a collapse; a significantly better version may have a lower one
         entropy = f"its normalized entropy is {now:.3f}"
         if now < settings.entropy_floor and (before is None or now <= before):
             return f"it has collapsed: {entropy}, below the floor of {settings.entropy_floor:g}"
@@ -127,16 +127,16 @@ def _objection(evidence: Evidence, settings: PromotionSettings) -> str:
 
 
 def _summarize(diff: PolicyDiff, which: int) -> tuple[float | None, float | None]:
-    """(mean normalized entropy, mean pass rate); None without observations."""
+    """Mean normalized entropy and mean pass rate of one of the two policies; None without observations."""
     if not len(diff):
         return None, None
     free = diff.choices > 1  # with a single action the entropy is always 0
-    share = diff.entropy[which][free] / np.log(diff.choices[free])
-    return float(share.mean()) if free.any() else None, float(diff.passes[which].mean())
+    normalized = diff.entropy[which][free] / np.log(diff.choices[free])
+    return float(normalized.mean()) if free.any() else None, float(diff.passes[which].mean())
 
 
 def _promote_or_hold(evidence: Evidence, settings: PromotionSettings) -> Verdict:
-    """Without objections: a large change must be shown to do no harm; a small one must only not appear to."""
+    """Verdict without objections: a large change must be shown to do no harm, a small one only appear to do none."""
     gain, tolerance = evidence.difference, settings.tolerance
     small = evidence.change is not None and evidence.change <= settings.small_change
     size = "an unknown fraction" if evidence.change is None else f"{evidence.change:.3f}"
@@ -160,7 +160,7 @@ class RowCache:
 
     def __init__(self, capacity: int) -> None:
         self.number = np.full(capacity, NO_DECISION)  # decision of each row
-        self._arrays: list[NDArray[Any]] = []
+        self._arrays: list[NDArray[Any]] = []  # allocated at the first write
 
     def write(self, slots: NDArray[np.int64], number: NDArray[np.int64], rows: Sequence[NDArray[Any]]) -> None:
         if not self._arrays:
@@ -178,20 +178,21 @@ class OfflineEvaluator:
     """Evaluates versions repeatedly; gate results, inputs and probabilities are cached between evaluations."""
 
     def __init__(self, service: Service, yield_cpu: Callable[[], object] = no_interrupt) -> None:
-        """`yield_cpu` is called repeatedly, because decisions need the processor more urgently."""
+        """`yield_cpu` is called repeatedly, because decisions are more urgent than evaluations."""
         self._service, self._yield_cpu = service, yield_cpu
         capacity = service.state.held_out.capacity
-        self._gate_results, self._inputs = RowCache(capacity), RowCache(capacity)  # the gate is fixed while running
-        self._probabilities: dict[int, RowCache] = {}  # of the versions evaluated last
+        # They stay valid, since the gate changes only at a restart.
+        self._gate_results, self._inputs = RowCache(capacity), RowCache(capacity)
+        self._probabilities: dict[int, RowCache] = {}  # by version, of the last evaluation
 
     def evaluate(self, candidate: NetworkVersion, before: NetworkVersion, rng: np.random.Generator) -> Evidence:
         """Evidence about a version, compared with another one.
 
-        The estimated quantity is the reward of a decision; for both versions, one that the gate would not send earns 0.
+        The estimate is the mean reward of a decision; an action that the gate would not send earns 0.
         """
-        service, number = self._service, self._gate_results.number
+        service = self._service
         with service.lock:
-            held, new = service.state.held_out.changes(number)
+            held, new = service.state.held_out.changes(self._gate_results.number)
         for first in range(0, max(len(new), 1), CHUNK):
             self._update_cache(new, slice(first, first + CHUNK))
         with service.lock:
@@ -202,8 +203,8 @@ class OfflineEvaluator:
             self._compare(candidate, before, held, slice(first, min(first + CHUNK, len(held))), weights)
             for first in range(0, max(len(held), 1), CHUNK)
         ]
-        self._probabilities = {one.version: self._probabilities[one.version] for one in (candidate, before)}
-        sent = np.concatenate([sent for _, sent in parts])  # by the current gate
+        self._probabilities = {number: self._probabilities[number] for number in (candidate.version, before.version)}
+        sent = np.concatenate([sent for _, sent in parts])  # whether the current gate would send the logged action
         return collect_evidence(
             estimate.concatenate([diff for diff, _ in parts]),
             np.where(sent & held.send, held.outcome, 0.0),
@@ -220,12 +221,14 @@ class OfflineEvaluator:
         self, candidate: NetworkVersion, before: NetworkVersion, held: ExperienceBatch, part: slice,
         weights: Values | None,
     ) -> tuple[PolicyDiff, NDArray[np.bool_]]:  # fmt: skip
-        """The difference of both policies on some observations, and whether the gate would send the action now."""
-        gate, action, model = GateResult(*self._gate_results.rows(part)), held.action[part], None
-        (new, entropy), (old, entropy_before) = (self._policy(one, held.number, part) for one in (candidate, before))
+        """Compare both policies on some observations; also returns whether the gate would send the actions now."""
+        gate, action = GateResult(*self._gate_results.rows(part)), held.action[part]
+        new, entropy = self._policy(candidate, held.number, part)
+        old, entropy_before = self._policy(before, held.number, part)
         allowed = (new > 0) | (old > 0)
-        if not self._service.settings.explore:  # entropies remain those of the networks, where a collapse shows
+        if not self._service.settings.explore:  # the entropies stay those of the networks, which show a collapse
             new, old = _greedy(new), _greedy(old)
+        model = None
         if weights is not None:
             model = np.where(gate.send, estimate.predict_rewards(gate.components, weights), 0.0)
         entropies = (entropy, entropy_before)
@@ -256,7 +259,7 @@ class OfflineEvaluator:
         return cache.rows(part)
 
     def _fit_reward_model(self, trained: ExperienceBatch) -> Values | None:
-        """Weights of a reward model fitted to training experience, not to the held-out one that it evaluates."""
+        """Weights of a reward model, fitted to training experience rather than to the held-out experience."""
         rows = np.flatnonzero(trained.has_outcome)
         if not len(rows):
             return None
@@ -266,7 +269,7 @@ class OfflineEvaluator:
 
 
 def _greedy(probabilities: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The policy that always takes the most probable action; non-finite rows stay as they are."""
+    """Probabilities of the greedy policy; rows with a value that is not finite stay as they are."""
     greedy = np.zeros_like(probabilities)
     greedy[np.arange(len(probabilities)), probabilities.argmax(1)] = 1.0
     return np.where(np.isfinite(probabilities).all(1, keepdims=True), greedy, probabilities)

@@ -27,7 +27,7 @@ from townlet.runs import checkpoint
 
 
 class ReplayedVersion(NamedTuple):
-    """A version in the log, and the digest of the replayed weights."""
+    """A version in the log (`digest`), compared with the replayed weights (`replayed`)."""
 
     version: int
     step: int
@@ -64,7 +64,8 @@ def recover(
     notices: list[StorageNotice] = []
     newest = snapshots.load_newest(folder.parent / SNAPSHOTS, log_id, last, notices)
     snapshot, published, anchor = _plan(folder, newest, state, versions)
-    record, segments = snapshot.record if snapshot else 0, list_segments(folder)
+    record = snapshot.record if snapshot else 0
+    segments = list_segments(folder)
     if segments and segments[0].first > record + 1:
         what = f"the log begins with record {segments[0].first}, but no intact snapshot covers the records before it"
         raise TownletError(what, "restore a backup, or start in a new folder with --folder", folder)
@@ -76,7 +77,7 @@ def recover(
         if event == anchor:
             trainer.restore(versions.open(anchor.version)[1])
             anchor = None
-        elif anchor is None:  # earlier steps are part of the version
+        elif anchor is None:  # steps before the anchor are part of its weights
             replayer.apply(event)
     return notices
 
@@ -84,9 +85,9 @@ def recover(
 def _plan(
     folder: Path, snapshot: Snapshot | None, state: ServiceState, versions: VersionStore
 ) -> tuple[Snapshot | None, list[Event], VersionPublished | None]:
-    """The shortest recovery: the snapshot to start from, the publications after it, and the version to load.
+    """The shortest recovery: the snapshot to start from, the publish events after it, and the version to load (anchor).
 
-    Training steps before that version are not repeated. A snapshot is no use if a version before it must be rebuilt.
+    Training steps before the anchor are not repeated. A snapshot cannot be used if a version before it must be rebuilt.
     """
     if snapshot:
         published, learning = publish_events(folder, snapshot.record), snapshot.settings(state.domain).learning
@@ -108,7 +109,7 @@ def publish_events(folder: Path, after: int = 0) -> list[Event]:
 
 def _rewinds_available(published: Sequence[Event], versions: VersionStore) -> bool:
     """Whether each version that is rewound to is either published in these events or still stored."""
-    rebuilt = set[int]()
+    rebuilt: set[int] = set()
     for event in published:
         if isinstance(event, VersionPublished):
             rebuilt.add(event.version)
@@ -143,12 +144,12 @@ def _intact(versions: VersionStore, version: int) -> bool:
 
 
 class Replayer:
-    """Repeats the trainer's steps. `load` returns versions that were published before the replay starts."""
+    """Repeats the steps of a trainer. `load` returns the trainer's state in a version published before the replay."""
 
     def __init__(self, trainer: Trainer, published: Iterable[Event], load: Callable[[int], State]) -> None:
         self._trainer, self._load = trainer, load
         self._rewound = {event.version for event in published if isinstance(event, TrainerRewound)}
-        self._states: dict[int, State] = {}  # of replayed versions that are rewound to later
+        self._states: dict[int, State] = {}  # of replayed versions that the trainer will be rewound to
 
     def apply(self, event: Event) -> None:
         """Repeat the training of an event that the service state has applied."""
@@ -169,7 +170,7 @@ class Replayer:
             raise TownletError(what, "restore a backup")
         try:
             self._trainer.learn(batch)
-        except Exception:  # as it did then; the next event undoes the step
+        except Exception:  # it failed originally too: the next event is StepUndone
             self._trainer.undo()
 
 
@@ -181,7 +182,7 @@ def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
     state = initial_state(first)
     trainer = Trainer(state.domain, state)
 
-    def load(version: int) -> State:  # a rewind may go back before the replay
+    def load(version: int) -> State:  # the log may lack the publication of a version that it rewinds to
         loaded: State = checkpoint.load(folder / VERSIONS / checkpoint.folder_name(version))[0]["trainer"]
         return loaded
 

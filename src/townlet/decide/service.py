@@ -40,12 +40,12 @@ class MonotonicClock:
         return self._offset + time.monotonic()
 
     def advance_to(self, at: float) -> None:
-        """Continue from this time if it is in the future, so that logged times are never ahead of the clock."""
+        """Continue from this time if the clock is behind it, so that logged times are never in the future."""
         self._offset = max(self._offset, at - time.monotonic())
 
 
 class Answer(NamedTuple):
-    """A reply, to be sent once the log has this record."""
+    """A reply, to be sent once this record of the log is on disk."""
 
     reply: dict[str, Any]
     record: int = 0  # 0: immediately
@@ -75,21 +75,21 @@ class Service:
             raise
 
     def _recover(self, accept_data_loss: bool) -> None:
-        folder, domain, settings, known = self.folder, self.domain, self.settings, self.log.control_at_start
+        folder, domain, settings, control = self.folder, self.domain, self.settings, self.log.control_at_start
         self.state = ServiceState(domain, settings)
         if first := first_start(folder / LOG):
             self.state.configure(first)  # refuses incompatible settings before anything else is read
         self.trainer = Trainer(domain, self.state)
         build, log_id = domain.policies[settings.policy].build, self.log.log_id.hex()
-        template = build(Streams(0).torch("empty"))
+        template = build(Streams(0).torch("empty"))  # its weights are replaced by those of a version
         self.versions = VersionStore(
             folder / VERSIONS, template, settings.versions, record=lambda: self.log.synced, log_id=log_id
         )
         damaged = recover(folder / LOG, log_id, self.log.last, self.state, self.trainer, self.versions)
         self.notices = [*self.log.notices, *damaged]
-        # The serving log must agree with the write-ahead log and its control data; in doubt, the kill switch is on.
-        if not accept_data_loss or known.gate_only:  # changes given up on purpose do not count as missing
-            self.versions.cross_check("the control data of the log", known.serving, known.gate_only)
+        # The serving log must agree with the write-ahead log and its control data; if not, the kill switch is on.
+        if not accept_data_loss or control.gate_only:  # data loss that was accepted does not count as missing
+            self.versions.cross_check("the control data of the log", control.serving, control.gate_only)
         if (logged := self.state.serving) is not None:
             self.versions.cross_check("the log", logged.number, logged.gate_only)
         self.versions.on_change = self._log_serving
@@ -108,13 +108,13 @@ class Service:
         )
 
     def _log_serving(self, change: ServingChange) -> None:
-        """Store a serving change in the log and in its control data, which works on a full disk."""
+        """Store a serving change in the log and in its control data, which can be written on a full disk."""
         state = change.serving or 0, f"{change.kind}: {change.reason}", change.at, change.number
         self._try_write(events.ServingChanged(*state, change.gate_only, change.pinned))
         self.log.set_serving(change.number, change.gate_only)
 
     def warm_up(self) -> None:
-        """Make one decision and discard it, so that lazy loading and compilation do not delay the first game."""
+        """Make a decision and discard it, so that lazy loading and compilation do not delay the first game."""
         domain, settings = self.domain, self.settings
         observation = domain.parse_observation(domain.make_game(0, "warm-up", 0).observe())
         observation = observation._replace(row=observation.row | domain.initial_memory())
@@ -137,7 +137,7 @@ class Service:
     def answer(
         self, messages: Sequence[Mapping[str, Any]], skip_network: bool = False, clients: Sequence[str] = ()
     ) -> list[Answer]:
-        """Decide for a batch of observations; with `skip_network` the gate decides alone. `clients` sent them."""
+        """Decide for a batch of observations, from these clients; with `skip_network` the gate decides alone."""
         clients = clients or [""] * len(messages)
         answers: list[Answer | None] = [None] * len(messages)
         remaining: list[tuple[int, Observation]] = []
@@ -147,7 +147,7 @@ class Service:
             except InvalidMessage as error:
                 answers[index] = Answer(error_message(error.code, str(error)))
         while remaining:  # one observation per territory at a time: the next one depends on the decision before it
-            batch: dict[str, tuple[int, Observation]] = {}
+            batch: dict[str, tuple[int, Observation]] = {}  # by territory
             later = []
             for index, observation in remaining:
                 if observation.territory in batch:
@@ -251,16 +251,16 @@ class Service:
         with self.lock:
             join = self.state.join
             if report.value is None and not report.failed:  # it was carried out; its outcome is observed later
-                return _contradiction(report.id) if join.contradicts_failure(number) else Answer(ack)
+                return _contradiction(report.id) if join.count_if_contradicting(number) else Answer(ack)
             if not join.is_pending(number):  # counted, but not logged: a flood of them must not fill the disk
-                status = join.reject(number, report_digest(value, report.failed))
+                status = join.count_rejected(number, report_digest(value, report.failed))
                 contradicting = status is OutcomeStatus.CONTRADICTING
                 return _contradiction(report.id) if contradicting else Answer(ack, self.log.last)
             record = self._try_write(events.OutcomeRecorded(number, value, "failed" if report.failed else "report"))
         return Answer(self.unlogged_reply(ack)) if record is None else Answer(ack, record)
 
     def unlogged_reply(self, reply: dict[str, Any]) -> dict[str, Any]:
-        """The replacement of a reply whose record could not be written."""
+        """What to send in place of a reply whose record could not be written."""
         if reply.get("type") == "outcome_ack":
             what = f"the outcome could not be stored: {self.log.problem}; report it again later"
             return error_message("LOG_STOPPED", what)
@@ -268,11 +268,12 @@ class Service:
 
     def expire(self) -> None:
         """Expire decisions that have been pending for too long; called periodically."""
-        after, join, now = self.settings.memory.expire_after, self.state.join, self.clock()
+        timeout, join, now = self.settings.memory.expire_after, self.state.join, self.clock()
         with self.lock:
             limit = max_pending(self.domain, self.settings.memory)
-            if join.ages(now)[0] > after or join.counts.pending > limit:
-                self._try_write(events.DecisionsExpired(now, after, limit))
+            oldest_age, _ = join.ages(now)
+            if oldest_age > timeout or join.counts.pending > limit:
+                self._try_write(events.DecisionsExpired(now, timeout, limit))
             self._missed &= self.state.pending.keys()
             self._log_rejections()
 
@@ -283,7 +284,7 @@ class Service:
                 self._logged_rejections = rejected
 
     def save_snapshot(self) -> None:
-        """Save the state, so that the next start is fast. The trainer must be idle."""
+        """Save a snapshot, so that the next start is fast. The trainer must be idle."""
         with self.lock:  # briefly: every decision waits for it
             record, copy, trainer = self.log.last, snapshots.copy_state(self.state), self.trainer.copy()
         if self.log.wait(record, timeout=60):
@@ -296,7 +297,7 @@ class Service:
 
 
 def check_service_folder(folder: Path) -> None:
-    """Refuse a folder with other contents."""
+    """Refuse a folder that has contents but no log."""
     names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
     if names - {TOKENS} and LOG not in names:
         what = f"{folder} is not the folder of a service: it contains {min(names - {TOKENS})}"

@@ -27,11 +27,11 @@ from townlet.web.tokens import GAME, OPERATOR, VIEWER, Tokens, environment_token
 
 TERRITORY: Final = "territoryId"  # key of an observation, in every domain
 ANSWER_TIMEOUT: Final = 60.0  # seconds
-PING_TIMEOUT: Final = 5.0  # seconds in which the service must answer at the start
+PING_TIMEOUT: Final = 5.0  # seconds for the first answer of the service
 
 
 def client_tokens(url: str, folder: Path, token_file: Path | None) -> tuple[str | None, str | None]:
-    """The tokens of a game and of a reader for a service at `url`; those of a folder are sent to this machine only."""
+    """Tokens of a game and of a reader for the service at `url`; those of a folder are sent only to this machine."""
     if token_file is not None:
         given = read_token_file(token_file)
     else:
@@ -45,10 +45,10 @@ def client_tokens(url: str, folder: Path, token_file: Path | None) -> tuple[str 
 class NetworkFaults:
     """Probabilities of faults, per message."""
 
-    duplicates: float = 0.0
-    reordering: float = 0.0  # of reports: one is sent after a later one
-    losses: float = 0.0  # of reports
-    reconnects: float = 0.0  # before an observation
+    duplicates: float = 0.0  # a message is sent twice
+    reordering: float = 0.0  # a report is sent after a later one
+    losses: float = 0.0  # a report is not sent
+    reconnects: float = 0.0  # the game reconnects before an observation
 
 
 @dataclass
@@ -56,10 +56,10 @@ class SimulationResult:
     """Counts and latencies of a simulation."""
 
     observations: int = 0
-    sent: int = 0
-    waited: int = 0
-    refused: int = 0
-    refusal: str = ""  # code and message of the first
+    sent: int = 0  # decisions to act
+    waited: int = 0  # decisions to wait
+    refused: int = 0  # observations answered with an error
+    refusal: str = ""  # code and message of the first error
     reports: int = 0
     connections: int = 0
     seconds: float = 0.0
@@ -71,7 +71,7 @@ class SimulationResult:
 
 
 def fetch_outcomes(url: str, token: str | None = None) -> tuple[int, float] | None:
-    """Number of outcomes of the service at this WebSocket URL, and the sum of rewards; None if it does not answer."""
+    """Number and sum of the outcomes of the service at this WebSocket URL; None if it does not answer."""
     parts = urlsplit(url)
     scheme, path = {"ws": "http", "wss": "https"}.get(parts.scheme, ""), parts.path.removesuffix("ws")
     if not scheme:
@@ -83,8 +83,8 @@ def fetch_outcomes(url: str, token: str | None = None) -> tuple[int, float] | No
     try:
         with opener.open(urllib.request.Request(stats_url, headers=headers), timeout=PING_TIMEOUT) as answer:
             decisions = json.loads(answer.read())["decisions"]
-            number = int(decisions["outcomes"])
-            return number, number * float(decisions["mean_actual"] or 0.0)
+            count = int(decisions["outcomes"])
+            return count, count * float(decisions["mean_actual"] or 0.0)
     except (OSError, ValueError, KeyError):
         return None
 
@@ -94,9 +94,9 @@ async def simulate(
     faults: NetworkFaults | None = None, seed: int = 0, pause: float = 0.0,
     on_progress: Callable[[SimulationResult], None] | None = None, territories: Sequence[str] = (),
 ) -> SimulationResult:  # fmt: skip
-    """Run games concurrently, each with a separate connection and this number of observations.
+    """Run games concurrently, each with its own connection and this number of observations.
 
-    `territories` replace the names of the games, for a service that has seen those before.
+    `territories` replace the territory names of the games, for a service that has seen those before.
     """
     await _ping(url, token)
     result, started = SimulationResult(), time.monotonic()
@@ -139,20 +139,20 @@ class _Player:
     ) -> None:  # fmt: skip
         self._url, self._game, self._token = url, game, token
         self._territory = {TERRITORY: name} if name else {}
-        self._client_key = sha256((name or secrets.token_hex(8)).encode()).hexdigest()[:16]  # survives a reconnect
+        self._client_key = sha256((name or secrets.token_hex(8)).encode()).hexdigest()[:16]  # kept when it reconnects
         self._faults, self._rng, self._result = faults, rng, result
         self._delayed: list[dict[str, Any]] = []  # reports to send after later ones
 
     async def play(
         self, observations: int, pause: float, on_progress: Callable[[SimulationResult], None] | None
     ) -> None:
-        left = observations
-        while left:
+        remaining = observations
+        while remaining:
             async with Client(self._url, self._token, ANSWER_TIMEOUT, self._client_key) as client:
                 self._result.connections += 1
-                while left:
+                while remaining:
                     await self._step(client)
-                    left -= 1
+                    remaining -= 1
                     if on_progress:
                         on_progress(self._result)
                     await asyncio.sleep(pause)

@@ -2,9 +2,9 @@
 
 Live and replayed events are applied by the same code, so a service that was killed continues as if it had not been.
 
-A decision id is `<epoch>-<number>-<tag>`. Every start draws a random key; the epoch is a hash of the key, the tag a
-keyed hash of the number. So ids cannot be guessed, and an id made after a log was cut or copied is unknown to the other
-copy, although both continue from the same number.
+A decision id is `<start>-<number>-<tag>`. Every start of the service draws a random key; `<start>` is a hash of the
+key, `<tag>` a keyed hash of the number. So ids cannot be guessed, and an id made after a log was truncated or copied is
+unknown to the other copy, although both continue from the same number.
 """
 
 from __future__ import annotations
@@ -33,48 +33,50 @@ ID_PATTERN: Final = re.compile(r"([0-9a-f]{8})-(0|[1-9][0-9]{0,17})-([0-9a-f]{16
 UNLOGGED: Final = 0  # the number in the id of a decision that could not be logged
 # Settings that determine the stored data; a folder keeps them forever.
 FIXED_SETTINGS: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.held_out_capacity")
-FIRST_OUTCOMES: Final = 500  # outcomes of which the mean is kept as the initial performance
+FIRST_OUTCOMES: Final = 500  # their mean is kept as the initial performance
 GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio, as in SplitMix64
-MESSAGE: Final = events.DecisionMade._fields.index("message")
-NO_MESSAGE: Final[dict[str, Any]] = {}  # replaces messages in memory: the log has them
 MASK: Final = 2**64 - 1
+MESSAGE_INDEX: Final = events.DecisionMade._fields.index("message")
+NO_MESSAGE: Final[dict[str, Any]] = {}  # replaces messages in memory: the log has them
 
 
 class DecisionIds:
-    """The epochs of a log: creates ids of the last one, and resolves ids of all."""
+    """Creates ids with the key of the last start of the service, and resolves those of all starts."""
 
     def __init__(self) -> None:
-        self._epochs: dict[str, tuple[int, bytes]] = {}  # number of the first decision, and key, by name
-        self._name = ""  # of the last one
+        self._starts: dict[str, tuple[int, bytes]] = {}  # hash of the key → number of the first decision, and key
+        self._current = ""  # hash of the last key
 
-    def start_epoch(self, first: int, key: str) -> None:
-        if self._epochs and self._epochs[self._name][0] == first:
-            del self._epochs[self._name]  # it made no decision
-        self._name = sha256(bytes.fromhex(key)).hexdigest()[:8]
-        self._epochs[self._name] = first, bytes.fromhex(key)
+    def add_start(self, first: int, key: str) -> None:
+        """Use another key for decisions from number `first` on."""
+        if self._starts and self._starts[self._current][0] == first:
+            del self._starts[self._current]  # no decision was made since
+        self._current = sha256(bytes.fromhex(key)).hexdigest()[:8]
+        self._starts[self._current] = first, bytes.fromhex(key)
 
     def create(self, number: int) -> str:
-        return f"{self._name}-{number}-{_tag(self._epochs[self._name][1], number)}"
+        return f"{self._current}-{number}-{_tag(self._starts[self._current][1], number)}"
 
     def resolve(self, id: str, last: int) -> int | None:
         """The number of the decision with this id, `UNLOGGED`, or None if this log (up to `last`) did not create it."""
         match = ID_PATTERN.fullmatch(id)
-        if match is None or match[1] not in self._epochs:
+        if match is None or match[1] not in self._starts:
             return None
-        number, (first, key) = int(match[2]), self._epochs[match[1]]
+        number, (first, key) = int(match[2]), self._starts[match[1]]
         if not compare_digest(match[3], _tag(key, number)):
             return None
-        if match[1] != self._name:  # the next epoch ends this one
-            last = min(last, min((n for n, _ in self._epochs.values() if n > first), default=last + 1) - 1)
+        if match[1] != self._current:  # the key was used until the next start
+            next_first = min((n for n, _ in self._starts.values() if n > first), default=last + 1)
+            last = min(last, next_first - 1)
         return number if number == UNLOGGED or first <= number <= last else None
 
     def state(self) -> list[tuple[int, str]]:
-        return [(first, key.hex()) for first, key in self._epochs.values()]
+        return [(first, key.hex()) for first, key in self._starts.values()]
 
     def restore(self, state: list[Any]) -> None:
-        self._epochs.clear()
+        self._starts.clear()
         for first, key in state:
-            self.start_epoch(int(first), str(key))
+            self.add_start(int(first), str(key))
 
 
 def _tag(key: bytes, number: int) -> str:
@@ -92,8 +94,8 @@ class Experience(NamedTuple):
 class Totals:
     """Totals since the first start of the service."""
 
-    sent: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
+    sent: int = 0  # decisions
+    reasons: dict[str, int] = field(default_factory=dict)  # decisions by reason
     completed: int = 0  # experiences with an outcome
     actual: float = 0.0  # sum of outcomes
     expected: float = 0.0  # sum of the gate's estimates of the same decisions
@@ -112,12 +114,12 @@ class ServiceState:
         self._max_territories = max_territories(domain, memory)
         self.ids = DecisionIds()
         self.serving: events.ServingChanged | None = None  # the last change of the serving version
-        self.gates: dict[str, int] = {}  # a number for the settings hash of every gate ever used
+        self.gates: dict[str, int] = {}  # hash of gate settings → number, for all that were ever used
         self.territories = Territories()
-        self.pending: dict[int, Experience] = {}
+        self.pending: dict[int, Experience] = {}  # by number of the decision
         self.totals = Totals()
         self.inserted = 0  # experiences ever added to the buffer
-        self.outcome_listeners: list[Callable[[Experience, float, str], None]] = []  # called with every counted outcome
+        self.outcome_listeners: list[Callable[[Experience, float, str], None]] = []  # called for every accepted outcome
 
     @property
     def decisions(self) -> int:
@@ -133,7 +135,7 @@ class ServiceState:
         match event:
             case events.ServiceStarted():
                 self.configure(event)
-                self.ids.start_epoch(self.decisions + 1, event.key)
+                self.ids.add_start(self.decisions + 1, event.key)
             case events.DecisionMade():
                 self._add_decision(event, observation)
             case events.OutcomeRecorded():
@@ -158,9 +160,9 @@ class ServiceState:
     def update_settings(self, settings: DecideSettings) -> None:
         """Apply other settings; refuses changes of `FIXED_SETTINGS`."""
         for name in FIXED_SETTINGS:
-            ours, stored = (attrgetter(name)(source) for source in (self.settings, settings))
-            if ours != stored:
-                what = f"{name} is {ours}, but this folder was created with {stored}"
+            current, stored = attrgetter(name)(self.settings), attrgetter(name)(settings)
+            if current != stored:
+                what = f"{name} is {current}, but this folder was created with {stored}"
                 raise TownletError(what, f"set {name}={stored}, or choose another folder with --folder")
         self.settings = settings
         self._max_territories = max_territories(self.domain, settings.memory)
@@ -174,7 +176,7 @@ class ServiceState:
         self.join.add_decision(decision.number, decision.territory, decision.time, decision.at, decision.send)
         self.totals.reasons[decision.reason] = self.totals.reasons.get(decision.reason, 0) + 1
         # `_make` takes a tenth of the time of `_replace`.
-        decision = events.DecisionMade._make((*decision[:MESSAGE], NO_MESSAGE, *decision[MESSAGE + 1 :]))
+        decision = events.DecisionMade._make((*decision[:MESSAGE_INDEX], NO_MESSAGE, *decision[MESSAGE_INDEX + 1 :]))
         experience = Experience(row, decision)
         if decision.send:
             self.totals.sent += 1
@@ -191,8 +193,8 @@ class ServiceState:
         failed = outcome.how == "failed"
         digest = 0 if outcome.how == "next" else report_digest(outcome.value, failed)
         status = self.join.add_outcome(outcome.number, digest, failed)
-        counted = status in (OutcomeStatus.JOINED, OutcomeStatus.FAILED)
-        if counted and (experience := self.pending.pop(outcome.number, None)):
+        accepted = status in (OutcomeStatus.JOINED, OutcomeStatus.FAILED)
+        if accepted and (experience := self.pending.pop(outcome.number, None)):
             row, decision = experience
             if failed and (territory := self.territories.get(decision.territory)):
                 memory = self.domain.memory_without(territory.memory, row, decision.action, decision.time)
@@ -209,7 +211,7 @@ class ServiceState:
             listener(experience, value, how)
 
     def _is_held_out(self, decision: events.DecisionMade) -> bool:
-        """Whether it is held out of training; those of the gate alone never are: no network made them."""
+        """Whether it is held out of training; never a decision of the gate alone, which no network made."""
         return decision.version > 0 and is_held_out(decision.number, self.settings.memory.held_out)
 
     def _store(self, experience: Experience, value: float | None) -> None:
@@ -235,8 +237,8 @@ class ServiceState:
 def is_held_out(number: int, share: float) -> bool:
     """Whether a decision is held out: a fixed, pseudo-random choice by its number.
 
-    The bits are mixed as in SplitMix64; plain multiples are so regular that of games that request in turn only some
-    would ever be held out.
+    The bits are mixed as in SplitMix64. Plain multiples would be too regular: if games take turns, only the decisions
+    of some of them would ever be held out.
     """
     bits = number * GOLDEN & MASK
     bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & MASK

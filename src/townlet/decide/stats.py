@@ -25,18 +25,18 @@ from townlet.decide.websocket import ConnectionLimits
 POINT_INTERVAL: Final = 2.0  # seconds between two points of a curve
 SLACK: Final = 0.5  # seconds by which a point may be early
 MAX_POINTS: Final = 300
-RATE_WINDOW: Final = 10  # updates over which a rate is measured, one a second
+RATE_WINDOW: Final = 10  # updates, one per second, over which a rate is measured
 DIGITS: Final = 4  # significant digits of a value in a curve
 CURVES: Final = (
     "decisions_per_second", "p50_ms", "p99_ms", "pass_rate", "entropy", "expected", "actual", "loss",
 )  # fmt: skip
 HISTORY_LENGTH: Final = 20  # entries of a summarized history
-NOTED_VERDICTS: Final = ("hold", "refuse")  # prefixes of notes
-LISTED: Final = 50  # decisions that are listed one by one
+NOTED_VERDICTS: Final = ("hold", "refuse")  # with which the reason of a note may begin
+MAX_LISTED: Final = 50  # decisions that are listed one by one
 WINDOW: Final = 1000  # recent decisions for means and histograms
-REPLAYED_RECORDS: Final = 5000  # records of the log that are read for them at startup
-BINS: Final = 10
-PAIRS: Final = 200  # pairs of expected and actual rewards, and decisions averaged in a point of a curve
+REPLAYED_RECORDS: Final = 5000  # log records from which recent decisions are read at startup
+BINS: Final = 10  # of the histogram of confidences
+PAIRS: Final = 200  # recent pairs of expected and actual rewards; also the decisions averaged in a point of a curve
 COUNTERS: Final = (  # values that only grow
     "step", "steps", "failed", "restarts", "decisions", "joined", "expired", "not_executed", "waited", "duplicates",
     "late", "unknown", "contradicting", "completed", "overloaded", "outcomes",
@@ -46,8 +46,10 @@ EXPORTED: Final = ("service", "training", "buffer", "gate", "decisions")  # sect
 
 def growth_rate(samples: Sequence[tuple[float, int]]) -> float:
     """Growth per second of a count between the first and the last of these samples (time, count)."""
-    (then, before), (now, count) = (samples[0], samples[-1]) if samples else ((0.0, 0), (0.0, 0))
-    return (count - before) / (now - then) if now > then else 0.0
+    if not samples:
+        return 0.0
+    (first_time, first_count), (last_time, last_count) = samples[0], samples[-1]
+    return (last_count - first_count) / (last_time - first_time) if last_time > first_time else 0.0
 
 
 class RecentCurves:
@@ -61,12 +63,15 @@ class RecentCurves:
         """Add a row at this time (seconds since 1970) if the last one is old enough by the monotonic clock."""
         if now >= self._due:
             self._due = now + POINT_INTERVAL - SLACK
-            row = [None if (v := values[name]) is None else round(float(f"{v:.{DIGITS}g}"), 9) for name in CURVES]
-            self._rows.append((round(at, 1), *row))
+            self._rows.append((round(at, 1), *(_rounded(values[name]) for name in CURVES)))
 
     def as_json(self) -> dict[str, Any]:
         """Column names and rows, oldest first."""
         return {"names": ["at", *CURVES], "rows": list(self._rows)}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(float(f"{value:.{DIGITS}g}"), 9)
 
 
 def summarize_history(history: Iterable[ServingChange]) -> list[dict[str, Any]]:
@@ -116,6 +121,7 @@ class ServiceStats:
         service.state.outcome_listeners.append(self._on_outcome)
 
     def _read_recent(self) -> None:
+        """Read recent decisions from the log, which lacks their entropies and components."""
         decisions: dict[int, DecisionMade] = {}
         for event in read_events(self.service.folder / LOG, max(0, self.service.log.last - REPLAYED_RECORDS)):
             if isinstance(event, DecisionMade):
@@ -138,7 +144,7 @@ class ServiceStats:
         self._sent.append(decision.send)
         names = ("number", "territory", "action", "send", "reason", "confidence", "expected", "version", "at")
         self._listed[decision.number] = {name: getattr(decision, name) for name in names} | {"actual": None}
-        if len(self._listed) > LISTED:
+        if len(self._listed) > MAX_LISTED:
             self._listed.popitem(last=False)
 
     def _on_outcome(self, experience: Experience, value: float, how: str) -> None:
@@ -149,10 +155,11 @@ class ServiceStats:
     def _add_outcome(self, decision: DecisionMade, value: float, how: str) -> None:
         if decision.number in self._listed:
             self._listed[decision.number]["actual"] = value
-        if how != "default" and decision.expected is not None:
+        if how != "default" and decision.expected is not None:  # "default": it expired without an outcome
             self._pairs.append((decision.expected, value))
 
     def update(self) -> None:
+        """Measure rates, check alarms and add a point to the curves; called once per second."""
         now = time.monotonic()
         self._decision_counts.append((now, self.service.state.decisions))
         self._step_counts.append((now, self.training.progress.steps))
@@ -188,7 +195,7 @@ class ServiceStats:
                 "buffer": self._buffer(),
                 "gate": self._gate(),
                 "decisions": self._decisions(),
-                # With a summarized history: single changes would cover only a minute.
+                # The history is summarized, since single changes would cover only a minute.
                 "versions": versions.overview() | {"history": summarize_history(versions.history)},
                 "curves": self._curves.as_json(),
             }
@@ -284,13 +291,13 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def as_prometheus(stats: dict[str, Any]) -> str:
-    """The known numbers in the Prometheus text format."""
+    """All numbers that are known, in the Prometheus text format."""
     lines = []
     for section in EXPORTED:
         for name, value in stats[section].items():
             if isinstance(value, bool | int | float):
                 metric, kind = f"townlet_decide_{section}_{name}", "counter" if name in COUNTERS else "gauge"
-                lines += [f"# TYPE {metric} {kind}", f"{metric} {value + 0!r}"]
+                lines += [f"# TYPE {metric} {kind}", f"{metric} {value + 0!r}"]  # adding 0 turns a bool into an int
     lines.append("# TYPE townlet_decide_alarm gauge")
     lines += [f'townlet_decide_alarm{{name="{alarm["name"]}"}} 1' for alarm in stats["alarms"]]
     return "\n".join(lines) + "\n"

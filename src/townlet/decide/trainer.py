@@ -1,7 +1,7 @@
 """Policy-gradient training on logged decisions, with a private copy of the network.
 
-A step samples its batch by its step number from the experience up to its record in the log. So replaying the log gives
-the same weights.
+The batch of a step depends only on the step number and on the experience up to its record in the log, so replaying the
+log gives the same weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from townlet.nets.kernels import select_matmul_backend
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 from townlet.rng import Streams
 
-BASELINE_RATE: Final = 0.05  # update rate of the mean reward
+BASELINE_RATE: Final = 0.05  # update rate of the moving average of rewards
 # More threads do not speed up networks this small, take cores from games, and change the rounding of sums.
 THREADS: Final = 1
 
@@ -36,8 +36,8 @@ class TrainingReward(NamedTuple):
     """Training rewards of a batch."""
 
     reward: NDArray[np.float64]  # [B]
-    used: NDArray[np.bool_]  # [B]
-    agrees: NDArray[np.bool_]  # [B]: the gate decides now as it did then
+    used: NDArray[np.bool_]  # [B]: whether the decision contributes to the loss
+    agrees: NDArray[np.bool_]  # [B]: whether the current gate decides as the gate did then
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class StepMetrics:
 
     step: int
     loss: float
-    batch: int
-    reward: float
+    batch: int  # size
+    reward: float  # mean
     entropy: float
-    agreement: float
+    agreement: float  # share of decisions on which the current gate agrees
     grad_norm: float
 
 
@@ -66,7 +66,7 @@ def training_rewards(batch: ExperienceBatch, gate_now: GateResult, settings: Rew
 
 
 class Trainer:
-    """The network in training, separate from every serving one."""
+    """Trains a network that is separate from the serving one."""
 
     def __init__(self, domain: Domain, state: ServiceState) -> None:
         self.domain, self.service_state, settings = domain, state, state.settings
@@ -76,9 +76,9 @@ class Trainer:
         self._streams = Streams(settings.seed).child("trainer")
         self.network = self._policy.build(self._streams.torch("network"))
         self.optimizer = FlatOptimizer("adam", self.network, settings.learning.lr)
-        self.step, self.sampled, self.mean_reward = 0, 0, 0.0
-        self._before: State | None = None
-        self._errors: dict[str, NDArray[Any]] = {  # of the last step, for priorities
+        self.step, self.sampled, self.mean_reward = 0, 0, 0.0  # `sampled`: experiences in all batches so far
+        self._before: State | None = None  # the state before the last step
+        self._errors: dict[str, NDArray[Any]] = {  # rewards minus their mean in the last step, for priorities
             "slots": np.zeros(0, np.int64), "number": np.zeros(0, np.int64), "error": np.zeros(0),
         }  # fmt: skip
 
@@ -146,27 +146,27 @@ class Trainer:
         """Policy-gradient loss with importance weights, and the normalized entropy."""
         learning = self._learning
         chosen = log_prob.gather(1, torch.from_numpy(batch.action).unsqueeze(1)).squeeze(1)
-        possible = chosen.isfinite()  # the gate may no longer offer the action
+        possible = chosen.isfinite()  # with the current gate the action may be impossible
         chosen = torch.where(possible, chosen, 0.0)
         ratio = chosen.detach().exp() / torch.from_numpy(batch.propensity).float()
         weight = ratio.clamp_(max=learning.max_importance)
         weight *= torch.from_numpy(batch.weight)
-        counts = possible & torch.from_numpy(rewards.used)
+        used = possible & torch.from_numpy(rewards.used)
         advantage = torch.from_numpy(rewards.reward - self.mean_reward).float()
-        gain = (weight * advantage * chosen * counts).sum() / counts.sum().clamp(min=1)
+        objective = (weight * advantage * chosen * used).sum() / used.sum().clamp(min=1)
         safe = torch.where(log_prob.isfinite(), log_prob, 0.0)
         max_entropy = log_prob.isfinite().sum(1).clamp(min=2).log()  # at least log 2, also with a single action
         entropy = (-(log_prob.exp() * safe).sum(1) / max_entropy).mean()
-        return -gain - learning.entropy_coef * entropy, entropy
+        return -objective - learning.entropy_coef * entropy, entropy
 
     def undo(self) -> None:
-        """Undo the last step, except for its number: its batch is not sampled again."""
+        """Undo the last step; its number is kept, so that its batch is not sampled again."""
         if self._before is not None:
             self.rewind(self._before)
             self._before = None
 
     def rewind(self, state: State) -> None:
-        """Restore earlier weights. Steps continue to count, so their batches are not sampled again."""
+        """Restore an earlier state, except for the step count, so that no batch is sampled again."""
         step, sampled = self.step, self.sampled
         self.restore(state)
         self.step, self.sampled = step, sampled
@@ -182,8 +182,12 @@ class Trainer:
     def state(self) -> State:
         """Everything that the next step depends on, besides the service state."""
         counts: dict[str, Any] = {"step": self.step, "sampled": self.sampled, "mean_reward": self.mean_reward}
-        own = {"network": weights(self.network), "optimizer": self.optimizer.state(), "counts": counts}
-        return own | {"errors": {name: torch.from_numpy(column) for name, column in self._errors.items()}}
+        return {
+            "network": weights(self.network),
+            "optimizer": self.optimizer.state(),
+            "counts": counts,
+            "errors": {name: torch.from_numpy(column) for name, column in self._errors.items()},
+        }
 
     def restore(self, state: State) -> None:
         restore_weights(self.network, state["network"])

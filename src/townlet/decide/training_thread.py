@@ -21,11 +21,11 @@ from townlet.decide.trainer import StepMetrics
 from townlet.errors import TownletError
 from townlet.web.limits import DESCRIPTOR_REMEDY
 
-REVIEW_INTERVAL: Final = 20  # versions between two reviews of the serving one
-IDLE_SECONDS: Final = 0.02  # between checks for new experience if the interval is 0
-YIELD_SECONDS: Final = 0.005  # between two pieces of work of about one millisecond each
-LOG_TIMEOUT: Final = 60.0  # seconds that the disk may take for the log
-# Errors of one round; after any other error the thread is restarted.
+REVIEW_INTERVAL: Final = 20  # published versions between two reviews of the serving version
+IDLE_SECONDS: Final = 0.02  # pause between two rounds if learning.interval is 0
+YIELD_SECONDS: Final = 0.005  # pause between two pieces of work of about one millisecond each
+LOG_TIMEOUT: Final = 60.0  # seconds to wait until the log is on disk
+# Errors that end a round; any other error ends the thread, which is then restarted.
 FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError, OSError, MemoryError)
 REPLACED: Final = "another version started serving during the evaluation"
 logger = logging.getLogger(__name__)
@@ -38,12 +38,12 @@ class TrainingProgress:
     steps: int = 0
     failed: int = 0
     restarts: int = -1  # the first start does not count
-    seconds: float = 0.0  # of the last step
+    seconds: float = 0.0  # duration of the last step
     agreed: float = 0.0  # sum of the agreement over all steps
     last: StepMetrics | None = None
-    problem: str = ""
-    held: int = 0  # versions held in a row
-    verdicts: dict[str, int] = field(default_factory=dict)
+    problem: str = ""  # the last error
+    held: int = 0  # number of versions held in a row
+    verdicts: dict[str, int] = field(default_factory=dict)  # number of versions by verdict
 
 
 class TrainingThread:
@@ -56,10 +56,10 @@ class TrainingThread:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._parent: int | None = None  # the version rewound to, until the next one is published
-        self._generator = np.random.Generator(np.random.PCG64())  # for intervals only: a replay does not need them
+        self._generator = np.random.Generator(np.random.PCG64())  # for confidence intervals, not for training
 
     def start(self) -> None:
-        """Let the initial weights serve if nothing serves yet, and start the thread."""
+        """Serve the initial weights if nothing serves yet, and start the thread."""
         try:
             self._ensure_serving()
         except FAILURES as error:  # for example a full disk: the gate decides alone until there is space
@@ -112,13 +112,13 @@ class TrainingThread:
         logger.warning("a training round failed: %s", self.progress.problem)
 
     def train_round(self) -> NetworkVersion | None:
-        """Some steps and the resulting version; None without enough experience."""
+        """Take `gradient_steps` steps and publish the resulting version; None without enough experience."""
         self._ensure_serving()
-        if self.service.log.last - self._last_snapshot >= snapshots.SNAPSHOT_RECORDS:
+        if self.service.log.last - self._last_snapshot >= snapshots.SNAPSHOT_INTERVAL:
             self._last_snapshot = self.service.log.last
             self.service.save_snapshot()
-        done = [self.step() for _ in range(self.service.settings.learning.gradient_steps)]
-        if not any(done):
+        taken = [self.step() for _ in range(self.service.settings.learning.gradient_steps)]
+        if not any(taken):
             return None
         version = self.publish()
         if version.version % REVIEW_INTERVAL == 0:
@@ -126,7 +126,7 @@ class TrainingThread:
         return version
 
     def step(self) -> bool:
-        """One step, if there is enough experience. A failed step is undone and logged as such."""
+        """Take one step if there is enough experience; returns whether it succeeded. A failed step is undone."""
         service, trainer = self.service, self.service.trainer
         with service.lock:
             if service.log.problem or not trainer.allowed or (batch := trainer.sample()) is None:
@@ -139,7 +139,7 @@ class TrainingThread:
         started = time.perf_counter()
         try:
             metrics = trainer.learn(batch, self._yield_cpu)
-        except Exception as error:  # of any kind: a replay must not learn anything else
+        except Exception as error:  # whatever it is: a replay must give the same weights
             trainer.undo()
             self.service.write(StepUndone(trainer.step, str(error)[:300]))
             self._note_failure(error)
@@ -150,11 +150,11 @@ class TrainingThread:
         return True
 
     def publish(self) -> NetworkVersion:
-        """Write the weights as a version, once the log is on disk up to them, and review it."""
+        """Write the weights as a version, once the log of their training is on disk, and review it."""
         service, trainer = self.service, self.service.trainer
         self._await_log()
         self._yield_cpu()
-        record = service.log.synced  # a version must not outlive what it refers to
+        record = service.log.synced  # a version must not refer to records that a crash could lose
         info = {"gate": service.gate_hash, "log": service.log.log_id.hex(), "record": record, "at": service.clock()}
         state = trainer.state()
         version = service.versions.publish(trainer.step, trainer.weights(), state, info, self._parent, self._yield_cpu)
@@ -175,14 +175,14 @@ class TrainingThread:
         service, progress = self.service, self.progress
         serving, estimate = service.versions.serving, None
         if serving is None and candidate.finite:
-            verdict = Verdict("promote", "it is the first")
+            verdict = Verdict("promote", "it is the first version")
         elif serving is None:
             verdict = Verdict("refuse", "its weights are not finite")
         else:
             evidence = self._evaluator.evaluate(candidate, serving, self._generator)
             verdict, estimate = review_candidate(evidence, service.settings.promotion), evidence.difference
         change = None
-        with service.versions.lock:  # no operator action between this check and the promotion
+        with service.versions.lock:  # the operator cannot intervene between this check and the promotion
             if verdict.action == "promote" and service.versions.serving is not serving:
                 verdict = Verdict("hold", REPLACED)
             elif verdict.action == "promote":
@@ -197,7 +197,7 @@ class TrainingThread:
         return verdict
 
     def review(self) -> Verdict | None:
-        """Compare the serving version with the previous one, and roll back if it is worse; None without a previous."""
+        """Compare the serving version with the previous one, and roll back if it is worse; None if there is none."""
         versions = self.service.versions
         serving, previous = versions.serving, versions.previous
         if serving is None or previous is None or versions.pinned is not None:
@@ -215,7 +215,7 @@ class TrainingThread:
         return verdict
 
     def _rewind(self) -> None:
-        """Continue training from the serving version instead of a refused or long held one."""
+        """Continue training from the serving version, after newer ones were refused or held too often."""
         self.progress.held = 0
         if (serving := self.service.versions.serving) is None:
             return

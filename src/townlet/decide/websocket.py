@@ -21,75 +21,80 @@ from townlet.web.mailbox import DISCONNECTED, Mailbox, run_until_first
 
 logger = logging.getLogger(__name__)
 MAX_DASHBOARDS: Final = 256
-# Messages of one game that may wait for their answers; further ones are not read. Territories store as many answers.
-IN_FLIGHT: Final = 64
+DASHBOARD_SHARE: Final = 16  # at most one in so many WebSockets is a dashboard
+# Messages of one game that may await their reply; further ones are not read. `territories.MAX_ANSWERS` is larger by 2.
+MAX_IN_FLIGHT: Final = 64
 BROADCAST_BATCH: Final = 16  # dashboards per batch, about 1 ms of work
-BROADCAST_PAUSE: Final = 0.005  # seconds between two batches: answers to games come first
+BROADCAST_PAUSE: Final = 0.005  # seconds between two batches, so that replies to games are not delayed
 
 
 class ConnectionLimits:
-    """Limits of game and dashboard connections, within the file descriptors of the process."""
+    """Limits on game and dashboard connections that fit the process's file-descriptor limit."""
 
     def __init__(self, descriptors: DescriptorBudget | None = None) -> None:
         available = descriptors.app_websockets if descriptors else MAX_GAMES + MAX_DASHBOARDS
-        dashboards = min(MAX_DASHBOARDS, available // 16)
+        dashboards = min(MAX_DASHBOARDS, available // DASHBOARD_SHARE)
         games = min(MAX_GAMES, available - dashboards)
         self.games = WebSocketLimit(games, "too many games are connected")
-        self.dashboards = WebSocketLimit(dashboards, "too many dashboards are open; this page tries again later")
+        self.dashboards = WebSocketLimit(dashboards, "too many dashboards are open; retrying")
         self.limited_by_descriptors = games < MAX_GAMES
         self.descriptor_limit = descriptors.limit if descriptors else 0
 
 
 async def serve_game(socket: WebSocket, batcher: Batcher, token_name: str) -> None:
     """Serve one game until it disconnects or stops reading. `token_name` is the name of its access token."""
-    key = socket.query_params.get("client")
-    if key is not None and not CLIENT_KEY.fullmatch(key):
+    client_key = socket.query_params.get("client")
+    if client_key is not None and not CLIENT_KEY.fullmatch(client_key):
         what = f"the query parameter `client` must match {CLIENT_KEY.pattern}\n"
         await socket.send_denial_response(PlainTextResponse(what, 400))
         return
     await socket.accept()
-    replies: asyncio.Queue[FutureReply] = asyncio.Queue(IN_FLIGHT)
-    with batcher.service.clients.connect(token_name, key) as (owner, rate):
-        await run_until_first(_receive(socket, replies, batcher, owner, rate), _send(socket, replies))
+    replies: asyncio.Queue[FutureReply] = asyncio.Queue(MAX_IN_FLIGHT)
+    with batcher.service.clients.connect(token_name, client_key) as (owner, rate_limit):
+        await run_until_first(_receive(socket, replies, batcher, owner, rate_limit), _send(socket, replies))
 
 
 async def _receive(
-    socket: WebSocket, replies: asyncio.Queue[FutureReply], batcher: Batcher, owner: str, rate: TokenBucket
+    socket: WebSocket, replies: asyncio.Queue[FutureReply], batcher: Batcher, owner: str, rate_limit: TokenBucket
 ) -> None:
     while True:
         frame = await socket.receive()
         if frame["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(frame.get("code", 1005))
         text = frame.get("text")
-        error = error_message("INVALID_MESSAGE", "messages must be text frames, this one is binary")
-        await replies.put(_completed(error) if text is None else _dispatch(text, batcher, owner, rate))
+        if text is None:
+            reply = _completed(error_message("INVALID_MESSAGE", "messages must be text frames, this one is binary"))
+        else:
+            reply = _dispatch(text, batcher, owner, rate_limit)
+        await replies.put(reply)
 
 
 async def _send(socket: WebSocket, replies: asyncio.Queue[FutureReply]) -> None:
     while True:
-        reply = await (await replies.get())
-        await socket.send_text(to_json(reply).decode())  # the server drops a client that does not read
+        future_reply = await replies.get()  # replies are sent in the order of the messages
+        reply = await future_reply
+        await socket.send_text(to_json(reply).decode())  # `LimitedWebSocket` aborts if the client does not read
 
 
-def _dispatch(text: str, batcher: Batcher, owner: str, rate: TokenBucket) -> FutureReply:
-    if not rate.take():
+def _dispatch(text: str, batcher: Batcher, owner: str, rate_limit: TokenBucket) -> FutureReply:
+    if not rate_limit.take():
         return _completed(error_message("RATE_LIMITED", "limits.messages_per_second is exceeded; send fewer messages"))
     try:
         message = from_json(text, allow_inf_nan=False)
     except ValueError as error:
         return _completed(error_message("INVALID_JSON", f"this is not JSON: {error}"[:200]))
     if not isinstance(message, dict):
-        return _completed(error_message("INVALID_MESSAGE", "a message is a JSON object with a `type`"))
-    kind = message.get("type")
-    if kind == "ping":
+        return _completed(error_message("INVALID_MESSAGE", "a message must be a JSON object with a `type`"))
+    message_type = message.get("type")
+    if message_type == "ping":
         return _completed({"type": "pong"})
     domain = batcher.service.domain
-    if kind == domain.observation_type:
+    if message_type == domain.observation_type:
         return batcher.submit(message, len(text), owner)
-    if kind == domain.report_type:
+    if message_type == domain.report_type:
         return batcher.reply_when_synced(batcher.service.report(message, owner))
     known = f"{domain.observation_type}, {domain.report_type}, ping"
-    return _completed(error_message("UNKNOWN_TYPE", f"unknown message type {str(kind)[:40]!r}; known: {known}"))
+    return _completed(error_message("UNKNOWN_TYPE", f"unknown message type {str(message_type)[:40]!r}; known: {known}"))
 
 
 def _completed(reply: dict[str, Any]) -> FutureReply:
@@ -99,11 +104,11 @@ def _completed(reply: dict[str, Any]) -> FutureReply:
 
 
 class StatsFeed:
-    """Broadcasts statistics, serialized once per interval; a slow dashboard skips some and delays no other."""
+    """Broadcasts statistics, serialized once per interval; a slow dashboard misses updates without delaying others."""
 
-    def __init__(self, text: Callable[[], str], interval: float) -> None:
-        self._text, self._interval = text, interval
-        self._latest = SingleFlightCache[str](interval / 2)
+    def __init__(self, serialize: Callable[[], str], interval: float) -> None:
+        self._serialize, self._interval = serialize, interval
+        self._cache = SingleFlightCache[str](interval / 2)  # expires before the next broadcast
         self._mailboxes: set[Mailbox] = set()
 
     async def run(self) -> None:
@@ -112,17 +117,17 @@ class StatsFeed:
             await asyncio.sleep(self._interval)
             try:
                 for index, mailbox in enumerate(list(self._mailboxes), 1):
-                    mailbox.post_latest("stats", self._newest())
+                    mailbox.post_latest("stats", self._stats_text())
                     if index % BROADCAST_BATCH == 0:
                         await asyncio.sleep(BROADCAST_PAUSE)
-            except Exception:  # the next interval tries again
+            except Exception:  # try again at the next interval
                 logger.exception("cannot send statistics to the dashboards")
 
     async def serve(self, socket: WebSocket) -> None:
         """Send to one dashboard until it disconnects or stops reading."""
         await socket.accept()
         mailbox = Mailbox()
-        mailbox.post_latest("stats", self._newest())
+        mailbox.post_latest("stats", self._stats_text())
         self._mailboxes.add(mailbox)
         try:
             with suppress(*DISCONNECTED):
@@ -130,5 +135,5 @@ class StatsFeed:
         finally:
             self._mailboxes.discard(mailbox)
 
-    def _newest(self) -> str:
-        return self._latest.get("stats", self._text)
+    def _stats_text(self) -> str:
+        return self._cache.get("stats", self._serialize)

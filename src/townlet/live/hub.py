@@ -1,4 +1,4 @@
-"""Viewers of a server: what each is shown, and the hub that updates them and the runs they watch."""
+"""The viewers of a server, each with its playback, and the hub that updates them and the runs they watch."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class Hub:
-    """Opens a run for its first viewer, updates it while it is watched, and closes it after its last."""
+    """Opens a run for its first viewer, updates it while it is watched, and closes it when its last viewer leaves."""
 
     def __init__(self, root: Path, first: str | None = None, program: str = "townlet") -> None:
-        self.root, self.first, self.program = root, first, program
+        self.root, self.first, self.program = root, first, program  # `first`: name of the run to show first
         self.policies, self.rollouts = PolicyCache(), RolloutWorker()
         self._runs: dict[str, WatchedRun] = {}
         self._viewers: dict[str, set[Viewer]] = {}
@@ -58,7 +58,7 @@ class Hub:
         """Update all watched runs and their viewers at the frame rate, forever."""
         last = due = time.monotonic()
         while True:
-            due = max(due + 1 / FRAME_RATE, time.monotonic())  # missed ticks are not made up for
+            due = max(due + 1 / FRAME_RATE, time.monotonic())  # missed ticks are skipped
             await asyncio.sleep(due - time.monotonic())
             now = time.monotonic()
             seconds, last = now - last, now
@@ -73,13 +73,13 @@ class Hub:
                 await asyncio.sleep(0)
 
     def _update(self, run: WatchedRun, viewers: set[Viewer], seconds: float) -> None:
-        """Send one run's news to its viewers; messages for all are serialized once."""
+        """Send new messages of one run to its viewers; each message is serialized once."""
         try:
-            news = run.poll()
+            messages = run.poll()
         except (TownletError, OSError) as error:  # removed or damaged while watched
-            news = [Error(what=f"{run.run.name} can no longer be read: {error}", fix="choose another run")]
+            messages = [Error(what=f"{run.run.name} can no longer be read: {error}", fix="choose another run")]
             self._runs.pop(run.run.name, None)
-        texts = [message.model_dump_json() for message in news]
+        texts = [message.model_dump_json() for message in messages]
         shared: Sequence[tuple[Message, str]] = ()
         if isinstance(run, WatchedTownRun) and any(viewer.follows_training for viewer in viewers):
             shared = [(m, m.model_dump_json()) for m in run.playback.advance(seconds)]
@@ -88,10 +88,10 @@ class Hub:
 
 
 DEFAULT_SPEED: Final = 5.0  # steps per second
-FIRST_SEED: Final = 1  # of the towns that checkpoints play in
+FIRST_SEED: Final = 1  # seed of the first episode of a checkpoint
 NOT_SUBSCRIBED: Final = protocol.Error(what="no run is being watched", fix="subscribe to a run first")
 
-PolicyChoice = tuple[str, float]  # checkpoint name and share of random actions
+PolicyChoice = tuple[str, float]  # checkpoint name and epsilon
 
 
 class Viewer:
@@ -101,12 +101,12 @@ class Viewer:
         self.hub, self.mailbox = hub, Mailbox()
         self.run: WatchedRun | None = None
         self.subscription: protocol.Subscribe | None = None
-        self.follows_training = False  # it watches the playback shared by all viewers of a training
+        self.follows_training = False  # it shows the playback shared by all viewers of a training run
         self.playbacks: list[Playback] = []  # one, or two side by side; empty while following training
-        self._policies: list[PolicyChoice] = [("latest", 0.0)]  # of each side
+        self._policies: list[PolicyChoice] = [("latest", 0.0)]  # one per side
         self._edited_world: World | None = None
         self._seed = FIRST_SEED
-        self._last_frame = 0.0  # when the last frame was due
+        self._last_frame = 0.0  # time of the last frame
         self._resampled = self._new_playback(lambda: None)  # the shared playback at this viewer's lower frame rate
 
     def send(self, *messages: Message) -> None:
@@ -128,9 +128,12 @@ class Viewer:
     ) -> Playback:
         return Playback(source, side, speed, playing, delivered=lambda: not self.mailbox.is_pending(("frame", side)))
 
-    def tick(self, news: Sequence[str], shared: Sequence[tuple[Message, str]]) -> None:
-        """Send the run's news, and the next frame if it is due at this viewer's rate."""
-        self.mailbox.post_event(*news)
+    def tick(self, texts: Sequence[str], shared: Sequence[tuple[Message, str]]) -> None:
+        """Send new messages of the run, and the next frame if it is due at this viewer's rate.
+
+        `shared` are the messages of the shared playback, with their serialized text.
+        """
+        self.mailbox.post_event(*texts)
         assert self.subscription is not None
         assert self.run is not None
         now = time.monotonic()
@@ -164,7 +167,7 @@ class Viewer:
         self._attempt(self._handle, message)
 
     def _attempt(self, action: Callable[..., None], *arguments: Any) -> bool:
-        """Whether the action succeeded; otherwise an error is sent."""
+        """Call an action; returns whether it succeeded, otherwise an error is sent."""
         try:
             action(*arguments)
         except (TownletError, ConfigError) as error:
@@ -200,7 +203,8 @@ class Viewer:
                 self._play([(name, message.epsilon) for name in names])
             case protocol.Compare():
                 left = self._policies[0]
-                self._play([left] if message.checkpoint is None else [left, (message.checkpoint, left[1])])
+                right = [] if message.checkpoint is None else [(message.checkpoint, left[1])]
+                self._play([left, *right])
 
     def _apply(self, action: Callable[[Playback], list[Message]]) -> None:
         for playback in self._own_playbacks():
@@ -249,7 +253,7 @@ class Viewer:
             raise
 
     def _select(self, selection: protocol.Select) -> None:
-        """Show a recorded episode, or the episodes of one training row."""
+        """Show a recorded episode, or the episodes of one row of the training."""
         town, row, recording = self._town, selection.row, selection.recording
         episode = town.episode_of_row(row) if recording is None else town.recorded_episode(recording)
         if episode is None:
@@ -264,20 +268,22 @@ class Viewer:
         self._send_playback(playback.show(episode))
 
     def _play(self, policies: list[PolicyChoice], world: World | None = None, first: Sequence[Message] = ()) -> None:
-        """Let checkpoints play in the same town; `first` is sent once all of them are known to fit the world."""
+        """Show episodes of checkpoints in the same town; `first` is sent once all are known to fit the world."""
         world = world or self._edited_world
         sources = [self._episode_source(choice, world) for choice in policies]
         self._policies, self._edited_world = policies, world
         self.send(*first)
-        self.follows_training, before = False, self.playbacks
-        speed, playing = (before[0].speed, before[0].playing) if before else (DEFAULT_SPEED, True)
+        self.follows_training, previous = False, self.playbacks
+        speed, playing = (previous[0].speed, previous[0].playing) if previous else (DEFAULT_SPEED, True)
         sides: tuple[Side, Side] = (0, 1)
-        self.playbacks = [self._new_playback(source, sides[k], speed, playing) for k, source in enumerate(sources)]
+        self.playbacks = [
+            self._new_playback(source, side, speed, playing) for side, source in zip(sides, sources, strict=False)
+        ]
         self._apply(lambda playback: playback.show(playback.source()))
 
     def _episode_source(self, choice: PolicyChoice, edited: World | None) -> EpisodeSource:
-        """Episodes of a checkpoint, with seeds that both sides share; `latest` is resolved for each episode."""
-        (name, epsilon), town, played = choice, self._town, count()
+        """Source of a checkpoint's episodes, with the same seeds on both sides; resolves `latest` for each episode."""
+        (name, epsilon), town, episode_numbers = choice, self._town, count()
         world = edited or town.world
 
         def load() -> tuple[Checkpoint, TrainedPolicy]:
@@ -292,13 +298,13 @@ class Viewer:
             label = player_label(name, found)
             label += f", {epsilon:.0%} random" if epsilon else ""
             label += ", in your edited world" if edited else ""
-            return PlayedEpisode(world, actor, self._seed + 1000 * next(played), label, found.env_steps)
+            return PlayedEpisode(world, actor, self._seed + 1000 * next(episode_numbers), label, found.env_steps)
 
-        load()  # refuse a checkpoint that does not fit the world now, not at the first frame
+        load()  # a checkpoint that does not fit the world is refused now, not at the first frame
         return next_episode
 
     def edit(self, request: protocol.EditWorld, world: World) -> None:
-        """Accept a valid edited world; with `preview`, the current agent plays in it."""
+        """Accept a valid edited world; with `preview`, show the current policies in it."""
         if not request.preview:
             self.send(protocol.WorldChecked(number=request.number, errors=[]))
         elif self.run is None:

@@ -92,7 +92,7 @@ class PlayedEpisode(TownEpisode):
         self._engine.reset(seed)
         self._arrays = empty_arrays(world, INITIAL_CAPACITY)
         self._observe(0)
-        super().__init__(world, self._recorded(), label, 0, env_steps, actor.outputs, "checkpoint")
+        super().__init__(world, self._recorded(), label, 0, env_steps, actor.output_kind, "checkpoint")
         self.over = False
 
     def _recorded(self) -> Recording:

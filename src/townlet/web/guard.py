@@ -54,14 +54,14 @@ class Credential(NamedTuple):
     """The token of a request."""
 
     token: str
-    from_cookie: bool = False  # and so possibly stale
+    from_cookie: bool = False  # it may be stale
     from_query: bool = False
 
 
 class Guard:
-    """ASGI middleware: refuses requests that are foreign, too large or not permitted, and adds security headers.
+    """ASGI middleware: refuses cross-site, oversized and unauthorized requests, and adds security headers.
 
-    `scope["identity"]` is the identity of the token for the app, None if no token is needed.
+    It sets `scope["identity"]` for the app: the identity of the token, None if there is none and none is needed.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class Guard:
     ) -> None:  # fmt: skip
         self._app, self._hosts, self._codes = app, {host.lower() for host in hosts}, codes
         self._tokens, self._access, self._cookie, self._throttle = valid_tokens, access, cookie, tokens.LoginThrottle()
-        self._origins = {origin.lower().rstrip("/") for origin in origins}  # of other pages that are allowed
-        self._allow_no_origin = allow_no_origin  # without an Origin it is a program, not a browser
+        self._origins = {origin.lower().rstrip("/") for origin in origins}  # allowed besides the server's own
+        self._allow_no_origin = allow_no_origin  # for programs, which send no Origin; browsers do
         self._refused_origins: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,7 +84,7 @@ class Guard:
         if scope["type"] == "websocket":
             await (_refuse(scope, refusal, receive, send) if refusal else self._app(scope, receive, send))
             return
-        send, identity = _add_headers(send), scope.get("identity")  # None if the request was refused before
+        send, identity = _add_headers(send), scope.get("identity")  # not set if the request was refused earlier
         opens_page = identity is not None and identity.role != tokens.GAME and identity != ANONYMOUS
         if refusal:
             await _response(refusal)(scope, receive, send)
@@ -104,12 +104,12 @@ class Guard:
         own = len(origins) == 1 and origins[0] in {f"{scheme}://{host}", *self._origins}
         if (changes or origins) and not (own if origins else self._allow_no_origin):
             self._log_refused_origin(headers.get("origin", ""))
-            return Refusal(403, "only this server's own page may do that: its Origin is missing or another")
+            return Refusal(403, "only this server's own page may do that: the Origin is missing or not the server's")
         if refusal := self._authorize(scope, credential):
             return refusal
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > MAX_BODY_BYTES:
-            return Refusal(413, f"a request may have {MAX_BODY_BYTES} bytes")
+            return Refusal(413, f"a request may have at most {MAX_BODY_BYTES} bytes")
         return None
 
     def _authorize(self, scope: Scope, credential: Credential) -> Refusal | None:
@@ -121,13 +121,14 @@ class Guard:
         identity, roles = None, self._access(scope.get("method", "WEBSOCKET"), scope["path"])
         if credential.token:
             identity = self._tokens.identify(credential.token)
-            # Otherwise one client with a wrong token would lock out all others of its address after a restart.
+            # A valid long token is not throttled; otherwise one client with a wrong token would lock out all others
+            # of its address after a restart.
             address = str((scope.get("client") or [""])[0])
             certain = identity is not None and len(credential.token) >= tokens.UNGUESSABLE_LENGTH
             if not (certain or self._throttle.allows(address, credential.from_cookie, identity)):
-                if roles is None:  # as without a token
+                if roles is None:  # no token is needed
                     return None
-                return Refusal(429, "too many wrong tokens came from this address: wait a few seconds")
+                return Refusal(429, "too many wrong tokens from this address; wait a few seconds")
         scope["identity"] = identity
         if roles is None or (identity and identity.role in roles):
             return None
@@ -161,18 +162,18 @@ class Guard:
         return Credential(cookies[self._cookie].value if self._cookie in cookies else "", from_cookie=True)
 
     def _log_refused_origin(self, origin: str) -> None:
-        """Log a refused origin once: it may be a page of the operator."""
+        """Log a refused origin once, since it may be the operator's own page."""
         if not origin or origin in self._refused_origins or len(self._refused_origins) >= MAX_LOGGED_ORIGINS:
             return
         self._refused_origins.add(origin)
         name = ascii(origin[:100])[1:-1]  # untrusted text
-        fix = f"; if it is yours, name it with --origin {name}" if self._allow_no_origin else ""
+        fix = f"; if it is yours, allow it with --origin {name}" if self._allow_no_origin else ""
         LOGGER.warning("a page from %s was refused%s", name, fix)
 
     def _redirect(self, scope: Scope, token: str) -> Response:
         """Store the token in a cookie, and remove it from the address bar."""
         query, headers = scope["query_string"].decode(), Headers(scope=scope)
-        location = "/" + quote(scope["path"].lstrip("/")) + (f"?{query}" if query else "")  # never of another host
+        location = "/" + quote(scope["path"].lstrip("/")) + (f"?{query}" if query else "")  # never another host
         response: Response = RedirectResponse(location, 303)
         if headers.get("sec-fetch-site") == "cross-site":  # a redirect would not carry the cookie: SameSite=Strict
             response = PlainTextResponse("", headers={"Refresh": f"0; url={location}"})
@@ -214,7 +215,7 @@ def _response(refusal: Refusal) -> Response:
 
 
 async def _refuse(scope: Scope, refusal: Refusal, receive: Receive, send: Send) -> None:
-    """Refuse a WebSocket with a status and a reason that its client can read, where the server can send them."""
+    """Refuse a WebSocket with an HTTP status and a reason if the server supports it, else with a close code."""
     if "websocket.http.response" in scope.get("extensions", {}):
         await _response(refusal)(scope, receive, send)
     else:
@@ -222,7 +223,7 @@ async def _refuse(scope: Scope, refusal: Refusal, receive: Receive, send: Send) 
 
 
 def _limit_body(receive: Receive) -> Receive:
-    """End a body that exceeds the limit, which needs no Content-Length, as if its sender had disconnected."""
+    """Treat a body beyond the limit as a disconnection; needed for requests without a Content-Length."""
     received = 0
 
     async def limited_receive() -> Message:

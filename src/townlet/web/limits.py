@@ -1,4 +1,4 @@
-"""Limits that the connections of one server share: descriptors, work per loop iteration, connections and rates."""
+"""Limits of a server: file descriptors, connections, work per loop iteration and message rates; and a small cache."""
 
 from __future__ import annotations
 
@@ -16,51 +16,54 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 TARGET_DESCRIPTORS: Final = 1 << 16  # requested soft limit; the hard limit may be lower
 RESERVED_DESCRIPTORS: Final = 64  # for the log, versions, checkpoints and databases
+ASSUMED_OPEN: Final = 64  # descriptors in use, where the system does not list them
+MIN_DESCRIPTORS: Final = 16  # for connections, however low the limit is
 MAX_BACKLOG: Final = 2048  # connections that wait in the kernel to be accepted
 MAX_HTTP_CONNECTIONS: Final = 1024
-DESCRIPTOR_REMEDY: Final = "raise the limit of open files (ulimit -n, or LimitNOFILE= in systemd) and start again"
+DESCRIPTOR_REMEDY: Final = "raise the open-file limit (ulimit -n, or LimitNOFILE= in systemd) and restart"
 
-ITERATION_SECONDS: Final = 0.003  # of work on input in one iteration of the event loop, for all connections together
-ITERATION_MESSAGES: Final = 16  # of clients that send without waiting for answers, for all of them together
-MAX_INPUT_BYTES: Final = 128 << 20  # of incomplete messages, for all connections together
+# Per iteration of the event loop, over all connections:
+PARSE_SECONDS: Final = 0.003  # time budget for parsing input
+QUEUED_MESSAGES: Final = 16  # messages handled of clients that send the next one before the reply
+MAX_INPUT_BYTES: Final = 128 << 20  # incomplete messages of all connections
 
-TRY_AGAIN_LATER: Final = 1013  # close code of a WebSocket
-MAX_CACHED: Final = 64  # responses
+TRY_AGAIN_LATER: Final = 1013  # WebSocket close code
+MAX_CACHE_ENTRIES: Final = 64
 
 T = TypeVar("T")
 
 
 class DescriptorBudget(NamedTuple):
-    """Shares of the process's file descriptors, so that connections never use up those of files."""
+    """Shares of the process's file descriptors, so that connections cannot exhaust those needed for files."""
 
-    limit: int  # of the process
-    backlog: int  # connections that the kernel may accept ahead: the loop takes all of them in one iteration
+    limit: int  # soft limit of the process
+    backlog: int  # listen backlog; the loop may accept all of it in one iteration, so each needs a descriptor
     http: int
     websockets: int
 
     @property
     def app_websockets(self) -> int:
-        """WebSockets for the application; the rest are being refused with a reason, which takes a moment to send."""
+        """WebSockets for the application; 1/16 is kept for those being refused, open until the close frame is sent."""
         return self.websockets - self.websockets // 16
 
 
 def allocate_descriptors(limit: int, used: int) -> DescriptorBudget:
     """Divide `limit` descriptors, of which `used` are already open."""
-    available = max(limit - used - RESERVED_DESCRIPTORS, 16)
+    available = max(limit - used - RESERVED_DESCRIPTORS, MIN_DESCRIPTORS)
     backlog, http = min(MAX_BACKLOG, available // 8), min(MAX_HTTP_CONNECTIONS, available // 8)
     return DescriptorBudget(limit, backlog, http, available - backlog - http)
 
 
 def raise_descriptor_limit(target: int = TARGET_DESCRIPTORS) -> DescriptorBudget:
-    """Raise the soft limit of open files up to `target` if allowed, and divide it."""
+    """Raise the soft open-file limit to `target`, or as far as the hard limit allows, and divide it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = target if hard == resource.RLIM_INFINITY else min(hard, target)
     if soft != resource.RLIM_INFINITY and soft < allowed:
-        with suppress(ValueError, OSError):  # some systems allow less than their hard limit: the soft limit stays
+        with suppress(ValueError, OSError):  # some systems allow less than their hard limit; keep the soft limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = RESERVED_DESCRIPTORS
-    with suppress(OSError):  # a link to /proc/self/fd on Linux
+    used = ASSUMED_OPEN
+    with suppress(OSError):  # on Linux a link to /proc/self/fd
         used = len(os.listdir("/dev/fd"))
     return allocate_descriptors(target if soft == resource.RLIM_INFINITY else soft, used)
 
@@ -69,26 +72,29 @@ class Evictable(Protocol):
     """A connection that can be closed in favor of others."""
 
     def evict(self) -> None:
-        """Close the connection: it has kept the server waiting for longer than all others."""
+        """Close the connection, to free its slot or its buffered bytes."""
 
 
 class ConnectionLimiter:
-    """Admits connections and schedules their input. A flood on one connection delays only that one."""
+    """Admits connections and schedules their input, first in, first out.
+
+    A connection queues its next piece of input only when the last one is done, so a flood delays only its sender.
+    """
 
     def __init__(self, max_http: int, max_websockets: int, max_input_bytes: int = MAX_INPUT_BYTES) -> None:
         self._max_http, self._max_websockets, self._max_input_bytes = max_http, max_websockets, max_input_bytes
-        self._work: deque[Callable[[], None]] = deque()
-        self._turns: deque[asyncio.Future[None]] = deque()
+        self._parse_jobs: deque[Callable[[], None]] = deque()
+        self._turns: deque[asyncio.Future[None]] = deque()  # to handle a parsed message
         self._scheduled = False
         self._http: set[Evictable] = set()
         self._idle: dict[Evictable, None] = {}  # HTTP connections without a complete request, the oldest first
-        self.websockets: set[Evictable] = set()
+        self._websockets: set[Evictable] = set()
         self._buffered: dict[Evictable, int] = {}  # bytes of incomplete messages, the oldest first
         self._buffered_bytes = 0
 
-    def schedule(self, work: Callable[[], None]) -> None:
-        """Run a piece of work in one of the next iterations of the loop, in the order of the calls."""
-        self._work.append(work)
+    def schedule(self, parse: Callable[[], None]) -> None:
+        """Call `parse` in one of the next iterations of the loop, in the order of these calls."""
+        self._parse_jobs.append(parse)
         self._wake()
 
     async def wait_turn(self) -> None:
@@ -104,19 +110,19 @@ class ConnectionLimiter:
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
-        until = time.perf_counter() + ITERATION_SECONDS
-        while self._work and time.perf_counter() < until:
-            self._work.popleft()()
-        for _ in range(min(ITERATION_MESSAGES, len(self._turns))):
+        deadline = time.perf_counter() + PARSE_SECONDS
+        while self._parse_jobs and time.perf_counter() < deadline:
+            self._parse_jobs.popleft()()
+        for _ in range(min(QUEUED_MESSAGES, len(self._turns))):
             turn = self._turns.popleft()
-            if not turn.done():  # otherwise the connection is closed
+            if not turn.done():  # cancelled if the connection was closed meanwhile
                 turn.set_result(None)
         self._scheduled = False
-        if self._work or self._turns:
+        if self._parse_jobs or self._turns:
             self._wake()
 
     def admit(self, connection: Evictable) -> bool:
-        """Admit an HTTP connection; at the limit, evict the one that has waited longest without a request."""
+        """Admit an HTTP connection, evicting the longest idle one at the limit; False if none is idle."""
         if len(self._http) >= self._max_http:
             if not self._idle:
                 return False
@@ -127,33 +133,39 @@ class ConnectionLimiter:
         self._idle[connection] = None
         return True
 
-    def request_complete(self, connection: Evictable) -> None:
+    def mark_busy(self, connection: Evictable) -> None:
         """Protect a connection from eviction until its response is complete."""
         self._idle.pop(connection, None)
 
-    def response_complete(self, connection: Evictable) -> None:
-        """Make a connection evictable again: it waits for the next request."""
+    def mark_idle(self, connection: Evictable) -> None:
+        """Make a connection evictable again, after its response."""
         if connection in self._http:
             self._idle[connection] = None
 
     def remove(self, connection: Evictable) -> None:
-        """Remove a connection that is closed or no longer an HTTP connection."""
+        """Remove a connection that was closed or upgraded to a WebSocket."""
         self._http.discard(connection)
         self._idle.pop(connection, None)
 
     @property
     def websockets_full(self) -> bool:
-        return len(self.websockets) >= self._max_websockets
+        return len(self._websockets) >= self._max_websockets
+
+    def add_websocket(self, connection: Evictable) -> None:
+        self._websockets.add(connection)
 
     def remove_websocket(self, connection: Evictable) -> None:
-        self.websockets.discard(connection)
+        self._websockets.discard(connection)
         self.set_buffered(connection, 0)
 
     def set_buffered(self, connection: Evictable, size: int) -> None:
-        """Set a connection's bytes of incomplete messages; beyond the budget, evict the oldest of such connections."""
+        """Set a connection's bytes of incomplete messages.
+
+        While the total exceeds the limit, the connection whose message has been incomplete longest is evicted.
+        """
         self._buffered_bytes += size - self._buffered.get(connection, 0)
         if size:
-            self._buffered[connection] = size  # keeps its position, and so its age
+            self._buffered[connection] = size  # the key keeps its position, which is the order of age
         else:
             self._buffered.pop(connection, None)
         while self._buffered_bytes > self._max_input_bytes:
@@ -168,14 +180,14 @@ class WebSocketLimit:
     def __init__(self, limit: int, reason: str) -> None:
         self.limit, self._reason = limit, reason
         self._open: set[WebSocket] = set()
-        self.refused = 0  # in total
+        self.refused = 0  # since the start
 
     def __len__(self) -> int:
         return len(self._open)
 
     @asynccontextmanager
     async def acquire(self, socket: WebSocket) -> AsyncIterator[bool]:
-        """Count a socket inside the block; yields False, with the socket closed, if the limit is reached."""
+        """Count a socket while the block runs; yields False, with the socket closed, if the limit is reached."""
         if len(self._open) >= self.limit:
             self.refused += 1
             with suppress(WebSocketDisconnect, RuntimeError):  # already closed
@@ -191,45 +203,50 @@ class WebSocketLimit:
 
 
 class TokenBucket:
-    """Rate limiter: `rate` units a second in the long run, and `burst` at once.
+    """Rate limiter: `rate` units per second in the long run, and up to `burst` at once.
 
-    It stores the time at which it will be full again (generic cell rate algorithm): one number, and one addition per
-    unit, since every message of a game takes one.
+    `take` runs for every message of a game, so the bucket stores only the time at which it will be full again (generic
+    cell rate algorithm): one number, and one addition per unit.
     """
 
-    __slots__ = ("_burst", "_clock", "_full_at", "_interval", "_limit")
+    __slots__ = ("_burst", "_clock", "_full_at", "_interval", "_max_refill")
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval, self._burst, self._clock = 1 / rate, burst, clock
-        self._limit = (burst - 1 + 1e-6) / rate  # seconds until full while exactly one unit is left
+        self._max_refill = (burst - 1 + 1e-6) / rate  # seconds until full if one unit is left; 1e-6 absorbs rounding
         self._full_at = clock()
 
     def level(self) -> float:
+        """Units that can be taken now."""
         return self._burst - max(0.0, self._full_at - self._clock()) / self._interval
 
     def take(self) -> bool:
+        """Take one unit; False if none is left."""
         now, full_at = self._clock(), self._full_at
         if full_at < now:
             full_at = now
-        elif full_at - now > self._limit:
+        elif full_at - now > self._max_refill:
             return False
         self._full_at = full_at + self._interval
         return True
 
 
 class SingleFlightCache(Generic[T]):
-    """Caches values for some seconds; concurrent requests for a missing value wait for one computation."""
+    """Caches values for some seconds. One value is computed at a time; meanwhile all other calls of `get` wait."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds, self._values, self._lock = seconds, dict[Hashable, tuple[float, T]](), threading.Lock()
+        self._seconds = seconds
+        self._values: dict[Hashable, tuple[float, T]] = {}  # with the times of their computation, the oldest first
+        self._lock = threading.Lock()
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The cached value, or a new one; a failure is not cached."""
         with self._lock:
             cached = self._values.get(key)
             if cached is None or time.monotonic() - cached[0] > self._seconds:
-                self._values.pop(key, None)
-                self._values[key] = cached = time.monotonic(), compute()
-                if len(self._values) > MAX_CACHED:
+                self._values.pop(key, None)  # the new value is inserted last
+                started = time.monotonic()
+                cached = self._values[key] = (started, compute())
+                if len(self._values) > MAX_CACHE_ENTRIES:
                     del self._values[next(iter(self._values))]
             return cached[1]

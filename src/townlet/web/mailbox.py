@@ -1,6 +1,6 @@
-"""Outgoing messages of one client: only the latest of each state, and a bounded queue of events.
+"""Outgoing messages of one client: for each state only the latest message, and a bounded queue of events.
 
-A client that reads slowly or not at all costs one mailbox and delays no other client: posting never blocks.
+Posting never blocks, so a client that reads slowly or not at all costs one mailbox and delays no other client.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any, Final
 
 from starlette.websockets import WebSocketDisconnect
 
-MAX_EVENTS: Final = 64  # queued; older ones are dropped
-MAX_BYTES: Final = 4 << 20  # of all queued messages; the newest event alone may be larger
-SEND_TIMEOUT: Final = 20.0  # seconds for one message, after which the client counts as gone
+MAX_EVENTS: Final = 64  # in the queue; the oldest ones beyond it are dropped
+MAX_BYTES: Final = 4 << 20  # in the queue; the newest event alone may be larger
+SEND_TIMEOUT: Final = 20.0  # seconds to send one event or state, after which the client counts as disconnected
 
-DISCONNECTED: Final = (WebSocketDisconnect, RuntimeError, TimeoutError)  # the client left, or reads nothing
+DISCONNECTED: Final = (WebSocketDisconnect, RuntimeError, TimeoutError)  # the client left or does not read
 
 
 class Mailbox:
     """Queue of encoded messages for one client."""
 
     def __init__(self, max_events: int = MAX_EVENTS) -> None:
-        self._pending: dict[Hashable, tuple[str, ...]] = {}  # in order; events have numbers for keys
-        self._events: deque[int] = deque()
-        self._max_events, self._count = max_events, 0
+        self._pending: dict[Hashable, tuple[str, ...]] = {}  # in order; the keys of events are their numbers
+        self._events: deque[int] = deque()  # numbers of pending events
+        self._max_events, self._event_count = max_events, 0
         self._bytes = 0  # of pending messages
         self._posted = asyncio.Event()
 
@@ -46,9 +46,9 @@ class Mailbox:
         size = sum(map(len, texts))
         while self._events and (len(self._events) == self._max_events or self._bytes + size > MAX_BYTES):
             self._take(self._events.popleft())
-        self._count += 1
-        self._events.append(self._count)
-        self._put(self._count, texts)
+        self._event_count += 1
+        self._events.append(self._event_count)
+        self._put(self._event_count, texts)
 
     def _put(self, key: Hashable, texts: tuple[str, ...]) -> None:
         self._pending[key] = texts
@@ -75,9 +75,12 @@ class Mailbox:
                         await send(text)
 
 
-async def run_until_first(*parts: Coroutine[Any, Any, None]) -> None:
-    """Run parts of a connection until one of them ends, and cancel the others; a disconnected client is no error."""
-    tasks = [asyncio.create_task(part) for part in parts]
+async def run_until_first(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Run the coroutines of a connection until one of them ends, and cancel the others.
+
+    Errors are raised, except those of a client that disconnected.
+    """
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

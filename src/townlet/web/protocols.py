@@ -15,14 +15,14 @@ from websockets.frames import Frame
 
 from townlet.web.limits import ConnectionLimiter, TokenBucket
 
-HEADER_SECONDS: Final = 10.0  # seconds for the header of a request, from the opening of the connection
-BODY_SECONDS: Final = 30.0  # seconds for the body of a request
-READ_SECONDS: Final = 20.0  # seconds within which a client must read from a response that fills its buffer
-SLICE_BYTES: Final = 2048  # of a WebSocket, parsed at once: 341 empty frames, about 3 ms
+HEADER_SECONDS: Final = 10.0  # time limit for the header of a request, from the opening of the connection
+BODY_SECONDS: Final = 30.0  # time limit for the body of a request
+READ_SECONDS: Final = 20.0  # time limit for a client to read from a response that fills its buffer
+SLICE_BYTES: Final = 2048  # input of a WebSocket that is parsed at once: 341 empty frames, about 3 ms
 MAX_FRAMES: Final = 64  # per message
-CONTROL_BURST: Final = 64  # pings and pongs of a client
-CONTROL_RATE: Final = 16.0  # a second
-CLOSE_SECONDS: Final = 2.0  # seconds for a client to read the close reason and to close
+CONTROL_BURST: Final = 64  # pings and pongs that a client may send at once
+CONTROL_RATE: Final = 16.0  # pings and pongs per second in the long run
+CLOSE_SECONDS: Final = 2.0  # time limit for a client to read the close reason and to close
 POLICY_VIOLATION, MESSAGE_TOO_BIG, TRY_AGAIN_LATER = 1008, 1009, 1013  # close codes
 
 TIMEOUT_TEXT: Final = b"the request did not arrive in time\n"
@@ -38,8 +38,8 @@ class LimitedHTTP(H11Protocol):
         self._request_deadline: asyncio.TimerHandle | None = None
         self._read_deadline: asyncio.TimerHandle | None = None  # for a client that does not read its response
         self._close_deadline: asyncio.TimerHandle | None = None  # for the last bytes before the connection is closed
-        self._client_state: Any = None  # according to the parser
-        self._pending_upgrade: bytearray | None = None  # data of an upgrade that is not parsed yet
+        self._client_state: Any = None  # the parser's state of the client at the last call of `_update_deadline`
+        self._pending_upgrade: bytearray | None = None  # unparsed data of a WebSocket handshake
         self._upgraded = False  # the transport belongs to a WebSocket now
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -75,7 +75,7 @@ class LimitedHTTP(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._client_state = None
-        self._limiter.response_complete(self)
+        self._limiter.mark_idle(self)
         self._update_deadline()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
@@ -99,15 +99,15 @@ class LimitedHTTP(H11Protocol):
         seconds = {h11.IDLE: HEADER_SECONDS, h11.SEND_BODY: BODY_SECONDS}.get(state)
         self._request_deadline = self.loop.call_later(seconds, self._time_out) if seconds else None
         if seconds is None:
-            self._limiter.request_complete(self)
+            self._limiter.mark_busy(self)
 
     def _limit_closing(self) -> None:
-        """Limit the time for the client to read the rest, since the connection stays open until then."""
+        """Limit the time for the client to read the remaining data; the connection stays open until then."""
         if self._close_deadline is None and not self._upgraded:
             self._close_deadline = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection without a further request, as uvicorn does, within the same time."""
+        """Close an idle connection, as uvicorn does, and limit the time for it."""
         super().timeout_keep_alive_handler()
         self._limit_closing()
 
@@ -118,7 +118,7 @@ class LimitedHTTP(H11Protocol):
             self.transport.abort()
 
     def evict(self) -> None:
-        """Close in favor of another connection."""
+        """Close the connection, to free its slot."""
         self._respond_and_close(408, BUSY_TEXT)
 
     def _respond_and_close(self, status: int, text: bytes) -> None:
@@ -147,7 +147,7 @@ class LimitedHTTP(H11Protocol):
 
 
 class LimitedWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that is parsed in slices, with a limit on frames of a message and on pings and pongs."""
+    """A WebSocket that is parsed in slices, with limits on the frames of a message and on pings and pongs."""
 
     def __init__(self, *, limiter: ConnectionLimiter, **options: Any) -> None:
         super().__init__(**options)
@@ -155,11 +155,11 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._unparsed = bytearray()
         self._scheduled = self._refused = False
         self._control = TokenBucket(CONTROL_RATE, CONTROL_BURST)
-        self._read_deadline: asyncio.TimerHandle | None = None  # deadline of a client that does not read
+        self._read_deadline: asyncio.TimerHandle | None = None  # for a client that does not read
         self.close_timeout = CLOSE_SECONDS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._limiter.websockets.add(self)
+        self._limiter.add_websocket(self)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -194,7 +194,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     async def receive(self) -> Any:
-        """The next message; clients that send without waiting for answers take turns."""
+        """The next message; clients that send the next one before the reply take turns."""
         if not self.queue.empty() and self.handshake_complete:
             await self._limiter.wait_turn()
         message = await super().receive()
@@ -220,7 +220,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         super().resume_writing()
 
     async def run_asgi(self) -> None:
-        """Limit the time for the client to read the rest, since the connection stays open until then."""
+        """Run the app, then limit the time for the client to read the remaining data."""
         await super().run_asgi()
         self._limit_reading()
 
@@ -231,8 +231,8 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self._read_deadline = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def _count_buffered(self) -> None:
-        held = 0 if self._refused else len(self._unparsed) + len(self.conn.reader.buffer)
-        self._limiter.set_buffered(self, held + sum(map(len, self.frames)))
+        unparsed = 0 if self._refused else len(self._unparsed) + len(self.conn.reader.buffer)
+        self._limiter.set_buffered(self, unparsed + sum(map(len, self.frames)))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unparsed.clear()
@@ -242,7 +242,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def handle_cont(self, event: Frame) -> None:
-        """Count a continuation frame; a message with too many is refused."""
+        """Handle a continuation frame; a message with too many frames is refused."""
         if len(self.frames) >= MAX_FRAMES:
             self._refuse(MESSAGE_TOO_BIG, f"a message may have at most {MAX_FRAMES} frames")
         if not self._refused:
@@ -258,11 +258,11 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
 
     def _control_allowed(self) -> bool:
         if not self._control.take():
-            self._refuse(POLICY_VIOLATION, f"more than {CONTROL_RATE:g} pings or pongs a second")
+            self._refuse(POLICY_VIOLATION, f"more than {CONTROL_RATE:g} pings or pongs per second")
         return not self._refused
 
     def evict(self) -> None:
-        """Close in favor of the messages of others."""
+        """Close the connection, to free its buffered bytes."""
         self._refuse(TRY_AGAIN_LATER, "too much unread input; send less at once, and try again later")
 
     def _refuse(self, code: int, reason: str) -> None:

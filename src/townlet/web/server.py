@@ -1,4 +1,4 @@
-"""Run an ASGI app with uvicorn: socket, links with tokens, access control, and shutdown."""
+"""Runs an ASGI app with uvicorn: socket, links with tokens, access control, and shutdown."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from townlet.web.limits import ConnectionLimiter, raise_descriptor_limit
 from townlet.web.protocols import LimitedHTTP, LimitedWebSocket
 from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, default_access
 
-ACCEPTS_PER_ITERATION: Final = 64  # connections
-PORTS_TRIED: Final = 20  # from the requested one upwards
-MAX_MESSAGE_BYTES: Final = 1 << 17  # from a client; uvicorn closes with 1009 beyond it
+ACCEPTS_PER_ITERATION: Final = 64  # connections accepted per iteration of the event loop
+PORTS_TRIED: Final = 20  # from the requested port upwards
+MAX_MESSAGE_BYTES: Final = 1 << 17  # from a client; for a larger message uvicorn closes with 1009
 
 
 class Server:
-    """A server whose port is bound at construction, so that its link is valid before there is an app."""
+    """A server whose port is bound at construction, so that its link is known before there is an app."""
 
     def __init__(
         self, host: str, port: int, tokens: Tokens | None, names: Iterable[str] = (), origins: Iterable[str] = (),
         allow_no_origin: bool = False, access: Access = default_access,
     ) -> None:  # fmt: skip
         if tokens is None and not is_loopback(host):
-            what = f"without a token everyone who can reach {host} could operate this server"
+            what = f"without a token, anyone who can reach {host} could operate this server"
             raise TownletError(what, "leave out --no-token, or leave out --host")
         self.descriptors = raise_descriptor_limit()
         self._socket = _bind(host, port, self.descriptors.backlog)
@@ -57,13 +57,13 @@ class Server:
         return f"http://{self.address}/" + (f"?token={token}" if token else "")
 
     def one_time_link(self) -> str:
-        """Single-use link to the operator's page, for a browser that is started now."""
+        """Single-use link to the operator's page, for a browser that is started immediately."""
         return f"http://{self.address}/" + (f"?code={self._codes.new()}" if self.tokens else "")
 
     async def serve(self, app: ASGIApp, should_stop: Callable[[], bool] | None = None) -> None:
         """Serve until `stop` is called or `should_stop` returns True."""
         limiter = ConnectionLimiter(self.descriptors.http, self.descriptors.websockets)
-        http: Any = partial(LimitedHTTP, limiter=limiter)  # uvicorn makes one for each connection
+        http: Any = partial(LimitedHTTP, limiter=limiter)  # uvicorn creates one for each connection
         websocket: Any = partial(LimitedWebSocket, limiter=limiter)
         config = uvicorn.Config(
             self._guard(app), http=http, ws=websocket, backlog=self.descriptors.backlog, log_level="warning",
@@ -72,7 +72,7 @@ class Server:
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         watch = asyncio.create_task(self._watch(should_stop))
-        # uvloop accepts one connection per listening descriptor and iteration: a flood would fill the queue.
+        # uvloop accepts one connection per listening descriptor and iteration, so a flood would fill the backlog.
         accepts = min(ACCEPTS_PER_ITERATION, self.descriptors.backlog // 2)
         listening = [self._socket, *(self._socket.dup() for _ in range(accepts - 1))]
         await self._server.serve(sockets=listening)
@@ -90,7 +90,7 @@ class Server:
 
     def run(self, app: ASGIApp, should_stop: Callable[[], bool] | None = None) -> None:
         """Serve as the main program: Ctrl-C and SIGTERM end it without an error."""
-        logging.getLogger("asyncio").setLevel(logging.ERROR)  # otherwise every viewer that disconnects is a warning
+        logging.getLogger("asyncio").setLevel(logging.ERROR)  # otherwise it warns of every viewer that disconnects
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn would raise them again after shutdown
                 signal.signal(number, lambda *_: self.stop())
@@ -102,7 +102,7 @@ class Server:
         self._stopped = True
 
     def close(self) -> None:
-        """Release the port, if `serve` was never called."""
+        """Release the port; needed only if `serve` was never called."""
         self._socket.close()
 
 
@@ -117,5 +117,5 @@ def _bind(host: str, port: int, backlog: int) -> socket.socket:
             return bound
         except OSError as error:
             bound.close()
-            last = error
-    raise TownletError(f"cannot listen on {host}:{port}: {last.strerror}", "name another port with --port")
+            last_error = error
+    raise TownletError(f"cannot listen on {host}:{port}: {last_error.strerror}", "choose another port with --port")

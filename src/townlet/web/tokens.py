@@ -34,15 +34,15 @@ TOKEN_VARIABLES: Final = {role: f"TOWNLET_{role.upper()}_TOKEN" for role in ROLE
 
 MIN_LENGTH: Final = 16
 MAX_LENGTH: Final = 200
-UNGUESSABLE_LENGTH: Final = 32  # of generated tokens: no number of attempts finds one
+UNGUESSABLE_LENGTH: Final = 32  # length of generated tokens, which guessing cannot find
 TOKEN_PATTERN: Final = re.compile(rf"[A-Za-z0-9._~-]{{{MIN_LENGTH},{MAX_LENGTH}}}")  # safe in headers, cookies, links
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,40}")
-CODE_SECONDS: Final = 60.0  # for which a single-use code is valid
+CODE_SECONDS: Final = 60.0  # validity of a single-use code
 SAFE_METHODS: Final = ("GET", "HEAD")
 
-MAX_GUESSES: Final = 10  # wrong tokens from an address before it has to wait
-GUESS_SECONDS: Final = 1.0  # until it may try again
-MAX_ADDRESSES: Final = 4096  # remembered; the one that was inactive longest is dropped first
+MAX_GUESSES: Final = 10  # wrong tokens that an address may send before it is throttled
+GUESS_SECONDS: Final = 1.0  # between further guesses
+MAX_ADDRESSES: Final = 4096  # tracked; the one that was inactive longest is dropped first
 
 Access = Callable[[str, str], frozenset[str] | None]
 """(method, path) → roles that may use it, None if no token is needed; the method of a WebSocket is WEBSOCKET."""
@@ -55,7 +55,7 @@ class Identity(NamedTuple):
     name: str
 
 
-ANONYMOUS: Final = Identity(OPERATOR, "anonymous")  # of every request to a server that was started with --no-token
+ANONYMOUS: Final = Identity(OPERATOR, "anonymous")  # the identity of every request if the server runs with --no-token
 
 
 class Tokens:
@@ -76,7 +76,7 @@ class Tokens:
             self._tokens[Identity(role, name)] = token
 
     def identify(self, token: str) -> Identity | None:
-        """The identity of a token; every known token is compared, in constant time."""
+        """The identity of a token, or None; every known token is compared, in constant time."""
         found, given = None, token.encode()
         for identity, known in self._tokens.items():
             if secrets.compare_digest(known.encode(), given):
@@ -84,13 +84,15 @@ class Tokens:
         return found
 
     def first(self, role: str) -> str | None:
+        """The first token of a role, if it has one."""
         return next((token for identity, token in self._tokens.items() if identity.role == role), None)
 
 
 class OneTimeCodes:
-    """Single-use codes that replace the operator's token for a minute.
+    """Single-use codes that are accepted for a minute in place of the operator's token.
 
-    A link that a program opens in a browser appears on a command line, which every user of the machine can read.
+    They are for a link that a program opens in a browser: it appears on a command line, which every user of the
+    machine can read.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -103,12 +105,12 @@ class OneTimeCodes:
         return code
 
     def redeem(self, code: str) -> bool:
-        """Consume a code; whether it was valid."""
+        """Consume a code; returns whether it was valid."""
         return self._valid_until.pop(code, -1.0) >= self._clock()
 
 
 def new_token() -> str:
-    """A random token of 192 bits."""
+    """A random token with 192 bits of entropy."""
     return secrets.token_urlsafe(24)
 
 
@@ -173,10 +175,10 @@ def _parse_entries(root: Node, roles: Sequence[str]) -> dict[str, dict[str, str]
 
 
 class LoginThrottle:
-    """Slows down guessing of tokens: an address may send a few wrong ones, then one a second.
+    """Slows down guessing of tokens: an address may send a few wrong ones, then one per second.
 
-    An identity that was accepted from an address stays accepted there; otherwise a neighbor (or another process, on
-    loopback) could lock out the operator by guessing.
+    An identity that was accepted from an address stays accepted there; otherwise another user of the same address
+    (on loopback, another process) could lock out the operator by guessing.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -200,7 +202,7 @@ class LoginThrottle:
         bucket = guesses[from_cookie]
         if identity is None:
             return bucket.take()
-        if bucket.level() < 1 - 1e-6:
+        if bucket.level() < 1 - 1e-6:  # throttled; 1e-6 absorbs rounding
             return False
         accepted.add(identity)
         return True

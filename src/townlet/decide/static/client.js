@@ -10,7 +10,7 @@
 
 const FIRST_DELAY = 50; // milliseconds between attempts to connect
 const MAX_DELAY = 5000;
-const IN_FLIGHT = 32; // unanswered messages
+const MAX_UNANSWERED = 32; // messages
 const TRY_AGAIN_LATER = 1013; // close code: too many games
 const MAX_WAITING = 1000; // messages in the queue; further ones are rejected
 
@@ -114,7 +114,7 @@ export class Client {
   }
 
   flush() {
-    while (!this.reconnecting && this.socket.readyState === 1 && this.waiting.length && this.sent.length < IN_FLIGHT) {
+    while (!this.reconnecting && this.socket.readyState === 1 && this.waiting.length && this.sent.length < MAX_UNANSWERED) {
       const request = this.waiting.shift();
       if (request.done) continue;
       request.socket = this.socket;

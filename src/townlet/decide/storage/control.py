@@ -1,8 +1,8 @@
-"""Control data of the decision log, and opening a log, which is checked against them.
+"""Control data of the decision log, and opening a log, which is checked against its control data.
 
-A separate file stores which records are known to be synced. Its two slots have checksums and are written in turn, so
-that a torn write leaves the other one. The file never grows: it can be written on a full disk. At startup it reveals
-records that are missing at the end of the log.
+A separate file stores which records are known to be synced, so that startup detects records missing at the end of the
+log. Its two slots have checksums and are written in turn, so that a torn write leaves the other one intact. The file
+never grows, so it can be written on a full disk.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _encode_slot(sequence: int, control: ControlData) -> bytes:
 
 
 class DataLossError(TownletError):
-    """Records are missing that had been synced."""
+    """Records that had been synced are missing."""
 
     def __init__(self, what: str, folder: Path) -> None:
         fix = f"restore a backup, or start with {ACCEPT_DATA_LOSS} to continue without the missing records"
@@ -168,7 +168,7 @@ def _set_aside(folder: Path, damage: segments.LogDamage, files: list[segments.Se
     disk.make_folder(aside)
     for segment in files[:0:-1]:  # the last one first, so that a crash leaves no gap
         os.rename(segment.path, aside / segment.path.name)
-        disk.sync_folder(aside)  # first: power loss must not keep the removal without the copy
+        disk.sync_folder(aside)  # before the source: after a power loss the file must be in one of them
         disk.sync_folder(folder)
     first = files[0].path
     if damage.offset:
@@ -184,13 +184,13 @@ def _set_aside(folder: Path, damage: segments.LogDamage, files: list[segments.Se
 
 
 def missing_records(last: int, referenced: int, source: str) -> str:
-    """Message: the log ends before a record that another file refers to."""
+    """The message that the log ends before a record that another file refers to."""
     lost = f"record {referenced}" if referenced == last + 1 else f"records {last + 1} to {referenced}"
     return f"the log ends at record {last}, but {source} refers to record {referenced}: {lost} missing"
 
 
 def loss_notice(what: str) -> StorageNotice:
-    """The alarm of a service that was started without missing records."""
+    """The alarm of a service that was started although records are missing."""
     lost = f"Started with {ACCEPT_DATA_LOSS}: decisions and outcomes of these records are lost."
     return StorageNotice("data_loss", what[0].upper() + what[1:], f"{lost} The next start clears this alarm.")
 

@@ -20,12 +20,12 @@ from townlet.errors import TownletError
 from townlet.runs import disk
 from townlet.runs.lock import Lock
 
-SEGMENT_BYTES: Final = 64 << 20  # after which a new segment begins
-MAX_PENDING_BYTES: Final = 64 << 20  # of records that are not synced yet
-STALL_SECONDS: Final = 3.0  # after which a write that does not return counts as a failure
-RETRY_SECONDS: Final = 1.0  # between attempts while the disk fails
-LOCK_CHECK_SECONDS: Final = 1.0
-CONTROL_SECONDS: Final = 5.0  # between writes of the control data: each delays one commit by an fsync
+SEGMENT_BYTES: Final = 64 << 20  # size at which a new segment is started
+MAX_PENDING_BYTES: Final = 64 << 20  # limit on records that are not synced yet
+STALL_SECONDS: Final = 3.0  # a write that takes longer counts as a failure
+RETRY_SECONDS: Final = 1.0  # pause between attempts while the disk fails
+LOCK_CHECK_SECONDS: Final = 1.0  # interval
+CONTROL_SECONDS: Final = 5.0  # interval of writing the control data, which delays one commit by an fsync
 LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -36,8 +36,8 @@ class LogStopped(TownletError):
 class WriteAheadLog:
     """A folder of segments, open for writing by one process. Readers need no lock.
 
-    Records are numbered 1, 2, … in the order of the calls. While the disk fails, `problem` describes the failure and
-    `append` raises; records that were accepted before stay in memory and are written once the disk works again.
+    Records are numbered 1, 2, … in the order in which they are appended. While the disk fails, `problem` describes the
+    failure and `append` raises; records accepted earlier stay in memory and are written once the disk works again.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class WriteAheadLog:
         self._pending_bytes = 0
         self._write_started = 0.0  # monotonic time
         self._closing = False
-        self._misplaced: str | None = None  # set while the path names another folder
+        self._misplaced: str | None = None  # error message while the path names another folder
         self._open_batches = 0
         self.on_commit: Callable[[int], object] = lambda synced: None  # called in the commit thread after every commit
         self._mutex, self._control_mutex = threading.Lock(), threading.Lock()
         self._appended, self._committed = threading.Condition(self._mutex), threading.Condition(self._mutex)
         self._closed = threading.Event()
-        self._segment = self._writer.segment  # its first record and its synced bytes
+        self._segment = self._writer.segment  # first record and synced bytes of the current segment
         self._serving = self.control_at_start.serving, self.control_at_start.gate_only
         self.write_control()
         self._commit_thread = threading.Thread(target=self._commit_loop, name="log", daemon=True)
@@ -103,7 +103,7 @@ class WriteAheadLog:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Commit the records that are appended inside the block together, at its end."""
+        """Commit all records appended inside the block together, at its end."""
         with self._mutex:
             self._open_batches += 1
         try:
@@ -115,14 +115,14 @@ class WriteAheadLog:
                     self._appended.notify()
 
     def check_stall(self) -> None:
-        """Treat a write that does not return as a failure. Call this regularly."""
+        """Treat a write that does not return as a failure; called periodically."""
         with self._mutex:
             started = self._write_started
             if self._pending and self.problem is None and started and time.monotonic() - started > STALL_SECONDS:
                 self.problem = f"the disk has not answered for {STALL_SECONDS:g} s; check it and what else uses it"
 
     def wait(self, number: int, timeout: float | None = None) -> bool:
-        """Wait until this record is synced; whether it is."""
+        """Wait until this record is synced; returns whether it is."""
         with self._mutex:
             self._committed.wait_for(lambda: self.synced >= number or not self._commit_thread.is_alive(), timeout)
             return self.synced >= number
@@ -156,17 +156,17 @@ class WriteAheadLog:
         with self._control_mutex:
             with self._mutex:
                 synced, (segment, size) = self.synced, self._segment
-            known = ControlData(self.log_id, synced, self.control_at_start.oldest, segment, size, *self._serving)
+            control = ControlData(self.log_id, synced, self.control_at_start.oldest, segment, size, *self._serving)
             try:
                 self._lock.check()
                 with disk.os_errors(f"cannot write the control data in {self.folder}"):
-                    self._control_file.write(known)
+                    self._control_file.write(control)
                 self.control_problem = None
             except TownletError as error:
                 self.control_problem = str(error)
 
     def check_lock(self) -> None:
-        """Accept no records while the path does not name the locked folder."""
+        """Stop the log while its path does not name the locked folder."""
         misplaced = None
         try:
             self._lock.check()
@@ -178,7 +178,7 @@ class WriteAheadLog:
             self._misplaced = misplaced
 
     def _control_loop(self) -> None:
-        """Check the lock and write the control data regularly, in a separate thread: commits wait for neither.
+        """Check the lock and write the control data periodically, in a separate thread, so that commits never wait.
 
         Commits in between cannot reach another folder, since they write to an open file of this one.
         """
@@ -202,7 +202,7 @@ class WriteAheadLog:
                 if self._writer.is_full:
                     self._lock.check()  # the next segment is created by its path
                 count = self._writer.write(payloads)
-            except Exception as error:  # of any kind: the commit thread must survive it
+            except Exception as error:  # the commit thread must survive any error
                 if not self._wait_for_retry(error):
                     return
             else:
@@ -230,5 +230,5 @@ class WriteAheadLog:
             self._committed.notify_all()
         try:
             self.on_commit(self.synced)
-        except Exception:  # of any kind: the commit thread must survive it
+        except Exception:  # the commit thread must survive any error
             LOGGER.exception("a callback of the log failed")

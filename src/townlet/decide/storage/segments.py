@@ -2,8 +2,8 @@
 
 A segment is a header followed by records. Each record carries a marker, its number, and how many records before it
 were not yet synced when it was written. A valid record therefore proves that the earlier ones had been synced: if one
-of them is unreadable, the log is damaged. Unreadable bytes without such a proof are a torn tail, the rest of a write
-that was never acknowledged (power loss may keep the end of a write and lose its beginning).
+of them is unreadable, the log is damaged. Unreadable bytes without such a proof are a torn tail, what is left of a
+write that was never acknowledged (power loss may keep the end of a write and lose its beginning).
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def read_records(folder: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
     Needs no lock and works beside a writer: it stops at a torn tail, and raises `LogDamage` at anything else.
     """
     segments = list_segments(folder)
-    passed = sum(segment.first <= after + 1 for segment in segments)
+    begun = sum(segment.first <= after + 1 for segment in segments)  # the last of these holds the next record
     log_id = b""
-    for segment, stop in with_stops(segments[max(passed - 1, 0) :]):
+    for segment, stop in with_stops(segments[max(begun - 1, 0) :]):
         data = read_segment(segment)
         segment_log_id = _log_id(segment, data) or b""
         if log_id and segment_log_id and segment_log_id != log_id:
@@ -184,7 +184,7 @@ def _record_at(data: bytes, offset: int) -> LogRecord | None:
 
 
 def _log_id(segment: Segment, data: bytes) -> bytes | None:
-    """The log id of a valid header, or None; a header of another format is refused by name."""
+    """The log id of a valid header, or None; raises if the header has another format."""
     if len(data) >= HEADER.size:
         magic, version, first, log_id, checksum = HEADER.unpack_from(data)
         if crc32(data[: HEADER.size - CHECKSUM.size]) == checksum and magic == MAGIC:
@@ -254,7 +254,7 @@ class SegmentWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next record begins a segment."""
+        """Whether the next record starts a new segment."""
         return self._descriptor is None or self._size >= self._segment_bytes
 
     def _open(self, log_end: LogEnd) -> None:
@@ -270,7 +270,7 @@ class SegmentWriter:
         self._first, self._size = segment.first, end.offset
 
     def _save_torn_tail(self, segment: Segment, end: SegmentEnd) -> bool:
-        """Copy the torn tail; whether it may be truncated now. On a full disk it stays in place."""
+        """Copy the torn tail; returns whether it may be truncated now. On a full disk it stays in place."""
         torn = read_segment(segment)[end.offset :]
         copy = self._folder / f"torn-{end.last + 1:012d}-{timestamp()}.bin"
         where = f"after record {end.last} of {segment.path.name}"
@@ -307,7 +307,7 @@ class SegmentWriter:
         return count
 
     def _begin_segment(self) -> None:
-        """Begin a segment. An existing file of that name has no acknowledged record; it is kept under another name."""
+        """Start a segment. An existing file of that name has no acknowledged record; it is kept under another name."""
         self.close()
         self._first = self.synced + 1
         path = self._folder / f"log-{self._first:012d}.wal"
@@ -319,8 +319,8 @@ class SegmentWriter:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self._size = HEADER.size
         try:
-            start = HEADER.pack(MAGIC, VERSION, self._first, self._log_id, 0)[: -CHECKSUM.size]
-            self._write_synced(start + CHECKSUM.pack(crc32(start)))
+            header = HEADER.pack(MAGIC, VERSION, self._first, self._log_id, 0)[: -CHECKSUM.size]
+            self._write_synced(header + CHECKSUM.pack(crc32(header)))
             disk.sync_folder(self._folder)
         except OSError:
             self.close()
@@ -328,9 +328,9 @@ class SegmentWriter:
 
     def _write_synced(self, data: bytes) -> None:
         assert self._descriptor is not None
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
+        remaining = memoryview(data)
+        while remaining:
+            remaining = remaining[os.write(self._descriptor, remaining) :]
         os.fdatasync(self._descriptor)
 
     def _abandon_segment(self) -> None:
@@ -345,7 +345,7 @@ class SegmentWriter:
         self.close()
 
     def close(self) -> None:
-        """Close the file. Errors do not matter: everything acknowledged was synced before."""
+        """Close the file. Errors are ignored: everything acknowledged has been synced."""
         if self._descriptor is not None:
             with suppress(OSError):
                 os.close(self._descriptor)

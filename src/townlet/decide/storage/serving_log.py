@@ -24,25 +24,25 @@ from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
 
 SERVING_LOG: Final = "serving.jsonl"
-KEPT_CHANGES: Final = 1000  # the file holds up to twice as many before it is rewritten
-SHOWN_CHANGES: Final = 50
-MAX_BYTES: Final = 64 << 20
+KEPT_CHANGES: Final = 1000  # the file is rewritten when it holds twice as many
+SHOWN_CHANGES: Final = 50  # newest changes in a summary
+MAX_BYTES: Final = 64 << 20  # of the file
 ChangeKind = Literal["promote", "roll_back", "pin", "unpin", "note", "gate_only", "gate_and_network"]
 
 
 class ServingChange(StrictModel):
-    """A change of what serves, and the state after it."""
+    """A change of the serving version, the pin or the kill switch, and the state after it."""
 
     kind: ChangeKind
     version: int
     reason: str
     at: float  # Unix time
-    served: bool  # False: only noted, as is everything while another version is pinned
+    served: bool  # whether it took effect; False: only recorded, as is everything while another version is pinned
     estimate: Estimate | None = None
     serving: int | None = None
     pinned: int | None = None
     instead_of: int | None = None  # the version an operator had pinned, if it was damaged at startup
-    gate_only: bool = False  # the network is not used
+    gate_only: bool = False  # whether the kill switch is on
     trail: tuple[int, ...] = ()  # versions that served, the current one last
     number: int = 0  # of this change: 1, 2, …
     record: int = 0  # the last synced record of the log before this change
@@ -74,7 +74,7 @@ class ServingLog:
         contents = read_serving_log(path)
         self.changes, self.fault, self._checksum = contents.changes, contents.fault, contents.checksum
         self.number = self.last.number  # of the last change known from any source
-        self._damaged = contents.damaged  # then a copy is kept before the file is replaced
+        self._damaged = contents.damaged  # if so, a copy is kept when the file is replaced
         self._lines = None if self._damaged or not path.exists() else contents.lines  # None: rewrite at the next change
 
     @property
@@ -88,7 +88,10 @@ class ServingLog:
         self._damaged, self._lines = self._path.exists(), None
 
     def append(self, change: ServingChange) -> ServingChange:
-        """Append a change. If the disk fails it holds in memory, the error is raised, and the next append rewrites."""
+        """Append a change and return it with its number.
+
+        If the disk fails, the change is kept in memory, the error is raised, and the next append rewrites the file.
+        """
         self.number += 1
         change = change.model_copy(update={"number": self.number, "previous": self._checksum if self._lines else ""})
         self.changes, self.fault = (*self.changes, change)[-KEPT_CHANGES:], change.fault
@@ -111,11 +114,13 @@ class ServingLog:
 
 
 def read_serving_log(path: Path) -> ServingLogContents:
-    """The last changes of a file, oldest first; damaged lines are omitted and named."""
+    """The last changes of a file, oldest first; damaged lines are omitted and reported in `fault`."""
     if not path.exists():
         return ServingLogContents((), "", False, 0, "")
-    *lines, rest = disk.read_bounded(path, MAX_BYTES).split(b"\n")
-    changes, faults, checksum = list[ServingChange](), list[str](), ""
+    *lines, incomplete = disk.read_bounded(path, MAX_BYTES).split(b"\n")
+    changes: list[ServingChange] = []
+    faults: list[str] = []
+    checksum = ""
     for number, line in enumerate(lines, 1):
         change, (stored, _, text) = None, line.partition(b" ")
         if stored == f"{crc32(text):08x}".encode():
@@ -128,15 +133,22 @@ def read_serving_log(path: Path) -> ServingLogContents:
         if change is not None:
             changes.append(change)
         checksum = line[:8].decode("latin-1")
-    if rest:
+    if incomplete:
         faults.append(f"the last line of {path.name} ({len(lines) + 1}) is cut off")
-    fault = faults[0] if faults else changes[-1].fault if changes else ""
+    fault = changes[-1].fault if changes else ""
+    if faults:
+        fault = faults[0]
     return ServingLogContents(tuple(changes[-KEPT_CHANGES:]), fault, bool(faults), len(lines), checksum)
 
 
 def write_serving_log(path: Path, changes: Sequence[ServingChange]) -> tuple[tuple[ServingChange, ...], str]:
-    """Replace the file with these changes; returns them with their links, and the CRC-32 of the last line."""
-    lines, linked, checksum = list[bytes](), list[ServingChange](), ""
+    """Replace the file with these changes.
+
+    Returns the changes, each with the CRC-32 of the line before, and the CRC-32 of the last line.
+    """
+    lines: list[bytes] = []
+    linked: list[ServingChange] = []
+    checksum = ""
     for change in changes:
         linked.append(change.model_copy(update={"previous": checksum}))
         line, checksum = _encode_line(linked[-1])
@@ -158,7 +170,7 @@ def serving_summary(changes: Sequence[ServingChange], fault: str = "") -> dict[s
 
 
 def read_versions(folder: Path) -> dict[str, Any]:
-    """The summary and all versions of a folder, which another process may be writing to: it is only read."""
+    """The summary and all versions of a folder; only reads, so another process may be writing to it."""
     if not folder.is_dir():
         raise TownletError(f"{folder} has no versions", "name the folder of a service with --folder")
     valid, damaged = checkpoint.scan(folder)
@@ -175,7 +187,7 @@ def _encode_line(change: ServingChange) -> tuple[bytes, str]:
 
 
 class LogReference(NamedTuple):
-    """A file that was written when the log had reached a record."""
+    """A file that refers to a record of the log."""
 
     record: int
     source: str  # for messages

@@ -1,4 +1,4 @@
-"""Snapshots of state and trainer at one record of the log: a start replays only the records after it."""
+"""Snapshots of the service's state and its trainer as of one log record, so that startup replays only later records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from townlet.errors import TownletError
 from townlet.interfaces.state import State
 from townlet.runs import checkpoint
 
-SNAPSHOT_RECORDS: Final = 20_000  # records between two snapshots
+SNAPSHOT_INTERVAL: Final = 20_000  # records
+SNAPSHOT_SCHEMA: Final = f"{SCHEMA}.2"  # of the events in a snapshot, and of its own layout
 
 
 class Snapshot(NamedTuple):
@@ -39,27 +40,28 @@ class Snapshot(NamedTuple):
         return settings_model(domain).model_validate_json(text)
 
 
-def save(folder: Path, log_id: str, record: int, service: StateCopy, trainer: State) -> None:
+def save(folder: Path, log_id: str, record: int, service_copy: StateCopy, trainer_state: State) -> None:
     """Write a snapshot and remove old ones."""
-    state = {"service": serialize(service), "trainer": trainer}
-    checkpoint.save(folder, checkpoint.folder_name(record), state, {"log": log_id, "record": record, "schema": SCHEMA})
+    state = {"service": serialize(service_copy), "trainer": trainer_state}
+    info = {"log": log_id, "record": record, "schema": SNAPSHOT_SCHEMA}
+    checkpoint.save(folder, checkpoint.folder_name(record), state, info)
     checkpoint.prune(folder)
 
 
 def load_newest(folder: Path, log_id: str, last: int, notices: list[StorageNotice]) -> Snapshot | None:
     """The newest valid snapshot of this log up to record `last`, or None.
 
-    A damaged one is skipped, since replaying the log gives the same state, and added to `notices`.
+    A damaged snapshot is skipped, since replaying the log gives the same state, and reported in `notices`.
     """
     for path in reversed(checkpoint.paths(folder)):
         try:
             state, info = checkpoint.load(path)
         except TownletError as error:
             what = f"The snapshot {path.name} is damaged: {error.diagnostics[0].what}"
-            fix = "The state was replayed from the log. Check the disk."
+            fix = "An older snapshot or the whole log is used instead. Check the disk."
             notices.append(StorageNotice("snapshot", what, fix, critical=False))
             continue
-        if info.get("log") == log_id and info.get("schema") == SCHEMA and int(info["record"]) <= last:
+        if info.get("log") == log_id and info.get("schema") == SNAPSHOT_SCHEMA and int(info["record"]) <= last:
             return Snapshot(int(info["record"]), state)
     return None
 
@@ -68,16 +70,16 @@ class StateCopy(NamedTuple):
     """A consistent copy of the state. Territories and experiences are immutable, so references to them suffice."""
 
     settings: DecideSettings
-    small: State  # parts that are copied quickly
+    other: State  # everything else, already copied
     territories: dict[str, Territory]
     pending: list[Experience]
 
 
 def copy_state(service: ServiceState) -> StateCopy:
-    """Copy what could change, quickly; the caller holds the service's lock."""
+    """Copy everything mutable. This must be fast: the caller holds the service's lock."""
     totals = asdict(service.totals)
-    small = {
-        "epochs": encode_json(service.ids.state()),
+    other = {
+        "ids": encode_json(service.ids.state()),
         "serving": encode_json(service.serving),
         "gates": dict(service.gates),
         "reasons": totals.pop("reasons"),
@@ -87,7 +89,7 @@ def copy_state(service: ServiceState) -> StateCopy:
         "buffer": service.buffer.state(),
         "held_out": service.held_out.state(),
     }
-    return StateCopy(service.settings, small, dict(service.territories), list(service.pending.values()))
+    return StateCopy(service.settings, other, dict(service.territories), list(service.pending.values()))
 
 
 def serialize(copy: StateCopy) -> State:
@@ -95,21 +97,21 @@ def serialize(copy: StateCopy) -> State:
     territories, pending = copy.territories.values(), copy.pending
     answers = [answer for territory in territories for answer in territory.earlier]
     return {
-        **copy.small,
+        **copy.other,
         "settings": encode_json(copy.settings.model_dump(mode="json")),
         "territories": {
             "names": encode_json(list(copy.territories)),
             "last": _encode_decisions(territory.last for territory in territories),
-            "known": _stack_rows([territory.memory for territory in territories]),
-            "earlier": {
+            "memory": _stack_observations([territory.memory for territory in territories]),
+            "earlier": {  # the answers of all territories, and how many belong to each
                 "counts": np.array([len(territory.earlier) for territory in territories], np.int64),
                 "times": np.array([time for time, _ in answers], np.float64),
                 "replies": np.frombuffer(b"\n".join(reply for _, reply in answers), np.uint8),
             },
         },
         "pending": {
-            "made": _encode_decisions(experience.decision for experience in pending),
-            "rows": _stack_rows([experience.row for experience in pending]),
+            "decisions": _encode_decisions(experience.decision for experience in pending),
+            "observations": _stack_observations([experience.row for experience in pending]),
         },
     }
 
@@ -118,7 +120,7 @@ def restore(snapshot: Snapshot, service: ServiceState, trainer: Trainer) -> None
     """Load a snapshot into a new service state and trainer."""
     state = snapshot.state["service"]
     service.update_settings(snapshot.settings(service.domain))
-    service.ids.restore(_decode_json(state["epochs"]))
+    service.ids.restore(_decode_json(state["ids"]))
     serving = _decode_json(state["serving"])
     service.serving = ServingChanged(*serving) if serving else None
     service.gates = dict(state["gates"])
@@ -128,22 +130,23 @@ def restore(snapshot: Snapshot, service: ServiceState, trainer: Trainer) -> None
     service.buffer.restore(state["buffer"])
     service.held_out.restore(state["held_out"])
     territories = state["territories"]
-    names, last = _decode_json(territories["names"]), _decode_decisions(territories["last"])
-    known = _split_rows(territories["known"], len(names), service.domain.initial_memory())
-    stored = territories["earlier"]  # the answers of all territories, and how many belong to each
-    times, replies = np.asarray(stored["times"]).tolist(), bytes(np.asarray(stored["replies"])).split(b"\n")
-    answers = zip(times, replies, strict=False)
-    earlier = [tuple(islice(answers, count)) for count in np.asarray(stored["counts"]).tolist()]
-    for name, made, row, before in zip(names, last, known, earlier, strict=True):
-        service.territories.store(name, Territory(row, made.time, made, before))
-    decisions = _decode_decisions(state["pending"]["made"])
-    rows = _split_rows(state["pending"]["rows"], len(decisions), service.domain.columns)
-    service.pending = {made.number: Experience(row, made) for made, row in zip(decisions, rows, strict=True)}
+    names, last_decisions = _decode_json(territories["names"]), _decode_decisions(territories["last"])
+    memories = _split_observations(territories["memory"], len(names), service.domain.initial_memory())
+    earlier = territories["earlier"]
+    times, replies = np.asarray(earlier["times"]).tolist(), bytes(np.asarray(earlier["replies"]))
+    answers = zip(times, replies.split(b"\n") if times else (), strict=True)  # no replies would be split into one
+    answers_of_each = [tuple(islice(answers, count)) for count in np.asarray(earlier["counts"]).tolist()]
+    for name, memory, last, of_territory in zip(names, memories, last_decisions, answers_of_each, strict=True):
+        service.territories.store(name, Territory(memory, last.time, last, of_territory))
+    decisions = _decode_decisions(state["pending"]["decisions"])
+    rows = _split_observations(state["pending"]["observations"], len(decisions), service.domain.columns)
+    experiences = [Experience(row, decision) for row, decision in zip(rows, decisions, strict=True)]
+    service.pending = {experience.decision.number: experience for experience in experiences}
     trainer.restore(snapshot.state["trainer"])
 
 
 def encode_json(value: Any) -> NDArray[np.uint8]:
-    """JSON as an array of bytes, since long values do not belong into a manifest."""
+    """JSON as an array of bytes: a checkpoint's manifest is meant for short values only."""
     return np.frombuffer(json.dumps(value, ensure_ascii=False).encode(), np.uint8)
 
 
@@ -152,6 +155,7 @@ def _decode_json(column: Any) -> Any:
 
 
 def _encode_decisions(decisions: Iterable[DecisionMade | None]) -> NDArray[np.uint8]:
+    """Records of decisions; stored territories always have a last one."""
     return np.frombuffer(b"\n".join(encode(decision) for decision in decisions if decision is not None), np.uint8)
 
 
@@ -160,11 +164,11 @@ def _decode_decisions(column: Any) -> list[DecisionMade]:
     return [event for event in events if isinstance(event, DecisionMade)]
 
 
-def _stack_rows(rows: list[ObservationRow]) -> ObservationBatch:
+def _stack_observations(rows: list[ObservationRow]) -> ObservationBatch:
     stacked = LazyBatch(rows)
     return {name: stacked[name] for name in (rows[0] if rows else ())}
 
 
-def _split_rows(columns: Any, count: int, names: Iterable[str]) -> list[ObservationRow]:
+def _split_observations(columns: Any, count: int, names: Iterable[str]) -> list[ObservationRow]:
     arrays = {name: np.asarray(columns[name]) for name in names} if count else {}
     return [{name: column[index].copy() for name, column in arrays.items()} for index in range(count)]

@@ -14,6 +14,7 @@ from townlet.decide.recovery import initial_state
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, segments, serving_log
 from townlet.decide.storage.control import ACCEPT_DATA_LOSS, CONTROL_FILE, ControlData, missing_records, read_slots
+from townlet.decide.storage.snapshots import SNAPSHOT_SCHEMA
 from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
 from townlet.interfaces.state import get_part
@@ -21,8 +22,8 @@ from townlet.runs import checkpoint
 from townlet.runs.verify import IntegrityReport
 
 SET_ASIDE: Final = ("torn-*.bin", "set-aside-*", "serving-damaged-*.jsonl")  # names of files that were set aside
-MAX_VIOLATIONS: Final = 5  # listed in the report
-COMPARED_COUNTS: Final = ("decisions", "joined", "expired", "waited", "failed")  # of a snapshot and the log
+MAX_VIOLATIONS: Final = 5  # violations by events that the report lists
+COMPARED_COUNTS: Final = ("decisions", "joined", "expired", "waited", "failed")  # compared between snapshots and log
 
 
 def verify(folder: Path) -> IntegrityReport:
@@ -120,7 +121,7 @@ def _check_snapshots(
         problem = ""
         if control and info.get("log") != control.log_id.hex():
             problem = "it belongs to another log"
-        elif info.get("schema") != events.SCHEMA:
+        elif info.get("schema") != SNAPSHOT_SCHEMA:
             problem = "another version of Townlet wrote it"
         elif number in logged.snapshots:
             stored, expected = info["state"]["join"]["counts"], logged.snapshots[number]
@@ -139,7 +140,7 @@ def _check_versions(report: IntegrityReport, versions: dict[int, dict[str, Any]]
         elif info.get("version") != number:
             report.add(name, f"this is version {str(info.get('version'))[:20]}, under another name")
         elif published is None and logged.state is not None:
-            report.note(name, "not in the log: a crash came before its record; it never served")
+            report.note(name, "not in the log: a crash prevented its record; it never served")
         else:
             report.add(name, text=f"step {info['step']}")
 
@@ -197,12 +198,12 @@ def _add_usable(report: IntegrityReport, last: int, intact: bool) -> None:
 
 
 class EventChecker:
-    """Applies events to a separate state, compares each with the ones before it, and notes references."""
+    """Applies events to a separate state and checks each against the ones before it."""
 
     def __init__(self) -> None:
-        self.state: ServiceState | None = None  # until the first event
-        self.published: dict[int, str] = {}  # digests of versions
-        self.snapshots: dict[int, dict[str, int]] = {}  # counts of decisions, at the records of snapshots
+        self.state: ServiceState | None = None  # None before the first event
+        self.published: dict[int, str] = {}  # version → digest
+        self.snapshots: dict[int, dict[str, int]] = {}  # record of a snapshot → counts of decisions
         self._step = 0
 
     @property
@@ -221,17 +222,21 @@ class EventChecker:
         if not counts.balanced:
             violations.append("the decisions do not add up")
         if isinstance(event, events.DecisionMade) and counts.decisions != event.number:
-            violations.append(f"decision {event.number} comes after {counts.decisions - 1} decisions")
+            violations.append(f"decision {event.number} follows {counts.decisions - 1} decisions")
         return violations
 
     def _check_references(self, event: events.Event, state: ServiceState) -> list[str]:
         match event:
             case events.DecisionMade(version=version, gate=gate, reply=reply):
-                wrong = [] if version in self.published or not version else [f"version {version} was never published"]
-                wrong += [] if gate in state.gates else ["its gate settings are not those of any start"]
+                violations = []
+                if version and version not in self.published:
+                    violations.append(f"version {version} was never published")
+                if gate not in state.gates:
+                    violations.append("its gate settings are not those of any start")
                 id = str(reply.get("decisionId"))
-                known = state.ids.resolve(id, event.number) == event.number
-                return wrong if known else [*wrong, f"its id {id[:40]} is not one of this log"]
+                if state.ids.resolve(id, event.number) != event.number:
+                    violations.append(f"its id {id[:40]} is not one of this log")
+                return violations
             case events.OutcomeRecorded(number=number) if not state.join.is_pending(number):
                 return [f"an outcome of decision {number}, which was not pending"]
             case events.VersionPublished(version=version, digest=digest):
@@ -243,14 +248,15 @@ class EventChecker:
                     return [f"version {version} serves, but was never published"]
             case events.TrainingStep(step=step):
                 if step < self._step:
-                    return [f"step {step} comes after step {self._step}"]
+                    return [f"step {step} follows step {self._step}"]
                 self._step = step
         return []
 
 
 def check_events(report: IntegrityReport, folder: Path, last: int) -> EventChecker:
     """Apply all events up to record `last`, and check what each refers to."""
-    checker, violations, record = EventChecker(), list[str](), 0
+    checker, record = EventChecker(), 0
+    violations: list[str] = []
     snapshot_records = {checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / SNAPSHOTS)}
     try:
         for record, payload in segments.read_records(folder / LOG):

@@ -1,6 +1,6 @@
-"""Versions of the network: which one serves, which served before, and which are available.
+"""Versions of the network: storage, promotion, rollback, pinning, and the kill switch.
 
-Each version is a checkpoint named by its number. Beside them is `serving.jsonl`: one line for every change of the
+Each version is a checkpoint named by its number. Beside them, `serving.jsonl` has one line for every change of the
 serving version, with the complete state after it. If that file cannot be trusted, only the gate decides.
 """
 
@@ -29,7 +29,7 @@ from townlet.nets.optimizers import restore_weights, weights
 from townlet.runs import checkpoint, disk
 
 MAX_REASON: Final = 500  # characters
-MAX_TRAIL: Final = 100  # versions that a rollback can reach, as long as they are kept
+MAX_TRAIL: Final = 100  # earlier versions that a rollback can reach, as long as they are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class NetworkVersion:
     """An immutable version: its network is in eval mode and has no gradients."""
 
     version: int  # 1, 2, …
-    step: int  # of the trainer
+    step: int  # training step at which it was published
     digest: str
     network: nn.Module
     parent: int | None  # the version it was trained from
@@ -53,7 +53,7 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
     for name in sorted(state):
         tensor = state[name].detach().to("cpu").contiguous()
         dtype = str(tensor.dtype).removeprefix("torch.")
-        digest.update(json.dumps([name, dtype, list(tensor.shape)]).encode())  # gives the number of bytes that follow
+        digest.update(json.dumps([name, dtype, list(tensor.shape)]).encode())  # implies the number of bytes that follow
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
@@ -70,7 +70,7 @@ class VersionStore:
         record: Callable[[], int] = lambda: 0, log_id: str = "",
     ) -> None:  # fmt: skip
         self.folder, self._keep, self._clock = folder, max(keep, 1), clock
-        self._log_id = log_id  # of the log that versions must belong to; empty: of any log
+        self._log_id = log_id  # the log that versions must belong to; empty: any log
         self._template = template  # copied for each version, since drawing initial weights is slow
         self.lock = threading.RLock()  # for writers; readers need none
         self._cache: dict[int, NetworkVersion] = {}  # the serving version, the one before it, and the newest
@@ -115,7 +115,7 @@ class VersionStore:
         return self._log.number
 
     def cross_check(self, source: str, number: int, gate_only: bool) -> None:
-        """Distrust the serving log if it lacks a change that another source refers to, or contradicts it."""
+        """Distrust the serving log if it lacks a change that another source refers to, or contradicts that source."""
         by_number = {change.number: change.gate_only for change in self._log.changes}
         if number > self._log.number:
             what = f"{SERVING_LOG} ends with change {self._log.number}, but {source} refers to change {number}"
@@ -158,14 +158,14 @@ class VersionStore:
         the parts of the work.
         """
         with self.lock:
-            # A version that could not be acknowledged may have stayed on the disk: its number is not reused.
+            # A version whose publication failed may still be on disk: its number is not reused.
             version, network = max([self._newest, *self._numbers()]) + 1, self._build(network_state)
             check_interrupt()
             origin = parent if parent is not None else self._newest or None
-            copied = weights(network)
-            digest = weights_digest(copied)
+            copied_weights = weights(network)
+            digest = weights_digest(copied_weights)
             manifest = {"version": version, "parent": origin, "step": step, "digest": digest, "time": self._clock()}
-            state = {"network": copied, "trainer": trainer_state}
+            state = {"network": copied_weights, "trainer": trainer_state}
             check_interrupt()
             written = checkpoint.save(self.folder, checkpoint.folder_name(version), state, {**info, **manifest})
             self._newest, self._info = version, {**self._info, version: written.info}
@@ -175,7 +175,7 @@ class VersionStore:
             return published
 
     def open(self, version: int) -> tuple[dict[str, Tensor], State, dict[str, Any]]:
-        """The weights, the trainer's state and the manifest info of a version, after every byte was checked."""
+        """The weights, the trainer's state and the manifest info of a version; every byte is checked."""
         path = self.folder / checkpoint.folder_name(version)
         if not path.is_dir():
             known = [str(number) for number in self.list_versions()]
@@ -197,7 +197,7 @@ class VersionStore:
             raise TownletError(f"version {version} belongs to another service", "restore it from a backup", where)
 
     def promote(self, version: int, reason: str, estimate: Estimate | None = None) -> ServingChange:
-        """Let a version serve. While another is pinned this is only noted."""
+        """Serve a version. While another one is pinned, this is only recorded."""
         with self.lock:
             promoted, before = self._load(version), self._log.changes
             change = self._make_change("promote", version, reason, estimate, self.pinned, noted=self.pinned is not None)
@@ -210,18 +210,18 @@ class VersionStore:
             return self._notify(change)
 
     def roll_back(self, reason: str, estimate: Estimate | None = None, to: int | None = None) -> ServingChange:
-        """Serve an earlier version again, the last one or `to`. While one is pinned this is only noted."""
+        """Serve an earlier version again, the previous one or `to`. While one is pinned, this is only recorded."""
         with self.lock:
             earlier = next(self._load_valid(self._log.last.trail[-2::-1]), None) if to is None else self._load(to)
             if earlier is None:
                 raise TownletError("there is no version to go back to", "pin a version, or turn gate-only on")
             noted = self.pinned is not None
             change = self._make_change("roll_back", earlier.version, reason, estimate, self.pinned, noted=noted)
-            self._serve(earlier, change)  # first: a bad version must go even if the disk is full
+            self._serve(earlier, change)  # first: a bad version must be replaced even if the disk is full
             return self._append_applied(change)
 
     def pin(self, version: int, reason: str = "manual") -> ServingChange:
-        """Serve a version until `unpin`, whatever is promoted or rolled back."""
+        """Serve a version until `unpin`; promotions and rollbacks have no effect meanwhile."""
         with self.lock:
             pinned = self._load(version)
             change = self._make_change("pin", version, reason, pinned=version)
@@ -229,14 +229,14 @@ class VersionStore:
             return self._append_applied(change)
 
     def unpin(self, reason: str = "manual") -> ServingChange | None:
-        """Release the pin: the same version serves until the next promotion. None if nothing was pinned."""
+        """Release the pin; the same version serves until the next promotion. None if nothing was pinned."""
         with self.lock:
             if self.pinned is None:
                 return None
             return self._append_applied(self._make_change("unpin", self.pinned, reason))
 
     def set_gate_only(self, gate_only: bool, reason: str) -> ServingChange | None:
-        """Switch the kill switch on or off; None if it already is."""
+        """Turn the kill switch on or off; None if nothing changes."""
         with self.lock:
             if gate_only == self.gate_only and not self.fault:
                 return None
@@ -246,12 +246,12 @@ class VersionStore:
             return self._append_applied(change)
 
     def note(self, version: int, reason: str, estimate: Estimate | None = None) -> ServingChange:
-        """Record a verdict about a version that does not serve: that it was held back or refused."""
+        """Record that a version was held or refused, and so does not serve."""
         with self.lock:
             return self._log.append(self._make_change("note", version, reason, estimate, self.pinned, noted=True))
 
     def _append_applied(self, change: ServingChange) -> ServingChange:
-        """Store a change that has taken effect; if that fails, the log and its control data may still have it."""
+        """Record a change that has taken effect; if that fails, the write-ahead log may still record it."""
         try:
             change = self._log.append(change)
         except TownletError as error:
@@ -275,7 +275,7 @@ class VersionStore:
         self, kind: ChangeKind, version: int, reason: str, estimate: Estimate | None = None, pinned: int | None = None,
         *, noted: bool = False, gate_only: bool | None = None,
     ) -> ServingChange:  # fmt: skip
-        """The state after a change; does not apply it."""
+        """A change with the state after it; does not apply it."""
         trail = self._log.last.trail
         if kind == "roll_back" and not noted:
             trail = trail[: trail.index(version) + 1] if version in trail else (version,)
@@ -305,17 +305,17 @@ class VersionStore:
         self.serving = next(self._load_valid(dict.fromkeys([*reversed(last.trail), *older])), None)
         if self.serving is None or self.serving.version == last.serving:
             return
-        # Another version serves; if one was pinned, its replacement is pinned too.
+        # Another version serves; if the damaged one was pinned, its replacement is pinned too.
         version, why = self.serving.version, str(self.damaged.get(last.serving, f"version {last.serving} is missing"))
         pinned = None if last.pinned is None else version
         also = "" if pinned is None else ", and pinned like the version it replaces"
         change = self._make_change("roll_back", version, f"at startup{also}: {why}", pinned=pinned)
         replaced = None if pinned is None else last.instead_of or last.pinned
-        with suppress(TownletError):  # the service can decide on a full disk
+        with suppress(TownletError):  # the service also decides on a full disk
             self._log.append(change.model_copy(update={"instead_of": replaced}))
 
     def _load_valid(self, versions: Sequence[int] | Mapping[int, Any]) -> Iterator[NetworkVersion]:
-        """Load those of these versions that exist and are undamaged; a network of another shape raises."""
+        """Load those of the versions that exist and are intact; raises if a network has another architecture."""
         for version in versions:
             if version in self._cache:
                 yield self._cache[version]
@@ -340,7 +340,7 @@ class VersionStore:
         return self._cache[version]
 
     def _build(self, state: Mapping[str, Tensor]) -> nn.Module:
-        """A new network with copies of these weights, which must be complete and fit."""
+        """A new network with copies of these weights; raises if any is missing or has another shape."""
         network = deepcopy(self._template)
         restore_weights(network, dict(state))
         return network.eval().requires_grad_(False)
@@ -349,7 +349,7 @@ class VersionStore:
         return [checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(self.folder)]
 
     def _prune(self) -> None:
-        """Remove all but the serving version, the one before it, the pinned one and the last few."""
+        """Remove all but the serving version, the one before it, the pinned one and the newest few."""
         last = self._log.last
         needed = {self._newest, *last.trail[-2:], last.pinned}
         if self.serving:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.config.models import StrictModel
-from townlet.decide import domain as interface
+from townlet.decide import domain
 from townlet.decide.domain import Baseline, ColumnSpec, GateResult, ObservationBatch, PolicySpec
 from townlet.decide.domains.hive import gate, kernels, messages
 from townlet.decide.domains.hive.game import HiveGame
@@ -49,14 +49,14 @@ def nearest_worker(batch: ObservationBatch, gated: GateResult, rng: np.random.Ge
     return (np.where(only_combat, COMBAT, ENERGY) * CHUNKS + chunk).astype(np.int64)
 
 
-class Hive(interface.LastTimes):
+class Hive(domain.LastTimes):
     """A domain whose outcomes come with the next observation; its memory holds the last spawn in each chunk."""
 
     name = "hive"
     observation_type = "observation_data"
     report_type = "spawn_result"
     n_actions = ACTIONS
-    memory_column, places = "spawned", CHUNKS
+    memory_column, n_targets = "spawned", CHUNKS
     columns: Mapping[str, ColumnSpec] = {
         **dict.fromkeys(COUNTS, ColumnSpec((CHUNKS,), "uint8")),
         **dict.fromkeys(AMOUNTS, ColumnSpec((), "float64")),
@@ -68,7 +68,7 @@ class Hive(interface.LastTimes):
     gate_settings: type[StrictModel] = gate.HiveGateSettings
     policies: Mapping[str, PolicySpec] = POLICIES
     baselines: Mapping[str, Baseline] = {
-        "random": interface.uniform_random, "nearest_worker": nearest_worker, "gate_greedy": interface.gate_greedy,
+        "random": domain.uniform_random, "nearest_worker": nearest_worker, "gate_greedy": domain.gate_greedy,
     }  # fmt: skip
     failed_outcome: float = FAILED_OUTCOME
     parse_observation = staticmethod(messages.parse_observation)
@@ -84,7 +84,7 @@ class Hive(interface.LastTimes):
         return highest
 
     def schema(self) -> dict[str, Any]:
-        return interface.message_schemas(messages.MESSAGES)
+        return domain.message_schemas(messages.MESSAGES)
 
     def action_chart(self, counts: NDArray[np.int64]) -> dict[str, Any]:
         """Map of decisions per chunk, with rows from the north, and decisions per type."""
@@ -93,4 +93,4 @@ class Hive(interface.LastTimes):
         return {"kind": "map", "values": values, "types": dict(zip(TYPES, by_type.sum(1).tolist(), strict=True))}
 
 
-DOMAIN: Final[interface.Domain] = Hive()
+DOMAIN: Final[domain.Domain] = Hive()

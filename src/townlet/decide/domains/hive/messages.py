@@ -1,4 +1,4 @@
-"""Messages of the hive as models, and their conversion to columns."""
+"""Wire messages of the hive as pydantic models, and their conversion to columns."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import FailFast, Field, model_validator
 
-from townlet.decide import domain as interface
+from townlet.decide import domain
 from townlet.decide.domain import DecisionId, Reason, UnitInterval, WireMessage, parse_message
 from townlet.decide.domains.hive.grid import CHUNKS, COUNTS, SIDE, TYPES
 
-MAX_ENTRIES: Final = 255  # of a list, so that a count fits into a byte
+MAX_ENTRIES: Final = 255  # maximum length of a list, so that a count fits into a byte
+OFFSETS: Final = {name: index * CHUNKS for index, name in enumerate(COUNTS)}  # of the columns in one buffer
 
-Chunk = Annotated[int, Field(ge=0, lt=CHUNKS, description="A chunk: x + 20 z.")]
+Chunk = Annotated[int, Field(ge=0, lt=CHUNKS, description=f"Index of a chunk: x + {SIDE} * z.")]
 Amount = Annotated[float, Field(ge=0, le=1e9)]
 ParasiteType = Literal["energy", "combat"]
 
 
 class ProtectorEntry(WireMessage):
-    """Position of a protector in chunks, and its chunk."""
+    """Position of a protector, in units of chunks, and the chunk in which it is."""
 
     x: float = Field(ge=0, lt=SIDE, description="Chunks from the west; may have a fraction.")
     z: float = Field(ge=0, lt=SIDE, description="Chunks from the north; may have a fraction.")
@@ -49,7 +50,7 @@ class QueenEnergy(WireMessage):
 
 
 class AmountChange(WireMessage):
-    """An amount of the player at the last observation and now."""
+    """One of the player's amounts at the previous observation (`start`) and now (`end`)."""
 
     start: Amount
     end: Amount
@@ -61,15 +62,15 @@ Parasites = Annotated[list[ParasiteEntry], Field(max_length=MAX_ENTRIES), FailFa
 
 
 class ObservationData(WireMessage):
-    """Observation of a territory, with changes since the last one. Sent by the game."""
+    """Observation of a territory, with some values of the previous one. Sent by the game."""
 
     type: Literal["observation_data"] = "observation_data"
-    timestamp: interface.Time
-    territory_id: interface.TerritoryId
-    mining_workers: Chunks = Field(description="The chunk of each worker who mines.")
-    workers_present: Chunks = Field(description="The chunk of each worker who does not mine.")
+    timestamp: domain.Time
+    territory_id: domain.TerritoryId
+    mining_workers: Chunks = Field(description="Chunk of each worker who is mining.")
+    workers_present: Chunks = Field(description="Chunk of each worker who is not mining.")
     protectors: Protectors
-    parasites_start: Parasites = Field(description="Parasites at the last observation.")
+    parasites_start: Parasites = Field(description="Parasites at the previous observation.")
     parasites_end: Parasites = Field(description="Parasites now.")
     queen_energy: QueenEnergy
     player_energy: AmountChange
@@ -93,13 +94,13 @@ class SpawnDecision(WireMessage):
     decision_id: DecisionId
     spawn_chunk: Chunk
     spawn_type: ParasiteType
-    confidence: UnitInterval = Field(description="The highest probability of a chunk.")
-    type_confidence: UnitInterval = Field(description="The probability of the chosen type.")
-    model_version: interface.Version
+    confidence: UnitInterval = Field(description="Probability of the most likely chunk.")
+    type_confidence: UnitInterval = Field(description="Probability of the chosen type.")
+    model_version: domain.Version
 
 
 class ObservationAck(WireMessage):
-    """Wait, with a reason. Sent by the service."""
+    """Spawn nothing, for this reason. Sent by the service."""
 
     type: Literal["observation_ack"] = "observation_ack"
     decision_id: DecisionId
@@ -111,7 +112,7 @@ class ObservationAck(WireMessage):
 MESSAGES: Final = (ObservationData, SpawnResult, SpawnDecision, ObservationAck)
 
 
-def parse_observation(message: Mapping[str, Any]) -> interface.Observation:
+def parse_observation(message: Mapping[str, Any]) -> domain.Observation:
     """Parse an `observation_data` message; raises `InvalidMessage` with the first invalid field."""
     data = parse_message(ObservationData, message, "INVALID_OBSERVATION")
     amounts = {
@@ -119,53 +120,54 @@ def parse_observation(message: Mapping[str, Any]) -> interface.Observation:
         "player_energy_start": data.player_energy.start, "player_energy_end": data.player_energy.end,
         "minerals_start": data.player_minerals.start, "minerals_end": data.player_minerals.end,
     }  # fmt: skip
-    row: interface.ObservationRow = {
+    row: domain.ObservationRow = {
         **_counts(data),
         **{name: np.array(amount, np.float64) for name, amount in amounts.items()},
         "hive": np.array(data.hive_chunk, np.int64),
     }
-    return interface.Observation(data.territory_id, data.timestamp, row)
+    return domain.Observation(data.territory_id, data.timestamp, row)
 
 
-def parse_report(message: Mapping[str, Any]) -> interface.OutcomeReport:
-    """Parse a `spawn_result` message; the next observation shows the outcome of a successful spawn."""
+def parse_report(message: Mapping[str, Any]) -> domain.OutcomeReport:
+    """Parse a `spawn_result` message; it has no value, since the next observation shows the outcome of a spawn."""
     result = parse_message(SpawnResult, message, "INVALID_REPORT")
-    return interface.OutcomeReport(result.decision_id, failed=not result.success)
+    return domain.OutcomeReport(result.decision_id, failed=not result.success)
 
 
 def chunk_probabilities(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Probabilities of chunks [..., 400] from those of actions [..., 800]."""
-    summed: NDArray[np.floating] = probabilities.reshape(*probabilities.shape[:-1], len(TYPES), CHUNKS).sum(-2)
+    """Probabilities of chunks [..., CHUNKS]: those of actions [..., ACTIONS], summed over the types."""
+    by_type = probabilities.reshape(*probabilities.shape[:-1], len(TYPES), CHUNKS)
+    summed: NDArray[np.floating] = by_type.sum(-2)
     return summed
 
 
-def reply(id: str, decision: interface.Decision) -> dict[str, Any]:
-    """A `spawn_decision`, or an `observation_ack` with a reason."""
+def reply(id: str, decision: domain.Decision) -> dict[str, Any]:
+    """A `spawn_decision`, or an `observation_ack` with a reason; dictionaries are faster to build than the models."""
     if not decision.send:
         ack = {"type": "observation_ack", "decisionId": id, "status": "processed", "action": "none"}
         return {**ack, "reason": decision.reason}
-    kind, chunk = divmod(decision.action, CHUNKS)
+    type_index, chunk = divmod(decision.action, CHUNKS)
     by_type = decision.probabilities.reshape(len(TYPES), CHUNKS)
     return {
         "type": "spawn_decision",
         "decisionId": id,
         "spawnChunk": chunk,
-        "spawnType": TYPES[kind],
+        "spawnType": TYPES[type_index],
         "confidence": decision.confidence,
-        "typeConfidence": min(1.0, float(by_type[kind].sum())),
+        "typeConfidence": min(1.0, float(by_type[type_index].sum())),  # rounding may exceed 1
         "modelVersion": decision.version,
     }
 
 
 def _counts(data: ObservationData) -> dict[str, NDArray[np.uint8]]:
-    """Counts per chunk [400] of each kind, as rows of one table: creating arrays takes the most time."""
-    table = bytearray(len(COUNTS) * CHUNKS)
-    for index, chunks in enumerate((data.workers_present, data.mining_workers)):
+    """Counts per chunk [CHUNKS] for each name in `COUNTS`. All share one buffer: allocating arrays would cost most."""
+    buffer = bytearray(len(COUNTS) * CHUNKS)
+    for name, chunks in (("present", data.workers_present), ("mining", data.mining_workers)):
         for chunk in chunks:
-            table[index * CHUNKS + chunk] += 1
+            buffer[OFFSETS[name] + chunk] += 1
     for protector in data.protectors:
-        table[2 * CHUNKS + protector.chunk_id] += 1
-    for index, parasites in enumerate((data.parasites_start, data.parasites_end), 3):
+        buffer[OFFSETS["protectors"] + protector.chunk_id] += 1
+    for when, parasites in (("start", data.parasites_start), ("end", data.parasites_end)):
         for parasite in parasites:
-            table[(index + 2 * TYPES.index(parasite.type)) * CHUNKS + parasite.chunk_id] += 1
-    return dict(zip(COUNTS, np.frombuffer(table, np.uint8).reshape(-1, CHUNKS), strict=True))
+            buffer[OFFSETS[f"{parasite.type}_{when}"] + parasite.chunk_id] += 1
+    return dict(zip(COUNTS, np.frombuffer(buffer, np.uint8).reshape(-1, CHUNKS), strict=True))
