@@ -254,7 +254,7 @@ def test_invalid_experience_is_refused() -> None:
         buffer.add(row(9), **{**facts(9), "gate": "none"})  # type: ignore[arg-type]
     assert buffer.newest(10**9).number.tolist() == [0, 1, 2]
     assert_whole(buffer.newest(10**9))
-    with pytest.raises(ValueError, match="'action' is a field"):
+    with pytest.raises(ValueError, match="cannot be named 'action'"):
         ExperienceBuffer(3, {"action": ColumnSpec((), "int64")})
 
 

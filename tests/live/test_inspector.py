@@ -214,7 +214,7 @@ def test_rollouts_are_limited(gym_server: LiveServer, gyms: Runs, monkeypatch: p
 
 
 def test_abandoned_rollout_is_cancelled(gym_server: LiveServer, gyms: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollout_worker, "ABANDON_AFTER", -1.0)
+    monkeypatch.setattr(rollout_worker, "ABANDON_SECONDS", -1.0)
     assert finished_episode(gym_server, gyms["lake"].name, seed=77)["error"] == (
         "the episode was abandoned by its viewer; request it again"
     )

@@ -106,11 +106,11 @@ def fit_rewards(features: ArrayLike, reward: ArrayLike, ridge: float = 1.0) -> V
     inputs, targets = np.asarray(features, np.float64), np.asarray(reward, np.float64)
     if not targets.size:
         return np.zeros(inputs.shape[1] + 1)
-    centre, mean = inputs.mean(0), float(targets.mean())
-    centred = inputs - centre
-    square = centred.T @ centred + max(ridge, 1e-9) * np.eye(inputs.shape[1])
-    slope = np.linalg.solve(square, centred.T @ (targets - mean))
-    return np.append(slope, mean - centre @ slope)
+    center, mean = inputs.mean(0), float(targets.mean())
+    centered = inputs - center
+    square = centered.T @ centered + max(ridge, 1e-9) * np.eye(inputs.shape[1])
+    slope = np.linalg.solve(square, centered.T @ (targets - mean))
+    return np.append(slope, mean - center @ slope)
 
 
 def predict_rewards(features: ArrayLike, weights: Values) -> Values:

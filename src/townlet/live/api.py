@@ -28,8 +28,8 @@ from townlet.town.world.tables import World
 from townlet.web.limits import SingleFlightCache
 
 WORLD_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
-SPARKLINE_POINTS: Final = 60
-CACHE_SECONDS: Final = 2.0  # how long all clients share one answer about something that changes
+SPARKLINE_POINTS: Final = 60  # newest scores in the list of runs
+CACHE_SECONDS: Final = 2.0  # for which clients share one response about something that changes
 IMMUTABLE: Final = {"Cache-Control": "private, max-age=3600, immutable"}  # an episode's key determines its content
 
 EpisodeKey = Annotated[str, PathParam(pattern="^[0-9a-f]{16}$")]
@@ -54,9 +54,12 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
         """All runs, newest first."""
 
         def list_runs() -> list[dict[str, Any]]:
-            overviews = list_overviews(hub.root)
-            rows = [{**o.as_json(), "scores": o.scores[-SPARKLINE_POINTS:], "random": o.random} for o in overviews]
-            return [{key: value for key, value in row.items() if key != "path"} for row in rows]
+            runs = []
+            for overview in list_overviews(hub.root):
+                run = {**overview.as_json(), "scores": overview.scores[-SPARKLINE_POINTS:], "random": overview.random}
+                del run["path"]
+                runs.append(run)
+            return runs
 
         return run_lists.get("runs", list_runs)
 
@@ -74,7 +77,7 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
 
     @router.get("/runs/{name}/maps")
     def maps(name: str) -> dict[str, Any]:
-        """Cell visits, novelty, affordance transitions and causes of death over all of training."""
+        """Cell visits, novelty, affordance transitions and ends of episodes by cause, over all of training."""
         return training_maps.get(name, lambda: _training_maps(open_watched_run(find_run(hub.root, name))))
 
     @router.get("/runs/{name}/recordings/{number}.csv")
@@ -165,7 +168,7 @@ def _image(images: list[bytes], timestep: int, media_type: str) -> Response:
 
 
 def _training_maps(watched: WatchedRun) -> dict[str, Any]:
-    """Totals over all of training; Gymnasium runs have only causes."""
+    """Totals over all of training; Gymnasium runs have only causes of the ends of episodes."""
     if not watched.run.metrics_file.exists():
         return {"visits": [], "novelty": None, "transitions": [], "causes": {}}
     with MetricsReader(watched.run.metrics_file) as store:
@@ -186,11 +189,11 @@ def _training_maps(watched: WatchedRun) -> dict[str, Any]:
 
 
 def recording_csv(world: World, r: Recording) -> str:
-    """A recorded episode as a table: state, the transition that led to it, and all meters."""
-    outputs, parts = [f"output_{a}" for a in world.actions], [f"reward_{c}" for c in world.rewards]
-    rows: list[list[Any]] = [[*FRAME_FIELDS, "action", "reward", *parts, *outputs, *world.meters]]
+    """A recorded episode as CSV: the state at each timestep, the transition that led to it, and all meters."""
+    outputs, components = [f"output_{a}" for a in world.actions], [f"reward_{c}" for c in world.rewards]
+    rows: list[list[Any]] = [[*FRAME_FIELDS, "action", "reward", *components, *outputs, *world.meters]]
     for at in range(len(r) + 1):
-        transition: list[Any] = [""] * (2 + len(parts) + len(outputs))
+        transition: list[Any] = [""] * (2 + len(components) + len(outputs))
         if at:
             step = at - 1
             transition = [world.actions[int(r.actions[step])], float(r.reward[step])]

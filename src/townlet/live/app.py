@@ -1,4 +1,4 @@
-"""The FastAPI application: static page, HTTP API, and the WebSocket that streams everything that changes."""
+"""The FastAPI application: static page, HTTP API, and the WebSocket that streams all changes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from townlet.web.tokens import ANONYMOUS, Identity
 
 STATIC: Final = Path(__file__).parent / "static"
 MAX_VIEWERS: Final = 2000
-MAX_MESSAGE_RATE: Final = 40  # messages per second of one client; more are refused one by one
+MAX_MESSAGE_RATE: Final = 40  # messages per second from one client; further ones are refused
 TOO_LARGE: Final = 1009  # WebSocket close code
 
 
 def make_app(hub: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWERS) -> FastAPI:
-    """The application for a hub; worlds saved in the page go to the folder `worlds`."""
+    """The application for a hub, for at most `viewers` pages; worlds saved in the page go to the folder `worlds`."""
     slots = WebSocketLimit(min(viewers, MAX_VIEWERS), "too many pages are open; this page retries automatically")
 
     @asynccontextmanager
@@ -89,7 +89,11 @@ def _role(request: HTTPConnection) -> str:
 async def _error_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, TownletError)
     first = error.diagnostics[0]
-    status = 404 if isinstance(error, NotFound) else 429 if isinstance(error, TooManyRollouts) else 400
+    status = 400
+    if isinstance(error, NotFound):
+        status = 404
+    elif isinstance(error, TooManyRollouts):
+        status = 429
     return JSONResponse({"what": first.what, "fix": first.fix}, status)
 
 
@@ -107,12 +111,12 @@ async def _serve_viewer(socket: WebSocket, hub: Hub) -> None:
 
 async def _receive_messages(socket: WebSocket, viewer: Viewer) -> None:
     """Handle messages one after another; invalid ones are answered with an error."""
-    rate = TokenBucket(MAX_MESSAGE_RATE, MAX_MESSAGE_RATE)
+    rate_limit = TokenBucket(MAX_MESSAGE_RATE, MAX_MESSAGE_RATE)
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
             return
-        if not rate.take():
+        if not rate_limit.take():
             viewer.send(protocol.Error(what="too many messages", fix=f"send at most {MAX_MESSAGE_RATE} per second"))
             await asyncio.sleep(0.1)
             continue
@@ -134,11 +138,12 @@ async def _handle_message(text: str, viewer: Viewer) -> None:
         where = ".".join(str(part) for part in first["loc"])
         viewer.send(protocol.Error(what=f"{where or 'message'}: {first['msg']}", fix="see /docs/protocol"))
         return
-    if isinstance(message, protocol.EditWorld):  # too slow for the event loop
+    if isinstance(message, protocol.EditWorld):
         try:
-            viewer.edit(message, await asyncio.to_thread(parse_world, message.text))
+            world = await asyncio.to_thread(parse_world, message.text)  # too slow for the event loop
+            viewer.edit(message, world)
         except ConfigError as error:
-            errors = [error_json(one) for one in error.diagnostics]
+            errors = [error_json(diagnostic) for diagnostic in error.diagnostics]
             viewer.send(protocol.WorldChecked(number=message.number, errors=errors))
     else:
         viewer.receive(message)

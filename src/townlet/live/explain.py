@@ -13,12 +13,12 @@ from townlet.town.world.tables import World
 
 LOW_METER: Final = 0.3  # meters below this are worth mentioning
 MIN_LOSS: Final = 0.01  # share of a meter; smaller losses are not mentioned
-MIN_SHARE: Final = 0.5  # of the largest loss; smaller ones are not mentioned beside it
-MAX_DEPTH: Final = 3  # of a chain of cascades
-NEARLY_EQUAL: Final = 0.02  # of the range of values; smaller differences count as nearly equal
+MIN_SHARE: Final = 0.5  # share of the largest loss; smaller losses are not mentioned beside it
+MAX_DEPTH: Final = 3  # maximum length of a chain of cascades
+NEARLY_EQUAL: Final = 0.02  # share of the range of values; smaller differences count as nearly equal
 
 
-def explain_action(world: World, r: Recording, step: int, outputs: Literal["values", "probabilities"]) -> str:
+def explain_action(world: World, r: Recording, step: int, output_kind: Literal["values", "probabilities"]) -> str:
     """Why the action of a step was chosen, in one or two sentences."""
     action, mask, scores = int(r.actions[step]), r.mask[step], r.outputs[step]
     name, need = world.actions[action], _lowest_meter_text(world, r, step)
@@ -27,7 +27,7 @@ def explain_action(world: World, r: Recording, step: int, outputs: Literal["valu
         name = f"uses {affordance_label(world.affordances[here[0]])}" if here else "tries to use an empty cell"
     allowed = np.flatnonzero(mask)
     best = int(allowed[scores[allowed].argmax()])
-    if outputs == "probabilities":
+    if output_kind == "probabilities":
         if action == best:
             return f"{name}: the most likely action, with a probability of {scores[action]:.0%}. {need}"
         likelier = f"{world.actions[best]} was more likely, at {scores[best]:.0%}"
@@ -46,7 +46,7 @@ def explain_action(world: World, r: Recording, step: int, outputs: Literal["valu
 
 
 def _lowest_meter_text(world: World, r: Recording, step: int) -> str:
-    """The lowest meter at a step; the currency counts only when it runs low."""
+    """A sentence about the lowest meter at a step; the currency counts only when it runs low."""
     meters = r.meters[step]
     candidates = [m for m, name in enumerate(world.meters) if name != world.spec.currency or meters[m] < LOW_METER]
     lowest = min(candidates, key=lambda m: float(meters[m]))
@@ -74,8 +74,9 @@ def death_certificate(world: World, r: Recording, cause: str) -> list[str]:
 
 
 def _cascade_sentences(world: World, r: Recording, meter: int) -> list[str]:
-    """The meters that drained this one most, then those that drained them, ordered by loss rather than time."""
-    t, sentences, seen = world.tables, list[str](), {meter}
+    """Which meters drained this one most, then which drained those, ordered by loss rather than time."""
+    t, seen = world.tables, {meter}
+    sentences: list[str] = []
     for _ in range(MAX_DEPTH):
         losses = []  # one per cascade into the meter
         for k in np.flatnonzero(np.asarray(t.cascade_target) == meter):
@@ -89,7 +90,8 @@ def _cascade_sentences(world: World, r: Recording, meter: int) -> list[str]:
         if not largest:
             break
         for lost, source, threshold, count in largest:
-            steps, effect = "1 step" if count == 1 else f"{count} steps", f"took {lost:.0%} of {world.meters[meter]}"
+            steps = "1 step" if count == 1 else f"{count} steps"
+            effect = f"took {lost:.0%} of {world.meters[meter]}"
             sentences.append(f"Low {world.meters[source]} {effect}: it was below {threshold:.0%} for {steps}.")
             seen.add(source)
         meter = largest[0][1]

@@ -1,4 +1,4 @@
-"""An episode of a Gymnasium run for the inspector: a row per step, and encoded images of each timestep."""
+"""An episode of a Gymnasium run for the inspector: the numbers of each step, and encoded images of each timestep."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from townlet.tasks.gym_playback import RolloutFrame  # imports Gymnasium, which towns do not need
 
 MAX_SIDE: Final = 640  # pixels of a frame's longer side; larger frames are scaled down
-QUALITY: Final = 85  # of JPEG
+JPEG_QUALITY: Final = 85
 RGB: Final = 3  # channels
 MAX_COMPONENTS: Final = 64  # observation components sent to the page; the CSV contains all
 DIGITS: Final = 6
+# Policy outputs and their names in the CSV, the most informative first.
 OUTPUTS: Final = {"values": "q", "means": "mean", "stds": "std", "probabilities": "probability"}
 EndReason = Literal["terminated", "truncated", "stopped"]
 
@@ -34,7 +35,7 @@ def encode_frame(pixels: NDArray[np.uint8]) -> bytes:
     """A rendered frame [H, W, 3] as JPEG."""
     image = Image.fromarray(pixels)
     image.thumbnail((MAX_SIDE, MAX_SIDE))
-    return _encode(image, "JPEG", quality=QUALITY, subsampling=0)  # subsampling would blur thin coloured lines
+    return _encode(image, "JPEG", quality=JPEG_QUALITY, subsampling=0)  # subsampling would blur thin colored lines
 
 
 def image_count(block: Block, stacked: int) -> int:
@@ -65,16 +66,17 @@ def gae_advantages(
 ) -> NDArray[np.float64]:
     """GAE of steps [T] from values [T + 1]; the value after a terminal step is 0."""
     advantages = np.zeros(len(rewards))
-    following = 0.0
+    next_advantage = 0.0
     for step in reversed(range(len(rewards))):
         next_value = 0.0 if terminated and step == len(rewards) - 1 else values[step + 1]
         delta = rewards[step] * estimate.scale + estimate.gamma * next_value - values[step]
-        advantages[step] = following = delta + estimate.gamma * (estimate.lam or 0.0) * following
+        next_advantage = delta + estimate.gamma * (estimate.lam or 0.0) * next_advantage
+        advantages[step] = next_advantage
     return advantages
 
 
 class GymEpisode:
-    """Filled by the worker thread while others read: the first `known` timesteps are complete and never change."""
+    """An episode that the worker thread fills while others read; its first `known` timesteps are complete and final."""
 
     def __init__(self, key: str, run: str, checkpoint: str, label: str, seed: int, greedy: bool) -> None:
         self.key, self.run, self.checkpoint, self.label = key, run, checkpoint, label
@@ -115,21 +117,21 @@ class GymEpisode:
         """Whether it is complete or has failed."""
         return self.ended is not None or bool(self.error)
 
-    def add(self, moment: RolloutFrame) -> None:
+    def add(self, frame: RolloutFrame) -> None:
         """Append a timestep and the transition that led to it."""
-        if moment.transition is not None:
-            action = np.atleast_1d(moment.transition.action).astype(np.float64)
+        if frame.transition is not None:
+            action = np.atleast_1d(frame.transition.action).astype(np.float64)
             if isinstance(self._action_space, Continuous):
                 action = action.clip(self._action_space.low, self._action_space.high)  # as the environment receives it
             self._actions.append(action.tolist())
-            self._rewards.append(moment.transition.reward)
-            for name, part in moment.transition.outputs.items():
-                self._outputs.setdefault(name, []).append(part.astype(np.float64).tolist())
-        self._obs.append(np.concatenate([np.zeros(0, np.float32), *(moment.obs[b.slice] for b in self._number_blocks)]))
-        if moment.image is not None:
-            self._add_image(self.frames, encode_frame(moment.image))
+            self._rewards.append(frame.transition.reward)
+            for name, output in frame.transition.outputs.items():
+                self._outputs.setdefault(name, []).append(output.astype(np.float64).tolist())
+        self._obs.append(np.concatenate([np.zeros(0, np.float32), *(frame.obs[b.slice] for b in self._number_blocks)]))
+        if frame.image is not None:
+            self._add_image(self.frames, encode_frame(frame.image))
         for block in self._image_blocks:
-            self._add_image(self.observations[block.name], encode_observation(block, moment.obs, self._stacked))
+            self._add_image(self.observations[block.name], encode_observation(block, frame.obs, self._stacked))
         self.known += 1
 
     def _add_image(self, images: list[bytes], image: bytes) -> None:
@@ -138,7 +140,7 @@ class GymEpisode:
 
     @property
     def components(self) -> list[str]:
-        """Names of the observation's numbers: of their block, with an index where it has several."""
+        """Names of the numbers in an observation: the name of the block, with an index if it has several."""
         return [
             block.name if block.size == 1 else f"{block.name}[{','.join(map(str, index))}]"
             for block in self._number_blocks
@@ -148,10 +150,12 @@ class GymEpisode:
     @property
     def output_kinds(self) -> list[str]:
         """The policy outputs to show, most informative first."""
-        known = [name for name in OUTPUTS if name in self._outputs]
-        return known[:1] if known[:1] == ["values"] else known  # a value-based policy is determined by its values
+        if "values" in self._outputs:  # a value-based policy is determined by its values
+            return ["values"]
+        return [name for name in OUTPUTS if name in self._outputs]
 
     def about(self) -> dict[str, Any]:
+        """What is known before the first timestep, as JSON."""
         actions, names = self._action_space, self.components
         return {
             "episode": self.key, "checkpoint": self.checkpoint, "label": self.label, "seed": self.seed,
@@ -166,7 +170,7 @@ class GymEpisode:
         }  # fmt: skip
 
     def part(self, since: int) -> dict[str, Any]:
-        """Timesteps from `since` on as columns; values and advantages once the episode is complete."""
+        """Timesteps from `since` on as columns; values and advantages of all timesteps once the episode is over."""
         known, over = self.known, self.over
         steps = slice(since, max(0, known - 1))
         return {
@@ -181,7 +185,7 @@ class GymEpisode:
         }  # fmt: skip
 
     def advantages(self) -> list[float]:
-        """Advantages of all steps; empty while it is incomplete or if the agent has no values."""
+        """Advantages of all steps; empty while the episode is incomplete or if the agent has no value function."""
         if not self.has_values or len(self.values) != self.known or self.known < 2:
             return []
         rewards, values = np.asarray(self._rewards), np.asarray(self.values)
@@ -189,20 +193,20 @@ class GymEpisode:
 
     @property
     def has_values(self) -> bool:
-        """Whether the agent has learned a value function."""
+        """Whether the agent learns a value function."""
         return self._estimate.lam is not None
 
     def as_csv(self) -> str:
-        """A row per timestep, with the step taken there."""
+        """One line per timestep, with the step taken there."""
         space, kinds = self._action_space, self.output_kinds
         discrete = isinstance(space, Discrete)
-        action_heads = ["action"] if discrete else [f"action {name}" for name in space.names]
-        output_heads = [f"{OUTPUTS[kind]} {name}" for kind in kinds for name in space.names]
-        head = ["step", *action_heads, *output_heads, "reward", "return", "value", "advantage", *self.components]
-        rows: list[list[Any]] = [head]
+        action_names = ["action"] if discrete else [f"action {name}" for name in space.names]
+        output_names = [f"{OUTPUTS[kind]} {name}" for kind in kinds for name in space.names]
+        header = ["step", *action_names, *output_names, "reward", "return", "value", "advantage", *self.components]
+        rows: list[list[Any]] = [header]
         advantages, total = self.advantages(), 0.0
         for at in range(self.known):
-            step: list[Any] = [""] * (len(action_heads) + len(output_heads) + 2)
+            step: list[Any] = [""] * (len(action_names) + len(output_names) + 2)
             if at < len(self._rewards):
                 total += self._rewards[at]
                 action: list[Any] = self._actions[at]
@@ -216,10 +220,11 @@ class GymEpisode:
 
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     """Rows as CSV."""
-    csv.writer(out := io.StringIO(), lineterminator="\n").writerows(rows)
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
 
 
 def _json_numbers(values: Iterable[float]) -> list[float | None]:
-    """Rounded numbers; null where not finite."""
+    """Numbers rounded to `DIGITS` significant digits; None if not finite."""
     return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in values]

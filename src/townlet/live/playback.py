@@ -23,18 +23,20 @@ DIGITS: Final = 3
 INITIAL_CAPACITY: Final = 512  # timesteps; doubled when full
 END_PAUSE: Final = 2.0  # seconds that an ended episode stays on screen
 MAX_FRAME_STEPS: Final = 256  # timesteps in one frame message; earlier ones are dropped
-TRAINING_SPEED: Final = 12.0  # steps per second of the playback shared by all viewers of a training
-MAX_EPISODE_SECONDS: Final = 15.0  # longer episodes of that playback are sped up, because training continues
+TRAINING_SPEED: Final = 12.0  # steps per second of the playback shared by all viewers of a training run
+MAX_EPISODE_SECONDS: Final = 15.0  # longer episodes of that playback are sped up, since training moves on
 _ids = count(1)
 
 
 class TownEpisode:
     """A recorded episode; subclasses may extend `recording` until `over`."""
 
-    def __init__(self, world: World, recording: Recording, label: str, row: int, env_steps: int, outputs: OutputKind,
-                 source: str) -> None:  # fmt: skip
+    def __init__(
+        self, world: World, recording: Recording, label: str, row: int, env_steps: int, output_kind: OutputKind,
+        source: str,
+    ) -> None:  # fmt: skip
         self.world, self.recording, self.label, self.row = world, recording, label, row
-        self.env_steps, self.outputs, self.source = env_steps, outputs, source
+        self.env_steps, self.output_kind, self.source = env_steps, output_kind, source
         self.id, self.over = next(_ids), True
 
     @property
@@ -51,7 +53,7 @@ class TownEpisode:
         return EpisodeStart(
             source=self.source, side=side, episode=self.id, row=self.row, env_steps=self.env_steps,
             length=len(self.recording) if self.over else None, label=self.label,
-            cell_of=self.recording.cell_of.tolist(), output_kind=self.outputs,
+            cell_of=self.recording.cell_of.tolist(), output_kind=self.output_kind,
         )  # fmt: skip
 
     def frame(self, first: int, last: int, side: Side = 0) -> Frame:
@@ -69,12 +71,12 @@ class TownEpisode:
             meters=np.round(r.meters[at].astype(np.float64), DIGITS).tolist(),
             action=transitions(r.actions, None), outputs=transitions(r.outputs), mask=transitions(r.mask, None),
             reward=transitions(r.reward), components=transitions(r.components),
-            why=[None if step is None else explain_action(self.world, r, step, self.outputs) for step in steps],
+            why=[None if step is None else explain_action(self.world, r, step, self.output_kind) for step in steps],
             sent=time.time(),
         )  # fmt: skip
 
     def end_message(self, side: Side = 0) -> EpisodeEnd:
-        """How it ended; only valid once it is over."""
+        """The message that says how the episode ended; only valid once it is over."""
         r = self.recording
         cause = cause_names(self.world)[int(cause_codes(self.world, r.meters[-1:])[0])]
         return EpisodeEnd(
@@ -84,7 +86,7 @@ class TownEpisode:
 
 
 class PlayedEpisode(TownEpisode):
-    """An episode that a checkpoint plays, computed only as far as a viewer has watched."""
+    """An episode of a checkpoint, computed only as far as a viewer has watched."""
 
     def __init__(self, world: World, actor: CheckpointActor, seed: int, label: str, env_steps: int) -> None:
         self._actor, self._steps = actor, 0
@@ -102,7 +104,7 @@ class PlayedEpisode(TownEpisode):
         return Recording(**arrays, cell_of=cell_of)
 
     def reach(self, timestep: int) -> int:
-        """Play up to a timestep or to the end of the episode."""
+        """Compute the episode up to a timestep or to its end; returns the last timestep available up to it."""
         while self._steps < timestep and not self.over:
             self._step()
         self.recording = self._recorded()
@@ -132,19 +134,19 @@ EpisodeSource = Callable[[], TownEpisode | None]  # the next episode, or None if
 
 @dataclass
 class Playback:
-    """Plays episodes of a source one after another; methods return the messages to send to the page."""
+    """Plays episodes of a source one after another; its methods return the messages to send to the page."""
 
     source: EpisodeSource
     side: Side = 0
     speed: float = 5.0  # steps per second
     playing: bool = True
     episode: TownEpisode | None = None
-    position: float = 0.0  # timestep, with the fraction of the next one
-    delivered: Callable[[], bool] = lambda: True  # if the last frame is still queued, the next one repeats its steps
+    position: float = 0.0  # timestep, including the elapsed fraction of the next one
+    delivered: Callable[[], bool] = lambda: True  # False while the last frame is queued: the next one repeats its steps
     _first: int = 0  # first timestep of the last frame
     _last: int = -1  # last timestep sent
     _ended: bool = False  # the end message was sent
-    _pause: float = 0.0  # seconds left of the pause after an end
+    _pause: float = 0.0  # seconds left of the pause after an episode
 
     def show(self, episode: TownEpisode | None) -> list[Message]:
         """Switch to another episode, at its first timestep."""
@@ -153,7 +155,7 @@ class Playback:
         return [] if episode is None else [episode.start_message(self.side), *self._new_frames()]
 
     def advance(self, seconds: float) -> list[Message]:
-        """Let `seconds` pass."""
+        """Advance the playback by `seconds`."""
         if self.episode is None:
             return self.show(self.source())
         if not self.playing:
@@ -167,7 +169,7 @@ class Playback:
         return self._new_frames()
 
     def so_far(self) -> list[Message]:
-        """Messages that bring a new viewer to the current position."""
+        """Messages that show a new viewer the current position."""
         if self.episode is None or self._last < 0:
             return []
         frame = self.episode.frame(max(0, self._last - MAX_FRAME_STEPS + 1), self._last, self.side)
@@ -179,7 +181,7 @@ class Playback:
         self.episode, self.position, self._last, self._ended = other.episode, other.position, other._last, other._ended
 
     def follow(self, other: Playback) -> list[Message]:
-        """What another playback has shown since the last call, in frames of this viewer's rate."""
+        """Messages that show what another playback has shown since the last call, as one frame."""
         messages = self.show(other.episode) if other.episode is not self.episode else []
         self.position = other.position
         return messages if self.episode is None else messages + self._new_frames()
@@ -205,7 +207,8 @@ class Playback:
         assert episode is not None
         messages: list[Message] = []
         if now > self._last:
-            self._first = max(self._last + 1 if self.delivered() else self._first, now - MAX_FRAME_STEPS + 1)
+            first = self._last + 1 if self.delivered() else self._first
+            self._first = max(first, now - MAX_FRAME_STEPS + 1)
             messages.append(episode.frame(self._first, now, self.side))
             self._last = now
         if episode.over and now >= episode.known - 1 and not self._ended:
@@ -215,7 +218,7 @@ class Playback:
 
 
 class TrainingPlayback(Playback):
-    """The playback shared by all who watch a training; long episodes are sped up so that it stays current."""
+    """The playback shared by all viewers of a training run; long episodes are sped up so that it stays current."""
 
     def __init__(self, source: EpisodeSource) -> None:
         super().__init__(source, speed=TRAINING_SPEED)

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 VERSION: Final = 2
 FRAME_RATE: Final = 5.0  # frames per second
-MAX_MESSAGE_BYTES: Final = 1 << 17  # of a client's message; a longer one closes the connection with 1009
+MAX_MESSAGE_BYTES: Final = 1 << 17  # from a client; a longer message closes the connection with 1009
 
 RunName = Annotated[str, Field(min_length=1, max_length=200, description="Name of a run.")]
 Speed = Annotated[float, Field(ge=0.2, le=200, allow_inf_nan=False, description="Steps per second.")]
@@ -37,7 +37,7 @@ class Subscribe(Message):
     type: Literal["subscribe"] = "subscribe"
     run: RunName
     source: Literal["training", "checkpoint", "recording", "none"] = Field(
-        description="Episodes of training as they end, a checkpoint that plays, a recorded episode, or metrics only "
+        description="Episodes of training as they end, episodes of a checkpoint, a recorded episode, or metrics only "
         "(the only choice for Gymnasium runs)."
     )
     rows: int = Field(0, ge=0, le=64, description="Number of training rows in the overview of small towns.")
@@ -84,7 +84,7 @@ class Select(Message):
     """Show the latest episode of a training row, or a recorded episode."""
 
     type: Literal["select"] = "select"
-    row: int | None = Field(None, ge=0, le=2**22, description="A recorded row of training.")
+    row: int | None = Field(None, ge=0, le=2**22, description="Row of training whose episodes are recorded.")
     recording: int | None = Field(None, ge=0, description="Number of a recording.")
 
 
@@ -96,25 +96,25 @@ class Reset(Message):
 
 
 class LoadCheckpoint(Message):
-    """Choose the checkpoint that plays."""
+    """Show episodes of this checkpoint."""
 
     type: Literal["load_checkpoint"] = "load_checkpoint"
     checkpoint: CheckpointName
     side: Side = 0
     epsilon: float = Field(
-        0.0, ge=0, le=1, allow_inf_nan=False, description="Share of random actions on both sides; 0 is greedy."
+        0.0, ge=0, le=1, allow_inf_nan=False, description="Probability of a random action, on both sides; 0 is greedy."
     )
 
 
 class Compare(Message):
-    """Play two checkpoints in the same town side by side, or return to one."""
+    """Show two checkpoints side by side in the same town, or only one again."""
 
     type: Literal["compare"] = "compare"
     checkpoint: CheckpointName | None = Field(description="Checkpoint on the right; null ends the comparison.")
 
 
 class EditWorld(Message):
-    """Check the text of a world; with `preview`, the current agent plays in it."""
+    """Check the text of a world; with `preview`, show the current checkpoint in it."""
 
     type: Literal["edit_world"] = "edit_world"
     text: str = Field(max_length=MAX_MESSAGE_BYTES - 1000)
@@ -139,7 +139,7 @@ class Hello(Message):
     protocol: int = VERSION
     version: str = Field(description="Version of Townlet.")
     run: str | None = Field(description="The run that the server was started for.")
-    program: str = Field(description="What to type for `townlet` where the server was started.")
+    program: str = Field(description="Command that runs Townlet where the server was started.")
     role: str = Field("operator", description="Role of the link: operator, or viewer, which cannot save worlds.")
 
 
@@ -166,7 +166,7 @@ class EpisodeStart(Message):
     side: Side = 0
     episode: int = Field(description="Number of the episode, which its frames repeat.")
     row: int
-    env_steps: int = Field(description="Training progress when the episode ended, or of the checkpoint that plays.")
+    env_steps: int = Field(description="Training progress when the episode ended, or of the checkpoint.")
     length: int | None = Field(description="Steps, if the episode is complete.")
     label: str = Field(description="What is shown: row 2 of training, best checkpoint, …")
     cell_of: list[int] = Field(description="Cell of each affordance in this episode.")
@@ -226,7 +226,7 @@ class EpisodeEnd(Message):
     episode: int
     length: int
     cause: str = Field(description="The meter that was empty, or time.")
-    reward: float
+    reward: float = Field(description="Sum of the rewards.")
     certificate: list[str] = Field(description="Causes of the end, in sentences.")
 
 
@@ -280,7 +280,7 @@ class WorldChecked(Message):
     type: Literal["world_checked"] = "world_checked"
     number: int
     errors: list[dict[str, Any]] = Field(description="Each with line, column, what and fix; empty if valid.")
-    world: dict[str, Any] | None = Field(None, description="The world, if the agent now plays in it.")
+    world: dict[str, Any] | None = Field(None, description="The world, if it is now shown.")
 
 
 class Error(Message):
@@ -298,7 +298,7 @@ ServerMessage = (
 
 
 def json_schema() -> dict[str, Any]:
-    """Both directions as JSON Schema."""
+    """JSON Schema of the messages in both directions."""
     server: TypeAdapter[Any] = TypeAdapter(Annotated[ServerMessage, Field(discriminator="type")])
     return {
         "version": VERSION,
@@ -320,7 +320,8 @@ PAGE_HEAD: Final = """<!doctype html>
 
 def protocol_page() -> str:
     """Reference of all messages as an HTML page, generated from the models."""
-    client, server = (map(_message_section, get_args(union)) for union in (get_args(ClientMessage)[0], ServerMessage))
+    client_union, *_ = get_args(ClientMessage)
+    client, server = (map(_message_section, get_args(union)) for union in (client_union, ServerMessage))
     parts = [
         PAGE_HEAD,
         "<h1>Live protocol</h1>",

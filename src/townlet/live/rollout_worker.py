@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from townlet.tasks.gym_playback import Rollout
 
 LOG: Final = logging.getLogger(__name__)
-MAX_STEPS: Final = 4000  # of one episode; a longer one is stopped there
-MAX_IMAGE_BYTES: Final = 24 << 20  # of one episode; more stop it
-CACHED_EPISODES: Final = 6  # least recently viewed evicted first
+MAX_STEPS: Final = 4000  # per episode; a longer one is stopped
+MAX_IMAGE_BYTES: Final = 24 << 20  # per episode; one with more is stopped
+CACHED_EPISODES: Final = 6  # the least recently viewed is evicted first
 MAX_PENDING: Final = 4  # episodes waiting for the thread
-ABANDON_AFTER: Final = 15.0  # seconds without a request after which an episode is cancelled
+ABANDON_SECONDS: Final = 15.0  # an episode that is not requested for so long is cancelled
 VALUE_BATCH: Final = 32  # timesteps whose values are computed together
 NO_OBSERVATION: Final = np.zeros(0, np.float32)
 
@@ -52,7 +52,7 @@ class RolloutRequest(Message):
 
 
 class RolloutWorker:
-    """Episodes by key, a hash of run, checkpoint, seed and greedy: equal requests share an episode."""
+    """Rolls out episodes; equal requests share one. Its key is a hash of run, checkpoint, seed and `greedy`."""
 
     def __init__(self) -> None:
         self._policies = PolicyCache()
@@ -82,7 +82,7 @@ class RolloutWorker:
         return episode
 
     def find(self, run: str, key: str) -> GymEpisode:
-        """A started episode of this run."""
+        """An episode of this run that was started earlier."""
         with self._lock:
             episode = self._episodes.get(key)
             if episode is None or episode.run != run:
@@ -95,8 +95,8 @@ class RolloutWorker:
         return episode
 
     def _evict(self) -> None:
-        complete = [key for key, episode in self._episodes.items() if episode.over]
-        for key in complete[: max(0, len(self._episodes) - CACHED_EPISODES)]:
+        evictable = [key for key, episode in self._episodes.items() if episode.over]
+        for key in evictable[: max(0, len(self._episodes) - CACHED_EPISODES)]:
             del self._episodes[key]
 
     def close(self) -> None:
@@ -104,13 +104,13 @@ class RolloutWorker:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _roll_out(self, run: Run, checkpoint: str, episode: GymEpisode) -> None:
-        """Roll out one episode in the worker thread; failures are stored in it."""
+        """Roll out one episode in the worker thread; a failure is stored in `episode.error`."""
         try:
             trained = self._policies.policy(run, self._policies.find(run, checkpoint))
             episode.prepare(trained.layout, trained.actions, trained.loaded.recipe)
             rollout = _start_rollout(trained, episode)
             try:
-                self._play(rollout, trained, episode)
+                self._collect(rollout, trained, episode)
             finally:
                 rollout.env.close()
         except TownletError as error:
@@ -121,7 +121,7 @@ class RolloutWorker:
         with self._lock:
             self._evict()
 
-    def _play(self, rollout: Rollout, trained: TrainedPolicy, episode: GymEpisode) -> None:
+    def _collect(self, rollout: Rollout, trained: TrainedPolicy, episode: GymEpisode) -> None:
         pending: list[torch.Tensor] = []  # observations whose values were not computed yet
 
         def compute_values() -> None:
@@ -131,19 +131,22 @@ class RolloutWorker:
 
         while True:
             at = len(rollout.frames) - 1
-            moment = rollout.frames[at]
-            episode.add(moment)
-            pending.append(torch.from_numpy(moment.obs))
-            rollout.frames[at] = moment._replace(image=None, obs=NO_OBSERVATION)  # the episode has its own copy
+            frame = rollout.frames[at]
+            episode.add(frame)
+            pending.append(torch.from_numpy(frame.obs))
+            rollout.frames[at] = frame._replace(image=None, obs=NO_OBSERVATION)  # the episode has its own copy
             if len(pending) == VALUE_BATCH and not trained.hidden:  # recurrent networks need all timesteps at once
                 compute_values()
             if rollout.over or at == MAX_STEPS or episode.image_bytes > MAX_IMAGE_BYTES:
                 break
-            if self._closed or time.monotonic() - episode.last_request > ABANDON_AFTER:
+            if self._closed or time.monotonic() - episode.last_request > ABANDON_SECONDS:
                 raise TownletError("the episode was abandoned by its viewer", "request it again")
             rollout.step()
         compute_values()
-        episode.ended = "terminated" if rollout.terminated else "truncated" if rollout.truncated else "stopped"
+        if rollout.terminated:
+            episode.ended = "terminated"
+        else:
+            episode.ended = "truncated" if rollout.truncated else "stopped"
 
 
 def _start_rollout(trained: TrainedPolicy, episode: GymEpisode) -> Rollout:

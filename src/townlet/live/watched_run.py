@@ -22,8 +22,8 @@ from townlet.tasks.experiment import LoadedExperiment, reopen
 from townlet.town.episode_recorder import Recording
 from townlet.town.world.tables import World
 
-TABLES: Final = ("updates", "evaluations", "stage_changes", "alerts")
-MAX_POINTS: Final = 400  # of a complete curve
+TABLES: Final = ("updates", "evaluations", "stage_changes", "alerts")  # of the metrics store that are sent
+MAX_POINTS: Final = 400  # per curve
 MAX_ALERTS: Final = 50  # newest alerts sent at once
 READ_INTERVAL: Final = 1.0  # seconds between reads of the store
 RECENT_EPISODES: Final = 12  # episodes of training kept for new viewers
@@ -55,10 +55,10 @@ class WatchedRun:
     def __init__(self, run: Run, loaded: LoadedExperiment) -> None:
         self.run, self.loaded = run, loaded
         self._last_read = 0.0
-        self._since = self._newest()  # viewers receive the history first, so news start after it
+        self._since = self._newest()  # viewers receive the history first, so news starts after it
         self._checkpoints = {found.name for found in self._list_checkpoints()}
-        self._status: RunStatus | None = None
-        self._history: list[Message] = []  # cached until there is news
+        self._status: RunStatus | None = None  # as last sent
+        self._history: list[Message] = []  # cached until there are new metrics
 
     def poll(self) -> list[Message]:
         """Messages about everything new since the last call."""
@@ -68,15 +68,15 @@ class WatchedRun:
         return self.news()
 
     def town(self) -> WatchedTownRun:
-        """This run as a town; raises for Gymnasium runs."""
-        what = f"{self.loaded.recipe.env} is not a town, so it has no town to show"
+        """This run as one in a town; raises for Gymnasium runs."""
+        what = f"{self.loaded.recipe.env} is not a town, so there is no town to show"
         raise TownletError(what, "subscribe with source none, and request episodes over HTTP")
 
     def close(self) -> None:
         """Release resources after the last viewer has left."""
 
     def _newest(self) -> dict[str, int]:
-        """The last env_steps of each table; tables are not written at the same time."""
+        """The last env_steps of each table, −1 if it is empty; tables are not written at the same time."""
         if not self.run.metrics_file.exists():
             return dict.fromkeys(TABLES, -1)
         with MetricsReader(self.run.metrics_file) as store:
@@ -94,7 +94,7 @@ class WatchedRun:
         return self._history
 
     def news(self) -> list[Message]:
-        """Changes of status, metrics, stages, alerts and checkpoints."""
+        """Messages about changes of status, metrics, stages, alerts and checkpoints since the last call."""
         messages: list[Message] = []
         if (status := self.status()) != self._status:
             self._status = status
@@ -111,7 +111,7 @@ class WatchedRun:
         if not self.run.metrics_file.exists():
             return []
         newest = self._newest()
-        since = {table: min(self._since[table], newest[table]) for table in TABLES}  # a resumed run has gone back
+        since = {table: min(self._since[table], newest[table]) for table in TABLES}  # lower after a resume
         self._since = newest
         if since == newest:
             return []
@@ -170,7 +170,7 @@ class WatchedRun:
 
 
 class WatchedTownRun(WatchedRun):
-    """A run in a town: its world and the latest episodes of training."""
+    """A run in a town, with its world and the latest episodes of training."""
 
     def __init__(self, run: Run, loaded: LoadedExperiment) -> None:
         super().__init__(run, loaded)
@@ -212,8 +212,8 @@ class WatchedTownRun(WatchedRun):
 
     def _episode(self, values: dict[str, Any], label: str, source: str) -> TownEpisode:
         recording = Recording.from_bytes(values["data"])
-        row, env_steps, outputs = values["row"], values["env_steps"], values["outputs"]
-        return TownEpisode(self.world, recording, label.format(**values), row, env_steps, outputs, source)
+        row, env_steps, output_kind = values["row"], values["env_steps"], values["outputs"]
+        return TownEpisode(self.world, recording, label.format(**values), row, env_steps, output_kind, source)
 
     def next_episode(self) -> TownEpisode | None:
         """The newest episode of training, unless it is being shown already."""
@@ -229,7 +229,7 @@ class WatchedTownRun(WatchedRun):
         with MetricsReader(self.run.metrics_file) as store:
             rows = as_rows(store.read("recordings", where={"number": number}))
         if not rows:
-            raise NotFound(f"this run has no recorded episode {number}", "choose one from the list")
+            raise NotFound(f"this run has no recorded episode {number}", "choose one from the list of recordings")
         return self._episode(rows[0], "{kind}: row {row} of training", "recording")
 
     def recordings(self) -> list[dict[str, Any]]:
@@ -240,7 +240,7 @@ class WatchedTownRun(WatchedRun):
             return as_rows(store.read("recordings", RECORDING_COLUMNS))
 
     def newest_recording(self) -> int:
-        """Number of the last recorded episode."""
+        """Number of the last recorded episode; raises if there is none."""
         recordings = self.recordings()
         if not recordings:
             raise TownletError("this run has no recorded episodes yet", "wait until an episode of training ends")

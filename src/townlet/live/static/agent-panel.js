@@ -12,7 +12,8 @@ import { actionIcon, affordanceColor, affordanceIcon } from './icons.js';
 
 const CRITICAL = 0.2, LOW = 0.3;
 const GROUPS = ['lethal', 'modifiers', 'other'];
-const ACTION_HISTORY = 11; // actions shown
+const ACTION_HISTORY = 11; // latest actions shown
+const MIN_CHANGE = 0.0295; // of a meter; smaller changes have no arrow
 
 /** @param {number} value */
 export const meterLevel = (value) => (value < CRITICAL ? 'critical' : value < LOW ? 'low' : 'well');
@@ -105,46 +106,56 @@ export class AgentPanel {
       shown.bar.style.width = `${Math.max(0, Math.min(1, value)) * 100}%`;
       shown.row.dataset.level = isMoney && value >= CRITICAL ? 'money' : meterLevel(value);
       setText(shown.text, isMoney ? formatMoney(value * this.world.dollars) : formatPercent(value));
-      const by = before ? value - before.meters[m] : 0;
-      setText(shown.change, Math.abs(by) < 0.0295 ? '' : by > 0 ? '▲' : '▼');
-      shown.change.dataset.way = by > 0 ? 'up' : 'down';
+      const change = before ? value - before.meters[m] : 0;
+      const arrow = change > 0 ? '▲' : '▼';
+      setText(shown.change, Math.abs(change) < MIN_CHANGE ? '' : arrow);
+      shown.change.dataset.way = change > 0 ? 'up' : 'down';
     });
   }
 
   /** @param {Timestep} timestep @param {'values' | 'probabilities'} kind */
   updateActions(timestep, kind) {
     const { outputs, mask, action } = timestep;
-    const likely = kind === 'probabilities';
-    setText(/** @type {HTMLElement} */ (this.actionsTitle), likely ? 'Probability of each action' : 'Value of each action');
+    const probabilities = kind === 'probabilities';
+    setText(/** @type {HTMLElement} */ (this.actionsTitle), probabilities ? 'Probability of each action' : 'Value of each action');
     const allowed = outputs?.filter((_, k) => mask?.[k] ?? true) ?? [];
     const low = Math.min(...allowed), high = Math.max(...allowed);
+    /** Length of a bar and its text. @param {number} value @returns {[number, string]} */
+    const display = (value) => {
+      if (probabilities) return [value, formatPercent(value)];
+      const share = high > low ? 0.06 + (0.94 * (value - low)) / (high - low) : 1;
+      const close = high - low < 0.2 && Math.abs(high) < 100; // more digits, to tell the values apart
+      return [share, close ? value.toFixed(3).replace('-', '−') : formatNumber(value, 3)];
+    };
     this.actions.forEach(({ row, bar, text }, k) => {
       const open = mask?.[k] ?? true;
       const value = outputs?.[k];
-      const share = value === undefined || !open ? 0 : likely ? value : high > low ? 0.06 + (0.94 * (value - low)) / (high - low) : 1;
+      let share = 0, label = '';
+      if (value !== undefined) [share, label] = open ? display(value) : [0, 'masked'];
       bar.style.width = `${share * 100}%`;
       row.classList.toggle('masked', !open);
       row.classList.toggle('chosen', k === action);
-      setText(text, value === undefined ? '' : !open ? 'masked' : likely ? formatPercent(value) : high - low < 0.2 && Math.abs(high) < 100 ? value.toFixed(3).replace('-', '−') : formatNumber(value, 3));
+      setText(text, label);
     });
-    let mode = 'none', words = '';
+    let mode = 'none', label = '';
     if (outputs && action !== null) {
       const best = outputs[action] >= high - 1e-9;
       mode = best ? 'exploiting' : 'exploring';
-      words = likely ? (best ? 'most likely' : 'sampled') : best ? 'exploiting' : 'exploring';
+      label = mode;
+      if (probabilities) label = best ? 'most likely' : 'sampled';
     }
     this.mode.dataset.mode = mode;
-    setText(this.mode, words);
-    this.mode.hidden = !words;
+    setText(this.mode, label);
+    this.mode.hidden = !label;
   }
 
   /** @param {Timestep} timestep */
   updateRewards(timestep) {
-    const parts = timestep.components ?? [];
-    const most = Math.max(0.5, ...parts.map(Math.abs));
+    const components = timestep.components ?? [];
+    const scale = Math.max(0.5, ...components.map(Math.abs));
     this.rewards.forEach(({ bar, text }, k) => {
-      const value = parts[k];
-      const share = value === undefined ? 0 : Math.abs(value) / most / 2;
+      const value = components[k];
+      const share = value === undefined ? 0 : Math.abs(value) / scale / 2;
       bar.style.width = `${share * 100}%`;
       bar.style.left = `${value < 0 ? 50 - share * 100 : 50}%`;
       bar.dataset.way = value < 0 ? 'down' : 'up';
@@ -160,19 +171,19 @@ export class AgentPanel {
     if (key === this.historyKey) return;
     this.historyKey = key;
     /** @type {string[]} */
-    const words = [];
+    const labels = [];
     this.history.replaceChildren(...past.filter((m) => m.action !== null).map((m) => {
       const action = this.world.actions[m.action ?? 0] ?? '';
       const before = playback.timesteps.get(m.age - 1);
       const place = this.usedAffordance(action, before?.cell ?? m.cell, playback.start?.cell_of ?? []);
-      const words_ = place ? `use ${humanize(place.name).toLowerCase()}` : actionLabel(action);
-      words.push(words_);
-      const glyph = el('span', { class: place ? 'action-icon place' : 'action-icon', title: `step ${m.age}: ${words_}` });
+      const label = place ? `use ${humanize(place.name).toLowerCase()}` : actionLabel(action);
+      labels.push(label);
+      const glyph = el('span', { class: place ? 'action-icon place' : 'action-icon', title: `step ${m.age}: ${label}` });
       glyph.append(place ? affordanceIcon(place, 15) : actionIcon(action));
       if (place) glyph.style.background = affordanceColor(place);
       return glyph;
     }));
-    this.history.setAttribute('aria-label', `Last actions: ${words.slice(-6).join(', ')}`);
+    this.history.setAttribute('aria-label', `Last actions: ${labels.slice(-6).join(', ')}`);
   }
 
   /** The affordance that an action uses. @param {string} action @param {number} cell @param {number[]} cells */
@@ -183,9 +194,9 @@ export class AgentPanel {
   }
 }
 
-/** Replace action constants in a sentence of the server by words. @param {string} why */
-function asProse(why) {
-  const prose = why.replace(/\b(UP|DOWN|LEFT|RIGHT|ABOVE|BELOW|WAIT|INTERACT)\b( [A-Z]\w+)?/g, (_, verb, place) =>
+/** Replace action names in a sentence of the server by words. @param {string} sentence */
+function asProse(sentence) {
+  const prose = sentence.replace(/\b(UP|DOWN|LEFT|RIGHT|ABOVE|BELOW|WAIT|INTERACT)\b( [A-Z]\w+)?/g, (_, verb, place) =>
     (verb === 'INTERACT' && place ? `use${place}` : verb === 'INTERACT' ? 'use' : verb.toLowerCase() + (place ?? '')));
   return prose.charAt(0).toUpperCase() + prose.slice(1);
 }

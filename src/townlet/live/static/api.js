@@ -25,8 +25,8 @@ function parseJson(text) {
  * @returns {Promise<any>}
  */
 export async function request(path, body) {
-  const asked = body && { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) };
-  const answer = await fetch(path, asked || undefined);
+  const options = body && { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) };
+  const answer = await fetch(path, options || undefined);
   const text = await answer.text();
   const data = parseJson(text);
   if (answer.ok) return data;
@@ -37,29 +37,29 @@ export async function request(path, body) {
 
 /** @typedef {import('./types.js').ServerMessage} ServerMessage */
 
-const FIRST_RETRY = 400; // milliseconds
+const FIRST_RETRY = 400; // milliseconds until the first attempt to reconnect
 const MAX_RETRY = 8000;
-const TRY_AGAIN_LATER = 1013; // close code of a server without free connections
+const TRY_AGAIN_LATER = 1013; // close code: the server has no free connections
 
-/** Browsers hide why a WebSocket was refused; an HTTP request reveals a stale token. @param {string} me */
-async function reportStaleToken(me) {
-  const answer = await fetch(me).catch(() => null);
+/** Browsers hide why a WebSocket was refused; an HTTP request reveals a stale token. @param {string} identityPath */
+async function reportStaleToken(identityPath) {
+  const answer = await fetch(identityPath).catch(() => null);
   if (answer?.status === 401) toast('The token of this page is no longer valid', 'Open the link that the server printed when it started.');
 }
 
 /** @template [Message=ServerMessage] */
 export class Connection {
   /**
-   * @param {(message: Message) => void} heard
-   * @param {(link: 'open' | 'away', attempt: number) => void} changed
+   * @param {(message: Message) => void} onMessage
+   * @param {(link: 'open' | 'away', attempt: number) => void} onStateChange
    * @param {string} [path] of the WebSocket, relative to the page
-   * @param {string} [me] path that returns the role of this page
+   * @param {string} [identityPath] path that returns the role of this page
    */
-  constructor(heard, changed, path = 'ws', me = 'api/me') {
-    this.onMessage = heard;
-    this.onStateChange = changed;
+  constructor(onMessage, onStateChange, path = 'ws', identityPath = 'api/me') {
+    this.onMessage = onMessage;
+    this.onStateChange = onStateChange;
     this.path = path;
-    this.identityPath = me;
+    this.identityPath = identityPath;
     this.attempt = 0;
     /** @type {WebSocket | null} */
     this.socket = null;

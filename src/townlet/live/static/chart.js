@@ -1,4 +1,4 @@
-/** A line chart (uPlot) in the colours of the theme. */
+/** A line chart (uPlot) in the colors of the theme. */
 
 import uPlot from './vendor/uplot/uPlot.esm.js';
 import { el, setText } from './dom.js';
@@ -12,13 +12,13 @@ import { formatCompact, formatNumber } from './format.js';
 export class Chart {
   /**
    * @param {string} title @param {Line[]} lines @param {number} height @param {boolean} [fromZero]
-   * @param {(x: number) => string} [spoken] label of an x value
+   * @param {(x: number) => string} [formatX] label of an x value
    */
-  constructor(title, lines, height, fromZero = false, spoken = formatCompact) {
+  constructor(title, lines, height, fromZero = false, formatX = formatCompact) {
     this.lines = lines;
     this.height = height;
     this.fromZero = fromZero;
-    this.formatX = spoken;
+    this.formatX = formatX;
     this.value = el('span', { class: 'chart-value' });
     this.plotBox = el('div', { class: 'chart-plot' });
     this.title = el('span', { text: title });
@@ -56,7 +56,7 @@ export class Chart {
     this.showValue(null);
   }
 
-  /** Draw again, in the colours of a new theme. */
+  /** Draw again, in the colors of a new theme. */
   redraw() {
     this.plot?.destroy();
     this.plot = null;

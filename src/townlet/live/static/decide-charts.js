@@ -16,11 +16,11 @@ export class Tiles {
     }
   }
 
-  /** @param {Record<string, string>} values by key @param {Record<string, boolean>} [worrying] which of them are */
-  show(values, worrying = {}) {
+  /** @param {Record<string, string>} values by key @param {Record<string, boolean>} [warnings] which of them to highlight */
+  show(values, warnings = {}) {
     for (const [key, value] of Object.entries(values)) {
       setText(this.values[key], value);
-      this.values[key].toggleAttribute('data-worrying', worrying[key] ?? false);
+      this.values[key].toggleAttribute('data-worrying', warnings[key] ?? false);
     }
   }
 }
@@ -32,9 +32,9 @@ export class Tiles {
 
 /** Horizontal bars; each name keeps its row so that changes animate. */
 export class Bars {
-  /** @param {string} title @param {boolean} [both] whether bars go to both sides of a middle */
-  constructor(title, both = false) {
-    this.both = both;
+  /** @param {string} title @param {boolean} [signed] whether bars go to both sides of the middle */
+  constructor(title, signed = false) {
+    this.signed = signed;
     /** @type {Map<string, {line: HTMLElement, bar: HTMLElement, value: HTMLElement}>} */
     this.lines = new Map();
     this.list = el('div', { class: 'bar-list' });
@@ -46,9 +46,9 @@ export class Bars {
   show(lines) {
     for (const { name, share, text, title, kind } of lines) {
       const { line, bar, value } = this.lines.get(name) ?? this.add(name);
-      const width = Math.min(1, Math.abs(share)) * (this.both ? 50 : 100);
+      const width = Math.min(1, Math.abs(share)) * (this.signed ? 50 : 100);
       bar.style.width = `${width}%`;
-      bar.style.left = this.both ? `${share < 0 ? 50 - width : 50}%` : '0';
+      bar.style.left = this.signed ? `${share < 0 ? 50 - width : 50}%` : '0';
       bar.dataset.way = share < 0 ? 'down' : 'up';
       line.title = title ?? '';
       line.dataset.kind = kind ?? '';
@@ -62,7 +62,7 @@ export class Bars {
   /** @param {string} name */
   add(name) {
     const bar = el('i'), value = el('b');
-    const line = el('div', { class: 'bar-row' }, el('span', { text: name }), el('div', { class: this.both ? 'bar signed' : 'bar' }, bar), value);
+    const line = el('div', { class: 'bar-row' }, el('span', { text: name }), el('div', { class: this.signed ? 'bar signed' : 'bar' }, bar), value);
     this.list.append(line);
     const parts = { line, bar, value };
     this.lines.set(name, parts);
@@ -82,15 +82,15 @@ export class Columns {
 
   /**
    * @param {number[]} values @param {string[]} labels below them, one for each or for the first and last
-   * @param {(k: number) => string} tell in words @param {string} summary for those who do not see it
+   * @param {(k: number) => string} describe title of a column @param {string} summary for screen readers
    */
-  show(values, labels, tell, summary) {
+  show(values, labels, describe, summary) {
     const most = Math.max(1, ...values);
     while (this.picture.children.length < values.length) this.picture.append(el('i'));
     values.forEach((value, k) => {
       const column = /** @type {HTMLElement} */ (this.picture.children[k]);
       column.style.height = `${value ? Math.max(2, (100 * value) / most) : 0}%`;
-      column.title = tell(k);
+      column.title = describe(k);
     });
     this.picture.setAttribute('aria-label', summary);
     if (this.below.dataset.key === labels.join()) return;

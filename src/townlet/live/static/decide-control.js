@@ -12,10 +12,10 @@ import { announce, toast } from './notifications.js';
  * @typedef {object} Confirmation
  * @property {string} title
  * @property {string} text consequences
- * @property {string} act label of the button
+ * @property {string} label text of the button that confirms
  * @property {boolean} [dangerous]
  * @property {string} [hold] label of an optional checkbox
- * @property {boolean} [why] whether a reason is requested
+ * @property {boolean} [asksReason] whether a reason is requested
  * @property {(reason: string, hold: boolean) => Promise<unknown>} onConfirm
  */
 
@@ -48,10 +48,10 @@ export class ControlPanel {
     this.stats = null;
   }
 
-  /** @param {string} text @param {string} id @param {() => void} act */
-  button(text, id, act) {
+  /** @param {string} text @param {string} id @param {() => void} onClick */
+  button(text, id, onClick) {
     const button = el('button', { type: 'button', id, text });
-    button.addEventListener('click', act);
+    button.addEventListener('click', onClick);
     return button;
   }
 
@@ -104,7 +104,7 @@ export class ControlPanel {
     const version = Number(this.choice.value) || this.stats?.versions.serving;
     if (!version) return;
     confirmAction({
-      title: `Pin version ${version}?`, act: 'Pin', why: true,
+      title: `Pin version ${version}?`, label: 'Pin', asksReason: true,
       text: 'It serves until you unpin it, even if better versions are trained. Training continues; promotions are recorded but not applied.',
       onConfirm: (reason) => request('api/decide/pin', { version, reason }).then(() => { this.choice.value = ''; }),
     });
@@ -112,18 +112,18 @@ export class ControlPanel {
 
   unpin() {
     confirmAction({
-      title: `Unpin version ${this.stats?.versions.pinned}?`, act: 'Unpin', why: true,
+      title: `Unpin version ${this.stats?.versions.pinned}?`, label: 'Unpin', asksReason: true,
       text: 'It serves until the next promotion, which may happen within a second.',
       onConfirm: (reason) => request('api/decide/unpin', { reason }),
     });
   }
 
   rollBack() {
-    // By number: by the time of confirmation another version may have served before.
+    // By number, since the previous version may change before the confirmation.
     const version = this.stats?.versions.before;
     if (!version) return;
     confirmAction({
-      title: `Roll back to version ${version}?`, act: `Roll back to ${version}`, why: true, dangerous: true,
+      title: `Roll back to version ${version}?`, label: `Roll back to ${version}`, asksReason: true, dangerous: true,
       text: `Version ${version}, which served before, serves again immediately.`,
       hold: 'Pin it. Otherwise the next promotion may replace it within a second.',
       onConfirm: (reason, hold) => request('api/decide/rollback', { version, reason, hold }),
@@ -133,7 +133,7 @@ export class ControlPanel {
   kill() {
     const on = !this.stats?.service.gate_only;
     confirmAction({
-      title: on ? 'Let the gate decide alone?' : 'Let the network decide again?', act: on ? 'Disable the network' : 'Enable the network', dangerous: on, why: true,
+      title: on ? 'Let the gate decide alone?' : 'Let the network decide again?', label: on ? 'Disable the network' : 'Enable the network', dangerous: on, asksReason: true,
       text: on ? 'From the next observation on, every decision is the action that the gate rates highest. Outcomes are still joined, and training continues. This survives a restart and lasts until you enable the network again.'
         : 'From the next observation on, the serving version decides again, and the gate sends its action or answers wait.',
       onConfirm: (reason) => request('api/decide/gate-only', { on, reason }),
@@ -149,24 +149,24 @@ export class ControlPanel {
 /** @param {number | null} value */
 const formatMs = (value) => (value === null ? '–' : `${formatNumber(value, 2)} ms`);
 
-/** Ask for confirmation, then perform the action. @param {Confirmation} wish */
-function confirmAction({ title, text, act, dangerous, hold, why, onConfirm: fulfil }) {
+/** Ask for confirmation, then perform the action. @param {Confirmation} confirmation */
+function confirmAction({ title, text, label, dangerous, hold, asksReason, onConfirm }) {
   const dialog = /** @type {HTMLDialogElement} */ (byId('confirm'));
   const reason = el('input', { type: 'text', id: 'confirm-reason', maxlength: 200, placeholder: 'manual', autocomplete: 'off' });
-  const held = el('input', { type: 'checkbox', checked: true });
-  const yes = el('button', { type: 'submit', class: dangerous ? 'primary danger' : 'primary', text: act });
-  const no = el('button', { type: 'button', text: 'Cancel' });
-  no.addEventListener('click', () => dialog.close());
+  const holdBox = el('input', { type: 'checkbox', checked: true });
+  const confirm = el('button', { type: 'submit', class: dangerous ? 'primary danger' : 'primary', text: label });
+  const cancel = el('button', { type: 'button', text: 'Cancel' });
+  cancel.addEventListener('click', () => dialog.close());
   const form = el('form', { method: 'dialog' },
     el('h2', { id: 'confirm-title', text: title }), el('p', { text }),
-    hold ? el('label', { class: 'checkbox' }, held, el('span', { text: hold })) : null,
-    why ? el('label', { class: 'reason' }, el('span', { text: 'Reason, for the history' }), reason) : null,
-    el('div', { class: 'answers' }, no, yes));
+    hold ? el('label', { class: 'checkbox' }, holdBox, el('span', { text: hold })) : null,
+    asksReason ? el('label', { class: 'reason' }, el('span', { text: 'Reason, for the history' }), reason) : null,
+    el('div', { class: 'answers' }, cancel, confirm));
   form.addEventListener('submit', async (event) => {
     event.preventDefault();
-    yes.disabled = true;
+    confirm.disabled = true;
     try {
-      await fulfil(reason.value.trim() || 'manual', Boolean(hold) && held.checked);
+      await onConfirm(reason.value.trim() || 'manual', Boolean(hold) && holdBox.checked);
       announce('Done.');
     } catch (error) {
       toast(error instanceof ApiError ? error.message : 'the service does not answer', error instanceof ApiError ? error.fix : 'nothing was changed');

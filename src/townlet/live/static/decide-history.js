@@ -7,7 +7,7 @@ import { formatCount, formatPercent, formatSigned, humanize, plural } from './fo
 
 /**
  * @typedef {import('./decide-types.js').Stats} Stats
- * @typedef {import('./decide-types.js').Chapter} Chapter
+ * @typedef {import('./decide-types.js').HistoryEntry} HistoryEntry
  * @typedef {import('./decide-types.js').Estimate} Estimate
  */
 
@@ -52,7 +52,7 @@ export class VersionsPanel {
   }
 }
 
-/** @param {Chapter} chapter @param {number} scale @param {number} now */
+/** @param {HistoryEntry} entry @param {number} scale @param {number} now */
 function historyItem({ verdict, first, last, times, at, reason, estimate }, scale, now) {
   const about = SWITCHED[verdict] ?? `${first === last ? last : `${first} to ${last}`} ${WORDS[verdict] ?? verdict}`;
   return el('li', { 'data-verdict': verdict },

@@ -11,9 +11,9 @@ const SLOW = 1200; // milliseconds before "connecting" is shown
 const SILENT = 5; // seconds without stats on an open connection
 
 export class ServiceStatus {
-  /** @param {() => void} hurry reconnects immediately */
-  constructor(hurry) {
-    this.reconnectNow = hurry;
+  /** @param {() => void} reconnect reconnects without waiting for the timer */
+  constructor(reconnect) {
+    this.reconnectNow = reconnect;
     /** @type {'connecting' | 'open' | 'away'} */
     this.link = 'connecting';
     this.lastMessage = performance.now();

@@ -28,10 +28,10 @@
  *
  * @typedef {{value: number | null, low: number | null, high: number | null, effective: number, count: number}} Estimate
  * @typedef {{verdict: string, first: number, last: number, times: number, at: number, served: boolean, reason: string,
- *   estimate: Estimate | null}} Chapter a run of equal decisions about versions
+ *   estimate: Estimate | null}} HistoryEntry consecutive changes with the same verdict
  * @typedef {{version: number, parent: number | null, step: number, digest: string, time: number}} StoredVersion
  * @typedef {{serving: number | null, pinned: number | null, before: number | null, versions: StoredVersion[],
- *   damaged: Record<string, string>, history: Chapter[]}} Versions oldest first
+ *   damaged: Record<string, string>, history: HistoryEntry[]}} Versions oldest first
  * @typedef {{names: string[], rows: (number | null)[][]}} Curves the last ten minutes; the first column is `at`
  *
  * @typedef {{type: 'stats', alarms: Alarm[], service: Service, training: Training, buffer: Experience, gate: Gate,

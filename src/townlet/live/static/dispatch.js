@@ -8,8 +8,8 @@ import { announce, toast } from './notifications.js';
  * @typedef {import('./state.js').Store} Store
  */
 
-const MAX_TRAINING_EPISODES = 30; // bars shown
-const MAX_EPISODE_ENDS = 40; // remembered ends of watched episodes
+const MAX_TRAINING_EPISODES = 30; // shown as bars
+const MAX_EPISODE_ENDS = 40; // ends of watched episodes that are kept
 const MAX_ALERTS = 100;
 
 /** @param {{run: string}} message @param {Store} store */
@@ -19,15 +19,15 @@ export class Dispatcher {
   /**
    * @param {Store} store
    * @param {import('./session.js').Session} session
-   * @param {import('./runs-controller.js').RunsController} visit
+   * @param {import('./runs-controller.js').RunsController} runs
    * @param {import('./playback.js').Playback[]} playbacks
    */
-  constructor(store, session, visit, playbacks) {
+  constructor(store, session, runs, playbacks) {
     this.store = store;
     this.session = session;
-    this.runs = visit;
+    this.runs = runs;
     this.playbacks = playbacks;
-    this.onChange = () => {}; // the panels must be updated
+    this.onChange = () => {}; // called when the panels must be updated
     this.onHello = /** @type {(hello: import('./types.js').Hello) => void} */ (() => {});
   }
 
@@ -64,26 +64,26 @@ export class Dispatcher {
     const playback = this.playbacks[end.side];
     if (!playback.setEnd(end)) return;
     this.onChange();
-    const { episodeEnds, source, detached: alone } = this.store.state;
+    const { episodeEnds, source, detached } = this.store.state;
     if (episodeEnds.some((one) => one.end.episode === end.episode)) return;
     episodeEnds.push({ who: playback.start?.label ?? '', end });
     if (episodeEnds.length > MAX_EPISODE_ENDS) episodeEnds.shift();
     this.store.notify(['episodeEnds']);
     // Episodes of training end too often to announce to screen readers.
-    if (source !== 'training' || alone) announce(end.certificate[0] ?? `The episode ended after ${end.length} steps.`);
+    if (source !== 'training' || detached) announce(end.certificate[0] ?? `The episode ended after ${end.length} steps.`);
   }
 
   /** @param {import('./types.js').Metrics} metrics */
   onMetrics(metrics) {
     const { series, evaluations } = this.store.state;
     for (const [name, points] of Object.entries(metrics.series)) {
-      const known = series.get(name) ?? new Map();
-      for (const [x, y] of points) known.set(x, y);
-      series.set(name, known);
+      const curve = series.get(name) ?? new Map();
+      for (const [x, y] of points) curve.set(x, y);
+      series.set(name, curve);
     }
     // Updates may repeat what the history contained.
-    const tested = new Set(evaluations.map((one) => `${one.env_steps} ${one.policy}`));
-    for (const one of metrics.evaluations) if (!tested.has(`${one.env_steps} ${one.policy}`)) evaluations.push(one);
+    const known = new Set(evaluations.map((one) => `${one.env_steps} ${one.policy}`));
+    for (const one of metrics.evaluations) if (!known.has(`${one.env_steps} ${one.policy}`)) evaluations.push(one);
     this.store.notify(['series', 'evaluations']);
   }
 

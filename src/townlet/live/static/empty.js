@@ -10,8 +10,8 @@ import { affordanceColor, affordanceIcon } from './icons.js';
 
 const FIRST_COMMAND = 'train town-l0'; // learns within seconds
 
-/** Full-page placeholder and the offline banner. @param {Store} store @param {() => void} hurry */
-export function showEmptyState(store, hurry) {
+/** Full-page placeholder and the offline banner. @param {Store} store @param {() => void} reconnect */
+export function showEmptyState(store, reconnect) {
   const box = byId('empty');
   const banner = byId('banner');
   let slow = false;
@@ -27,7 +27,7 @@ export function showEmptyState(store, hurry) {
     if (box.dataset.key === key) return; // unchanged: do not interrupt readers or screen readers
     box.dataset.key = key;
     if (phase === 'empty') box.replaceChildren(illustration(), ...noRuns(program));
-    else if (phase === 'away') box.replaceChildren(illustration(), ...serverOffline(hurry, program));
+    else if (phase === 'away') box.replaceChildren(illustration(), ...serverOffline(reconnect, program));
     else if (phase === 'connecting') {
       box.replaceChildren(illustration(), el('h2', { text: 'Connecting' }), el('p', { text: runs?.length ? 'Opening the run …' : 'Waiting for the server …' }));
     }
@@ -61,10 +61,10 @@ function noRuns(program) {
   ];
 }
 
-/** @param {() => void} hurry @param {string} program */
-function serverOffline(hurry, program) {
+/** @param {() => void} reconnect @param {string} program */
+function serverOffline(reconnect, program) {
   const again = el('button', { type: 'button', class: 'primary', text: 'Try now' });
-  again.addEventListener('click', hurry);
+  again.addEventListener('click', reconnect);
   return [
     el('h2', { text: 'The server is offline' }),
     el('p', { text: `Start it again with “${program} live”; this page reconnects automatically.` }),

@@ -89,8 +89,8 @@ const LABELS = {
   },
 };
 
-/** Kind of the watched run. @param {import('./state.js').AppState} known */
-export const runKind = (known) => known.about?.kind ?? 'town';
+/** Kind of the watched run. @param {import('./state.js').AppState} state */
+export const runKind = (state) => state.about?.kind ?? 'town';
 
-/** @param {import('./state.js').AppState} known */
-export const labelsFor = (known) => LABELS[runKind(known)];
+/** @param {import('./state.js').AppState} state */
+export const labelsFor = (state) => LABELS[runKind(state)];

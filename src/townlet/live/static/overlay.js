@@ -17,7 +17,7 @@ const LABELS = {
 const SCALE_ENDS = { none: ['', ''], visits: ['once', 'often'], transitions: ['once', 'often'], training: ['rarely', 'often'], novelty: ['familiar', 'novel'] };
 const COLORS = { none: '--heat', visits: '--heat', transitions: '--third', training: '--second', novelty: '--third' };
 
-/** Overlays with data. @param {AppState} known @returns {Overlay[]} */
+/** Overlays with data. @param {AppState} state @returns {Overlay[]} */
 function availableOverlays({ world, maps }) {
   if (!world?.size.length) return ['none', 'transitions'];
   // Maps of training fit only the run's own world.
@@ -27,11 +27,11 @@ function availableOverlays({ world, maps }) {
     ...(fits && maps.novelty ? /** @type {Overlay[]} */ (['novelty']) : [])];
 }
 
-/** The chosen overlay, if it is available. @param {AppState} known @returns {Overlay} */
-export const activeOverlay = (known) => (availableOverlays(known).includes(known.overlay) ? known.overlay : 'none');
+/** The chosen overlay, if it is available. @param {AppState} state @returns {Overlay} */
+export const activeOverlay = (state) => (availableOverlays(state).includes(state.overlay) ? state.overlay : 'none');
 
-/** Label of the active overlay. @param {AppState} known */
-export const overlayLabel = (known) => LABELS[activeOverlay(known)];
+/** Label of the active overlay. @param {AppState} state */
+export const overlayLabel = (state) => LABELS[activeOverlay(state)];
 
 /** Switch to the next overlay. @param {import('./state.js').Store} store */
 export function nextOverlay(store) {
@@ -40,9 +40,9 @@ export function nextOverlay(store) {
   announce(overlayLabel(store.state));
 }
 
-/** The layers to draw. @param {AppState} known @param {import('./playback.js').Playback} playback @returns {Layers} */
-export function overlayLayers(known, playback) {
-  const overlay = activeOverlay(known), { maps, world } = known;
+/** The layers to draw. @param {AppState} state @param {import('./playback.js').Playback} playback @returns {Layers} */
+export function overlayLayers(state, playback) {
+  const overlay = activeOverlay(state), { maps, world } = state;
   const layers = { heat: null, colour: COLORS[overlay], transitions: null };
   if (overlay === 'transitions' && world) return { ...layers, transitions: episodeTransitions(playback, world) };
   if (overlay === 'visits') return { ...layers, heat: normalizeCounts(playback.visits) };
@@ -59,8 +59,8 @@ function normalizeCounts(counts) {
 
 /** Values scaled to 0 … 1. @param {(number | null)[]} values */
 function normalizeValues(values) {
-  const known = values.filter((value) => value !== null);
-  const low = Math.min(...known), high = Math.max(...known);
+  const finite = values.filter((value) => value !== null);
+  const low = Math.min(...finite), high = Math.max(...finite);
   return new Map(values.flatMap((value, cell) => (value === null ? [] : [/** @type {[number, number]} */ ([cell, (value - low) / (high - low || 1)])])));
 }
 

@@ -2,7 +2,7 @@
 
 /** @typedef {import('./types.js').Timestep} Timestep */
 
-const CATCH_UP_SECONDS = 0.22; // slightly longer than the interval between frames
+const CATCH_UP_SECONDS = 0.22; // to reach the last timestep received; slightly longer than the interval between frames
 const MAX_TIMESTEPS = 20000; // per episode
 
 export class Playback {
@@ -16,10 +16,10 @@ export class Playback {
     /** @type {Map<number, number>} */
     this.visits = new Map();
     this.firstAge = 0; // age at the first timestep; recordings of long episodes lack their beginning
-    this.position = 0; // age on screen, with the fraction of the next
+    this.position = 0; // age on screen, including the animated fraction of the next
     this.lastAge = -1; // last age received
-    this.catchUpRate = 0;
-    this.sent = 0;
+    this.catchUpRate = 0; // timesteps per second
+    this.sent = 0; // server time of the latest frame
   }
 
   /** @param {import('./types.js').EpisodeStart} start */
@@ -52,13 +52,13 @@ export class Playback {
     if (frame.sent < this.sent) return;
     this.sent = frame.sent;
     const last = frame.age[frame.age.length - 1];
-    const far = last - this.position;
+    const distance = last - this.position;
     this.lastAge = last;
-    if (last < this.position || frame.age.length > 50 || far > 60 || this.timesteps.size === 1) {
+    if (last < this.position || frame.age.length > 50 || distance > 60 || this.timesteps.size === 1) {
       this.position = last;
       this.catchUpRate = 0;
     } else {
-      this.catchUpRate = far / CATCH_UP_SECONDS;
+      this.catchUpRate = distance / CATCH_UP_SECONDS;
     }
     if (this.end && last < this.end.length) this.end = null;
   }
@@ -71,7 +71,7 @@ export class Playback {
     return true;
   }
 
-  /** Advance by `seconds`; whether anything moved. @param {number} seconds */
+  /** Advance by `seconds`; returns whether anything moved. @param {number} seconds */
   advance(seconds) {
     if (this.lastAge < 0 || this.position >= this.lastAge) return false;
     this.position = Math.min(this.lastAge, this.position + this.catchUpRate * seconds);
@@ -103,12 +103,12 @@ export class Playback {
     return { next: this.timesteps.get(base + 1) ?? null, part: Math.max(0, this.position - base) };
   }
 
-  /** The latest timesteps up to the one on screen, oldest first. @param {number} many @returns {Timestep[]} */
-  recent(many) {
+  /** The latest timesteps up to the one on screen, oldest first. @param {number} count @returns {Timestep[]} */
+  recent(count) {
     const now = Math.floor(this.position + 1e-6);
     /** @type {Timestep[]} */
     const found = [];
-    for (let age = now - many + 1; age <= now; age += 1) {
+    for (let age = now - count + 1; age <= now; age += 1) {
       const timestep = this.timesteps.get(age);
       if (timestep) found.push(timestep);
     }

@@ -23,9 +23,9 @@ export const iconButton = (glyph, label, keys) =>
     icon(glyph));
 
 export class PlayerControls {
-  /** @param {string} noun what is played @param {PlayerActions} moves */
-  constructor(noun, moves) {
-    this.actions = moves;
+  /** @param {string} noun what is played @param {PlayerActions} actions */
+  constructor(noun, actions) {
+    this.actions = actions;
     this.scrubbing = false; // the scrubber is being dragged
     this.lastSeek = 0;
     this.settledAt = 0;

@@ -53,24 +53,24 @@ export function initRowsOverview(store, session, playback) {
   });
 }
 
-/** Number of columns that fills the last row and keeps towns near TOWN_WIDTH. @param {number} many @param {number} width */
-function columnsFor(many, width) {
-  let best = Math.max(1, Math.round(width / TOWN_WIDTH)), least = 0.75;
-  for (let across = 1; across <= many; across += 1) {
-    const off = Math.abs(Math.log(width / across / TOWN_WIDTH));
-    if (many % across === 0 && off < least) { best = across; least = off; }
+/** Number of columns that fills the last row and keeps towns near TOWN_WIDTH. @param {number} count @param {number} width */
+function columnsFor(count, width) {
+  let best = Math.max(1, Math.round(width / TOWN_WIDTH)), leastDeviation = 0.75;
+  for (let columns = 1; columns <= count; columns += 1) {
+    const deviation = Math.abs(Math.log(width / columns / TOWN_WIDTH));
+    if (count % columns === 0 && deviation < leastDeviation) { best = columns; leastDeviation = deviation; }
   }
-  return Math.min(many, best);
+  return Math.min(count, best);
 }
 
-/** @param {HTMLCanvasElement} canvas @param {import('./types.js').RowsOverview} wall @param {World} world @param {number} chosen */
-function paint(canvas, wall, world, chosen) {
+/** @param {HTMLCanvasElement} canvas @param {import('./types.js').RowsOverview} overview @param {World} world @param {number} chosen */
+function paint(canvas, overview, world, chosen) {
   const width = canvas.clientWidth;
   if (width < 40) return;
-  const many = wall.cell.length;
-  const across = columnsFor(many, width);
-  const side = width / across;
-  const height = Math.ceil(many / across) * side;
+  const count = overview.cell.length;
+  const columns = columnsFor(count, width);
+  const side = width / columns;
+  const height = Math.ceil(count / columns) * side;
   const ratio = Math.min(2, devicePixelRatio || 1);
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
     canvas.width = Math.round(width * ratio);
@@ -81,10 +81,10 @@ function paint(canvas, wall, world, chosen) {
   const style = getComputedStyle(canvas);
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
   ctx.clearRect(0, 0, width, height);
-  for (let k = 0; k < many; k += 1) {
-    const plot = { left: (k % across) * side + 4, top: Math.floor(k / across) * side + 4, side };
-    paintTown(ctx, plot, world, wall, k, style);
-    if (wall.stage) paintStage(ctx, plot, wall.stage[k], style);
+  for (let k = 0; k < count; k += 1) {
+    const plot = { left: (k % columns) * side + 4, top: Math.floor(k / columns) * side + 4, side };
+    paintTown(ctx, plot, world, overview, k, style);
+    if (overview.stage) paintStage(ctx, plot, overview.stage[k], style);
     if (k === chosen) {
       ctx.strokeStyle = style.getPropertyValue('--accent');
       ctx.lineWidth = 2;
@@ -97,9 +97,9 @@ function paint(canvas, wall, world, chosen) {
 
 /**
  * @param {CanvasRenderingContext2D} ctx @param {Tile} plot @param {World} world
- * @param {import('./types.js').RowsOverview} wall @param {number} k @param {CSSStyleDeclaration} style
+ * @param {import('./types.js').RowsOverview} overview @param {number} k @param {CSSStyleDeclaration} style
  */
-function paintTown(ctx, { left, top, side }, world, wall, k, style) {
+function paintTown(ctx, { left, top, side }, world, overview, k, style) {
   const columns = world.size[0] ?? 1, rows = world.size[1] ?? 1;
   const cell = (side - 8) / Math.max(columns, rows);
   ctx.fillStyle = style.getPropertyValue('--tile');
@@ -112,15 +112,15 @@ function paintTown(ctx, { left, top, side }, world, wall, k, style) {
     const inside = place.cell % (columns * rows);
     ctx.fillRect(left + (inside % columns) * cell + cell * 0.2, top + Math.floor(inside / columns) * cell + cell * 0.2, cell * 0.6, cell * 0.6);
   }
-  const inside = wall.cell[k] % Math.max(1, columns * rows);
+  const inside = overview.cell[k] % Math.max(1, columns * rows);
   const x = world.size.length ? left + ((inside % columns) + 0.5) * cell : left + side / 2 - 4;
   const y = world.size.length ? top + (Math.floor(inside / columns) + 0.5) * cell : top + side / 2 - 4;
-  const lowest = wall.lowest_meter[k];
+  const lowest = overview.lowest_meter[k];
   ctx.fillStyle = lowest < 0.2 ? COLOURS.critical : lowest < 0.3 ? COLOURS.low : COLOURS.well;
   ctx.beginPath();
   ctx.arc(x, y, Math.max(2.6, cell * 0.62), 0, 2 * Math.PI);
   ctx.fill();
-  ctx.fillRect(left, top + side - 9.5, Math.max(2, (side - 8) * Math.min(1, wall.age[k] / world.max_steps)), 2);
+  ctx.fillRect(left, top + side - 9.5, Math.max(2, (side - 8) * Math.min(1, overview.age[k] / world.max_steps)), 2);
 }
 
 /** @param {CanvasRenderingContext2D} ctx @param {Tile} plot @param {number} stage @param {CSSStyleDeclaration} style */

@@ -16,16 +16,16 @@ const POLL_RUNS_EMPTY = 2500; // while no run is open
 const POLL_MAPS = 10000; // while a run is training
 
 export class RunsController {
-  /** @param {Store} store @param {Session} session @param {() => void} cleared called before another run opens */
-  constructor(store, session, cleared) {
+  /** @param {Store} store @param {Session} session @param {() => void} onClear called before another run opens */
+  constructor(store, session, onClear) {
     this.store = store;
     this.session = session;
-    this.onClear = cleared;
+    this.onClear = onClear;
     this.linkedRun = new URLSearchParams(location.hash.slice(1)).get('run');
     /** @type {string | null} */
     this.serverRun = null; // run that the server was started for
     this.connected = false; // hello received
-    this.requests = 0; // counts openings, to drop late answers
+    this.requests = 0; // number of runs requested so far, to ignore late responses
     setInterval(() => {
       // Maps of a finished run do not change, but may not have loaded yet.
       if (!document.hidden && (store.state.status?.state === 'running' || !store.state.maps)) void this.loadMaps();
@@ -56,8 +56,8 @@ export class RunsController {
   async openFirst(runs) {
     const training = runs.filter((line) => line.state === 'running').map((line) => line.name);
     const others = bestFirst(runs).filter((line) => line.state !== 'damaged').map((line) => line.name);
-    const wished = [this.linkedRun, ...training, this.serverRun, ...others].filter((name) => runs.some((line) => line.name === name));
-    for (const name of new Set(wished)) {
+    const candidates = [this.linkedRun, ...training, this.serverRun, ...others].filter((name) => runs.some((line) => line.name === name));
+    for (const name of new Set(candidates)) {
       // A run that just started may not be readable yet; the next poll retries.
       if (name && await this.open(name, true)) return;
     }
@@ -66,7 +66,7 @@ export class RunsController {
   /** Open a run if it can be read, and reset all state of the previous one. @param {string} run @param {boolean} [quietly] @returns {Promise<boolean>} */
   async open(run, quietly = false) {
     this.requests += 1;
-    const question = this.requests;
+    const requestId = this.requests;
     /** @type {import('./types.js').RunInfo} */
     let about;
     try {
@@ -75,10 +75,9 @@ export class RunsController {
       if (!quietly) toast(`${run} cannot be shown: ${error instanceof Error ? error.message : error}`, error instanceof ApiError ? error.fix : '');
       return false;
     }
-    if (question !== this.requests) return true;
+    if (requestId !== this.requests) return true; // another run was requested meanwhile
     const { runs, theme, view, overlay, link, speed } = this.store.state;
-    const line = runs?.find((one) => one.name === run);
-    const source = about.kind === 'gym' ? 'none' : line?.state === 'running' ? 'training' : line?.checkpoints ? 'checkpoint' : about.recordings.length ? 'recording' : 'training';
+    const source = initialSource(about, runs?.find((summary) => summary.name === run));
     this.onClear();
     this.store.set({ ...initialState(), runs, theme, view: about.kind === 'gym' ? 'watch' : view, overlay, link, speed, run, about, world: about.world ?? null, source });
     history.replaceState(null, '', `#run=${encodeURIComponent(run)}`);
@@ -88,15 +87,15 @@ export class RunsController {
     return true;
   }
 
-  /** React to a new state of the run. @param {string} words */
-  onStateChange(words) {
-    announce(words);
+  /** React to a new state of the run. @param {string} announcement */
+  onStateChange(announcement) {
+    announce(announcement);
     void this.loadRuns();
     void this.loadMaps();
     void this.reloadRecordings();
   }
 
-  /** Load recordings added since. */
+  /** Load recordings that were added since the run was opened. */
   async reloadRecordings() {
     const { run, about } = this.store.state;
     if (!run || !about) return;
@@ -106,7 +105,7 @@ export class RunsController {
     this.store.notify(['checkpoints']);
   }
 
-  /** Load visit maps and causes of death of all training. */
+  /** Load visit maps and causes of ends of episodes over all of training. */
   async loadMaps() {
     const { run } = this.store.state;
     if (!run || this.store.state.link === 'away') return;
@@ -118,6 +117,14 @@ export class RunsController {
 /**
  * @typedef {import('./types.js').RunSummary} RunSummary
  */
+
+/** What to show first of a run. @param {import('./types.js').RunInfo} about @param {RunSummary | undefined} summary @returns {import('./types.js').Source} */
+function initialSource(about, summary) {
+  if (about.kind === 'gym') return 'none';
+  if (summary?.state === 'running') return 'training';
+  if (summary?.checkpoints) return 'checkpoint';
+  return about.recordings.length ? 'recording' : 'training';
+}
 
 /** Best score first; unevaluated runs last. @param {RunSummary[]} runs */
 export const bestFirst = (runs) => [...runs].sort((a, b) => (b.best ?? -Infinity) - (a.best ?? -Infinity));

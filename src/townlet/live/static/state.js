@@ -13,7 +13,7 @@
  * @property {import('./types.js').Source} source
  * @property {boolean} playing
  * @property {boolean} detached the controls were used while following training
- * @property {'live' | 'own'} pace training plays at its own speed until the user sets one
+ * @property {'live' | 'own'} pace live: the speed of the shared playback; own: `speed`
  * @property {number} speed chosen speed in steps per second
  * @property {number | null} row chosen row of training
  * @property {number | null} recording chosen recording; null: the newest
@@ -50,20 +50,20 @@ export function initialState() {
 }
 
 const TRAINING_SPEED = 12; // steps per second of the shared playback
-const MAX_EPISODE_SECONDS = 15; // of the shared playback; longer episodes are sped up
+const MAX_EPISODE_SECONDS = 15; // longer episodes of the shared playback are sped up
 
 /**
  * Playback speed in steps per second.
- * @param {AppState} known @param {import('./types.js').EpisodeStart | null} start of the episode
+ * @param {AppState} state @param {import('./types.js').EpisodeStart | null} start of the episode
  */
-export function playbackSpeed(known, start) {
-  return known.pace === 'own' ? known.speed : Math.max(TRAINING_SPEED, (start?.length ?? 0) / MAX_EPISODE_SECONDS);
+export function playbackSpeed(state, start) {
+  return state.pace === 'own' ? state.speed : Math.max(TRAINING_SPEED, (start?.length ?? 0) / MAX_EPISODE_SECONDS);
 }
 
 export class Store {
-  /** @param {AppState} known */
-  constructor(known) {
-    this.state = known;
+  /** @param {AppState} state */
+  constructor(state) {
+    this.state = state;
     /** @type {Map<string, Set<() => void>>} */
     this.listeners = new Map();
   }
