@@ -1,4 +1,4 @@
-"""Events of the write-ahead log, one per record. The state of the service follows from them, in their order."""
+"""Events of the write-ahead log, one per record. Applied in order, they determine the state of the service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OTHER_RELEASE: Final = "use the version of Townlet that wrote it, or choose a ne
 class ServiceStarted(NamedTuple):
     """The service started; these settings apply from now on."""
 
-    key: str  # secret of the decision ids of this start
+    key: str  # secret that signs the decision ids of this start
     settings: dict[str, Any]
     at: float  # seconds since 1970, as every `at`
     schema: str  # fingerprint of the events that follow
@@ -27,8 +27,8 @@ class DecisionMade(NamedTuple):
 
     number: int  # of the decision: 1, 2, …
     territory: str
-    time: float  # the game's
-    at: float
+    time: float  # seconds by the game's clock
+    at: float  # seconds by the server's clock
     message: dict[str, Any]  # the observation as received
     action: int
     propensity: float  # probability with which the action was sampled
@@ -37,7 +37,7 @@ class DecisionMade(NamedTuple):
     reason: str
     expected: float | None  # the gate's estimate; None if it rated nothing
     gate: str  # hash of the gate's settings
-    version: int  # that decided; 0 if no network did
+    version: int  # of the network that decided; 0 if the gate decided alone
     reply: dict[str, Any]  # as sent, for repeated requests
     client: str  # hash of the client that owns the territory; not used in learning
 
@@ -47,11 +47,11 @@ class OutcomeRecorded(NamedTuple):
 
     number: int
     value: float
-    how: str  # report, next or failed
+    how: str  # "report": reported; "next": from the next observation; "failed": not carried out
 
 
 class DecisionsExpired(NamedTuple):
-    """Decisions pending for more than `after` seconds expired, and the oldest beyond `most`."""
+    """Decisions pending for more than `after` seconds expired, and the oldest ones beyond `most`."""
 
     at: float
     after: float
@@ -88,11 +88,11 @@ class TrainerRewound(NamedTuple):
 class ServingChanged(NamedTuple):
     """Another version serves from now on, or the pin or the kill switch changed."""
 
-    version: int  # 0: none
+    version: int  # 0: no version serves
     why: str
     at: float
     number: int  # of this change in the serving log
-    gate_only: bool  # the kill switch
+    gate_only: bool  # whether the kill switch is on
     pinned: int | None
 
 
@@ -110,7 +110,7 @@ Event = (
     | TrainerRewound | ServingChanged | ReportsRejected
 )  # fmt: skip
 EVENT_TYPES: Final[dict[str, type[Any]]] = {kind.__name__.lower(): kind for kind in get_args(Event)}
-# Fingerprint of all events and their fields: a log with others is refused, whatever its format number.
+# Fingerprint of all events and their fields; a log with another one is refused.
 SCHEMA: Final = sha256(
     json.dumps(
         {name: [f"{field}: {of}" for field, of in kind.__annotations__.items()] for name, kind in EVENT_TYPES.items()}
@@ -122,8 +122,8 @@ def encode(event: Event) -> bytes:
     """One record, as compact JSON; raises ValueError for NaN and infinity."""
     values = [type(event).__name__.lower(), *event]
     record = to_json(values)
-    if b"NaN" in record or b"Infinity" in record:  # possibly inside a string, which is fine
-        json.dumps(values, allow_nan=False)
+    if b"NaN" in record or b"Infinity" in record:
+        json.dumps(values, allow_nan=False)  # raises, unless they are inside a string
     return record
 
 

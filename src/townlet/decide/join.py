@@ -72,8 +72,7 @@ REJECTED: Final = ("duplicates", "late", "unknown", "contradicting")  # counters
 
 def report_digest(value: float, failed: bool) -> int:
     """16-bit digest of a report, to distinguish duplicates from contradictions; never 0, which means no report."""
-    digest = crc32(struct.pack("<d?", value + 0.0, failed)) & 0xFFFF  # adding 0.0 turns −0.0 into 0.0
-    return digest or 1
+    return (crc32(struct.pack("<d?", value + 0.0, failed)) & 0xFFFF) or 1  # adding 0.0 turns −0.0 into 0.0
 
 
 class PendingDecision(NamedTuple):
@@ -166,10 +165,8 @@ class Join:
             return OutcomeStatus.LATE
         if self._status[number % self._window] not in (JOINED, FAILED):
             return OutcomeStatus.UNKNOWN
-        accepted = self._digests[number % self._window]
-        if digest and accepted not in (0, digest):
-            return OutcomeStatus.CONTRADICTING
-        return OutcomeStatus.DUPLICATE
+        contradicts = digest and self._digests[number % self._window] not in (0, digest)
+        return OutcomeStatus.CONTRADICTING if contradicts else OutcomeStatus.DUPLICATE
 
     def count_if_contradicting(self, number: int) -> bool:
         """Count a report of success if the decision was reported as failed earlier; returns whether it was."""
@@ -194,10 +191,7 @@ class Join:
         return [number for _, number in queue[: bisect_left(queue, (time, 0))]]
 
     def expire(self, at: float, timeout: float, max_pending: int | None = None) -> list[int]:
-        """Expire decisions pending for more than `timeout` seconds, and the oldest ones beyond `max_pending`.
-
-        Returns their numbers.
-        """
+        """Expire decisions pending for over `timeout` seconds, and the oldest beyond `max_pending`; returns numbers."""
         self.clock = max(self.clock, at)
         expired = []
         while self._pending:
@@ -259,8 +253,7 @@ class Join:
         _check(isinstance(counts, Mapping) and set(counts) == set(COUNTERS), "does not hold the same counts")
         _check(isinstance(last, int) and len(status) == min(last + 1, window), "lacks the status of some decisions")
         _check(len(digests) == len(status), "lacks the report digests of some decisions")
-        complete = len(numbers) == len(territories) == len(times) == len(at)
-        _check(complete, "has incomplete pending decisions")
+        _check(len(numbers) == len(territories) == len(times) == len(at), "has incomplete pending decisions")
         self._pending.clear()
         self._by_territory.clear()
         self._sum_at = 0

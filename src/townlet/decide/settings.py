@@ -17,7 +17,7 @@ from townlet.config.yaml import Node, parse, read
 from townlet.decide.domain import Domain
 from townlet.errors import ConfigError, Diagnostic, did_you_mean
 
-TOLERANCE: Final = 0.01  # by which weights that must sum to 1 may deviate
+TOLERANCE: Final = 0.01  # allowed deviation of weights that must sum to 1
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Bytes = Annotated[int, Field(ge=1 << 20)]
@@ -36,7 +36,7 @@ class RewardSettings(StrictModel):
 
 
 class LearningSettings(StrictModel):
-    """The trainer."""
+    """Settings of the trainer."""
 
     interval: float = Field(1.0, ge=0, le=3600, description="Seconds between rounds; 0: as samples_per_insert allows.")
     batch_size: int = Field(32, ge=1, le=4096, description="Batch size. Higher: steadier gradients and slower steps.")
@@ -137,9 +137,10 @@ class DecideSettings(StrictModel):
 
 
 def settings_model(domain: Domain) -> type[DecideSettings]:
-    kinds = tuple(domain.policies)
+    """The settings of a service for this domain, as a model."""
+    policies = tuple(domain.policies)
     gate: Any = (domain.gate_settings, Field(domain.gate_settings(), description="Which decisions the gate sends."))
-    policy: Any = (Literal[kinds], Field(kinds[0], description="Network architecture."))
+    policy: Any = (Literal[policies], Field(policies[0], description="Network architecture."))
     name: Any = (Literal[domain.name], Field(description="Domain to decide for."))
     return create_model(f"{domain.name}_settings", __base__=DecideSettings, domain=name, policy=policy, gate=gate)
 

@@ -46,9 +46,7 @@ EXPORTED: Final = ("service", "training", "buffer", "gate", "decisions")  # sect
 
 def growth_rate(samples: Sequence[tuple[float, int]]) -> float:
     """Growth per second of a count between the first and the last of these samples (time, count)."""
-    if not samples:
-        return 0.0
-    (first_time, first_count), (last_time, last_count) = samples[0], samples[-1]
+    (first_time, first_count), (last_time, last_count) = (samples[0], samples[-1]) if samples else ((0.0, 0), (0.0, 0))
     return (last_count - first_count) / (last_time - first_time) if last_time > first_time else 0.0
 
 

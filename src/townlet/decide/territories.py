@@ -1,9 +1,9 @@
 """Territories of a service: their owners, their memory limits, and the message rates of clients.
 
-An owner is the hash of a token name and the key that the client sends with `?client=`. A connection without a key is a
-separate owner; once it is closed, its territories are free for clients with the same token.
+An owner is identified by a hash of the token name and of the key that the client sends with `?client=`. A connection
+without a key is a separate owner; once it is closed, its territories are free for clients with the same token.
 
-Byte budgets are converted to numbers of entries, each counted at its maximum size. So a budget holds whatever games
+Byte budgets are converted to numbers of entries, each counted at its maximum size. So a budget is kept whatever games
 send, and replaying a log evicts the same entries, independent of the memory layout of a Python release.
 """
 
@@ -28,13 +28,13 @@ from townlet.web.limits import TokenBucket
 
 CLIENT_KEY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
 KEYED, KEYLESS = ".", "~"  # separators between the two halves of an owner id
-DIGITS: Final = 12  # of each half
+DIGITS: Final = 12  # length of each half
 ARRAY_BYTES: Final = 128  # overhead of an array
-ENTRY_BYTES: Final = 4096  # names, keys and a decision without its message
-ANSWER_BYTES: Final = 640  # a stored answer with its time
-MAX_ANSWERS: Final = 66  # earlier answers per territory: those one connection may await, and those in transit
+ENTRY_BYTES: Final = 4096  # size of names, keys and a decision without its message
+ANSWER_BYTES: Final = 640  # size of a stored answer with its time
+MAX_ANSWERS: Final = 66  # earlier answers per territory: the 64 that one connection may await, and two in transit
 
-Answers = tuple[tuple[float, bytes], ...]  # times and replies as JSON, which takes less memory than dictionaries
+Answers = tuple[tuple[float, bytes], ...]  # (time, reply as JSON, which takes less memory than a dictionary)
 
 
 class Clients:
@@ -88,11 +88,11 @@ class Territory:
 
     memory: ObservationRow  # columns that the domain carries over
     time: float  # of the last observation
-    last: DecisionMade | None = None  # its decision, for repeated requests
-    earlier: Answers = ()  # the answers before it
+    last: DecisionMade | None = None  # the last decision, for repeated requests
+    earlier: Answers = ()  # the answers before it, oldest first
 
     def answer_at(self, time: float) -> dict[str, Any] | None:
-        """The reply to the observation of this time, if it is still stored."""
+        """The reply to the observation of this time, None if it is new or no longer stored."""
         if time > self.time:
             return None
         if self.last and time == self.time:
@@ -103,8 +103,8 @@ class Territory:
 class Territories(OrderedDict[str, Territory]):
     """Territories by name, the least recently used first.
 
-    The busiest token is evicted from first, so that one game cannot push out the territories of others and take them
-    over. Eviction depends on the log alone, so a replay evicts the same territories.
+    Territories of the token with the most are evicted first, so that one game cannot push out the territories of others
+    and take them over. Eviction depends on the log alone, so a replay evicts the same territories.
     """
 
     def __init__(self) -> None:
@@ -127,8 +127,8 @@ class Territories(OrderedDict[str, Territory]):
     def trim(self, limit: int) -> None:
         """Evict territories until at most `limit` are left."""
         while len(self) > limit:
-            busiest = max(self._tokens, key=lambda token: (len(self._tokens[token]), token))
-            self.discard(next(iter(self._tokens[busiest])))
+            largest = max(self._tokens, key=lambda token: (len(self._tokens[token]), token))
+            self.discard(next(iter(self._tokens[largest])))
 
 
 def _token(territory: Territory) -> str:

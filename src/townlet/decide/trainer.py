@@ -181,11 +181,10 @@ class Trainer:
 
     def state(self) -> State:
         """Everything that the next step depends on, besides the service state."""
-        counts: dict[str, Any] = {"step": self.step, "sampled": self.sampled, "mean_reward": self.mean_reward}
         return {
             "network": weights(self.network),
             "optimizer": self.optimizer.state(),
-            "counts": counts,
+            "counts": {"step": self.step, "sampled": self.sampled, "mean_reward": self.mean_reward},
             "errors": {name: torch.from_numpy(column) for name, column in self._errors.items()},
         }
 

@@ -129,10 +129,7 @@ class Viewer:
         return Playback(source, side, speed, playing, delivered=lambda: not self.mailbox.is_pending(("frame", side)))
 
     def tick(self, texts: Sequence[str], shared: Sequence[tuple[Message, str]]) -> None:
-        """Send new messages of the run, and the next frame if it is due at this viewer's rate.
-
-        `shared` are the messages of the shared playback, with their serialized text.
-        """
+        """Send the run's new messages, and the next frame (from `shared` if following training) if it is due."""
         self.mailbox.post_event(*texts)
         assert self.subscription is not None
         assert self.run is not None

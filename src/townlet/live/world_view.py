@@ -19,12 +19,7 @@ def world_json(world: World) -> dict[str, Any]:
     spec, t = world.spec, world.tables
     lethal = {int(m) for m in t.lethal}
     modifiers = {int(s) for s, target in zip(t.cascade_source, t.cascade_target, strict=True) if int(target) in lethal}
-
-    def group(meter: int) -> str:
-        if meter in lethal:
-            return "lethal"
-        return "modifiers" if meter in modifiers else "other"
-
+    groups = {**dict.fromkeys(modifiers, "modifiers"), **dict.fromkeys(lethal, "lethal")}
     return {
         "name": world.name,
         "description": spec.description,
@@ -40,7 +35,7 @@ def world_json(world: World) -> dict[str, Any]:
         "meters": [
             {
                 "name": name,
-                "group": group(m),
+                "group": groups.get(m, "other"),
                 "lethal": m in lethal,
                 "decay": round(float(t.decay[m]), 5),
             }

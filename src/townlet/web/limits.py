@@ -76,10 +76,7 @@ class Evictable(Protocol):
 
 
 class ConnectionLimiter:
-    """Admits connections and schedules their input, first in, first out.
-
-    A connection queues its next piece of input only when the last one is done, so a flood delays only its sender.
-    """
+    """Admits connections and schedules their input in order, one piece each, so that a flood delays only its sender."""
 
     def __init__(self, max_http: int, max_websockets: int, max_input_bytes: int = MAX_INPUT_BYTES) -> None:
         self._max_http, self._max_websockets, self._max_input_bytes = max_http, max_websockets, max_input_bytes
@@ -159,10 +156,7 @@ class ConnectionLimiter:
         self.set_buffered(connection, 0)
 
     def set_buffered(self, connection: Evictable, size: int) -> None:
-        """Set a connection's bytes of incomplete messages.
-
-        While the total exceeds the limit, the connection whose message has been incomplete longest is evicted.
-        """
+        """Set a connection's bytes of incomplete messages; above the limit, evict those incomplete for longest."""
         self._buffered_bytes += size - self._buffered.get(connection, 0)
         if size:
             self._buffered[connection] = size  # the key keeps its position, which is the order of age
@@ -235,9 +229,8 @@ class SingleFlightCache(Generic[T]):
     """Caches values for some seconds. One value is computed at a time; meanwhile all other calls of `get` wait."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._values: dict[Hashable, tuple[float, T]] = {}  # with the times of their computation, the oldest first
-        self._lock = threading.Lock()
+        self._seconds, self._lock = seconds, threading.Lock()
+        self._values: dict[Hashable, tuple[float, T]] = {}  # times of computation and values, the oldest first
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The cached value, or a new one; a failure is not cached."""
@@ -245,8 +238,7 @@ class SingleFlightCache(Generic[T]):
             cached = self._values.get(key)
             if cached is None or time.monotonic() - cached[0] > self._seconds:
                 self._values.pop(key, None)  # the new value is inserted last
-                started = time.monotonic()
-                cached = self._values[key] = (started, compute())
+                cached = self._values[key] = (time.monotonic(), compute())
                 if len(self._values) > MAX_CACHE_ENTRIES:
                     del self._values[next(iter(self._values))]
             return cached[1]

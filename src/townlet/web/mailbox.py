@@ -76,10 +76,7 @@ class Mailbox:
 
 
 async def run_until_first(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Run the coroutines of a connection until one of them ends, and cancel the others.
-
-    Errors are raised, except those of a client that disconnected.
-    """
+    """Run coroutines until one of them ends, and cancel the others; raises errors other than a disconnected client."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -91,8 +91,7 @@ class Tokens:
 class OneTimeCodes:
     """Single-use codes that are accepted for a minute in place of the operator's token.
 
-    They are for a link that a program opens in a browser: it appears on a command line, which every user of the
-    machine can read.
+    A link that a program opens in a browser appears on a command line, which every user of the machine can read.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

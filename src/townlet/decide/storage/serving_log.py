@@ -88,10 +88,7 @@ class ServingLog:
         self._damaged, self._lines = self._path.exists(), None
 
     def append(self, change: ServingChange) -> ServingChange:
-        """Append a change and return it with its number.
-
-        If the disk fails, the change is kept in memory, the error is raised, and the next append rewrites the file.
-        """
+        """Append a change, numbered. If the disk fails, it is kept in memory and the next append rewrites the file."""
         self.number += 1
         change = change.model_copy(update={"number": self.number, "previous": self._checksum if self._lines else ""})
         self.changes, self.fault = (*self.changes, change)[-KEPT_CHANGES:], change.fault
@@ -118,9 +115,7 @@ def read_serving_log(path: Path) -> ServingLogContents:
     if not path.exists():
         return ServingLogContents((), "", False, 0, "")
     *lines, incomplete = disk.read_bounded(path, MAX_BYTES).split(b"\n")
-    changes: list[ServingChange] = []
-    faults: list[str] = []
-    checksum = ""
+    changes, faults, checksum = list[ServingChange](), list[str](), ""
     for number, line in enumerate(lines, 1):
         change, (stored, _, text) = None, line.partition(b" ")
         if stored == f"{crc32(text):08x}".encode():
@@ -142,13 +137,8 @@ def read_serving_log(path: Path) -> ServingLogContents:
 
 
 def write_serving_log(path: Path, changes: Sequence[ServingChange]) -> tuple[tuple[ServingChange, ...], str]:
-    """Replace the file with these changes.
-
-    Returns the changes, each with the CRC-32 of the line before, and the CRC-32 of the last line.
-    """
-    lines: list[bytes] = []
-    linked: list[ServingChange] = []
-    checksum = ""
+    """Replace the file with these changes; returns them with their `previous`, and the CRC-32 of the last line."""
+    lines, linked, checksum = list[bytes](), list[ServingChange](), ""
     for change in changes:
         linked.append(change.model_copy(update={"previous": checksum}))
         line, checksum = _encode_line(linked[-1])

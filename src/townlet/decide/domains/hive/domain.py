@@ -20,8 +20,8 @@ from townlet.jit import jit_if_available
 AMOUNTS: Final = (
     "queen_energy", "queen_energy_max", "player_energy_start", "player_energy_end", "minerals_start", "minerals_end",
 )  # fmt: skip
-FAILED_OUTCOME: Final = -0.5  # of a spawn that could not be carried out
-GROWTH_WEIGHTS: Final = (-0.4, -0.3, -0.3)  # of mining, protectors and the player's energy
+FAILED_OUTCOME: Final = -0.5  # outcome of a spawn that could not be carried out
+GROWTH_WEIGHTS: Final = (-0.4, -0.3, -0.3)  # weights of the growth of mining, protectors and the player's energy
 CLEARED_BONUS: Final = 0.2  # for each chunk that is no longer mined
 PROTECTOR_BONUS: Final = 0.15  # for each protector that is gone
 IDLE_PENALTY: Final = -0.1  # if nothing changed
@@ -41,7 +41,7 @@ def reward_from_next(before: ObservationBatch, after: ObservationBatch) -> NDArr
 
 
 def nearest_worker(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> Actions:
-    """Baseline: the cheapest parasite at the worker nearest to the hive; at the hive if there is no worker."""
+    """Baseline: an affordable parasite at the worker nearest to the hive, or at the hive if there is no worker."""
     workers = (batch["present"] > 0) | (batch["mining"] > 0)
     nearest = np.where(workers, DISTANCE[batch["hive"]], np.inf).argmin(1)
     chunk = np.where(workers.any(1), nearest, batch["hive"])
@@ -50,7 +50,7 @@ def nearest_worker(batch: ObservationBatch, gated: GateResult, rng: np.random.Ge
 
 
 class Hive(domain.LastTimes):
-    """A domain whose outcomes come with the next observation; its memory holds the last spawn in each chunk."""
+    """A domain whose outcomes follow from the next observation; its memory is the last spawn time in each chunk."""
 
     name = "hive"
     observation_type = "observation_data"
@@ -79,7 +79,7 @@ class Hive(domain.LastTimes):
     make_game = HiveGame
 
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The highest probability of a chunk; rounding may push a sum slightly above 1."""
+        """Probability of the most likely chunk, clipped because rounding may push a sum slightly above 1."""
         highest: NDArray[np.float64] = messages.chunk_probabilities(probabilities).max(-1).clip(max=1.0)
         return highest
 

@@ -3,15 +3,15 @@
 A tick is a second. Each tick, in this order:
 
 1. The queen gains .5 energy, up to 100.
-2. A protector who detects a parasite within 5 chunks goes to the nearest one at 1.5 chunks a tick; otherwise he
-   patrols the map. A parasite that is then within his kill range dies at once, before it acts. A combat parasite within
-   2 chunks of him strikes first: with probability .4 he is down instead, and returns to the player's home after 30
-   ticks.
+2. A protector that detects a parasite within 5 chunks goes to the nearest one at 1.5 chunks per tick; otherwise it
+   patrols the map. A parasite that is then within its kill range dies at once, before it acts. But a combat parasite
+   within 2 chunks strikes first: with probability .4 the protector is down instead, and returns to the player's home
+   after 30 ticks.
 3. Workers within 3 chunks of a parasite flee from it for 5 ticks. An energy parasite also drains 4 % of the player's
    energy for each worker within 6.
-4. The other workers go to a mining spot at 1 chunk a tick, mine a unit there for 10 ticks, and bring it home: the
-   player gains .5 energy and .3 minerals. Then they choose a spot again, of three that are drawn every 100 ticks. A
-   worker who fled resumes his task.
+4. The other workers go to a mining spot at 1 chunk per tick, mine a unit there for 10 ticks, and bring it home: the
+   player gains .5 energy and .3 minerals. Then they choose another of the three spots, which are drawn every 100
+   ticks. A worker that fled resumes its task.
 5. Parasites die 20 ticks after they were spawned.
 
 A spawn fails without enough energy, off the map, or in the chunk of a protector. So a good chunk has many workers
@@ -38,26 +38,26 @@ def center(chunk: int) -> Position:
 
 
 GO_OUT, MINE, RETURN, FLEE = range(4)  # activities of a worker
-WORKER_SPEED, PROTECTOR_SPEED = 1.0, 1.5  # chunks a tick
+WORKER_SPEED, PROTECTOR_SPEED = 1.0, 1.5  # chunks per tick
 MINING_TICKS, FLEEING_TICKS = 10, 5
-EDGE: Final = SIDE - 1e-6
+EDGE: Final = SIDE - 1e-6  # largest coordinate
 SPOTS: Final = tuple(center(chunk) for chunk in (45, 67, 123, 189, 234, 312, 378))
 HOME: Final = 210  # the chunk to which workers bring what they mine
 QUEEN_START, QUEEN_MAX, QUEEN_GAIN = 50.0, 100.0, 0.5
 PLAYER_ENERGY, PLAYER_MINERALS = 100.0, 50.0
-UNIT_ENERGY, UNIT_MINERALS = 0.5, 0.3
+UNIT_ENERGY, UNIT_MINERALS = 0.5, 0.3  # gain of the player per mined unit
 FLEE_RADIUS: Final = 3.0
 DETECT_RANGE, KILL_RANGE, STRIKE_RANGE = 5.0, 2.0, 2.0  # a protector detects and kills, a combat parasite strikes
 STRIKE_PROBABILITY: Final = 0.4
 DOWN_TICKS: Final = 30
 PARASITE_TICKS: Final = 20
 DRAIN, DRAIN_REACH = 0.04, 6.0  # share of the player's energy per tick, for each worker in reach
-OBSERVATION_TICKS: Final = 5  # between observations
+OBSERVATION_TICKS: Final = 5  # between two observations
 ACTIVE_SPOTS, SPOT_TICKS = 3, 100  # spots that are mined at a time, and for how long
 
 
 class Unit:
-    """A moving unit: `left` more ticks, by (dx, dz) in each."""
+    """A unit that moves by (dx, dz) in each of the next `left` ticks."""
 
     __slots__ = ("dx", "dz", "left", "x", "z")
 
@@ -98,6 +98,7 @@ class Worker(Unit):
         self.dx, self.dz = (dx / distance, dz / distance) if distance else (WORKER_SPEED, 0.0)
 
     def tick(self) -> bool:
+        """Advance by a tick; returns whether the worker has arrived at home."""
         self.left -= 1
         if self.activity != MINE:
             self.x, self.z = self.x + self.dx, self.z + self.dz
@@ -117,7 +118,7 @@ class Worker(Unit):
 
 
 class Protector(Unit):
-    """Patrols, and hunts parasites that it detects; `down` more ticks after it was killed."""
+    """Patrols, and hunts parasites that it detects. It is out of action for the next `down` ticks."""
 
     __slots__ = ("down",)
 
@@ -126,7 +127,7 @@ class Protector(Unit):
         self.down = 0
 
     def patrol(self) -> bool:
-        """Move one step; whether it has arrived and needs another goal."""
+        """Move one step; returns whether it has arrived and needs another goal."""
         if self.left <= 0:
             return True
         self.x, self.z, self.left = self.x + self.dx, self.z + self.dz, self.left - 1
@@ -136,12 +137,12 @@ class Protector(Unit):
         """Move one step towards a position at this distance; returns the remaining distance."""
         share = min(1.0, PROTECTOR_SPEED / distance) if distance else 1.0
         self.x, self.z = self.x + share * (position[0] - self.x), self.z + share * (position[1] - self.z)
-        self.left = 0  # then the patrol starts again
+        self.left = 0  # the next patrol needs another goal
         return distance * (1 - share)
 
 
 class Parasite(NamedTuple):
-    """Stays where it was spawned until tick `until`, or until it is killed."""
+    """A parasite, which stays where it was spawned until tick `until`, or until it is killed."""
 
     chunk: int
     kind: str
@@ -191,7 +192,7 @@ class HiveGame:
             self.parasites = [parasite for parasite in self.parasites if parasite.until > self.time]
 
     def spawn(self, chunk: int, kind: str) -> bool:
-        """Spawn a parasite of type `energy` or `combat`; whether that was possible."""
+        """Spawn a parasite of type `energy` or `combat`; returns whether that was possible."""
         if not 0 <= chunk < CHUNKS or kind not in TYPES:
             return False
         cost = COSTS[TYPES.index(kind)]
@@ -203,7 +204,7 @@ class HiveGame:
         return True
 
     def observe(self) -> dict[str, Any]:
-        """The current observation, as a message, with changes since the last one."""
+        """The current observation as a message, with some values of the previous one."""
         start, end = self._observed, self._amounts()
         self._observed = end
         protectors = [protector for protector in self.protectors if not protector.down]
@@ -241,6 +242,7 @@ class HiveGame:
         return {"energy": self.energy, "minerals": self.minerals, "parasites": parasites}
 
     def _send_out(self, worker: Worker) -> None:
+        """Unload a worker that has arrived at home, and send it to a mining spot."""
         if worker.loaded:
             self.energy += UNIT_ENERGY
             self.minerals += UNIT_MINERALS

@@ -1,7 +1,7 @@
 """Gate of the hive: estimates the reward of an action by a heuristic, and decides whether it may be carried out.
 
-The estimate is R = .4 · survival + .5 · disruption + .1 · location + exploration. All numbers are float64 and every
-step is elementwise or exact, so that an action rated alone gets exactly the numbers that it has among all.
+By default the estimate is .4 · survival + .5 · disruption + .1 · location + exploration. All numbers are float64 and
+every operation is elementwise or exact, so that rating one action gives exactly the same numbers as rating all.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from townlet.jit import jit_if_available
 
 REASONS: Final = ("positive_reward", "negative_reward", "insufficient_energy", "gate_disabled")
 POSITIVE, NEGATIVE, INSUFFICIENT, DISABLED = range(4)
-# Indexed by the sum of rated and sent.
+# Reasons by the number of flags that are set, of `rated` and `send`.
 REASON: Final = np.array([INSUFFICIENT, NEGATIVE, POSITIVE], np.uint8)
 REASON_DISABLED: Final = np.array([INSUFFICIENT, DISABLED, DISABLED], np.uint8)
 COMPONENTS: Final = ("survival", "disruption", "location", "exploration")
 COLUMNS: Final = ("present", "mining", "protectors", "hive", "spawned", "queen_energy")
-ALL_ACTIONS: Final = np.empty(0, np.int64)
+ALL_ACTIONS: Final = np.empty(0, np.int64)  # for `rate_actions`
 
 Weight = Annotated[float, Field(ge=0, le=2)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -55,8 +55,8 @@ class HiveGateSettings(StrictModel):
     hive_weight: Share = Field(0.3, description="Cost of distance to the hive. Higher: spawns stay near it.")
     nearest_weight: Share = Field(0.4, description="Cost of distance to workers. Higher: spawns stay near.")
     far: float = Field(DIAGONAL, gt=0, le=100, description="Distance with the full cost. Lower: more cost.")
-    exploration: Weight = Field(0.2, description="Bonus of chunks without a recent spawn. Higher: more spread.")
-    exploration_seconds: float = Field(300.0, gt=0, le=1e6, description="Until the full bonus. Higher: later reuse.")
+    exploration: Weight = Field(0.2, description="Bonus for chunks without a recent spawn. Higher: more spread.")
+    exploration_seconds: float = Field(300.0, gt=0, le=1e6, description="Time to the full bonus. Higher: later reuse.")
     energy_cost: Price = Field(COSTS[ENERGY], description="Price of an energy parasite. Higher: fewer are affordable.")
     combat_cost: Price = Field(COSTS[COMBAT], description="Price of a combat parasite. Higher: fewer are affordable.")
 
@@ -71,7 +71,7 @@ def gate(
     batch: ObservationBatch, time: NDArray[np.float64], settings: StrictModel,
     actions: NDArray[np.int64] | None = None,
 ) -> GateResult:  # fmt: skip
-    """Rate and approve all 800 actions at the times [B], or with `actions` [B] one per observation."""
+    """Rate all actions at the times [B], or with `actions` [B] one per observation, and decide which to send."""
     assert isinstance(settings, HiveGateSettings)
     if actions is not None and len(actions) and not 0 <= actions.min() <= actions.max() < ACTIONS:
         raise ValueError(f"actions of the hive are 0 to {ACTIONS - 1}")

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 SIDE: Final = 20
 CHUNKS: Final = SIDE * SIDE
 TYPES: Final = ("energy", "combat")
+ENERGY, COMBAT = range(2)  # indices into TYPES
 # Columns with counts per chunk.
 COUNTS: Final = ("present", "mining", "protectors", "energy_start", "energy_end", "combat_start", "combat_end")
-ENERGY, COMBAT = range(2)
-ACTIONS: Final = len(TYPES) * CHUNKS  # an action is type · 400 + chunk
-COSTS: Final = (15.0, 25.0)  # of an energy and a combat parasite
-DIAGONAL: Final = 26.87  # distance from corner to corner
+ACTIONS: Final = len(TYPES) * CHUNKS  # an action is type index · CHUNKS + chunk
+COSTS: Final = (15.0, 25.0)  # price of a parasite of each type
+DIAGONAL: Final = 26.87  # distance from corner to corner, in chunks
 
 
 def read_only(table: NDArray[Any]) -> NDArray[Any]:
@@ -41,7 +41,7 @@ def reach_tables(
     kill_range: float, threat_reach: float, decay: float, worker_reach: float, protector_reach: float,
     combat_reach: float,
 ) -> ReachTables:  # fmt: skip
-    """The tables for these ranges. Small integers as float32 add up exactly, in any order."""
+    """The tables for these ranges. Those with small integers are float32, whose sums are exact in any order."""
     threat = np.where(kill_range > DISTANCE, 1.0, np.exp(-decay * np.maximum(DISTANCE - kill_range, 0.0)))
     threat[threat_reach <= DISTANCE] = 0.0
     in_combat = combat_reach > DISTANCE

@@ -1,7 +1,7 @@
 """Loops of the hive, compiled where Numba is installed.
 
-Only kernels belong into this file, and they call nothing outside it: cached machine code is recompiled only when its
-own file changes.
+This file contains only kernels, which call nothing outside it: cached machine code is recompiled only when its own
+file changes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ def rate_actions(  # type: ignore[no-untyped-def]
     present, mining, protectors, hive, spawned, energy, time, actions,
     survive, disturbed, shielded, distance, weights, costs, threshold, expected, components, rated, send,
 ):  # fmt: skip
-    """Rate all actions, or one per row if `actions` is not empty, into [B, A] and [B, A, C].
+    """Rate all actions, or one per row if `actions` is not empty, into `expected` [B, A] and `components` [B, A, C].
 
-    `rated` [B, A] marks affordable actions, `send` those whose estimate exceeds `threshold`; others stay unwritten.
-    A single action is computed exactly like all of them.
+    `rated` [B, A] marks affordable actions, `send` [B, A] those whose estimate exceeds `threshold`; nothing is written
+    for the others. A single action is computed exactly like all of them.
     """
     chunks = distance.shape[1]
     w_survival, w_disruption, w_location, w_hive, w_nearest, far, bonus, seconds = weights
@@ -68,7 +68,7 @@ def summarize(  # type: ignore[no-untyped-def]
     present, mining, protectors, energy_start, energy_end, combat_start, combat_end,
     queen_energy, player_before, player_after, crowds, costs, saturation, features,
 ):  # fmt: skip
-    """Five features of each of the `crowds` largest groups of workers, then three of energy, into [B, 28]."""
+    """Write features [B, 28]: five for each of the `crowds` largest groups of workers, then three about energy."""
     rows, chunks = present.shape
     for row in range(rows):
         workers, guards = 0, 0
@@ -101,29 +101,30 @@ def summarize(  # type: ignore[no-untyped-def]
 
 def reward(  # type: ignore[no-untyped-def]
     before_mining, after_mining, before_guards, after_guards, before_energy, after_energy,
-    weights, per_chunk, per_guard, per_nothing, negligible, rewards,
+    weights, cleared_bonus, guard_bonus, idle_penalty, negligible, rewards,
 ):  # fmt: skip
-    """Rewards of decisions into [B], in [−1, 1]: weighted growth rates, bonuses, and a penalty if nothing changed."""
+    """Write rewards [B] in [−1, 1]: weighted growth rates, bonuses, and a penalty if nothing changed."""
     rows, chunks = before_mining.shape
     for row in range(rows):
-        mined, mining, guards, left, cleared = 0.0, 0.0, 0.0, 0.0, 0
+        mining_before, mining_after, guards_before, guards_after, cleared = 0.0, 0.0, 0.0, 0.0, 0
         for chunk in range(chunks):
-            mined += before_mining[row, chunk]
-            mining += after_mining[row, chunk]
-            guards += before_guards[row, chunk]
-            left += after_guards[row, chunk]
+            mining_before += before_mining[row, chunk]
+            mining_after += after_mining[row, chunk]
+            guards_before += before_guards[row, chunk]
+            guards_after += after_guards[row, chunk]
             cleared += before_mining[row, chunk] > 0 and after_mining[row, chunk] == 0
-        total, quiet = 0.0, True
-        changes = ((mined, mining), (guards, left), (before_energy[row], after_energy[row]))
+        total, idle = 0.0, True
+        energy = (before_energy[row], after_energy[row])
+        changes = ((mining_before, mining_after), (guards_before, guards_after), energy)
         for kind in range(3):
             before, after = changes[kind]
             growth = (after - before) / max(before, after) if max(before, after) > 0.0 else 0.0
-            quiet = quiet and abs(growth) < negligible
+            idle = idle and abs(growth) < negligible
             total += weights[kind] * growth
-        total += per_chunk * cleared
-        total += per_guard * max(guards - left, 0.0)
-        if quiet:
-            total += per_nothing
+        total += cleared_bonus * cleared
+        total += guard_bonus * max(guards_before - guards_after, 0.0)
+        if idle:
+            total += idle_penalty
         rewards[row] = min(max(total, -1.0), 1.0)
 
 
@@ -132,7 +133,7 @@ def factored_probabilities(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Forward pass of `FactoredPolicy`, features [B, 28] → probabilities [B, 800].
 
-    For a few rows its 15,000 multiplications take less time than one call of torch.
+    For a few rows, its 15,000 multiplications take less time than one call to torch.
     """
     chunks = len(b_chunk)
     first, second, third = [0.0] * len(b_first), [0.0] * len(b_second), [0.0] * len(b_third)

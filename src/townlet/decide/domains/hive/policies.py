@@ -19,16 +19,16 @@ from townlet.decide.domains.hive.kernels import factored_probabilities, summariz
 from townlet.jit import jit_if_available
 from townlet.nets.layers import MLP, make_head
 
-CROWDS: Final = 5  # chunks with the most workers, with five features each
+CROWDS: Final = 5  # number of chunks with the most workers that are described by five features each
 FEATURES: Final = 5 * CROWDS + 3
 ENERGY_COLUMNS: Final = ("queen_energy", "player_energy_start", "player_energy_end")
 AFFORDABLE_SATURATION: Final = (6.0, 4.0)  # number of affordable parasites of each type at which the feature is 1
 
 NEARBY: Final = ("workers", "mining", "protectors", "parasites")
-RADIUS: Final = 2  # chunks to each side: everything nearer than 3 chunks, which a parasite scares away
+RADIUS: Final = 2  # chunks to each side that count as nearby: workers there flee from a parasite
 COUNT_SATURATION: Final = 8.0  # number nearby, or in total, at which the feature is 1
 ACTION_FEATURES: Final = len(COMPONENTS) + 2 + len(NEARBY) + 1 + 4
-OUTPUT_GAIN: Final = 0.01  # of last layers, so that initial policies are nearly uniform
+OUTPUT_GAIN: Final = 0.01  # small initial weights of the last layers make initial policies nearly uniform
 
 Inputs = NDArray[np.float32]
 
@@ -41,7 +41,7 @@ def growth_rate(start: ArrayLike, end: ArrayLike) -> NDArray[np.float64]:
 
 
 def summary_features(batch: ObservationBatch) -> Inputs:
-    """Features of each observation [B, 28]: five of each of the five largest crowds, then three of energy."""
+    """Features of each observation [B, 28]: five for each of the five largest crowds, then three about energy."""
     columns = [np.ascontiguousarray(batch[name]) for name in (*COUNTS, *ENERGY_COLUMNS)]
     features = np.zeros((len(columns[0]), FEATURES), np.float32)
     jit_if_available(summarize)(*columns, CROWDS, COSTS, AFFORDABLE_SATURATION, features)
@@ -59,21 +59,21 @@ def action_features(batch: ObservationBatch, gated: GateResult) -> Inputs:
     rows = len(gated.send)
     out = np.empty((rows, len(TYPES), CHUNKS, ACTION_FEATURES), np.float32)
     flat = out.reshape(rows, ACTIONS, ACTION_FEATURES)
-    last = len(COMPONENTS)
-    flat[..., :last] = gated.components
-    flat[..., last] = gated.expected
-    out[:, ENERGY, :, last + 1], out[:, COMBAT, :, last + 1] = 0.0, 1.0
-    out[..., last + 2 : last + 6] = _counts_nearby(batch)[:, None]
+    k = len(COMPONENTS)
+    flat[..., :k] = gated.components
+    flat[..., k] = gated.expected
+    out[:, ENERGY, :, k + 1], out[:, COMBAT, :, k + 1] = 0.0, 1.0
+    out[..., k + 2 : k + 6] = _counts_nearby(batch)[:, None]
     energy = batch["queen_energy"]
-    for kind, cost in enumerate(COSTS):
-        out[:, kind, :, last + 6] = np.minimum(1.0, cost / np.maximum(energy, 1.0))[:, None]
+    for type_index, cost in enumerate(COSTS):
+        out[:, type_index, :, k + 6] = np.minimum(1.0, cost / np.maximum(energy, 1.0))[:, None]
     global_features = (
         np.minimum(1.0, energy / np.maximum(batch["queen_energy_max"], 1.0)),
         growth_rate(batch["player_energy_start"], batch["player_energy_end"]),
         np.minimum(1.0, _count_workers(batch).sum(1) / COUNT_SATURATION),
         np.minimum(1.0, batch["protectors"].sum(1) / COUNT_SATURATION),
     )
-    out[..., last + 7 :] = np.stack(global_features, 1)[:, None, None]
+    out[..., k + 7 :] = np.stack(global_features, 1)[:, None, None]
     return flat
 
 
@@ -83,7 +83,7 @@ def _count_workers(batch: ObservationBatch) -> NDArray[np.uint16]:
 
 
 def _counts_nearby(batch: ObservationBatch) -> Inputs:
-    """Counts of each kind near each chunk [B, 400, 4], relative to saturation."""
+    """Counts near each chunk [B, 400, 4], in the order of `NEARBY`, relative to saturation."""
     parasites = np.add(batch["energy_end"], batch["combat_end"], dtype=np.uint16)
     kinds = (_count_workers(batch), batch["mining"], batch["protectors"], parasites)
     padded = np.zeros((len(parasites), SIDE + 2 * RADIUS, SIDE + 2 * RADIUS, len(kinds)), np.float32)
@@ -97,7 +97,7 @@ def _counts_nearby(batch: ObservationBatch) -> Inputs:
 
 
 class FactoredPolicy(nn.Module):
-    """28 → 32 → 16, then 16 → 32 → 400 for the chunk and 16 → 1 for the type: 15,217 parameters."""
+    """MLP with separate heads for chunk and type: 28 → 32 → 16, then 16 → 32 → 400 and 16 → 1 (15,217 parameters)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class FactoredPolicy(nn.Module):
         return tuple(weights.detach().numpy() for weights in self.parameters())
 
     def forward(self, features: Tensor) -> Tensor:
-        """features [B, 28] → log-probabilities [B, 800]: of the chunk, plus of the type."""
+        """features [B, 28] → log-probabilities [B, 800]: the sum of those of chunk and type."""
         hidden = self.body(features)
         chunk = log_softmax(self.chunk(self.chunk_body(hidden)), -1)
         combat = self.combat(hidden)
@@ -120,7 +120,7 @@ class FactoredPolicy(nn.Module):
 
 
 class CandidatePolicy(nn.Module):
-    """15 → 32 → 16 → 1, shared by all actions: a score from the features of each action."""
+    """MLP 15 → 32 → 16 → 1, shared by all actions, that scores each action by its features."""
 
     def __init__(self) -> None:
         super().__init__()
