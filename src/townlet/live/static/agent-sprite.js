@@ -68,7 +68,11 @@ function drawFace(ctx, x, y, r, pose) {
       ctx.fill();
     }
   }
-  const smile = pose.dead ? 0 : pose.mood >= 0.5 ? 0.32 : pose.mood >= 0.3 ? 0.14 : pose.mood >= 0.2 ? -0.04 : -0.26;
+  let smile = -0.26;
+  if (pose.dead) smile = 0;
+  else if (pose.mood >= 0.5) smile = 0.32;
+  else if (pose.mood >= 0.3) smile = 0.14;
+  else if (pose.mood >= 0.2) smile = -0.04;
   ctx.beginPath();
   ctx.moveTo(x - r * 0.28, y + r * 0.3);
   ctx.quadraticCurveTo(x, y + r * (0.3 + smile), x + r * 0.28, y + r * 0.3);

@@ -41,11 +41,12 @@ export class ServiceStatus {
   show(stats) {
     this.lastMessage = performance.now();
     this.hasStats = true;
-    const { domain, uptime_seconds: up, gate_only: alone, version } = stats.service;
+    const { domain, uptime_seconds: uptime, gate_only: gateOnly, version } = stats.service;
     this.domain = domain;
     setText(byId('domain'), domain);
-    setText(byId('uptime'), `up for ${formatDuration(up)}`);
-    this.words = alone ? 'gate only' : version ? `version ${version} decides` : 'no version yet';
+    setText(byId('uptime'), `up for ${formatDuration(uptime)}`);
+    this.label = version ? `version ${version} decides` : 'no version yet';
+    if (gateOnly) this.label = 'gate only';
     this.draw();
     showAlarms(stats);
     this.showInvitation(stats);
@@ -53,17 +54,19 @@ export class ServiceStatus {
 
   draw() {
     const silent = Math.round((performance.now() - this.lastMessage) / 1000);
-    const lost = this.link === 'away', mute = this.link === 'open' && this.hasStats && silent >= SILENT;
-    const phase = this.hasStats ? 'ready' : lost ? 'away' : 'connecting';
+    const lost = this.link === 'away', stalled = this.link === 'open' && this.hasStats && silent >= SILENT;
+    let phase = this.hasStats ? 'ready' : 'connecting', label = this.label ?? 'connecting', status = this.hasStats ? 'running' : 'none';
+    if (lost || stalled) [label, status] = [lost ? 'offline' : 'no data', 'away'];
+    if (lost && !this.hasStats) phase = 'away';
     document.body.dataset.phase = phase;
     const state = byId('status');
-    setText(state, lost ? 'offline' : mute ? 'no data' : this.words ?? 'connecting');
-    state.dataset.state = lost || mute ? 'away' : this.hasStats ? 'running' : 'none';
-    byId('banner').hidden = !(this.hasStats && (lost || mute));
+    setText(state, label);
+    state.dataset.state = status;
+    byId('banner').hidden = !(this.hasStats && (lost || stalled));
     setText(byId('banner-text'), lost
       ? `The service has stopped or does not answer. Start it again with “townlet decide serve ${this.domain}” in the same folder; the page reconnects automatically and shows the last data until then.`
       : `No data from the service for ${silent} s. The page shows the last data.`);
-    document.body.toggleAttribute('data-stale', lost || mute);
+    document.body.toggleAttribute('data-stale', lost || stalled);
     this.showEmptyState(phase);
   }
 

@@ -18,7 +18,10 @@ export function showEmptyState(store, reconnect) {
   setTimeout(() => { slow = true; show(); }, 1200); // avoid a flash on fast connections
   const show = () => {
     const { link, runs, about, program } = store.state;
-    const phase = about ? 'ready' : runs && !runs.length && link !== 'away' ? 'empty' : link === 'away' ? 'away' : 'connecting';
+    let phase = 'connecting';
+    if (about) phase = 'ready';
+    else if (link === 'away') phase = 'away';
+    else if (runs && !runs.length) phase = 'empty';
     document.body.dataset.phase = phase;
     banner.hidden = !(link === 'away' && about);
     setText(byId('banner-text'), `The server has stopped or does not answer. Start it again with “${program} live”; the page reconnects automatically and shows the last data until then.`);

@@ -70,16 +70,22 @@ export class StepPanel {
     const values = episode.outputs[name]?.[at] ?? [], deviations = beside ? episode.outputs[beside]?.[at] ?? [] : [];
     const known = values.filter((one) => one !== null);
     const low = Math.min(...known), high = Math.max(...known);
+    const action = episode.actions[at];
     this.actions.forEach(({ row, bar, text }, k) => {
-      const value = values[k], done = episode.actions[at];
-      const chosen = episode.about?.discrete ? done?.[0] === k : name === 'probabilities' && done?.[k] === 1;
+      const value = values[k];
+      const chosen = episode.about?.discrete ? action?.[0] === k : name === 'probabilities' && action?.[k] === 1;
       row.classList.toggle('chosen', Boolean(chosen));
-      const numbers = name === 'means';
-      const share = typeof value !== 'number' ? 0 : name === 'probabilities' ? value : numbers ? 0 : high > low ? 0.06 + (0.94 * (value - low)) / (high - low) : 1;
+      row.classList.toggle('numeric', name === 'means');
+      let share = 0, label = formatValue(value);
+      if (name === 'means') {
+        label = `${formatValue(action?.[k])} (${formatValue(value)} ± ${formatValue(deviations[k])})`;
+      } else if (typeof value === 'number' && name === 'probabilities') {
+        [share, label] = [value, formatPercent(value)];
+      } else if (typeof value === 'number') {
+        share = high > low ? 0.06 + (0.94 * (value - low)) / (high - low) : 1;
+      }
       bar.style.width = `${share * 100}%`;
-      row.classList.toggle('numeric', numbers);
-      const words = numbers ? `${formatValue(done?.[k])} (${formatValue(value)} ± ${formatValue(deviations[k])})` : typeof value === 'number' && name === 'probabilities' ? formatPercent(value) : formatValue(value);
-      setText(text, value === undefined ? '' : words);
+      setText(text, value === undefined ? '' : label);
     });
   }
 }

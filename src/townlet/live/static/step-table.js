@@ -39,7 +39,7 @@ export class StepTable {
       if (row) this.onSelect(Number(row));
     });
     this.box.addEventListener('keydown', (event) => {
-      const by = event.key === 'ArrowDown' ? 1 : event.key === 'ArrowUp' ? -1 : event.key === 'PageDown' ? 10 : event.key === 'PageUp' ? -10 : 0;
+      const by = new Map([['ArrowDown', 1], ['ArrowUp', -1], ['PageDown', 10], ['PageUp', -10]]).get(event.key);
       if (!by) return;
       event.preventDefault();
       this.onSelect(this.at + by);

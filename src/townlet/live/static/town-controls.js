@@ -132,11 +132,12 @@ export class TownControls {
   /** Update position and timeline. */
   updatePosition() {
     const playback = this.playbacks[0];
-    const { start, end, lastAge: target, firstAge: first } = playback;
+    const { start, end, lastAge, firstAge: first } = playback;
     if (!start) return;
     const { world, theme } = this.store.state;
-    const most = world?.max_steps ?? 1;
-    const last = end ? end.length : start.length !== null ? first + start.length : Math.max(target, most);
+    let last = Math.max(lastAge, world?.max_steps ?? 1);
+    if (end) last = end.length;
+    else if (start.length !== null) last = first + start.length;
     if (world) this.timeline.draw(playback, world, first, last, theme);
     this.player.showPosition(Math.floor(playback.position + 1e-6), first, last,
       (age) => `step ${formatCount(age)}${end || start.length !== null ? ` of ${formatCount(last)}` : ''}`);

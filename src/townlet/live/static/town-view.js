@@ -83,7 +83,9 @@ export class TownView {
     const here = this.interpolate(g, timestep, next, part);
     this.agentY = here.y;
     this.drawTrail(ctx, g, here);
-    const using = timestep.using < this.affordanceCells().length ? timestep : next && next.using < this.affordanceCells().length && part > 0 ? next : null;
+    const inUse = (/** @type {Timestep} */ one) => one.using < this.affordanceCells().length;
+    let using = inUse(timestep) ? timestep : null;
+    if (!using && next && part > 0 && inUse(next)) using = next;
     const ticks = using ? world.affordances[using.using]?.ticks ?? 1 : 1;
     drawAgent(ctx, here, g.cell, {
       side: this.side,
