@@ -131,7 +131,8 @@ export class AgentPanel {
       const open = mask?.[k] ?? true;
       const value = outputs?.[k];
       let share = 0, label = '';
-      if (value !== undefined) [share, label] = open ? display(value) : [0, 'masked'];
+      if (value !== undefined && open) [share, label] = display(value);
+      else if (value !== undefined) label = 'masked';
       bar.style.width = `${share * 100}%`;
       row.classList.toggle('masked', !open);
       row.classList.toggle('chosen', k === action);

@@ -80,7 +80,8 @@ export class StepPanel {
       if (name === 'means') {
         label = `${formatValue(action?.[k])} (${formatValue(value)} ± ${formatValue(deviations[k])})`;
       } else if (typeof value === 'number' && name === 'probabilities') {
-        [share, label] = [value, formatPercent(value)];
+        share = value;
+        label = formatPercent(value);
       } else if (typeof value === 'number') {
         share = high > low ? 0.06 + (0.94 * (value - low)) / (high - low) : 1;
       }
