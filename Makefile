@@ -29,7 +29,7 @@ run: $(RUN_STAMP) ## train an agent in the town, watch it in a browser, and prin
 	$(BIN)/townlet train town:dqn --open
 
 test: check ## run the checks and the quick tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick property tests with more examples
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "hypothesis and not long" -n $(JOBS) --dist worksteal
@@ -52,7 +52,7 @@ types: $(TEST_STAMP)
 
 coverage: $(TEST_STAMP) ## run the quick tests with line coverage; fails below the threshold in pyproject.toml
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=term
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
 
 bench: $(RUN_STAMP) ## measure simulation speed on this machine
 	$(BIN)/python benchmarks/sim.py

@@ -21,15 +21,13 @@ settings.register_profile("thorough", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """One worker, and so one browser, for all browser tests."""
-    if "chromium" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.xdist_group("browser"))
-
-
 @pytest.hookimpl(trylast=True)  # after the deselected tests were removed
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first, each followed by a short one: a worker always holds the test after its current one."""
+    """Browser tests first, so that one worker and one browser run most of them.
+
+    Long tests are sorted by duration, each followed by a short one, because a worker holds one test in advance.
+    """
+    items.sort(key=lambda item: "chromium" not in getattr(item, "fixturenames", ()))
     if any(map(_minutes, items)):
         order, half = sorted(items, key=_minutes, reverse=True), (len(items) + 1) // 2
         items[::2], items[1::2] = order[:half], order[half:]
