@@ -78,7 +78,7 @@ def test_no_token_prints_a_warning(tmp_path: Path) -> None:
         (("no-such-run",), "there is no run 'no-such-run'"),
         (("--host", "203.0.113.7"), "cannot listen on 203.0.113.7"),
         (("--port", "70000"), "--port"),
-        (("--host", "0.0.0.0", "--no-token"), "everyone who can reach 0.0.0.0 could operate this server"),
+        (("--host", "0.0.0.0", "--no-token"), "anyone who can reach 0.0.0.0 could operate this server"),
         (("--token-file", "/no/such/file"), "cannot read the token file"),
     ],
 )

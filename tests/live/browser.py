@@ -238,6 +238,7 @@ def open_page(chromium: Chromium) -> Iterator[OpenPage]:
         ) -> PageView:
             served.wait()
             page = chromium.take_page()
+            page.bring_to_front()  # a page in the background is drawn once per second
             page.set_viewport_size({"width": size[0], "height": size[1]})
             page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
             view = PageView(page)

@@ -34,7 +34,7 @@ def list_() -> None:
 
 @app.with_examples("townlet world check my-town.yaml", "townlet world check town meters.energy.decay=.02")
 def check(name: WorldName, overrides: WorldOverrides = None) -> None:
-    """Report all errors of a world or, if there are none, how long the built-in players survive in it."""
+    """Report the errors of a world, or how long built-in players survive."""
     from townlet.town.feasibility import assess, feasibility_report
 
     world = _load(name, overrides)
@@ -49,7 +49,7 @@ def check(name: WorldName, overrides: WorldOverrides = None) -> None:
 
 @app.with_examples("townlet world show town", "townlet world show town clock.temporal=true")
 def show(name: WorldName, overrides: WorldOverrides = None) -> None:
-    """Print the meters, affordances and other settings of a world as tables."""
+    """Print meters, affordances and other settings as tables."""
     from townlet.town.world.report import world_tables
 
     out().print(world_tables(_load(name, overrides)))

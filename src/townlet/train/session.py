@@ -186,8 +186,10 @@ class TrainingSession:
     def _loop(self, lock: Lock, sinks: Sequence[Sink], stop: StopConditions) -> LoopResult:
         """Open all outputs, restore the last checkpoint, and loop."""
         loaded, t, run, recipe = self.loaded, self.training, self.run, self.loaded.recipe
-        own_sinks = self._run_sinks()
-        with MetricsStore(run.metrics_file, lock.check) as store, closing_sinks([*own_sinks, *sinks]) as all_sinks:
+        with (
+            MetricsStore(run.metrics_file, lock.check) as store,
+            closing_sinks([*self._run_sinks(), *sinks]) as all_sinks,
+        ):
             every = recipe.to_env_steps(recipe.metrics.every)
             logger = MetricsLogger(t, every, recipe.metrics.whole_episodes, store, all_sinks)
             all_sinks.extend(logger.env_metrics.sinks(run.feed_file))
