@@ -62,8 +62,8 @@ def plot(file: Path) -> None:
 
 
 def _curves(axes: Axes, curves: Curves) -> None:
-    for colour, (name, points) in zip(COLORS, curves.items(), strict=False):
-        axes.plot(*zip(*sorted(points), strict=True), "o-", color=colour, label=name)
+    for color, (name, points) in zip(COLORS, curves.items(), strict=False):
+        axes.plot(*zip(*sorted(points), strict=True), "o-", color=color, label=name)
 
 
 def _by_rows(axes: Axes, curves: Curves, what: str) -> None:

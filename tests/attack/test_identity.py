@@ -213,11 +213,11 @@ def test_a_territory_without_a_key_is_free_for_its_token_once_the_connection_is_
 
 def test_a_client_with_a_key_keeps_its_territory_while_it_is_away(server: Guarded) -> None:
     where = site()
-    with server.play(ONE, "traveller") as owner:
+    with server.play(ONE, "traveler") as owner:
         say(owner, request(1.0, where))
     with server.play(ONE, "thief") as thief:
         assert code(thief, request(2.0, where)) == "FOREIGN_TERRITORY"
-    with server.play(ONE, "traveller") as owner:
+    with server.play(ONE, "traveler") as owner:
         assert code(owner, request(2.0, where)) == "ad_decision"
 
 

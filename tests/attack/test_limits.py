@@ -1,4 +1,4 @@
-"""Behaviour at limits: below them requests work, beyond them they are refused with a reason."""
+"""Behavior at limits: below them requests work, beyond them they are refused with a reason."""
 
 from __future__ import annotations
 

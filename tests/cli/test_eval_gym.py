@@ -24,7 +24,7 @@ def measured(townlet: Program, run: Run, *words: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", SMALL_GYM)
 def test_evaluation_seed_reproduces_the_training_score(townlet: Program, gym_runs: dict[str, Run], kind: str) -> None:
-    """The whole way: weights, normalisation, environment and seeds are those of the run."""
+    """The whole way: weights, normalization, environment and seeds are those of the run."""
     run = gym_runs[kind]
     for which, found in (("best", checkpoint.best(run.checkpoints)), ("last", checkpoint.latest(run.checkpoints))):
         assert found is not None

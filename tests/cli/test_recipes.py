@@ -17,7 +17,7 @@ from rich.console import Console
 from cli.program import Program
 from townlet.agents.registry import BUILT_IN
 from townlet.gym import extras
-from townlet.recipes.catalogue import FOLDER, recipe_names
+from townlet.recipes.catalog import FOLDER, recipe_names
 from townlet.recipes.render import RecipeSummary, key_sections, recipe_table
 
 

@@ -14,7 +14,7 @@ HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
 
 
 def lines(seen: str) -> list[str]:
-    """What was drawn line by line, without colours and moves."""
+    """What was drawn line by line, without colors and moves."""
     return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen))
 
 

@@ -40,7 +40,7 @@ class World:
         self.older = copy.deepcopy(self.network)
         self.improve(self.network, int(self.rng.integers(5, 40)), 0.02)
         self.act(int(self.rng.choice([40, 150, 600, 1500])))
-        self.gated, self.modelled = bool(self.rng.random() < 0.5), bool(self.rng.random() < 0.5)
+        self.gated, self.modeled = bool(self.rng.random() < 0.5), bool(self.rng.random() < 0.5)
 
     def means(self, seen: Tensor) -> Tensor:
         """Mean rewards of all actions [N, K]."""
@@ -119,7 +119,7 @@ class World:
         model = predict_rewards(features, fit_rewards(features[lines, self.action], self.reward))
         chances = self.chances(candidate.network), self.chances(self.network)
         return collect_evidence(
-            compare_policies(*chances, self.action, approved, model=model if self.modelled else None), self.reward,
+            compare_policies(*chances, self.action, approved, model=model if self.modeled else None), self.reward,
             self.propensity, candidate.steps, settings, self.rng,
             weights_finite=all(bool(weight.isfinite().all()) for weight in candidate.network.parameters()),
         )  # fmt: skip

@@ -58,7 +58,7 @@ class Logged(NamedTuple):
     def chosen(self, policy: Floats) -> Floats:
         return policy[self.context, self.action]
 
-    def modelled(self, policy: Floats, model: Floats) -> tuple[Floats, Floats]:
+    def modeled(self, policy: Floats, model: Floats) -> tuple[Floats, Floats]:
         """Predicted rewards of the logged actions, and of the policy."""
         return model[self.context, self.action], (policy * model).sum(1)[self.context]
 
@@ -73,7 +73,7 @@ def by_snips(bandit: Bandit, log: Logged, resamples: int = 200) -> Estimate:
 
 
 def by_robust(bandit: Bandit, log: Logged, model: Floats, resamples: int = 200) -> Estimate:
-    parts = log.modelled(bandit.policy, model)
+    parts = log.modeled(bandit.policy, model)
     return doubly_robust(log.reward, log.propensity, log.chosen(bandit.policy), *parts, bandit.rng, resamples=resamples)
 
 
@@ -108,7 +108,7 @@ def test_doubly_robust_is_unbiased_with_wrong_propensities() -> None:
     for _ in range(300):
         log = bandit.log(200)
         wrong = np.full_like(log.propensity, 1 / 6)
-        parts = log.modelled(bandit.policy, bandit.means)
+        parts = log.modeled(bandit.policy, bandit.means)
         found.append(doubly_robust(log.reward, wrong, log.chosen(bandit.policy), *parts, bandit.rng, resamples=20))
     assert_right_in_the_mean(values_of(found), bandit.value(bandit.policy))
 
@@ -137,10 +137,10 @@ def coverage(repeats: int, seed: int) -> dict[str, float]:
         bandit = Bandit(np.random.default_rng([seed, number]))
         log, truth, before = bandit.log(400), bandit.value(bandit.policy), bandit.value(bandit.logging)
         model = bandit.means + bandit.rng.normal(scale=0.2, size=bandit.means.shape)
-        said, hoped = log.modelled(bandit.policy, model)
+        said, hoped = log.modeled(bandit.policy, model)
         given = log.reward, log.propensity, log.chosen(bandit.policy), log.propensity, bandit.rng
         plain, *_ = compare(*given)
-        robust, _, difference = compare(*given, model=(said, hoped, log.modelled(bandit.logging, model)[1]))
+        robust, _, difference = compare(*given, model=(said, hoped, log.modeled(bandit.logging, model)[1]))
         cases = ((plain, truth), (robust, truth), (difference, truth - before))
         for name, (one, right) in zip(held, cases, strict=True):
             assert one.low is not None

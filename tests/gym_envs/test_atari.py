@@ -91,9 +91,9 @@ def test_unsupported_native_settings_are_rejected(keys: dict[str, Any], says: st
         native("Pong", **keys)
 
 
-def places(frame: np.ndarray[Any, Any], colour: tuple[int, int, int]) -> tuple[float, float] | None:
-    """The middle [row, column] of everything of one colour."""
-    rows, columns = np.nonzero((frame == colour).all(2))
+def places(frame: np.ndarray[Any, Any], color: tuple[int, int, int]) -> tuple[float, float] | None:
+    """The middle [row, column] of everything of one color."""
+    rows, columns = np.nonzero((frame == color).all(2))
     return (float(rows.mean()), float(columns.mean())) if len(rows) else None
 
 

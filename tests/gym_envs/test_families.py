@@ -89,11 +89,11 @@ def test_minigrid_cells_are_one_hot() -> None:
     env = make_vec("MiniGrid-DoorKey-5x5-v0", spec(wrappers=parts), 1)
     cells = env.layout.view(env.reset(0).obs, "image")[0]
     assert cells.shape == (7, 7, 21)
-    kinds, colours, states = cells.split((11, 6, 4), -1)
-    assert all((part.sum(-1) == 1).all() for part in (kinds, colours, states))
+    kinds, colors, states = cells.split((11, 6, 4), -1)
+    assert all((part.sum(-1) == 1).all() for part in (kinds, colors, states))
     wall, gray = 2, 5
     walls = kinds[..., wall].bool()
     assert walls.any()
-    assert colours[walls][:, gray].all()
+    assert colors[walls][:, gray].all()
     with pytest.raises(TownletError, match="'minigrid_one_hot'"):
         make_vec("CartPole-v1", spec(wrappers=({"name": "minigrid_one_hot"},)))

@@ -86,33 +86,33 @@ def test_night_darkens_the_town_and_closes_places() -> None:
     assert not changed(timeless, replace(timeless, hour=12)).any()
 
 
-@pytest.mark.parametrize(("value", "colour"), [(0.9, None), (0.25, (240, 173, 48)), (0.15, (224, 72, 77))])
-def test_low_meters_are_amber_and_critical_ones_red(value: float, colour: tuple[int, int, int] | None) -> None:
+@pytest.mark.parametrize(("value", "color"), [(0.9, None), (0.25, (240, 173, 48)), (0.15, (224, 72, 77))])
+def test_low_meters_are_amber_and_critical_ones_red(value: float, color: tuple[int, int, int] | None) -> None:
     full = scene_at("town-l0", "[0, 0]")
     panel = picture.frame(replace(full, meters=(value,) * len(full.meters)))[:, 640:]
     found = {ink for ink in ((240, 173, 48), (224, 72, 77)) if (panel == ink).all(axis=2).sum() > 200}
-    assert found == ({colour} if colour else set())
+    assert found == ({color} if color else set())
 
 
 def test_money_is_shown_in_dollars() -> None:
     scene = scene_at("town-l0", "[2, 2]", (INTERACT,))
-    assert "$45.00" in ansi.frame(scene, colour=False)
+    assert "$45.00" in ansi.frame(scene, color=False)
     assert [g.text for g in scene.gauges()["resource"]] == ["$45.00"]
 
 
 def test_a_session_under_way_is_ringed() -> None:
     scene = scene_at("town-l3", "[1, 1]", (INTERACT, INTERACT))
     assert scene.session_progress == pytest.approx(0.4)
-    assert "Bed · $5.00 · 2 of 5" in ansi.frame(scene, colour=False)
+    assert "Bed · $5.00 · 2 of 5" in ansi.frame(scene, color=False)
     assert changed(scene, replace(scene, progress=4))[:, :640].any()
 
 
 @pytest.mark.parametrize("name", townlet.IDS)
-@pytest.mark.parametrize("colour", [True, False])
-def test_columns_of_the_text_are_aligned(name: str, colour: bool) -> None:
+@pytest.mark.parametrize("color", [True, False])
+def test_columns_of_the_text_are_aligned(name: str, color: bool) -> None:
     env = TownEnv(townlet.IDS[name])
     env.reset(seed=0)
-    lines = ESCAPE.sub("", ansi.frame(env.scene(), colour)).splitlines()
+    lines = ESCAPE.sub("", ansi.frame(env.scene(), color)).splitlines()
     assert max(map(cell_len, lines)) <= 80
     bars = [(line, bar) for line in lines if (bar := re.search(r"[━#.]{20}", line))]
     assert len(bars) == len(env.world.meters)
@@ -120,7 +120,7 @@ def test_columns_of_the_text_are_aligned(name: str, colour: bool) -> None:
 
 
 def test_plain_text_is_plain() -> None:
-    text = ansi.frame(scene_at("town", "[1, 1]"), colour=False)
+    text = ansi.frame(scene_at("town", "[1, 1]"), color=False)
     assert "\x1b" not in text
     assert "[Be]" in text
     assert all(cell_len(letter) == 1 for letter in text.replace("\n", ""))
@@ -134,18 +134,18 @@ def test_end_of_episode_is_rendered() -> None:
 
 def test_worlds_of_every_shape_show_the_agent() -> None:
     line = scene_at("town-l0", "[19]", (), "map.size=[30]", "affordances.Bed.cell=[20]")
-    assert "[@ ]Be" in ansi.frame(line, colour=False)
+    assert "[@ ]Be" in ansi.frame(line, color=False)
     huge = scene_at("town", "[90, 40]", (), "map.size=[100, 50]")
-    assert "[@ ]" in ansi.frame(huge, colour=False)
-    assert "x 80 to 99, y 30 to 49" in ansi.frame(huge, colour=False)
+    assert "[@ ]" in ansi.frame(huge, color=False)
+    assert "x 80 to 99, y 30 to 49" in ansi.frame(huge, color=False)
     house = scene_at("town-house", "[7, 7, 2]")
-    assert ansi.frame(house, colour=False).splitlines()[8].rstrip().endswith("[@ ]")
+    assert ansi.frame(house, color=False).splitlines()[8].rstrip().endswith("[@ ]")
     nowhere = TownEnv("town-aspatial")
     nowhere.reset(seed=0)
     before = nowhere.scene()
     nowhere.step(0)
-    assert "[Be]" not in ansi.frame(before, colour=False)
-    assert "[Be]" in ansi.frame(nowhere.scene(), colour=False)
+    assert "[Be]" not in ansi.frame(before, color=False)
+    assert "[Be]" in ansi.frame(nowhere.scene(), color=False)
     for scene in (line, huge, house, before):
         assert changed(scene, replace(scene, cell=0)).any()
 

@@ -77,7 +77,7 @@ def test_missing_encoder_names_the_extra(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_every_player_can_show_it(tmp_path: Path) -> None:
-    """H.264 with 4:2:0 colours is what browsers and phones play."""
+    """H.264 with 4:2:0 colors is what browsers and phones play."""
     with VideoWriter(tmp_path / "x.mp4", 10) as video:
         video.add(pictures(1)[0])
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(tmp_path / "x.mp4")]

@@ -48,7 +48,7 @@ class FaultyTown(Town):
         return super().reset(seed + (self.count if self.fault == "seed" else 0))
 
     def step(self, actions: Tensor) -> Step:
-        if self.fault == "neighbours":
+        if self.fault == "neighbors":
             actions = torch.full_like(actions, int(actions.max()))
         step = super().step(actions)
         changes: dict[str, Callable[[], dict[str, Tensor]]] = {
@@ -83,7 +83,7 @@ class FaultyTown(Town):
         ("seed", "same_seed_same_episodes"),
         ("ended", "final_observations"),
         ("state", "restored_state_continues"),
-        ("neighbours", "rows_are_independent"),
+        ("neighbors", "rows_are_independent"),
     ],
 )
 def test_faulty_environment_is_detected(fault: str, requirement: str) -> None:

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 pytest_plugins = ["live.browser", "live.gyms"]
 
 TOWNS = ("town", "agent", "world", "rows-overview", "transitions", "affordances")
-# Number of colours of an image, and a hash of its pixels.
+# Number of colors of an image, and a hash of its pixels.
 SHOWN = """(image) => {
-  if (!image.complete || !image.naturalWidth) return { colours: 0, sum: 0 };
+  if (!image.complete || !image.naturalWidth) return { colors: 0, sum: 0 };
   const size = { width: image.naturalWidth, height: image.naturalHeight };
   const canvas = Object.assign(document.createElement('canvas'), size);
   const pen = canvas.getContext('2d');
   pen.drawImage(image, 0, 0);
   const pixels = new Uint32Array(pen.getImageData(0, 0, canvas.width, canvas.height).data.buffer);
-  return { colours: new Set(pixels).size, sum: pixels.reduce((sum, one) => Math.imul(sum, 31) + one | 0, 0) };
+  return { colors: new Set(pixels).size, sum: pixels.reduce((sum, one) => Math.imul(sum, 31) + one | 0, 0) };
 }"""
 
 
@@ -101,7 +101,7 @@ def test_rollout_is_scrubbed_and_saved(open_page: OpenPage, gym_server: LiveServ
     expect(page.locator("#episode .position")).to_contain_text(f"of {last}")
     image = page.locator("#episode .frame-image")
     expect(image).to_be_visible()
-    view.wait_until(lambda: image.evaluate(SHOWN)["colours"] > 10)
+    view.wait_until(lambda: image.evaluate(SHOWN)["colors"] > 10)
 
     # Scrubber, buttons, keys and rows lead to the same steps.
     scrub = page.locator("#episode").get_by_label("Position in this episode")
@@ -193,7 +193,7 @@ def test_frame_stacks_are_shown_as_observed(open_page: OpenPage, gym_server: Liv
     expect(view.page.locator(".observation-images")).to_contain_text("42 × 42, 2 images, newest on the right")
     seen = view.page.locator(".observation-image")
     expect(seen).to_be_visible()
-    view.wait_until(lambda: seen.evaluate(SHOWN)["colours"] > 2)
+    view.wait_until(lambda: seen.evaluate(SHOWN)["colors"] > 2)
     view.wait_until(lambda: seen.evaluate("(image) => [image.naturalWidth, image.naturalHeight]") == [84, 42])
 
 

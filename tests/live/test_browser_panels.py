@@ -123,8 +123,8 @@ def test_views(view: PageView) -> None:
 def test_theme_is_toggled_and_remembered(view: PageView) -> None:
     def ground() -> int:
         """Brightness of the page."""
-        colour = view.page.evaluate("getComputedStyle(document.body).backgroundColor")
-        return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
+        color = view.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(int(part) for part in re.findall(r"\d+", color)[:3])
 
     light, town = ground(), view.canvas_hash()
     assert light > 600

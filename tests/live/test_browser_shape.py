@@ -59,28 +59,28 @@ LAYOUT_PROBLEMS = """() => {
   return found;
 }"""
 
-# Text with too little contrast to its background; transparent colours are blended as the browser does.
+# Text with too little contrast to its background; transparent colors are blended as the browser does.
 LOW_CONTRAST = """() => {
   const pixel = Object.assign(document.createElement('canvas'), { width: 1, height: 1 });
   const pen = pixel.getContext('2d', { willReadFrequently: true });
   const known = new Map();
-  const parts = (colour) => {
-    if (!known.has(colour)) {
+  const parts = (color) => {
+    if (!known.has(color)) {
       pen.clearRect(0, 0, 1, 1);
-      pen.fillStyle = colour;
+      pen.fillStyle = color;
       pen.fillRect(0, 0, 1, 1);
       const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data;
-      known.set(colour, [r, g, b, a / 255]);
+      known.set(color, [r, g, b, a / 255]);
     }
-    return known.get(colour);
+    return known.get(color);
   };
   const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a), 1];
   const ground = (one) => {
     if (!one) return parts(getComputedStyle(document.documentElement).colorScheme === 'dark' ? '#121212' : '#ffffff');
-    const colour = parts(getComputedStyle(one).backgroundColor);
+    const color = parts(getComputedStyle(one).backgroundColor);
     // Dialogs and popovers lie on the page, not on their parent.
     const below = one.matches('dialog, [popover]') ? document.body : one.parentElement;
-    return colour[3] === 1 ? colour : over(colour, ground(below));
+    return color[3] === 1 ? color : over(color, ground(below));
   };
   const faded = (one) => (one ? Number(getComputedStyle(one).opacity) * faded(one.parentElement) : 1);
   const light = ([r, g, b]) => {
@@ -89,8 +89,8 @@ LOW_CONTRAST = """() => {
   };
   const found = [];
   let seen = 0;
-  const judge = (one, colour, words) => {
-    const style = getComputedStyle(one), below = ground(one), [r, g, b, a] = parts(colour);
+  const judge = (one, color, words) => {
+    const style = getComputedStyle(one), below = ground(one), [r, g, b, a] = parts(color);
     const text = over([r, g, b, a * faded(one)], below);
     const [dark, bright] = [light(text), light(below)].sort((p, q) => p - q);
     const ratio = (bright + 0.05) / (dark + 0.05), size = parseFloat(style.fontSize);

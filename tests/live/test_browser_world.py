@@ -128,7 +128,7 @@ def test_moved_affordance_is_drawn_elsewhere(view: PageView) -> None:
     assert (before[0], after[0]) == (9, 4)
     assert before[1:] == after[1:]
     view.pause()
-    # Number of colours of a tile, before and after the bed was moved.
+    # Number of colors of a tile, before and after the bed was moved.
     tile = """(canvas, [x, y]) => {
       const side = Math.min(canvas.width, canvas.height) / 8, left = (canvas.width - 8 * side) / 2;
       const found = canvas.getContext('2d').getImageData(left + x * side, y * side, side, side).data;
@@ -139,7 +139,7 @@ def test_moved_affordance_is_drawn_elsewhere(view: PageView) -> None:
     view.page.locator("#controls").get_by_role("button", name="Back to the run’s world").click()
     view.pause()
     usual = [canvas.evaluate(tile, place) for place in ([1, 1], [4, 0])]
-    assert usual[0] > 3 * moved[0]  # affordances have many colours, empty tiles few
+    assert usual[0] > 3 * moved[0]  # affordances have many colors, empty tiles few
     assert moved[1] > 3 * usual[1]
 
 

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from conftest import Write
 from townlet.errors import TownletError
-from townlet.recipes import catalogue
-from townlet.recipes.catalogue import recipe_names, shipped_recipes
+from townlet.recipes import catalog
+from townlet.recipes.catalog import recipe_names, shipped_recipes
 from townlet.recipes.render import RecipeSummary, recipe_table
 from townlet.recipes.schema import Recipe
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
@@ -301,7 +301,7 @@ def test_results_are_not_inherited_by_another_world(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write("shipped/town.yaml", FAMILY.replace("town-l0", "town"))
-    monkeypatch.setattr(catalogue, "FOLDER", tmp_path / "shipped")
+    monkeypatch.setattr(catalog, "FOLDER", tmp_path / "shipped")
     shipped_recipes.cache_clear()
     try:
         here, there = load_experiment("town:a").recipe, load_experiment("town-house:a").recipe

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import Write
 from townlet.config.yaml import Node, parse
-from townlet.recipes.catalogue import recipe_names
+from townlet.recipes.catalog import recipe_names
 from townlet.recipes.render import original_text, resolved_text
 from townlet.tasks.experiment import load_experiment
 from train.conftest import is_here

@@ -143,7 +143,7 @@ def test_threshold_true_is_that_of_the_environment() -> None:
 
 
 def test_evaluations_normalize_observations_as_training_does(tmp_path: Path) -> None:
-    """Trained on observations that are centred and scaled, an agent is measured on such as well."""
+    """Trained on observations that are centered and scaled, an agent is measured on such as well."""
     words = ["threads=1", "gym.normalize_obs=running", "env_steps=6e3", "evaluation={every: 1, episodes: 20}"]
     quiet = ["metrics={whole_episodes: 1000, tensorboard: false, report: false}"]
     run = start(load_experiment("CartPole-v1:ppo", [*words, *quiet]), tmp_path).run

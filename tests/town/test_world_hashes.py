@@ -6,7 +6,7 @@ import pytest
 
 from townlet.town.world.load import from_text, load
 
-BEHAVIOUR = (
+BEHAVIOR = (
     "max_steps=501", "map.size=[8, 9]", "map.boundary=wrap", "map.start=[0, 0]", "clock.temporal=true", "clock.day=30",
     "clock.start=1", "currency=mood", "lethal=[energy]", "lethal=[energy, health, mood]", "mask_unaffordable=true",
     "observation=partial", "rewards=[survival]", "rewards=[{name: milestone, bonus: .6}]", "meters.mood.start=.9",
@@ -17,8 +17,8 @@ BEHAVIOUR = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("change", BEHAVIOUR)
-def test_content_hash_sees_every_change_of_behaviour(change: str) -> None:
+@pytest.mark.parametrize("change", BEHAVIOR)
+def test_content_hash_sees_every_change_of_behavior(change: str) -> None:
     assert load("town", [change]).content_hash != load("town").content_hash
 
 
@@ -36,7 +36,7 @@ def test_content_hash_ignores_order_of_keys_comments_names_and_spelling(small: s
     assert from_text(other, "b.yaml").content_hash == from_text(small, "a.yaml").content_hash
 
 
-def test_order_of_entries_is_behaviour(small: str) -> None:
+def test_order_of_entries_is_behavior(small: str) -> None:
     bed, job = (line for line in small.splitlines(keepends=True) if "cell:" in line)
     assert from_text(small.replace(bed + job, job + bed)).content_hash != from_text(small).content_hash
 

@@ -159,7 +159,7 @@ def test_short_episodes_are_not_overcounted(episodes: int, short: int) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_normalisation_is_restored_on_resume(way: str, tmp_path: Path) -> None:
+def test_normalization_is_restored_on_resume(way: str, tmp_path: Path) -> None:
     loaded = small("ppo", f"gym.vectorization={way}")
     run = start(loaded, tmp_path, pause_at=512).run
     last = checkpoint.latest(run.checkpoints)

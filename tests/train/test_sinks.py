@@ -103,7 +103,7 @@ def test_tensorboard_drops_events_after_a_checkpoint(tmp_path: Path) -> None:
 
 
 def plain(screen: io.StringIO) -> list[str]:
-    """What stood on the screen, drawing after drawing, without colours."""
+    """What stood on the screen, drawing after drawing, without colors."""
     return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()))
 
 

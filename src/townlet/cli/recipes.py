@@ -50,7 +50,7 @@ def recipes(
         what = "KEY=VALUE changes one recipe, but none is named"
         raise TownletError(what, "name it as ENV:VARIANT; `townlet recipes` lists all")
     else:
-        from townlet.recipes.catalogue import FOLDER
+        from townlet.recipes.catalog import FOLDER
         from townlet.recipes.render import list_recipes, recipe_table
 
         found = list_recipes(search)

@@ -106,8 +106,8 @@ class RenderedEnv(Protocol):
     def next_episode(self) -> None:
         """Start the next episode."""
 
-    def render_text(self, columns: int, lines: int, colour: bool) -> str:
-        """The current state for a terminal of this size, with control codes only if `colour`; "" if not supported."""
+    def render_text(self, columns: int, lines: int, color: bool) -> str:
+        """The current state for a terminal of this size, with control codes only if `color`; "" if not supported."""
 
     def render_rgb(self) -> NDArray[np.uint8] | None:
         """The current state as an image [height, width, 3]; None if not supported."""

@@ -18,7 +18,7 @@ from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, nearest
 from townlet.gym.spec import EnvSpec
-from townlet.recipes.catalogue import FILE_KEYS, find_layers
+from townlet.recipes.catalog import FILE_KEYS, find_layers
 from townlet.recipes.layers import normalize, with_absolute_paths
 from townlet.recipes.schema import Budget, CheckpointSettings, EvaluationSettings, MetricsSettings, Recipe
 from townlet.recipes.validate import check_recipe, usage_hints

@@ -23,7 +23,7 @@ from townlet.config.yaml import Node
 from townlet.errors import SourceLocation, TownletError, did_you_mean
 from townlet.gym import extras
 from townlet.interfaces.counters import format_count
-from townlet.recipes.catalogue import FOLDER, find_layers, recipe_names
+from townlet.recipes.catalog import FOLDER, find_layers, recipe_names
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from townlet.config.scalar import quote, to_flow_yaml
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Sink
-from townlet.recipes.catalogue import FOLDER, RecipeLayers, find_layers
+from townlet.recipes.catalog import FOLDER, RecipeLayers, find_layers
 from townlet.recipes.load import override_layers
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams

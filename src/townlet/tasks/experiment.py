@@ -16,7 +16,7 @@ from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.task import RenderedEnv, Task
 from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete, VecEnv
-from townlet.recipes.catalogue import GENERIC_GYM
+from townlet.recipes.catalog import GENERIC_GYM
 from townlet.recipes.load import LoadedRecipe, load_recipe
 from townlet.recipes.schema import Recipe
 from townlet.runs import provenance

@@ -140,14 +140,14 @@ class RenderedGym:
         values = zip(self.actions.names, transition.action.tolist(), strict=True)
         return " ".join(f"{name} {number:.2f}" for name, number in values)
 
-    def render_text(self, columns: int, lines: int, colour: bool) -> str:
+    def render_text(self, columns: int, lines: int, color: bool) -> str:
         """The environment's text, or its image in half blocks; below it step, return and action."""
         image, drawing = self.rollout.frames[-1].image, ""
         if isinstance(image, str):
-            # A coloured background, such as that of the agent's position, becomes brackets.
+            # A colored background, such as that of the agent's position, becomes brackets.
             marked = re.sub(r"\x1b\[[\d;]*4[0-7]m(.*?)\x1b\[0m", r"[\1]", image)
-            drawing = image if colour else re.sub(r"\x1b\[[\d;]*m", "", marked)
-        elif image is not None and colour:
+            drawing = image if color else re.sub(r"\x1b\[[\d;]*m", "", marked)
+        elif image is not None and color:
             drawing = half_block_text(image, columns, lines - 1)
         status = f"step {self.age}  return {format_return(self.rollout.total_reward)}  {self.last_action}".rstrip()
         return "\n".join(part for part in (drawing.strip("\n"), status) if part)
@@ -161,7 +161,7 @@ class RenderedGym:
 
 
 def half_block_text(image: NDArray[np.uint8], columns: int, lines: int) -> str:
-    """An image [height, width, 3] as lines of coloured half blocks, shrunk to fit and never enlarged."""
+    """An image [height, width, 3] as lines of colored half blocks, shrunk to fit and never enlarged."""
     from PIL import Image
 
     thumbnail = Image.fromarray(image)
@@ -173,9 +173,9 @@ def half_block_text(image: NDArray[np.uint8], columns: int, lines: int) -> str:
     for above, below in zip(small[::2].tolist(), small[1::2].tolist(), strict=True):
         line, last = [], None
         for top, bottom in zip(above, below, strict=True):
-            if (colours := (*top, *bottom)) != last:  # one escape code for consecutive equal colours
+            if (colors := (*top, *bottom)) != last:  # one escape code for consecutive equal colors
                 line.append(f"\x1b[38;2;{top[0]};{top[1]};{top[2]};48;2;{bottom[0]};{bottom[1]};{bottom[2]}m")
-                last = colours
+                last = colors
             line.append(HALF_BLOCK)
         text.append("".join(line) + ANSI_RESET)
     return "\n".join(text)

@@ -205,7 +205,7 @@ def monogram(name: str) -> str:
 
 
 def restored_meter(world: World, affordance: int) -> int:
-    """The meter that a full session raises most; it sets the colour of the affordance."""
+    """The meter that a full session raises most; it sets the color of the affordance."""
     gains = session_total(world.spec.affordances[affordance])
     return max(range(len(world.meters)), key=lambda i: gains.get(world.meters[i], 0.0))
 

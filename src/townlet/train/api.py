@@ -16,7 +16,7 @@ from townlet.agents.registry import entry
 from townlet.distributed import launched_with_others
 from townlet.errors import TownletError
 from townlet.gym import extras
-from townlet.recipes.catalogue import GENERIC_GYM
+from townlet.recipes.catalog import GENERIC_GYM
 from townlet.recipes.render import RecipeSummary
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment

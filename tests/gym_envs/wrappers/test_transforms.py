@@ -1,4 +1,4 @@
-"""What works on all rows at once: normalisation and stacks of frames."""
+"""What works on all rows at once: normalization and stacks of frames."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import { el, setText } from './dom.js';
 import { formatCompact, formatNumber } from './format.js';
 
 /**
- * @typedef {{label: string, colour: string, dash?: number[], marks?: boolean, fill?: boolean, width?: number}} Line
+ * @typedef {{label: string, color: string, dash?: number[], marks?: boolean, fill?: boolean, width?: number}} Line
  * @typedef {[number, number][]} Points
  */
 
@@ -67,10 +67,10 @@ export class Chart {
     if (this.plot || this.plotBox.clientWidth < 40 || !this.data[0].length) return;
     const style = getComputedStyle(this.plotBox);
     /** @param {string} name */
-    const colour = (name) => style.getPropertyValue(name).trim();
+    const color = (name) => style.getPropertyValue(name).trim();
     const axis = {
-      stroke: colour('--muted'), font: '11px system-ui, sans-serif', size: 34, gap: 3,
-      grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false },
+      stroke: color('--muted'), font: '11px system-ui, sans-serif', size: 34, gap: 3,
+      grid: { stroke: color('--line'), width: 1 }, ticks: { show: false },
     };
     this.plot = new uPlot({
       width: this.plotBox.clientWidth,
@@ -86,12 +86,12 @@ export class Chart {
       ],
       series: [{}, ...this.lines.map((line) => ({
         label: line.label,
-        stroke: colour(line.colour),
+        stroke: color(line.color),
         width: line.marks ? 0 : line.width ?? 1.8,
         dash: line.dash,
         spanGaps: true,
-        fill: line.fill ? `${colour(line.colour)}1f` : undefined,
-        points: { show: Boolean(line.marks), size: 7, fill: colour('--panel'), width: 2, stroke: colour(line.colour) },
+        fill: line.fill ? `${color(line.color)}1f` : undefined,
+        points: { show: Boolean(line.marks), size: 7, fill: color('--panel'), width: 2, stroke: color(line.color) },
         paths: line.marks ? () => null : undefined,
       }))],
       hooks: { setCursor: [(u) => this.showValue(u.cursor.idx ?? null)] },

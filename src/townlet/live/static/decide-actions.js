@@ -10,7 +10,7 @@ import { formatCount, formatPercent, humanize } from './format.js';
  * @typedef {import('./decide-types.js').ActionMap} ActionMap
  */
 
-const COLOURS = ['second', 'accent', 'third', 'plum'];
+const COLORS = ['second', 'accent', 'third', 'plum'];
 
 /** Name of an action in this domain: type and chunk on a map, otherwise its label or number. @param {number} action @param {Actions} actions */
 export function actionName(action, actions) {
@@ -58,7 +58,7 @@ export class ActionsPanel {
   showTypes({ types }) {
     const all = Object.values(types ?? {}).reduce((sum, many) => sum + many, 0);
     this.types.show(Object.entries(types ?? {}).map(([name, many], k) => ({
-      name: humanize(name), share: many / Math.max(1, all), text: all ? formatPercent(many / all) : '–', title: formatCount(many), kind: COLOURS[k % COLOURS.length],
+      name: humanize(name), share: many / Math.max(1, all), text: all ? formatPercent(many / all) : '–', title: formatCount(many), kind: COLORS[k % COLORS.length],
     })));
   }
 }

@@ -3,7 +3,7 @@
 import { Chart } from './chart.js';
 import { el, setText } from './dom.js';
 
-/** A grid of labelled numbers. */
+/** A grid of labeled numbers. */
 export class Tiles {
   /** @param {Record<string, string>} names by key, in their order */
   constructor(names) {
@@ -72,7 +72,7 @@ export class Bars {
 
 /** Vertical bars with labels below. */
 export class Columns {
-  /** @param {string} title @param {string} kind for its colour */
+  /** @param {string} title @param {string} kind for its color */
   constructor(title, kind) {
     this.title = el('h3', { text: title });
     this.picture = el('div', { class: 'columns', 'data-kind': kind, role: 'img' });
@@ -126,7 +126,7 @@ export function formatMinutesAgo(minutes) {
 /** Curves of the last ten minutes. */
 export class RecentChart {
   /**
-   * @param {string} title @param {{name: string, label: string, colour: string, fill?: boolean, dash?: number[]}[]} lines
+   * @param {string} title @param {{name: string, label: string, color: string, fill?: boolean, dash?: number[]}[]} lines
    * @param {number} height @param {boolean} [fromZero]
    */
   constructor(title, lines, height, fromZero = true) {

@@ -27,9 +27,9 @@ export class ControlPanel {
     this.headline = el('p', { class: 'headline', id: 'serving' });
     this.since = el('p', { class: 'muted', id: 'serving-since' });
     this.tiles = new Tiles({ per_second: 'decisions/s', p50: 'p50 latency', p99: 'p99 latency', games: 'games', waiting: 'waiting', overloaded: 'overloaded' });
-    this.curve = new RecentChart('Decisions per second', [{ name: 'decisions_per_second', label: 'per second', colour: '--second', fill: true }], 112);
+    this.curve = new RecentChart('Decisions per second', [{ name: 'decisions_per_second', label: 'per second', color: '--second', fill: true }], 112);
     this.latency = new RecentChart('Latency (ms)', [
-      { name: 'p50_ms', label: 'p50', colour: '--third', fill: true }, { name: 'p99_ms', label: 'p99', colour: '--accent' }], 112);
+      { name: 'p50_ms', label: 'p50', color: '--third', fill: true }, { name: 'p99_ms', label: 'p99', color: '--accent' }], 112);
     this.legend = el('ul', { class: 'legend' }, ...Object.entries(LATENCY).map(([name, text]) => el('li', { class: name, text: `${name}, ${text}` })));
     this.choice = el('select', { id: 'pin-choice', 'aria-label': 'Version to pin' });
     this.pinButton = this.button('Pin …', 'pin-button', () => this.pin());

@@ -19,7 +19,7 @@ const ACROSS = 0.7548776662, UP = 0.569840291; // low-discrepancy steps for jitt
 export class RewardPanel {
   constructor() {
     this.curve = new RecentChart('Last 200 outcomes', [
-      { name: 'actual', label: 'actual', colour: '--accent', fill: true }, { name: 'expected', label: 'expected', colour: '--second' }], 160, false);
+      { name: 'actual', label: 'actual', color: '--accent', fill: true }, { name: 'expected', label: 'expected', color: '--second' }], 160, false);
     this.scatter = new Scatter();
     this.ever = el('p', { class: 'muted', id: 'reward-ever' });
     this.legend = el('ul', { class: 'legend' }, el('li', { class: 'actual', text: 'actual' }), el('li', { class: 'expected', text: 'expected by the gate' }));

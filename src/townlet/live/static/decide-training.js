@@ -26,8 +26,8 @@ export class TrainingPanel {
       step: 'total steps', pace: 'steps/s', seconds: 'time per step', batch: 'batch size', learned: 'batch reward', failed: 'failed rounds',
       newest: 'newest version', held_out: 'held out', passed: 'promotion rate',
     });
-    this.loss = new RecentChart('Loss', [{ name: 'loss', label: 'loss', colour: '--third', fill: true }], 184, false);
-    this.entropy = new RecentChart('Entropy', [{ name: 'entropy', label: 'entropy', colour: '--second', fill: true }], 184);
+    this.loss = new RecentChart('Loss', [{ name: 'loss', label: 'loss', color: '--third', fill: true }], 184, false);
+    this.entropy = new RecentChart('Entropy', [{ name: 'entropy', label: 'entropy', color: '--second', fill: true }], 184);
     this.evaluated = el('p', { class: 'muted', id: 'verdicts' });
     byId('training-body').append(this.tiles.box, el('div', { class: 'small-charts' }, this.loss.box, this.entropy.box), this.evaluated);
   }
@@ -62,7 +62,7 @@ export class TrainingPanel {
 export class GatePanel {
   constructor() {
     this.tiles = new Tiles({ passes: 'recent pass rate', ever: 'total pass rate', agrees: 'agreement, last step', agreed: 'total agreement' });
-    this.curve = new RecentChart('Pass rate', [{ name: 'pass_rate', label: 'pass rate', colour: '--well', fill: true }], 104);
+    this.curve = new RecentChart('Pass rate', [{ name: 'pass_rate', label: 'pass rate', color: '--well', fill: true }], 104);
     this.reasons = new Bars('Reasons (total)');
     this.components = new Bars('Components of the estimate (mean of the last 1,000)', true);
     byId('gate-body').append(this.tiles.box, this.curve.box, this.reasons.box, this.components.box);

@@ -64,7 +64,7 @@ export const stateLabel = (state) => (state === 'running' ? 'training' : state);
 /** Label of a cause of an episode's end. @param {string} cause */
 export const causeLabel = (cause) => (cause === 'time' ? 'reached the limit' : `no ${humanize(cause)}`);
 
-/** Colour category of a cause: time, index of the lethal meter, or other. @param {string} cause @param {import('./types.js').World | undefined} world */
+/** Color category of a cause: time, index of the lethal meter, or other. @param {string} cause @param {import('./types.js').World | undefined} world */
 export function causeCategory(cause, world) {
   if (cause === 'time') return cause;
   const place = world?.meters.filter((meter) => meter.lethal).findIndex((meter) => meter.name === cause) ?? -1;

@@ -37,7 +37,7 @@ export function aspectRatio(size) {
 /** @param {Grid} g @param {number} cell */
 export const floorOf = (g, cell) => (g.hasMap ? Math.floor(cell / (g.columns * g.rows)) : 0);
 
-/** Centre of a cell. @param {Grid} g @param {number} cell @returns {Point} */
+/** Center of a cell. @param {Grid} g @param {number} cell @returns {Point} */
 export function cellCenter(g, cell) {
   const inside = cell % (g.columns * g.rows);
   const x = inside % g.columns;
@@ -55,7 +55,7 @@ export function ringPosition(g, k, places) {
 }
 
 /**
- * Position of the agent; without a map, next to the affordance in use or in the centre.
+ * Position of the agent; without a map, next to the affordance in use or in the center.
  * @param {Grid} g
  * @param {import('./types.js').Timestep} timestep
  * @param {string[]} actions
@@ -64,8 +64,8 @@ export function ringPosition(g, k, places) {
  */
 export function agentPosition(g, timestep, actions, places) {
   if (g.hasMap) return cellCenter(g, timestep.cell);
-  const centre = { x: g.width / 2, y: g.height / 2 };
-  if (timestep.action === null || !(actions[timestep.action] ?? '').startsWith('INTERACT')) return centre;
+  const center = { x: g.width / 2, y: g.height / 2 };
+  if (timestep.action === null || !(actions[timestep.action] ?? '').startsWith('INTERACT')) return center;
   const place = ringPosition(g, timestep.action, places);
-  return { x: centre.x + (place.x - centre.x) * 0.62, y: centre.y + (place.y - centre.y) * 0.62 };
+  return { x: center.x + (place.x - center.x) * 0.62, y: center.y + (place.y - center.y) * 0.62 };
 }

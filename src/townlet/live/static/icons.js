@@ -3,32 +3,32 @@
 import { svg } from './dom.js';
 import { initials } from './format.js';
 
-/** @typedef {Pick<import('./types.js').Affordance, 'name' | 'icon'>} Labelled an affordance as its world file describes it */
+/** @typedef {Pick<import('./types.js').Affordance, 'name' | 'icon'>} Labeled an affordance as its world file describes it */
 
-/** Colours by purpose. */
+/** Colors by purpose. */
 const HOME = '#4f74bd', FOOD = '#c26a1c', WORK = '#80694c', FUN = '#3b8659', CARE = '#bb4a66', OTHER = '#6c7080';
 
 /**
  * Drawings that replace emoji, by the `icon` of an affordance in its world file; any other icon is shown as text.
- * @type {Record<string, {path: string, colour: string}>}
+ * @type {Record<string, {path: string, color: string}>}
  */
 const DRAWINGS = {
-  '🛏': { colour: HOME, path: 'M3 19V7M3 15.5h18V19M21 15.5V13a3 3 0 0 0-3-3h-7.5v5.5M6.8 9.2a1.8 1.8 0 1 0 .01 0' },
-  '🛌': { colour: HOME, path: 'M3 20v-8M3 17.5h18V20M21 17.5V16a2.5 2.5 0 0 0-2.5-2.5H3M8 10l-.8-5 2.6 2L12 3.5 14.2 7l2.6-2L16 10z' },
-  '🚿': { colour: HOME, path: 'M5 21V7a3.5 3.5 0 0 1 7 0v1M8 12a4 4 0 0 1 8 0zM9 15v1.2M12 15v1.2M15 15v1.2M9 19v1.2M12 19v1.2M15 19v1.2' },
-  '🍲': { colour: FOOD, path: 'M4.5 11h15v4a5 5 0 0 1-5 5h-5a5 5 0 0 1-5-5zM2.5 13h2M19.5 13h2M9.5 8c0-1.7 1.3-1.7 1.3-3.6M13.6 8c0-1.7 1.3-1.7 1.3-3.6' },
-  '🍔': { colour: FOOD, path: 'M4 10.2a8 5.6 0 0 1 16 0zM3.8 14c2 1.3 3.4-1.2 5.5 0s3.4 1.2 5.5 0 3.4-1.2 5.4 0M4 17.4h16a2.8 2.8 0 0 1-2.8 2.8H6.8A2.8 2.8 0 0 1 4 17.4z' },
-  '🍽': { colour: FOOD, path: 'M6 3v6a2.5 2.5 0 0 0 5 0V3M8.5 3v18M16.5 21V3c3 1.7 3.5 6.5 2.5 10h-2.5' },
-  '☕': { colour: FOOD, path: 'M5 9.5h11V15a4.5 4.5 0 0 1-4.5 4.5h-2A4.5 4.5 0 0 1 5 15zM16 11h1.7a2.4 2.4 0 0 1 0 4.8H16M8.7 6.8c0-1.5 1.1-1.5 1.1-3.2M12.3 6.8c0-1.5 1.1-1.5 1.1-3.2' },
-  '💼': { colour: WORK, path: 'M5 8h14a1.5 1.5 0 0 1 1.5 1.5v8A1.5 1.5 0 0 1 19 19H5a1.5 1.5 0 0 1-1.5-1.5v-8A1.5 1.5 0 0 1 5 8zM9 8V5.3h6V8M3.5 13h17M12 12v2' },
-  '🔨': { colour: WORK, path: 'M13 4.5l6.5 6.5-2.7 2.7-6.5-6.5zM12.3 9.2L4 17.5 6.5 20l8.3-8.3' },
-  '🏋': { colour: FUN, path: 'M9 12h6M7.5 7v10M16.5 7v10M4.5 9.2v5.6M19.5 9.2v5.6' },
-  '🍺': { colour: FUN, path: 'M5 6h14l-7 8zM12 14v5.5M8.5 19.5h7M16.5 3l-2.3 5.4' },
-  '🌳': { colour: FUN, path: 'M12 3l5 7h-2.3l3.8 6H5.5l3.8-6H7zM12 16v5' },
-  '🎯': { colour: FUN, path: 'M7.5 8h9a4.7 4.7 0 0 1 .8 9.2c-1.8.3-2.6-2-4.3-2h-2c-1.7 0-2.5 2.3-4.3 2A4.7 4.7 0 0 1 7.5 8zM8.5 10.3v3.4M6.8 12h3.4M15.5 11.2v.01M17.3 13v.01' },
-  '🛋': { colour: CARE, path: 'M4 5h10.5v7H9l-3 2.8V12H4zM17 9h3v7.2h-2V19l-3-2.8h-4.5V15' },
-  '🩺': { colour: CARE, path: 'M5.5 4v4.5a4.2 4.2 0 0 0 8.4 0V4M9.7 12.7V15a4.6 4.6 0 0 0 9.1 0v-1.3M18.8 9.7a2 2 0 1 0 .01 0M4.5 4h2M12.9 4h2' },
-  '🏥': { colour: CARE, path: 'M5 20.5V4h14v16.5M3 20.5h18M12 6.5v6M9 9.5h6M10 20.5V16.5h4v4' },
+  '🛏': { color: HOME, path: 'M3 19V7M3 15.5h18V19M21 15.5V13a3 3 0 0 0-3-3h-7.5v5.5M6.8 9.2a1.8 1.8 0 1 0 .01 0' },
+  '🛌': { color: HOME, path: 'M3 20v-8M3 17.5h18V20M21 17.5V16a2.5 2.5 0 0 0-2.5-2.5H3M8 10l-.8-5 2.6 2L12 3.5 14.2 7l2.6-2L16 10z' },
+  '🚿': { color: HOME, path: 'M5 21V7a3.5 3.5 0 0 1 7 0v1M8 12a4 4 0 0 1 8 0zM9 15v1.2M12 15v1.2M15 15v1.2M9 19v1.2M12 19v1.2M15 19v1.2' },
+  '🍲': { color: FOOD, path: 'M4.5 11h15v4a5 5 0 0 1-5 5h-5a5 5 0 0 1-5-5zM2.5 13h2M19.5 13h2M9.5 8c0-1.7 1.3-1.7 1.3-3.6M13.6 8c0-1.7 1.3-1.7 1.3-3.6' },
+  '🍔': { color: FOOD, path: 'M4 10.2a8 5.6 0 0 1 16 0zM3.8 14c2 1.3 3.4-1.2 5.5 0s3.4 1.2 5.5 0 3.4-1.2 5.4 0M4 17.4h16a2.8 2.8 0 0 1-2.8 2.8H6.8A2.8 2.8 0 0 1 4 17.4z' },
+  '🍽': { color: FOOD, path: 'M6 3v6a2.5 2.5 0 0 0 5 0V3M8.5 3v18M16.5 21V3c3 1.7 3.5 6.5 2.5 10h-2.5' },
+  '☕': { color: FOOD, path: 'M5 9.5h11V15a4.5 4.5 0 0 1-4.5 4.5h-2A4.5 4.5 0 0 1 5 15zM16 11h1.7a2.4 2.4 0 0 1 0 4.8H16M8.7 6.8c0-1.5 1.1-1.5 1.1-3.2M12.3 6.8c0-1.5 1.1-1.5 1.1-3.2' },
+  '💼': { color: WORK, path: 'M5 8h14a1.5 1.5 0 0 1 1.5 1.5v8A1.5 1.5 0 0 1 19 19H5a1.5 1.5 0 0 1-1.5-1.5v-8A1.5 1.5 0 0 1 5 8zM9 8V5.3h6V8M3.5 13h17M12 12v2' },
+  '🔨': { color: WORK, path: 'M13 4.5l6.5 6.5-2.7 2.7-6.5-6.5zM12.3 9.2L4 17.5 6.5 20l8.3-8.3' },
+  '🏋': { color: FUN, path: 'M9 12h6M7.5 7v10M16.5 7v10M4.5 9.2v5.6M19.5 9.2v5.6' },
+  '🍺': { color: FUN, path: 'M5 6h14l-7 8zM12 14v5.5M8.5 19.5h7M16.5 3l-2.3 5.4' },
+  '🌳': { color: FUN, path: 'M12 3l5 7h-2.3l3.8 6H5.5l3.8-6H7zM12 16v5' },
+  '🎯': { color: FUN, path: 'M7.5 8h9a4.7 4.7 0 0 1 .8 9.2c-1.8.3-2.6-2-4.3-2h-2c-1.7 0-2.5 2.3-4.3 2A4.7 4.7 0 0 1 7.5 8zM8.5 10.3v3.4M6.8 12h3.4M15.5 11.2v.01M17.3 13v.01' },
+  '🛋': { color: CARE, path: 'M4 5h10.5v7H9l-3 2.8V12H4zM17 9h3v7.2h-2V19l-3-2.8h-4.5V15' },
+  '🩺': { color: CARE, path: 'M5.5 4v4.5a4.2 4.2 0 0 0 8.4 0V4M9.7 12.7V15a4.6 4.6 0 0 0 9.1 0v-1.3M18.8 9.7a2 2 0 1 0 .01 0M4.5 4h2M12.9 4h2' },
+  '🏥': { color: CARE, path: 'M5 20.5V4h14v16.5M3 20.5h18M12 6.5v6M9 9.5h6M10 20.5V16.5h4v4' },
 };
 
 const ICONS = {
@@ -41,10 +41,10 @@ const ICONS = {
   above: 'M6 13l6-6 6 6M6 19l6-6 6 6', below: 'M6 5l6 6 6-6M6 11l6 6 6-6',
 };
 
-/** @param {Labelled | undefined} place */
-export const affordanceColor = (place) => DRAWINGS[place?.icon ?? '']?.colour ?? OTHER;
+/** @param {Labeled | undefined} place */
+export const affordanceColor = (place) => DRAWINGS[place?.icon ?? '']?.color ?? OTHER;
 
-/** Text for an affordance without a drawing, and its font size on the 24 × 24 grid. @param {Labelled} place */
+/** Text for an affordance without a drawing, and its font size on the 24 × 24 grid. @param {Labeled} place */
 function textIcon(place) {
   const text = place.icon || initials(place.name);
   return { text, size: Math.min(17, 28 / [...text].length) };
@@ -56,7 +56,7 @@ const paths = new Map();
 /**
  * Draw an affordance's icon, or its initials if it has none.
  * @param {CanvasRenderingContext2D} ctx
- * @param {Labelled} place
+ * @param {Labeled} place
  * @param {number} x left @param {number} y top @param {number} side
  */
 export function drawAffordanceIcon(ctx, place, x, y, side) {
@@ -92,7 +92,7 @@ function svgIcon(path, side) {
   );
 }
 
-/** Icon of an affordance as an element. @param {Labelled} place @param {number} side */
+/** Icon of an affordance as an element. @param {Labeled} place @param {number} side */
 export function affordanceIcon(place, side = 18) {
   const found = DRAWINGS[place.icon];
   if (found) return svgIcon(found.path, side);

@@ -27,10 +27,10 @@ export class LearningPanel {
     this.smallCharts = el('div', { class: 'small-charts' });
     this.waiting = el('p', { class: 'muted' });
     this.main = new Chart('', [
-      { label: 'training', colour: '--accent', fill: true },
-      { label: 'evaluation', colour: '--second', marks: true },
-      { label: 'random agent', colour: '--muted', dash: [5, 4], width: 1.3 },
-      { label: 'solved', colour: '--well', dash: [2, 3], width: 1.5 },
+      { label: 'training', color: '--accent', fill: true },
+      { label: 'evaluation', color: '--second', marks: true },
+      { label: 'random agent', color: '--muted', dash: [5, 4], width: 1.3 },
+      { label: 'solved', color: '--well', dash: [2, 3], width: 1.5 },
     ], Math.round(Math.min(340, Math.max(190, innerHeight * 0.24))), true);
     this.solvedLegend = el('li', { class: 'solved', hidden: true });
     this.legend = el('ul', { class: 'legend' }, el('li', { class: 'train', text: 'training' }),
@@ -78,7 +78,7 @@ export class LearningPanel {
       if (!name || !informative) continue;
       if (!this.small.has(name)) {
         const words = title[name];
-        const chart = new Chart(words, [{ label: words, colour: '--third', fill: true, width: 1.5 }], innerHeight > 950 ? 120 : 84, name !== 'mean_q');
+        const chart = new Chart(words, [{ label: words, color: '--third', fill: true, width: 1.5 }], innerHeight > 950 ? 120 : 84, name !== 'mean_q');
         this.small.set(name, chart);
         this.smallCharts.append(chart.box);
       }

@@ -7,7 +7,7 @@ import { episodeTransitions } from './transitions.js';
 /**
  * @typedef {'none' | 'visits' | 'transitions' | 'training' | 'novelty'} Overlay
  * @typedef {import('./state.js').AppState} AppState
- * @typedef {{heat: Map<number, number> | null, colour: string, transitions: Map<string, number> | null}} Layers heat: 0 … 1
+ * @typedef {{heat: Map<number, number> | null, color: string, transitions: Map<string, number> | null}} Layers heat: 0 … 1
  */
 
 const LABELS = {
@@ -43,7 +43,7 @@ export function nextOverlay(store) {
 /** The layers to draw. @param {AppState} state @param {import('./playback.js').Playback} playback @returns {Layers} */
 export function overlayLayers(state, playback) {
   const overlay = activeOverlay(state), { maps, world } = state;
-  const layers = { heat: null, colour: COLORS[overlay], transitions: null };
+  const layers = { heat: null, color: COLORS[overlay], transitions: null };
   if (overlay === 'transitions' && world) return { ...layers, transitions: episodeTransitions(playback, world) };
   if (overlay === 'visits') return { ...layers, heat: normalizeCounts(playback.visits) };
   if (overlay === 'training') return { ...layers, heat: normalizeCounts(new Map(maps?.visits.map((times, cell) => [cell, times]))) };
@@ -70,7 +70,7 @@ export function initOverlayNote(store, note) {
     const overlay = activeOverlay(store.state);
     note.hidden = overlay === 'none';
     const swatch = el('i', { 'aria-hidden': 'true' });
-    swatch.style.setProperty('--colour', `var(${COLORS[overlay]})`);
+    swatch.style.setProperty('--color', `var(${COLORS[overlay]})`);
     note.replaceChildren(el('strong', { text: LABELS[overlay] }), el('span', { text: SCALE_ENDS[overlay][0] }), swatch, el('span', { text: SCALE_ENDS[overlay][1] }));
   });
 }

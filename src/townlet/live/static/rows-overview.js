@@ -11,7 +11,7 @@ import { RECORDED_ROWS } from './session.js';
  */
 
 const TOWN_WIDTH = 54; // pixels of one town
-const COLOURS = { well: '#3f9a67', low: '#d99a1f', critical: '#d2453d' };
+const COLORS = { well: '#3f9a67', low: '#d99a1f', critical: '#d2453d' };
 
 /**
  * @param {Store} store
@@ -116,7 +116,7 @@ function paintTown(ctx, { left, top, side }, world, overview, k, style) {
   const x = world.size.length ? left + ((inside % columns) + 0.5) * cell : left + side / 2 - 4;
   const y = world.size.length ? top + (Math.floor(inside / columns) + 0.5) * cell : top + side / 2 - 4;
   const lowest = overview.lowest_meter[k];
-  ctx.fillStyle = lowest < 0.2 ? COLOURS.critical : lowest < 0.3 ? COLOURS.low : COLOURS.well;
+  ctx.fillStyle = lowest < 0.2 ? COLORS.critical : lowest < 0.3 ? COLORS.low : COLORS.well;
   ctx.beginPath();
   ctx.arc(x, y, Math.max(2.6, cell * 0.62), 0, 2 * Math.PI);
   ctx.fill();

@@ -174,17 +174,17 @@ export class Timeline {
     this.canvas.height = HEIGHT * ratio;
     const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext('2d'));
     const style = getComputedStyle(this.canvas);
-    const colours = { well: style.getPropertyValue('--well'), low: style.getPropertyValue('--low'), critical: style.getPropertyValue('--critical') };
+    const colors = { well: style.getPropertyValue('--well'), low: style.getPropertyValue('--low'), critical: style.getPropertyValue('--critical') };
     const cells = playback.start?.cell_of ?? [];
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-    // A slider's thumb does not reach its ends: align with its centre.
+    // A slider's thumb does not reach its ends: align with its center.
     const inset = 8, step = (width - 2 * inset) / Math.max(1, last - first);
     let used = -1, usedAt = -99;
     for (const timestep of playback.all()) {
       const x = inset + (timestep.age - first) * step;
       const lowest = Math.min(...timestep.meters.filter((_, m) => world.meters[m]?.lethal), 1);
       const action = timestep.action === null ? '' : world.actions[timestep.action] ?? '';
-      ctx.fillStyle = colours[meterLevel(lowest)];
+      ctx.fillStyle = colors[meterLevel(lowest)];
       ctx.globalAlpha = 0.75;
       ctx.fillRect(x - step / 2, HEIGHT - 4, Math.max(1, step + 0.4), 4);
       ctx.globalAlpha = 1;

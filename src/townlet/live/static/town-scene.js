@@ -44,7 +44,7 @@ export function drawAffordances(ctx, g, world, scene) {
 function drawTiles(ctx, g, scene) {
   const gap = Math.max(1, g.cell * 0.035);
   const tiles = [scene.style.getPropertyValue('--tile'), scene.style.getPropertyValue('--tile-other')];
-  const colour = scene.style.getPropertyValue(scene.colour);
+  const color = scene.style.getPropertyValue(scene.color);
   for (let y = 0; y < g.rows; y += 1) {
     for (let x = 0; x < g.columns; x += 1) {
       const left = g.left + x * g.cell + gap, top = g.top + y * g.cell + gap, side = g.cell - 2 * gap;
@@ -54,7 +54,7 @@ function drawTiles(ctx, g, scene) {
       ctx.fill();
       const share = scene.heat?.get(x + g.columns * (y + g.rows * scene.floor));
       if (share !== undefined) {
-        ctx.fillStyle = colour;
+        ctx.fillStyle = color;
         ctx.globalAlpha = 0.1 + 0.64 * share;
         ctx.fill();
         ctx.globalAlpha = 1;
@@ -82,7 +82,7 @@ function drawRing(ctx, g, scene) {
 
 /**
  * @param {CanvasRenderingContext2D} ctx @param {Grid} g @param {{x: number, y: number}} at
- * @param {import('./icons.js').Labelled} place @param {boolean} open @param {Scene} scene
+ * @param {import('./icons.js').Labeled} place @param {boolean} open @param {Scene} scene
  */
 function drawAffordance(ctx, g, at, place, open, scene) {
   const { style } = scene;
@@ -120,7 +120,7 @@ function drawName(ctx, g, at, below, text, open, scene) {
   ctx.textAlign = 'center';
   ctx.textBaseline = 'top';
   const { style, night } = scene;
-  // An outline in the background colour keeps names readable.
+  // An outline in the background color keeps names readable.
   ctx.lineWidth = 3;
   ctx.lineJoin = 'round';
   ctx.strokeStyle = night ? 'rgba(24, 30, 60, 0.75)' : style.getPropertyValue('--tile');

@@ -8,7 +8,7 @@ import { affordanceColor, affordanceIcon } from './icons.js';
 /**
  * @typedef {{from: string, to: string, times: number, share: number}} Transition share of all transitions from there
  * @typedef {{name: string, uses: number, x: number, y: number, r: number, side: number}} GraphNode side of its label, −1 … 1
- * @typedef {import('./icons.js').Labelled[]} Affordances
+ * @typedef {import('./icons.js').Labeled[]} Affordances
  */
 
 const MAX_ARROWS = 22; // the table lists more
@@ -65,13 +65,13 @@ function visibleTransitions(walked) {
 
 /**
  * @param {Transition} transition @param {GraphNode} a @param {GraphNode} b
- * @param {number} most @param {{x: number, y: number}} centre
+ * @param {number} most @param {{x: number, y: number}} center
  */
-function drawArrow(transition, a, b, most, centre) {
+function drawArrow(transition, a, b, most, center) {
   const weight = transition.times / most, wide = 1 + 7 * weight;
   // Curves bend inwards, away from labels, by different amounts for the two directions.
   const half = { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
-  const inwards = (half.x - centre.x) * (b.y - a.y) - (half.y - centre.y) * (b.x - a.x) > 0 ? 1 : -1;
+  const inwards = (half.x - center.x) * (b.y - a.y) - (half.y - center.y) * (b.x - a.x) > 0 ? 1 : -1;
   const bend = inwards > 0 ? 0.14 : -0.34;
   const mid = { x: half.x - (b.y - a.y) * bend, y: half.y + (b.x - a.x) * bend };
   const angle = Math.atan2(b.y - mid.y, b.x - mid.x), head = 5 + wide;
@@ -194,7 +194,7 @@ export function drawTransitions(ctx, g, scene) {
   const transitions = scene.transitions ?? new Map();
   const most = Math.max(1, ...transitions.values());
   ctx.save();
-  ctx.strokeStyle = ctx.fillStyle = scene.style.getPropertyValue(scene.colour);
+  ctx.strokeStyle = ctx.fillStyle = scene.style.getPropertyValue(scene.color);
   ctx.lineCap = 'round';
   for (const [transition, times] of transitions) {
     const [from, to] = transition.split(' ').map(Number);

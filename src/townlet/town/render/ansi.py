@@ -1,4 +1,4 @@
-"""A scene as text for a terminal: the map beside the meters, in colour with icons or in plain letters."""
+"""A scene as text for a terminal: the map beside the meters, in color with icons or in plain letters."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ AGENT, GROUND, NIGHT = "48;5;221;38;5;16", "48;5;151;38;5;22", "48;5;60;38;5;153
 LEVELS = {"critical": RED, "low": AMBER, "fine": GREEN}
 
 
-def frame(scene: Scene, colour: bool = True) -> str:
-    """The scene as lines of text; without colour also without emoji, for plain terminals."""
-    left, right = _map(scene, colour), _state(scene, colour)
+def frame(scene: Scene, color: bool = True) -> str:
+    """The scene as lines of text; without color also without emoji, for plain terminals."""
+    left, right = _map(scene, color), _state(scene, color)
     width = max(map(_width, left))
     if width > MAX_MAP_WIDTH:
         return "\n".join([*left, "", *right])
@@ -27,8 +27,8 @@ def frame(scene: Scene, colour: bool = True) -> str:
     return "\n".join((a + " " * (width - _width(a) + 3) + b).rstrip() for a, b in pairs)
 
 
-def _paint(text: str, style: str, colour: bool) -> str:
-    return f"\x1b[{style}m{text}{RESET}" if colour and style else text
+def _paint(text: str, style: str, color: bool) -> str:
+    return f"\x1b[{style}m{text}{RESET}" if color and style else text
 
 
 def _width(line: str) -> int:
@@ -36,13 +36,13 @@ def _width(line: str) -> int:
     return sum(cell_len(part.partition("m")[2] if n else part) for n, part in enumerate(line.split("\x1b[")))
 
 
-def _map(scene: Scene, colour: bool) -> list[str]:
+def _map(scene: Scene, color: bool) -> list[str]:
     """All boards side by side; the lines of a one-dimensional map below each other."""
     boards, kind_at = scene.boards(), scene.affordance_at
     blocks = []
     for board in boards:
-        rows = [_row(scene, row, kind_at, colour) for row in board.rows]
-        if not colour and len(boards) == 1:
+        rows = [_row(scene, row, kind_at, color) for row in board.rows]
+        if not color and len(boards) == 1:
             rim = "+" + "-" * len(rows[0]) + "+"
             rows = [rim, *(f"|{row}|" for row in rows), rim]
         head = [set_cell_size(board.title, _width(rows[0]))] if board.title else []
@@ -52,15 +52,15 @@ def _map(scene: Scene, colour: bool) -> list[str]:
     return ["  ".join(lines) for lines in zip(*blocks, strict=True)]
 
 
-def _row(scene: Scene, row: tuple[int, ...], kind_at: dict[int, int], colour: bool) -> str:
-    """One line of cells; without colour the agent's cell is in brackets."""
+def _row(scene: Scene, row: tuple[int, ...], kind_at: dict[int, int], color: bool) -> str:
+    """One line of cells; without color the agent's cell is in brackets."""
     out = []
     for n, cell in enumerate(row):
         left = "]" if n and row[n - 1] == scene.cell else " "
         edge = "[" if cell == scene.cell else left
-        text = _label(scene, kind_at[cell], colour) if cell in kind_at else _empty(scene, cell, colour)
-        out.append(_paint((" " if colour else edge) + text, _style(scene, cell, kind_at.get(cell)), colour))
-    if not colour:
+        text = _label(scene, kind_at[cell], color) if cell in kind_at else _empty(scene, cell, color)
+        out.append(_paint((" " if color else edge) + text, _style(scene, cell, kind_at.get(cell)), color))
+    if not color:
         out.append("]" if row[-1] == scene.cell else " ")
     return "".join(out)
 
@@ -74,43 +74,43 @@ def _style(scene: Scene, cell: int, kind: int | None) -> str:
     return style if kind is None or scene.is_open(kind) else f"{style};{DIM}"
 
 
-def _label(scene: Scene, kind: int, colour: bool) -> str:
+def _label(scene: Scene, kind: int, color: bool) -> str:
     """Two columns for an affordance: its icon, or two letters; closed ones in lower case."""
     affordance = scene.world.spec.affordances[kind]
     closed = not scene.is_open(kind)
-    if colour and not closed and 0 < cell_len(affordance.icon) <= 2:
+    if color and not closed and 0 < cell_len(affordance.icon) <= 2:
         return set_cell_size(affordance.icon, 2)
     letters = monogram(affordance.name)
     return set_cell_size(letters.lower() if closed else letters, 2)
 
 
-def _empty(scene: Scene, cell: int, colour: bool) -> str:
+def _empty(scene: Scene, cell: int, color: bool) -> str:
     if cell != scene.cell:
         return "  " if cell == NO_CELL else "· "
-    if not colour:
+    if not color:
         return "@ "
     return "🙂" if scene.alive else "💀"
 
 
-def _state(scene: Scene, colour: bool) -> list[str]:
+def _state(scene: Scene, color: bool) -> list[str]:
     world = scene.world
-    head = (_paint(world.name, BOLD, colour), f"age {scene.age} of {world.spec.max_steps}", scene.time_of_day)
+    head = (_paint(world.name, BOLD, color), f"age {scene.age} of {world.spec.max_steps}", scene.time_of_day)
     lines = ["  ".join(filter(None, head))]
     for group, gauges in scene.gauges().items():
-        lines.append(_paint(group, FAINT, colour))
-        lines += [_bar(gauge, colour) for gauge in gauges]
+        lines.append(_paint(group, FAINT, color))
+        lines += [_bar(gauge, color) for gauge in gauges]
     lines.append(f"{scene.last_action}  {scene.reward:+.2f}" + (f"  at {scene.place}" if scene.place else ""))
     parts = [f"{name} {value:+.3f}" for name, value in scene.reward_parts]
     if len(parts) > 1:
-        lines.append(_paint("  ".join(parts), FAINT, colour))
+        lines.append(_paint("  ".join(parts), FAINT, color))
     if scene.ended:
-        lines.append(_paint(scene.ended, f"{BOLD};{RED}", colour))
+        lines.append(_paint(scene.ended, f"{BOLD};{RED}", color))
     return lines
 
 
-def _bar(gauge: Gauge, colour: bool) -> str:
+def _bar(gauge: Gauge, color: bool) -> str:
     full = round(BAR_WIDTH * min(1.0, max(0.0, gauge.value)))
-    if colour:
+    if color:
         bar = _paint("━" * full, LEVELS[gauge.level], True) + _paint("━" * (BAR_WIDTH - full), "38;5;238", True)
         text = _paint(f"{gauge.text:>7}", RED if gauge.level == "critical" else "", True)
     else:

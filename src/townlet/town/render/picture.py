@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageChops
 
 from townlet.town.render import canvas as draw
-from townlet.town.render.canvas import FAINT, GLOW, INK, LINE, NIGHT, PAPER, RED, WHITE, Canvas, Colour, Tile, mix
+from townlet.town.render.canvas import FAINT, GLOW, INK, LINE, NIGHT, PAPER, RED, WHITE, Canvas, Color, Tile, mix
 from townlet.town.scene import NO_CELL, Board, Gauge, Scene, monogram, restored_meter
 from townlet.town.world.tables import World
 
 WIDTH, HEIGHT, TOWN = 1200, 800, 800  # the picture and the town's part of it, in units
-MOONLIGHT: Colour = (112, 124, 186)  # the tint of white at midnight
+MOONLIGHT: Color = (112, 124, 186)  # the tint of white at midnight
 OVERSAMPLING = 2  # drawn larger by this factor, then reduced
 PADDING = 26.0
 MAX_REWARD_PARTS = 6  # that are listed
@@ -32,7 +32,7 @@ class PlacedBoard:
     side: float
 
     def tiles(self) -> list[tuple[int, int, Tile]]:
-        """Every cell with its chequer colour and its tile."""
+        """Every cell with its checker color and its tile."""
         return [
             (cell, (i + j) % 2, Tile(self.x + i * self.side, self.y + j * self.side, self.side))
             for j, row in enumerate(self.board.rows)
@@ -93,11 +93,11 @@ def _town(
         if world.size:
             canvas.rectangle(part.x - 8, part.y - 5, wide + 16, high + 16, (90, 110, 80, 40), 18)
             canvas.rectangle(part.x - 8, part.y - 8, wide + 16, high + 16, draw.RIM, 18)
-        for cell, chequer, tile in part.tiles():
-            draw.ground(canvas, tile, cell, chequer)
+        for cell, checker, tile in part.tiles():
+            draw.ground(canvas, tile, cell, checker)
             if cell in kind_at:
                 kind = kind_at[cell]
-                roof = draw.meter_colour(restored_meter(world, kind))
+                roof = draw.meter_color(restored_meter(world, kind))
                 draw.house(canvas, tile, kind, roof, monogram(world.affordances[kind]), open_now[kind])
     return image
 
@@ -123,9 +123,9 @@ def _changing(canvas: Canvas, scene: Scene, placed: tuple[PlacedBoard, ...], ope
             if dark > 0.35 and open_now[kind]:
                 draw.lit_windows(canvas, tile)
             if tile.side >= 60:
-                colour = label if open_now[kind] else draw.with_alpha(label, 0.6)
+                color = label if open_now[kind] else draw.with_alpha(label, 0.6)
                 size = min(0.15 * tile.side, 17)
-                canvas.text(*tile.at(0.5, 0.86), scene.world.affordances[kind], size, colour, "mm", 0.9 * tile.side)
+                canvas.text(*tile.at(0.5, 0.86), scene.world.affordances[kind], size, color, "mm", 0.9 * tile.side)
     if current is not None:
         draw.person(canvas, current, scene.cell in kind_at, scene.alive, scene.session_progress)
     if scene.ended:
@@ -178,15 +178,15 @@ def _meters(canvas: Canvas, scene: Scene, x: float, y: float, wide: float, high:
 
 
 def _bar(canvas: Canvas, gauge: Gauge, x: float, y: float, wide: float, step: float) -> None:
-    meter = draw.meter_colour(gauge.index)
-    colour: Colour = {"critical": RED, "low": draw.AMBER, "fine": meter}[gauge.level]
+    meter = draw.meter_color(gauge.index)
+    color: Color = {"critical": RED, "low": draw.AMBER, "fine": meter}[gauge.level]
     middle, thick, start, end = y + step / 2, 0.42 * step, x + 118, x + wide - 70
     canvas.disc(x + 0.16 * step, middle, 0.16 * step, meter)
     canvas.text(x + 0.52 * step, middle, gauge.name, 0.42 * step, INK, max_width=108 - 0.5 * step)
     canvas.rectangle(start, middle - thick / 2, end - start, thick, LINE, thick / 2)
     if gauge.value > 0:
         length = max(thick, (end - start) * gauge.value)
-        canvas.rectangle(start, middle - thick / 2, length, thick, colour, thick / 2)
+        canvas.rectangle(start, middle - thick / 2, length, thick, color, thick / 2)
     alarm = gauge.level == "critical"
     canvas.text(x + wide, middle, gauge.text, 0.42 * step, RED if alarm else INK, "rm", max_width=66, bold=alarm)
 
@@ -200,6 +200,6 @@ def _foot(canvas: Canvas, scene: Scene, x: float, y: float, wide: float) -> None
     canvas.text(x, y + 88, "reward", 16, FAINT)
     canvas.text(x + 78, y + 88, f"{scene.reward:+.2f}", 17, INK, bold=True)
     for n, (name, value) in enumerate(scene.reward_parts[:MAX_REWARD_PARTS]):
-        colour = draw.with_alpha(INK if value else FAINT, 0.9)
+        color = draw.with_alpha(INK if value else FAINT, 0.9)
         canvas.text(x + 78, y + 114 + 22 * n, name, 15, FAINT, max_width=wide - 160)
-        canvas.text(x + wide, y + 114 + 22 * n, f"{value:+.3f}", 15, colour, "rm")
+        canvas.text(x + wide, y + 114 + 22 * n, f"{value:+.3f}", 15, color, "rm")

@@ -51,9 +51,9 @@ class RenderedTown:
         self.engine.reset_rows(np.ones(1, np.bool_))
         self.scene = read_scene(self.engine, 0)
 
-    def render_text(self, columns: int, lines: int, colour: bool) -> str:
+    def render_text(self, columns: int, lines: int, color: bool) -> str:
         """The map beside the meters, independent of the terminal's size."""
-        return ansi.frame(self.scene, colour=colour)
+        return ansi.frame(self.scene, color=color)
 
     def render_rgb(self) -> NDArray[np.uint8]:
         from townlet.town.render import picture

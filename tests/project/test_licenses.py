@@ -1,4 +1,4 @@
-"""The default install has permissive licences only, and the docs name every package of an extra that has another."""
+"""The default install has permissive licenses only, and the docs name every package of an extra that has another."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PERMISSIVE = {
     "0BSD", "APACHE", "APACHE-2.0", "APACHE-2.0 WITH LLVM-EXCEPTION", "BSD", "BSD-2-CLAUSE", "BSD-3-CLAUSE", "BSL-1.0",
     "CC0-1.0", "ISC", "MIT", "MIT-CMU", "PSF", "PSF-2.0", "ZLIB",
 }  # fmt: skip
-# Texts and classifiers of packages without a licence expression, by the words that are in them.
+# Texts and classifiers of packages without a license expression, by the words that are in them.
 WORDS = {
     "APACHE": r"apache", "BSD": r"\bbsd\b", "MIT": r"\bmit\b", "ISC": r"\bisc", "PSF": r"python software foundation",
     "MPL-2.0": r"mozilla|\bmpl\b", "LGPL": r"lesser general|\blgpl", "GPL": r"(?<!lesser )general public|\bgpl",
 }  # fmt: skip
 
 
-def licences(found: Distribution) -> set[str]:
-    """The licences that a package states: its expression's parts, else its classifiers, else the text's first line."""
+def licenses(found: Distribution) -> set[str]:
+    """The licenses that a package states: its expression's parts, else its classifiers, else the text's first line."""
     stated = found.metadata["License-Expression"]
     if stated:
         return {part.strip(" ()").upper() for part in re.split(r"\bAND\b|\bOR\b", stated)}
@@ -36,7 +36,7 @@ def licences(found: Distribution) -> set[str]:
 
 
 def permissive(found: Distribution) -> bool:
-    return bool(stated := licences(found)) and stated <= PERMISSIVE
+    return bool(stated := licenses(found)) and stated <= PERMISSIVE
 
 
 def closure(lines: list[str]) -> dict[str, Distribution]:
@@ -60,11 +60,11 @@ def closure(lines: list[str]) -> dict[str, Distribution]:
     return known
 
 
-def test_the_default_install_has_permissive_licences_only() -> None:
+def test_the_default_install_has_permissive_licenses_only() -> None:
     """But for NVIDIA's libraries, which the CUDA builds of torch bring; docs/gym.md names them."""
     needed = {n: d for n, d in closure(PROJECT["dependencies"]).items() if not n.startswith(("nvidia-", "cuda-"))}
     assert {"numpy", "torch", "fastapi", "starlette"} <= needed.keys()
-    assert {name: licences(found) for name, found in needed.items() if not permissive(found)} == {}
+    assert {name: licenses(found) for name, found in needed.items() if not permissive(found)} == {}
 
 
 @pytest.mark.parametrize("extra", sorted(PROJECT["optional-dependencies"].keys() - OWN_USE))
@@ -76,5 +76,5 @@ def test_the_docs_name_every_package_of_an_extra_that_is_not_permissive(extra: s
 
 
 @pytest.mark.parametrize("file", ["docs/install.md", "docs/gym.md", "pyproject.toml", "src/townlet/cli/doctor.py"])
-def test_the_licence_of_ale_py_is_stated_where_it_is_offered(file: str) -> None:
+def test_the_license_of_ale_py_is_stated_where_it_is_offered(file: str) -> None:
     assert re.search(r"ale-py[^\n]*GPL-2\.0-only", (ROOT / file).read_text(encoding="utf-8"))
