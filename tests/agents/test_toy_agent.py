@@ -45,7 +45,7 @@ def _reset_registry(patch: pytest.MonkeyPatch) -> None:
     registry.entries()
     patch.setattr(registry, "_entries", dict(registry._entries))
     patch.setattr(registry, "_load_errors", {})
-    patch.setattr(user_code, "_allowed", [])
+    patch.setattr(user_code, "_executed", [])
     patch.setattr(user_code, "_permitted", False)
 
 
@@ -58,7 +58,7 @@ class TestToy(AgentConformance):
         torch.set_num_threads(1)
         with pytest.MonkeyPatch.context() as patch:
             _reset_registry(patch)
-            user_code.allow_code(FILE)
+            user_code.execute_file(FILE)
             yield Case(registry.entry("toy"), tmp_path_factory.mktemp("toy"), str(FILE))
 
 
@@ -184,7 +184,7 @@ def test_broken_agent_package_does_not_affect_others(tmp_path: Path, monkeypatch
 
 @pytest.mark.usefixtures("no_custom_code")
 def test_entry_that_contradicts_its_settings_is_rejected() -> None:
-    user_code.allow_code(FILE)
+    user_code.execute_file(FILE)
     toy = registry.entry("toy")
     for facts in ({"tunable": ("clip",)}, {"sweep": {"clip": registry.LR_RANGE}}, {"smoke": {"clip": 1}}):
         with pytest.raises(TownletError, match="the agent 'toy' has no setting 'clip'"):

@@ -194,11 +194,11 @@ def test_custom_agent_in_the_documents_trains(tmp_path: Path, monkeypatch: pytes
     others = {agent.name: agent for agent in registry.entries() if agent.name != "soft_q"}  # CONTRIBUTING adds it
     monkeypatch.setattr(registry, "_entries", others)
     monkeypatch.setattr(registry, "BUILT_IN", tuple(name for name in registry.BUILT_IN if name in others))
-    monkeypatch.setattr(user_code, "_allowed", [])
+    monkeypatch.setattr(user_code, "_executed", [])
     (code,), (recipe,) = (blocks(ROOT / "docs" / "agents.md", f"{kind} agent") for kind in ("python", "yaml"))
     (tmp_path / "soft_q.py").write_text(code, encoding="utf-8")
     (tmp_path / "mine.yaml").write_text(recipe, encoding="utf-8")
-    user_code.allow_code(tmp_path / "soft_q.py")
+    user_code.execute_file(tmp_path / "soft_q.py")
     training = build_training(load_experiment(f"{tmp_path / 'mine.yaml'}:soft", ["agent.warmup=64"]))
     assert training.agent.name == "soft_q"
     assert update(training)["loss"] > 0

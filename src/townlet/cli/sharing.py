@@ -83,8 +83,8 @@ def publish(
         card = write(trained, folder, episodes=episodes, seed=eval_seed)
         place = upload(folder, name) if name else str(folder)
     echo(f"Published {opened.name}: {place}", f"Files: {', '.join(['README.md', *card.files])}.")
-    if card.no_video:
-        echo(f"No video: {card.no_video}.")
+    if card.video_error:
+        echo(f"No video: {card.video_error}.")
     echo(*card.comparison.sentences())
     if not name:
-        echo(f"Play it: townlet play {place}{card.permission}")
+        echo(f"Play it: townlet play {place}{card.code_option}")

@@ -1,6 +1,6 @@
-"""Python files of users with wrappers and agents, named by recipes; they run only if permitted.
+"""Python files of users with wrappers and agents, named by recipes; they are executed only if permitted.
 
-Wrappers register with the decorator below, agents with `townlet.agents.registry.register`.
+Wrappers are registered with the decorator `wrapper`, agents with `townlet.agents.registry.register`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from townlet.errors import TownletError, did_you_mean
 
 Factory = TypeVar("Factory", bound=Callable[..., Any])
-_factories: dict[str, Callable[..., Any]] = {}  # of wrappers, by name
-_allowed: list[str] = []  # paths of the files that were run
-_permitted = False  # whether recipes may run further files
+_factories: dict[str, Callable[..., Any]] = {}  # wrapper name → factory
+_executed: list[str] = []  # resolved paths, in order
+_permitted = False  # whether recipes may execute further files
 
 
 def wrapper(name: str) -> Callable[[Factory], Factory]:
@@ -31,7 +31,7 @@ def wrapper(name: str) -> Callable[[Factory], Factory]:
     return register
 
 
-def registered(name: str) -> Callable[..., Any]:
+def find_wrapper(name: str) -> Callable[..., Any]:
     """The wrapper factory of that name; raises TownletError if there is none."""
     if name not in _factories:
         fix = (
@@ -42,29 +42,29 @@ def registered(name: str) -> Callable[..., Any]:
 
 
 def permit() -> None:
-    """Allow recipes to run the files they name, in this process."""
+    """Allow recipes to execute the files they name, in this process."""
     global _permitted
     _permitted = True
 
 
-def run(path: str) -> None:
-    """Run a file named by a recipe if that is permitted and it has not run yet."""
-    if str(Path(path).resolve()) not in _allowed and not _permitted:
+def execute_if_permitted(path: str) -> None:
+    """Execute a file named by a recipe; raises TownletError if it is new and code is not permitted."""
+    if str(Path(path).resolve()) not in _executed and not _permitted:
         what = f"the recipe runs the Python file {path}, which can do anything"
         raise TownletError(what, "read it, and add --allow-code if you trust it")
-    allow_code(path)
+    execute_file(path)
 
 
-def allow_code(path: str | Path) -> None:
-    """Run a Python file unless it has run already, so that it registers wrappers and agents."""
+def execute_file(path: str | Path) -> None:
+    """Execute a Python file once, so that it registers its wrappers and agents; needs no permission."""
     file = Path(path).resolve()
-    if str(file) in _allowed:
+    if str(file) in _executed:
         return
     if not file.is_file() or file.suffix != ".py":
         fix = "give the path of a .py file with your wrappers or agents"
         raise TownletError(f"there is no Python file '{path}'", fix)
-    # A unique module name per file, so that other processes can find its classes.
-    name = f"townlet_own_{blake2b(str(file).encode(), digest_size=8).hexdigest()}"
+    # The name depends only on the path, so that classes can be unpickled in other processes that execute the file.
+    name = f"townlet_user_{blake2b(str(file).encode(), digest_size=8).hexdigest()}"
     loader = SourceFileLoader(name, str(file))
     module = module_from_spec(ModuleSpec(name, loader, origin=str(file)))
     sys.modules[name] = module
@@ -73,9 +73,9 @@ def allow_code(path: str | Path) -> None:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise TownletError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}", "correct the file") from error
-    _allowed.append(str(file))
+    _executed.append(str(file))
 
 
-def allowed() -> tuple[str, ...]:
-    """The files that were run, in order."""
-    return tuple(_allowed)
+def executed_files() -> tuple[str, ...]:
+    """The files executed so far, in order."""
+    return tuple(_executed)

@@ -1,5 +1,5 @@
 """Any Gymnasium environment as a batched environment: construction, spaces, autoreset, wrappers, saving."""
 
-from townlet.config.user_code import allow_code, wrapper
+from townlet.config.user_code import execute_file, wrapper
 
-__all__ = ["allow_code", "wrapper"]
+__all__ = ["execute_file", "wrapper"]

@@ -48,13 +48,13 @@ def render_info(id: str, spec: EnvSpec) -> RenderInfo:
 
 def _row_factory(id: str, spec: EnvSpec, render_mode: str | None) -> RowFactory:
     _prepare(id, spec)
-    return RowFactory(id, spec, render_mode, user_code.allowed())
+    return RowFactory(id, spec, render_mode, user_code.executed_files())
 
 
 def _prepare(id: str, spec: EnvSpec) -> None:
-    """Run the files of user-defined wrappers, which may register environments, and check that `id` is available."""
+    """Execute the files of user-defined wrappers, which may register environments, and check that `id` is available."""
     for file in spec.user_files:
-        user_code.run(file)
+        user_code.execute_if_permitted(file)
     extras.require(id)
 
 

@@ -49,7 +49,7 @@ class RowFactory:
     id: str
     spec: EnvSpec
     render_mode: str | None = None
-    allowed_files: tuple[str, ...] = ()  # user code that may run
+    user_files: tuple[str, ...] = ()  # executed before the row is made
 
     @property
     def skips_frames(self) -> bool:
@@ -58,8 +58,8 @@ class RowFactory:
 
     def __call__(self) -> RowEnv:
         """The environment with all its wrappers."""
-        for path in self.allowed_files:
-            user_code.allow_code(path)
+        for path in self.user_files:
+            user_code.execute_file(path)
         extras.require(self.id)
         spec, atari = self.spec, extras.is_atari(self.id)
         env = self._make(atari)

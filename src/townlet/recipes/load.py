@@ -83,13 +83,13 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
 
 
 def _register_agent(node: Node) -> None:
-    """Run the file that registers the recipe's agent, if it names one and code is allowed; raises ConfigError."""
+    """Execute the file that registers the recipe's agent, if it names one; raises ConfigError if that is impossible."""
     agent = node.child("agent")
     name, file = (part.value if agent and (part := agent.child(key)) else None for key in ("name", "file"))
     if isinstance(file, str):
         where = node.location_of("agent", "file")
         try:
-            user_code.run(file)
+            user_code.execute_if_permitted(file)
         except TownletError as error:
             raise ConfigError(Diagnostic(d.what, d.fix, where) for d in error.diagnostics) from error
     if isinstance(name, str) and (fix := registry.load_error(name)):

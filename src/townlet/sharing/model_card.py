@@ -16,7 +16,7 @@ from townlet.train.policies import TrainedPolicy
 
 LIBRARY: Final = "townlet"
 TASK: Final = "reinforcement-learning"
-# Description of each file, without README.md.
+# Description of each file except README.md.
 FILE_DESCRIPTIONS: Final = {
     "policy.safetensors": "the policy network; its metadata describes inputs and outputs",
     "resolved.yaml": "the recipe with every setting and its origin",
@@ -28,15 +28,16 @@ FILE_DESCRIPTIONS: Final = {
 
 @dataclass(frozen=True)
 class ModelCard:
-    """README.md of a published run, as the Hugging Face Hub reads it."""
+    """README.md of a published run, with front matter for the Hugging Face Hub."""
 
     trained: TrainedPolicy
     comparison: Comparison
     files: Sequence[str]  # in the folder
-    no_video: str = ""  # why there is no video
+    seed: int  # of the evaluation
+    video_error: str = ""  # why there is no video; "" if there is one
 
-    def about(self) -> dict[str, Any]:
-        """The front matter: library, tags and results."""
+    def front_matter(self) -> dict[str, Any]:
+        """Library, tags and results, as the Hugging Face Hub reads them."""
         recipe, metrics = self.trained.loaded.recipe, self.comparison.metrics()["trained"]
         metric = "mean_length" if recipe.gym is None else "mean_reward"
         result = {
@@ -53,15 +54,15 @@ class ModelCard:
 
     def text(self) -> str:
         trained, recipe, meta = self.trained, self.trained.loaded.recipe, self.trained.run.meta()
-        evaluated = f"Evaluated after {trained.env_steps:,} env_steps with seeds that were not used in training."
+        evaluated = f"Evaluated after {trained.env_steps:,} env_steps, with seed {self.seed}."
         page = io.StringIO()
         writer = YAML(typ="safe")
         writer.default_flow_style = False
-        writer.dump(self.about(), page)
+        writer.dump(self.front_matter(), page)
         parts = [
             "---\n" + page.getvalue() + "---\n",
             "# " + escape_markdown(f"{recipe.agent.name} in {recipe.env}") + "\n",
-            escape_markdown(recipe.description or f"Trained by the recipe {recipe.title}.") + "\n",
+            escape_markdown(recipe.description or f"Trained with the recipe {recipe.title}.") + "\n",
             escape_markdown(" ".join(self.comparison.sentences())) + "\n",
             *self._media(),
             "## Results\n",
@@ -71,22 +72,24 @@ class ModelCard:
             "\n".join(code_block(summary_text.rerun_command(meta), "sh")) + "\n",
             "## Play and evaluate it\n",
             "In this folder, with Townlet installed:\n",
-            "\n".join(code_block(f"townlet play .{self.permission}\ntownlet eval .{self.permission}", "sh")) + "\n",
+            "\n".join(code_block(f"townlet play .{self.code_option}\ntownlet eval .{self.code_option}", "sh")) + "\n",
             "## Files\n",
             "\n".join(f"- [{name}]({name}): {FILE_DESCRIPTIONS[name]}" for name in self.files) + "\n",
         ]
         return "\n".join(parts)
 
     @property
-    def permission(self) -> str:
-        """The option that commands need if the folder contains code, which should be read first."""
+    def code_option(self) -> str:
+        """The option that lets commands execute Python files in the folder; "" if there are none."""
         return " --allow-code" if self.trained.loaded.recipe.user_files else ""
 
     def _media(self) -> list[str]:
         shown = ["![The learning curve](curve.png)\n"] if "curve.png" in self.files else []
         if "replay.mp4" in self.files:
             return [*shown, "[Video of an episode](replay.mp4)\n"]
-        return [*shown, escape_markdown(f"There is no video: {self.no_video}.") + "\n"] if self.no_video else shown
+        if self.video_error:
+            shown.append(escape_markdown(f"There is no video: {self.video_error}.") + "\n")
+        return shown
 
     def _tables(self) -> list[str]:
         texts = []

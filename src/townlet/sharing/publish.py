@@ -33,10 +33,10 @@ POLICY: Final = "policy.safetensors"
 CODE_FOLDER: Final = "code"  # the user's wrappers and agents
 MAX_VIDEO_STEPS: Final = 1000
 RUN_FILES: Final = ("recipe.yaml", "resolved.yaml", "meta.json", "worlds", "checkpoints")
-PRIVATE_INFO: Final = ("files", "metrics", "metrics_digest", "recipe", "resumed_with")  # left out of a checkpoint
+PRIVATE_INFO: Final = ("files", "metrics", "metrics_digest", "recipe", "resumed_with")  # not published
 # The folders of an absolute path.
 ABSOLUTE_FOLDERS: Final = re.compile(r"""(?<![\w:/.~<-])~?/(?:[^\s/"'`:,()\[\]{}<>#]+/)+(?=[\w.])""")
-# Everything that is written to the folder.
+# Names of everything that is written to the folder.
 PUBLISHED_FILES: Final = frozenset(("README.md", CURVE, VIDEO, RESULTS, POLICY, CODE_FOLDER, *RUN_FILES))
 
 
@@ -69,9 +69,9 @@ def _fill(folder: Path, trained: TrainedPolicy, comparison: Comparison, episodes
     with suppress(TownletError):  # a run without metrics, such as a published one, has no curve
         if (drawn := report.learning_curve_png(trained.run)) is not None:
             disk.replace_file(folder / CURVE, drawn)
-    no_video = _record(trained, folder / VIDEO)
+    video_error = _record(trained, folder / VIDEO)
     files = {name: (folder / name).exists() for name in (CURVE, VIDEO, POLICY, RESULTS, "resolved.yaml")}
-    card = ModelCard(trained, comparison, [name for name, exists in files.items() if exists], no_video)
+    card = ModelCard(trained, comparison, [name for name, exists in files.items() if exists], seed, video_error)
     disk.replace_file(folder / "README.md", strip_folders(card.text(), trained).encode())
     _write_meta(trained, folder)
     return card
@@ -96,7 +96,7 @@ def _replace(fresh: Path, target: Path) -> None:
 
 
 def evaluate(trained: TrainedPolicy, episodes: int, seed: int) -> Comparison:
-    """Evaluate the agent and its baselines in the same environment and way as the evaluations of the run."""
+    """Evaluate the agent and its baselines like the run's own evaluations: same environment, same action selection."""
     greedy = trained.use_greedy()
     if trained.loaded.recipe.gym is None:
         from townlet.tasks.comparison import compare_town
@@ -110,14 +110,16 @@ def evaluate(trained: TrainedPolicy, episodes: int, seed: int) -> Comparison:
 
 
 def _require_free(folder: Path, run: Run) -> None:
-    """Refuse the folder of the run itself, and one with other content."""
+    """Raise TownletError for a file, for the folder of the run itself, and for a folder with other content."""
     if not folder.exists():
         return
     if folder.resolve() == run.path.resolve():
         raise TownletError(f"{folder} is the run to publish", "name another folder")
     card = folder / "README.md"
     ours = card.is_file() and f"library_name: {LIBRARY}" in card.read_text(encoding="utf-8", errors="replace")
-    if not folder.is_dir() or (any(folder.iterdir()) and not ours):
+    if not folder.is_dir():
+        raise TownletError(f"{folder} is not a folder", "name a folder")
+    if any(folder.iterdir()) and not ours:
         raise TownletError(f"{folder} contains other files", "name a new folder, or one that was published before")
 
 
@@ -127,8 +129,8 @@ def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     recipe_text = run.recipe_file.read_text(encoding="utf-8")
     disk.replace_file(folder / run.recipe_file.name, strip_folders(recipe_text, trained).encode())
     resolved = run.resolved_file.read_text(encoding="utf-8")
-    for place, file in enumerate(trained.loaded.recipe.user_files):
-        own = Path(CODE_FOLDER) / f"{place}-{Path(file).name}"
+    for index, file in enumerate(trained.loaded.recipe.user_files):
+        own = Path(CODE_FOLDER) / f"{index}-{Path(file).name}"
         (folder / CODE_FOLDER).mkdir(exist_ok=True)
         disk.replace_file(folder / own, Path(file).read_bytes())
         resolved = resolved.replace(file, str(own))  # relative to the folder
@@ -164,20 +166,20 @@ def strip_folders(text: str, trained: TrainedPolicy) -> str:
 
 
 def _record(trained: TrainedPolicy, path: Path) -> str:
-    """Record a video of an episode; returns the reason if that is impossible."""
+    """Record a video of an episode; returns "", or why that is impossible."""
     if find_spec("imageio_ffmpeg") is None:
         return "imageio-ffmpeg is not installed: pip install 'townlet[video]'"
     try:
-        show = trained.loaded.task.render(trained.policy(), trained.loaded.recipe)
+        env = trained.loaded.task.render(trained.policy(), trained.loaded.recipe)
     except TownletError as error:
         return error.diagnostics[0].what
-    record_video([show], path, episodes=1, steps=MAX_VIDEO_STEPS)
-    show.close()
+    record_video([env], path, episodes=1, steps=MAX_VIDEO_STEPS)
+    env.close()
     return ""
 
 
 def require_hub() -> None:
-    """Raise TownletError if the Hub cannot be used."""
+    """Raise TownletError if huggingface-hub is not installed or not logged in."""
     if find_spec("huggingface_hub") is None:
         raise TownletError("the Hub needs huggingface-hub, which is not installed", "pip install 'townlet[hub]'")
     from huggingface_hub import get_token
@@ -195,12 +197,12 @@ def upload(folder: Path, name: str) -> str:
 
     hub, where = HfApi(), SourceLocation(f"hub:{name}")
     try:
-        place = hub.create_repo(name, exist_ok=True)
-        hub.upload_folder(repo_id=name, folder_path=folder, commit_message="An agent trained by Townlet")
+        url = hub.create_repo(name, exist_ok=True)
+        hub.upload_folder(repo_id=name, folder_path=folder, commit_message="An agent trained with Townlet")
     except (HfHubHTTPError, ValueError) as error:
         message = str(error).splitlines()[0]
         raise TownletError(f"the Hub refused it: {message}", "check the name and the token", where) from None
     except (HTTPError, OSError) as error:
         fix = "check the network, or publish to a folder"
         raise TownletError(f"the Hub cannot be reached: {error}", fix, where) from None
-    return str(place)
+    return str(url)

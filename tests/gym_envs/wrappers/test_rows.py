@@ -228,7 +228,7 @@ class Half(gymnasium.RewardWrapper):
 @pytest.fixture
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_code, "_factories", {})
-    monkeypatch.setattr(user_code, "_allowed", [])
+    monkeypatch.setattr(user_code, "_executed", [])
 
 
 @pytest.mark.usefixtures("forgotten")
@@ -240,7 +240,7 @@ def test_custom_wrapper_runs_only_when_allowed(tmp_path: Path) -> None:
         make_vec("Acrobot-v1", half)
     with pytest.raises(TownletError, match=r"runs the Python file .*mine\.py.*--allow-code"):
         make_vec("Acrobot-v1", spec({"name": "custom", "wrapper": "half", "file": str(file)}))
-    user_code.allow_code(file)
+    user_code.execute_file(file)
     env = make_vec("Acrobot-v1", half, 2)
     env.reset(0)
     assert env.step(torch.zeros(2, dtype=torch.int64)).reward.tolist() == [-0.25, -0.25]
@@ -256,7 +256,7 @@ def test_failing_file_is_named(tmp_path: Path) -> None:
     file.write_text("1 / 0")
     loaded = set(sys.modules)
     with pytest.raises(TownletError, match=r"mine\.py.*ZeroDivisionError"):
-        user_code.allow_code(file)
+        user_code.execute_file(file)
     assert not set(sys.modules) - loaded
     with pytest.raises(TownletError, match="no Python file"):
-        user_code.allow_code(tmp_path / "none.py")
+        user_code.execute_file(tmp_path / "none.py")

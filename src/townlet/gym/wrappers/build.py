@@ -44,7 +44,7 @@ def render_pixels(env: Env) -> Env:
 
 def _custom(env: Env, spec: specs.CustomSpec) -> Env:
     """A user-defined wrapper; errors name it."""
-    maker = user_code.registered(spec.wrapper)
+    maker = user_code.find_wrapper(spec.wrapper)
     try:
         wrapped = maker(env, **spec.settings)
     except Exception as error:  # user code may raise anything
