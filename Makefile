@@ -2,7 +2,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-# One more than two cores: many tests wait for a browser, a server or a clock.
+# Three processes for two cores: many tests wait for a browser, a server or a clock.
 JOBS ?= 3
 # Name another interpreter with `make PYTHON=/path/to/python …`.
 PYTHON ?=

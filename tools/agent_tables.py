@@ -21,48 +21,48 @@ from townlet.recipes.render import KeySection, key_sections
 DOCUMENT: Final = Path(__file__).resolve().parents[1] / "docs" / "agents.md"
 TABLE: Final = re.compile(r"(<!-- (agents|settings: \w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 ACTIONS: Final[dict[type[Actions], str]] = {Discrete: "discrete", Binary: "binary", Continuous: "continuous"}
-OMITTED: Final = ("name", "file")  # described once, in the text
+OMITTED: Final = ("name", "file")  # settings of all agents, described once in the text
 
 
-def rendered(text: str) -> str:
-    """The document with current tables."""
+def update_tables(text: str) -> str:
+    """The document with its tables generated again."""
     return TABLE.sub(lambda found: found[1] + "\n".join(_table(found[2])) + "\n" + found[3], text)
 
 
 def _table(which: str) -> list[str]:
     if which == "agents":
         head = ("agent", "learns", "data", "actions", "recurrent network", "default rows", "several processes")
-        return _lines(head, (_facts(entry(name)) for name in BUILT_IN))
-    return _lines(("setting", "default", "can change by", "effect"), _settings(which.removeprefix("settings: ")))
+        return _format(head, (_agent_row(entry(name)) for name in BUILT_IN))
+    return _format(("setting", "default", "changeable via", "effect"), _setting_rows(which.removeprefix("settings: ")))
 
 
-def _lines(head: Sequence[str], rows: Iterator[Sequence[str]]) -> list[str]:
-    every = [head, ["---"] * len(head), *rows]
-    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in every]
+def _format(head: Sequence[str], rows: Iterator[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table, with `|` escaped in its cells."""
+    escaped = ([cell.replace("|", "\\|") for cell in row] for row in (head, ["---"] * len(head), *rows))
+    return [f"| {' | '.join(row)} |" for row in escaped]
 
 
-def _facts(agent: AgentEntry) -> list[str]:
+def _agent_row(agent: AgentEntry) -> list[str]:
     learns = "action values" if agent.kind == "value" else "a policy"
     data = "on-policy" if agent.on_policy else "off-policy"
     actions = ", ".join(ACTIONS[kind] for kind in agent.actions)
     recurrent = agent.recurrent if agent.uses_network else "has no network"
-    shared = "yes" if agent.shard_axes else "no"
+    processes = "yes" if agent.shard_axes else "no"
     if agent.unshardable:
-        shared += f", without {' and '.join(f'`{key}`' for key in agent.unshardable)}"
-    return [f"[`{agent.name}`](#{agent.name})", learns, data, actions, recurrent, str(agent.rows), shared]
+        processes += f", without {' and '.join(f'`{key}`' for key in agent.unshardable)}"
+    return [f"[`{agent.name}`](#{agent.name})", learns, data, actions, recurrent, str(agent.rows), processes]
 
 
-def _settings(name: str) -> Iterator[list[str]]:
+def _setting_rows(name: str) -> Iterator[list[str]]:
     agent = entry(name)
-    own, nested = _keys(name)
-    for section in (own, *nested):
+    for section in _sections(name):
         for key in section.keys:
             path = key.path.removeprefix("agent.")
-            yield [f"`{path}`", f"`{key.default}`", _changes(agent, path), key.description]
+            yield [f"`{path}`", f"`{key.default}`", _changeable_via(agent, path), key.description]
 
 
-def _changes(agent: AgentEntry, path: str) -> str:
-    """How a setting can change during training."""
+def _changeable_via(agent: AgentEntry, path: str) -> str:
+    """The means by which a setting can change during training."""
     models: list[type[BaseModel]] = [agent.settings]
     scheduled = False
     for key in path.split("."):
@@ -72,15 +72,14 @@ def _changes(agent: AgentEntry, path: str) -> str:
     return ", ".join(["schedule"] * scheduled + ["`tune.yaml`"] * (path in agent.tunable))
 
 
-def _keys(name: str) -> tuple[KeySection, list[KeySection]]:
-    """The section of an agent's settings, and those of its nested ones."""
-    every = key_sections()
-    (own,) = [section for section in every if section.title == f"agent: {name}"]
-    kept = tuple(key for key in own.keys if key.path.removeprefix("agent.") not in OMITTED)
-    paths = {key.path for key in kept}
-    nested = [section for section in every if section.title in paths]
-    return KeySection(own.title, own.about, kept), nested
+def _sections(name: str) -> list[KeySection]:
+    """The settings of an agent without those in OMITTED, then one section for each nested model."""
+    sections = key_sections()
+    (agent,) = [section for section in sections if section.title == f"agent: {name}"]
+    keys = tuple(key for key in agent.keys if key.path.removeprefix("agent.") not in OMITTED)
+    paths = {key.path for key in keys}
+    return [KeySection(agent.title, agent.about, keys), *(section for section in sections if section.title in paths)]
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(rendered(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    DOCUMENT.write_text(update_tables(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Checks of the sources that no linter offers: words, class names and import cycles. Used by `make check`.
+"""Checks that no linter offers: rejected words, duplicate class names and import cycles. Used by `make check`.
 
-`tools/words.toml` lists the words that are refused, with what to write instead.
+`tools/words.toml` lists the rejected words with their replacements.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ TEXT: Final = (".py", ".md", ".js", ".css", ".html", ".yaml", ".toml")
 VENDORED: Final = "/vendor/"
 
 
-def tracked() -> list[Path]:
-    """Text files of the repository, relative to its root, without vendored ones."""
+def text_files() -> list[Path]:
+    """Text files of the repository that Git does not ignore, relative to its root, without vendored ones."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     paths = [Path(name) for name in names if name.endswith(TEXT) and VENDORED not in name]
@@ -44,20 +44,22 @@ def denied_words(texts: Mapping[str, str], rules: Mapping[str, Any]) -> Iterator
 
 
 def duplicate_classes(sources: Mapping[str, str]) -> Iterator[str]:
-    """A line for each class name that is defined twice; a protocol and its implementation may share one."""
-    places: dict[str, list[str]] = defaultdict(list)
+    """A line for each class name that is defined more than once; a protocol and its implementation may share one."""
+    classes: dict[str, list[str]] = defaultdict(list)
+    protocols: dict[str, list[str]] = defaultdict(list)
     for name, source in sources.items():
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ClassDef):
-                protocol = any("Protocol" in ast.unparse(parent) for parent in node.bases)
-                places[node.name].append(f"{name}:{node.lineno}" + (" (protocol)" * protocol))
-    for name, found in sorted(places.items()):
-        if sum(not place.endswith("(protocol)") for place in found) > 1 or sum("(protocol)" in p for p in found) > 1:
-            yield f"class {name} is defined {len(found)} times: {', '.join(found)}"
+                is_protocol = any("Protocol" in ast.unparse(parent) for parent in node.bases)
+                (protocols if is_protocol else classes)[node.name].append(f"{name}:{node.lineno}")
+    for name in sorted({*classes, *protocols}):
+        if len(classes[name]) > 1 or len(protocols[name]) > 1:
+            places = [*classes[name], *(f"{place} (protocol)" for place in protocols[name])]
+            yield f"class {name} is defined {len(places)} times: {', '.join(places)}"
 
 
-def imported(source: str, modules: Container[str]) -> Iterator[str]:
-    """The given modules that a source file imports, also for type checkers and inside functions."""
+def imported_modules(source: str, modules: Container[str]) -> Iterator[str]:
+    """The modules that a source file imports, including imports for type checking and inside functions."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
@@ -70,7 +72,7 @@ def imported(source: str, modules: Container[str]) -> Iterator[str]:
 
 def import_cycle(sources: Mapping[str, str]) -> list[str]:
     """The modules of one import cycle; [] if there is none."""
-    graph = {name: {*imported(text, sources)} & sources.keys() - {name} for name, text in sources.items()}
+    graph = {name: {*imported_modules(text, sources)} & sources.keys() - {name} for name, text in sources.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -97,6 +99,6 @@ def problems(paths: Iterable[Path]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    found = list(problems(tracked()))
+    found = list(problems(text_files()))
     print(*found, sep="\n")
     sys.exit(f"{len(found)} problems; words and exceptions are listed in {WORDS.relative_to(ROOT)}" if found else 0)

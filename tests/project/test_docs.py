@@ -181,7 +181,7 @@ def test_agent_tables_match_the_registry() -> None:
     assert spec.loader is not None
     tool = module_from_spec(spec)
     spec.loader.exec_module(tool)
-    assert tool.rendered(AGENTS) == AGENTS, "run `python tools/agent_tables.py`"
+    assert tool.update_tables(AGENTS) == AGENTS, "run `python tools/agent_tables.py`"
     assert [name for name in registry.BUILT_IN if f"<!-- settings: {name} -->" not in section(name)] == []
 
 

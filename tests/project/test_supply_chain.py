@@ -29,33 +29,33 @@ def tool() -> ModuleType:
 
 def test_every_pin_has_recorded_hashes(tool: ModuleType) -> None:
     pins = re.findall(r"^([^#\s=]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    known = tool.recorded()
+    known = tool.recorded_hashes()
     assert len(pins) > 100
     assert [pin for pin in pins if not known.get((canonicalize_name(pin[0]), pin[1]))] == [], "run `make lock`"
 
 
 def test_the_audit_tools_have_recorded_hashes(tool: ModuleType) -> None:
-    names = {name for (name, _), hashes in tool.recorded(tool.AUDIT).items() if hashes}
+    names = {name for (name, _), hashes in tool.recorded_hashes(tool.AUDIT).items() if hashes}
     assert set(tool.TOOLS) <= names
 
 
-def test_an_archive_with_another_hash_is_refused_and_an_own_build_of_torch_is_named(
+def test_an_archive_with_another_hash_is_rejected_and_a_custom_build_of_torch_is_reported(
     tool: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    known = tool.recorded()
+    known = tool.recorded_hashes()
     (version,) = (v for name, v in known if name == "rich")
     (torch,) = (v for name, v in known if name == "torch")
     good = tool.Archive("rich", version, min(known["rich", version]))
-    own = tool.Archive("torch", f"{torch}+cpu", "0" * 64)
-    assert tool.check_archives([good, own]) == ([good], [own])
-    for forged in (good._replace(sha256="1" * 64), own._replace(version=torch), good._replace(name="ritch")):
+    custom = tool.Archive("torch", f"{torch}+cpu", "0" * 64)
+    assert tool.check_archives([good, custom]) == ([good], [custom])
+    for forged in (good._replace(sha256="1" * 64), custom._replace(version=torch), good._replace(name="ritch")):
         with pytest.raises(SystemExit, match="do not install these"):
             tool.check_archives([good, forged])
         assert f"{forged.name} {forged.version}: sha256 {forged.sha256} is not recorded" in capsys.readouterr().out
 
 
-def copy_of(name: str, folder: Path) -> Distribution:
-    """An installed package in a folder of its own."""
+def copy_package(name: str, folder: Path) -> Distribution:
+    """Copy an installed package to a folder."""
     for file in distribution(name).files or ():
         if "__pycache__" not in file.parts and not str(file).startswith(".."):
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -63,8 +63,8 @@ def copy_of(name: str, folder: Path) -> Distribution:
     return PathDistribution(next(folder.glob("*.dist-info")))
 
 
-def test_an_installed_file_that_was_changed_is_found(tool: ModuleType, tmp_path: Path) -> None:
-    copy = copy_of("iniconfig", tmp_path)
+def test_changed_and_removed_installed_files_are_found(tool: ModuleType, tmp_path: Path) -> None:
+    copy = copy_package("iniconfig", tmp_path)
     assert list(tool.altered_files(copy)) == []
     with (tmp_path / "iniconfig" / "__init__.py").open("a") as file:
         file.write("\n")

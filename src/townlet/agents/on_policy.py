@@ -35,7 +35,8 @@ class OnPolicySettings(AgentSettings):
         0.25,
         gt=0,
         le=1,
-        description="Fraction of the rollout that trains the RND predictor. Higher: novelty fades sooner, at a cost.",
+        description="Fraction of the rollout that trains the RND predictor. Higher: novelty fades sooner, "
+        "but updates take longer.",
     )
 
     def batch_steps(self, steps: int) -> int:
