@@ -9,5 +9,5 @@ THOROUGH: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 
 
 def examples(quick: int, thorough: int) -> int:
-    """How many examples a test tries in this run."""
+    """Number of examples that a test tries."""
     return thorough if THOROUGH else quick

@@ -9,7 +9,7 @@ from townlet.runs.metrics_reader import TIMED_METRICS, MetricsReader, as_rows
 
 
 def content_digest(store: MetricsReader) -> str:
-    """A sha256 of all rows, without what depends on the clock: equal for identical runs."""
+    """SHA-256 of all rows, without values that depend on the clock: equal for identical runs."""
     digest = hashlib.sha256()
     for table, columns in TABLES.items():
         digest.update(table.encode())

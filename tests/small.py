@@ -1,4 +1,4 @@
-"""Runs small enough to be trained in a second or two, and a finger on Ctrl-C."""
+"""Overrides for runs that train in a second or two, and a Ctrl-C during training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 
-REPORT: Final = "metrics.report=true"  # drawing it takes longer than such a training, so few tests do
+REPORT: Final = "metrics.report=true"  # drawing it takes longer than such a run, so few tests do
 SHARED: Final = (
     "rows=8", "threads=1", "evaluation.episodes=8", "metrics.tensorboard=false", "metrics.report=false",
 )  # fmt: skip
@@ -33,7 +33,7 @@ SMALL: Final[dict[str, tuple[str, ...]]] = {
         "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, post_widths: [8]}}",
     ),
 }  # fmt: skip
-# The same in other environments: every kind of action, of network and of observation once.
+# The same for Gymnasium environments: every kind of action, network and observation once.
 GYM: Final = ("threads=1", "evaluation.episodes=5", "metrics.tensorboard=false", "metrics.report=false")
 PPO: Final = (*GYM, "rows=4", "network.hidden=[16]", "agent.n_steps=64", "agent.epochs=2", "budget.env_steps=1024")
 SMALL_GYM: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
@@ -56,7 +56,7 @@ SMALL_GYM: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 
 def train_gym(kind: str, root: Path, *words: str) -> Run:
-    """A finished run of that kind."""
+    """Train a run of SMALL_GYM to its end."""
     from townlet.tasks.experiment import load_experiment
     from townlet.train.session import start
 
@@ -66,7 +66,7 @@ def train_gym(kind: str, root: Path, *words: str) -> Run:
 
 @contextmanager
 def ctrl_c_once_training(root: Path) -> Iterator[None]:
-    """Press Ctrl-C in this process as soon as a run below `root` has been saved, so that its training is under way."""
+    """Press Ctrl-C in this process once a run below `root` has a checkpoint, so that training has begun."""
 
     def press() -> None:
         for _ in range(1200):
@@ -76,9 +76,9 @@ def ctrl_c_once_training(root: Path) -> Iterator[None]:
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)
 
-    finger = threading.Thread(target=press)
-    finger.start()
+    thread = threading.Thread(target=press)
+    thread.start()
     try:
         yield
     finally:
-        finger.join()
+        thread.join()

@@ -19,8 +19,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from crash.trainings import differences
-from sharing import once, shared_folder
+from crash.training_process import differences
+from shared_runs import shared_folder, train_once
 from townlet.agents.policy import Policy
 from townlet.agents.registry import AgentEntry, entries
 from townlet.config.scalar import to_flow_yaml
@@ -425,7 +425,7 @@ class AgentConformance:
             with pytest.raises(TownletError, match=r"(cannot be trained by|supports towns only)"):
                 require_shareable(case.load(rows=8).recipe, cast(ProcessGroup, Two()))
             return
-        run = once(tmp_path_factory, "two-processes", trained_by_two)[case.entry.name]
+        run = train_once(tmp_path_factory, "two-processes", trained_by_two)[case.entry.name]
         the_same(case.run("one", **SHARED), run, updates=5)
 
 

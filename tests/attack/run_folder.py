@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attack.damage import Command, Effect, command
-from crash.trainings import DQN, checkpoint_leaves, metrics_digest
+from crash.training_process import DQN, checkpoint_leaves, metrics_digest
 from small import SMALL_GYM
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Sink

@@ -18,7 +18,7 @@ import warm
 from attack.flooder import largest
 from attack.probes import during, flooded, resident
 from decide.service_process import Process, free_port
-from pace import slower
+from time_limit import slowdown
 
 MARK = 1.0  # second, the 99th percentile
 BUDGET = 2048  # megabytes of a service, as documented
@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 
 def check(found: dict[str, float], server: Process) -> None:
-    mark = MARK * slower(time.monotonic)
+    mark = MARK * slowdown(time.monotonic)
     assert all(p99 < mark for p99 in found.values()), found
     assert resident(server) < BUDGET
 
@@ -123,7 +123,7 @@ def test_empty_continuation_frames_do_not_stop_the_live_server(tmp_path: Path) -
     async def flood() -> None:
         url = f"ws://127.0.0.1:{port}/ws"
         found, seen = await during("continuations", url, 2, SHORT, {"health": lambda: asyncio.to_thread(health)})
-        assert found["health"] < MARK * slower(time.monotonic)
+        assert found["health"] < MARK * slowdown(time.monotonic)
         assert seen["close 1009 a message may have at most 64 frames"] > 0
 
     try:

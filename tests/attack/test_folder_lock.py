@@ -20,7 +20,7 @@ from townlet.runs.folder import Run
 from townlet.runs.lock import LOCK_FILE, Lock, lock_holder
 from townlet.runs.metrics_store import MetricsStore
 from townlet.train.session import start
-from train.tiny import Heard, tiny
+from train.tiny import RecordingSink, tiny
 
 TAKE = """
 import sys; from pathlib import Path
@@ -94,7 +94,7 @@ def test_metrics_are_not_committed_into_a_folder_that_took_the_place_of_another(
         assert found.read("updates", ["env_steps"])["env_steps"] == [1]
 
 
-class Swap(Heard):
+class Swap(RecordingSink):
     """Puts a copy in the place of the run's folder at the first evaluation of training."""
 
     def __init__(self, root: Path) -> None:

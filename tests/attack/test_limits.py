@@ -30,7 +30,7 @@ from attack.flooder import largest
 from attack.probes import descriptors, flooded
 from decide.ads_service import ask, request, start_service
 from decide.service_process import Process
-from pace import slower
+from time_limit import slowdown
 from townlet import allocation
 from townlet.allocation import memory_error, reserve
 from townlet.buffers.storage import FLOAT, CircularStorage
@@ -71,7 +71,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 def test_games_beyond_the_descriptors_are_refused_with_1013_and_an_alarm(server: Process) -> None:
     found, seen = asyncio.run(flooded(server, "sockets", server.url, 300, 6.0))
     assert seen["close 1013 too many games are connected"] > 0
-    assert all(p99 < slower(time.monotonic) for p99 in found.values()), found  # seconds
+    assert all(p99 < slowdown(time.monotonic) for p99 in found.values()), found  # seconds
     stats = server.get("/api/decide/stats")
     alarm = next(alarm for alarm in stats["alarms"] if alarm["name"] == "connections")
     assert f"It is set by file descriptors: this process may open {FEW} files" in alarm["what"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.trainings import checkpoint_leaves, differing_leaves
+from crash.training_process import checkpoint_leaves, differing_leaves
 from metrics_digest import content_digest
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, checkpoint_files

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cli.program import Program, program
-from sharing import Runs, once
+from shared_runs import Runs, train_once
 from small import REPORT, SMALL, SMALL_GYM, train_gym
 
 
@@ -27,7 +27,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     torch.set_num_threads(1)
     kinds = ("town-l0:dqn", "town:ppo", "town-l2:drqn")
-    found = once(
+    found = train_once(
         tmp_path_factory,
         "towns",
         lambda root: {
@@ -42,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gym_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """A finished run of each kind outside towns, by `small.SMALL_GYM`; only to be read."""
     torch.set_num_threads(1)
-    return once(
+    return train_once(
         tmp_path_factory,
         "gyms",
         lambda root: {kind: train_gym(kind, root, *([REPORT] if kind == "ppo" else [])) for kind in SMALL_GYM},

@@ -11,10 +11,10 @@ import pytest
 
 from cli.program import Program
 from cli.terminal import at_a_terminal
-from films import film_facts
 from townlet.cli.play_targets import GymKeys
 from townlet.runs.folder import Run
 from townlet.tasks.gym_playback import RenderedGym, half_block_text
+from video_info import read_video
 
 
 def test_pipe_prints_a_line_per_episode_and_a_summary(townlet: Program, gym_runs: dict[str, Run]) -> None:
@@ -96,7 +96,7 @@ def test_a_video_shows_all_players_side_by_side(townlet: Program, gym_runs: dict
     words = ["--mode", "trained", "--mode", "random", "--video", str(path), "--episodes", "1", "--steps", "8"]
     done = townlet("play", run.name, *words, "--root", str(run.path.parent))
     assert done.code == 0
-    facts = film_facts(path)
+    facts = read_video(path)
     assert (facts.frames, facts.size) == (8 + 1 + 50, (1200, 400))
     assert facts.seconds == pytest.approx(facts.frames / 50, abs=0.05)
     assert f"{facts.frames} frames" in done.out

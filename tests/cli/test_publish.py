@@ -21,8 +21,8 @@ from ruamel.yaml import YAML
 
 import warm
 from cli.program import Program
-from films import film_facts
 from townlet.runs.folder import Run
+from video_info import read_video
 
 
 def published(townlet: Program, run: Run, to: Path) -> str:
@@ -60,7 +60,7 @@ def test_published_folder_is_self_contained(townlet: Program, gym_runs: dict[str
     (result,) = about["model-index"][0]["results"]
     assert result["dataset"]["name"] == "Acrobot-v1"
     assert result["metrics"][0]["value"] == pytest.approx(results["trained"]["mean"], abs=1e-3)
-    assert film_facts(to / "replay.mp4").size == (500, 500)
+    assert read_video(to / "replay.mp4").size == (500, 500)
     text = (to / "README.md").read_text()
     assert f"townlet train Acrobot-v1:ppo {run.meta()['overrides'][0]}" in text
     assert (to / "resolved.yaml").read_text() == run.resolved_file.read_text()

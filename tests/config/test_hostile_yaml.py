@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pace import within
+from time_limit import within
 from townlet.config.yaml import MAX_BYTES, MAX_DEPTH, MAX_DIAGNOSTICS, MAX_NODES, parse, read
 from townlet.errors import ConfigError
 

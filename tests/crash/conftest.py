@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from crash.trainings import ForkServer
+from crash.training_process import ForkServer
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crash.run_workloads import Acknowledged, Mark
-from crash.trainings import differing_leaves
+from crash.training_process import differing_leaves
 from decide.ads_service import request, run_visits, start_service
 from decide.publisher import Twin, twin_state
 from townlet.decide.app import load_service_tokens

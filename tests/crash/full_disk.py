@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from crash.trainings import metrics_digest, only_run
+from crash.training_process import metrics_digest, only_run
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run

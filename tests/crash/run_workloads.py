@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from crash.trainings import DQN, checkpoint_leaves, differing_leaves, metrics_digest, only_run
+from crash.training_process import DQN, checkpoint_leaves, differing_leaves, metrics_digest, only_run
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_store import MetricsStore, StorePosition

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.trainings import DQN, ForkServer, metrics_digest
+from crash.training_process import DQN, ForkServer, metrics_digest
 from runs.test_disk import may_mount
 
 SCRIPT = Path(__file__).with_name("full_disk.py")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.trainings import DQN, ForkServer, differences, only_run
+from crash.training_process import DQN, ForkServer, differences, only_run
 from townlet.runs.checkpoint import COMMIT_POINTS, paths
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from crash.trainings import DQN, TINY, ForkServer, checkpoint_leaves, only_run
+from crash.training_process import DQN, TINY, ForkServer, checkpoint_leaves, only_run
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader

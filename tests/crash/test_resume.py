@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from crash.trainings import (
+from crash.training_process import (
     DQN,
     HASH_SEED,
     TINY,

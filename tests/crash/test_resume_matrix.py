@@ -16,7 +16,7 @@ from zlib import crc32
 
 import pytest
 
-from crash.trainings import TINY, ForkServer, checkpoint_leaves, differences, only_run
+from crash.training_process import TINY, ForkServer, checkpoint_leaves, differences, only_run
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader

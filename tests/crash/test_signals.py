@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crash.trainings import DQN, TINY, ForkServer, TrainingProcess, differences, only_run
-from pace import within
+from crash.training_process import DQN, TINY, ForkServer, TrainingProcess, differences, only_run
+from time_limit import within
 from townlet.runs.checkpoint import paths, step_and_serial
 from townlet.runs.folder import Run
 

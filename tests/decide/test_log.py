@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pace import within
+from time_limit import within
 from townlet.decide.storage.log import LogStopped, WriteAheadLog
 from townlet.decide.storage.segments import HEADER, MARKER, RECORD, encode_record, read_records
 from townlet.errors import TownletError

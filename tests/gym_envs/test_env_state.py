@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from gym_envs.elsewhere import ID
+from gym_envs.unsavable import ID
 from townlet.errors import TownletError
 from townlet.gym import env_state
 from townlet.gym.codec import UnsupportedValue, decode, digest, encode, pack, unpack

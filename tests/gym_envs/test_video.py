@@ -9,13 +9,13 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from films import film_facts
 from townlet.errors import TownletError
 from townlet.rng import Streams
 from townlet.runs.videos import VideoWriter, record_video
 from townlet.town.planner import make_player
 from townlet.town.render.show import RenderedTown
 from townlet.town.world.load import load
+from video_info import read_video
 
 
 def pictures(count: int, height: int = 40, width: int = 60) -> list[np.ndarray]:
@@ -28,7 +28,7 @@ def test_video_has_one_frame_per_picture(tmp_path: Path) -> None:
     with VideoWriter(path, 20) as video:
         for picture in pictures(30):
             video.add(picture)
-    facts = film_facts(path)
+    facts = read_video(path)
     assert (facts.frames, facts.size) == (30, (60, 40))
     assert facts.seconds == pytest.approx(1.5, abs=0.06)
     assert facts.brightness[0] < 20 < 200 < facts.brightness[-1]
@@ -39,7 +39,7 @@ def test_odd_sides_become_even(tmp_path: Path) -> None:
     with VideoWriter(tmp_path / "x.mp4", 10) as video:
         for picture in pictures(5, 33, 47):
             video.add(picture)
-    assert film_facts(tmp_path / "x.mp4").size == (48, 34)
+    assert read_video(tmp_path / "x.mp4").size == (48, 34)
 
 
 def test_failed_recording_keeps_the_old_file(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_town_is_recorded_over_several_episodes(tmp_path: Path) -> None:
     shows = [RenderedTown(world, player, 1, fps=5) for player in players]
     path = tmp_path / "town.mp4"
     assert record_video(shows, path, episodes=2, steps=100) == 2 * (1 + 6 + 5)  # the end stays on show for a second
-    facts = film_facts(path)
+    facts = read_video(path)
     assert (facts.frames, facts.size) == (24, (1920, 640))
 
 

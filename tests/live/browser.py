@@ -28,7 +28,7 @@ from playwright.sync_api import (
 )
 
 from live.conftest import LiveServer
-from sharing import Runs, once
+from shared_runs import Runs, train_once
 from townlet.runs.folder import Run
 from townlet.train.session import start
 from townlet.web.tokens import OPERATOR, VIEWER
@@ -265,7 +265,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     def train(root: Path) -> Runs:
         return {name: start(tiny(name), root).run for name in ("town:dqn", "town-shuffled:ppo")}
 
-    found = once(tmp_path_factory, "two", train)
+    found = train_once(tmp_path_factory, "two", train)
     return found["town:dqn"], found["town-shuffled:ppo"]
 
 

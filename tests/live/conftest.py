@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from sharing import once
+from shared_runs import train_once
 from townlet.live.app import make_app
 from townlet.live.hub import Hub
 from townlet.runs.folder import Run
@@ -27,7 +27,7 @@ from train.tiny import tiny
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished run that took about a second."""
-    return once(tmp_path_factory, "watched", lambda root: {"town": start(tiny("town:dqn"), root).run})["town"]
+    return train_once(tmp_path_factory, "watched", lambda root: {"town": start(tiny("town:dqn"), root).run})["town"]
 
 
 class LiveServer:

@@ -11,7 +11,7 @@ import pytest
 
 from live.conftest import LiveServer
 from live.episodes import start_episode
-from sharing import Runs, once
+from shared_runs import Runs, train_once
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import start
 from train.tiny import tiny
@@ -42,7 +42,7 @@ def gyms(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         found = {name: start(load_experiment(recipe, words), root).run for name, (recipe, *words) in RECIPES.items()}
         return {**found, "town": start(tiny("town:dqn"), root).run}
 
-    return once(tmp_path_factory, "live-gyms", train)
+    return train_once(tmp_path_factory, "live-gyms", train)
 
 
 @pytest.fixture(scope="session")

@@ -13,12 +13,12 @@ import pytest
 import torch
 from playwright.sync_api import expect
 
-from crash.trainings import only_run
+from crash.training_process import only_run
 from live.conftest import LiveServer
 from live.episodes import local_rollout
 from live.test_browser_shape import ANIMATIONS_DONE, LAYOUT_PROBLEMS, LOW_CONTRAST, SIZES
 from live.test_training import TrainingProcess
-from sharing import Runs
+from shared_runs import Runs
 
 if TYPE_CHECKING:
     from live.browser import OpenPage, PageView

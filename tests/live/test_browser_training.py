@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from crash.trainings import only_run
+from crash.training_process import only_run
 from live.conftest import LiveServer
 from live.test_browser_shape import LAYOUT_PROBLEMS
 from live.test_training import ENDLESS, TrainingProcess

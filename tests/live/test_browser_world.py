@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import expect
 
 from live.conftest import LiveServer
-from pace import slower
-from sharing import once
+from shared_runs import train_once
+from time_limit import slowdown
 from townlet.town.world.load import FOLDER
 from townlet.train.session import start
 from train.tiny import tiny
@@ -61,7 +61,7 @@ def test_errors_show_their_line_while_typing(view: PageView) -> None:
     text = view.page.get_by_label("The world as YAML")
     took, allowed = [1000.0], 300.0
     while min(took) >= allowed and len(took) < 12:  # a busy machine may delay some attempts
-        allowed = 300 * slower(time.monotonic)
+        allowed = 300 * slowdown(time.monotonic)
         text.press("Control+End")
         view.page.evaluate(MEASURE)
         text.press_sequentially("\nnonsense: 1")
@@ -241,7 +241,7 @@ def test_affordance_icons_come_from_the_world_file(
         (root / "pond.yaml").write_text(OWN_ICON, encoding="utf-8")
         return {"pond": start(tiny(str(root / "pond.yaml")), root).run}
 
-    run = once(tmp_path_factory, "own-icon", train)["pond"]
+    run = train_once(tmp_path_factory, "own-icon", train)["pond"]
     served = LiveServer(run.path.parent, run.name, tmp_path / "worlds")
     view = open_page(served)
     view.page.evaluate(

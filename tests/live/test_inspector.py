@@ -20,7 +20,7 @@ from websockets.sync.client import ClientConnection
 from live.conftest import LiveServer, Page
 from live.episodes import finished_episode, local_rollout, start_episode
 from live.test_security import SECRET, TRAVERSAL_PATHS, ask
-from sharing import Runs
+from shared_runs import Runs
 from townlet.agents.settings import AdvantageEstimate
 from townlet.live import rollout_worker
 from townlet.live.gym_episode import gae_advantages

@@ -12,7 +12,7 @@ import pytest
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from live.conftest import LiveServer, Page
-from pace import within
+from time_limit import within
 from townlet.errors import TownletError
 from townlet.live.protocol import MAX_MESSAGE_BYTES
 from townlet.runs.folder import Run

@@ -18,7 +18,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 import warm
-from crash.trainings import differences, only_run
+from crash.training_process import differences, only_run
 from live.conftest import Page
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import start

@@ -1,4 +1,4 @@
-"""Townlet in a program of one's own."""
+"""The Python API: train, load, make."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return townlet.train("town:ppo", seed=3, overrides=[*WORDS, REPORT], root=tmp_path_factory.mktemp("runs"))
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     assert all(hasattr(townlet, name) for name in townlet.__all__)
 
 
-def test_training_gives_the_run(trained: Run) -> None:
+def test_train_returns_the_run(trained: Run) -> None:
     assert isinstance(trained, Run)
     assert trained.meta()["seed"] == 3
     assert trained.report_html.is_file()
@@ -36,38 +36,38 @@ def test_training_gives_the_run(trained: Run) -> None:
     assert len(repr(trained)) < 300
 
 
-def test_it_can_be_called_again_and_the_room_of_that_name_stays(
+def test_train_is_callable_after_its_submodules_were_imported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """`townlet.train` is a function and a package: what has been imported must not decide which of them one gets."""
-    import townlet.recipes.load as room
+    """`townlet.train` is a package that can be called, whatever was imported before."""
+    import townlet.recipes.load as recipes
 
-    assert room.load_recipe("town:ppo").recipe.env == "town"
+    assert recipes.load_recipe("town:ppo").recipe.env == "town"
     changes = {"rows": np.int64(4), "network.hidden": (8,), "evaluation.episodes": 2, "metrics.tensorboard": False}
     changes |= {"budget.env_steps": 64, "agent.n_steps": 8, "agent.batch_size": 1.0, "threads": 1}
     again = townlet.train("town:ppo", overrides=changes, root=tmp_path)
     resolved = again.resolved_file.read_text(encoding="utf-8")
     assert "rows: 4 " in resolved
     assert "hidden: [8]" in resolved
-    assert capfd.readouterr() == ("", "")  # quiet unless asked
+    assert capfd.readouterr() == ("", "")  # quiet by default
 
 
-def test_progress_is_shown_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     townlet.train("town:ppo", overrides=WORDS, root=tmp_path, progress=True)
     assert "evaluation: " in capsys.readouterr().err
 
 
-def test_a_run_is_loaded_by_any_of_its_names(trained: Run) -> None:
+def test_run_is_loaded_by_object_path_name_or_latest(trained: Run) -> None:
     root = trained.path.parent
     obs = np.zeros(88, np.float32)
-    ways = [townlet.load(trained), townlet.load(trained.path), townlet.load(str(trained.path))]
-    ways += [townlet.load(trained.name, root=root), townlet.load("latest", root=root), trained.load()]  # type: ignore[attr-defined]
-    assert len({policy.act(obs) for policy in ways}) == 1
+    policies = [townlet.load(trained), townlet.load(trained.path), townlet.load(str(trained.path))]
+    policies += [townlet.load(trained.name, root=root), townlet.load("latest", root=root), trained.load()]  # type: ignore[attr-defined]
+    assert len({policy.act(obs) for policy in policies}) == 1
     with pytest.raises(TownletError, match="there is no run 'missing'"):
         townlet.load("missing", root=root)
 
 
-def test_a_loaded_policy_lives_in_a_gymnasium_town(trained: Run) -> None:
+def test_loaded_policy_acts_in_a_gymnasium_town(trained: Run) -> None:
     policy, env = townlet.load(trained), gym.make("Townlet/Town-v0")
     obs, info = env.reset(seed=0)
     policy.reset()
@@ -80,7 +80,7 @@ def test_a_loaded_policy_lives_in_a_gymnasium_town(trained: Run) -> None:
     env.close()
 
 
-def test_a_loaded_policy_lives_in_a_batch(trained: Run) -> None:
+def test_loaded_policy_acts_in_a_vector_environment(trained: Run) -> None:
     policy, env = townlet.load(trained), townlet.make("town", rows=16)
     seen = env.reset(0)
     policy.reset(16)
@@ -91,7 +91,7 @@ def test_a_loaded_policy_lives_in_a_batch(trained: Run) -> None:
     env.close()
 
 
-def test_mistakes_are_named(tmp_path: Path) -> None:
+def test_unknown_override_is_named_and_creates_no_run(tmp_path: Path) -> None:
     with pytest.raises(TownletError, match=r"agent\.lrr"):
         townlet.train("town:ppo", overrides={"agent.lrr": 1}, root=tmp_path)
     assert Run.list(tmp_path) == []

@@ -1,4 +1,4 @@
-"""`make check` finds denied words, classes of one name and import cycles."""
+"""`make check` finds denied words, duplicate class names and import cycles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_quotations_and_parts_of_words_are_allowed() -> None:
     assert len(list(denied_words({"other.md": "so whoever comes last"}, RULES))) == 1
 
 
-def test_classes_of_one_name_are_found() -> None:
+def test_duplicate_class_names_are_found() -> None:
     one, two = "class Store: ...", "def f():\n    class Store: ..."
     assert list(duplicate_classes({"a.py": one, "b.py": two})) == ["class Store is defined 2 times: a.py:1, b.py:2"]
     assert not list(duplicate_classes({"a.py": "class Store(Protocol): ...", "b.py": two}))

@@ -1,4 +1,4 @@
-"""The pins, the ranges and what is installed agree."""
+"""Pinned versions lie in the declared ranges and are the installed ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_pins_hold_on_every_machine_type() -> None:
     assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line)] == []
 
 
-def test_what_is_tested_is_what_is_pinned() -> None:
+def test_installed_versions_are_the_pinned_ones() -> None:
     def installed(name: str) -> Version | None:
         try:
             return Version(Version(version(name)).public)

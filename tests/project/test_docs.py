@@ -151,7 +151,7 @@ def section(name: str) -> str:
     return str(found)
 
 
-def reported(case: Case) -> set[str]:
+def reported_metrics(case: Case) -> set[str]:
     """Every metric that an agent reports, over settings that make it report all of them."""
     fields = case.entry.settings.model_fields
     curious = {"bonus": case.entry.bonuses[0], "weight": {"name": "scheduled", "value": 0.1}}
@@ -172,7 +172,7 @@ def reported(case: Case) -> set[str]:
 def test_documented_metrics_of_an_agent_are_those_it_reports(name: str, tmp_path: Path) -> None:
     rows = re.findall(r"^\| (`.*?`) \|", section(name).partition("<!-- settings")[0], re.MULTILINE)
     described = {word for row in rows for word in re.findall(r"`(\w+)`", row)}
-    assert described == reported(Case(registry.entry(name), tmp_path))
+    assert described == reported_metrics(Case(registry.entry(name), tmp_path))
 
 
 def test_agent_tables_match_the_registry() -> None:

@@ -15,7 +15,7 @@ import townlet
 print(time.process_time() - began)
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
-LIMIT_S = 1.0  # of processor time; torch alone takes twice as long
+LIMIT_S = 1.0  # CPU time; torch alone takes twice as long
 
 
 def _run(*arguments: str) -> str:
@@ -24,7 +24,7 @@ def _run(*arguments: str) -> str:
 
 
 def test_importing_townlet_is_quick_and_loads_no_engine() -> None:
-    # The best of three in CPU time: another program on the same machine must not decide this.
+    # The best of three, because other programs on the machine slow down some of them.
     runs = [_run("-c", MEASURE).splitlines() for _ in range(3)]
     assert min(float(seconds) for seconds, _ in runs) < LIMIT_S
     loaded = set(runs[0][1].split())

@@ -1,4 +1,4 @@
-"""Promises about the code base itself."""
+"""Rules for the source code: no unsafe calls, no agent names outside `agents`, short files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 MAX_LINES = 400
 
-# Modules that turn bytes into running code, and functions that do.
+# Modules and functions that can execute code from data.
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "numpy.load", "np.load"}
 
@@ -48,7 +48,7 @@ def test_opening_a_file_never_runs_code() -> None:
     "line",
     ["import pickle", "from pickle import loads", "eval(x)", "torch.load(f)", "from torch import load", "np.load(f)"],
 )
-def test_the_search_for_unsafe_code_finds_it(line: str) -> None:
+def test_unsafe_code_is_found(line: str) -> None:
     assert list(unsafe(ast.parse(line)))
 
 
@@ -65,7 +65,7 @@ AGENT_NAME = re.compile(
 
 
 def agent_names(text: str, python: bool = True) -> Iterator[tuple[int, str]]:
-    """Line and name of every agent that a source file names, but for the examples in help texts."""
+    """Line and name of every agent that a source file names, except in examples of help texts."""
     examples = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call)] if python else []
     shown = {
         line
@@ -78,7 +78,7 @@ def agent_names(text: str, python: bool = True) -> Iterator[tuple[int, str]]:
             yield from ((number, found[0]) for found in AGENT_NAME.finditer(line))
 
 
-def test_only_the_package_of_agents_and_recipes_name_an_agent() -> None:
+def test_only_agents_and_recipes_name_an_agent() -> None:
     package = ROOT / "src" / "townlet"
     paths = [path for path in package.rglob("*") if path.suffix in (".py", ".js", ".html", ".css", ".sql")]
     paths = [path for path in paths if path.relative_to(package).parts[0] not in AGENT_FILES]
@@ -99,7 +99,7 @@ def test_only_the_package_of_agents_and_recipes_name_an_agent() -> None:
         "# as qlearning does", "'reinforce'", "f'townlet train {file}:pqn'", "QLearningSettings()",
     ],
 )  # fmt: skip
-def test_the_search_for_agent_names_finds_them(line: str) -> None:
+def test_agent_names_are_found(line: str) -> None:
     assert list(agent_names(line))
 
 
@@ -108,12 +108,12 @@ def test_words_that_resemble_agent_names_are_allowed() -> None:
     assert not list(agent_names(text))
 
 
-def test_every_file_can_be_read_in_one_sitting() -> None:
+def test_files_have_fewer_than_400_lines() -> None:
     lengths = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in SOURCES}
     assert {name: n for name, n in lengths.items() if n >= MAX_LINES} == {}
 
 
-def test_nothing_is_left_for_later() -> None:
+def test_sources_contain_no_placeholders() -> None:
     words = ("TO" + "DO", "FIX" + "ME", "NotImplemented" + "Error")
     found = [f"{p.relative_to(ROOT)}: {word}" for p in SOURCES for word in words if word in p.read_text()]
     assert found == []

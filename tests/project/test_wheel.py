@@ -1,4 +1,4 @@
-"""The wheel is what was tested: built, installed without the source tree, it runs the demo."""
+"""The wheel, installed without the source tree, runs the demo."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _run(*command: str | Path, cwd: Path) -> str:
-    # Nothing of this environment may leak into the clean one.
+    # This environment must not leak into the clean one.
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
         [str(part) for part in command],

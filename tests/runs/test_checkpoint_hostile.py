@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from pace import within
+from time_limit import within
 from townlet.errors import TownletError
 from townlet.runs.checkpoint import folder_name, load, save, verify
 from townlet.runs.checkpoint_files import DIGEST, FORMAT_VERSION, MANIFEST, MAX_MANIFEST_BYTES, STATE

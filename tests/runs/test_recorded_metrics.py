@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from sharing import once
+from shared_runs import train_once
 from small import REPORT
 from townlet.runs.database import TABLES
 from townlet.runs.folder import Run
@@ -44,7 +44,7 @@ def train_all(root: Path) -> dict[str, Run]:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    return once(tmp_path_factory, "recorded-metrics", train_all)
+    return train_once(tmp_path_factory, "recorded-metrics", train_all)
 
 
 def metric_names(run: Run, to: Path) -> set[str]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from metrics_digest import content_digest
-from pace import within
+from time_limit import within
 from townlet.errors import TownletError
 from townlet.runs.database import TABLES
 from townlet.runs.metrics_reader import MetricsReader, write_csv

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from crash.trainings import differences
+from crash.training_process import differences
 from townlet.errors import ConfigError, TownletError
 from townlet.gym.make import make_vec
 from townlet.gym.spec import EnvSpec

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from sharing import once
+from shared_runs import train_once
 from townlet.runs import report
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader, as_rows
@@ -31,7 +31,7 @@ def kept(run: Run) -> list[dict[str, Any]]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished run, only to be read."""
     loaded = tiny("town:dqn", "budget.env_steps=4000", "evaluation.every=2000", "metrics.whole_episodes=1000")
-    return once(tmp_path_factory, "highlights", lambda root: {"run": start(loaded, root).run})["run"]
+    return train_once(tmp_path_factory, "highlights", lambda root: {"run": start(loaded, root).run})["run"]
 
 
 def test_recorded_episode_is_one_of_the_training(run: Run) -> None:

@@ -12,7 +12,7 @@ import pytest
 from torch import Tensor
 
 from metrics_digest import content_digest
-from pace import within
+from time_limit import within
 from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs.metrics_store import MetricsStore
@@ -21,7 +21,7 @@ from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
 from townlet.train.logger import MetricsLogger
 from townlet.train.training import Training
-from train.tiny import STAGES, Heard, begun, tiny
+from train.tiny import STAGES, RecordingSink, begun, tiny
 
 
 class Recount(NullListener):
@@ -105,7 +105,7 @@ def test_intervals_equal_a_recount_of_all_episodes(tmp_path: Path) -> None:
 
 
 def test_metrics_of_an_interval_are_means_over_its_updates(tmp_path: Path) -> None:
-    heard = Heard()
+    heard = RecordingSink()
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store, heard)
         for value in (1.0, 2.0, 6.0):
@@ -164,7 +164,7 @@ def test_pending_episodes_written_after_a_checkpoint_are_rewound(tmp_path: Path)
 
 
 def test_alerts_are_stored_and_reported(tmp_path: Path) -> None:
-    heard = Heard()
+    heard = RecordingSink()
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store, heard)
         t.counters.env_steps = 12

@@ -25,7 +25,7 @@ from townlet.train.logger import MetricsLogger
 from townlet.train.loop import LoopResult, train_loop
 from townlet.train.stop_conditions import StopConditions
 from townlet.train.training import Training
-from train.tiny import STAGES, Heard, begun, tiny
+from train.tiny import STAGES, RecordingSink, begun, tiny
 
 
 @dataclass
@@ -44,14 +44,14 @@ class Ran:
     t: Training
     ending: LoopResult
     saved: list[tuple[int, float | None, str | None]]
-    heard: Heard
+    heard: RecordingSink
 
 
 def ran(
     loaded: LoadedExperiment, folder: Path, asked: Callable[[], bool] = lambda: False, pause_at: int | None = None
 ) -> Ran:
     """The whole loop with real parts, but nothing saved."""
-    heard, there = Heard(), loaded.worlds.evaluation
+    heard, there = RecordingSink(), loaded.worlds.evaluation
     with MetricsStore(folder / "metrics.db") as store:
         t, journal = begun(loaded, store, heard)
         keeper = Kept(t)

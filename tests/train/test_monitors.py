@@ -14,7 +14,7 @@ from townlet.tasks.experiment import load_experiment
 from townlet.train.logger import MetricsLogger
 from townlet.train.monitors import MONITORS, PATIENCE_INTERVALS, SCORE, STALE_INTERVALS, WINDOW, Alert, Monitors
 from townlet.train.session import start
-from train.tiny import Heard, begun, tiny
+from train.tiny import RecordingSink, begun, tiny
 
 LONG = 4 * PATIENCE_INTERVALS
 RETURN = "episode_return"
@@ -109,7 +109,7 @@ def test_occasional_slow_interval_raises_no_alert() -> None:
 
 
 def test_alerts_are_stored_and_reported_across_a_resume(tmp_path: Path) -> None:
-    heard = Heard()
+    heard = RecordingSink()
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store, heard)
         for mark in range(1, PATIENCE_INTERVALS + 3):
@@ -138,7 +138,7 @@ def test_timing_is_in_no_checkpoint_and_no_digest(tmp_path: Path) -> None:
 
 
 def test_too_high_learning_rate_alerts_on_console_in_store_and_report(tmp_path: Path) -> None:
-    heard = Heard()
+    heard = RecordingSink()
     words = ["threads=1", "rows=4", "agent={n_steps: 32, epochs: 4, lr: 10}", "env_steps=4096"]
     words += ["network={hidden: [16], activation: relu}"]
     quiet = ("metrics={every: 128, tensorboard: false, report: false}", "evaluation={every: 1, episodes: 2}")

@@ -12,7 +12,7 @@ from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters
 from townlet.recipes.schema import Recipe
 from townlet.train.multi_seed import bootstrap_interval, iqm, train_seeds
-from train.tiny import DQN, Heard
+from train.tiny import DQN, RecordingSink
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_interval_narrows_with_more_seeds() -> None:
 
 
 def test_every_seed_gives_a_separate_run(tmp_path: Path) -> None:
-    heard: list[Heard] = []
+    heard: list[RecordingSink] = []
 
-    def sink(recipe: object) -> Heard:
-        heard.append(Heard())
+    def sink(recipe: object) -> RecordingSink:
+        heard.append(RecordingSink())
         return heard[-1]
 
     found = train_seeds("town:dqn", [*DQN, "seed=5", "budget={env_steps: 400}"], tmp_path, 2, sink)
@@ -65,7 +65,7 @@ def test_every_seed_gives_a_separate_run(tmp_path: Path) -> None:
     assert all(each.closed for each in heard)
 
 
-class Falling(Heard):
+class Falling(RecordingSink):
     """A sink that breaks the training of its run after the first round."""
 
     def on_rollout(self, counters: Counters) -> None:
@@ -73,8 +73,8 @@ class Falling(Heard):
 
 
 def test_failed_seed_is_named_and_does_not_stop_the_others(tmp_path: Path) -> None:
-    def sink(recipe: Recipe) -> Heard:
-        return Falling() if recipe.seed == 5 else Heard()
+    def sink(recipe: Recipe) -> RecordingSink:
+        return Falling() if recipe.seed == 5 else RecordingSink()
 
     found = train_seeds("town:dqn", [*DQN, "seed=5", "budget={env_steps: 200}"], tmp_path, 2, sink)
     assert [outcome.seed for outcome in found.outcomes] == [6]

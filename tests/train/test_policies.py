@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharing import once
+from shared_runs import train_once
 from small import SHARED, SMALL
 from townlet.errors import TownletError
 from townlet.rng import Streams
@@ -49,7 +49,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
         loaded = {key: load_experiment(recipe, [*words, *QUICK]) for key, (recipe, words) in RECIPES.items()}
         return {key: start(each, root, pause_at=260).run for key, each in loaded.items()}
 
-    return once(tmp_path_factory, "policies", train)
+    return train_once(tmp_path_factory, "policies", train)
 
 
 def raw(trained: TrainedPolicy) -> str:

@@ -21,7 +21,7 @@ from townlet.train import session
 from townlet.train.policies import load_policy
 from townlet.train.session import resume, start
 from train.processes import last
-from train.tiny import DQN, Heard, tiny
+from train.tiny import DQN, RecordingSink, tiny
 
 WORLD = "extends: town\nmax_steps: 30\n"
 
@@ -92,7 +92,7 @@ def test_run_keeps_its_world_if_the_file_changes(
     found = compare_town(trained.policy, evaluation_world(trained.loaded, ["affordances.Bed.price=0"]), 3, 0)
     assert found.trained.world.spec.max_steps == 30
     assert found.trained.world.spec.affordances[0].price == 0
-    heard = Heard()
+    heard = RecordingSink()
     resume(run, sinks=[heard], pause_at=200)
     assert heard.notes == [note]
     assert checkpoint.latest(run.checkpoints).env_steps == 200  # type: ignore[union-attr]
@@ -145,7 +145,7 @@ def test_overrides_that_keep_the_experiment_are_accepted(own: tuple[Path, Run]) 
         "metrics.every=50", "evaluation.every=100", "evaluation.episodes=2", "threads=1", "device=cpu",
         "rows=4",  # as it is
     ]  # fmt: skip
-    heard = Heard()
+    heard = RecordingSink()
     resume(run, words, sinks=[heard], pause_at=200)
     assert run.meta()["resumed_with"] == words
     assert [row["episodes"] for row in heard.evaluations] == [2]

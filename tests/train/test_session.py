@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from crash.trainings import differing_leaves
+from crash.training_process import differing_leaves
 from metrics_digest import content_digest
 from small import REPORT
 from townlet.errors import TownletError
@@ -23,18 +23,18 @@ from townlet.train.policies import load_policy
 from townlet.train.session import TrainingOutcome, resume, start
 from townlet.train.stop_conditions import END_REASONS
 from townlet.train.training import build_training
-from train.tiny import Heard, tiny
+from train.tiny import RecordingSink, tiny
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainingOutcome, Heard]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainingOutcome, RecordingSink]:
     """A finished run, only to be read."""
-    heard = Heard()
+    heard = RecordingSink()
     root = tmp_path_factory.mktemp("trained") / "runs"
     return start(tiny("town:dqn", "metrics.tensorboard=true", REPORT), root, sinks=[heard]), heard
 
 
-def test_run_leaves_all_its_files(trained: tuple[TrainingOutcome, Heard]) -> None:
+def test_run_leaves_all_its_files(trained: tuple[TrainingOutcome, RecordingSink]) -> None:
     run = trained[0].run
     names = {path.name for path in run.path.iterdir()}
     assert {
@@ -47,7 +47,7 @@ def test_run_leaves_all_its_files(trained: tuple[TrainingOutcome, Heard]) -> Non
     assert " survive, " in run.log_file.read_text()
 
 
-def test_meta_describes_the_run_and_its_end(trained: tuple[TrainingOutcome, Heard]) -> None:
+def test_meta_describes_the_run_and_its_end(trained: tuple[TrainingOutcome, RecordingSink]) -> None:
     outcome = trained[0]
     meta = outcome.run.meta()
     assert (meta["recipe"], meta["seed"], meta["rows"], meta["agent"]) == ("town:dqn", 0, 4, "dqn")
@@ -58,7 +58,7 @@ def test_meta_describes_the_run_and_its_end(trained: tuple[TrainingOutcome, Hear
     assert meta["summary"] == outcome.summary.sentences()
 
 
-def test_baseline_and_every_evaluation_are_reported_and_stored(trained: tuple[TrainingOutcome, Heard]) -> None:
+def test_baseline_and_every_evaluation_are_reported_and_stored(trained: tuple[TrainingOutcome, RecordingSink]) -> None:
     outcome, heard = trained
     with MetricsReader(outcome.run.metrics_file) as metrics:
         rows = metrics.read("evaluations", ["env_steps", "policy", "length"])
@@ -68,7 +68,7 @@ def test_baseline_and_every_evaluation_are_reported_and_stored(trained: tuple[Tr
     assert heard.closed
 
 
-def test_last_and_best_checkpoint_are_kept(trained: tuple[TrainingOutcome, Heard]) -> None:
+def test_last_and_best_checkpoint_are_kept(trained: tuple[TrainingOutcome, RecordingSink]) -> None:
     folder = trained[0].run.checkpoints
     last, best = checkpoint.latest(folder), checkpoint.best(folder)
     assert last is not None
@@ -79,7 +79,7 @@ def test_last_and_best_checkpoint_are_kept(trained: tuple[TrainingOutcome, Heard
     assert len(checkpoint.paths(folder)) <= 2
 
 
-def test_warm_start_loads_the_weights_of_the_best_checkpoint(trained: tuple[TrainingOutcome, Heard]) -> None:
+def test_warm_start_loads_the_weights_of_the_best_checkpoint(trained: tuple[TrainingOutcome, RecordingSink]) -> None:
     source = trained[0].run
     best = checkpoint.best(source.checkpoints)
     assert best is not None
@@ -93,7 +93,7 @@ def test_warm_start_loads_the_weights_of_the_best_checkpoint(trained: tuple[Trai
     assert any(not torch.equal(before[name], value) for name, value in fresh.agent.parameters().items())
 
 
-def test_init_from_is_a_key_of_the_recipe(trained: tuple[TrainingOutcome, Heard]) -> None:
+def test_init_from_is_a_key_of_the_recipe(trained: tuple[TrainingOutcome, RecordingSink]) -> None:
     root, name = trained[0].run.path.parent, trained[0].run.name
     outcome = start(tiny("town:dqn", f"init_from={name}", "agent.warmup=400", "seed=3"), root, pause_at=100)
     here, there = (checkpoint.load(checkpoint.paths(run.checkpoints)[-1])[0] for run in (outcome.run, trained[0].run))
@@ -108,7 +108,7 @@ def test_init_from_is_a_key_of_the_recipe(trained: tuple[TrainingOutcome, Heard]
 
 
 def test_warm_start_has_no_best_checkpoint_before_an_evaluation(
-    trained: tuple[TrainingOutcome, Heard],
+    trained: tuple[TrainingOutcome, RecordingSink],
 ) -> None:
     """A run that is killed at once has a checkpoint to go on from, and none that claims a score."""
     source = trained[0].run
@@ -128,7 +128,7 @@ def test_warm_start_has_no_best_checkpoint_before_an_evaluation(
     ],
 )
 def test_warm_start_from_another_interface_network_or_agent_is_refused(
-    recipe: str, words: tuple[str, ...], said: str, trained: tuple[TrainingOutcome, Heard]
+    recipe: str, words: tuple[str, ...], said: str, trained: tuple[TrainingOutcome, RecordingSink]
 ) -> None:
     with pytest.raises(TownletError, match=said):
         warm_start(build_training(tiny(recipe, *words)), trained[0].run)
@@ -156,12 +156,12 @@ def digest(run: Run) -> str:
     ],
 )  # fmt: skip
 def test_resuming_a_finished_run_only_evaluates_it(
-    words: tuple[str, ...], trained: tuple[TrainingOutcome, Heard]
+    words: tuple[str, ...], trained: tuple[TrainingOutcome, RecordingSink]
 ) -> None:
     before = trained[0]
     run = before.run
     figures, meta, names = digest(run), run.meta(), checkpoint.paths(run.checkpoints)
-    heard = Heard()
+    heard = RecordingSink()
     again = resume(run, words, sinks=[heard])
     assert (again.trained, again.ending.why, again.ending.finished) == (False, END_REASONS["env_steps"], True)
     assert again.summary is not None
@@ -173,7 +173,7 @@ def test_resuming_a_finished_run_only_evaluates_it(
 
 def test_paused_run_beyond_a_smaller_budget_ends(tmp_path: Path) -> None:
     run = start(tiny(), tmp_path, pause_at=640).run
-    heard = Heard()
+    heard = RecordingSink()
     ended = resume(run, ["budget.env_steps=600"], sinks=[heard])
     assert (ended.ending.why, ended.ending.finished) == (END_REASONS["env_steps"], True)
     assert [row["env_steps"] for row in heard.evaluations] == [640]
@@ -183,7 +183,7 @@ def test_paused_run_beyond_a_smaller_budget_ends(tmp_path: Path) -> None:
 
 def test_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
     first = start(tiny("town:dqn", "budget={env_steps: 1e6, minutes: 60}"), tmp_path, pause_at=1000)
-    heard, saved = Heard(), checkpoint.latest(first.run.checkpoints)
+    heard, saved = RecordingSink(), checkpoint.latest(first.run.checkpoints)
     assert saved is not None
     before = saved.info["seconds"]
     ended = resume(first.run, [f"budget.minutes={before / 120}"], sinks=[heard])
@@ -207,7 +207,7 @@ def test_resumed_run_saves_at_the_same_steps_as_an_uninterrupted_one(
     best = checkpoint.best(run.checkpoints)
     assert best is not None
     passed.clear()
-    heard = Heard()
+    heard = RecordingSink()
     resume(run, sinks=[heard], pause_at=448)
     assert [row["score"] for row in heard.evaluations] == [5.0]
     assert passed.count("committed") == 1  # at the pause
@@ -231,7 +231,7 @@ def test_time_limit_does_not_change_what_is_learned(tmp_path: Path) -> None:
 def test_evaluations_are_made_in_the_world_of_evaluation(tmp_path: Path) -> None:
     """Without the starts, the shaping reward and the limit of training."""
     words = ("potential=50", "evaluation.change={max_steps: 70}", "starts={fraction: 1, meters: [.02, .1]}")
-    loaded, heard = tiny("town:dqn", *words), Heard()
+    loaded, heard = tiny("town:dqn", *words), RecordingSink()
     run = start(loaded, tmp_path, sinks=[heard]).run
     random, last = heard.evaluations[0], heard.evaluations[-1]
     assert {row["limit"] for row in heard.evaluations} == {70}
@@ -244,7 +244,7 @@ def test_evaluations_are_made_in_the_world_of_evaluation(tmp_path: Path) -> None
 
 
 def test_tiny_budget_is_evaluated_only_at_its_end(tmp_path: Path) -> None:
-    heard = Heard()
+    heard = RecordingSink()
     start(tiny("town:dqn", "evaluation.every=.1", "budget.env_steps=900"), tmp_path, sinks=[heard])
     assert [row["env_steps"] for row in heard.evaluations] == [0, 900]
     recipe = load_experiment("town:dqn", ["budget.env_steps=900"]).recipe

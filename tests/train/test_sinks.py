@@ -24,7 +24,7 @@ from townlet.train.sinks import (
     evaluation_text,
     rate_text,
 )
-from train.tiny import Heard
+from train.tiny import RecordingSink
 
 FIGURES = {"steps_per_second": 12_345.0, "episode_length": 99.25, "loss": 0.5, "epsilon": 0.1, "meter_energy": 0.75}
 EVALUATION = {
@@ -141,16 +141,16 @@ def test_only_a_capable_terminal_gets_a_progress_bar() -> None:
 
 
 def test_all_sinks_are_closed_and_the_first_error_is_raised() -> None:
-    class Broken(Heard):
+    class Broken(RecordingSink):
         def close(self) -> None:
             raise OSError(28, "no space")
 
-    one, two, last = Heard(), Broken(), Heard()
+    one, two, last = RecordingSink(), Broken(), RecordingSink()
     with pytest.raises(ValueError, match="the first"), closing_sinks([one, two, last]):
         raise ValueError("the first")
     assert one.closed
     assert last.closed
-    last = Heard()
+    last = RecordingSink()
     with pytest.raises(OSError, match="no space"), closing_sinks([Broken(), last]):
         pass
     assert last.closed

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crash.trainings import differences
+from crash.training_process import differences
 from townlet.config.scalar import to_flow_yaml
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters
@@ -19,7 +19,7 @@ from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.train.session import create_session, resume, start
 from townlet.train.stop_conditions import END_REASONS
 from townlet.train.training import build_training
-from train.tiny import Heard, tiny
+from train.tiny import RecordingSink, tiny
 
 SMALL = (
     "threads=1", "rows=4", "network.hidden=[16]", "evaluation={episodes: 4, every: 256}",
@@ -42,7 +42,7 @@ def small(recipe: str = "CartPole-v1:ppo", *words: str) -> LoadedExperiment:
 CHANGE = ("env_steps", "key", "old", "new", "why")
 
 
-class Editor(Heard):
+class Editor(RecordingSink):
     """Edits tune.yaml at given numbers of env_steps."""
 
     def __init__(self, root: Path, edits: Mapping[int, str]) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from films import film_facts
 from small import REPORT, SMALL, train_gym
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, videos
@@ -14,6 +13,7 @@ from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start
+from video_info import read_video
 
 FILMED = ("video.episodes=1", "video.steps=40")
 
@@ -47,7 +47,7 @@ def test_videos_are_recorded_at_start_bests_and_end_without_side_effects(kind: s
     assert moments(plain) == []
     assert weights(filmed) == weights(plain) != b""
     for film in videos.list_videos(filmed.videos):
-        facts = film_facts(film.path)
+        facts = read_video(film.path)
         assert facts.size == ((600, 400) if kind == "ppo" else (500, 500))
         assert 1 < facts.frames <= 41 + 50
     report = filmed.report_html.read_text()
@@ -60,7 +60,7 @@ def test_town_is_recorded_by_the_same_key(tmp_path: Path) -> None:
         load_experiment("town-l0:dqn", [*SMALL["town-l0:dqn"], "video.episodes=1", "video.steps=5"]), tmp_path
     ).run
     assert moments(run) == wanted(run)
-    facts = film_facts(videos.list_videos(run.videos)[0].path)
+    facts = read_video(videos.list_videos(run.videos)[0].path)
     assert (facts.frames, facts.size) == (1 + 5 + 10, (960, 640))
 
 

@@ -36,7 +36,7 @@ def begun(loaded: LoadedExperiment, store: MetricsStore, *sinks: Sink) -> tuple[
     return t, MetricsLogger(t, loaded.recipe.to_env_steps(metrics.every), metrics.whole_episodes, store, sinks)
 
 
-class Heard(Sink):
+class RecordingSink(Sink):
     """A sink that remembers."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs that many tests read: the first worker that needs them trains them, and the others wait for it."""
+"""Training runs shared by tests: the first worker that needs them trains them, and the others wait for it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:
     return folder
 
 
-def once(factory: pytest.TempPathFactory, name: str, train: Callable[[Path], Runs]) -> Runs:
+def train_once(factory: pytest.TempPathFactory, name: str, train: Callable[[Path], Runs]) -> Runs:
     """The runs that `train` creates in a folder, trained once for all workers of this session; read-only."""
     folder = shared_folder(factory, name)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        known = folder / "runs.json"
-        if not known.exists():
-            found = train(folder / "runs")
-            known.write_text(json.dumps({called: run.name for called, run in found.items()}))
-    return {called: Run(folder / "runs" / run) for called, run in json.loads(known.read_text()).items()}
+        names = folder / "runs.json"
+        if not names.exists():
+            trained = train(folder / "runs")
+            names.write_text(json.dumps({key: run.name for key, run in trained.items()}))
+    return {key: Run(folder / "runs" / name) for key, name in json.loads(names.read_text()).items()}

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gym_envs.elsewhere import ID
+from gym_envs.unsavable import ID
 from townlet.agents.agent import no_interrupt
 from townlet.agents.dqn import Dqn
 from townlet.agents.ppo import Ppo
@@ -28,7 +28,7 @@ from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
 from townlet.train.session import resume, start
 from townlet.train.training import Training, build_training
-from train.tiny import Heard
+from train.tiny import RecordingSink
 
 torch.set_num_threads(1)
 WAYS = ("native", "sync")  # rows with a reset step between episodes, and rows without
@@ -174,11 +174,11 @@ def test_normalization_is_restored_on_resume(way: str, tmp_path: Path) -> None:
 
 
 def test_resume_reports_an_environment_that_cannot_be_saved(tmp_path: Path) -> None:
-    heard = Heard()
+    heard = RecordingSink()
     words = ("agent.n_steps=16", "gym.normalize_obs=none", "gym.max_episode_steps=20")
     loaded = load_experiment(f"{ID}:ppo", [*SMALL, "env_steps=256", *words])
     run = start(loaded, tmp_path, pause_at=128).run
     resume(run, sinks=[heard])
-    said = "Episodes start again: Elsewhere-v0 cannot be saved in the middle of one"
+    said = "Episodes start again: Unsavable-v0 cannot be saved in the middle of one"
     assert [note for note in heard.notes if note.startswith(said)]
     assert run.meta()["finished"]

@@ -7,10 +7,10 @@ from typing import Any, Final
 import gymnasium as gym
 import numpy as np
 
-ID: Final = "Elsewhere-v0"
+ID: Final = "Unsavable-v0"
 
 
-class Elsewhere(gym.Env[Any, Any]):
+class Unsavable(gym.Env[Any, Any]):
     """Holds something that cannot be saved, from its first reset on."""
 
     observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
@@ -25,4 +25,4 @@ class Elsewhere(gym.Env[Any, Any]):
         return self.np_random.random(1).astype(np.float32), 1.0, bool(self.np_random.random() < 0.1), False, {}
 
 
-gym.register(ID, Elsewhere)
+gym.register(ID, Unsavable)

@@ -1,4 +1,4 @@
-"""What is in a video, asked of ffmpeg itself."""
+"""Properties of a video file, read with ffmpeg."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Facts(NamedTuple):
-    """All that tests ask of a video."""
+class VideoInfo(NamedTuple):
+    """The properties of a video that tests check."""
 
     frames: int
     size: tuple[int, int]  # width, height
     seconds: float
-    brightness: list[float]  # of each picture, 0 … 255
+    brightness: list[float]  # mean of each frame, 0 … 255
 
 
-def film_facts(path: Path) -> Facts:
-    """Decode every picture of a video."""
+def read_video(path: Path) -> VideoInfo:
+    """Decode every frame of a video."""
     from imageio_ffmpeg import get_ffmpeg_exe
 
     command = [get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "gray", "-"]
@@ -28,6 +28,6 @@ def film_facts(path: Path) -> Facts:
     log = done.stderr.decode()
     width, height = map(int, re.search(r"Video: .*?, (\d+)x(\d+)", log).groups())  # type: ignore[union-attr]
     hours, minutes, seconds = re.search(r"Duration: (\d+):(\d+):([\d.]+)", log).groups()  # type: ignore[union-attr]
-    pictures = np.frombuffer(done.stdout, np.uint8).reshape(-1, height * width)
-    lasts = 3600 * int(hours) + 60 * int(minutes) + float(seconds)
-    return Facts(len(pictures), (width, height), lasts, pictures.mean(1).tolist())
+    frames = np.frombuffer(done.stdout, np.uint8).reshape(-1, height * width)
+    duration = 3600 * int(hours) + 60 * int(minutes) + float(seconds)
+    return VideoInfo(len(frames), (width, height), duration, frames.mean(1).tolist())
