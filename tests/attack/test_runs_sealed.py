@@ -126,7 +126,7 @@ def test_an_older_checkpoint_renamed_to_a_later_step_is_refused(run: Run) -> Non
     renamed = older.path.with_name(checkpoint.folder_name(PAUSED + 400))
     older.path.rename(renamed)
     for use in (resume, load_policy, lambda run: checkpoint.verify(renamed)):
-        with pytest.raises(TownletError, match=f"was renamed: it was taken at step {PAUSED}"):
+        with pytest.raises(TownletError, match=f"was renamed: it was saved at step {PAUSED}"):
             use(run)
     assert "was renamed" in problems(run)[f"checkpoints/{renamed.name}"]
 

@@ -35,7 +35,7 @@ def test_resume_starts_new_metrics_after_damage(townlet: Program, run: Run) -> N
     done = townlet("train", "--resume", run.name, "budget.env_steps=2048", *root)
     assert done.code == 2
     assert "metrics.db: the metrics are damaged" in done.err
-    assert "move metrics.db away; `townlet train --resume` then begins new metrics" in done.err
+    assert "move metrics.db away; `townlet train --resume` then starts new metrics" in done.err
     assert run.meta()["finished"]  # nothing was touched
 
     run.metrics_file.rename(run.path / "damaged.db")

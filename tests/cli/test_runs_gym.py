@@ -17,10 +17,10 @@ def test_report_states_solved_and_resources(gym_runs: dict[str, Run]) -> None:
     run = gym_runs["ppo"]
     report, page = run.report_md.read_text(), run.report_html.read_text()
     recipe, words = SMALL_GYM["ppo"]
-    assert "| no, from 475 |" in report
+    assert "| no (threshold 475) |" in report
     assert "That does not solve the environment: the threshold is 475." in report
     assert f"townlet train {recipe} {words[0]}" in report
-    assert "solved from 475" in page  # the line in the curve
+    assert "solved at 475" in page  # the line in the curve
     assert "evaluated" in page
     for heading in ("Return", "Evaluations", "Learning", "Resources"):
         assert f"<h2>{heading}</h2>" in page

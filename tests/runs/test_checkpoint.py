@@ -243,7 +243,7 @@ def test_unsupported_leaf_type_is_rejected(tmp_path: Path) -> None:
 def test_checkpoint_of_another_world_is_named(tmp_path: Path) -> None:
     made = save(tmp_path, folder_name(1), {}, {"interface": "abc", "env": "town"})
     require_info(made, interface="abc", env="town")
-    with pytest.raises(TownletError, match="has interface abc, but this run xyz"):
+    with pytest.raises(TownletError, match="has interface abc, but this run has xyz"):
         require_info(made, env="town", interface="xyz")
 
 

@@ -151,7 +151,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], Any, str]] = {
     "a later version": (
         ("version",),
         FORMAT_VERSION + 1,
-        f"format version {FORMAT_VERSION + 1} and this Townlet reads",
+        f"format version {FORMAT_VERSION + 1}, but this Townlet reads",
     ),
     "a version that is text": (("version",), "1", "format version 1 and"),
     "a version that is true": (("version",), True, "format version True"),

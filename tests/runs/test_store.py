@@ -223,7 +223,7 @@ def test_closed_store_is_one_file(tmp_path: Path) -> None:
 
 def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "metrics.db"
-    with pytest.raises(TownletError, match="has no metrics; `townlet train --resume` begins new ones"):
+    with pytest.raises(TownletError, match="has no metrics; `townlet train --resume` starts new ones"):
         MetricsReader(path)
     with MetricsStore(path) as store:
         loss(store, *range(5000))

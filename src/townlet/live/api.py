@@ -56,7 +56,11 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
         def list_runs() -> list[dict[str, Any]]:
             runs = []
             for overview in list_overviews(hub.root):
-                run = {**overview.as_json(), "scores": overview.scores[-SPARKLINE_POINTS:], "random": overview.random}
+                run = {
+                    **overview.as_json(),
+                    "scores": overview.scores[-SPARKLINE_POINTS:],
+                    "random": overview.random_score,
+                }
                 del run["path"]
                 runs.append(run)
             return runs

@@ -24,7 +24,7 @@ from townlet.runs.checkpoint_files import Manifest
 from townlet.runs.serialization import flatten, json_value, unflatten
 
 NAME_PATTERN: Final = re.compile(r"step-(\d{12,18})(?:\.(\d{1,6}))?")
-NEW_PREFIX, REMOVED_PREFIX = ".new-", ".gone-"  # being written or removed: not checkpoints
+NEW_PREFIX, REMOVED_PREFIX = ".new-", ".gone-"  # of folders that are being written or removed
 
 # The points of a commit, in order; a crash after each leaves a different state on disk.
 COMMIT_POINTS: Final = (
@@ -137,7 +137,7 @@ def save(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Chec
 def load(path: Path) -> tuple[State, dict[str, Any]]:
     """State and info of a checkpoint; leaves are CPU tensors and JSON values.
 
-    File names, types and sizes, digests, and every leaf are checked against the manifest first.
+    First the files (names, types, sizes, digests) and every leaf are checked against the manifest.
     """
     manifest = _manifest(path)
     leaves = checkpoint_files.load(path, manifest)
@@ -155,21 +155,23 @@ def verify(path: Path) -> Checkpoint:
 
 
 def require_info(checkpoint: Checkpoint, **expected: Any) -> None:
-    """Raise an error unless the info of a checkpoint has these values: it may be of another world, recipe or agent."""
+    """Raise an error unless the info of a checkpoint has these values: it may be of another world or agent."""
     for name, value in expected.items():
         if (found := checkpoint.info.get(name)) != value:
-            what = f"the checkpoint {checkpoint.name} has {name} {str(found)[:80]}, but this run {str(value)[:80]}"
+            what = f"the checkpoint {checkpoint.name} has {name} {str(found)[:80]}, but this run has {str(value)[:80]}"
             raise TownletError(what, "resume it with the recipe it was trained with", checkpoint.path)
 
 
 def prune(folder: Path, keep_every: int = 0) -> None:
-    """Remove all but the last, the best, and the first in every `keep_every` env_steps (0: none of these).
+    """Remove all checkpoints but the last, the best, the damaged, and the first of every `keep_every` env_steps.
 
-    Damaged ones are kept too: one may have been the best and be worth repairing.
+    A damaged one may have been the best and be worth repairing. With `keep_every` 0, none is kept for its interval.
     """
     on_point("pruning begun")
     folders, (intact, damaged) = paths(folder), scan(folder)
-    keep = {*folders[-1:], *([best_scored.path] if (best_scored := best_of(intact)) else []), *damaged}
+    keep = {*folders[-1:], *damaged}
+    if best_scored := best_of(intact):
+        keep.add(best_scored.path)
     intervals = set()
     for path in folders if keep_every > 0 else []:
         if (interval := step_and_serial(path)[0] // keep_every) and interval not in intervals:
@@ -189,26 +191,26 @@ def remove(folder: Path, names: Sequence[str], why: str = "pruned") -> None:
 
     The new names are fsynced first: otherwise a power loss could restore a checkpoint without its files.
     """
-    asides = {folder / name: folder / f"{REMOVED_PREFIX}{secrets.token_hex(8)}" for name in names}
+    hidden_paths = {folder / name: folder / f"{REMOVED_PREFIX}{secrets.token_hex(8)}" for name in names}
     with disk.os_errors(f"cannot remove old checkpoints in {folder}"):
-        for path, aside in asides.items():
-            os.rename(path, aside)
+        for path, hidden in hidden_paths.items():
+            os.rename(path, hidden)
             on_point(f"{why} set aside")
-        if asides:
+        if hidden_paths:
             disk.sync_folder(folder)
-    for aside in asides.values():
-        disk.remove_tree(aside)
+    for hidden in hidden_paths.values():
+        disk.remove_tree(hidden)
         on_point(f"{why} removed")
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete partly written or removed checkpoints of a crash. Only the writer may call it."""
+    """Delete checkpoints that a crash left partly written or partly removed. Only the writer may call this."""
     if not folder.is_dir():
         return
-    left = [entry for entry in os.scandir(folder) if entry.name.startswith((NEW_PREFIX, REMOVED_PREFIX))]
-    if left:
+    leftovers = [entry for entry in os.scandir(folder) if entry.name.startswith((NEW_PREFIX, REMOVED_PREFIX))]
+    if leftovers:
         disk.sync_folder(folder)  # as in `remove`
-    for entry in left:
+    for entry in leftovers:
         if entry.is_dir(follow_symlinks=False):
             disk.remove_tree(Path(entry.path))
         else:
@@ -222,21 +224,25 @@ def best_of(checkpoints: list[Checkpoint]) -> Checkpoint | None:
 
 
 def _manifest(path: Path) -> Manifest:
-    """The manifest of a checkpoint; an error if its folder was renamed."""
+    """The manifest of a checkpoint; raises TownletError if its folder was renamed."""
     manifest = checkpoint_files.open_manifest(path)
-    taken = manifest.info.get("env_steps")
-    if taken is not None and NAME_PATTERN.fullmatch(path.name) and taken != step_and_serial(path)[0]:
-        what = f"the checkpoint {path.name} was renamed: it was taken at step {str(taken)[:20]}"
-        fix = f"restore its name ({folder_name(taken)})" if type(taken) is int else "remove it: its step is not valid"
+    saved_at = manifest.info.get("env_steps")
+    if saved_at is not None and NAME_PATTERN.fullmatch(path.name) and saved_at != step_and_serial(path)[0]:
+        what = f"the checkpoint {path.name} was renamed: it was saved at step {str(saved_at)[:20]}"
+        fix = (
+            f"restore its name ({folder_name(saved_at)})"
+            if type(saved_at) is int
+            else "remove it: its step is not valid"
+        )
         raise TownletError(what, fix, path)
     return manifest
 
 
 def _sync_name(path: Path) -> None:
-    """Make the name of a new checkpoint durable; on failure the checkpoint is set aside."""
+    """Make the name of a new checkpoint durable; if that fails, the checkpoint becomes a leftover to remove."""
     try:
         disk.sync_folder(path.parent)
     except OSError:
         with suppress(OSError):
-            os.rename(path, path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(8)}"))  # a leftover
+            os.rename(path, path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(8)}"))
         raise

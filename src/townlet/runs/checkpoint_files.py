@@ -29,7 +29,7 @@ MANIFEST: Final = "manifest.json"
 DIGEST: Final = "manifest.sha256"
 MAX_MANIFEST_BYTES: Final = 1 << 20  # a larger file is not read into memory
 
-# dtypes as safetensors names them, and as torch does
+# name in safetensors → dtype of torch
 DTYPES: Final = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U64": torch.uint64, "U32": torch.uint32,
@@ -40,14 +40,14 @@ AxisSize = Annotated[int, Field(ge=0, lt=1 << 40)]
 
 
 class FileRecord(StrictModel):
-    """One file of the checkpoint."""
+    """Size and checksum of one file of the checkpoint."""
 
     bytes: int = Field(ge=0)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
 class TensorRecord(StrictModel):
-    """A leaf in the safetensors file."""
+    """A leaf stored in the safetensors file."""
 
     dtype: str
     shape: list[AxisSize] = Field(max_length=16)
@@ -74,7 +74,7 @@ class Manifest(StrictModel):
 
 
 def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int, sha256: str) -> bytes:
-    """The manifest as JSON, for a state whose tensors are already on disk."""
+    """The manifest as JSON; `size` and `sha256` are those of the file with the tensors."""
     state = {
         name: {"dtype": DTYPE_NAMES[leaf.dtype], "shape": list(leaf.shape)}
         if isinstance(leaf, torch.Tensor)
@@ -97,7 +97,7 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
         raise TownletError("this is not a checkpoint of Townlet", "name a checkpoint of a run", path)
     version = content.get("version")
     if type(version) is not int or version != FORMAT_VERSION:
-        what = f"the checkpoint has format version {str(version)[:20]} and this Townlet reads {FORMAT_VERSION}"
+        what = f"the checkpoint has format version {str(version)[:20]}, but this Townlet reads {FORMAT_VERSION}"
         raise TownletError(what, "use the release of Townlet that wrote it", path)
     try:
         manifest = Manifest.model_validate(content)
@@ -108,9 +108,9 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
             f"{place}: {first['msg']}", "the manifest is damaged or was not written by Townlet", path
         ) from None
     if set(manifest.files) != {STATE}:
-        unexpected = sorted({STATE} ^ set(manifest.files))[0]
+        listed = ", ".join(sorted(manifest.files))[:80] or "no file"
         raise TownletError(
-            f"the manifest should list only {STATE}, not {unexpected[:80]!r}",
+            f"the manifest should list only {STATE}, but lists {listed}",
             "use another checkpoint; this one was not written by Townlet",
             path,
         )
@@ -131,9 +131,10 @@ def fill(folder: Path, leaves: Mapping[str, Any], info: Mapping[str, Any], on_po
     tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
     try:
         serialize_file({name: _spec(tensor) for name, tensor in tensors.items()}, folder / STATE)
-    except SafetensorError as error:  # an errno is only in its message
+    except SafetensorError as error:  # only its message contains the errno
         number = re.search(r"os error (\d+)", str(error))
-        raise (OSError(int(number[1]), str(error)) if number else OSError(str(error))) from error
+        arguments = (int(number[1]), str(error)) if number else (str(error),)
+        raise OSError(*arguments) from error
     on_point("state written")
     disk.sync_file(folder / STATE)
     on_point("state synced")
@@ -187,7 +188,7 @@ def damaged(folder: Path, why: str) -> TownletError:
 
 
 def _spec(tensor: Tensor) -> TensorSpec:
-    """The memory of a tensor. Unlike `save_file`, this lets two leaves share it."""
+    """The memory of a tensor; two leaves may share it, which `save_file` of safetensors refuses."""
     kind = str(tensor.dtype).removeprefix("torch.")
     size = tensor.numel() * tensor.element_size()
     return TensorSpec(dtype=kind, shape=list(tensor.shape), data_ptr=tensor.data_ptr(), data_len=size)
@@ -223,7 +224,7 @@ def _checked_state(folder: Path, manifest: Manifest) -> Iterator[Any]:
         wanted, present = manifest.tensors, set(file.keys())
         if different := sorted(present ^ set(wanted)):
             place = STATE if different[0] in wanted else MANIFEST
-            raise damaged(folder, f"the tensor '{different[0][:80]}' is missing in {place}")
+            raise damaged(folder, f"the tensor '{different[0][:80]}' is missing from {place}")
         for name, tensor in wanted.items():
             part = file.get_slice(name)
             if (part.get_dtype(), part.get_shape()) != (tensor.dtype, tensor.shape):

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class EpisodeCurve:
-    """One entry per episode or summarized interval: columns [n], and lists of counts or values by name."""
+    """One entry per episode or summarized interval: columns [n], and n dictionaries of counts or values by name."""
 
     env_steps: Floats
     count: Floats
@@ -32,7 +32,7 @@ class EpisodeCurve:
 
 @dataclass(frozen=True)
 class Bins:
-    """Equal bins of env_steps: their edges [size + 1], and the bin index of each entry [n]."""
+    """Equal bins of env_steps: `size` + 1 edges, and the bin index of each of n entries."""
 
     edges: Floats
     index: NDArray[np.int64]
@@ -70,8 +70,8 @@ class Bins:
             for label, count in labels.items():
                 sums[label][index] += count
         total = np.maximum(sum(sums.values(), np.zeros(size)), 1e-12)
-        numbers = all(label.isdigit() for label in sums)
-        order = sorted(sums, key=lambda label: int(label) if numbers else -float(sums[label].sum()))
+        numeric = all(label.isdigit() for label in sums)
+        order = sorted(sums, key=lambda label: int(label) if numeric else -float(sums[label].sum()))
         return {label: sums[label] / total for label in order}
 
 
@@ -84,11 +84,12 @@ def read_episode_curve(store: MetricsReader, metric: str = "length") -> EpisodeC
     keep = ~_inside(env_steps, begin, end)
     score = _numbers([*compress(single[metric], keep)])
 
-    def both(name: str) -> Floats:
-        return np.concatenate([_numbers(intervals[name]), score])
+    def combined(column: str) -> Floats:
+        """A column of the intervals, followed by the scores of the single episodes."""
+        return np.concatenate([_numbers(intervals[column]), score])
 
     when = np.concatenate([end, env_steps[keep]])
-    mean = both(f"{metric}_mean")
+    mean = combined(f"{metric}_mean")
     order = [i for i in np.argsort(when, kind="stable").tolist() if np.isfinite(mean[i])]
     causes = _counts(intervals["causes"]) + [_single_count(cause) for cause in compress(single["cause"], keep)]
     stages = _counts(intervals["stages"]) + [_single_count(stage) for stage in compress(single["stage"], keep)]
@@ -97,14 +98,14 @@ def read_episode_curve(store: MetricsReader, metric: str = "length") -> EpisodeC
         when[order],
         np.concatenate([_numbers(intervals["count"]), np.ones(len(score))])[order],
         mean[order],
-        _filled(both(f"{metric}_p10"), mean)[order],
-        _filled(both(f"{metric}_p90"), mean)[order],
+        _filled(combined(f"{metric}_p10"), mean)[order],
+        _filled(combined(f"{metric}_p90"), mean)[order],
         *([labels[i] for i in order] for labels in (causes, stages, meters)),
     )
 
 
 def make_bins(env_steps: Floats, size: int) -> Bins:
-    """`size` equal bins from the first step to the last entry."""
+    """`size` equal bins from 0 to the env_steps of the last entry."""
     edges = np.linspace(0.0, max(float(env_steps.max()), 1.0), size + 1)
     index = np.clip(np.searchsorted(edges, env_steps, side="left") - 1, 0, size - 1)
     return Bins(edges, index.astype(np.int64))
@@ -123,12 +124,12 @@ def _inside(env_steps: Floats, begin: Floats, end: Floats) -> NDArray[np.bool_]:
     """Whether each of env_steps lies in one of the consecutive intervals (begin, end]."""
     if not len(end):
         return np.zeros(len(env_steps), bool)
-    which = np.minimum(np.searchsorted(end, env_steps, side="left"), len(end) - 1)
-    return np.asarray((env_steps > begin[which]) & (env_steps <= end[which]))
+    interval = np.minimum(np.searchsorted(end, env_steps, side="left"), len(end) - 1)
+    return np.asarray((env_steps > begin[interval]) & (env_steps <= end[interval]))
 
 
 def _groups(index: NDArray[np.int64], order: NDArray[np.int64]) -> tuple[list[int], list[NDArray[np.int64]]]:
-    """The entries of each bin, where `order` sorts by bin."""
+    """The bins that have entries, and the entries of each; `order` sorts the entries by bin, `index` is their bin."""
     cuts = np.flatnonzero(np.diff(index)) + 1
     return index[np.concatenate([[0], cuts])].tolist(), np.split(order, cuts)
 

@@ -23,7 +23,7 @@ _STATISTICS: Final = ("mean", "min", "max", "p10", "p50", "p90")
 
 # table → column → type; JSON is stored as text. Column names are the metric names used everywhere.
 _COLUMNS: Final[dict[str, dict[str, str]]] = {
-    "episodes": {  # finished episodes, or a sample of them where they end too fast
+    "episodes": {  # finished episodes, or a sample of them if there are many
         **_COUNTERS,
         "row": "INTEGER",
         "start": "INTEGER",  # env_steps when it began
@@ -33,7 +33,7 @@ _COLUMNS: Final[dict[str, dict[str, str]]] = {
         "intrinsic": "REAL",
         "stage": "INTEGER",
         "epsilon": "REAL",
-        "cause": "TEXT",  # of death; "time" at the step limit
+        "cause": "TEXT",  # of death, or "time" at the step limit
         "meters": "JSON",  # {meter: final value}
     },
     "episode_intervals": {  # all episodes that ended in (start, env_steps]
@@ -74,7 +74,7 @@ _COLUMNS: Final[dict[str, dict[str, str]]] = {
         "outputs": "TEXT",  # "values" or "probabilities"
         "data": "BLOB",  # see townlet.town.episode_recorder.Recording
     },
-    "setting_changes": {  # of agent settings during training
+    "setting_changes": {  # changes of agent settings during training
         **_COUNTERS,
         "key": "TEXT",
         "old": "JSON",  # a value as in a recipe: a number, or a schedule
@@ -101,16 +101,16 @@ _COLUMNS: Final[dict[str, dict[str, str]]] = {
 TABLES: Final = {name: {**columns, WALL_TIME: "REAL"} for name, columns in _COLUMNS.items()}
 
 
-MAX_IDLE_WAL_BYTES: Final = 64 << 20  # that stay allocated for the write-ahead log
-READER_TIMEOUT_MS: Final = 200  # milliseconds for readers to finish when a writer closes
-METRICS_FIX: Final = "move metrics.db away; `townlet train --resume` then begins new metrics, and no checkpoint is lost"
+MAX_IDLE_WAL_BYTES: Final = 64 << 20  # to which SQLite truncates the write-ahead log after a checkpoint
+READER_TIMEOUT_MS: Final = 200  # how long a closing writer waits for readers
+METRICS_FIX: Final = "move metrics.db away; `townlet train --resume` then starts new metrics, and no checkpoint is lost"
 DAMAGED: Final = ("the metrics are damaged", METRICS_FIX)
 
 # prefix of SQLite's error name → (what is wrong, what to do)
 SQLITE_MESSAGES: Final = (
     ("SQLITE_FULL", "the disk is full", "free some space, then resume from the last checkpoint"),
-    ("SQLITE_READONLY", "the metrics cannot be written", "check the permissions of the run's folder, and the disk"),
-    ("SQLITE_CANTOPEN", "the metrics cannot be opened", "check that the file exists and is readable, and the disk"),
+    ("SQLITE_READONLY", "the metrics cannot be written", "check the disk, and the permissions of the run's folder"),
+    ("SQLITE_CANTOPEN", "the metrics cannot be opened", "check the disk, and that the file exists and is readable"),
     ("SQLITE_BUSY", "another process writes the metrics", "wait until it ends, or stop it"),
     ("SQLITE_IOERR", "the disk reports an error", "check the space and the health of the disk"),
     ("SQLITE_NOTADB", *DAMAGED),
@@ -126,7 +126,10 @@ def sqlite_errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "")
         what, fix = "the metrics cannot be used", METRICS_FIX
-        if not name and type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):  # raised by Python or by us
+        if not name and type(error) in (
+            sqlite3.DatabaseError,
+            sqlite3.OperationalError,
+        ):  # raised by sqlite3 or `integrity`, not by SQLite
             what, fix = DAMAGED
         for prefix, meaning, remedy in SQLITE_MESSAGES:
             if name.startswith(prefix):
@@ -137,7 +140,7 @@ def sqlite_errors(path: Path) -> Iterator[None]:
 def connect(path: Path, read_only: bool) -> sqlite3.Connection:
     """A connection to a metrics database, whose tables are checked; a writer creates them in a new file."""
     if read_only and not path.exists():
-        fix = "`townlet train --resume` begins new ones; its checkpoints can be used without them"
+        fix = "`townlet train --resume` starts new ones; the checkpoints can be used without them"
         raise TownletError("this run has no metrics", fix, path)
     with sqlite_errors(path):
         connection = _reader(path) if read_only else _writer(path)
@@ -157,7 +160,7 @@ def _writer(path: Path) -> sqlite3.Connection:
     log = wal_path(path)
     with disk.os_errors(f"cannot write {log}"):
         if log.exists():
-            disk.rewrite_file(log)  # left by a crash, perhaps after a failed fsync: what SQLite reads must be on disk
+            disk.rewrite_file(log)  # a crash left it, perhaps after a failed fsync: SQLite must read what is on disk
     connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
     for setting in (
         "trusted_schema=OFF",
@@ -172,7 +175,7 @@ def _writer(path: Path) -> sqlite3.Connection:
 
 
 def _reader(path: Path) -> sqlite3.Connection:
-    """A read-only connection; immutable where the folder is read-only and there is no log."""
+    """A read-only connection; immutable if the folder is read-only and there is no log."""
     frozen = not os.access(path.parent, os.W_OK) and not wal_path(path).exists()
     mode = "mode=ro&immutable=1" if frozen else "mode=ro"
     connection = sqlite3.connect(
@@ -195,7 +198,7 @@ def leave_wal_mode(connection: sqlite3.Connection) -> None:
 
 def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
     """Create or check the tables; raises TownletError for a file with other tables, views or triggers."""
-    if not read_only and not _shape(connection):
+    if not read_only and not _schema(connection):
         _create(connection)
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -204,11 +207,11 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
     if version != SCHEMA_VERSION:
         what = f"the metrics have format version {version}, but this Townlet reads {SCHEMA_VERSION}"
         raise TownletError(what, "use the release of Townlet that wrote them", path)
-    with sqlite3.connect(":memory:", isolation_level=None) as ours:
-        _create(ours)
-        wanted = _shape(ours)
-    ours.close()
-    if _shape(connection) != wanted:
+    with sqlite3.connect(":memory:", isolation_level=None) as reference:
+        _create(reference)
+        wanted = _schema(reference)
+    reference.close()
+    if _schema(connection) != wanted:
         raise TownletError(*DAMAGED, path)
 
 
@@ -233,5 +236,5 @@ def _create(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _shape(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
+def _schema(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
     return list(connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name"))

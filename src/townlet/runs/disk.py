@@ -25,25 +25,25 @@ ERRNO_MESSAGES: Final = {
     errno.EIO: ("the disk reports an error", "check the health of the disk before continuing"),
     errno.ENOENT: ("it does not exist", "check whether it was moved or removed"),
     errno.EEXIST: ("a file of that name already exists", "move it, or choose another folder"),
-    errno.ENOTDIR: ("this is a file and not a folder", "name a folder"),
+    errno.ENOTDIR: ("a part of the path is a file, not a folder", "name a folder"),
     errno.ELOOP: ("it is a symbolic link", "put the file itself there"),
 }
 
 
-def describe_error(error: OSError, doing: str, then: str = "") -> TownletError:
-    """An OSError as a TownletError: what failed, why, and what to do (`then` follows the remedy)."""
+def describe_error(error: OSError, failure: str, then: str = "") -> TownletError:
+    """An OSError as a TownletError: what failed, why, and what to do; `then` is added to the remedy."""
     number = error.errno or 0
     what, fix = ERRNO_MESSAGES.get(number, (os.strerror(number) if number else str(error), "check the disk"))
-    return TownletError(f"{doing}: {what}", f"{fix}{', ' + then if then else ''}")
+    return TownletError(f"{failure}: {what}", f"{fix}, {then}" if then else fix)
 
 
 @contextmanager
-def os_errors(doing: str, then: str = "") -> Iterator[None]:
+def os_errors(failure: str, then: str = "") -> Iterator[None]:
     """Raise an OSError as a TownletError; see `describe_error`."""
     try:
         yield
     except OSError as error:
-        raise describe_error(error, doing, then) from error
+        raise describe_error(error, failure, then) from error
 
 
 def sync_folder(path: Path) -> None:
@@ -63,7 +63,7 @@ def sync_file(path: Path, flags: int = 0) -> None:
 def rewrite_file(path: Path) -> None:
     """Rewrite a file with its own bytes and fsync it.
 
-    After a failed fsync the page cache may hold bytes that never reached the disk, and the next fsync succeeds.
+    After a failed fsync the page cache may hold bytes that never reached the disk, yet the next fsync succeeds.
     """
     descriptor = os.open(path, os.O_RDWR)
     try:
@@ -76,12 +76,12 @@ def rewrite_file(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents, and fsync their names. An existing one is kept.
+    """Create a folder and its missing parents unless they exist, and fsync their names.
 
-    Its name is fsynced as well: a process that was killed after creating it may not have done so.
+    The name of an existing folder is fsynced too: a process that was killed after creating it may not have done so.
     """
     if path.is_dir():
-        with suppress(PermissionError):  # a parent that cannot be opened was not written by this user
+        with suppress(PermissionError):  # this user cannot have created a folder in a parent without permission
             sync_folder(path.parent)
         return
     if not path.parent.is_dir():

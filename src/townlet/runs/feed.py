@@ -1,7 +1,7 @@
 """Messages from a running training to viewers: a memory-mapped ring of slots, which never blocks the trainer.
 
 The trainer writes the latest messages into slots; viewers poll for new ones a few times a second. A slow reader misses
-messages. The trainer writes only if a reader has polled within the last seconds. A message that was overwritten while
+messages. The trainer writes only if a reader has polled in the last few seconds. A message that was overwritten while
 it was read fails its checksum.
 """
 
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 from townlet.errors import TownletError
 
 MAGIC: Final = b"townfeed"
-HEADER: Final = struct.Struct("<8sIIQd")  # magic, slots, bytes of a slot, messages so far, time of the last poll
+HEADER: Final = struct.Struct("<8sIIQd")  # magic, slots, bytes of a slot, number of messages, time of the last poll
 SLOT: Final = struct.Struct("<QIII")  # message number, length, kind, checksum
 EPISODE_ENDED, ROWS_OVERVIEW = 1, 2  # kinds of messages: an ended episode, and an overview of the first rows
 SLOTS: Final = 16
@@ -45,7 +45,7 @@ class Feed:
 
     @classmethod
     def create(cls, path: Path, slots: int = SLOTS, size: int = SLOT_BYTES) -> Self:
-        """Create a feed in place of an older one; its readers notice by `is_current`."""
+        """Create a feed in place of an older one; `is_current` of its readers then becomes False."""
         path.unlink(missing_ok=True)
         with path.open("w+b") as file:
             file.truncate(HEADER.size + slots * (SLOT.size + size))
@@ -64,7 +64,7 @@ class Feed:
         except (OSError, ValueError, struct.error):
             valid = False
         if not valid:
-            raise TownletError("this run publishes no messages", "it is not training now", path)
+            raise TownletError("this run publishes no messages", "start or resume its training", path)
         return cls(path, memory, slots, size)
 
     def _count(self) -> int:
@@ -80,23 +80,24 @@ class Feed:
 
     @property
     def has_readers(self) -> bool:
-        polled = struct.unpack_from("<d", self._memory, POLL_OFFSET)[0]
-        return bool(0 <= time.time() - polled < READER_TIMEOUT)
+        """Whether a reader has polled in the last few seconds."""
+        last_poll = struct.unpack_from("<d", self._memory, POLL_OFFSET)[0]
+        return bool(0 <= time.time() - last_poll < READER_TIMEOUT)
 
     def poll(self) -> list[FeedMessage]:
         """Messages since the last poll, oldest first, unless they were overwritten."""
         struct.pack_into("<d", self._memory, POLL_OFFSET, time.time())
-        count = max(self._number, self._count())  # a reader may see a partly written number
+        count = max(self._number, self._count())  # a reader may see a partly written count
         numbers = range(max(self._number, count - self._slots), count)
         self._number = count
         return [message for n in numbers if (message := self._read(n))]
 
     def _read(self, number: int) -> FeedMessage | None:
-        at = HEADER.size + number % self._slots * (SLOT.size + self._size)
-        found, length, kind, checksum = SLOT.unpack_from(self._memory, at)
+        offset = HEADER.size + number % self._slots * (SLOT.size + self._size)
+        found, length, kind, checksum = SLOT.unpack_from(self._memory, offset)
         if found != number + 1 or length > self._size:
             return None
-        begin = at + SLOT.size
+        begin = offset + SLOT.size
         data = bytes(self._memory[begin : begin + length])
         return FeedMessage(number, kind, data) if _checksum(found, kind, data) == checksum else None
 
@@ -104,11 +105,11 @@ class Feed:
         """Write a message in place of the oldest; False if it is too large."""
         if len(data) > self._size:
             return False
-        at = HEADER.size + self._number % self._slots * (SLOT.size + self._size)
-        SLOT.pack_into(self._memory, at, 0, 0, 0, 0)  # invalid until it is complete
-        self._memory[at + SLOT.size : at + SLOT.size + len(data)] = data
+        offset = HEADER.size + self._number % self._slots * (SLOT.size + self._size)
+        SLOT.pack_into(self._memory, offset, 0, 0, 0, 0)  # invalid until it is complete
+        self._memory[offset + SLOT.size : offset + SLOT.size + len(data)] = data
         self._number += 1
-        SLOT.pack_into(self._memory, at, self._number, len(data), kind, _checksum(self._number, kind, data))
+        SLOT.pack_into(self._memory, offset, self._number, len(data), kind, _checksum(self._number, kind, data))
         struct.pack_into("<Q", self._memory, COUNT_OFFSET, self._number)
         return True
 
@@ -124,5 +125,5 @@ class Feed:
 
 
 def _checksum(number: int, kind: int, data: bytes) -> int:
-    """Checksum of number, kind and data: a header may be replaced while it is read."""
+    """Checksum of number, kind and data; it covers the header because that may be replaced while it is read."""
     return zlib.crc32(data, zlib.crc32(struct.pack("<QI", number, kind)))

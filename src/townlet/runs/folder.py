@@ -26,7 +26,7 @@ class Meta(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
     run_id: str | None = None  # random; every checkpoint of the run carries it
-    recipe_hash: str | None = None  # of the initial settings, see `provenance`
+    recipe_hash: str | None = None  # of the initial settings; see `provenance`
     files: dict[str, str] = {}  # sha256 of files that never change, by name
     created: str | None = None  # ISO 8601, UTC
     recipe: str | None = None  # ENV:VARIANT
@@ -36,7 +36,7 @@ class Meta(BaseModel):
     seed: int | None = None
     threads: int | None = None
     init_from: dict[str, Any] | None = None  # source of the initial weights: run, checkpoint, env_steps, sha256
-    sweep: dict[str, Any] | None = None  # study and trial number
+    sweep: dict[str, Any] | None = None  # name of the sweep and number of the trial
     env: str | None = None
     agent: str | None = None
     rows: int | None = None
@@ -57,7 +57,7 @@ class Meta(BaseModel):
     summary: list[str] = []
 
 
-META_FORMAT: Final = 3  # 1: neither format nor checksum; 2: settings with the names of version 0.1
+META_FORMAT: Final = 3  # before: 1 had no format and no checksum, 2 the names of settings of version 0.1
 SEAL_KEYS: Final = ("format", "sha256")
 
 
@@ -94,7 +94,7 @@ def validate_meta(content: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 LATEST: Final = "latest"
-SHIPPED: Final = Path(__file__).parents[1] / "trained"  # trained agents that are shipped
+SHIPPED: Final = Path(__file__).parents[1] / "trained"  # runs of the shipped agents
 MAX_META_BYTES: Final = 4 << 20
 
 
@@ -173,7 +173,7 @@ class Run:
             _point_to(root / LATEST, name)
             disk.sync_folder(root)
         except OSError as error:
-            raise disk.describe_error(error, f"cannot make a run in {root}") from error
+            raise disk.describe_error(error, f"cannot create a run in {root}") from error
         finally:
             disk.remove_tree(new.path)
         return run
@@ -181,26 +181,26 @@ class Run:
     @classmethod
     def open(cls, name_or_path: str | Path, root: Path = Path("runs")) -> Run:
         """Find a run by path, by name below `root`, as "latest", by a unique prefix, or among the shipped ones."""
-        word = str(name_or_path).rstrip("/")
+        name = str(name_or_path).rstrip("/")
         runs = cls.list(root)
-        if word == LATEST and not (root / LATEST / "meta.json").is_file() and runs:
+        if name == LATEST and not (root / LATEST / "meta.json").is_file() and runs:
             return runs[-1]  # the link was lost, as when a folder is copied without links
-        for place in (root / word, Path(word)):
-            if word and (place / "meta.json").is_file():
+        for place in (root / name, Path(name)):
+            if name and (place / "meta.json").is_file():
                 return cls(_resolve_link(place, root))
-        matches = [run for run in runs if word and run.name.startswith(word)]
+        matches = [run for run in runs if name and run.name.startswith(name)]
         if len(matches) == 1:
             return matches[0]
         if matches:
             shown = ", ".join(run.name for run in matches[-4:])
-            raise TownletError(f"{len(matches)} runs start with '{word}'", f"write more of the name, like {shown}")
+            raise TownletError(f"{len(matches)} runs start with '{name}'", f"write more of the name, like {shown}")
         shipped = {run.name: run for run in cls.list(SHIPPED)}
-        if word in shipped:
-            return shipped[word]
-        hint = did_you_mean(word, [*(run.name for run in reversed(runs)), *shipped])
+        if name in shipped:
+            return shipped[name]
+        hint = did_you_mean(name, [*(run.name for run in reversed(runs)), *shipped])
         if not runs and "did you mean" not in hint:
-            hint = f"train one first, or take one that is shipped: {', '.join(shipped)}"
-        raise TownletError(f"there is no run '{word}' in {root}", hint)
+            hint = f"train one first, or use a shipped one: {', '.join(shipped)}"
+        raise TownletError(f"there is no run '{name}' in {root}", hint)
 
     @classmethod
     def list(cls, root: Path = Path("runs")) -> list[Run]:
@@ -228,7 +228,7 @@ class Run:
         self.write_meta(self.meta() | entries)
 
     def _created(self) -> str:
-        """When it was created; "" if meta.json is damaged, which is reported when the run is opened."""
+        """When the run was created; "" if meta.json is damaged, which `meta` reports."""
         try:
             return str(self.meta().get("created", ""))
         except TownletError:
@@ -246,7 +246,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _resolve_link(place: Path, root: Path) -> Path:
-    """The folder behind a link or ".", given below `root` if it lies there."""
+    """The folder that a link, "." or ".." leads to; given as a path below `root` if it is there."""
     if place.name not in ("", "..") and not place.is_symlink():
         return place
     found = place.resolve()
@@ -254,12 +254,12 @@ def _resolve_link(place: Path, root: Path) -> Path:
 
 
 def _slug(word: str) -> str:
-    """A part of a folder name: letters, digits, "_" and ".", without a leading dot."""
+    """A part of a folder name: everything but letters, digits, "_" and "." becomes "-"."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.") or "x"
 
 
 def _point_to(link: Path, name: str) -> None:
-    """Make or replace a link to `name` atomically; a folder at its path is left alone."""
+    """Create or replace a link to `name` atomically; a folder at the path of the link is left alone."""
     new = link.with_name(f".{link.name}-{secrets.token_hex(4)}")
     try:
         os.symlink(name, new, target_is_directory=True)

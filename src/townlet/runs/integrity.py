@@ -42,7 +42,7 @@ class RowGroup(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Damaged rows of a table, within a range of env_steps."""
+    """Damaged rows of a table, within a range of env_steps; an empty `table` stands for the whole file."""
 
     table: str
     why: str
@@ -50,8 +50,9 @@ class Damage(NamedTuple):
     end: int | None = None
 
     def __str__(self) -> str:
+        table = f" in '{self.table}'" if self.table else ""
         where = f" between env_steps {self.begin:,} and {self.end:,}" if self.end is not None else ""
-        return f"the metrics are damaged: '{self.table}'{where}: {self.why}"
+        return f"the metrics are damaged{table}{where}: {self.why}"
 
     def error(self, path: Path) -> TownletError:
         """This damage as an error with a remedy."""
@@ -59,7 +60,7 @@ class Damage(NamedTuple):
 
 
 def add_group(connection: sqlite3.Connection, table: str, first: int, last: int, previous: bytes) -> bytes:
-    """Add the checksum of rows that were just inserted; returns the new end of the chain."""
+    """Add the checksum of rows that were just inserted; returns the new last digest of the chain."""
     rows = _rows(connection, table, first, last)
     if len(rows) != last - first + 1:
         raise sqlite3.DatabaseError(f"'{table}' has rows that this run did not write")
@@ -77,14 +78,14 @@ def head(connection: sqlite3.Connection) -> bytes:
 
 
 def digests(connection: sqlite3.Connection) -> set[str]:
-    """Every digest of the chain (hex), including that of an empty table."""
+    """Every digest of the chain (hex), including that of an empty chain."""
     found = connection.execute(f'SELECT "digest" FROM "{ROW_GROUPS}"')
     return {START.hex(), *(bytes(digest).hex() for (digest,) in found)}
 
 
 def truncate(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes:
-    """Truncate the chain to tables of these numbers of rows; returns its new end."""
-    broken = [
+    """Truncate the chain to these numbers of rows of each table; returns its new last digest."""
+    first_removed = [
         found
         for table, count in counts.items()
         for (found,) in connection.execute(
@@ -92,14 +93,14 @@ def truncate(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes
         )
         if found is not None
     ]
-    if broken:
-        connection.execute(f'DELETE FROM "{ROW_GROUPS}" WHERE rowid >= ?', (min(broken),))
-    end = head(connection)
+    if first_removed:
+        connection.execute(f'DELETE FROM "{ROW_GROUPS}" WHERE rowid >= ?', (min(first_removed),))
+    last_digest = head(connection)
     for table, count in counts.items():
         query = f'SELECT coalesce(max("last"), 0) FROM "{ROW_GROUPS}" WHERE "table" = ?'
         if (grouped := connection.execute(query, (table,)).fetchone()[0]) < count:
-            end = add_group(connection, table, grouped + 1, count, end)
-    return end
+            last_digest = add_group(connection, table, grouped + 1, count, last_digest)
+    return last_digest
 
 
 def groups(connection: sqlite3.Connection, table: str, after: int = 0) -> list[RowGroup]:
@@ -129,7 +130,7 @@ def intact(connection: sqlite3.Connection, group: RowGroup) -> bool:
     return group.digest == _digest(group.previous, *group[1:5], rows)
 
 
-def structure(connection: sqlite3.Connection, table: str = "") -> str:
+def structural_fault(connection: sqlite3.Connection, table: str = "") -> str:
     """The first fault that SQLite finds in a table and its indexes, or in the whole file; "" if there is none."""
     query = f"PRAGMA integrity_check('{table}')" if table else "PRAGMA integrity_check"
     found = str(connection.execute(query).fetchone()[0])
@@ -137,7 +138,7 @@ def structure(connection: sqlite3.Connection, table: str = "") -> str:
 
 
 def _group(row: tuple[Any, ...], table: str) -> RowGroup:
-    """A group from a row of the chain; wrong storage classes or a wrong index are damage."""
+    """A group from a row of the chain; raises DatabaseError if its table or the type of a value is wrong."""
     kinds = (int, str, int, int, int, bytes, bytes)
     values = (*row[:6], START if row[0] == 1 else row[6])
     if row[1] != table or not all(type(value) is kind for value, kind in zip(values, kinds, strict=True)):
@@ -186,11 +187,11 @@ _PACKED: Final[dict[type, Callable[[Sequence[Any]], bytes]]] = {
 }
 
 
-MAX_CACHED_TABLES: Final = 256  # tables of all files together
+MAX_CACHED_TABLES: Final = 256  # tables of all files together; then the cache is cleared
 
 
 class IntactTable(NamedTuple):
-    """A table that was found intact: the stamp of its file, and its last group."""
+    """A table that was found intact: the stamp of its file, and number, digest and last row of its last group."""
 
     stamp: tuple[int, ...]
     number: int
@@ -202,9 +203,9 @@ _checked: dict[tuple[int, int, str], IntactTable] = {}
 
 
 def require_intact(connection: sqlite3.Connection, path: Path, table: str, last: int | None = None) -> None:
-    """Raise an error if rows or indexes of a table are damaged; with `last`, check only the groups of its last rows.
+    """Raise an error if rows or indexes of a table are damaged; with `last`, check only its last rows.
 
-    An unchanged file is not read again; of a file that has grown, only the new groups are.
+    An unchanged file is not read again; of a file that has grown, only the new groups are read.
     """
     identity, stamp = _file_stamp(path)
     before = _checked.get((*identity, table))
@@ -213,15 +214,17 @@ def require_intact(connection: sqlite3.Connection, path: Path, table: str, last:
     if before is None and last is not None:
         _require_newest(connection, path, table, last)
         return
-    query = f'SELECT "digest" FROM "{ROW_GROUPS}" WHERE rowid = ?'  # the chain may have been truncated since then
-    same = before and connection.execute(query, (before.number,)).fetchone() == (before.digest,)
-    known = before if same else None
+    query = (
+        f'SELECT "digest" FROM "{ROW_GROUPS}" WHERE rowid = ?'  # the chain may have been truncated since the last check
+    )
+    unchanged = before and connection.execute(query, (before.number,)).fetchone() == (before.digest,)
+    known = before if unchanged else None
     chain = groups(connection, table, known.number if known else 0)
     if known and not chain:  # the file changed, but not by a flush of this table
         known, chain = None, groups(connection, table)
     for damage in damages(connection, table, chain, known.row if known else 0):
         raise damage.error(path)
-    if known is None and (fault := structure(connection, table)):
+    if known is None and (fault := structural_fault(connection, table)):
         raise Damage(table, fault).error(path)
     if chain:
         if len(_checked) >= MAX_CACHED_TABLES:
@@ -230,13 +233,13 @@ def require_intact(connection: sqlite3.Connection, path: Path, table: str, last:
 
 
 def _require_newest(connection: sqlite3.Connection, path: Path, table: str, rows: int) -> None:
-    """Raise an error for damaged groups of the last rows, and for later rows without a checksum."""
+    """Raise an error if the groups of the last `rows` rows are damaged, or if rows without a checksum follow."""
     chain = (_group(row, table) for row in connection.execute(f"{_CHAIN} ORDER BY g.rowid DESC", (table,)))
     (largest,) = connection.execute(f'SELECT coalesce(max(rowid), 0) FROM "{table}"').fetchone()
-    newest = next(chain, None)
-    if largest != (newest.last if newest else 0):
-        raise Damage(table, f"the table has {largest} rows, but the checksums cover others").error(path)
-    group = newest
+    group = next(chain, None)
+    covered = group.last if group else 0
+    if largest != covered:
+        raise Damage(table, f"the table has {largest} rows, but the checksums cover {covered}").error(path)
     while group and rows > 0:
         if not intact(connection, group):
             raise Damage(table, "rows were changed, added or removed", 0, group.env_steps).error(path)

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from townlet.runs.plots import Plot
 
-# Nothing is loaded or executed, whatever the names and texts of a run contain.
-POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+# Whatever the names and texts of a run contain, the page loads and executes nothing.
+CONTENT_SECURITY_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1d2330; --soft: #5a6472; --paper: #fff; --card: #f3f5f8; --line: #d8dee6; }
 @media (prefers-color-scheme: dark) {
@@ -38,10 +38,10 @@ NUMBER: Final = re.compile(r"[-−]?[\d,.]+(e[-+]?\d+)?( ?%)?")
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and its content, in this order; a section without a title opens the page.
+    """A heading and its content; a section without a title opens the page.
 
-    `cards` are pairs of name and value, `code` is a command to copy, `links` are pairs of text and file, `verbatim` is
-    a long text that is collapsed. A table without a header has row names in its first column.
+    `cards` are pairs of name and value and come first. `code` is a command to copy, `links` are pairs of text and file,
+    `verbatim` is a long text, collapsed in HTML. A table without a header has row names in its first column.
     """
 
     title: str
@@ -96,7 +96,7 @@ def html(title: str, about: str, sections: Iterable[Section]) -> str:
             body.append(f"<details><summary>show</summary><pre>{escape(section.verbatim)}</pre></details>")
         body.append("</section>")
     head = (
-        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{CONTENT_SECURITY_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
     )
@@ -107,16 +107,18 @@ def _table(section: Section) -> str:
     """An HTML table with numeric columns aligned right."""
     columns = zip(*section.rows, strict=True)
     numbers = [all(NUMBER.fullmatch(cell) for cell in column if cell) and any(column) for column in columns]
-    kinds = [' class="number"' if number and section.header else "" for number in numbers]
+    attributes = [' class="number"' if number and section.header else "" for number in numbers]
 
-    def table_row(cells: Sequence[str], tags: Sequence[str]) -> str:
-        marked = zip(cells, tags, kinds, strict=True)
-        return "<tr>" + "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for cell, tag, kind in marked) + "</tr>"
+    def html_row(cells: Sequence[str], tags: Sequence[str]) -> str:
+        marked = zip(cells, tags, attributes, strict=True)
+        return (
+            "<tr>" + "".join(f"<{tag}{attribute}>{escape(cell)}</{tag}>" for cell, tag, attribute in marked) + "</tr>"
+        )
 
     width = len(section.rows[0])
-    head = table_row(section.header, ["th"] * width) if section.header else ""
+    head = html_row(section.header, ["th"] * width) if section.header else ""
     tags = ["td"] * width if section.header else ["th", *["td"] * (width - 1)]
-    return f'<div class="wide"><table>{head}{"".join(table_row(cells, tags) for cells in section.rows)}</table></div>'
+    return f'<div class="wide"><table>{head}{"".join(html_row(cells, tags) for cells in section.rows)}</table></div>'
 
 
 def code_block(text: str, language: str) -> list[str]:

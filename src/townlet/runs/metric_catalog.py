@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric; `timed` ones depend on the clock. Alarm thresholds are in `townlet.train.monitors`."""
+    """A metric; a `timed` one depends on the clock. `townlet.train.monitors` has the thresholds of alerts."""
 
     name: str
     about: str
@@ -28,15 +28,15 @@ _ALL: Final = (
     # Evaluation: no exploration, new episodes
     Metric("evaluation_length", "mean length of evaluation episodes", "mean length", "steps"),
     Metric("evaluation_return", "mean return of evaluation episodes", "mean Σ reward", "reward"),
-    Metric("survived", "fraction of evaluation episodes that reached the limit", "truncated / episodes", "share"),
-    Metric("works", "fraction of evaluation episodes that earned money", "episodes with income / episodes", "share"),
+    Metric("survived", "fraction of evaluation episodes that reached the limit", "truncated / episodes", "fraction"),
+    Metric("works", "fraction of evaluation episodes that earned money", "episodes with income / episodes", "fraction"),
     # Exploration
-    Metric("epsilon", "probability of a random action, mean over rows", "ε", "share"),
+    Metric("epsilon", "probability of a random action, mean over rows", "ε", "fraction"),
     Metric("intrinsic_weight", "weight of the intrinsic reward", "w"),
     Metric("intrinsic_reward", "mean intrinsic reward of the last step, unweighted", "mean bonus", "reward"),
     Metric("rnd_loss", "error of the RND predictor", "mean (f̂(s) − f(s))²"),
     Metric("entropy", "entropy of the policy", "−Σ p log p", "nats"),
-    Metric("normalized_entropy", "entropy relative to a uniform policy", "entropy / log (valid actions)", "share"),
+    Metric("normalized_entropy", "entropy relative to a uniform policy", "entropy / log (valid actions)", "fraction"),
     Metric("action_std", "standard deviation of continuous actions", "mean σ"),
     Metric("temperature", "Boltzmann temperature", "T"),
     # Value learning
@@ -45,19 +45,19 @@ _ALL: Final = (
     Metric("mean_q", "mean value of the actions taken", "mean Q(s, a)", "reward"),
     Metric("grad_norm", "gradient norm before clipping", "‖∇‖₂"),
     Metric("lr", "learning rate", "lr"),
-    Metric("beta", "exponent of the importance weights of prioritized replay", "β", "share"),
-    Metric("dead_units", "relu units that are 0 for every observation", "fraction over at least 256 observations"),
+    Metric("beta", "exponent of the importance weights of prioritized replay", "β", "fraction"),
+    Metric("dead_units", "fraction of ReLU units that are 0 for every observation", "over at least 256 observations"),
     # Policy learning
     Metric("policy_loss", "policy loss", "−mean A log π, or clipped −mean min(r A, clip(r) A)"),
     Metric("value_loss", "value loss", "mean (V − return)²"),
     Metric("approx_kl", "KL divergence of the policy in one update", "mean (r − 1 − log r)", "nats"),
-    Metric("clip_fraction", "fraction of clipped samples", "mean |r − 1| > clip", "share"),
+    Metric("clip_fraction", "fraction of clipped samples", "mean (|r − 1| > clip)", "fraction"),
     Metric("explained_variance", "variance of returns explained by the value", "1 − Var(return − V) / Var(return)"),
     Metric("clip", "current clip range of the probability ratio", "ε"),
     Metric("value_clip", "current clip range of values", "ε of V", "reward"),
     Metric("entropy_coef", "current entropy coefficient", "c₂"),
     Metric("value_coef", "current value coefficient", "c₁"),
-    Metric("epochs_done", "epochs of the update", "epochs until target_kl stopped them", "epochs"),
+    Metric("epochs_done", "epochs of the update", "epochs until the end or `target_kl`", "epochs"),
     Metric("gradient_steps", "gradient steps of one update", "epochs × batches", "steps"),
     # Resources
     Metric("steps_per_second", "speed of training", "Δ env_steps / Δ time", "steps/s", timed=True),
@@ -73,5 +73,5 @@ def describe_metric(name: str) -> Metric | None:
     """The description of a metric; every meter of a world has a metric too."""
     if name.startswith(METER_PREFIX):
         about = f"mean of the meter {name.removeprefix(METER_PREFIX)} during training"
-        return Metric(name, about, "mean over sampled rows and steps", "share")
+        return Metric(name, about, "mean over sampled rows and steps", "fraction")
     return METRICS.get(name)

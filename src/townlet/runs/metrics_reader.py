@@ -1,4 +1,4 @@
-"""Read-only access to the metrics of a run, also while it trains, and export as CSV."""
+"""Read-only access to the metrics of a run, even while it trains, and export as CSV."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMED_METRICS: Final = tuple(name for name, metric in METRICS.items() if metric.
 
 
 class MetricsReader:
-    """Reader of the metrics of one run; columns are lists by name."""
+    """Reader of the metrics of one run."""
 
     read_only = True
 
@@ -59,23 +59,24 @@ class MetricsReader:
         last: int | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> Columns:
-        """Columns of rows in insertion order, with since < env_steps ≤ until, or only the `last` few.
+        """Columns, as lists by name, of the rows with since < env_steps ≤ until and the values in `where`.
 
-        Every table also has the column `number`, which identifies a row; it is returned only on request.
+        Rows are in insertion order; with `last`, only that many of the newest. Every table also has the column
+        `number`, which identifies a row and is returned only if named.
         """
         types = table_columns(table, (*columns, *(where or {})))
         names = tuple(columns) or tuple(types)
-        tests: list[str] = ["1"]
+        conditions: list[str] = ["1"]
         values: list[Any] = []
-        for test, value in (('"env_steps" > ?', since), ('"env_steps" <= ?', until)):
+        for condition, value in (('"env_steps" > ?', since), ('"env_steps" <= ?', until)):
             if value is not None:
-                tests.append(test)
+                conditions.append(condition)
                 values.append(value)
         for name, value in (where or {}).items():
-            tests.append(f"{_column(name)} IS ?")
+            conditions.append(f"{_column(name)} IS ?")
             values.append(value)
         shown = ", ".join(map(_column, names))
-        select = f'SELECT {shown} FROM "{table}" WHERE {" AND ".join(tests)} ORDER BY rowid'
+        select = f'SELECT {shown} FROM "{table}" WHERE {" AND ".join(conditions)} ORDER BY rowid'
         with self._snapshot(table, None if values else last):
             rows = self._fetch(f"{select} DESC LIMIT ?", (*values, last))[::-1] if last else self._fetch(select, values)
         lists = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
@@ -109,7 +110,7 @@ class MetricsReader:
         return [env_steps for env_steps, _ in present], [value for _, value in present]
 
     def totals(self, table: str, by: Sequence[str], since: int = -1) -> dict[tuple[Any, ...], int]:
-        """The sum of `count` after `since`, for each combination of the columns `by`."""
+        """The sum of the column `count` after `since`, for each combination of values in the columns `by`."""
         table_columns(table, (*by, "count"))
         keys = ", ".join(f'"{name}"' for name in by)
         query = f'SELECT {keys}, sum("count") FROM "{table}" WHERE "env_steps" > ? GROUP BY {keys} ORDER BY {keys}'
@@ -132,7 +133,7 @@ class MetricsReader:
 
 
 def table_columns(table: str, columns: Sequence[str] = ()) -> dict[str, str]:
-    """Column types of a table; unknown names are refused with a suggestion."""
+    """Column types of a table; raises TownletError with a suggestion for unknown names."""
     if table not in TABLES:
         raise TownletError(f"there is no table '{table}'", did_you_mean(table, tuple(TABLES)))
     for name in columns:

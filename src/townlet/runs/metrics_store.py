@@ -1,8 +1,8 @@
 """The writer of a run's metrics: SQLite in WAL mode, one writer and any number of readers.
 
 Rows are buffered in memory until `flush`, which is one transaction and adds their checksums. Call `sync` before a
-checkpoint, and after a crash `rewind` with the checkpoint's env_steps and position: exactly the rows that it counts
-remain, and each is checked against its checksum.
+checkpoint, and after a crash `rewind` to the checkpoint's env_steps and position: exactly the rows that the position
+counts remain, and each is checked against its checksum.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MetricsStore(MetricsReader):
     read_only = False
 
     def __init__(self, path: Path, check: Callable[[], None] = lambda: None) -> None:
-        """`check` raises when the folder may no longer be written (`Lock.check`); it precedes every transaction."""
+        """`check` is called before every transaction; it raises if the folder must not be written (`Lock.check`)."""
         self._check = check
         super().__init__(path)
         self._buffered: dict[str, list[tuple[Any, ...]]] = {table: [] for table in TABLES}
@@ -67,7 +67,7 @@ class MetricsStore(MetricsReader):
             columns = _columns(rows)
         else:
             names = dict.fromkeys(name for row in rows for name in row)
-            columns = {name: [_single(row.get(name)) for row in rows] for name in names}
+            columns = {name: [_as_scalar(row.get(name)) for row in rows] for name in names}
         types, buffered = table_columns(table, tuple(columns)), self._buffered[table]
         count = len(next(iter(columns.values()), ()))
         if count and ("env_steps" not in columns or None in columns["env_steps"]):
@@ -111,7 +111,7 @@ class MetricsStore(MetricsReader):
     def _sync_wal(self) -> None:
         """Fsync SQLite's log, then move it into the database as far as readers allow.
 
-        After a failed fsync the disk may lack bytes that a second fsync would not write, so there is no second one
+        After a failed fsync the disk may lack bytes that a second fsync would not write. There is no second one
         until the file is opened again, which rewrites them.
         """
         if self._sync_error:
@@ -119,7 +119,7 @@ class MetricsStore(MetricsReader):
         log = wal_path(self.path)
         try:
             with disk.os_errors(f"cannot write {log}", "then resume from the last checkpoint"):
-                if log.exists():  # POSIX locks are on other files: closing this descriptor releases none of them
+                if log.exists():  # closing it releases no POSIX lock: SQLite locks other files
                     disk.sync_file(log)
                 if not self._folder_synced:
                     disk.sync_folder(self.path.parent)
@@ -168,11 +168,11 @@ class MetricsStore(MetricsReader):
         if head.hex() != position.digest:
             what = "the metrics do not match the checkpoint: the last checksum differs"
             raise TownletError(what, METRICS_FIX, self.path)
-        if fault := integrity.structure(self._connection):
+        if fault := integrity.structural_fault(self._connection):
             raise TownletError(f"the metrics are damaged: {fault}", METRICS_FIX, self.path)
 
     def close(self) -> None:
-        """Flush and close; a single file then holds everything."""
+        """Flush and close; a single file then holds everything, unless a reader still uses the log."""
         try:
             if self._sync_error:
                 with suppress(OSError):
@@ -187,7 +187,7 @@ class MetricsStore(MetricsReader):
         try:
             self.close()
         except TownletError:
-            if kind is None:  # otherwise the first error is raised
+            if kind is None:  # otherwise the exception in the `with` block is raised
                 raise
 
     @contextmanager
@@ -210,23 +210,23 @@ class MetricsStore(MetricsReader):
 
 def _columns(given: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Columns of equal length; single values are repeated for every row."""
-    lists = {name: _listed(values) for name, values in given.items()}
+    lists = {name: _as_list(values) for name, values in given.items()}
     lengths = {len(column) for column in lists.values() if column is not None}
     if len(lengths) > 1:
         shown = ", ".join(f"{name} {len(column)}" for name, column in lists.items() if column is not None)
         raise TownletError(f"the columns have different lengths: {shown}", "give one value for each row")
     count = lengths.pop() if lengths else 1
-    return {name: [_single(given[name])] * count if column is None else column for name, column in lists.items()}
+    return {name: [_as_scalar(given[name])] * count if column is None else column for name, column in lists.items()}
 
 
-def _listed(values: Any) -> list[Any] | None:
+def _as_list(values: Any) -> list[Any] | None:
     """A column as a list of Python values, or None for a single value."""
     if hasattr(values, "tolist"):  # tensors and arrays; a scalar is not a list
         found = values.tolist()
         return found if isinstance(found, list) else None
-    return [_single(value) for value in values] if isinstance(values, list | tuple) else None
+    return [_as_scalar(value) for value in values] if isinstance(values, list | tuple) else None
 
 
-def _single(value: Any) -> Any:
-    """A Python value, also from a NumPy or torch scalar."""
+def _as_scalar(value: Any) -> Any:
+    """A Python value; NumPy and torch scalars are converted."""
     return value.item() if hasattr(value, "item") else value

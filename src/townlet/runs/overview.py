@@ -33,9 +33,9 @@ class Overview:
     meta: dict[str, Any] = field(repr=False)
     env_steps: int
     checkpoints: int
-    evaluations: Columns = field(repr=False)  # from old to new
-    random: float | None  # score of a random agent
-    problem: str = ""  # what is wrong with its files
+    evaluations: Columns = field(repr=False)  # oldest first
+    random_score: float | None
+    problem: str = ""  # what is wrong with the files of the run
 
     @property
     def recipe(self) -> str:
@@ -169,13 +169,13 @@ def state_of(run: Run, meta: dict[str, Any], damaged: bool = False) -> str:
     return "finished" if meta.get("finished") else "interrupted"
 
 
-MIN_AGE: Final = 60  # seconds; a younger run may just not have a checkpoint yet
+MIN_AGE: Final = 60  # seconds; a younger run may not have written its first checkpoint yet
 
 
 def prunable(runs: Sequence[Overview], keep: int | None = None) -> list[tuple[Run, str]]:
     """Runs without a checkpoint, and with `keep` all but the best few of each recipe; each with the reason.
 
-    Never a run that is running, just started, published, damaged, or only a link to a folder elsewhere.
+    Runs that are running, published, damaged, links to folders elsewhere, or new and without a checkpoint are kept.
     """
     candidates, kept, now = [], Counter[str](), datetime.now(UTC)
     for overview in sort_by_score(runs):
@@ -196,11 +196,11 @@ def remove_run(path: Path, root: Path) -> bool:
     """Remove a run's folder; False if another process has started to write in it."""
     try:
         with Lock(path):
-            removed = path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(6)}")  # hidden atomically
-            path.rename(removed)
+            removed = path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(6)}")
+            path.rename(removed)  # it disappears at once, even if deleting its files is interrupted
             shutil.rmtree(removed)
     except TownletError:
-        if lock_holder(path) is None:  # the folder cannot be written at all
+        if lock_holder(path) is None:  # not locked: the folder cannot be written at all
             raise
         return False
     except OSError as error:

@@ -20,12 +20,12 @@ from townlet.runs.metric_catalog import describe_metric
 from townlet.runs.summary_text import TOWN_TERMS, ReportTerms
 
 INK: Final = "#0a0b0c"  # placeholder for the text color until the SVG is written
-# Okabe and Ito's colors without black: distinguishable with color blindness, on white and on black.
+# Six of Okabe and Ito's colors, an olive and a gray: distinguishable with color blindness, on white and on black.
 COLORS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#999933", "#888888")
 MAX_LABEL: Final = 20  # characters
 WIDTH: Final = 9.6  # inches
 CURVE_SIZE: Final = (WIDTH, 3.6)
-LEFT_MARGIN, ROW_MARGIN, BOTTOM_MARGIN = 0.62, 0.62, 0.42  # inches for text of small plots: left, between, below
+LEFT_MARGIN, ROW_MARGIN, BOTTOM_MARGIN = 0.62, 0.62, 0.42  # inches for text: left, between rows, below
 LENGTH_COLUMNS: Final = ("env_steps", "length", "length_min", "length_max", "limit")
 RETURN_COLUMNS: Final = ("env_steps", "return")
 SETTINGS: Final[Any] = {
@@ -56,7 +56,7 @@ class Plot:
     svg: str
 
     def standalone(self) -> bytes:
-        """The SVG as a separate file, with a text color by the reader's preference."""
+        """The SVG as a separate file, with a text color that follows the reader's light or dark mode."""
         style = "<style>svg{color:#222}@media(prefers-color-scheme:dark){svg{color:#ddd}}</style>"
         opening, rest = self.svg.split(">", 1)
         return f'<?xml version="1.0" encoding="utf-8"?>\n{opening}>{style}{rest}'.encode()
@@ -68,7 +68,7 @@ Paint = Callable[[Figure], None]
 def draw(name: str, about: str, size: tuple[float, float], paint: Paint, *, constrained: bool = True) -> Plot:
     """A plot painted on a new figure, without global state.
 
-    Constrained layout measures all text, which takes half of the time; without it `paint` sets the margins.
+    Constrained layout measures all text, which takes half of the time; without it, `paint` must set the margins.
     """
     page = io.StringIO()
     with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
@@ -77,7 +77,7 @@ def draw(name: str, about: str, size: tuple[float, float], paint: Paint, *, cons
         figure.savefig(page, format="svg", metadata={"Date": None, "Creator": None})
     svg = page.getvalue()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
-    # Several plots share one page: their ids must be unique.
+    # Several plots share one page, so their ids must be unique.
     return Plot(name, about, re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg))
 
 
@@ -99,7 +99,7 @@ def score_curve(
     random_score: float | None,
     threshold: float | None = None,
 ) -> Paint:
-    """Scores over env_steps, with evaluations, the step limit, the score of a random agent and the threshold."""
+    """A function that paints scores over env_steps, with evaluations, step limit, random agent and threshold."""
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
@@ -112,7 +112,7 @@ def score_curve(
         known = [row for row in zip(*(evaluations[name] for name in columns), strict=True) if row[1] is not None]
         if known:
             env_steps, score, *bounds = zip(*known, strict=True)
-            least, most, limits = bounds if bounds else ([None] * len(known),) * 3
+            least, most, limits = bounds or ([None] * len(known),) * 3
             spread = [(x, low, high) for x, low, high in zip(env_steps, least, most, strict=True) if low is not None]
             if spread:
                 axes.vlines(*zip(*spread, strict=True), color=COLORS[3], alpha=0.35, linewidth=1.5)
@@ -124,7 +124,7 @@ def score_curve(
             label = f"a random agent: {terms.format_score(random_score)}"
             axes.axhline(random_score, color=COLORS[7], linestyle="--", label=label)
         if threshold is not None:
-            label = f"solved from {terms.format_score(threshold)}"
+            label = f"solved at {terms.format_score(threshold)}"
             axes.axhline(threshold, color=COLORS[2], linestyle=":", label=label)
         if terms is TOWN_TERMS:
             axes.set_ylim(bottom=0)
@@ -136,17 +136,17 @@ def score_curve(
 
 
 def stacked_fractions(name: str, about: str, bins: Bins, fractions: dict[str, Floats]) -> Plot:
-    """Fractions of labels over env_steps, stacked; rare labels are combined."""
-    few = len(COLORS) - 1
-    shown = dict(list(fractions.items())[:few])
-    if rest := list(fractions.values())[few:]:
+    """Fractions of labels over env_steps, stacked; labels after the first seven are combined."""
+    max_labels = len(COLORS) - 1
+    shown = dict(list(fractions.items())[:max_labels])
+    if rest := list(fractions.values())[max_labels:]:
         shown["others"] = np.sum(rest, axis=0)
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
-        some = np.sum(list(shown.values()), axis=0) > 0
+        nonempty = np.sum(list(shown.values()), axis=0) > 0
         # Matplotlib omits labels that begin with "_", so the legend gets its labels explicitly.
-        layers = axes.stackplot(bins.centers[some], [values[some] for values in shown.values()], alpha=0.8)
+        layers = axes.stackplot(bins.centers[nonempty], [values[nonempty] for values in shown.values()], alpha=0.8)
         axes.legend(layers, list(map(truncate_label, shown)), loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes.set_ylim(0, 1)
         axes.set_ylabel("fraction of episodes")
@@ -163,10 +163,10 @@ def final_meters(curve: EpisodeCurve) -> Plot:
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
-        place = np.arange(len(names))
+        positions = np.arange(len(names))
         for shift, values, label in ((-0.2, first, "first tenth of episodes"), (0.2, last, "last tenth of episodes")):
-            axes.barh(place + shift, [values.get(name, 0.0) for name in names], 0.38, label=label)
-        axes.set_yticks(place, list(map(truncate_label, names)))
+            axes.barh(positions + shift, [values.get(name, 0.0) for name in names], 0.38, label=label)
+        axes.set_yticks(positions, list(map(truncate_label, names)))
         axes.invert_yaxis()
         axes.set_xlim(left=0)
         axes.set_xlabel("mean at the end of an episode")
@@ -183,10 +183,10 @@ def meter_history(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
         lines = [axes.plot(env_steps, values, linewidth=1.4)[0] for env_steps, values in series.values()]
         axes.legend(lines, list(map(truncate_label, series)), loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes.set_ylim(0, 1)
-        axes.set_ylabel("mean of the sampled rows")
+        axes.set_ylabel("mean over the sampled rows")
         _format_env_steps(axes)
 
-    return draw("history", "meters while training over env_steps", (WIDTH, 3.0), paint)
+    return draw("history", "mean meters over env_steps, during training", (WIDTH, 3.0), paint)
 
 
 def metric_grid(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
@@ -202,14 +202,14 @@ def metric_grid(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
             left=LEFT_MARGIN / WIDTH, right=1 - 0.1 / WIDTH, bottom=BOTTOM_MARGIN / height,
             top=1 - (0.2 + ROW_MARGIN - BOTTOM_MARGIN) / height, wspace=LEFT_MARGIN / w, hspace=ROW_MARGIN / h
         )  # fmt: skip
-        for place, (axes, (name, (env_steps, values))) in enumerate(zip(grid, series.items(), strict=False)):
+        for index, (axes, (name, (env_steps, values))) in enumerate(zip(grid, series.items(), strict=False)):
             axes.plot(env_steps, values, linewidth=1.2, marker="." if len(values) < 3 else "")
             metric = describe_metric(name)
             axes.set_title(f"{name} ({metric.unit})" if metric and metric.unit else truncate_label(name), fontsize=9)
             axes.locator_params(nbins=5)
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.tick_params(labelsize=8)
-            if place + columns >= len(series):
+            if index + columns >= len(series):  # nothing is below this plot
                 axes.set_xlabel("env_steps", fontsize=8)
         for axes in grid[len(series) :]:
             axes.set_visible(False)

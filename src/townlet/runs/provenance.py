@@ -1,7 +1,7 @@
 """Provenance of a run: its id, checksums of its recipe and worlds, and the identity stored in checkpoints.
 
 The recipe hash is the sha256 of canonical JSON of [the settings in resolved.yaml, the overrides it was resumed with]:
-comments and layout are ignored, and a deliberate change is an override that becomes part of it.
+comments and layout are ignored; a deliberate change is made by an override and becomes part of the hash.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from townlet.runs.folder import Run
 IDENTITY_KEYS: Final = ("run_id", "recipe", "recipe_hash", "resumed_with", "env_steps", "metrics", "metrics_digest")
 URL_PASSWORD: Final = re.compile(r"(://[^\s:/@]*:)[^\s/]*(@)")
 PACKAGES: Final = ("torch", "numpy", "numba", "gymnasium")  # their versions are recorded
-MAX_BYTES: Final = 16 << 20  # of a recipe or a world
+MAX_BYTES: Final = 16 << 20  # maximum size of a recipe or a world
 
 
 def recipe_hash(recipe: Mapping[str, Any], resumed_with: Sequence[str] = ()) -> str:
@@ -53,7 +53,7 @@ def parse_settings(text: bytes, path: Path = Path("resolved.yaml")) -> dict[str,
 
 
 def checkpoint_identity(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]:
-    """Identity stored in every checkpoint, so that only this run resumes from it, with this recipe."""
+    """Identity stored in every checkpoint: only this run, with this recipe, can resume from it."""
     if (run_id := run.meta().get("run_id")) is None:
         what = "this run has no id: it was started by an older release"
         raise TownletError(what, f"start a new run, with init_from={run.name} for its weights", run.path)
@@ -63,18 +63,18 @@ def checkpoint_identity(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]
 
 
 def require_resumable(run: Run, last: Checkpoint) -> None:
-    """Raise an error if a checkpoint is of another run or recipe, or has no identity."""
+    """Raise an error if a checkpoint belongs to another run or recipe, or has no identity."""
     require_own(run, last)
     if recipe_hash(read_settings(run), last.info["resumed_with"]) != last.info["recipe_hash"]:
         raise _changed_settings_error(run, last.info["recipe"])
 
 
 def require_own(run: Run, last: Checkpoint) -> None:
-    """Raise an error if a checkpoint is of another run, or has no identity."""
-    where, new = last.path, f"start a new run, with init_from={run.name} to start from its weights"
+    """Raise an error if a checkpoint belongs to another run, or has no identity."""
+    where, fix = last.path, f"start a new run, with init_from={run.name} to start from its weights"
     if missing := [name for name in IDENTITY_KEYS if name not in last.info]:
         what = f"the checkpoint {last.name} has no {missing[0]}: it was written by an older release"
-        raise TownletError(what, new, where)
+        raise TownletError(what, fix, where)
     meta = run.meta()
     if last.info["run_id"] != meta.get("run_id"):
         fix = "use a checkpoint of this run, or start a new run with init_from"
@@ -100,7 +100,7 @@ def require_settings(run: Run) -> None:
     wanted = run.meta().get("recipe_hash")
     if wanted is not None and recipe_hash(read_settings(run)) != wanted:
         last = None
-        with suppress(TownletError):  # a damaged checkpoint only leaves out what was changed
+        with suppress(TownletError):  # without the checkpoint, the error does not name the changed setting
             last = checkpoint.latest(run.checkpoints)
         raise _changed_settings_error(run, last.info.get("recipe") if last else None)
 
@@ -116,13 +116,13 @@ def format_checksums(sums: Mapping[str, str]) -> bytes:
 
 
 def read_checksums(path: Path) -> dict[str, str]:
-    """Checksums by name from a `sha256sum` file; a malformed line is a name without a checksum."""
+    """Checksums by name from a `sha256sum` file; a malformed line becomes a name whose checksum matches nothing."""
     lines = disk.read_bounded(path, MAX_BYTES).decode("utf-8", "replace").splitlines()
     return {name or line: digest for line in lines for digest, _, name in [line.partition("  ")]}
 
 
 def changed_files(run: Run, meta: Mapping[str, Any]) -> list[str]:
-    """Files with a checksum in meta.json that are missing or have other bytes; worlds without one count too."""
+    """Files with a checksum in meta.json that were changed or removed, and worlds without a checksum."""
     known: Mapping[str, str] = meta.get("files") or {}
     changed = [name for name, wanted in known.items() if sha256_or_none(run.path, name) != wanted]
     if known and run.worlds.is_dir():
@@ -198,15 +198,15 @@ def flat_settings(run: Run) -> dict[str, Any]:
 
 def experiment_hash(run: Run) -> str:
     """A sha256 that is equal for runs that differ only in `PER_RUN_KEYS`, such as the seed."""
-    same = {path: value for path, value in flat_settings(run).items() if path.split(".")[0] not in PER_RUN_KEYS}
-    return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
+    shared = {path: value for path, value in flat_settings(run).items() if path.split(".")[0] not in PER_RUN_KEYS}
+    return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
 
 def differing_settings(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """Settings that are not the same in all runs, each with its values; None where a run has no such key."""
-    settings = [flat_settings(run) for run in runs]
-    keys = dict.fromkeys(key for of_run in settings for key in of_run)
-    values = {key: [of_run.get(key) for of_run in settings] for key in keys}
+    all_settings = [flat_settings(run) for run in runs]
+    keys = dict.fromkeys(key for settings in all_settings for key in settings)
+    values = {key: [settings.get(key) for settings in all_settings] for key in keys}
     return {key: found for key, found in values.items() if any(value != found[0] for value in found)}
 
 
@@ -240,10 +240,10 @@ def _command() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree, if it is one."""
+    """The commit of the source tree; None if it is not a Git repository."""
     command, folder = ["git", "rev-parse", "HEAD"], Path(__file__).parent
     with suppress(OSError, subprocess.TimeoutExpired):
-        # git from PATH, as its user would call it
+        # `git` is found on PATH, as on the command line
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5)
         return done.stdout.strip() or None
     return None

@@ -1,4 +1,4 @@
-"""Reports: one of a run, with summary, tables and plots, and a comparison of several runs."""
+"""The report of a run, with summary, tables and plots; and a comparison of several runs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from townlet.runs.summary_text import TOWN_TERMS, Evaluations, ReportTerms, repo
 
 CURVE_BINS: Final = 150
 FRACTION_BINS: Final = 40  # fewer, because fractions of few episodes fluctuate
-MIN_EPISODES: Final = 8  # per bin, where there are enough episodes
-MAX_METRICS: Final = 15  # small plots of updates
-MAX_ROWS: Final = 50  # of a table
+MIN_EPISODES: Final = 8  # on average per bin
+MAX_METRICS: Final = 15  # in the grid of small plots
+MAX_ROWS: Final = 50  # in a table
 SPARKLINE_WIDTH: Final = 16
 RESOURCE_UNITS: Final = {"steps_per_second": "steps/s", "updates_per_second": "updates/s", "memory_mb": "MB"}
 MAX_TEXT_BYTES: Final = 1 << 20
@@ -36,7 +36,7 @@ SHOWN_ELSEWHERE: Final = (
 )  # fmt: skip
 HASHES: Final = ("recipe_hash", "world", "evaluation_world", "gym", "interface")
 NOT_PLOTTED: Final = ("episode_length", "updates_per_second", "memory_mb")  # in other sections, or nearly constant
-NO_STAGE: Final = "0"  # of episodes in a run without a curriculum
+NO_STAGE: Final = "0"  # stage of every episode in a run without a curriculum
 COMPARISON_SIZE: Final = (8.0, 4.5)  # inches
 COMPARISON_SUFFIXES: Final = (".png", ".svg", ".html")
 
@@ -54,7 +54,7 @@ def write_report(run: Run) -> tuple[Path, Path]:
     for plot in drawn.values():
         disk.replace_file(run.plots / f"{plot.name}.svg", plot.standalone())
     for old in run.plots.glob("*.svg"):
-        if old.stem not in drawn:  # of an earlier report
+        if old.stem not in drawn:  # a plot of an earlier report
             old.unlink(missing_ok=True)
     text = markup.markdown(title, about, sections, run.plots.name)
     disk.replace_file(run.report_md, text.encode("utf-8", "replace"))
@@ -107,10 +107,10 @@ def _summary(
     return Section("", [*paragraphs, *(["To repeat this training:"] if command else [])], cards=cards, code=command)
 
 
-def _bins(curve: EpisodeCurve, most: int) -> Bins | None:
+def _bins(curve: EpisodeCurve, max_bins: int) -> Bins | None:
     if not len(curve.env_steps):
         return None
-    return make_bins(curve.env_steps, max(1, min(most, int(curve.count.sum()) // MIN_EPISODES)))
+    return make_bins(curve.env_steps, max(1, min(max_bins, int(curve.count.sum()) // MIN_EPISODES)))
 
 
 def learning_curve_png(run: Run) -> bytes | None:
@@ -181,13 +181,13 @@ def _fractions(
     terms: ReportTerms, title: str, name: str, label: str, bins: Bins | None, counts: Sequence[dict[str, float]]
 ) -> Section | None:
     """Fractions of labels over time; a sentence where all episodes have the same label."""
-    labels = {name for by_label in counts for name in by_label}
+    labels = {found for by_label in counts for found in by_label}
     if bins is None or not labels:
         return None
     if len(labels) == 1:
         return Section(title, [f"All {terms.episodes} that ended have the same {label}: {labels.pop()}."])
     about = f"fraction of each {label} over env_steps"
-    note = ["“time”: the limit was reached."] if "time" in labels else []
+    note = ["“time” means that the step limit was reached."] if "time" in labels else []
     return Section(title, note, plots=[plots.stacked_fractions(name, about, bins, bins.fractions(counts))])
 
 
@@ -269,11 +269,11 @@ def _format_value(value: Any) -> str:
 
 
 def write_comparison(runs: Mapping[str, Overview], path: Path) -> None:
-    """Write the evaluations of several runs over env_steps, by label, as PNG, SVG or HTML."""
+    """Write a plot of the evaluations of several runs, given by label, as PNG, SVG or HTML."""
     suffix = path.suffix.lower()
     if suffix not in COMPARISON_SUFFIXES:
         fix = f"name a file that ends in {', '.join(COMPARISON_SUFFIXES)}"
-        raise TownletError(f"'{path.name}' is not a supported image file", fix, None)
+        raise TownletError(f"the file type of '{path.name}' is not supported", fix, None)
     if not path.parent.is_dir():
         raise TownletError(f"there is no folder {path.parent}", "create it first, or write elsewhere")
 

@@ -1,4 +1,4 @@
-"""Serialization of state: nested mappings as flat leaves with names joined by "/", and strict JSON."""
+"""Serialization of state: nested mappings as flat leaves, named by their keys joined by "/"; and strict JSON."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ def _parse_int(digits: str) -> int:
 
 
 MAX_DEPTH: Final = 32
-_TOO_LARGE: Final = 10 ** (MAX_DIGITS - 1)  # one digit less, for the sign
+_TOO_LARGE: Final = 10 ** (MAX_DIGITS - 1)  # one digit less than MAX_DIGITS, which counts the sign
 
 
 def flatten(state: State) -> dict[str, Any]:
-    """Every leaf by its path: contiguous CPU tensors or JSON values. An empty mapping is a leaf too."""
+    """Every leaf by its path: contiguous CPU tensors and JSON values. An empty mapping is a leaf too."""
     return dict(_leaves(state, (), 0))
 
 
 def unflatten(leaves: Mapping[str, Any]) -> State:
-    """The nested state of these leaves. A name cannot be both a leaf and a branch."""
+    """The nested state of these leaves; raises TownletError if a name is both a leaf and a branch."""
     state: State = {}
     branches: dict[tuple[str, ...], State] = {(): state}
     for name, leaf in leaves.items():
@@ -113,11 +113,11 @@ def _leaves(value: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[str
 def _key(key: Any, name: str) -> str:
     """A key as one part of a path, with "/" escaped."""
     if not isinstance(key, str):
-        raise _invalid_part(f"{name}/{key!r}", "has a name that is not text")
+        raise _invalid_part(f"{name}/{key!r}", "has a name that is not a string")
     try:
         key.encode()
     except UnicodeEncodeError:
-        raise _invalid_part(f"{name}/{key!r}", "has a name that is not text") from None
+        raise _invalid_part(f"{name}/{key!r}", "has a name that cannot be encoded as UTF-8") from None
     return key.replace("%", "%25").replace("/", "%2F")
 
 
@@ -158,6 +158,5 @@ def json_value(value: Any, name: str, depth: int = 0) -> Any:
 
 
 def _invalid_part(name: str, why: str) -> TownletError:
-    return TownletError(
-        f"the part '{name}' of the state {why}", "use tensors, arrays, finite numbers, strings, None and lists by name"
-    )
+    fix = "use mappings with string keys that hold tensors, arrays, finite numbers, booleans, strings, None or lists"
+    return TownletError(f"the part '{name}' of the state {why}", fix)

@@ -14,7 +14,7 @@ from townlet.runs.curves import EpisodeCurve
 
 @dataclass(frozen=True)
 class ReportTerms:
-    """Terms of a kind of task, and the episode column that is its score."""
+    """Terms of a kind of task; `metric` is the episode column that is its score."""
 
     metric: Literal["length", "return"]
     episodes: str
@@ -41,7 +41,7 @@ def report_terms(meta: Mapping[str, Any]) -> ReportTerms:
     return GYM_TERMS if meta.get("gym") else TOWN_TERMS
 
 
-Evaluations = Mapping[str, list[Any]]  # columns, from old to new
+Evaluations = Mapping[str, list[Any]]  # columns, oldest first
 
 
 def summary_paragraphs(
@@ -64,7 +64,7 @@ def cards(
     threshold = meta.get("threshold")
     solved = "–"
     if threshold is not None:
-        solved = f"{'yes' if score is not None and score >= threshold else 'no'}, from {threshold:g}"
+        solved = f"{'yes' if score is not None and score >= threshold else 'no'} (threshold {threshold:g})"
     return [
         (terms.score_label, "–" if score is None else f"{terms.format_score(score)}{limit}"),
         ("a random agent", "–" if random_score is None else f"{terms.format_score(random_score)}{limit}"),
@@ -89,7 +89,7 @@ def rerun_command(meta: Mapping[str, Any]) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as hours and minutes, minutes and seconds, or seconds."""
+    """A duration in two units: 2 h 5 min, 5 min 10 s; below a minute in seconds."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -132,8 +132,11 @@ def _summarize(terms: ReportTerms, greedy: Evaluations, random_score: float | No
 
 def _better_before(terms: ReportTerms, greedy: Evaluations) -> Sequence[str]:
     scores = greedy[terms.metric]
-    known = [(score, -at) for score, at in zip(scores, greedy["env_steps"], strict=True) if score]
-    if not known or scores[-1] is None or (best := max(known))[0] <= scores[-1] + 0.05 * abs(scores[-1]):
+    known = [(score, -at) for score, at in zip(scores, greedy["env_steps"], strict=True) if score is not None]
+    if not known or scores[-1] is None:
+        return []
+    best, minus_env_steps = max(known)  # the earliest of equals
+    if best <= scores[-1] + 0.05 * abs(scores[-1]):
         return []
     unit = " steps" if terms is TOWN_TERMS else ""
-    return [f"An earlier evaluation was better: {terms.format_score(best[0])}{unit} at {-best[1]:,} env_steps."]
+    return [f"An earlier evaluation was better: {terms.format_score(best)}{unit} at {-minus_env_steps:,} env_steps."]

@@ -23,9 +23,9 @@ from townlet.town.state import OUT_OF_TIME
 
 TABLE: Final = "recordings"
 COLUMNS: Final = ("kind", "env_steps", "row", "stage", "length", "cause", "return")
-MAX_POINTS: Final = 150  # of a curve
-MAX_ROWS: Final = 50  # of a table
-MAX_LABELED: Final = 16  # cells per side up to which each cell shows its value
+MAX_POINTS: Final = 150  # in a curve
+MAX_ROWS: Final = 50  # in a table
+MAX_LABELED: Final = 16  # cells per side; in larger grids, cells do not show their values
 # One color with rising opacity: small values differ from zero on white and on black, and text stays readable.
 HEAT: Final = ListedColormap([(*to_rgb(COLORS[0]), alpha) for alpha in np.linspace(0.06, 0.72, 64)])
 
@@ -49,21 +49,21 @@ def highlights_section(store: MetricsReader, meters: Sequence[str]) -> Section |
     plotted = dict.fromkeys([0, max(range(len(lengths)), key=lambda k: (lengths[k], k))])
     recordings = [r for k in plotted if (r := _read_recording(store, int(recorded["number"][k]), len(meters)))]
     names = [name for name in COLUMNS if name != "stage" or any(recorded["stage"])]
-    rows = [tuple(_cell(name, recorded[name][k]) for name in names) for k in range(len(lengths))]
+    rows = [tuple(_format_entry(name, recorded[name][k]) for name in names) for k in range(len(lengths))]
     about = "A few episodes are recorded completely; the live page replays each of them step by step."
     plots = [_meters_plot(recordings, meters)] if recordings and meters else []
     header = [{"kind": "recorded as", "cause": "ended by"}.get(name, name) for name in names]
     return Section("Recorded episodes", [about], header=header, rows=rows, plots=plots)
 
 
-def _cell(name: str, value: Any) -> str:
+def _format_entry(name: str, value: Any) -> str:
     if name == "return":
         return f"{value:.1f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _read_recording(store: MetricsReader, number: int, meters: int) -> tuple[str, Recording] | None:
-    """The title and the recording of an episode; None if it is damaged or of another world."""
+    """The title and the recording of an episode; None if it is damaged or has other meters."""
     (row,) = as_rows(store.read(TABLE, where={"number": number}))
     try:
         recording = Recording.from_bytes(row["data"])
@@ -77,7 +77,7 @@ def _read_recording(store: MetricsReader, number: int, meters: int) -> tuple[str
 
 
 def _meters_plot(recordings: Sequence[tuple[str, Recording]], meters: Sequence[str]) -> Plot:
-    """Every meter over each episode, one episode below the other on the same scale."""
+    """Every meter over each episode; episodes are stacked on the same scale."""
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(len(recordings), 1, sharex=True, squeeze=False)
@@ -126,14 +126,15 @@ def cells_section(store: MetricsReader, meta: Mapping[str, Any]) -> Section | No
         about += " Below, the novelty of each cell at the end."
     if drawn := [plot for plot in plots if plot]:
         return Section("Visited cells", [about], plots=drawn)
-    most = sorted(visits.items(), key=lambda item: -item[1])[:MAX_ROWS]  # a map of three or more axes
-    return Section("Visited cells", [about], header=("cell", "visits"), rows=[(str(c), f"{n:,}") for c, n in most])
+    # The map cannot be drawn: it has three or more axes, or its size is unknown.
+    most_visited = sorted(visits.items(), key=lambda item: -item[1])[:MAX_ROWS]
+    return Section("Visited cells", [about], header=("cell", "visits"), rows=[(str(c), f"{n:,}") for c, n in most_visited])
 
 
 def cells_plot(
     values: Mapping[int, float], size: Sequence[int], places: Mapping[str, int], name: str, unit: str
 ) -> Plot | None:
-    """A value for each cell of a map with one or two axes: x to the right, y downwards, places labeled."""
+    """A value for each cell of a map with one or two axes: x to the right, y down, places labeled; else None."""
     if len(size) not in (1, 2):
         return None
     width, height = size[0], size[1] if len(size) == 2 else 1
@@ -192,9 +193,9 @@ def _format_amount(value: float) -> str:
 
 
 def _heat_map(figure: Figure, axes: Axes, grid: Floats, unit: str, colorbar: bool) -> None:
-    """A heat map of vector cells, not an embedded bitmap; cells without a value are transparent.
+    """A heat map drawn as vector graphics, not as a bitmap; cells without a value are transparent.
 
-    Opacity follows the square root, since a few places get most of the visits.
+    Opacity grows with the square root of the value, since a few cells get most of the visits.
     """
     height, width = grid.shape
     edges = np.arange(width + 1) - 0.5, np.arange(height + 1) - 0.5

@@ -1,6 +1,6 @@
 """Integrity check of a run: every file with a checksum, and every reference between files.
 
-`townlet decide verify` returns the same kind of report.
+`townlet decide verify` uses the same `IntegrityReport`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class IntegrityReport:
 
     subject: str  # name of the run, or folder of the service
     items: list[CheckedItem] = field(default_factory=list)
-    usable: list[str] = field(default_factory=list)  # sentences
+    usable: list[str] = field(default_factory=list)  # sentences about what still works
 
     @property
     def intact(self) -> bool:
@@ -65,7 +65,7 @@ NOT_CHECKED: Final = {
     "videos": "videos of episodes; never read back",
     "live.feed": "messages for viewers during training; each has its own checksum",
     "lock": "names the writing process; the lock itself is on the folder",
-    "README.md": "the card of a published agent, edited by people",
+    "README.md": "the card of a published agent, which may be edited",
     "replay.mp4": "a video; never read back",
 }
 CHECKED: Final = ("checkpoints", "worlds", "metrics.db-wal", "metrics.db-shm", "report.sha256")
@@ -75,7 +75,7 @@ def verify(run: Run) -> IntegrityReport:
     """Check every file of a run that has a checksum, and the references between its files."""
     report = IntegrityReport(run.name)
     known = _meta(run, report)
-    sealed = _files(run, report, known)
+    unchanged = _files(run, report, known)
     saved = _checkpoints(run, report)
     damages = _metrics(run, report, known, saved)
     _report(run, report)
@@ -90,12 +90,12 @@ def verify(run: Run) -> IntegrityReport:
         usable = "No checkpoint can be used."
     elif not saved:
         usable = "There is no checkpoint yet: a resume starts from the beginning."
-    elif not known or not sealed:
+    elif not known or not unchanged:
         usable = "The run cannot be resumed or played until meta.json, resolved.yaml and the worlds are restored."
     else:
-        aside = "" if saved[-1].path in newest else ", once the damaged checkpoints after it are moved away"
-        new = ", with new metrics once metrics.db is moved away" if damages else ""
-        usable = f"Resume, play and eval work from step {saved[-1].env_steps:,}{aside}{new}."
+        after_move = "" if saved[-1].path in newest else ", once the damaged checkpoints after it are moved away"
+        new_metrics = ", with new metrics once metrics.db is moved away" if damages else ""
+        usable = f"Resume, play and eval work from step {saved[-1].env_steps:,}{after_move}{new_metrics}."
     report.usable.append(usable)
     if damages:
         begins = [damage.begin for damage in damages if damage.begin is not None]
@@ -109,8 +109,8 @@ def reseal(run: Run) -> None:
 
     Checkpoints keep the recipe hash and the run id that they were written with.
     """
-    text = parse_json(disk.read_bounded(run.meta_file, MAX_META_BYTES), run.meta_file)
-    known = {key: value for key, value in validate_meta(text, run.meta_file).items() if key not in SEAL_KEYS}
+    content = parse_json(disk.read_bounded(run.meta_file, MAX_META_BYTES), run.meta_file)
+    known = {key: value for key, value in validate_meta(content, run.meta_file).items() if key not in SEAL_KEYS}
     names = [name for name in known.get("files", {}) if (run.path / name).is_file()]
     run.write_meta(known | {"files": provenance.checksums(run.path, names)})
 
@@ -129,32 +129,33 @@ def _meta(run: Run, report: IntegrityReport) -> Mapping[str, Any]:
 
 
 def _files(run: Run, report: IntegrityReport, known: Mapping[str, Any]) -> bool:
-    """The files whose checksums are in meta.json, and the settings in resolved.yaml."""
-    sealed = True
+    """Check the files with a checksum in meta.json; returns whether settings and worlds are unchanged."""
+    unchanged = True
     changed = provenance.changed_files(run, known)
     for name in dict.fromkeys([*known.get("files", {}), *changed]):
         if name not in changed:
             report.add(name)
             continue
-        problem, same = "it was changed" if (run.path / name).exists() else "it is missing", False
+        problem = "it was changed" if (run.path / name).exists() else "it is missing"
+        harmless = name == run.recipe_file.name  # resolved.yaml has its settings
         if name == run.resolved_file.name:
-            problem, same = "only comments or layout were changed; its settings are as they were", True
             try:
                 provenance.require_settings(run)
+                problem, harmless = "only comments or layout were changed; its settings are as they were", True
             except TownletError as error:
-                problem, same = _message(error), False
+                problem = _message(error)
         report.add(name, problem)
-        sealed = sealed and (same or name == run.recipe_file.name)
+        unchanged = unchanged and harmless
     if not known.get("files"):
         for path in (run.recipe_file, run.resolved_file):
             if path.exists():
                 report.note(path.name, "written by an older release, without a checksum", UNPROTECTED)
-    return sealed
+    return unchanged
 
 
 def _checkpoints(run: Run, report: IntegrityReport) -> list[Checkpoint]:
-    """Check every byte of every checkpoint, and that it belongs to this run; the intact ones, oldest first."""
-    whole = []
+    """Check every byte of every checkpoint, and that it belongs to this run; returns the intact ones, oldest first."""
+    intact = []
     for path in checkpoint.paths(run.checkpoints):
         name = f"checkpoints/{path.name}"
         try:
@@ -166,8 +167,8 @@ def _checkpoints(run: Run, report: IntegrityReport) -> list[Checkpoint]:
                 report.add(name, _message(error))
             continue
         report.add(name)
-        whole.append(verified)
-    return whole
+        intact.append(verified)
+    return intact
 
 
 def _metrics(
@@ -177,7 +178,7 @@ def _metrics(
     path, name = run.metrics_file, "metrics.db"
     if not path.exists():
         if not known.get("published") and any(any(verified.info.get("metrics", {}).values()) for verified in saved):
-            report.note(name, "`townlet train --resume` begins new metrics", MISSING)
+            report.note(name, "`townlet train --resume` starts new metrics", MISSING)
         return []
     try:
         with sqlite_errors(path):
@@ -186,7 +187,7 @@ def _metrics(
                 connection.execute("BEGIN")
                 groups = {table: integrity.groups(connection, table) for table in TABLES}
                 damages = [d for table in TABLES for d in integrity.damages(connection, table, groups[table])]
-                fault = integrity.structure(connection)
+                fault = integrity.structural_fault(connection)
                 digests = integrity.digests(connection)
             finally:
                 connection.close()
@@ -196,7 +197,7 @@ def _metrics(
     damages += [integrity.Damage("", fault)] if fault and not damages else []
     for damage in damages:
         report.add(name, str(damage))
-    for verified in saved[-1:]:  # earlier ones may refer to metrics that were moved away
+    for verified in saved[-1:]:  # earlier checkpoints may refer to metrics that were moved away
         if not damages and verified.info.get("metrics_digest", integrity.START.hex()) not in digests:
             damages.append(integrity.Damage("", f"they do not match the checkpoint {verified.name}"))
             report.add(name, damages[-1].why)
@@ -206,7 +207,7 @@ def _metrics(
 
 
 def _report(run: Run, report: IntegrityReport) -> None:
-    """The report, by the checksums that were written with it."""
+    """Check the report against the checksums that were written with it."""
     if not run.report_seal.exists():
         for path in (run.report_md, run.report_html):
             if path.exists():

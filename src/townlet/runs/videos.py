@@ -51,8 +51,8 @@ def rewind(folder: Path, env_steps: int) -> None:
 
 
 SUFFIX: Final = ".mp4"
-END_PAUSE: Final = 1.0  # seconds that the last frame stays visible
-# Playable everywhere and small; faststart puts the index first.
+END_PAUSE: Final = 1.0  # seconds for which the last frame stays visible
+# Small and playable everywhere; faststart puts the index first, so that players need not read the whole file.
 FFMPEG_OPTIONS: Final = ("-preset", "veryfast", "-movflags", "+faststart", "-threads", "1")
 
 
@@ -65,14 +65,14 @@ def require_encoder() -> None:
 class VideoWriter:
     """Writes an MP4 frame by frame, as a context manager; the file is renamed into place only on success."""
 
-    def __init__(self, path: Path, rate: int) -> None:
+    def __init__(self, path: Path, fps: int) -> None:
         require_encoder()
         if path.suffix != SUFFIX:
             raise TownletError(f"a video is an {SUFFIX} file, but '{path.name}' is not", f"name it …{SUFFIX}")
         if not path.parent.is_dir():
             raise TownletError(f"there is no folder {path.parent}", "create it first, or write elsewhere")
         self.path, self.frames = path, 0
-        self._rate = rate
+        self._fps = fps
         self._partial = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{SUFFIX}")
         self._size = (0, 0)
         self._writer: Generator[None, Any, None] | None = None
@@ -89,7 +89,9 @@ class VideoWriter:
         if self._writer is None:
             self._size, self._writer = size, self._start_encoder(size)
         if size != self._size:
-            raise TownletError(f"a frame of {size[0]}×{size[1]} in a video of another size", "leave it out")
+            raise TownletError(
+                f"a frame has {size[0]}×{size[1]} pixels, but the video has another size", "leave it out"
+            )
         with disk.os_errors(f"cannot write {self.path}"):
             self._writer.send(np.ascontiguousarray(even))
         self.frames += 1
@@ -98,7 +100,7 @@ class VideoWriter:
         from imageio_ffmpeg import write_frames
 
         writer: Generator[None, Any, None] = write_frames(
-            str(self._partial), size, fps=self._rate, macro_block_size=1, quality=7,
+            str(self._partial), size, fps=self._fps, macro_block_size=1, quality=7,
             output_params=list(FFMPEG_OPTIONS), ffmpeg_log_level="error",
         )  # fmt: skip
         writer.send(None)
@@ -118,33 +120,38 @@ class VideoWriter:
 
 
 def record_video(
-    shows: Sequence[RenderedEnv], path: Path, *, episodes: int, steps: int, ended: Callable[[], None] = lambda: None
+    envs: Sequence[RenderedEnv],
+    path: Path,
+    *,
+    episodes: int,
+    steps: int,
+    on_episode_end: Callable[[], None] = lambda: None,
 ) -> int:
-    """Record episodes of all shows side by side, each of at most `steps` steps; returns the number of frames.
+    """Record episodes of all environments side by side, each of at most `steps` steps; returns the number of frames.
 
-    `ended` is called after each episode, before the next begins.
+    `on_episode_end` is called after each episode, before the next begins.
     """
-    rate = shows[0].fps
-    with VideoWriter(path, rate) as video:
+    fps = envs[0].fps
+    with VideoWriter(path, fps) as video:
         for episode in range(episodes):
-            for show in shows if episode else ():
-                show.next_episode()
-            video.add(side_by_side(shows))
-            while not all(show.over or show.age >= steps for show in shows):
-                for show in shows:
-                    if not show.over:
-                        show.step()
-                video.add(side_by_side(shows))
-            for _ in range(round(END_PAUSE * rate)):  # the last frame stays visible
-                video.add(side_by_side(shows))
-            ended()
+            for env in envs if episode else ():
+                env.next_episode()
+            video.add(side_by_side(envs))
+            while not all(env.over or env.age >= steps for env in envs):
+                for env in envs:
+                    if not env.over:
+                        env.step()
+                video.add(side_by_side(envs))
+            for _ in range(round(END_PAUSE * fps)):
+                video.add(side_by_side(envs))
+            on_episode_end()
     return video.frames
 
 
-def side_by_side(shows: Sequence[RenderedEnv]) -> NDArray[np.uint8]:
-    """The current images of all shows in one frame."""
-    images = [image for show in shows if (image := show.render_rgb()) is not None]
-    if len(images) < len(shows):
+def side_by_side(envs: Sequence[RenderedEnv]) -> NDArray[np.uint8]:
+    """The current images of all environments in one frame."""
+    images = [image for env in envs if (image := env.render_rgb()) is not None]
+    if len(images) < len(envs):
         raise TownletError("this environment cannot render images", "watch in a terminal")
     height = max(map(len, images))
     return np.concatenate([np.pad(image, ((0, height - len(image)), (0, 0), (0, 0))) for image in images], axis=1)
