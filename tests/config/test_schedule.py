@@ -112,7 +112,7 @@ def test_dump_round_trips() -> None:
     ("text", "message"),
     [
         ("lin_fast", "'fast' is not a number; write it like lin_0.001"),
-        ("{start: 1, end: 0, shape: exponential}", "an exponential schedule cannot start or end at 0"),
+        ("{start: 1, end: 0, shape: exponential}", "an exponential schedule needs `start` and `end` above 0"),
         ("{start: 1, from: .6, to: .5}", "`to` (0.5) must come after `from` (0.6)"),
         ("{start: 1, from: 60, to: 50}", "`to` (50) must come after `from` (60)"),
         ("{end: 1}", "lr has no 'start'"),

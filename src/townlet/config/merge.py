@@ -6,13 +6,13 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from townlet.config.scalar import HIDDEN, shorten, show
+from townlet.config.scalar import HIDDEN, describe_value, shorten
 from townlet.config.schedule import Schedule, expand_shorthand
 from townlet.config.yaml import MAX_DEPTH, Node, parse_value
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, did_you_mean
 
-MAX_CHAIN: Final = 16  # length of a chain of files or variants that extend each other
-MAX_SHOWN: Final = 60  # characters of an override in a message
+MAX_CHAIN: Final = 16  # files or variants in a chain of `extends`
+MAX_SHOWN: Final = 60  # characters of an override that a message quotes
 SCHEDULE_KEYS: Final = {info.alias or name for name, info in Schedule.model_fields.items()}
 
 
@@ -166,7 +166,9 @@ def _set(node: Node, keys: list[str], depth: int, value: Node) -> Node:
         return node.with_value([*node.value[:index], changed, *node.value[index + 1 :]])
     if node.value is not None and not isinstance(node.value, dict):
         path = ".".join(keys[:depth])
-        raise TownletError(f"{path} is {show(node.value)} and has no keys", f"set {path} itself", value.location)
+        raise TownletError(
+            f"{path} is {describe_value(node.value)} and has no keys", f"set {path} itself", value.location
+        )
     entries = node.value or {}
     child = entries.get(key, Node(None, value.location, value.location))
     return node.with_value({**entries, key: _set(child, keys, depth + 1, value)})

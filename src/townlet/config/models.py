@@ -43,7 +43,7 @@ def _discriminated_union(models: tuple[type[BaseModel], ...]) -> TypeAdapter[Any
     return TypeAdapter(Annotated[union, Field(discriminator="name")])
 
 
-LOG_RATIO: Final = 100  # ratio of high to low from which a range is logarithmic by default
+LOG_RATIO: Final = 100  # a range is logarithmic by default if high is at least this many times low
 
 
 class SearchRange(StrictModel):
@@ -70,7 +70,7 @@ class SearchRange(StrictModel):
         if self.low >= self.high:
             raise ValueError(f"`low` ({self.low:g}) must be below `high` ({self.high:g})")
         if self.log and self.low <= 0:
-            raise ValueError("a logarithmic range cannot start at 0; give a `low` above 0")
+            raise ValueError("a logarithmic range needs a `low` above 0")
         return self
 
     @property
@@ -81,16 +81,16 @@ class SearchRange(StrictModel):
         return self.low > 0 and self.high >= LOG_RATIO * self.low
 
     @property
-    def ends(self) -> tuple[Any, ...]:
+    def checked_values(self) -> tuple[Any, ...]:
         """The values to check against the recipe: all choices, or both ends."""
         return self.choices or (self.low, self.high)
 
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(model: type[BaseModel], extra: dict[str, Any] | None = None) -> dict[str, Any]:
-    """JSON Schema of files of this model. No key is required, because a file may inherit keys.
+    """JSON Schema of a file with the keys of this model. No key is required, because a file may inherit keys.
 
     `extra` holds the schemas of further top-level keys.
     """

@@ -1,4 +1,4 @@
-"""YAML 1.2 scalars: parsing, writing values as flow-style YAML, and shortening them for messages."""
+"""YAML 1.2 scalars: resolving unquoted text, writing values as flow-style YAML, and describing them in messages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from townlet.errors import SourceLocation, TownletError
 
 Scalar = str | int | float | bool | None
 
-MAX_NUMBER: Final = 100  # characters of a number
+MAX_NUMBER_LENGTH: Final = 100  # characters
 NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
 BOOL: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 INT: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 NOT_FINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-# Control characters, lone surrogates, line breaks that editors do not count, and bidirectional controls: with them, a
-# file may look different from what the program reads.
+# Control characters, lone surrogates, line breaks that editors do not count, and bidirectional controls: they can
+# make a file look different from what the program reads.
 HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )
@@ -32,11 +32,11 @@ def resolve(text: str, where: SourceLocation) -> Scalar:
         return BOOL[text]
     if NOT_FINITE.fullmatch(text):
         raise TownletError(f"{text} is not a finite number", "write a finite number", where)
-    too_long = len(text) > MAX_NUMBER  # checked first, because Python refuses to convert thousands of digits
+    too_long = len(text) > MAX_NUMBER_LENGTH  # checked first, because Python refuses to convert thousands of digits
     if INT.fullmatch(text):
         if too_long or abs(integer := int(text, 0 if text[:2] in ("0o", "0x") else 10)) >= 10**18:
-            what = f"{shorten(text)} has more than 18 digits"
-            raise TownletError(what, "write a smaller number, or quote it as a string", where)
+            what = f"{shorten(text)} is too large for an integer"
+            raise TownletError(what, "write at most 18 digits, or quote it as a string", where)
         return integer
     if FLOAT.fullmatch(text):
         if too_long or math.isinf(number := float(text)):
@@ -51,7 +51,7 @@ def shorten(text: str, length: int = 40) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def show(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A short description of a value for a message."""
     if isinstance(value, dict):
         return "a mapping"

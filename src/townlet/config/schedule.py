@@ -24,7 +24,7 @@ class ScheduleClock(Protocol):
 class Schedule(StrictModel):
     """A value that moves from `start` to `end` between two moments and is constant before and after."""
 
-    model_config = ConfigDict(serialize_by_alias=True)  # `from` is a Python keyword, so the attribute has another name
+    model_config = ConfigDict(serialize_by_alias=True)  # writes `from`, which cannot name an attribute
 
     start: float = Field(description="Value until `from`. Raise it for larger values early in training.")
     end: float = Field(0.0, description="Value after `to`. Raise it for larger values late in training.")
@@ -32,7 +32,7 @@ class Schedule(StrictModel):
         0.0,
         ge=0,
         alias="from",
-        description="When the change begins: up to 1 a fraction of the budget, above 1 env_steps. Raise it to hold "
+        description="When the change begins: a fraction of the budget if at most 1, else env_steps. Raise it to hold "
         "`start` longer.",
     )
     to: float = Field(
@@ -53,7 +53,7 @@ class Schedule(StrictModel):
     @model_validator(mode="after")
     def _check(self) -> Schedule:
         if self.shape == "exponential" and min(self.start, self.end) <= 0:
-            raise ValueError("an exponential schedule cannot start or end at 0; give both `start` and `end` above 0")
+            raise ValueError("an exponential schedule needs `start` and `end` above 0")
         if (self.from_ <= 1) == (self.to <= 1) and self.to <= self.from_:
             raise ValueError(f"`to` ({self.to:g}) must come after `from` ({self.from_:g})")
         return self
@@ -82,7 +82,7 @@ def _moment(value: float, budget: int) -> float:
 
 
 def expand_shorthand(value: Any) -> Any:
-    """`lin_0.001` as a mapping: from .001 to 0, linear. Other values are returned unchanged."""
+    """`lin_0.001` as a mapping: linear from 0.001 to 0. Other values are returned unchanged."""
     match = SHORTHAND.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return value

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from townlet.config import type_info
 from townlet.config.merge import entry_name
-from townlet.config.scalar import shorten, show
+from townlet.config.scalar import describe_value, shorten
 from townlet.config.type_info import AllowedType
 from townlet.config.yaml import MAX_DIAGNOSTICS, Node
 from townlet.errors import ConfigError, Diagnostic, did_you_mean, nearest
@@ -124,7 +124,7 @@ def _diagnostic(e: _Error, node: Node, extra: Sequence[str]) -> Diagnostic:
         fields = {key: info for model in models for key, info in type_info.fields_by_key(model).items()}
         known = [*fields, *(extra if len(e.path) == 1 else [])]
         meant = None if nearest(str(last)[:80], known) else _by_meaning(str(last)[:80], fields)
-        what = f"unknown key {show(last)}" + (f" in {parent}" if parent else "")
+        what = f"unknown key {describe_value(last)}" + (f" in {parent}" if parent else "")
         return Diagnostic(what, meant or _near(last, known), where)
     if e.type == "missing" and isinstance(last, str):
         fix = f"add {last}: {type_info.describe(e.types)}"
@@ -138,13 +138,15 @@ def _diagnostic(e: _Error, node: Node, extra: Sequence[str]) -> Diagnostic:
     if e.type in ("value_error", "assertion_error"):
         return Diagnostic(f"{label}: {e.message}" if label else e.message, "", where)
     if e.about_key:
-        return Diagnostic(f"{parent} cannot have a key {show(last)}", f"write {type_info.describe(e.types)}", where)
+        return Diagnostic(
+            f"{parent} cannot have a key {describe_value(last)}", f"write {type_info.describe(e.types)}", where
+        )
     allows_strings = any(allowed.type is str or allowed.choices for allowed in e.types)
     prefix = "the string " if isinstance(e.value, str) and not allows_strings else ""
     choices = [str(choice) for allowed in e.types for choice in allowed.choices]
     near = nearest(e.value[:80], choices) if isinstance(e.value, str) else None
     fix = f"did you mean '{near}'?" if near else f"write {type_info.describe(e.types)}"
-    return Diagnostic(f"{label or 'the file'} cannot be {prefix}{show(e.value)}", fix, where)
+    return Diagnostic(f"{label or 'the file'} cannot be {prefix}{describe_value(e.value)}", fix, where)
 
 
 def _wrong_length(path: tuple[str | int, ...], types: tuple[AllowedType, ...], value: Any, node: Node) -> Diagnostic:
@@ -162,7 +164,9 @@ def _wrong_name(e: _Error, node: Node) -> Diagnostic:
         fix = f"add name: one of {', '.join(names)}"
         return Diagnostic(f"{_label(e.path, node)} has no 'name'", fix, node.location_of(*path))
     name = e.value.get("name") if isinstance(e.value, dict) else e.value
-    return Diagnostic(f"{_label(path, node)} cannot be {show(name)}", _near(name, names), node.location_of(*path))
+    return Diagnostic(
+        f"{_label(path, node)} cannot be {describe_value(name)}", _near(name, names), node.location_of(*path)
+    )
 
 
 def _by_meaning(word: str, fields: Mapping[str, FieldInfo]) -> str | None:

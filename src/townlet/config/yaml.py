@@ -28,7 +28,7 @@ MAX_DIAGNOSTICS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A mapping, list or scalar with its source location, and in a mapping that of its key."""
+    """A mapping, list or scalar with its source location, and the location of its key if it is in a mapping."""
 
     value: dict[str, Node] | list[Node] | Scalar
     location: SourceLocation
@@ -110,7 +110,7 @@ def parse_value(text: str, source: str) -> Node:
 
 
 def read(path: Path) -> Node:
-    """Read and parse a file; raises ConfigError, also if the file does not exist."""
+    """Read and parse a file; raises ConfigError if it is missing or invalid."""
     where = SourceLocation(str(path))
     try:
         with path.open("rb") as file:

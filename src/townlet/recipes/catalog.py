@@ -1,8 +1,8 @@
 """Recipe files, their variants, and `extends`.
 
-A recipe is merged from layers (`townlet.config.merge`). From the bottom up: the file that its file extends, the recipe
-in another file that its variant extends, the shared keys of its file, the variants of the same file that its variant
-extends, the variant.
+A recipe is merged from layers (`townlet.config.merge`). From the bottom up: the file that its file extends; the recipe
+in another file that its variant extends; the shared keys of its file; the variants of its file that its variant
+extends; the variant itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RecipeFile:
     """The parts of a recipe file, before inheritance."""
 
     path: Path
-    shared: Node  # the keys of all variants
+    shared: Node  # keys common to all variants
     variants: dict[str, Node]
     extends: Node | None = None
     default: str | None = None
@@ -171,6 +171,7 @@ def _recipe_path(name: str, folder: Path) -> Path | None:
 
 
 def _namespaced_id(file: RecipeFile) -> str | None:
+    """The Gymnasium id of a recipe file if it has a namespace, as in ALE/Pong-v5."""
     env = file.shared.child("env")
     return env.value if env is not None and isinstance(env.value, str) and "/" in env.value else None
 
@@ -198,7 +199,7 @@ def _world_path(name: str) -> Path:
 
 
 def _nearest_recipe(world: Path) -> str:
-    """The recipe of the nearest world that this one extends; errors are ignored: loading the world reports them."""
+    """The recipe of the nearest world that this one extends. Errors are ignored: loading the world reports them."""
     path = world
     try:
         for _ in range(MAX_CHAIN):
@@ -259,7 +260,10 @@ def _layers(file: RecipeFile, variant: str | None, chain: tuple[str, ...] = ()) 
 
 
 def _variant_chain(file: RecipeFile, variant: str | None) -> tuple[list[Node], str | None, Node | None]:
-    """The variant and those it extends in its file, from the bottom up; the last name; what it extends elsewhere."""
+    """The blocks of a variant and of those it extends in its file, from the bottom up.
+
+    Also the name at which the chain ends (perhaps a variant of the parent file), and an `extends` of another recipe.
+    """
     own: list[Node] = []
     chain: tuple[str, ...] = ()
     name = variant

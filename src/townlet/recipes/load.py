@@ -1,4 +1,4 @@
-"""Load a recipe: find its file, merge layers and overrides, check it. Recipes are data: no environment is built."""
+"""Load a recipe: find its file, merge layers and overrides, check the result. No environment is created."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
         valid = validate_partially(Recipe, node)
         if valid is None:
             raise ConfigError(diagnostics) from None
-        after = valid[1].to_python()  # errors in a changed section are not the user's mistake
+        after = valid[1].to_python()  # checks of a changed section could report errors that the user did not make
         repaired = frozenset(key for key, part in node.to_python().items() if part != after.get(key))
         recipe, node = valid
     diagnostics += check_recipe(recipe, node, repaired)
@@ -97,7 +97,7 @@ def _register_agent(node: Node) -> None:
 
 
 def merge_layers(name: str, overrides: Sequence[str] = ()) -> Node:
-    """All layers of a recipe as one tree, before anything is checked."""
+    """All layers of a recipe merged to one tree, before anything is checked."""
     found = find_layers(name)
     tree = reduce(merge, (_default_node(DEFAULT_NAMES), *found.layers, *override_layers(overrides)))
     return Node(tree.value, found.file.shared.location)
@@ -110,7 +110,7 @@ def _default_node(value: Any) -> Node:
 
 
 def override_layers(overrides: Sequence[str]) -> list[Node]:
-    """`key=value` as one layer, so that the order of names does not matter: `agent.lr=1e-3 agent=NAME` keeps the lr."""
+    """All overrides as one layer (or none), so that `agent.lr=1e-3 agent=NAME` sets the lr of that agent."""
     diagnostics: list[Diagnostic] = []
     layers: list[Node] = []
     for override in overrides:

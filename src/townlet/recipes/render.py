@@ -87,7 +87,7 @@ def recipe_table(summaries: Sequence[RecipeSummary]) -> RenderableType:
 
 
 def _summarize(name: str) -> RecipeSummary:
-    """Read from the merged YAML alone, because the schema imports torch."""
+    """The summary of a recipe, from its merged YAML alone, because the schema imports torch."""
     values = reduce(merge, find_layers(name).layers).to_python()
     budget, result, env = values.get("budget", {}), values.get("result", ()), str(values.get("env"))
     limits = [f"{format_count(budget[key])} {unit}" for key, unit in UNITS if budget.get(key) is not None]
@@ -151,7 +151,7 @@ def _sections(model: type[BaseModel], path: str, title: str) -> Iterator[KeySect
 
 
 def _default(info: FieldInfo) -> str:
-    """The default as YAML; for a part its name alone, because the section of the part lists the rest."""
+    """The default as YAML; for a part only its name, because the section of the part lists the rest."""
     if info.is_required():
         return "required"
     value: Any = info.get_default(call_default_factory=True)
@@ -179,7 +179,7 @@ def _mapping_lines(values: dict[str, Any], node: Node | None, depth: int) -> Ite
 
 
 def _value_lines(label: str, value: Any, node: Node | None, depth: int) -> Iterator[str]:
-    """One value after its label; mappings and lists of mappings take further lines."""
+    """A label and its value; mappings and lists of mappings take further lines."""
     if isinstance(value, dict) and value:
         yield label
         yield from _mapping_lines(value, node, depth + 1)
@@ -193,7 +193,8 @@ def _value_lines(label: str, value: Any, node: Node | None, depth: int) -> Itera
 
 def _child(node: Node | None, item: str | int) -> Node | None:
     """The child of a node; a shorthand (lin_0.001, or a mapping in place of a list) is the origin of all its parts."""
-    return node.child(item) if node and isinstance(node.value, dict if isinstance(item, str) else list) else node
+    container = dict if isinstance(item, str) else list
+    return node.child(item) if node and isinstance(node.value, container) else node
 
 
 def _line(label: str, value: Any, node: Node | None) -> str:

@@ -43,7 +43,7 @@ class Budget(StrictModel):
     minutes: float | None = Field(
         None,
         gt=0,
-        description="Wall-clock limit. It decides only where a run ends, not what is learned before. Raise it so that "
+        description="Wall-clock limit. It only decides when a run ends, not what is learned before. Raise it so that "
         "slower machines reach env_steps.",
     )
     episodes: int | None = Field(
@@ -96,14 +96,14 @@ class EvaluationSettings(StrictModel):
     change: dict[str, Any] = Field(
         default_factory=dict, description="Further changes to the world, for evaluation only; see `change`."
     )
-    seed: Seed = Field(10_001, description="Seed of the evaluation environments. Change it to evaluate in others.")
+    seed: Seed = Field(10_001, description="Seed of the evaluation episodes. Change it to evaluate in others.")
 
 
 class CheckpointSettings(StrictModel):
-    """When checkpoints are saved, besides at each new best evaluation and at the end."""
+    """When checkpoints are saved; a new best evaluation and the end of the run always save one."""
 
     minutes: float = Field(
-        2.0, gt=0, description="Interval. Raise it to save less often and lose more if the process is killed."
+        2.0, gt=0, description="Minutes between checkpoints. Raise it to save less often; a crash then loses more."
     )
     every_episodes: int | None = Field(
         None, ge=1, description="Save after this many episodes as well. Lower it to save more often."
@@ -165,7 +165,7 @@ class MetricsSettings(StrictModel):
     whole_episodes: int = Field(
         20,
         ge=0,
-        description="Episodes stored in full per interval; of the others only counts, means and quantiles. Raise it "
+        description="Episodes stored one by one per interval; the others only as counts, means and quantiles. Raise it "
         "for more detail in larger files.",
     )
     tensorboard: bool = Field(True, description="Write TensorBoard event files as well.")
@@ -244,7 +244,7 @@ class Recipe(StrictModel):
 
     rows: Literal["auto"] | Annotated[int, Field(ge=1, le=2**22)] = Field(
         "auto",
-        description="Parallel environments. Raise it for speed and smoother updates, at fewer updates per env_step.",
+        description="Parallel environments. Raise it for speed and smoother, but fewer, updates per env_step.",
     )
     seed: Seed = Field(0, description="Random seed. Change it for another run of the same experiment.")
     engine: Literal["auto", "numba", "torch", "compiled"] = Field("auto", description="The engine that steps the town.")
@@ -315,7 +315,7 @@ class Recipe(StrictModel):
         if self.threads != "auto":
             return self.threads
         if self.device.startswith("cuda"):
-            return 1  # spinning host threads make some processes four times slower
+            return 1  # more threads would only spin, which makes some processes four times slower
         return self.agent.threads(self.network) or os.cpu_count() or 1
 
     def resolved(self) -> Recipe:
@@ -325,7 +325,7 @@ class Recipe(StrictModel):
 
     @property
     def evaluation_interval(self) -> int:
-        """Env_steps between evaluations; with a tiny budget, a fraction would mean more evaluation than training."""
+        """Env_steps between evaluations. The minimum keeps evaluations of a tiny budget from outweighing training."""
         every = self.evaluation.every
         return max(self.to_env_steps(every), MIN_EVALUATION_INTERVAL if every <= 1 else 1)
 

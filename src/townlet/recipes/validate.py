@@ -19,7 +19,7 @@ NO_ENV_STEPS: Final = "a fraction of the budget, but the budget has no env_steps
 
 
 def check_recipe(recipe: Recipe, node: Node, repaired: Collection[str] = ()) -> list[Diagnostic]:
-    """Contradictions between sections. Checks that involve a `repaired` section are skipped: its error is reported."""
+    """Contradictions between sections. Checks of a `repaired` section are skipped: its error is known."""
     checks: list[tuple[tuple[str, ...], Iterator[Diagnostic]]] = [
         (("agent", "network"), _check_recurrence(recipe, node)),
         (("budget", "evaluation", "metrics", "agent", "explore", "plateau"), _check_fractions(recipe, node)),
@@ -50,7 +50,7 @@ def check_recipe(recipe: Recipe, node: Node, repaired: Collection[str] = ()) -> 
 
 
 def usage_hints(recipe: Recipe, node: Node) -> Iterator[str]:
-    """Hints about overrides without effect (no error: they may be meant for several agents) and missing settings."""
+    """Hints about missing settings and about overrides without effect, which may be meant for several agents."""
     yield from recipe.agent.hints(recipe.network)
     agent, explore = entry(recipe.agent.name), node.child("explore")
     unused = []
@@ -89,7 +89,7 @@ def _check_plateaus(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
 
 
 def _check_fractions(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
-    """Fractions of the budget need a budget in env_steps: a time limit would end differently in every run."""
+    """Fractions of the budget need a budget in env_steps: a time limit ends every run at another step."""
     if recipe.budget.env_steps is not None:
         return
     intervals: dict[tuple[str | int, ...], float] = {

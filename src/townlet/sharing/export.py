@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Format = Literal["safetensors", "onnx"]
 VERSION: Final = "1"
-MASKED: Final = torch.finfo(torch.float32).min  # for invalid actions; ONNX runtimes differ in infinity
+MASKED: Final = torch.finfo(torch.float32).min  # output of invalid actions; ONNX runtimes treat infinity differently
 # Outputs of an ONNX graph besides the action, by kind of network output.
 OUTPUTS: Final = {
     "values": ("values",),
@@ -39,19 +39,19 @@ OUTPUTS: Final = {
     "continuous": ("means", "stds"),
 }
 ACTION_RULE: Final = {
-    "values": "one for each of `actions`: take the valid action with the highest.",
-    "discrete": "one for each of `actions`: take the valid action with the highest.",
-    "binary": "logits, one for each of `actions`: an action is 1 where its logit is above 0.",
-    "continuous": "means of `actions`, then their log standard deviations: take the means, clipped to `bounds`.",
+    "values": "one value per action in `actions`; take the valid action with the highest value.",
+    "discrete": "one logit per action in `actions`; take the valid action with the highest logit.",
+    "binary": "one logit per action in `actions`; an action is 1 where its logit is above 0.",
+    "continuous": "the means of `actions`, then their log standard deviations; take the means, clipped to `bounds`.",
 }
 SCALING_README: Final = " First subtract `center`, divide by `scale` and clip to ± `limit`."
 SAFETENSORS_README: Final = """\
-The network of an agent trained by Townlet. Tensors have the names of the modules in townlet.nets; `network` and
-`agent` describe how they are connected. Concatenate the blocks of `observation` in their order, as float32.{scaled} \
-Outputs ({outputs}): {take}"""
+The network of an agent trained with Townlet. Tensors have the names of the modules in townlet.nets; `network` and
+`agent` describe how they are connected. Concatenate the blocks of `observation` in their order, as float32.{scaling} \
+Outputs ({outputs}): {rule}"""
 ONNX_README: Final = """\
-An agent trained by Townlet. Inputs: obs [rows, {size}] float32, the concatenated blocks of `observation` as the \
-environment returns them{mask}{memory}. Outputs: {action}; {outputs}{after}."""
+An agent trained with Townlet. Inputs: obs [rows, {size}] float32, the concatenated blocks of `observation` as the \
+environment returns them{mask}{hidden}. Outputs: {action}; {outputs}{next_hidden}."""
 MASK_README: Final = "; mask [rows, {count}] bool, true for valid actions, optional"
 ACTION_README: Final = {
     "values": "action [rows] int64, an index into `actions`",
@@ -63,18 +63,18 @@ ACTION_README: Final = {
 
 def export(trained: TrainedPolicy, form: Format, to: Path | None = None) -> Path:
     """Write the policy to a file, by default in the run's folder; returns its path."""
-    makers: dict[str, Callable[[TrainedPolicy], bytes]] = {"safetensors": to_safetensors, "onnx": to_onnx}
-    if form not in makers:
+    converters: dict[str, Callable[[TrainedPolicy], bytes]] = {"safetensors": to_safetensors, "onnx": to_onnx}
+    if form not in converters:
         raise TownletError(f"there is no format '{form}'", f"known: {', '.join(get_args(Format))}")
     path = to or trained.run.path / f"policy.{form}"
     if not path.parent.is_dir():
         raise TownletError(f"there is no folder {path.parent}", "create it first, or write elsewhere with --to")
-    replace_file(path, makers[form](trained))
+    replace_file(path, converters[form](trained))
     return path
 
 
 def metadata(trained: TrainedPolicy, layout: ObservationLayout) -> dict[str, str]:
-    """Metadata for another program, as plain text or JSON. `layout` describes the observation it must provide."""
+    """Metadata for another program, as plain text or JSON; `layout` describes the observation to provide."""
     recipe, actions = trained.loaded.recipe, trained.actions
     blocks = [
         {"name": b.name, "start": b.start, "shape": b.shape, "low": _finite(b.low), "high": _finite(b.high),
@@ -83,7 +83,7 @@ def metadata(trained: TrainedPolicy, layout: ObservationLayout) -> dict[str, str
     ]  # fmt: skip
     agent: dict[str, Any] = {"name": recipe.agent.name}
     agent |= {key: getattr(recipe.agent, key) for key in entry(recipe.agent.name).exported}
-    facts: dict[str, Any] = {
+    json_fields: dict[str, Any] = {
         "observation": blocks,
         "actions": actions.names,
         "network": recipe.network.model_dump(mode="json"),
@@ -93,8 +93,8 @@ def metadata(trained: TrainedPolicy, layout: ObservationLayout) -> dict[str, str
         "score": trained.info.get("score"),
     }
     if isinstance(actions, Continuous):
-        facts["bounds"] = {"low": actions.low, "high": actions.high}
-    words = {
+        json_fields["bounds"] = {"low": actions.low, "high": actions.high}
+    text_fields = {
         "format": "townlet-policy",
         "version": VERSION,
         "outputs": _output_name(trained),
@@ -103,7 +103,7 @@ def metadata(trained: TrainedPolicy, layout: ObservationLayout) -> dict[str, str
         "world" if recipe.gym is None else "env": trained.loaded.task.name,
         "interface": trained.loaded.task.interface,
     }
-    return words | {name: json.dumps(value, allow_nan=False) for name, value in facts.items()}
+    return text_fields | {name: json.dumps(value, allow_nan=False) for name, value in json_fields.items()}
 
 
 def _output_name(trained: TrainedPolicy) -> str:
@@ -119,7 +119,7 @@ def to_safetensors(trained: TrainedPolicy) -> bytes:
     """The network's tensors by name, described in the metadata."""
     raw = trained.loaded.task.raw_observation()
     readme = SAFETENSORS_README.format(
-        outputs=_output_name(trained), take=ACTION_RULE[trained.kind], scaled=SCALING_README if raw.scaling else ""
+        outputs=_output_name(trained), rule=ACTION_RULE[trained.kind], scaling=SCALING_README if raw.scaling else ""
     )
     about = {"readme": readme, **metadata(trained, raw.layout)}
     if raw.scaling:
@@ -130,9 +130,10 @@ def to_safetensors(trained: TrainedPolicy) -> bytes:
 
 
 class GreedyStep(nn.Module):
-    """One greedy step: obs [N, D], mask [N, K] → action [N] or [N, A], and the network's outputs.
+    """One greedy step for N rows: obs [N, D], mask [N, K] → action, and the network's outputs.
 
-    Only discrete actions take a mask. A recurrent network takes hidden [N, H] last and returns the next one last.
+    The action is [N] if it is one of K choices, else [N, A]; only the former takes a mask. A recurrent network also
+    takes the hidden state [N, H] last and returns the next one last.
     """
 
     def __init__(self, trained: TrainedPolicy, scaling: Scaling | None) -> None:
@@ -148,37 +149,37 @@ class GreedyStep(nn.Module):
         before = rest[-1] if self.recurrent else obs.new_zeros((obs.shape[0], 0))
         outputs, after = self.network(obs, before)
         if self.kind in ("values", "discrete"):
-            found: tuple[Tensor, ...] = torch.where(rest[0], outputs, MASKED).argmax(-1), outputs
+            result: tuple[Tensor, ...] = torch.where(rest[0], outputs, MASKED).argmax(-1), outputs
         elif self.kind == "binary":
-            found = (outputs > 0).long(), outputs
+            result = (outputs > 0).long(), outputs
         else:
             means, log_std = outputs.chunk(2, -1)
-            found = torch.minimum(torch.maximum(means, self.low), self.high), means, log_std.exp()
-        return (*found, after) if self.recurrent else found
+            result = torch.minimum(torch.maximum(means, self.low), self.high), means, log_std.exp()
+        return (*result, after) if self.recurrent else result
 
 
 def to_onnx(trained: TrainedPolicy) -> bytes:
-    """A graph of one greedy step for any number of rows, from raw observations, with an optional mask."""
+    """An ONNX graph of one greedy step for any number of rows, from raw observations, with an optional mask."""
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise TownletError(f"the exporter for ONNX needs {' and '.join(missing)}", "pip install 'townlet[onnx]'")
-    memory, raw = trained.hidden, trained.loaded.task.raw_observation()
+    hidden_size, raw = trained.hidden, trained.loaded.task.raw_observation()
     rows = torch.export.Dim("rows", min=1)
     inputs = {"obs": torch.zeros(2, raw.layout.size)}
     if choices := trained.actions.choices:
         inputs["mask"] = torch.ones(2, choices, dtype=torch.bool)
-    if memory:
-        inputs["hidden"] = torch.zeros(2, memory)
-    each = {0: rows}
-    others = {"rest": tuple(each for _ in list(inputs)[1:])} if len(inputs) > 1 else {}
+    if hidden_size:
+        inputs["hidden"] = torch.zeros(2, hidden_size)
+    row_axis = {0: rows}
+    others = {"rest": tuple(row_axis for _ in list(inputs)[1:])} if len(inputs) > 1 else {}
     with _quiet():
         try:
             program = torch.onnx.export(
                 GreedyStep(trained, raw.scaling).eval(),
                 tuple(inputs.values()),
                 input_names=list(inputs),
-                output_names=["action", *OUTPUTS[trained.kind], *(["next_hidden"] if memory else [])],
-                dynamic_shapes={"obs": each, **others},
+                output_names=["action", *OUTPUTS[trained.kind], *(["next_hidden"] if hidden_size else [])],
+                dynamic_shapes={"obs": row_axis, **others},
                 dynamo=True,
                 verbose=False,
             )
@@ -194,20 +195,20 @@ def _with_metadata(model: onnx.ModelProto, trained: TrainedPolicy, layout: Obser
     import onnx
     from onnx import helper, numpy_helper
 
-    choices, memory, count = trained.actions.choices, trained.hidden, trained.actions.n
+    choices, hidden_size, count = trained.actions.choices, trained.hidden, trained.actions.n
     if choices:
-        # An input with an initializer is optional; one row of it is broadcast.
-        mask = next(entry for entry in model.graph.input if entry.name == "mask")
+        # An input with an initializer is optional. The initializer has one row, which is broadcast.
+        mask = next(value for value in model.graph.input if value.name == "mask")
         mask.type.tensor_type.shape.dim[0].dim_param = "mask_rows"
-        every = torch.ones(1, choices, dtype=torch.bool).numpy()
-        model.graph.initializer.append(numpy_helper.from_array(every, "mask"))
+        all_valid = torch.ones(1, choices, dtype=torch.bool).numpy()
+        model.graph.initializer.append(numpy_helper.from_array(all_valid, "mask"))
     readme = ONNX_README.format(
         size=layout.size,
         mask=MASK_README.format(count=choices) if choices else "",
         action=ACTION_README[trained.kind].format(count=count),
         outputs=", ".join(f"{name} [rows, {count}]" for name in OUTPUTS[trained.kind]),
-        memory=f"; hidden [rows, {memory}] float32, zeros at the start of an episode" if memory else "",
-        after=f"; next_hidden [rows, {memory}], the hidden of the next step" if memory else "",
+        hidden=f"; hidden [rows, {hidden_size}] float32, zeros at the start of an episode" if hidden_size else "",
+        next_hidden=f"; next_hidden [rows, {hidden_size}], which is `hidden` of the next step" if hidden_size else "",
     )
     model.doc_string = readme
     helper.set_model_props(model, {"readme": readme, **metadata(trained, layout)})

@@ -22,7 +22,7 @@ from townlet.tasks.experiment import load_experiment
 NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 RANGE: Final = re.compile(rf"({NUMBER})\.\.({NUMBER})")
 SEPARATOR: Final = re.compile(r""",(?![^\[{("']*[\]})"'])""")  # a comma outside brackets, braces and quotes
-SIGNIFICANT_DIGITS: Final = 4  # of a suggested number, for readability
+SIGNIFICANT_DIGITS: Final = 4  # in suggested numbers, for readability
 
 SearchSpace = dict[str, SearchRange]
 
@@ -54,48 +54,50 @@ def _range(override: str, **keys: Any) -> SearchRange:
     except ValueError as error:
         what = str(error).partition("Value error, ")[2].partition(" [")[0]
         where = SourceLocation(f"command line: {override}")
-        raise TownletError(what, "write it like agent.lr=1e-5..1e-2", where) from None
+        raise TownletError(what, "write it like agent.lr=1e-5..1e-2 or agent.lr=1e-4,1e-3", where) from None
 
 
 def search_space(recipe: Recipe, given: SearchSpace) -> SearchSpace:
     """The space to search: the one given, else the recipe's, else the agent's defaults.
 
-    If the recipe schedules a value, the default searches its start, so that the schedule keeps its shape.
+    If the recipe has a schedule for a key of the agent's defaults, only its `start` is searched.
     """
     if given or recipe.sweep:
         return given or recipe.sweep
     space: SearchSpace = {}
-    for key, searched in entry(recipe.agent.name).sweep.items():
+    for key, search_range in entry(recipe.agent.name).sweep.items():
         scheduled = isinstance(_value_at(recipe, f"agent.{key}"), Schedule)
-        space[f"agent.{key}.start" if scheduled else f"agent.{key}"] = searched
+        space[f"agent.{key}.start" if scheduled else f"agent.{key}"] = search_range
     return space
 
 
 def check_space(recipe_name: str, overrides: Sequence[str], space: SearchSpace) -> None:
-    """Raise an error for keys that are unknown and for ends of ranges that the recipe's schema rejects."""
+    """Raise an error for unknown keys, and for values (both ends of a range, all choices) that the recipe rejects."""
     if "seed" in space:
         raise TownletError("seed cannot be searched: all trials train with the same seeds", "use --seeds 3")
-    for path, searched in space.items():
-        for value in searched.ends:
+    for path, search_range in space.items():
+        for value in search_range.checked_values:
             load_experiment(recipe_name, [*overrides, f"{path}={to_flow_yaml(value)}"])
 
 
 def recipe_values(recipe: Recipe, space: SearchSpace) -> dict[str, Any]:
-    """The recipe's values of searched keys, if they lie in the space; choices are encoded as YAML text."""
+    """The recipe's values of the searched keys, if they lie in the space; choices are encoded as YAML text."""
     values = {}
-    for path, searched in space.items():
-        value, low, high = _value_at(recipe, path), searched.low, searched.high
-        if searched.choices and not isinstance(value, BaseModel):  # such as a schedule
-            if (text := to_flow_yaml(value)) in map(to_flow_yaml, searched.choices):
+    for path, search_range in space.items():
+        value, low, high = _value_at(recipe, path), search_range.low, search_range.high
+        if isinstance(value, BaseModel):  # a schedule is not compared with the space
+            continue
+        if search_range.choices:
+            if (text := to_flow_yaml(value)) in map(to_flow_yaml, search_range.choices):
                 values[path] = text
         elif type(value) in (int, float) and low is not None and high is not None and low <= value <= high:
             values[path] = value
     return values
 
 
-def is_integer(recipe: Recipe, path: str, searched: SearchRange) -> bool:
+def is_integer(recipe: Recipe, path: str, search_range: SearchRange) -> bool:
     """Whether to suggest integers: both ends are integers and the key accepts them."""
-    if not (isinstance(searched.low, int) and isinstance(searched.high, int)):
+    if not (isinstance(search_range.low, int) and isinstance(search_range.high, int)):
         return False
     parent, _, last = path.rpartition(".")
     owner = _value_at(recipe, parent) if parent else recipe

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 STORAGE_FILE: Final = "sweeps.db"  # in the runs' folder, unless another storage is given
 CONFIG: Final = "config"  # study attribute: what all its trials must share
 RETRY_OF: Final = "retry_of"  # trial attribute: number of the interrupted trial that it repeats
-SURPLUS: Final = "surplus"  # trial attribute: set if it is one too many because processes took trials simultaneously
+SURPLUS: Final = "surplus"  # trial attribute: set if it is one too many, since processes took trials at once
 ERROR: Final = "error"  # trial attribute: why it failed
 ALREADY_FINISHED: Final = "Cannot tell a"  # start of Optuna's message about a trial that is already finished
 PRUNING_WARMUP: Final = 0.2  # fraction of the budget before which no trial is pruned
@@ -55,11 +55,11 @@ def open_study(config: SweepConfig, storage: str | None, seed: int) -> Study:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     database = _open_storage(storage, config.root)
-    space = {path: searched.model_dump(exclude_defaults=True) for path, searched in config.space.items()}
+    space = {path: search_range.model_dump(exclude_defaults=True) for path, search_range in config.space.items()}
     shared = {  # what all trials of the study have in common
         "recipe": config.recipe_name,
         "overrides": sorted(config.overrides),
-        "space": {path: to_flow_yaml(searched) for path, searched in space.items()},
+        "space": {path: to_flow_yaml(search_range) for path, search_range in space.items()},
         "seeds": config.seeds,
     }
     warmup = round(PRUNING_WARMUP * (config.recipe.budget.env_steps or 0) / config.recipe.evaluation_interval)
@@ -81,7 +81,7 @@ def open_study(config: SweepConfig, storage: str | None, seed: int) -> Study:
 
 
 def _check_joined(study: Study, shared: dict[str, Any]) -> None:
-    """Wait until the study is set up, and raise an error if its configuration is not `shared`."""
+    """Wait until the study is set up, and raise an error if its configuration differs from `shared`."""
     deadline = time.monotonic() + JOIN_TIMEOUT
     # The process that creates the study still has to store its configuration and to take the first trial: SQLite may
     # hand the same waiting trial to two processes.
@@ -147,7 +147,7 @@ def _retry(study: Study, trial: FrozenTrial) -> None:
 
 
 def counted_trials(study: Study) -> list[FrozenTrial]:
-    """Trials that are running or finished, without surplus trials and those that are retried."""
+    """Trials that are running or finished, except surplus trials and those that were enqueued again."""
     trials = study.get_trials(deepcopy=False)
     retried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
     return [t for t in trials if t.state.name != "WAITING" and t.number not in retried and SURPLUS not in t.user_attrs]
@@ -209,7 +209,7 @@ def baseline_trial(study: Study) -> FrozenTrial | None:
 
 
 def parameter_importance(study: Study) -> dict[str, float]:
-    """The importance of each searched key, summing to 1; empty for a single key or too few trials."""
+    """The importance of each searched key; all sum to 1. Empty for a single key or too few trials."""
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     if sum(trial.state.name == "COMPLETE" for trial in counted_trials(study)) < 2:
@@ -229,7 +229,7 @@ def best_recipe_path(config: SweepConfig) -> Path:
 
 
 def write_best_recipe(path: Path, config: SweepConfig, overrides: list[str], what: str, command: str) -> None:
-    """Write a recipe that extends the swept one by `overrides`; `what` describes its result, found by `command`.
+    """Write a recipe that extends the swept one by `overrides`; `what` describes its result, `command` found it.
 
     It has a single variant, so that `townlet train FILE` suffices.
     """

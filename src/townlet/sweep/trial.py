@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from optuna import Trial
     from optuna.trial import FrozenTrial
 
-PRUNED: Final = "pruned"  # the reason why a pruned run ended
-BASELINE: Final = "baseline"  # attribute of the trial of the unchanged recipe: the recipe's values in the space
+PRUNED: Final = "pruned"  # why a pruned run ended
+BASELINE: Final = "baseline"  # attribute of the trial of the unchanged recipe: its values of the searched keys
 RUNS: Final = "runs"  # attribute of a trial: the names of its runs
 
 
@@ -31,7 +31,7 @@ class SweepConfig:
 
     study: str
     recipe_name: str
-    overrides: tuple[str, ...]  # that all trials have in common
+    overrides: tuple[str, ...]  # common to all trials
     recipe: Recipe
     space: SearchSpace
     root: Path
@@ -39,7 +39,7 @@ class SweepConfig:
 
 
 class PruningSink(Sink):
-    """Reports each evaluation to the study, which decides whether to prune the trial; `every` is their interval."""
+    """Reports each evaluation to the study, which decides about pruning; `every` is the evaluation interval."""
 
     def __init__(self, trial: Trial, every: int) -> None:
         self._trial, self._every, self._reported = trial, every, -1
@@ -58,15 +58,15 @@ class PruningSink(Sink):
 
 
 def suggest(trial: Trial, config: SweepConfig) -> None:
-    """Let the study suggest the trial's values; for the baseline it returns those that were enqueued."""
+    """Let the study suggest the trial's values; for the baseline, it suggests those that were enqueued."""
     baseline = trial.user_attrs.get(BASELINE)
-    for path, searched in config.space.items():
+    for path, search_range in config.space.items():
         if baseline is not None and path not in baseline:
             continue  # the recipe's value lies outside the space
-        low, high, log = searched.low, searched.high, searched.is_log
+        low, high, log = search_range.low, search_range.high, search_range.is_log
         if low is None or high is None:
-            trial.suggest_categorical(path, [to_flow_yaml(choice) for choice in searched.choices])
-        elif is_integer(config.recipe, path, searched):
+            trial.suggest_categorical(path, [to_flow_yaml(choice) for choice in search_range.choices])
+        elif is_integer(config.recipe, path, search_range):
             trial.suggest_int(path, int(low), int(high), log=log)
         else:
             trial.suggest_float(path, low, high, log=log)
@@ -104,6 +104,6 @@ def train_trial(trial: Trial, config: SweepConfig, sink: Callable[[Recipe], Sink
             write_run_report(session.run, loaded.recipe)
             raise TrialPruned
         if outcome.summary is None or outcome.ending.last is None:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt  # the user stopped the training
         scores.append(outcome.ending.last.score(loaded.recipe.metric))
     return median(scores)
