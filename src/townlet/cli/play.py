@@ -128,7 +128,7 @@ def _record(players: Sequence[PlayerView], path: Path, episodes: int, steps: int
 
     shows = [player.show for player in players]
     with err().status("recording"):
-        frames = record_video(shows, path, episodes=episodes, steps=steps, on_episode_end=record_ends)
+        frames = record_video(shows, path, episodes=episodes, steps=steps, on_end=record_ends)
     echo(f"Wrote {path}: {frames} frames, {frames / shows[0].fps:.0f} seconds.")
 
 

@@ -50,7 +50,7 @@ class SearchRange(StrictModel):
     """Values to search for one key: a range from `low` to `high`, or `choices`."""
 
     low: int | float | None = Field(
-        None, description="Lower end. If both ends are integers, an integer key stays an integer."
+        None, description="Lower end. Between two integers, a key that accepts integers gets integers."
     )
     high: int | float | None = Field(None, description="Upper end.")
     log: bool | None = Field(

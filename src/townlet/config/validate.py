@@ -55,7 +55,7 @@ def validate_model(model: type[M], node: Node, extra: Sequence[str] = ()) -> M:
 def validate_partially(model: type[M], node: Node, droppable: Sequence[str] = ()) -> tuple[M, Node] | None:
     """The model and the tree without wrong values, so that later checks can run; None if that is impossible.
 
-    A list entry with a wrong `name` is removed only from the lists `droppable`: too much depends on other entries.
+    A list entry with a wrong `name` is removed only from the lists in `droppable`; elsewhere, too much depends on it.
     """
     for _ in range(MAX_ATTEMPTS):
         built, errors = _validate(model, node)
@@ -64,6 +64,7 @@ def validate_partially(model: type[M], node: Node, droppable: Sequence[str] = ()
         paths = {e.path[:-1] if e.path[-1:] == ("name",) and e.path[0] in droppable else e.path for e in errors}
         if any(not path or path[-1] == "name" or node.at(path) is None for path in paths):
             return None  # a required value is missing, or too much depends on it
+        # From the last list entry to the first, so that the indices of the others stay valid.
         for path in sorted(paths, key=lambda path: [str(item).rjust(9, "0") for item in path], reverse=True):
             node = node.without(*path)
     return None

@@ -181,7 +181,7 @@ class _Builder:
 
     def __init__(self, source: str, lines: bool = True) -> None:
         self.source = source
-        self.lines = lines
+        self.lines = lines  # False for a value on the command line: its location has no line
         self.diagnostics: list[Diagnostic] = []
         self.open: list[_OpenCollection] = []
         self.root: Node | None = None
@@ -282,7 +282,7 @@ class _Builder:
             shown = "this key" if isinstance(key, (dict, list)) else f"key {'null' if key is None else key}"
             fix = "put a word before the ':', or quote it"
             if isinstance(key, int | float):
-                fix += "; a decimal has a point and no comma, as in 0.03"
+                fix += "; write decimals with a point, as in 0.03"
             self._report(f"{shown} is not a string", fix, node.location)
             return None
         if key in known:

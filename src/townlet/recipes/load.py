@@ -30,7 +30,7 @@ DEFAULT_NAMES: Final = {
     "explore": {"action_selection": {"name": "epsilon"}, "weight": {"name": "scheduled"}},
 }
 BUDGET_KEYS: Final = ("env_steps", "minutes")  # overrides that may leave `budget.` out
-PARTS: Final[dict[str, type[BaseModel]]] = {
+SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "budget": Budget,
     "evaluation": EvaluationSettings,
     "checkpoints": CheckpointSettings,
@@ -46,7 +46,7 @@ class LoadedRecipe:
     """A recipe with the source location of every value and the errors found so far.
 
     `diagnostics` are not raised by `load_recipe`, so that `townlet.tasks` can add those of the environment.
-    `repaired` names the parts from which wrong values were removed to check the rest.
+    `repaired` names the sections from which wrong values were removed to check the rest.
     """
 
     name: str  # ENV:VARIANT as requested
@@ -75,7 +75,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
         if valid is None:
             raise ConfigError(diagnostics) from None
         after = valid[1].to_python()  # checks of a changed section could report errors that the user did not make
-        repaired = frozenset(key for key, part in node.to_python().items() if part != after.get(key))
+        repaired = frozenset(key for key, section in node.to_python().items() if section != after.get(key))
         recipe, node = valid
     diagnostics += check_recipe(recipe, node, repaired)
     hints = tuple(usage_hints(recipe, node))
@@ -130,11 +130,11 @@ def _without_misplaced_keys(node: Node) -> tuple[Node, list[Diagnostic]]:
     """The tree without top-level keys that belong in a section, and a diagnostic for each that names the section."""
     diagnostics: list[Diagnostic] = []
     own = [*Recipe.model_fields, *FILE_KEYS]
-    parts = {part: list(model.model_fields) for part, model in PARTS.items()}
+    sections = {section: list(model.model_fields) for section, model in SECTIONS.items()}
     agent = node.child("agent")
     name = agent.child("name") if agent else None
     models = [entry.settings for entry in registry.entries() if name is None or entry.name == name.value]
-    parts["agent"] = list(dict.fromkeys(key for model in models for key in model.model_fields))
+    sections["agent"] = list(dict.fromkeys(key for model in models for key in model.model_fields))
     for key in node.value if isinstance(node.value, dict) else ():
         if key in own:
             continue
@@ -143,24 +143,24 @@ def _without_misplaced_keys(node: Node) -> tuple[Node, list[Diagnostic]]:
             diagnostics.append(Diagnostic(f"unknown key '{key}'", f"did you mean '{SYNONYMS[key]}'?", where))
             node = node.without(key)
             continue
-        exact = next(((part, key) for part, keys in parts.items() if key in keys), None)
-        by_word = [(part, k) for part, keys in parts.items() for k in keys if key in k.split("_")]
+        exact = next(((section, key) for section, keys in sections.items() if key in keys), None)
+        by_word = [(section, k) for section, keys in sections.items() for k in keys if key in k.split("_")]
         similar = by_word or [
-            (part, k) for part, keys in parts.items() if (k := nearest(key, keys)) and not nearest(key, own)
+            (section, k) for section, keys in sections.items() if (k := nearest(key, keys)) and not nearest(key, own)
         ]
         if exact or similar:
-            fix = _suggest_part(where, key, *(exact or similar[0]))
+            fix = _suggest_section(where, key, *(exact or similar[0]))
             diagnostics.append(Diagnostic(f"'{key}' is not a top-level key of a recipe", fix, where))
             node = node.without(key)
     return node, diagnostics
 
 
-def _suggest_part(where: SourceLocation, key: str, part: str, meant: str) -> str:
+def _suggest_section(where: SourceLocation, key: str, section: str, meant: str) -> str:
     """What to write instead; on the command line the entire argument, ready to be copied."""
     path, equals, text = where.source.removeprefix("command line: ").partition("=")
     if where.line or not equals:
-        return f"write it in `{part}`" if key == meant else f"did you mean '{meant}' in `{part}`?"
-    return f"did you mean {part}.{meant}{path.strip().removeprefix(key)}={text}?"
+        return f"write it in `{section}`" if key == meant else f"did you mean '{meant}' in `{section}`?"
+    return f"did you mean {section}.{meant}{path.strip().removeprefix(key)}={text}?"
 
 
 def recipe_json_schema() -> dict[str, Any]:

@@ -229,11 +229,7 @@ def _manifest(path: Path) -> Manifest:
     saved_at = manifest.info.get("env_steps")
     if saved_at is not None and NAME_PATTERN.fullmatch(path.name) and saved_at != step_and_serial(path)[0]:
         what = f"the checkpoint {path.name} was renamed: it was saved at step {str(saved_at)[:20]}"
-        fix = (
-            f"restore its name ({folder_name(saved_at)})"
-            if type(saved_at) is int
-            else "remove it: its step is not valid"
-        )
+        fix = f"restore the name {folder_name(saved_at)}" if type(saved_at) is int else "remove it: its step is invalid"
         raise TownletError(what, fix, path)
     return manifest
 

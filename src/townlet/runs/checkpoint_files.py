@@ -104,23 +104,15 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])[:120]
-        raise TownletError(
-            f"{place}: {first['msg']}", "the manifest is damaged or was not written by Townlet", path
-        ) from None
+        fix = "use another checkpoint; the manifest is damaged or was not written by Townlet"
+        raise TownletError(f"{place}: {first['msg']}", fix, path) from None
+    fix = "use another checkpoint; this one was not written by Townlet"
     if set(manifest.files) != {STATE}:
         listed = ", ".join(sorted(manifest.files))[:80] or "no file"
-        raise TownletError(
-            f"the manifest should list only {STATE}, but lists {listed}",
-            "use another checkpoint; this one was not written by Townlet",
-            path,
-        )
+        raise TownletError(f"the manifest should list only {STATE}, but lists {listed}", fix, path)
     for name, leaf in manifest.tensors.items():
         if leaf.dtype not in DTYPES:
-            raise TownletError(
-                f"'{name[:80]}' has the unknown type {leaf.dtype[:20]!r}",
-                "use another checkpoint; this one was not written by Townlet",
-                path,
-            )
+            raise TownletError(f"'{name[:80]}' has the unknown type {leaf.dtype[:20]!r}", fix, path)
     return manifest
 
 

@@ -126,11 +126,8 @@ def sqlite_errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "")
         what, fix = "the metrics cannot be used", METRICS_FIX
-        if not name and type(error) in (
-            sqlite3.DatabaseError,
-            sqlite3.OperationalError,
-        ):  # raised by sqlite3 or `integrity`, not by SQLite
-            what, fix = DAMAGED
+        if not name and type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):
+            what, fix = DAMAGED  # raised by the sqlite3 module or by `integrity`, not by SQLite
         for prefix, meaning, remedy in SQLITE_MESSAGES:
             if name.startswith(prefix):
                 what, fix = meaning, remedy

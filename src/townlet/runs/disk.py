@@ -129,7 +129,6 @@ def read_bounded(path: Path, limit: int) -> bytes:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             data = file.read(limit + 1)
     if len(data) > limit:
-        raise TownletError(
-            f"{path.name} has more than {limit} bytes", "it is damaged or was not written by Townlet", path
-        )
+        fix = "restore it from a backup; it is damaged or was not written by Townlet"
+        raise TownletError(f"{path.name} has more than {limit} bytes", fix, path)
     return data

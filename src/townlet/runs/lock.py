@@ -1,4 +1,4 @@
-"""One writer per folder: a kernel lock on the folder itself, and a file that names the process that holds it.
+"""One writer per folder: a kernel lock on the folder itself, and a note, a file that names the process that holds it.
 
 The lock is flock(2) on a descriptor of the directory, so removing or replacing the file `lock` changes nothing, and the
 kernel releases it when the process ends. Where a file system has no locks on directories (NFS), the file is locked.
@@ -32,7 +32,7 @@ class Lock:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / LOCK_FILE
-        self._descriptors: list[int] = []  # of the folder and of the note
+        self._descriptors: list[int] = []  # of the folder and of the file `lock`
         self._identity: dict[Path, tuple[int, int]] = {}  # device and inode of the locked paths
 
     def acquire(self) -> None:
@@ -50,7 +50,7 @@ class Lock:
                     raise
                 locked = [folder, note]  # the file system has no locks on directories: lock the file instead
             _flock(note, fcntl.LOCK_EX, TIMEOUT)  # older releases lock only this file
-            with suppress(OSError):  # on a full disk the lock counts without its note
+            with suppress(OSError):  # on a full disk the lock is valid without its note
                 started = datetime.now(UTC).isoformat(timespec="seconds")
                 holder = {"pid": os.getpid(), "host": socket.gethostname(), "started": started}
                 os.ftruncate(note, 0)
@@ -115,7 +115,7 @@ class Lock:
 
 
 def lock_holder(folder: Path) -> dict[str, Any] | None:
-    """The process that writes in this folder (pid, host, started; empty without its note), or None."""
+    """The process that writes in this folder (pid, host, started; empty if there is no note), or None."""
     path = folder / LOCK_FILE
     if _locked(folder, FOLDER_FLAGS) or _locked(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC):
         return _read_note(path)
@@ -158,7 +158,7 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 
 def _read_note(path: Path) -> dict[str, Any]:
-    """The holder in the file `lock`; empty if it is missing or being written."""
+    """The note in the file `lock`; empty if it is missing or being written."""
     try:
         found = json.loads(disk.read_bounded(path, 4096))
     except (ValueError, TownletError):
@@ -173,7 +173,7 @@ def _close(descriptor: int) -> None:
 
 
 def _drop_in_child() -> None:
-    """Close inherited locks in a forked child, which would otherwise outlive its parent's lock."""
+    """Close inherited locks in a forked child, which would otherwise hold them after its parent has released them."""
     for lock in list(_held):
         lock._drop()
 

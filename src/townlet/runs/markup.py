@@ -110,10 +110,8 @@ def _table(section: Section) -> str:
     attributes = [' class="number"' if number and section.header else "" for number in numbers]
 
     def html_row(cells: Sequence[str], tags: Sequence[str]) -> str:
-        marked = zip(cells, tags, attributes, strict=True)
-        return (
-            "<tr>" + "".join(f"<{tag}{attribute}>{escape(cell)}</{tag}>" for cell, tag, attribute in marked) + "</tr>"
-        )
+        row = zip(cells, tags, attributes, strict=True)
+        return "<tr>" + "".join(f"<{tag}{attribute}>{escape(cell)}</{tag}>" for cell, tag, attribute in row) + "</tr>"
 
     width = len(section.rows[0])
     head = html_row(section.header, ["th"] * width) if section.header else ""

@@ -40,7 +40,11 @@ def parse_json(text: bytes, path: Path) -> dict[str, Any]:
 
 
 def _unreadable(why: str, path: Path) -> TownletError:
-    return TownletError(f"{path.name} cannot be read: {why}", "it is damaged or was not written by Townlet", path)
+    return TownletError(
+        f"{path.name} cannot be read: {why}",
+        "restore it from a backup; it was not written by Townlet or is damaged",
+        path,
+    )
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

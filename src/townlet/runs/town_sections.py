@@ -128,9 +128,8 @@ def cells_section(store: MetricsReader, meta: Mapping[str, Any]) -> Section | No
         return Section("Visited cells", [about], plots=drawn)
     # The map cannot be drawn: it has three or more axes, or its size is unknown.
     most_visited = sorted(visits.items(), key=lambda item: -item[1])[:MAX_ROWS]
-    return Section(
-        "Visited cells", [about], header=("cell", "visits"), rows=[(str(c), f"{n:,}") for c, n in most_visited]
-    )
+    rows = [(str(cell), f"{count:,}") for cell, count in most_visited]
+    return Section("Visited cells", [about], header=("cell", "visits"), rows=rows)
 
 
 def cells_plot(

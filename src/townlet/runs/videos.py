@@ -89,9 +89,7 @@ class VideoWriter:
         if self._writer is None:
             self._size, self._writer = size, self._start_encoder(size)
         if size != self._size:
-            raise TownletError(
-                f"a frame has {size[0]}×{size[1]} pixels, but the video has another size", "leave it out"
-            )
+            raise TownletError(f"a frame of {size[0]}×{size[1]} pixels in a video of another size", "leave it out")
         with disk.os_errors(f"cannot write {self.path}"):
             self._writer.send(np.ascontiguousarray(even))
         self.frames += 1
@@ -120,16 +118,11 @@ class VideoWriter:
 
 
 def record_video(
-    envs: Sequence[RenderedEnv],
-    path: Path,
-    *,
-    episodes: int,
-    steps: int,
-    on_episode_end: Callable[[], None] = lambda: None,
+    envs: Sequence[RenderedEnv], path: Path, *, episodes: int, steps: int, on_end: Callable[[], None] = lambda: None
 ) -> int:
     """Record episodes of all environments side by side, each of at most `steps` steps; returns the number of frames.
 
-    `on_episode_end` is called after each episode, before the next begins.
+    `on_end` is called after each episode, before the next begins.
     """
     fps = envs[0].fps
     with VideoWriter(path, fps) as video:
@@ -144,7 +137,7 @@ def record_video(
                 video.add(side_by_side(envs))
             for _ in range(round(END_PAUSE * fps)):
                 video.add(side_by_side(envs))
-            on_episode_end()
+            on_end()
     return video.frames
 
 

@@ -130,19 +130,19 @@ def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     disk.replace_file(folder / run.recipe_file.name, strip_folders(recipe_text, trained).encode())
     resolved = run.resolved_file.read_text(encoding="utf-8")
     for index, file in enumerate(trained.loaded.recipe.user_files):
-        own = Path(CODE_FOLDER) / f"{index}-{Path(file).name}"
+        copied = Path(CODE_FOLDER) / f"{index}-{Path(file).name}"
         (folder / CODE_FOLDER).mkdir(exist_ok=True)
-        disk.replace_file(folder / own, Path(file).read_bytes())
-        resolved = resolved.replace(file, str(own))  # relative to the folder
+        disk.replace_file(folder / copied, Path(file).read_bytes())
+        resolved = resolved.replace(file, str(copied))  # relative to the folder
     disk.replace_file(folder / run.resolved_file.name, strip_folders(resolved, trained).encode())
     if run.worlds.is_dir():
         shutil.copytree(run.worlds, new.worlds)
     state, info = training_state(trained.checkpoint)
     network, transforms = state["agent"]["network"], state["env"].get("transforms", {})
-    acting = {"agent": {"network": network}, "env": {"transforms": transforms}}
+    policy_state = {"agent": {"network": network}, "env": {"transforms": transforms}}
     new.checkpoints.mkdir()
-    slim = {name: value for name, value in info.items() if name not in PRIVATE_INFO} | {"published": True}
-    checkpoint.save(new.checkpoints, checkpoint.folder_name(trained.env_steps), {"training": acting}, slim)
+    public_info = {name: value for name, value in info.items() if name not in PRIVATE_INFO} | {"published": True}
+    checkpoint.save(new.checkpoints, checkpoint.folder_name(trained.env_steps), {"training": policy_state}, public_info)
 
 
 def _write_meta(trained: TrainedPolicy, folder: Path) -> None:
