@@ -40,11 +40,8 @@ def parse_json(text: bytes, path: Path) -> dict[str, Any]:
 
 
 def _unreadable(why: str, path: Path) -> TownletError:
-    return TownletError(
-        f"{path.name} cannot be read: {why}",
-        "restore it from a backup; it was not written by Townlet or is damaged",
-        path,
-    )
+    fix = "restore it from a backup; it is damaged or was not written by Townlet"
+    return TownletError(f"{path.name} cannot be read: {why}", fix, path)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
