@@ -1,6 +1,6 @@
 """Townlet: a deep-reinforcement-learning laboratory that you can watch.
 
-Importing it registers the Gymnasium ids as strings, and imports neither torch nor Numba.
+Importing it registers Gymnasium environments with lazy entry points; torch and Numba are not imported.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["IDS", "__version__", "load", "load_world", "make", "train"]
 
+# Gymnasium id → shipped world
 IDS = {
     "Townlet/Town-v0": "town",
     "Townlet/Town-L0-v0": "town-l0",
@@ -35,7 +36,7 @@ IDS = {
     "Townlet/Town-Aspatial-v0": "town-aspatial",
     "Townlet/Town-Cascades-Weak-v0": "cascades-weak",
     "Townlet/Town-Cascades-Strong-v0": "cascades-strong",
-}  # Gymnasium id → shipped world
+}
 BANDIT = "Bandit-v0"
 
 
@@ -47,7 +48,7 @@ def load_world(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World
 
 
 def make(world: str | Path | World = "town", rows: int = 1, **settings: Any) -> Town:
-    """N rows of a world as one vectorized environment of tensors (see `townlet.town.env.Town`)."""
+    """A vectorized environment of tensors with the given number of rows of a world (`townlet.town.env.Town`)."""
     from townlet.town.env import Town
     from townlet.town.world.tables import World
 
@@ -62,7 +63,7 @@ def train(
     root: str | Path = "runs",
     progress: bool = False,
 ) -> TrainedRun:
-    """Train ENV:VARIANT and return the run; overrides are {"agent.lr": 1e-3} or ["agent.lr=1e-3"].
+    """Train a recipe (ENV or ENV:VARIANT) and return the run; overrides: {"agent.lr": 1e-3} or ["agent.lr=1e-3"].
 
     Prints nothing unless `progress`. Ctrl-C saves the run and then raises KeyboardInterrupt as usual.
     """
@@ -74,14 +75,14 @@ def train(
 def load(
     run: str | Path | Run, which: Literal["best", "last"] = "best", *, root: str | Path = "runs", seed: int = 0
 ) -> TrainedPolicy:
-    """Load the policy of a run: `load("latest").act(obs, mask)`. `seed` is used for sampled actions."""
+    """Load the policy of a run: `load("latest").act(obs, mask)`. `seed` determines sampled actions."""
     from townlet.train.api import load
 
     return load(run, which, root=root, seed=seed)
 
 
 def _register() -> None:
-    """Register the Gymnasium ids. They need no time limit, since worlds truncate their episodes."""
+    """Register the Gymnasium ids. They need no time limit: worlds truncate their own episodes."""
     for name, world in IDS.items():
         if name not in registry:
             register(

@@ -1,3 +1,3 @@
-"""Version of the package, which every module may import without importing its public interface."""
+"""Version of the package, in a module of its own so that every module can import it without a cycle."""
 
 __version__ = "0.2.0"

@@ -20,13 +20,14 @@ ALLOCATION_ERRORS: Final = ("can't allocate memory", "not enough memory", "out o
 FIX: Final = "lower rows, agent.n_steps, agent.replay or network.hidden, or close other programs"
 
 _reserved: dict[int, int] = {}  # bytes of large buffers that are alive, by the id of their owner
-_baseline: list[int] = []  # [resident bytes of this process before the first of them], or [] if there was none
+_baseline: list[int] = []  # resident bytes of this process before the first of them; empty until then
 
 
 def reserve(owner: object, size: int, what: str, fix: str) -> None:
     """Check that `size` bytes are available for buffers of `owner`, and reserve them for its lifetime.
 
-    Pages of a new buffer are not resident until they are written, so buffers of other owners are counted in full.
+    Pages of a buffer become resident only when they are written, so reserved bytes that are not resident yet do not
+    count as available.
     """
     if size < MIN_CHECKED:
         return
@@ -58,14 +59,15 @@ def available() -> int:
 def memory_error(error: BaseException) -> TownletError | None:
     """The error to show to the user if an allocation failed; None for every other error."""
     text = str(error)
-    refused = isinstance(error, RuntimeError) and any(part in text.lower() for part in ALLOCATION_ERRORS)
-    if refused or isinstance(error, MemoryError):
+    from_torch = isinstance(error, RuntimeError) and any(part in text.lower() for part in ALLOCATION_ERRORS)
+    if from_torch or isinstance(error, MemoryError):
         what = text.partition("\n")[0][:200].rstrip(".")
         return TownletError(f"not enough memory: {what}" if what else "not enough memory", FIX)
     return None
 
 
 def _available_on_machine() -> int:
+    """Bytes available on the machine; all of its memory if that is unknown."""
     with suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -87,7 +89,7 @@ def _cgroup_folders() -> list[Path]:
 
 
 def _available_in_cgroup(folder: Path) -> int:
-    """Bytes that a control group may still use; cached files count as free."""
+    """Bytes that a control group may still use; cached files count as available."""
     for limit, usage, cached in (
         ("memory.max", "memory.current", "inactive_file "),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
@@ -95,13 +97,13 @@ def _available_in_cgroup(folder: Path) -> int:
         with suppress(OSError, ValueError, StopIteration):
             maximum = int((folder / limit).read_text())  # "max", which means no limit, raises ValueError
             lines = (folder / "memory.stat").read_text().splitlines()
-            free = next(int(line.split()[1]) for line in lines if line.startswith(cached))
-            return maximum - int((folder / usage).read_text()) + free
+            reclaimable = next(int(line.split()[1]) for line in lines if line.startswith(cached))
+            return maximum - int((folder / usage).read_text()) + reclaimable
     return UNLIMITED
 
 
 def _memory_size(field: int) -> int:
-    """A size of this process in bytes, by its field in statm; 0 if unknown."""
+    """A size of this process in bytes, from a field of statm; 0 if unknown."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[field]) * resource.getpagesize()
     return 0

@@ -15,8 +15,8 @@ WARMUP_CALLS: Final = 3  # before the capture: the compiler may allocate and tun
 def compile_method(method: Callable[..., Any], device: str) -> Callable[..., Any]:
     """The method, compiled by torch.compile at its first call, without graph breaks."""
     assert isinstance(method, MethodType)
-    # In the hash of `town.reset` each value is used twice by the next. Without early realization the compiler follows
-    # every path through this chain, which takes minutes; with it, the results are fused again within seconds.
+    # In the hash of `town.reset` each value is used twice to compute the next. Without early realization the compiler
+    # follows every path through this chain, which takes minutes; with it, compiling takes seconds.
     options: dict[str, Any] = {"realize_opcount_threshold": 4}
     if device != "cpu":
         # A GPU step is bound by memory: use one kernel for the new state and one for the observation.
@@ -40,7 +40,7 @@ class CudaGraph:
     def __init__(
         self, function: Callable[[], None], tensors: Sequence[Tensor], generators: Sequence[torch.Generator] = ()
     ) -> None:
-        """Capture the function, then restore `tensors` and `generators`: everything it changes and reads again."""
+        """Capture the function, then restore `tensors` and `generators`: all that it changes and later reads."""
         self._function = function
         values, states = [tensor.clone() for tensor in tensors], [generator.get_state() for generator in generators]
         side = torch.cuda.Stream()
@@ -60,7 +60,7 @@ class CudaGraph:
             generator.set_state(state)
 
     def __call__(self) -> None:
-        """Replay the graph; during the capture of another graph, become part of that one."""
+        """Replay the graph; while another graph is being captured, call the function to make it part of that one."""
         if torch.cuda.is_current_stream_capturing():
             self._function()
         else:

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-# Numba's cache notices edits only in the file of a kernel itself, so its folder is named by a hash of all sources that
-# the kernels of the town inline. Other kernels call no function of another file.
+# Numba's cache notices edits only in the file of a kernel itself, so its folder is named after a hash of all sources
+# that the kernels of the town inline. Other kernels call no functions of other files.
 TOWN_SOURCES: Final = (
     "ops.py", "rules.py", "rewards.py", "reset.py", "observe.py", "step.py", "state.py", "world/schema.py",
     "world/tables.py", "engines/numba_kernel.py", "engines/numba_lowering.py",
@@ -45,7 +45,7 @@ def cache_folder() -> Path:
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function at its first call, or load what an earlier process compiled; it releases the GIL."""
+    """The function, compiled by Numba at its first call or loaded from the cache; it runs without the GIL."""
     import numba
 
     before = numba.config.CACHE_DIR

@@ -1,4 +1,4 @@
-"""One seed for all named random streams. Nothing else in Townlet seeds a generator."""
+"""Named random streams from one seed, the source of all randomness in training and evaluation."""
 
 from __future__ import annotations
 

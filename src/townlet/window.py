@@ -63,13 +63,13 @@ class Window:
         game.display.flip()
         self._clock.tick(self._fps)
 
-    def title(self, text: str) -> None:
+    def set_title(self, text: str) -> None:
         self._title = text
         if self._screen is not None:
             self._pygame.display.set_caption(text)
 
     def key(self, seconds: float | None) -> str:
-        """The next key, named as in a terminal; "" after `seconds` without one (None: wait until there is one)."""
+        """The next key, named as in a terminal; "" if there is none within `seconds` (None: no limit) or no window."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while self._screen is not None:
             self._poll_events()

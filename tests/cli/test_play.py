@@ -20,7 +20,7 @@ from townlet.cli.play_targets import TownKeys
 from townlet.rng import Streams
 from townlet.town.engines.engine import make_engine
 from townlet.town.planner import make_player
-from townlet.town.render.show import RenderedTown
+from townlet.town.render.rendered_town import RenderedTown
 from townlet.town.scene import Scene, read_scene
 from townlet.town.world.load import load
 from townlet.town.world.tables import World

@@ -241,7 +241,7 @@ def test_a_state_of_another_curriculum_is_refused() -> None:
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"retreat": 0.8}, "would retreat rows that do well"),
+        ({"retreat": 0.8}, "`retreat` 0.8 is above `advance` 0.7; lower it"),
         ({"stages": ()}, "at least 1"),
         ({"stages": ({"active": ("energy",), "reward": "dense"},)}, "'shaped', 'half' or 'sparse'"),
     ],

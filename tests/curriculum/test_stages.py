@@ -163,8 +163,11 @@ def test_shipped_stages_ignore_missing_meters() -> None:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        (FixedSpec(stages=(StageSpec(active=("enrgy",)),)), "stage 1 names a meter 'enrgy'; did you mean 'energy'"),
-        (FixedSpec(always=("helth",)), "always names a meter 'helth'; did you mean 'health'"),
+        (
+            FixedSpec(stages=(StageSpec(active=("enrgy",)),)),
+            "'enrgy' in stage 1, which this world lacks; did you mean 'energy'",
+        ),
+        (FixedSpec(always=("helth",)), "a meter 'helth' in always, which this world lacks; did you mean 'health'"),
         (FixedSpec(stages=(StageSpec(active=("energy",), reward={"joy": 1.0}),)), "uses the reward 'joy'"),
     ],
 )
@@ -182,5 +185,5 @@ def test_shaped_stage_requires_potential_reward() -> None:
 
 
 def test_a_world_without_any_of_the_meters_is_refused() -> None:
-    with pytest.raises(TownletError, match="stage 1 has no active meter in this world; name some of warmth"):
+    with pytest.raises(TownletError, match="stage 1 activates no meter of this world; name some of warmth"):
         settings_of(FixedSpec(), ("warmth",), ("milestone", "potential"))

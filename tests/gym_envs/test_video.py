@@ -13,7 +13,7 @@ from townlet.errors import TownletError
 from townlet.rng import Streams
 from townlet.runs.videos import VideoWriter, record_video
 from townlet.town.planner import make_player
-from townlet.town.render.show import RenderedTown
+from townlet.town.render.rendered_town import RenderedTown
 from townlet.town.world.load import load
 from video_info import read_video
 

@@ -10,5 +10,5 @@ law = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-# The eager tensor engine is a thousand times slower than Numba: a few examples here, all in `make test-long`.
+# The eager torch engine is a thousand times slower than Numba: a few examples here, all in `make test-long`.
 brief = settings(law, max_examples=6)

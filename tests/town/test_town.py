@@ -108,10 +108,10 @@ def test_mask_depends_on_the_active_meters(kind: str, rows: list[int] | None) ->
 @pytest.mark.parametrize(
     ("rows", "settings", "message"),
     [
-        ([0, 4], {"multiplier": np.ones(2)}, "a chosen row does not exist; give integers from 0 to 3"),
-        ([-1], {"multiplier": np.ones(1)}, "a chosen row does not exist"),
-        ([0.5], {"multiplier": np.ones(1)}, "a chosen row does not exist"),
-        ([True, False], {"multiplier": np.ones(1)}, "a chosen row does not exist"),
+        ([0, 4], {"multiplier": np.ones(2)}, "the chosen rows are invalid; give integers from 0 to 3, or 4 booleans"),
+        ([-1], {"multiplier": np.ones(1)}, "the chosen rows are invalid"),
+        ([0.5], {"multiplier": np.ones(1)}, "the chosen rows are invalid"),
+        ([True, False], {"multiplier": np.ones(1)}, "the chosen rows are invalid"),
         ([0, 1], {"multiplier": np.ones(3)}, r"'multiplier' has shape \(3,\), but this town needs \(2,\)"),
         ([0], {"multiplier": np.array([-1.0])}, "'multiplier' is out of range"),
         ([0], {"meters": np.ones((1, 8))}, "no setting 'meters'; known: multiplier, active, reward_mix"),

@@ -144,7 +144,7 @@ def test_restorers_and_distances_for_proximity() -> None:
     assert restorers["energy"] == ["LuxuryBed"]
     assert restorers["money"] == ["Labor"]
     assert restorers["satiation"] == ["HomeMeal", "FastFood"]
-    assert world.tables.proximity_reach == pytest.approx(1 / 14)
+    assert world.tables.distance_scale == pytest.approx(1 / 14)
     assert load("town").tables.distance.shape == (1, 1)
 
 

@@ -257,18 +257,18 @@ def test_changed_map_is_reported_instead_of_inherited_cells(tmp_path: Path) -> N
         load(path)
     assert {str(m.where) for m in caught.value.diagnostics} == {f"{path}:2:7"}
     path.write_text("extends: town\nmap: {size: [8, 8, 2]}\n")
-    with pytest.raises(ConfigError, match="no affordance has such a cell") as caught:
+    with pytest.raises(ConfigError, match="no affordance has a `cell` of 3 numbers") as caught:
         load(path)
     assert len(caught.value.diagnostics) == 1
 
 
-def test_misspelt_meter_of_a_child_is_a_warning(tmp_path: Path) -> None:
+def test_misspelled_meter_of_a_child_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "typo.yaml"
     path.write_text("extends: town\nmeters: [{name: enrgy, decay: .01}]\n")
     assert [w for w in load(path).warnings if "'enrgy'" in w and "did you mean 'energy'?" in w]
 
 
-def test_misspelt_affordance_of_a_child_suggests_the_right_name(tmp_path: Path) -> None:
+def test_misspelled_affordance_of_a_child_suggests_the_right_name(tmp_path: Path) -> None:
     path = tmp_path / "typo.yaml"
     path.write_text("extends: town\naffordances: [{name: Bedd, price: .03}]\n")
     with pytest.raises(ConfigError, match="did you mean 'Bed'"):

@@ -43,7 +43,7 @@ def python() -> CheckResult:
 
 
 def torch() -> CheckResult:
-    provides = "the tensor engine and batched environments"
+    provides = "the torch engine and batched environments"
     if not find_spec("torch"):
         return CheckResult("torch", False, "missing", provides, "pip install torch")
     import torch
@@ -52,7 +52,7 @@ def torch() -> CheckResult:
 
 
 def cuda() -> CheckResult:
-    provides = "the tensor engine on a GPU"
+    provides = "the torch engine on a GPU"
     if not find_spec("torch"):
         return CheckResult("CUDA", False, "torch is missing", provides, "pip install torch")
     import torch
@@ -98,7 +98,7 @@ def compiler() -> CheckResult:
 
     path = cpp_compiler()
     fix = "install one: apt install g++, or Xcode's command line tools"
-    return CheckResult("C++ compiler", bool(path), path or "missing", "the compiled tensor engine on the CPU", fix)
+    return CheckResult("C++ compiler", bool(path), path or "missing", "the compiled torch engine on the CPU", fix)
 
 
 def gymnasium() -> CheckResult:

@@ -176,7 +176,8 @@ class WindowDisplay:
         from townlet.runs.videos import side_by_side
 
         self._window.show(side_by_side([player.show for player in players]))
-        self._window.title(" · ".join([*(f"{player.name}: {player.show.describe()}" for player in players), status]))
+        parts = [f"{player.name}: {player.show.describe()}" for player in players]
+        self._window.set_title(" · ".join([*parts, status]))
 
     def key(self, timeout: float | None) -> str:
         """The next key; closing the window counts as q."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from townlet.tasks.gym_playback import RenderedGym, RenderMode
     from townlet.town.feasibility import SurvivalStats
     from townlet.town.planner import Player
-    from townlet.town.render.show import RenderedTown
+    from townlet.town.render.rendered_town import RenderedTown
     from townlet.town.world.tables import World
     from townlet.train.policies import TrainedPolicy
 
@@ -72,7 +72,7 @@ class TownTarget:
         return ["trained", "random"] if self.trained else ["random", "planner"]
 
     def player(self, mode: str, medium: str) -> PlayerView:
-        from townlet.town.render.show import RenderedTown
+        from townlet.town.render.rendered_town import RenderedTown
 
         player = self._player("passive" if mode == "human" else mode, self.streams)
         name = "you" if mode == "human" else player.name

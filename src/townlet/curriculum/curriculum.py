@@ -42,7 +42,7 @@ class Curriculum:
     def __init__(
         self, spec: StagedSpec, numbers: range, rows: int, meters: Sequence[str], rewards: Sequence[str]
     ) -> None:
-        """`numbers` are those of the stages, counted from 1; every row starts at the first."""
+        """`numbers` are the numbers of the stages to use, counted from 1; every row starts at the first of them."""
         self._first_stage = numbers[0]
         self._tables = compile_stages(spec, numbers, meters, rewards)
         self.stage = torch.full((rows,), numbers[0])  # [N] int64
@@ -67,7 +67,7 @@ class Curriculum:
 
 
 class AdaptiveCurriculum(Curriculum):
-    """A stage for each row, changed according to the row's last K finished episodes at that stage."""
+    """A stage for each row, changed according to the row's last K (`spec.episodes`) finished episodes at that stage."""
 
     needs_entropy = True
 
@@ -79,7 +79,7 @@ class AdaptiveCurriculum(Curriculum):
         super().__init__(spec, range(1, self.last_stage + 1), rows, meters, rewards)
         self.steps = torch.zeros(rows, dtype=torch.int64)  # [N] steps of finished episodes at the stage
         self.episodes = torch.zeros(rows, dtype=torch.int64)  # [N] finished episodes at the stage
-        self.window = torch.zeros((rows, spec.episodes, 3), dtype=torch.float64)  # ring buffer of the last K episodes
+        self.window = torch.zeros((rows, spec.episodes, 3), dtype=torch.float64)  # [N, K, 3] ring buffer of episodes
         self.first = torch.zeros((rows, 2), dtype=torch.float64)  # [N, 2] summed length and return of the first K
 
     def update(self, episodes: Episodes) -> list[StageChange]:
@@ -88,7 +88,7 @@ class AdaptiveCurriculum(Curriculum):
         self._record(episodes)
         mean, first = self.window[rows].mean(1), self.first[rows]  # meaningless before there are K episodes
         survival, entropy = mean[:, LENGTH] / self.max_steps, mean[:, ENTROPY]
-        # Reward per step over all K episodes together, so that a short one weighs no more than its steps.
+        # Reward per step over all K episodes together, so that each counts by its number of steps.
         progress = mean[:, RETURN] / mean[:, LENGTH] - first[:, RETURN] / first[:, LENGTH]
         spec, stage = self.spec, self.stage[rows]
         enough = (self.steps[rows] >= spec.steps) & (self.episodes[rows] >= spec.episodes)
@@ -166,7 +166,7 @@ def compile_stages(
         stage = spec.stage_list[number - 1]
         bits = always | _bits(stage.active, meters, lenient=lenient, part=f"stage {number}")
         if not bits:
-            raise TownletError(f"stage {number} has no active meter in this world", f"name some of {', '.join(meters)}")
+            raise TownletError(f"stage {number} activates no meter of this world", f"name some of {', '.join(meters)}")
         if lacking := [name for name in stage.reward_weights if name not in rewards]:
             mode = f"is {stage.reward} and " if isinstance(stage.reward, str) else ""
             needed = ", ".join(dict.fromkeys((*rewards, *stage.reward_weights)))
@@ -189,5 +189,6 @@ def _bits(names: Sequence[str], meters: Sequence[str], *, lenient: bool, part: s
         if name in meters:
             bits |= 1 << meters.index(name)
         elif not lenient:
-            raise TownletError(f"the curriculum's {part} names a meter '{name}'", did_you_mean(name, meters))
+            what = f"the curriculum names a meter '{name}' in {part}, which this world lacks"
+            raise TownletError(what, did_you_mean(name, meters))
     return bits

@@ -98,7 +98,8 @@ class AdaptiveSpec(StagedSpec):
     episodes: int = Field(
         10,
         ge=1,
-        description="Episodes at the stage that a decision is based on. Raise it for slower, more reliable decisions.",
+        description="Number of most recent episodes at the stage on which a change is based. Raise it for slower, more "
+        "reliable changes.",
     )
     steps: int = Field(1000, ge=0, description="Minimum steps at a stage before a change. Raise it for fewer changes.")
     advance: float = Field(
@@ -107,17 +108,17 @@ class AdaptiveSpec(StagedSpec):
     retreat: float = Field(
         0.3, ge=0, le=1, description="Retreat below this fraction of max_steps survived. Raise it to retreat sooner."
     )
-    delta: float = Field(
-        0.05, ge=0, description="Tolerated drop of the reward per step. Raise it to advance more easily."
-    )
+    delta: float = Field(0.05, ge=0, description="Tolerated drop of the reward per step. Raise it to advance sooner.")
     entropy: float = Field(
-        0.5, ge=0, description="Advance only below this normalized policy entropy, in [0, 1]. Raise it to require less."
+        0.5,
+        ge=0,
+        description="Advance only below this normalized entropy, in [0, 1]. Raise it to advance sooner.",
     )
 
     @model_validator(mode="after")
     def _check(self) -> AdaptiveSpec:
         if self.retreat > self.advance:
-            raise ValueError(f"`retreat` {self.retreat} above `advance` {self.advance} would retreat rows that do well")
+            raise ValueError(f"`retreat` {self.retreat} is above `advance` {self.advance}; lower it")
         return self
 
 

@@ -32,7 +32,7 @@ from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationRes
 from townlet.tasks.town_evaluation import LIMIT_FACTOR, TownEvaluation, TownSummary, evaluate_town, with_limit
 from townlet.town.engines.engine import Engine
 from townlet.town.env import Town
-from townlet.town.render.show import RenderedTown
+from townlet.town.render.rendered_town import RenderedTown
 from townlet.town.state import to_numpy
 from townlet.town.world.load import find_world, from_text, load
 from townlet.town.world.schema import Potential

@@ -16,14 +16,14 @@ from townlet.town.state import StartsSpec, cause_codes, cause_names, to_numpy
 from townlet.town.world.tables import World
 
 if TYPE_CHECKING:
-    from townlet.town.engines.torch_engine import TensorEngine
+    from townlet.town.engines.torch_engine import TorchEngine
 
 
 class Town:
-    """N rows of one world as tensors. With the Numba engine the next step overwrites the tensors returned by the last.
+    """N rows of one world as tensors. Each step overwrites the tensors that the previous one returned.
 
-    `first` is the number of the first row: a process can simulate some of the rows of a larger batch, since rows are
-    independent of each other.
+    Rows are independent of each other, so a process can simulate a part of a larger batch: `first` is the number of its
+    first row.
     """
 
     exact = True
@@ -59,37 +59,33 @@ class Town:
         return self._refresh()
 
     def step(self, actions: Tensor) -> Step:
-        if not self.can_step_in_place:  # the Numba engine: `_step` shares its memory
-            self.engine.step(actions.numpy())
-            return self._step
-        self.engine.step(actions)
-        self._step = self._read_step()
-        return self._step
+        self.engine.step(actions if self.can_step_in_place else actions.numpy())
+        return self._step  # shares memory with the engine
 
     @property
     def can_step_in_place(self) -> bool:
         return self.engine.name != "numba"
 
     @property
-    def _tensor_engine(self) -> TensorEngine:
-        """The engine; only if `can_step_in_place`."""
-        return cast("TensorEngine", self.engine)
+    def _torch_engine(self) -> TorchEngine:
+        """The engine, which is a torch engine if `can_step_in_place`."""
+        return cast("TorchEngine", self.engine)
 
     def track_truncations(self) -> None:
-        self._tensor_engine.track_truncations()
+        self._torch_engine.track_truncations()
 
     def step_in_place(self, actions: Tensor) -> Step:
-        self._tensor_engine.step_in_place(actions)
+        self._torch_engine.step_in_place(actions)
         return self._step
 
     def truncated_obs(self) -> Tensor:
-        return self._tensor_engine.truncated_obs()
+        return self._torch_engine.truncated_obs()
 
     def final_values(self) -> Tensor:
-        return self._tensor_engine.last_meters
+        return self._torch_engine.last_meters
 
     def written_tensors(self) -> list[Tensor]:
-        return self._tensor_engine.written_tensors()
+        return self._torch_engine.written_tensors()
 
     def final_obs(self) -> FinalObs:
         rows = torch.nonzero(self._step.terminated | self._step.truncated).squeeze(1)

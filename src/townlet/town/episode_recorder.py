@@ -27,14 +27,14 @@ from townlet.town.world.tables import World
 
 RECORDED_ROWS: Final = 4
 MAX_STEPS: Final = 1024  # of a longer episode only the last steps are kept
-MAX_PENDING, MAX_PENDING_ROWS = 32, 2**17  # limits of steps, and of steps × rows, whose outputs are read together
+MAX_PENDING, MAX_PENDING_ROWS = 32, 2**17  # outputs of at most so many steps, and steps × rows, are read together
 STEP_FIELDS: Final = ("actions", "outputs", "reward", "components")
 FRAME_FIELDS: Final[dict[str, str]] = {"cell": "u4", "age": "u4", "hour": "u2", "progress": "u2", "using": "u2"}
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One episode of one row, or its end: T steps between T + 1 frames."""
+    """One episode of one row, or its end: T steps between T + 1 frames. Other letters in shapes: `world.tables`."""
 
     cell: NDArray[np.uint32]  # [T + 1]
     age: NDArray[np.uint32]  # [T + 1]
@@ -42,7 +42,7 @@ class Recording:
     progress: NDArray[np.uint16]  # [T + 1]
     using: NDArray[np.uint16]  # [T + 1]
     meters: NDArray[np.float32]  # [T + 1, M]
-    actions: NDArray[np.int16]  # [T], each led to the next frame
+    actions: NDArray[np.int16]  # [T], each leads from a frame to the next
     outputs: NDArray[np.float32]  # [T, K], action values or probabilities
     mask: NDArray[np.bool_]  # [T, K]
     reward: NDArray[np.float32]  # [T]
@@ -83,7 +83,7 @@ def write_frame(
 
 
 def empty_arrays(world: World, *shape: int) -> dict[str, NDArray[Any]]:
-    """Zeros for frames and steps, by the field names of a recording."""
+    """Arrays of zeros for frames and steps, by the field names of a recording."""
     k = len(world.actions)
     return {
         **{name: np.zeros(shape, dtype) for name, dtype in FRAME_FIELDS.items()},
@@ -99,8 +99,8 @@ def empty_arrays(world: World, *shape: int) -> dict[str, NDArray[Any]]:
 class EpisodeRecorder:
     """The last frames of the first rows. Call `record` after every step, `finish_episode` for each ended row.
 
-    `describe_outputs` reads the policy's outputs of several steps [T, rows, K]. It is called for many steps at once:
-    a call per step would take longer than everything else.
+    `describe_outputs(outputs, rows)` turns the policy's outputs of T steps into action values or probabilities
+    [T, rows, K]. It is called for many steps at once: a call per step would take longer than everything else.
     """
 
     def __init__(
@@ -109,29 +109,29 @@ class EpisodeRecorder:
     ) -> None:  # fmt: skip
         self._engine, self._describe_outputs = town.engine, describe_outputs
         self.rows = rows = min(rows, town.rows)
-        world, self._steps = town.world, min(steps, int(town.world.tables.max_steps)) + 1
-        frames = np.zeros((self._steps, rows), record_dtype(len(world.meters)))
+        world, self._capacity = town.world, min(steps, int(town.world.tables.max_steps)) + 1  # in frames
+        frames = np.zeros((self._capacity, rows), record_dtype(len(world.meters)))
         self._first = np.zeros(rows, np.int64)  # number of the first frame of each row's episode
         # Each index holds a frame with its mask, and the step that led to it.
-        self._arrays = empty_arrays(world, self._steps, rows)
+        self._arrays = empty_arrays(world, self._capacity, rows)
         self._arrays |= {name: frames[name] for name in (*FRAME_FIELDS, "meters")}
         self._into = (frames, *(self._arrays[name] for name in ("mask", "reward", "components")))
         self._written = 0  # frames so far
         # Actions and policy outputs of the last steps, not yet written to the arrays.
         self._actions: list[Tensor] = []
         self._outputs: list[Tensor] = []
-        self._max_pending = max(1, min(MAX_PENDING, MAX_PENDING_ROWS // town.rows, self._steps))
+        self._max_pending = max(1, min(MAX_PENDING, MAX_PENDING_ROWS // town.rows, self._capacity))
         self._write_frame = jit_if_available(write_frame)
-        self._live = self._read() if town.engine.name == "numba" else ()  # views: this engine reuses its arrays
+        self._views = self._read() if town.engine.name == "numba" else ()  # this engine reuses its arrays
         self._write()  # the current frame counts as the first one of every row's episode
 
     def _read(self) -> tuple[NDArray[Any], ...]:
-        """The current frame and mask, and the reward and its components of the last step."""
+        """The current frame and mask, and the last step's reward and its components."""
         e, rows = self._engine, self.rows
         return e.records(rows), *(to_numpy(part[:rows]) for part in (e.mask, e.reward, e.components))
 
     def record(self, actions: Tensor, outputs: Tensor) -> None:
-        """Record the last step: its actions [N] and the policy's outputs, tensors that stay unchanged."""
+        """Record the last step: its actions [N] and the policy's outputs. Both are read later: do not modify them."""
         self._actions.append(actions)
         self._outputs.append(outputs)
         self._write()
@@ -139,13 +139,13 @@ class EpisodeRecorder:
             self._read_outputs()
 
     def _write(self) -> None:
-        self._write_frame(self._written % self._steps, *(self._live or self._read()), *self._into)
+        self._write_frame(self._written % self._capacity, *(self._views or self._read()), *self._into)
         self._written += 1
 
     def _read_outputs(self) -> None:
         if not self._actions:
             return
-        at = np.arange(self._written - len(self._actions), self._written) % self._steps
+        at = np.arange(self._written - len(self._actions), self._written) % self._capacity
         self._arrays["actions"][at] = to_numpy(torch.stack([actions[: self.rows] for actions in self._actions]))
         self._arrays["outputs"][at] = to_numpy(self._describe_outputs(self._outputs, self.rows))
         self._actions.clear()
@@ -156,9 +156,9 @@ class EpisodeRecorder:
         self._read_outputs()
         arrays = self._arrays
         last = self._written - 1  # holds the last step, and the first frame of the next episode
-        first = max(int(self._first[row]), last - self._steps + 1)
-        frames = np.arange(first, last) % self._steps
-        steps = np.arange(first + 1, last + 1) % self._steps
+        first = max(int(self._first[row]), last - self._capacity + 1)
+        frames = np.arange(first, last) % self._capacity
+        steps = np.arange(first + 1, last + 1) % self._capacity
         final = self._engine.final_state(np.array([row]), *FRAME_FIELDS, "meters", "cell_of")
         states = {name: np.concatenate([arrays[name][frames, row], final[name]]) for name in (*FRAME_FIELDS, "meters")}
         results = {name: arrays[name][steps, row] for name in STEP_FIELDS}

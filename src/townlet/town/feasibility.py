@@ -70,11 +70,11 @@ class Feasibility:
     long: SurvivalStats  # the planner with the raised limit
     income: float  # per day
     spending: float  # per day
-    sustainable: bool  # the planner survives, and income covers spending
+    sustainable: bool  # half of the planner's episodes reach the raised limit, and income covers spending
 
     @property
     def livable(self) -> bool:
-        """Whether any episode reaches the limit."""
+        """Whether any episode reaches max_steps, or the raised limit if that is lower."""
         return self.planner.reached > 0 or self.passive.reached > 0
 
 
@@ -133,7 +133,8 @@ def assess(world: World, rows: int = 64) -> Feasibility:
     passive = measure_survival(world, PassivePlayer(world), rows, 0, limit)
     long, money = _play(world, PlannerPlayer(world), rows, 0, RAISED_LIMIT)
     income, spending, days = money.per_day() if world.spec.currency is not None else (0.0, 0.0, 0.0)
-    # Income may fall short by one day's spending: an agent owns more in the evening than in the morning.
+    # Income may fall short by one day's spending: the measured steps may begin in the evening, when an agent owns more,
+    # and end in the morning.
     covered = income * days + spending >= spending * days
     sustainable = bool(long.reached >= 0.5 and covered)
     return Feasibility(world, passive, long.until(limit), long, income, spending, sustainable)

@@ -43,7 +43,7 @@ class TownEnv(gym.Env[ObsArray, np.int64]):
         self.action_space = gym.spaces.Discrete(len(self.world.actions))
         self._engine = make_engine(self.world, 1, autoreset=False)
         self._actions = np.zeros(1, np.int64)
-        self._last: int | None = None
+        self._last_action: int | None = None
         self._started = self._ended = False
         self._window: Window | None = None
 
@@ -53,17 +53,17 @@ class TownEnv(gym.Env[ObsArray, np.int64]):
         """Start an episode: the first one of `seed`, or the next one of the current stream."""
         super().reset(seed=seed)
         _start_episodes(self._engine, seed, options, None if self._started else self.np_random)
-        self._started, self._ended, self._last = True, False, None
-        self._show()
+        self._started, self._ended, self._last_action = True, False, None
+        self._update_window()
         return self._observation(), {"action_mask": self._mask()}
 
     def step(self, action: Any) -> tuple[ObsArray, float, bool, bool, dict[str, Any]]:
-        """Take one step. A masked action is accepted, but has no effect except its cost."""
+        """Take one step. A masked action is accepted: it has its cost and ends a session, but no other effect."""
         if not self._started:
             raise TownletError("there is no episode yet", "call reset() before step()")
         if self._ended:
             raise TownletError("this episode has ended", "call reset() before the next step()")
-        self._last = self._actions[0] = _checked_action(action, self.world)
+        self._last_action = self._actions[0] = _checked_action(action, self.world)
         engine = self._engine
         engine.step(self._actions)
         terminated, truncated = bool(engine.terminated[0]), bool(engine.truncated[0])
@@ -73,12 +73,12 @@ class TownEnv(gym.Env[ObsArray, np.int64]):
         if self._ended:
             meters = tuple(engine.peek()["meters"][0].tolist())
             info["cause"] = cause_of_death(self.world, meters) if terminated else OUT_OF_TIME
-        self._show()
+        self._update_window()
         return self._observation(), float(engine.reward[0]), terminated, truncated, info
 
     def scene(self) -> Scene:
         """The current state for renderers."""
-        return read_scene(self._engine, 0, self._last)
+        return read_scene(self._engine, 0, self._last_action)
 
     def render(self) -> RenderFrame | list[RenderFrame] | None:
         """The current frame as an image or text; in mode "human" the window is updated automatically."""
@@ -99,7 +99,7 @@ class TownEnv(gym.Env[ObsArray, np.int64]):
     def _mask(self) -> NDArray[np.int8]:
         return np.array(self._engine.mask[0], np.int8)
 
-    def _show(self) -> None:
+    def _update_window(self) -> None:
         if self.render_mode == "human":
             if self._window is None:
                 self._window = Window(f"Townlet · {self.world.name}", FPS)
@@ -127,7 +127,7 @@ class TownVectorEnv(VectorEnv[ObsArray, NDArray[np.int64], NDArray[Any]]):
         self._engine = make_engine(self.world, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._last: NDArray[np.int64] | None = None
+        self._last_actions: NDArray[np.int64] | None = None
         self._started = False
 
     def reset(
@@ -136,10 +136,10 @@ class TownVectorEnv(VectorEnv[ObsArray, NDArray[np.int64], NDArray[Any]]):
         """Start an episode in every row. All rows share one seed; each has a separate random stream."""
         seed = int(seed) if isinstance(seed, np.integer) else seed
         if seed is not None and not isinstance(seed, int):
-            raise TownletError("a town takes one seed for all its rows, not a list", "give reset(seed=0)")
+            raise TownletError("a town takes one seed for all its rows, not a list", "call reset(seed=0)")
         super().reset(seed=seed)
         _start_episodes(self._engine, seed, options, None if self._started else self.np_random)
-        self._started, self._last = True, None
+        self._started, self._last_actions = True, None
         return self._observation(), self._masks()
 
     def step(
@@ -152,9 +152,9 @@ class TownVectorEnv(VectorEnv[ObsArray, NDArray[np.int64], NDArray[Any]]):
         check_actions(numbers, self.num_envs)
         if len(wrong := numbers[(numbers < 0) | (numbers >= len(self.world.actions))]):
             _checked_action(wrong[0], self.world)
-        self._last = numbers.astype(np.int64)
+        self._last_actions = numbers.astype(np.int64)
         engine = self._engine
-        engine.step(self._last)
+        engine.step(self._last_actions)
         terminated, truncated = np.array(engine.terminated), np.array(engine.truncated)
         info = self._masks() | self._rewards(np.ones(self.num_envs, np.bool_))
         ended = terminated | truncated
@@ -182,8 +182,9 @@ class TownVectorEnv(VectorEnv[ObsArray, NDArray[np.int64], NDArray[Any]]):
 
     def scene(self, row: int) -> Scene:
         """The current state of one row for renderers; a row that just ended shows its next episode."""
-        fresh = self._last is None or bool(self._engine.terminated[row] or self._engine.truncated[row])
-        return read_scene(self._engine, row, None if fresh or self._last is None else int(self._last[row]))
+        if self._last_actions is None or self._engine.terminated[row] or self._engine.truncated[row]:
+            return read_scene(self._engine, row)
+        return read_scene(self._engine, row, int(self._last_actions[row]))
 
     def render(self) -> tuple[RenderFrame, ...] | None:
         """The current frame of every row as an image or text."""
@@ -215,7 +216,7 @@ def _open_world(world: str | Path | World, overrides: Sequence[str]) -> World:
     if not isinstance(world, World):
         return load(world, changes)
     if changes:
-        raise TownletError("a compiled world takes no overrides", "give them to load_world()")
+        raise TownletError("a compiled world takes no overrides", "pass them to load_world()")
     return world
 
 
@@ -236,7 +237,7 @@ def _check_render_mode(mode: str | None, metadata: dict[str, Any]) -> str | None
 def _start_episodes(
     engine: Engine, seed: int | None, options: dict[str, Any] | None, rng: np.random.Generator | None
 ) -> None:
-    """Start the first episodes of a seed, drawn from `rng` if it is None; if both are None, the next episodes."""
+    """Start the first episodes of `seed`, or of a seed drawn from `rng`; if both are None, the next episodes."""
     if options:
         fix = "change the world with overrides when you make it"
         raise TownletError(f"reset() has no option '{next(iter(options))}'", fix)

@@ -1,7 +1,7 @@
 """Rule 12, the observation: one function per block, which returns entry k of the block.
 
-The Numba engine calls it with the values of one row and a number k, the tensor engine with columns [N, 1] and all k at
-once. The functions of one-hot blocks return a class; the engine writes the one-hot vector.
+The Numba engine calls these functions with the values of one row and a number k, the torch engine with columns [N, 1]
+and all k at once. The functions of one-hot blocks return a class; the engine writes the one-hot vector.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def position(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -
 
 @rule
 def window(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
-    """1 for each cell around the agent that holds an affordance."""
+    """1 for each cell around the agent that holds an affordance, 0 for the others."""
     return to_float(window_typed(s, k, kind_at, layout_index, w) < w.n_affordances)
 
 
@@ -41,13 +41,13 @@ def clock(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> V
 
 @rule
 def progress(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
-    """The completed share of the current session."""
+    """The completed fraction of the current session."""
     return to_float(s.progress) * w.tick_share[s.using]
 
 
 @rule
 def age(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
-    """The elapsed share of the episode."""
+    """The elapsed fraction of the episode."""
     return to_float(s.age) * w.age_share
 
 

@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 try:
     from numba.extending import register_jitable
-except ImportError:  # without Numba only the tensor engine is available
+except ImportError:  # without Numba only the torch engine is available
 
     def rule(function: F) -> F:
         """Mark a function of the rule book."""
@@ -56,7 +56,7 @@ def to_int64(x: Any) -> Any:
 
 
 def fill(like: Any, value: Any) -> Any:
-    """The same value in every row, in the type of `like`."""
+    """The same value in every row; a tensor has the dtype of `like`."""
     import torch
 
     return torch.full_like(like, value)

@@ -23,13 +23,13 @@ Counts = NDArray[np.int64]
 Fields = dict[str, NDArray[Any]]
 
 NAMES: Final = ("random", "planner", "passive")
-NEVER: Final = 1_000_000  # steps
+NEVER: Final = 1_000_000  # steps; stands for infinity
 
-# Weights of the planner. In the shipped worlds, half or double of each changes little.
+# Constants of the planner. In the shipped worlds, halving or doubling any of them changes little.
 HORIZON: Final = 100.0  # steps over which the harm of an empty meter adds up
 FLOOR: Final = 0.05  # softens the logarithm near an empty meter
 MARGIN: Final = 0.02  # a plan that takes a lethal meter below this counts as deadly
-DEADLY: Final = 1e3  # charged to such a plan, more than any plan can gain
+DEADLY: Final = 1e3  # penalty of a deadly plan; more than any plan can gain
 
 
 class Player(Protocol):
@@ -87,24 +87,26 @@ class PlannerPlayer:
 
     def __init__(self, world: World) -> None:
         t = world.tables
-        places, last = int(t.n_affordances), len(world.actions) - 1
-        self._tables, self._places = t, np.arange(places)
+        n, last = int(t.n_affordances), len(world.actions) - 1
+        self._tables, self._affordances = t, np.arange(n)
         self._wait = last
         self._moves = np.arange(t.first_interact)
-        self._interact = np.arange(places) if not world.size else np.full(places, last - 1)
+        self._interact = np.full(n, last - 1) if world.size else np.arange(n)  # the action that uses each affordance
         self._weights = meter_weights(world)
         self._walk_cost = t.action_cost[self._moves[0]] if len(self._moves) else np.zeros_like(t.start)
         self._wait_cost = t.action_cost[last]
-        self._tick = np.array(t.effect[0 : 2 * places : 2])
-        self._finish = t.effect[1 : 2 * places : 2] - self._tick
+        self._tick = np.array(t.effect[0 : 2 * n : 2])
+        self._finish = t.effect[1 : 2 * n : 2] - self._tick  # what the last tick adds
         one_hot = np.eye(len(t.start), dtype=np.float32)
         self._modulated = one_hot[t.modulation_target]  # [links, M]
         self._cascaded = one_hot[t.cascade_target]
-        self._until_open, self._open_for = opening_hours(np.asarray(t.open_at[:places]) == 1)
+        self._until_open, self._open_for = opening_hours(np.asarray(t.open_at[:n]) == 1)
         cells = coordinates(world.size) if world.size else np.zeros((t.next_cell.shape[1], 0))
         self._coordinates = cells.astype(np.int64)
         wraps = world.spec.map.boundary == "wrap"
-        self._around = np.array(world.size if wraps else [NEVER] * len(world.size), np.int64)
+        self._period = np.array(
+            world.size if wraps else [NEVER] * len(world.size), np.int64
+        )  # after which an axis repeats
 
     def act(self, engine: Engine) -> Actions:
         """The first action of the best plan of each row [N]."""
@@ -112,7 +114,7 @@ class PlannerPlayer:
         meters, t = s["meters"], self._tables
         active = ((s["active"][:, None] >> np.arange(meters.shape[1])) & 1).astype(np.float32)
         loss = self._loss(meters, s["multiplier"][:, None], active)
-        cells = np.broadcast_to(s["cell_of"], (len(meters), len(self._places)))
+        cells = np.broadcast_to(s["cell_of"], (len(meters), len(self._affordances)))
         distance = self.distance(s["cell"][:, None], cells)
         plans = self._plans(s, active, loss, distance)
 
@@ -120,21 +122,20 @@ class PlannerPlayer:
         gain = (self._value(plans.after, active[:, None]) - value[:, None]) / np.maximum(plans.steps, 1)
         lowest = np.minimum(plans.arrival, plans.after)[..., t.lethal].min(axis=-1)
         gain = np.where(plans.steps < NEVER, gain, -np.inf) - np.where(lowest < MARGIN, DEADLY, 0.0)
-        resting = self._value(np.maximum(meters - loss - self._wait_cost * active, 0), active) - value
+        gain_of_waiting = self._value(np.maximum(meters - loss - self._wait_cost * active, 0), active) - value
 
         rows, best = np.arange(len(meters)), gain.argmax(axis=1)
-        chosen = gain[rows, best]
-        # If every plan is deadly, try the best one; wait only if there is no plan.
-        rests = ((resting >= chosen) & (chosen > -DEADLY / 2)) | np.isinf(chosen)
-        stays = rests | ((distance[rows, best] == 0) & (plans.waiting[rows, best] > 0))
-        towards = self._towards(s["cell"], cells[rows, best])
-        action = np.where(distance[rows, best] == 0, self._interact[best], towards)
-        return np.where(stays, self._wait, action).astype(np.int64)
+        best_gain, arrived = gain[rows, best], distance[rows, best] == 0
+        # Wait if no plan is better or possible; but if every plan is deadly, try the best one.
+        no_good_plan = ((gain_of_waiting >= best_gain) & (best_gain > -DEADLY / 2)) | np.isinf(best_gain)
+        waits = no_good_plan | (arrived & (plans.waiting[rows, best] > 0))
+        action = np.where(arrived, self._interact[best], self._towards(s["cell"], cells[rows, best]))
+        return np.where(waits, self._wait, action).astype(np.int64)
 
     def distance(self, a: NDArray[Any], b: NDArray[Any]) -> Counts:
-        """Moves between cells; across the edge if the map wraps, 0 without a map."""
+        """Moves between cells, across the edge if that is shorter and the map wraps; 0 without a map."""
         gap = np.abs(self._coordinates[a] - self._coordinates[b])
-        steps: Counts = np.minimum(gap, np.abs(self._around - gap)).sum(axis=-1)
+        steps: Counts = np.minimum(gap, np.abs(self._period - gap)).sum(axis=-1)
         return steps
 
     def _towards(self, cell: NDArray[Any], goal: NDArray[Any]) -> Actions:
@@ -150,34 +151,35 @@ class PlannerPlayer:
         return value
 
     def _loss(self, meters: Numbers, multiplier: Numbers, active: Numbers) -> Numbers:
-        """The current loss of each meter per step by decay, modulation and cascades [N, M]."""
+        """What each meter currently loses per step to decay, modulations and cascades [N, M]."""
         t = self._tables
         modulated = t.modulation_base + t.modulation_range * (1 - meters[:, t.modulation_source])
-        short = np.maximum(t.cascade_threshold - meters[:, t.cascade_source], 0) * active[:, t.cascade_source]
+        shortage = np.maximum(t.cascade_threshold - meters[:, t.cascade_source], 0) * active[:, t.cascade_source]
         steady = (t.decay + modulated @ self._modulated) * multiplier
-        loss: Numbers = (steady + (short * t.cascade_slope) @ self._cascaded) * active
+        loss: Numbers = (steady + (shortage * t.cascade_slope) @ self._cascaded) * active
         return loss
 
     def _plans(self, s: Fields, active: Numbers, loss: Numbers, distance: Counts) -> Plans:
         """Duration and result of going to each affordance and using it."""
-        t, places = self._tables, self._places
-        arrives = (s["hour"][:, None] + distance) % t.day
-        waiting = self._until_open[places, arrives]
-        opens = (arrives + waiting) % t.day
+        t, affordances = self._tables, self._affordances
+        arrival_hour = (s["hour"][:, None] + distance) % t.day
+        waiting = self._until_open[affordances, arrival_hour]
+        start_hour = (arrival_hour + waiting) % t.day
         walked = distance[..., None].astype(np.float32)
         waited = np.minimum(waiting, NEVER)[..., None].astype(np.float32)
         walk, wait = loss + self._walk_cost * active, loss + self._wait_cost * active
         arrival = np.maximum(s["meters"][:, None] - walked * walk[:, None] - waited * wait[:, None], 0)
 
-        price = t.price[places] * active[:, t.currency, None]
-        affordable = np.full(price.shape, float(NEVER))
+        price = t.price[affordances] * active[:, t.currency, None]
+        affordable = np.full(price.shape, float(NEVER))  # ticks
         np.divide(arrival[..., t.currency] + TOLERANCE, price, out=affordable, where=price > 0)
-        under_way = np.where(s["using"][:, None] == places, s["progress"][:, None], 0)
-        left = t.ticks[places] - under_way
-        ticks = np.minimum(np.minimum(left, self._open_for[places, opens]), affordable.astype(np.int64))
+        progress = np.where(s["using"][:, None] == affordances, s["progress"][:, None], 0)
+        remaining = t.ticks[affordances] - progress
+        possible_ticks = np.minimum(self._open_for[affordances, start_hour], affordable.astype(np.int64))
+        ticks = np.minimum(remaining, possible_ticks)
 
         n = ticks[..., None].astype(np.float32)
-        change = n * self._tick + (ticks >= left)[..., None] * self._finish
+        change = n * self._tick + (ticks >= remaining)[..., None] * self._finish
         change[..., t.currency] -= ticks * price
         after = np.clip(arrival + change * active[:, None], 0, 1)
         after = np.maximum(after - n * loss[:, None], 0)
@@ -202,17 +204,20 @@ def meter_weights(world: World) -> Numbers:
 
 
 def opening_hours(is_open: NDArray[np.bool_]) -> tuple[Counts, Counts]:
-    """From opening hours [A, D]: at each hour, steps until the affordance opens and steps it stays open."""
+    """From opening hours [A, D]: at each hour, the steps until an affordance is open, and those it stays open."""
     day = is_open.shape[1]
     ahead = is_open[:, (np.arange(day)[:, None] + np.arange(day)) % day]  # [A, D, hours ahead]
-    until = np.where(ahead.any(axis=2), ahead.argmax(axis=2), NEVER)
-    stays = np.where(ahead.all(axis=2), NEVER, (~ahead).argmax(axis=2))
-    return until, stays
+    until_open = np.where(ahead.any(axis=2), ahead.argmax(axis=2), NEVER)
+    open_for = np.where(ahead.all(axis=2), NEVER, (~ahead).argmax(axis=2))
+    return until_open, open_for
 
 
 def make_player(name: str, world: World, rng: np.random.Generator) -> Player:
+    """A scripted player by name; only the random one uses `rng`."""
     if name == "random":
         return RandomPlayer(rng)
-    if name in ("planner", "passive"):
-        return PlannerPlayer(world) if name == "planner" else PassivePlayer(world)
+    if name == "planner":
+        return PlannerPlayer(world)
+    if name == "passive":
+        return PassivePlayer(world)
     raise TownletError(f"there is no player '{name}'", did_you_mean(name, NAMES))

@@ -52,7 +52,7 @@ def random_unit(bits: Value) -> Value:
 
 @rule
 def reset_row(s: Row, key: Value, w: Tables) -> None:
-    """11. The first state of an episode: initial meters, a random cell, the starting hour."""
+    """11. The first state of an episode: meters, cell and hour. `here` follows once the engine has the layout."""
     choice = random_below(random_bits(key, s.row, s.episode, CELL), len(w.start_cells))
     s.cell = w.start_cells[choice]
     s.hour = fill(s.hour, w.start_hour)
@@ -76,7 +76,7 @@ def randomize_start(s: Row, key: Value, starts: Value) -> None:
 
 @rule
 def shuffle_layout(places: Value, picks: Value, s: Row, key: Value, cells: Value, w: Tables) -> None:
-    """Draw a new cell for every affordance into `places`: a Fisher–Yates shuffle that stores only its swaps.
+    """Draw one of `cells` cells for each affordance into `places`: a Fisher–Yates shuffle that stores only its swaps.
 
     Step i swaps the cells at i and picks[i]; undoing the swaps in reverse order finds the cell at a position.
     """

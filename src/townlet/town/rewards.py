@@ -13,7 +13,7 @@ MILESTONE, SURVIVAL, VITALITY, POTENTIAL, METER_BONUS, PROXIMITY = range(len(REW
 
 @rule
 def milestone(s: Row, dead: Value, w: Tables) -> Value:
-    """Bonuses every `milestone_every` and every `milestone_big_every` steps, `milestone_death` on death."""
+    """Bonuses every `milestone_every` and every `milestone_big_every` steps; on death `milestone_death` instead."""
     small = to_float(s.age % w.milestone_every == 0) * w.milestone_bonus
     big = to_float(s.age % w.milestone_big_every == 0) * w.milestone_big_bonus
     return where(dead, w.milestone_death, small + big)
@@ -21,7 +21,7 @@ def milestone(s: Row, dead: Value, w: Tables) -> Value:
 
 @rule
 def survival(s: Row, ended: Value, w: Tables) -> Value:
-    """At the end of an episode: age minus the lifetime of an agent that only walks (max_steps if that never kills)."""
+    """At the end of an episode: age minus the steps after which walking empties a full meter (max_steps if never)."""
     rate = w.survival_decay * s.multiplier + w.survival_move
     baseline = to_float(1.0) / where(rate > to_float(0.0), rate, w.age_share)
     return to_float(ended) * (to_float(s.age) - baseline)
@@ -65,7 +65,7 @@ def potential_shaping(s: Row, before: Value, dead: Value, w: Tables) -> Value:
 @rule
 def meter_bonus(s: Row, w: Tables) -> Value:
     """A bonus for each active meter above its upper limit, a penalty for each below its lower limit."""
-    total = to_float(0.0) * s.meters[0]
+    total = to_float(0.0) * s.meters[0]  # 0 in every row
     for m in range(len(s.meters)):
         bonus = to_float(s.meters[m] > w.bonus_above[m] + w.tolerance) * w.bonus_reward[m]
         penalty = to_float(s.meters[m] < w.bonus_below[m] - w.tolerance) * w.bonus_penalty[m]
@@ -75,11 +75,11 @@ def meter_bonus(s: Row, w: Tables) -> Value:
 
 @rule
 def distance_to_restorer(s: Row, m: Value, cell_of: Value, layout_index: Value, w: Tables) -> Value:
-    """Distance to the nearest affordance that raises meter m most, as a fraction of the longest; 1 if none does."""
+    """Distance to the nearest affordance that raises meter m most, divided by the longest distance; 1 if none does."""
     nearest = to_float(1.0) + to_float(0.0) * s.meters[m]  # 1 in every row
     for a in range(w.n_affordances):
         if w.restores[m][a] == 1:
-            distance = to_float(w.distance[s.cell, cell_of[layout_index, a]]) * w.proximity_reach
+            distance = to_float(w.distance[s.cell, cell_of[layout_index, a]]) * w.distance_scale
             nearest = where(distance < nearest, distance, nearest)
     return nearest
 

@@ -1,7 +1,7 @@
 """Rules 1–9 of a step, one function each, with their helpers; the number of a rule starts its docstring.
 
 `s` is the state of a row and `w` holds the world's tables. A value of the state is a number in the Numba engine and a
-tensor [N] in the tensor engine. Loops run over meters and links, never over rows. Nothing is hard-coded: meters,
+tensor [N] in the torch engine. Loops run over meters and links, never over rows. Nothing is hard-coded: meters,
 affordances and amounts come from the tables. Settings of the curriculum (multiplier, active meters) are always
 multiplied in, never branched on.
 
@@ -18,7 +18,7 @@ from townlet.town.world.tables import Tables
 
 @rule
 def active_flag(s: Row, m: Value) -> Value:
-    """1 if meter m is active in this row, 0 if it is frozen."""
+    """1 if meter m is active in this row, else 0."""
     return to_float((s.active >> m) & 1)
 
 
@@ -36,14 +36,14 @@ def move(s: Row, action: Value, w: Tables) -> None:
 
 @rule
 def pay_for_action(s: Row, action: Value, w: Tables) -> None:
-    """2. Charge the cost of the action: of a move even if the boundary stops it, of WAIT; INTERACT is free."""
+    """2. Charge the cost of a move, even if the boundary stops it, or of WAIT; INTERACT is free."""
     for m in range(len(s.meters)):
         change_meter(s, m, -w.action_cost[action, m])
 
 
 @rule
 def effective_price(s: Row, affordance: Value, w: Tables) -> Value:
-    """The price of one tick at an affordance; 0 while the currency is frozen."""
+    """The price of one tick at an affordance; 0 while the currency is inactive."""
     return w.price[affordance] * active_flag(s, w.currency)
 
 
@@ -67,8 +67,8 @@ def next_tick(s: Row, affordance: Value) -> Value:
 
 
 @rule
-def effect_row(affordance: Value, is_last_tick: Value) -> Value:
-    """The row of `w.effect` for a tick of a session at an affordance."""
+def effect_index(affordance: Value, is_last_tick: Value) -> Value:
+    """The index in `w.effect` of a tick at an affordance."""
     return affordance * 2 + where(is_last_tick, 1, 0)
 
 
@@ -78,7 +78,7 @@ def interact(s: Row, action: Value, kind_at: Value, layout_index: Value, w: Tabl
     s.here = kind_at[layout_index, s.cell]
     tick = next_tick(s, s.here)
     succeeds = interaction_succeeds(s, action, s.here, w)
-    effect = effect_row(s.here, tick >= w.ticks[s.here])
+    effect = effect_index(s.here, tick >= w.ticks[s.here])
     success_flag = to_float(succeeds)
     change_meter(s, w.currency, -w.price[s.here] * success_flag)
     for m in range(len(s.meters)):
@@ -90,12 +90,12 @@ def interact(s: Row, action: Value, kind_at: Value, layout_index: Value, w: Tabl
 
 @rule
 def predict_use(s: Row, action: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
-    """Predict what rule 3 will apply, as a row of `w.effect`: exact before the step, since INTERACT is free in rule 2.
+    """Predict which effect rule 3 will apply, as an index of `w.effect`; exact, since INTERACT is free in rule 2.
 
     2a for a tick at affordance a other than the last, 2a + 1 for the last, 2A for no use (A affordances).
     """
     affordance = kind_at[layout_index, w.next_cell[action, s.cell]]
-    effect = effect_row(affordance, next_tick(s, affordance) >= w.ticks[affordance])
+    effect = effect_index(affordance, next_tick(s, affordance) >= w.ticks[affordance])
     return where(interaction_succeeds(s, action, affordance, w), effect, w.n_affordances * 2)
 
 
@@ -126,7 +126,7 @@ def cascade(s: Row, w: Tables) -> None:
 
 @rule
 def has_died(s: Row, w: Tables) -> Value:
-    """7. Termination: a lethal meter is empty, up to the tolerance."""
+    """7. Termination: a lethal meter is empty, within the tolerance."""
     dead = s.meters[w.lethal[0]] < w.tolerance
     for k in range(1, len(w.lethal)):
         dead = dead | (s.meters[w.lethal[k]] < w.tolerance)
@@ -135,7 +135,7 @@ def has_died(s: Row, w: Tables) -> Value:
 
 @rule
 def advance_clock(s: Row, w: Tables) -> None:
-    """8. Advance the age by one step and the hour by one, back to 0 at the end of the day."""
+    """8. Advance age and hour by one; the hour returns to 0 at the end of the day."""
     s.age = s.age + 1
     s.hour = where(s.hour + 1 >= w.day, fill(s.hour, 0), s.hour + 1)
 

@@ -15,16 +15,16 @@ from townlet.town.world.sessions import session_total
 from townlet.town.world.tables import TOLERANCE, World
 
 LOW, CRITICAL = 0.3, 0.2  # meters below these are shown in amber and in red
-NO_CELL: Final = -1  # pads the last row of a board that is not a full rectangle
+NO_CELL: Final = -1  # pads the last line of a board that is not a full rectangle
 VIEW_SIZE: Final = (20, 20, 4)  # a larger map is clipped to this size around the agent
 LINE_LENGTH: Final = 8  # a one-dimensional map is folded into lines of this length
-MAX_LINES: Final = 6  # of which so many around the agent are shown
+MAX_LINES: Final = 6  # lines of such a map that are shown, around the agent
 GROUPS: Final = ("primary", "secondary", "tertiary", "resource")
 
 
 @dataclass(frozen=True)
 class Board:
-    """One level of the map (or all affordances of a world without a map) as rows of flat cells."""
+    """Cells to draw, line by line: a level of the map, a line of a folded one, or all affordances without a map."""
 
     title: str
     rows: tuple[tuple[int, ...], ...]
@@ -71,7 +71,7 @@ class Scene:
     ended: str = ""  # why the episode ended; "" while it runs
 
     def coordinates(self, cell: int) -> tuple[int, ...]:
-        """x, y, z of a flat cell."""
+        """x, y, z of a cell; as many as the map has dimensions."""
         return tuple(int(at) for at in np.unravel_index(cell, self.world.size, order="F"))
 
     @property
@@ -132,7 +132,7 @@ class Scene:
 
     @property
     def session_progress(self) -> float:
-        """The completed share of the current session; 0 if there is none."""
+        """The completed fraction of the current session; 0 if there is none."""
         if self.using >= len(self.world.affordances):
             return 0.0
         return min(1.0, self.progress / int(self.world.tables.ticks[self.using]))

@@ -13,7 +13,7 @@ from townlet.errors import TownletError, did_you_mean
 from townlet.town.world.tables import Floats, World
 
 State = dict[str, NDArray[np.generic]]
-Value = Any  # in the rules: a number in the Numba engine, a tensor [N] in the tensor engine
+Value = Any  # in the rules: a number in the Numba engine, a tensor [N] in the torch engine
 
 # One row is one record; with eight meters it fills a cache line.
 FIELDS: Final[dict[str, str]] = {
@@ -25,12 +25,12 @@ FIELDS: Final[dict[str, str]] = {
     "multiplier": "f4",  # multiplies decay and modulation
     "hour": "u2",
     "progress": "u2",  # completed ticks of the current session
-    "using": "u2",  # affordance of the current session, or A
-    "here": "u2",  # affordance at the cell, or A
+    "using": "u2",  # affordance of the current session; n_affordances if none
+    "here": "u2",  # affordance at the cell; n_affordances if none
 }
 SETTINGS: Final = ("multiplier", "active", "reward_mix")  # set by a curriculum
 OUT_OF_TIME: Final = "time"  # the cause of a truncation
-FRACTION, LOW, SPAN = 0, 1, 2  # rows of the table of exploring starts
+FRACTION, LOW, SPAN = 0, 1, 2  # first index of `start_table`
 
 
 class Row(Protocol):
@@ -68,18 +68,19 @@ class StartsSpec(StrictModel):
     )
     meters: UnitRange = Field(
         description="[low, high]: each meter except the currency starts uniformly in this range. Lower it for harder, "
-        "shorter episodes, raise it for easier ones. A meter frozen by a curriculum keeps its start value."
+        "shorter episodes, raise it for easier ones. A meter that the curriculum has not activated keeps its start "
+        "value."
     )
     money: UnitRange | None = Field(
         None,
-        description="[low, high] of the currency. Lower it so that agents start poor and work pays at once, raise it "
-        "so that they can live off their savings. By default the currency starts as the world defines; a world without "
-        "currency ignores it.",
+        description="[low, high] of the currency meter. Lower it so that agents start poor and work pays at once, "
+        "raise it so that they can live off their savings. By default the currency starts as the world defines; "
+        "ignored in a world without currency.",
     )
 
 
 def start_table(world: World, starts: StartsSpec | None) -> Floats:
-    """The table of exploring starts [3, M]: the fraction (in all columns), and lowest value and span of each meter."""
+    """The table of exploring starts [3, M]: the fraction (repeated), and the lowest value and span of each meter."""
     start = world.tables.start
     table = np.zeros((3, len(start)), np.float32)
     if starts is None or starts.fraction == 0:
@@ -117,7 +118,7 @@ def upper_bounds(world: World) -> dict[str, int]:
     """Exclusive upper bounds of integer fields. `progress` stays below `ticks`: the last tick ends a session."""
     t = world.tables
     bounds = {"cell": t.next_cell.shape[1], "hour": t.day, "progress": int(max(t.ticks))}
-    return bounds | {"using": t.n_affordances + 1, "here": t.n_affordances + 2}
+    return bounds | dict.fromkeys(("using", "here"), t.n_affordances + 1)
 
 
 def check_actions(actions: Any, rows: int) -> None:
@@ -129,7 +130,7 @@ def check_actions(actions: Any, rows: int) -> None:
 
 
 def check_state(world: World, rows: int, state: State) -> None:
-    """Raise an error for fields of another world or number of rows, and for values outside the tables."""
+    """Raise an error for fields of another world or number of rows, and for values out of range."""
     t, layouts = world.tables, rows if world.tables.shuffled else 1
     cells, rewards = t.next_cell.shape[1], len(world.rewards)
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys((*FIELDS, "terminated", "truncated"), (rows,))
@@ -159,7 +160,7 @@ def check_settings(world: World, rows: int, settings: State) -> None:
 
 
 def row_indices(chosen: Any, rows: int) -> NDArray[np.int64]:
-    """Rows given by index in any order, or by a mask [N], as indices [k]; all rows for None."""
+    """Indices [k] of the rows chosen by integers in any order or by a mask [N]; all rows for None."""
     if chosen is None:
         return np.arange(rows)
     index = to_numpy(chosen)
@@ -167,7 +168,7 @@ def row_indices(chosen: Any, rows: int) -> NDArray[np.int64]:
         return np.flatnonzero(index)
     integers = index.ndim == 1 and (np.issubdtype(index.dtype, np.integer) or not len(index))
     if not integers or (index < 0).any() or (index >= rows).any():
-        raise TownletError("a chosen row does not exist", f"give integers from 0 to {rows - 1}")
+        raise TownletError("the chosen rows are invalid", f"give integers from 0 to {rows - 1}, or {rows} booleans")
     return index.astype(np.int64)
 
 

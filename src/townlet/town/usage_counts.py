@@ -42,9 +42,9 @@ class UsageCounts(NamedTuple):
 
     steps: int  # rows × steps
     uses: Counts  # [A] steps in which each affordance was used
-    transitions: Counts  # [A, A] sessions started, by the previous one of the same episode (from) and their own (to)
+    transitions: Counts  # [A, A] sessions started, by affordance of the episode's previous session and of this one
     cells: Counts  # [C] steps that ended on each cell; an ended row is on the first cell of its next episode
-    meters: NDArray[np.float64]  # [M] mean; zeros without steps
+    meters: NDArray[np.float64]  # [M] means; zeros if there were no steps
 
 
 def count_rows(
@@ -60,11 +60,11 @@ def count_rows(
         if affordance != none and affordance != current[row]:  # a session starts
             transitions[last[row] * none + affordance] += 1
             last[row] = affordance
-        current[row] = none if used[row] & 1 else affordance
+        current[row] = none if used[row] & 1 else affordance  # odd: the last tick of a session
         if terminated[row] or truncated[row]:
             last[row] = current[row] = none
     for m in range(len(sums)):
-        total = np.float64(0)  # summed per step first: a sum over many steps would lose digits of each row
+        total = np.float64(0)  # sum over rows first: added to the large total one by one, rows would lose digits
         for row in range(len(last)):
             total += meters[row, m]
         sums[m] += total
@@ -77,21 +77,21 @@ class UsageCounter:
         self._engine = town.engine
         self.rows = min(rows, town.rows)
         town.engine.track_usage(self.rows)
-        places, cells = len(town.world.affordances), town.world.tables.next_cell.shape[1]
+        n, cells = len(town.world.affordances), town.world.tables.next_cell.shape[1]
         self._count = jit_if_available(count_rows)
-        self._live = self._read() if town.engine.name == "numba" else ()  # views: this engine reuses its arrays
+        self._views = self._read() if town.engine.name == "numba" else ()  # this engine reuses its arrays
         self._arrays: dict[str, NDArray[Any]] = {
-            "last": np.full(self.rows, places, np.int64),  # affordance used last in this episode, or A
-            "under_way": np.full(self.rows, places, np.int64),  # affordance of an unfinished session, or A
-            "uses": np.zeros(places + 1, np.int64),  # the last entry: steps without use
-            "transitions": np.zeros((places + 1) * places, np.int64),  # flat; the last `from`: first use of an episode
+            "last": np.full(self.rows, n, np.int64),  # affordance of the episode's last session; n if none
+            "under_way": np.full(self.rows, n, np.int64),  # affordance of an unfinished session; n if none
+            "uses": np.zeros(n + 1, np.int64),  # the last entry: steps without use
+            "transitions": np.zeros((n + 1) * n, np.int64),  # [n + 1, n], flat; from n: first session of an episode
             "cells": np.zeros(cells, np.int64),
             "meters": np.zeros(len(town.world.meters), np.float64),  # sums
         }
 
     def update(self) -> None:
         """Add the last step."""
-        self._count(self._engine.used, *(self._live or self._read()), *self._arrays.values())
+        self._count(self._engine.used, *(self._views or self._read()), *self._arrays.values())
 
     def _read(self) -> tuple[NDArray[Any], ...]:
         state = self._engine.peek("cell", "meters")
@@ -109,7 +109,7 @@ class UsageCounter:
         return {name: values.copy() for name, values in self._arrays.items()}
 
     def restore(self, state: State) -> None:
-        """Resume where `state` was taken; rows that it does not have count as just started."""
+        """Continue from `state`; rows that it lacks count as just started."""
         for name, values in self._arrays.items():
             if name in COUNTS:
                 copy_array(values, state, name)
@@ -144,8 +144,8 @@ class LifetimeStats:
     def update(self) -> EndedLifetimes:
         """Add the last step; returns the totals of the episodes that it ended and clears them."""
         used = self._engine.used
-        active = np.flatnonzero(used < 2 * self._uses.shape[1])
-        self._uses[active, used[active] >> 1] += 1
+        users = np.flatnonzero(used < 2 * self._uses.shape[1])  # rows that used an affordance
+        self._uses[users, used[users] >> 1] += 1
         ended = np.flatnonzero(to_numpy(self._engine.terminated | self._engine.truncated))
         money = np.array(self._money())
         last = money.copy()

@@ -15,14 +15,15 @@ from townlet.errors import TownletError, did_you_mean
 from townlet.town.state import StartsSpec, State, record_dtype
 from townlet.town.world.tables import World
 
-ENGINES = ("auto", "numba", "torch", "compiled")
+ENGINE_KINDS = ("auto", "numba", "torch", "compiled")
 
 
 class Engine(Protocol):
     """N rows of one world. The arrays are NumPy arrays or torch tensors; every step overwrites them.
 
     obs [N, D] float32, mask [N, K] bool, reward [N] float32, components [N, R] float32 (they sum to the reward),
-    terminated and truncated [N] bool. A masked action is accepted, but has no effect except its cost.
+    terminated and truncated [N] bool. A masked action is accepted: it has its cost and ends a session, but no other
+    effect.
 
     used [n] int64, a NumPy array on every device: what each of the first n rows used in the last step, encoded as in
     `rules.predict_use`. It is empty until `track_usage` is called.
@@ -41,7 +42,7 @@ class Engine(Protocol):
     used: NDArray[np.int64]
 
     def reset(self, key: int) -> None:
-        """Start episode 0 of every row in the random stream `key`."""
+        """Start episode 0 of every row, with random numbers derived from `key`."""
 
     def reset_rows(self, rows: Any) -> None:
         """Start the next episode of the chosen rows (bool [N])."""
@@ -49,20 +50,20 @@ class Engine(Protocol):
     def step(self, actions: Any) -> None:
         """One step of every row; without autoreset an ended row does not change."""
 
-    def track_usage(self, rows: int) -> None:
-        """From now on every step writes to `used` what the first rows use."""
+    def track_usage(self, n_rows: int) -> None:
+        """From now on, every step writes to `used` what the first `n_rows` rows use."""
 
     def final_obs(self, rows: Any = None) -> tuple[Any, Any]:
-        """Final observations and masks of the episodes that ended in the last step, or of the given rows among them."""
+        """Final observations and masks of all episodes that ended in the last step, or of those of the given rows."""
 
     def final_state(self, rows: Any, *names: str) -> State:
-        """Copies of the named fields (or `cell_of`) at the end of episodes that ended in the last step [k, …]."""
+        """Copies [k, …] of the named fields or `cell_of` of k rows, at the end of their episode in the last step."""
 
     def peek(self, *names: str) -> State:
-        """The current state, one NumPy array per field: the named ones, or all. Views of the state if possible."""
+        """The current state, one NumPy array per field: the named fields, or all. Views if possible."""
 
-    def records(self, rows: int) -> NDArray[np.void]:
-        """The first rows, one record each (`state.record_dtype`); a view of the state if possible."""
+    def records(self, n_rows: int) -> NDArray[np.void]:
+        """The first `n_rows` rows, one record each (`state.record_dtype`); a view if possible."""
 
     def state(self) -> State:
         """A copy of everything that determines the next steps."""
@@ -109,12 +110,12 @@ def make_engine(
 
     `starts` sets exploring starts for a fraction of the episodes.
     """
-    if kind not in ENGINES:
-        raise TownletError(f"there is no engine '{kind}'", did_you_mean(kind, ENGINES))
+    if kind not in ENGINE_KINDS:
+        raise TownletError(f"there is no engine '{kind}'", did_you_mean(kind, ENGINE_KINDS))
     if rows < 1:
         raise TownletError(f"a town needs at least one row, not {rows}", "give rows=1 or more")
     if device == "cpu":
-        size = rows * row_bytes(world) * (1 if kind in ("auto", "numba") else 2)  # a step copies tensors
+        size = rows * row_bytes(world) * (1 if kind in ("auto", "numba") else 2)  # torch copies the state in a step
         needs = (size, f"a town of {rows:,} rows", "lower rows")
         require(*needs)
     if kind == "auto":
@@ -131,7 +132,7 @@ def make_engine(
     if kind == "compiled" and device == "cpu" and cpp_compiler() is None:
         raise TownletError("the compiled engine needs a C++ compiler", "apt install g++, or use engine 'numba'")
     check_device(device)
-    from townlet.town.engines.torch_engine import TensorEngine
+    from townlet.town.engines.torch_engine import TorchEngine
 
     compiles = kind == "compiled"
-    return TensorEngine(world, rows, autoreset=autoreset, device=device, compiles=compiles, starts=starts)
+    return TorchEngine(world, rows, autoreset=autoreset, device=device, compiles=compiles, starts=starts)

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from townlet.errors import TownletError
 from townlet.town import state as town_state
 from townlet.town.engines import numba_kernel
-from townlet.town.engines.numba_lowering import Handle
+from townlet.town.engines.numba_lowering import NativeTables
 from townlet.town.state import FIELDS, FRACTION, StartsSpec, State
 from townlet.town.world.tables import World
 
-ROWS_PER_THREAD = 4096  # with fewer rows per thread, another thread does not pay off
+ROWS_PER_THREAD = 4096  # with fewer, another thread does not pay off
 
 
 class NumbaEngine:
@@ -33,7 +33,7 @@ class NumbaEngine:
         self.threads = max(1, min(threads or os.cpu_count() or 1, rows // ROWS_PER_THREAD))
         self._pool: ThreadPoolExecutor | None = None
         self._pool_pid = 0  # the process that owns the threads
-        self._w = Handle(world.tables)
+        self._w = NativeTables(world.tables)
         self._starts = town_state.start_table(world, starts)
         self._explores = bool(self._starts[FRACTION].any())
         self._key = 0
@@ -60,20 +60,20 @@ class NumbaEngine:
     def reset(self, key: int) -> None:
         self._key = key
         self._state["episode"] = 0
-        self._start(np.arange(self.rows))
+        self._start_episodes(np.arange(self.rows))
 
     def reset_rows(self, rows: NDArray[np.bool_]) -> None:
         chosen = np.flatnonzero(rows)
         self._state["episode"][chosen] += 1
-        self._start(chosen)
+        self._start_episodes(chosen)
 
-    def _start(self, rows: NDArray[np.int64]) -> None:
+    def _start_episodes(self, rows: NDArray[np.int64]) -> None:
         self._reset(rows)
         for output in (self.reward, self.components, self.terminated, self.truncated):
             output[rows] = 0
 
     def _reset(self, rows: NDArray[np.int64]) -> None:
-        """Put rows in the first state of their current episode."""
+        """Put rows into the first state of their current episode."""
         numba_kernel.reset_rows(self._state, *self._layout, self._w, self._key, rows, self.obs, self.mask)
         self._randomize(rows)
 
@@ -109,8 +109,8 @@ class NumbaEngine:
         args = (*self._inputs, self._key, self._mix, self.autoreset, actions, *self._outputs, self.used, first, last)
         return int(numba_kernel.step_rows(*args))
 
-    def track_usage(self, rows: int) -> None:
-        self.used = np.full(max(rows, len(self.used)), 2 * self.world.tables.n_affordances, np.int64)
+    def track_usage(self, n_rows: int) -> None:
+        self.used = np.full(max(n_rows, len(self.used)), 2 * self.world.tables.n_affordances, np.int64)
 
     def final_obs(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         if rows is None:
@@ -144,8 +144,8 @@ class NumbaEngine:
             for name in names or ("meters", *FIELDS, *others)
         }
 
-    def records(self, rows: int) -> NDArray[np.void]:
-        return self._state[:rows]
+    def records(self, n_rows: int) -> NDArray[np.void]:
+        return self._state[:n_rows]
 
     def state(self) -> State:
         ends: State = {"terminated": self.terminated, "truncated": self.truncated, "key": np.array(self._key, np.int64)}
@@ -153,25 +153,25 @@ class NumbaEngine:
 
     def restore(self, state: State) -> None:
         town_state.check_state(self.world, self.rows, state)
-        own = self.peek() | {"terminated": self.terminated, "truncated": self.truncated}
+        fields = self.peek() | {"terminated": self.terminated, "truncated": self.truncated}
         for name, values in state.items():
             if name == "key":
                 self._key = int(values)
             else:
-                own[name][...] = values
+                fields[name][...] = values
         if self.autoreset:  # final observations are not part of a state
             self.terminated[:] = self.truncated[:] = False
-        layout_rows = own["row"] * 0 if len(own["kind_at"]) == 1 else np.arange(self.rows)
-        own["here"][...] = own["kind_at"][layout_rows, own["cell"]]
-        every = np.arange(self.rows)
-        numba_kernel.observe_rows(self._state, self._layout[0], self._w, every, self.obs, self.mask)
+        all_rows = np.arange(self.rows)
+        layout_rows = all_rows if self.world.tables.shuffled else all_rows * 0
+        fields["here"][...] = fields["kind_at"][layout_rows, fields["cell"]]
+        numba_kernel.observe_rows(self._state, self._layout[0], self._w, all_rows, self.obs, self.mask)
 
     def set(self, settings: State, rows: Any = None) -> None:
         chosen = town_state.row_indices(rows, self.rows)
         town_state.check_settings(self.world, len(chosen), settings)
-        own = self.peek(*settings)
+        fields = self.peek(*settings)
         for name, values in settings.items():
-            own[name][chosen] = values
+            fields[name][chosen] = values
         if "active" not in settings:
             return  # observation and mask do not depend on the others
         if self._explores:  # an episode that has not stepped yet restarts with the meters now active

@@ -117,9 +117,9 @@ def step_rows(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Step the rows [first, last). Returns −1, or the row of an invalid action, in which case no row is stepped.
 
-    `used` receives what its rows use (`rules.predict_use`); it may be empty.
+    `used` receives what the first len(used) rows use (`rules.predict_use`); it may be empty.
     """
-    # An index out of range would read memory of other objects. Every thread checks all rows, so that all return alike.
+    # An invalid action would read memory of other objects. Every thread checks all rows, so all return the same.
     for row in range(len(actions)):
         if actions[row] < 0 or actions[row] >= mask.shape[1]:
             return row
@@ -152,7 +152,7 @@ def step_rows(  # type: ignore[no-untyped-def]
 
 @kernel
 def reset_rows(state, kind_at, cell_of, w, key, rows, obs, mask):  # type: ignore[no-untyped-def]
-    """Start the current episode of some rows."""
+    """Put some rows into the first state of their current episode."""
     for row in rows:
         layout_index = row if w.shuffled else 0
         start_episode(state[row], key, kind_at, cell_of, layout_index, w)
@@ -161,7 +161,7 @@ def reset_rows(state, kind_at, cell_of, w, key, rows, obs, mask):  # type: ignor
 
 @kernel
 def randomize_rows(state, kind_at, w, starts, key, rows, obs, mask):  # type: ignore[no-untyped-def]
-    """Exploring starts of rows that were just reset; a separate kernel, so that runs without them do not pay for it."""
+    """Apply exploring starts to rows that were just reset; a separate kernel, so that it costs other runs nothing."""
     for row in rows:
         randomize_start(state[row], key, starts)
         write_fresh(obs, mask, row, state[row], kind_at, row if w.shuffled else 0, w)

@@ -77,23 +77,23 @@ def _(context, builder, signature, args):
 KINDS: Final = {
     "Int": types.uint32,
     "Float": types.float32,
-    "IntRow": types.Array(types.uint32, 1, "C"),
-    "FloatRow": types.Array(types.float32, 1, "C"),
-    "IntGrid": types.Array(types.uint32, 2, "C"),
-    "FloatGrid": types.Array(types.float32, 2, "C"),
+    "IntVector": types.Array(types.uint32, 1, "C"),
+    "FloatVector": types.Array(types.float32, 1, "C"),
+    "IntMatrix": types.Array(types.uint32, 2, "C"),
+    "FloatMatrix": types.Array(types.float32, 2, "C"),
 }
 _ANNOTATIONS: Final = ((name, kind.__forward_arg__) for name, kind in Tables.__annotations__.items())
 FIELDS: Final = {name: (place, KINDS[kind]) for place, (name, kind) in enumerate(_ANNOTATIONS)}
 SLOT_WORDS: Final = 3  # address or number, rows, columns
 
 
-class Handle:
-    """The world's tables behind one pointer, with every table an attribute for kernels; owns the memory.
+class NativeTables:
+    """The world's tables in memory that this object owns. Kernels get one pointer and read each table as an attribute.
 
     As a tuple of arrays the tables would be hundreds of machine values, passed to every rule and unpacked in each call:
-    compiling the step took a minute, and a town of one row was slow. Behind the pointer lies one slot per field of
-    `Tables`: an address and a shape, or the number itself. Loads are marked invariant, so that the compiler can move
-    them out of the loop over rows.
+    compiling the step would take a minute, and every call would be slow with few rows. Behind the pointer lies one slot
+    per field of `Tables`: an address and a shape, or the number itself. Loads are marked invariant, so that the
+    compiler can move them out of the loop over rows.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -109,24 +109,24 @@ class Handle:
             slot[:] = array.ctypes.data, array.shape[0], array.shape[-1]
         self.address: int = self.slots.ctypes.data
 
-    def __reduce__(self) -> tuple[type[Handle], tuple[Tables]]:
+    def __reduce__(self) -> tuple[type[NativeTables], tuple[Tables]]:
         """Copies build their own slots: addresses are valid in one process only."""
-        return Handle, (self._source,)
+        return NativeTables, (self._source,)
 
 
-class HandleType(types.Type):
-    """The Numba type of `Handle`."""
+class NativeTablesType(types.Type):
+    """The Numba type of `NativeTables`."""
 
     def __init__(self) -> None:
-        super().__init__("TownTables")
+        super().__init__("NativeTables")
 
 
-handle_type: Final = HandleType()
-extending.register_model(HandleType)(extending.models.OpaqueModel)
-Handle._numba_type_ = handle_type  # spares Numba a type lookup at every call
+native_tables_type: Final = NativeTablesType()
+extending.register_model(NativeTablesType)(extending.models.OpaqueModel)
+NativeTables._numba_type_ = native_tables_type  # spares Numba a type lookup at every call
 
 
-@extending.unbox(HandleType)
+@extending.unbox(NativeTablesType)
 def _unbox(kind, value, c):
     number = c.pyapi.object_getattr_string(value, "address")
     address = c.pyapi.number_as_ssize_t(number)
@@ -136,7 +136,7 @@ def _unbox(kind, value, c):
 
 @extending.infer_getattr
 class _Attributes(AttributeTemplate):
-    key = HandleType
+    key = NativeTablesType
 
     def generic_resolve(self, kind, name):
         return FIELDS[name][1] if name in FIELDS else None
@@ -148,11 +148,11 @@ def _load(builder, address):
     return value
 
 
-@extending.lower_getattr_generic(HandleType)
-def _get(context, builder, handle_kind, handle, name):
+@extending.lower_getattr_generic(NativeTablesType)
+def _get(context, builder, tables_type, pointer, name):
     place, kind = FIELDS[name]
     word = ir.IntType(64)
-    slots = builder.bitcast(handle, word.as_pointer())
+    slots = builder.bitcast(pointer, word.as_pointer())
     slot = [builder.gep(slots, [ir.Constant(word, SLOT_WORDS * place + k)]) for k in range(SLOT_WORDS)]
     if not isinstance(kind, types.Array):
         return _load(builder, builder.bitcast(slot[0], context.get_value_type(kind).as_pointer()))
@@ -166,7 +166,7 @@ def _get(context, builder, handle_kind, handle, name):
     return array._getvalue()
 
 
-ROWS_AHEAD: Final = 6  # far enough for the memory to arrive in time
+ROWS_AHEAD: Final = 6  # enough for the memory to arrive in time
 CACHE_LINE: Final = 64  # bytes
 PREFETCH_LINES: Final = 6  # cache lines per row, which hold a standard observation
 WRITE, KEEP, DATA = 1, 3, 1  # arguments of LLVM's prefetch
@@ -176,7 +176,7 @@ WRITE, KEEP, DATA = 1, 3, 1  # arguments of LLVM's prefetch
 def prefetch(typing, array, row):
     """Prefetch the start of array[row + ROWS_AHEAD], which may lie beyond the end.
 
-    In a town larger than the CPU cache it accounts for up to half of the speed.
+    If the rows do not fit into the CPU cache, steps are up to twice as fast with it.
     """
 
     def code(context, builder, signature, args):

@@ -1,4 +1,4 @@
-"""The tensor engine: state as tensors on any device, the full step as one function that torch can compile."""
+"""The torch engine: the state is tensors on any device, the full step one function that torch can compile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from townlet.town.world.tables import World
 ALL_ROWS = slice(None)
 
 
-class TensorEngine:
+class TorchEngine:
     """N rows of one world on any torch device. Every step writes to the same tensors."""
 
     def __init__(
@@ -36,7 +36,7 @@ class TensorEngine:
         self.name = "compiled" if compiles else "torch"
         self.world, self.rows, self.autoreset, self.device = world, rows, autoreset, device
         self._w = torch_state.tensor_tables(world.tables, device)
-        self._starts = torch_state.unrolled(town_state.start_table(world, starts).tolist())
+        self._starts = torch_state.to_tuples(town_state.start_table(world, starts).tolist())
         self._layout_index: Any = torch.arange(rows, device=device) if world.tables.shuffled else 0
         self._meters = torch_state.meter_names(world)
         zeros = partial(torch.zeros, device=device)
@@ -46,7 +46,7 @@ class TensorEngine:
             self._state |= {name: zeros(shapes[name], dtype=torch.int32) for name in LAYOUT}
         stepped = (*torch_state.STEP_FIELDS, *self._meters, *LAYOUT)
         self._final = {name: zeros(v.shape, dtype=v.dtype) for name, v in self._state.items() if name in stepped}
-        self._truncated: Tensors = {}  # final state of each row's last truncated episode; see `track_truncations`
+        self._truncated_state: Tensors = {}  # final state of each row's last truncated episode (`track_truncations`)
         self._key = zeros((), dtype=torch.int64)
         self._mix = torch.ones((rows, len(world.rewards)), device=device)
         self._actions = zeros(rows, dtype=torch.int64)
@@ -107,17 +107,17 @@ class TensorEngine:
     def _step(
         self, values: Tensors, final: Tensors, truncated: Tensors, outputs: Tensors, mix: Tensor, actions: Tensor
     ) -> None:
-        """Step all rows; writes the state `values`, the final states of ended episodes, and the outputs."""
-        w, town, s = self._w, self._layout_index, TensorRow(values, self._meters)
+        """Step all rows; writes the state `values`, the states at the end of episodes, and the outputs."""
+        w, layout_index, s = self._w, self._layout_index, TensorRow(values, self._meters)
         kind_at, cell_of = self._kind_at(values), values["cell_of"] if w.shuffled else w.cell_of
         components = torch.zeros_like(mix)
-        reward, dead, out_of_time = step_row(s, actions, kind_at, cell_of, town, mix, components, ALL_ROWS, w)
+        reward, dead, out_of_time = step_row(s, actions, kind_at, cell_of, layout_index, mix, components, ALL_ROWS, w)
         last = values | s.values(values, self._meters)
         if self.autoreset:
             ends = dead | out_of_time
             start = self._first_states(last | {"episode": last["episode"] + 1})
             after = select_rows(ends, start, last)
-            # Not the layout itself: a compiled graph would copy it only after the next one has overwritten it.
+            # Select the old layout instead of copying it: a compiled graph would copy it after it was overwritten.
             last |= select_rows(ends, values, {name: final[name] for name in LAYOUT if name in final})
         else:
             had_ended = outputs["terminated"] | outputs["truncated"]
@@ -125,19 +125,19 @@ class TensorEngine:
             reward, components = reward * had_ended.logical_not(), components * had_ended.logical_not().unsqueeze(1)
             dead = torch.where(had_ended, outputs["terminated"], dead)
             out_of_time = torch.where(had_ended, outputs["truncated"], out_of_time)
-        obs, mask = self._observe(after, town)
+        obs, mask = self._observe(after, layout_index)
         write(select_rows(out_of_time, last, truncated), truncated)
         write({name: last[name] for name in final}, final)
         write({name: after[name] for name in values if name in final or name == "episode"}, values)
         results = {"reward": reward, "components": components, "terminated": dead, "truncated": out_of_time}
         write(results | {"obs": obs, "mask": mask}, outputs)
 
-    def _observe(self, values: Tensors, town: Any) -> tuple[Tensor, Tensor]:
-        """12. Observation [N, D] and mask [N, K] of some rows; a class beyond the last one gives zeros."""
+    def _observe(self, values: Tensors, layout_index: Any) -> tuple[Tensor, Tensor]:
+        """12. Observation [k, D] and mask [k, K] of k rows; a class beyond the last one gives zeros."""
         w, kind_at, s = self._w, self._kind_at(values), TensorRow(values, self._meters)
-        mask = [action_is_valid(s, action, kind_at, town, w) for action in range(len(self.world.actions))]
+        mask = [action_is_valid(s, action, kind_at, layout_index, w) for action in range(len(self.world.actions))]
         rows, s = len(s.cell), s.columns()
-        column = town.unsqueeze(1) if isinstance(town, Tensor) else town
+        column = layout_index.unsqueeze(1) if isinstance(layout_index, Tensor) else layout_index
         parts = []
         for block in self.world.layout:
             if block.name in observe.VALUES:
@@ -152,11 +152,11 @@ class TensorEngine:
         return torch.cat(parts, 1), torch.stack(mask, 1)
 
     def _step_state(self) -> None:
-        self._write_step(self._state, self._final, self._truncated, self._outputs, self._mix, self._actions)
+        self._write_step(self._state, self._final, self._truncated_state, self._outputs, self._mix, self._actions)
 
     def track_truncations(self) -> None:
         """From now on keep the final state of each row's last truncated episode."""
-        self._truncated = {name: values.clone() for name, values in self._final.items()}
+        self._truncated_state = {name: values.clone() for name, values in self._final.items()}
 
     def step_in_place(self, actions: Tensor) -> None:
         """Step with valid actions [N] int64 on the device, without checks or synchronization."""
@@ -165,11 +165,11 @@ class TensorEngine:
 
     def truncated_obs(self) -> Tensor:
         """The final observation of each row's last truncated episode [N, D]; undefined if there was none."""
-        return self._observe(self._state | self._truncated, self._layout_index)[0]
+        return self._observe(self._state | self._truncated_state, self._layout_index)[0]
 
     def written_tensors(self) -> list[Tensor]:
         """All tensors that a step writes."""
-        return [*self._state.values(), *self._final.values(), *self._truncated.values(), *self._outputs.values()]
+        return [*self._state.values(), *self._final.values(), *self._truncated_state.values(), *self._outputs.values()]
 
     @property
     def last_meters(self) -> Tensor:
@@ -189,15 +189,15 @@ class TensorEngine:
             self._advance = CudaGraph(self._step_state, self.written_tensors())
         self._advance()
 
-    def track_usage(self, rows: int) -> None:
-        self.used = np.full(max(rows, len(self.used)), 2 * self._w.n_affordances, np.int64)
+    def track_usage(self, n_rows: int) -> None:
+        self.used = np.full(max(n_rows, len(self.used)), 2 * self._w.n_affordances, np.int64)
 
     def _predict_use(self) -> None:
         """Write to `used` what its rows will use with these actions; an ended row without autoreset uses nothing."""
         rows = len(self.used)
         s = TensorRow({name: values[:rows] for name, values in self._state.items()}, self._meters)
-        town = self._layout_index[:rows] if self._w.shuffled else 0
-        used = predict_use(s, self._actions[:rows], self._kind_at(self._state), town, self._w)
+        layout_index = self._layout_index[:rows] if self._w.shuffled else 0
+        used = predict_use(s, self._actions[:rows], self._kind_at(self._state), layout_index, self._w)
         if not self.autoreset:
             used = torch.where((self.terminated | self.truncated)[:rows], 2 * self._w.n_affordances, used)
         self.used[:] = used.cpu().numpy()
@@ -214,8 +214,8 @@ class TensorEngine:
     def final_obs(self, rows: Any = None) -> tuple[Tensor, Tensor]:
         if rows is None:
             rows = torch.nonzero(self.terminated | self.truncated).squeeze(1)
-        town = torch.arange(len(rows), device=self.device) if self._w.shuffled else 0
-        return self._observe(self._final_fields(rows), town)
+        layout_index = torch.arange(len(rows), device=self.device) if self._w.shuffled else 0
+        return self._observe(self._final_fields(rows), layout_index)
 
     def _stacked_meters(self, values: Tensors) -> NDArray[np.float32]:
         meters: NDArray[np.float32] = torch.stack([values[name] for name in self._meters], 1).cpu().numpy()
@@ -240,9 +240,9 @@ class TensorEngine:
             for name in names or ("meters", *fields)
         }
 
-    def records(self, rows: int) -> NDArray[np.void]:
-        first = {name: values[:rows] for name, values in self._state.items()}
-        records = np.zeros(rows, town_state.record_dtype(len(self._meters)))
+    def records(self, n_rows: int) -> NDArray[np.void]:
+        first = {name: values[:n_rows] for name, values in self._state.items()}
+        records = np.zeros(n_rows, town_state.record_dtype(len(self._meters)))
         records["meters"] = self._stacked_meters(first)
         for name in FIELDS:
             records[name] = first[name].cpu().numpy()
@@ -254,14 +254,14 @@ class TensorEngine:
 
     def restore(self, state: State) -> None:
         town_state.check_state(self.world, self.rows, state)
-        own = self._state | {"terminated": self.terminated, "truncated": self.truncated}
-        own |= {"reward_mix": self._mix, "key": self._key}
+        fields = self._state | {"terminated": self.terminated, "truncated": self.truncated}
+        fields |= {"reward_mix": self._mix, "key": self._key}
         for name, values in state.items():
             given = torch.from_numpy(np.array(values)).to(self.device)
             if name == "meters":
                 write(dict(zip(self._meters, given.unbind(1), strict=True)), self._state)
-            elif name in own:  # a fixed layout belongs to the world
-                own[name].copy_(given)
+            elif name in fields:  # a fixed layout belongs to the world
+                fields[name].copy_(given)
         if self.autoreset:  # final observations are not part of a state
             self.terminated.zero_()
             self.truncated.zero_()

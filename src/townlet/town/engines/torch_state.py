@@ -1,4 +1,4 @@
-"""State and world tables of the tensor engine: one tensor per field and meter, in the smallest integer types."""
+"""State and world tables of the torch engine: one tensor per field and meter, in the smallest integer types."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INDEXED: Final = frozenset(
 
 
 def meter_names(world: World) -> list[str]:
-    """Names of the meter tensors; separate tensors, so that a graph writes each one where it computes it."""
+    """Names of the meter tensors. Each meter has its own, so that a graph writes it where it computes it."""
     return [f"meter {m}" for m in range(len(world.meters))]
 
 
@@ -40,7 +40,7 @@ def field_dtypes(world: World) -> dict[str, torch.dtype]:
 
 
 class TensorRow:
-    """All rows as the `Row` of the rule book: each value a tensor [N], integers in 32 bits."""
+    """All rows at once as a `Row` for the rules: each value is a tensor [N], integers in 32 bits."""
 
     row: Tensor
     episode: Tensor
@@ -90,9 +90,9 @@ def field_to_numpy(name: str, values: Tensor) -> NDArray[Any]:
     return numbers.astype(FIELDS[name], copy=values.device.type == "cpu") if name in FIELDS else np.array(numbers)
 
 
-def unrolled(value: Any) -> Any:
+def to_tuples(value: Any) -> Any:
     """Nested lists as nested tuples of Python numbers, which become constants of a graph."""
-    return tuple(unrolled(v) for v in value) if isinstance(value, list) else value
+    return tuple(to_tuples(v) for v in value) if isinstance(value, list) else value
 
 
 def tensor_tables(tables: Tables, device: str) -> Tables:
@@ -102,5 +102,5 @@ def tensor_tables(tables: Tables, device: str) -> Tables:
         if name in INDEXED:
             out[name] = torch.from_numpy(np.ascontiguousarray(value)).to(device)
         else:
-            out[name] = unrolled(np.asarray(value).tolist())
+            out[name] = to_tuples(np.asarray(value).tolist())
     return Tables(**out)

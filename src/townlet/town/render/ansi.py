@@ -1,4 +1,4 @@
-"""A scene as text for a terminal: the map beside the meters, in color with icons or in plain letters."""
+"""A scene as text for a terminal: the map and the meters, in color with icons or in plain letters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEVELS = {"critical": RED, "low": AMBER, "fine": GREEN}
 
 
 def frame(scene: Scene, color: bool = True) -> str:
-    """The scene as lines of text; without color also without emoji, for plain terminals."""
+    """The scene as lines of text; without `color` there is no emoji either, for plain terminals."""
     left, right = _map(scene, color), _state(scene, color)
     width = max(map(_width, left))
     if width > MAX_MAP_WIDTH:
@@ -37,11 +37,11 @@ def _width(line: str) -> int:
 
 
 def _map(scene: Scene, color: bool) -> list[str]:
-    """All boards side by side; the lines of a one-dimensional map below each other."""
-    boards, kind_at = scene.boards(), scene.affordance_at
+    """The levels of the map side by side, or the lines of a one-dimensional map one below the other."""
+    boards = scene.boards()
     blocks = []
     for board in boards:
-        rows = [_row(scene, row, kind_at, color) for row in board.rows]
+        rows = [_row(scene, row, color) for row in board.rows]
         if not color and len(boards) == 1:
             rim = "+" + "-" * len(rows[0]) + "+"
             rows = [rim, *(f"|{row}|" for row in rows), rim]
@@ -52,39 +52,41 @@ def _map(scene: Scene, color: bool) -> list[str]:
     return ["  ".join(lines) for lines in zip(*blocks, strict=True)]
 
 
-def _row(scene: Scene, row: tuple[int, ...], kind_at: dict[int, int], color: bool) -> str:
+def _row(scene: Scene, row: tuple[int, ...], color: bool) -> str:
     """One line of cells; without color the agent's cell is in brackets."""
+    affordance_at = scene.affordance_at
     out = []
     for n, cell in enumerate(row):
         left = "]" if n and row[n - 1] == scene.cell else " "
         edge = "[" if cell == scene.cell else left
-        text = _label(scene, kind_at[cell], color) if cell in kind_at else _empty(scene, cell, color)
-        out.append(_paint((" " if color else edge) + text, _style(scene, cell, kind_at.get(cell)), color))
+        affordance = affordance_at.get(cell)
+        text = _ground(scene, cell, color) if affordance is None else _label(scene, affordance, color)
+        out.append(_paint((" " if color else edge) + text, _style(scene, cell, affordance), color))
     if not color:
         out.append("]" if row[-1] == scene.cell else " ")
     return "".join(out)
 
 
-def _style(scene: Scene, cell: int, kind: int | None) -> str:
+def _style(scene: Scene, cell: int, affordance: int | None) -> str:
     if cell == NO_CELL:
         return ""
     if cell == scene.cell:
         return AGENT
     style = NIGHT if scene.darkness > 0.5 else GROUND
-    return style if kind is None or scene.is_open(kind) else f"{style};{DIM}"
+    return style if affordance is None or scene.is_open(affordance) else f"{style};{DIM}"
 
 
-def _label(scene: Scene, kind: int, color: bool) -> str:
+def _label(scene: Scene, affordance: int, color: bool) -> str:
     """Two columns for an affordance: its icon, or two letters; closed ones in lower case."""
-    affordance = scene.world.spec.affordances[kind]
-    closed = not scene.is_open(kind)
-    if color and not closed and 0 < cell_len(affordance.icon) <= 2:
-        return set_cell_size(affordance.icon, 2)
-    letters = monogram(affordance.name)
+    spec, closed = scene.world.spec.affordances[affordance], not scene.is_open(affordance)
+    if color and not closed and 0 < cell_len(spec.icon) <= 2:
+        return set_cell_size(spec.icon, 2)
+    letters = monogram(spec.name)
     return set_cell_size(letters.lower() if closed else letters, 2)
 
 
-def _empty(scene: Scene, cell: int, color: bool) -> str:
+def _ground(scene: Scene, cell: int, color: bool) -> str:
+    """Two columns for a cell without an affordance: the agent, or ground."""
     if cell != scene.cell:
         return "  " if cell == NO_CELL else "· "
     if not color:

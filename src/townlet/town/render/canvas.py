@@ -19,7 +19,7 @@ RED: Color = (224, 72, 77)
 AMBER: Color = (240, 173, 48)
 NIGHT: Color = (26, 32, 74)
 GLOW: Color = (255, 214, 110)
-METERS: tuple[Color, ...] = (
+METER_COLORS: tuple[Color, ...] = (
     (92, 124, 240), (76, 190, 226), (205, 138, 92), (79, 172, 108), (240, 152, 182), (164, 120, 220),
     (226, 104, 128), (160, 178, 66), (47, 154, 146), (141, 153, 174), (196, 122, 184), (104, 140, 158),
 )  # fmt: skip
@@ -32,12 +32,12 @@ FLOWERS: tuple[Color, ...] = ((250, 240, 170), (246, 205, 214), (255, 255, 255))
 
 def meter_color(index: int) -> Color:
     """The color of a meter and of the affordances that raise it."""
-    return METERS[index % len(METERS)]
+    return METER_COLORS[index % len(METER_COLORS)]
 
 
-def mix(a: Color, b: Color, share: float) -> Color:
-    """The color `share` of the way from a to b."""
-    red, green, blue = (round(x + (y - x) * share) for x, y in zip(a[:3], b[:3], strict=True))
+def mix(a: Color, b: Color, fraction: float) -> Color:
+    """The color at a fraction of the way from a to b."""
+    red, green, blue = (round(x + (y - x) * fraction) for x, y in zip(a[:3], b[:3], strict=True))
     return (red, green, blue)
 
 
@@ -79,10 +79,10 @@ class Canvas:
         """A filled polygon."""
         self._draw.polygon([(x * self.scale, y * self.scale) for x, y in points], fill=color)
 
-    def arc(self, x: float, y: float, radius: float, share: float, color: Color, line: float) -> None:
-        """The first `share` of a circle, clockwise from the top."""
+    def arc(self, x: float, y: float, radius: float, fraction: float, color: Color, line: float) -> None:
+        """A fraction of a circle, clockwise from the top."""
         box = self._box(x - radius, y - radius, 2 * radius, 2 * radius)
-        self._draw.arc(box, -90, -90 + 360 * share, fill=color, width=max(1, round(line * self.scale)))
+        self._draw.arc(box, -90, -90 + 360 * fraction, fill=color, width=max(1, round(line * self.scale)))
 
     def text(
         self, x: float, y: float, text: str, size: float, color: Color, anchor: str = "lm",
@@ -112,7 +112,7 @@ class Tile:
     def rectangle(
         self, canvas: Canvas, box: tuple[float, float, float, float], color: Color, radius: float = 0
     ) -> None:
-        """A rectangle at (u, v) of width w and height h, all in shares of the side."""
+        """A rectangle at (u, v) of width w and height h, all in fractions of the side."""
         u, v, w, h = box
         canvas.rectangle(*self.at(u, v), w * self.side, h * self.side, color, radius * self.side)
 
@@ -133,14 +133,14 @@ def ground(canvas: Canvas, tile: Tile, cell: int, checker: int) -> None:
                 canvas.polygon([root, (root[0] + 0.018 * tile.side, root[1]), tip], tuft)
 
 
-def house(canvas: Canvas, tile: Tile, kind: int, roof: Color, letters: str, is_open: bool) -> None:
+def house(canvas: Canvas, tile: Tile, affordance: int, roof: Color, letters: str, is_open: bool) -> None:
     """An affordance: its roof has the color of the meter it raises, its sign two letters of its name."""
     wall = WALL
     if not is_open:
         roof, wall = mix(roof, GRAY, 0.72), mix(WALL, GRAY, 0.45)
     side = tile.side
     canvas.disc(*tile.at(0.5, 0.725), 0.38 * side, (40, 60, 30, 46), 0.055 * side)
-    (_gable, _shop, _hip)[kind % 3](canvas, tile, roof, wall)
+    (_gable, _shop, _hip)[affordance % 3](canvas, tile, roof, wall)
     tile.rectangle(canvas, (0.435, 0.54, 0.13, 0.185), mix(roof, INK, 0.35), 0.03)
     for u in (0.25, 0.63):
         tile.rectangle(canvas, (u, 0.53, 0.12, 0.1), mix(roof, wall, 0.55) if is_open else mix(GRAY, INK, 0.2), 0.02)
@@ -177,16 +177,16 @@ def lit_windows(canvas: Canvas, tile: Tile) -> None:
         tile.rectangle(canvas, (u, 0.53, 0.12, 0.1), GLOW, 0.02)
 
 
-def person(canvas: Canvas, tile: Tile, visiting: bool, alive: bool, share: float) -> None:
+def person(canvas: Canvas, tile: Tile, visiting: bool, alive: bool, progress: float) -> None:
     """The agent, beside the house it visits, with a ring that shows the progress of its session."""
     x, y = tile.at(0.79, 0.53) if visiting else tile.at(0.5, 0.5)
     s = tile.side * (0.2 if visiting else 0.25)
     shirt: Color = (240, 98, 60) if alive else (150, 152, 160)
     face: Color = (255, 222, 192) if alive else (205, 205, 208)
-    if share:
+    if progress:
         canvas.disc(x, y, 1.32 * s, with_alpha(WHITE, 0.85))
         canvas.arc(x, y, 1.32 * s, 1.0, (214, 226, 216), 0.24 * s)
-        canvas.arc(x, y, 1.32 * s, share, (46, 160, 104), 0.24 * s)
+        canvas.arc(x, y, 1.32 * s, progress, (46, 160, 104), 0.24 * s)
     canvas.disc(x, y + 0.92 * s, 0.78 * s, (30, 40, 30, 80), 0.16 * s)
     for rim, torso, head in ((0.11 * s, WHITE, WHITE), (0.0, shirt, face)):
         size = 1.16 * s + 2 * rim, 1.0 * s + 2 * rim

@@ -17,9 +17,9 @@ from townlet.town.world.tables import World
 
 WIDTH, HEIGHT, TOWN = 1200, 800, 800  # the picture and the town's part of it, in units
 MOONLIGHT: Color = (112, 124, 186)  # the tint of white at midnight
-OVERSAMPLING = 2  # drawn larger by this factor, then reduced
+OVERSAMPLING = 2  # the picture is drawn larger by this factor, then reduced
 PADDING = 26.0
-MAX_REWARD_PARTS = 6  # that are listed
+MAX_REWARD_PARTS = 6  # further components of the reward are not listed
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def frame(scene: Scene, width: int = 960) -> NDArray[np.uint8]:
     """The picture as an array [height, width, 3]; its height is two thirds of its width."""
     scale = OVERSAMPLING * width / WIDTH
     placed = _arrange(scene.boards())
-    open_now = tuple(scene.is_open(kind) for kind in range(len(scene.world.affordances)))
+    open_now = tuple(scene.is_open(affordance) for affordance in range(len(scene.world.affordances)))
     town = _town(scene.world, scene.cell_of, open_now, placed, scale)
     image = Image.new("RGB", (round(WIDTH * scale), round(HEIGHT * scale)), PAPER[:3])
     image.paste(town, (0, 0))
@@ -53,7 +53,7 @@ def frame(scene: Scene, width: int = 960) -> NDArray[np.uint8]:
         tint = Image.new("RGB", image.size, mix(WHITE, MOONLIGHT, scene.darkness))
         image = ImageChops.multiply(image, tint)
     canvas = Canvas(image, scale)
-    _changing(canvas, scene, placed, open_now)
+    _draw_changes(canvas, scene, placed, open_now)
     _panel(canvas, scene)
     return np.asarray(image.reduce(OVERSAMPLING))
 
@@ -87,7 +87,7 @@ def _town(
     """Ground and houses by daylight; cached, since they change only with layout and opening hours."""
     image = Image.new("RGB", (round(TOWN * scale), round(HEIGHT * scale)), PAPER[:3])
     canvas = Canvas(image, scale)
-    kind_at = {cell: kind for kind, cell in enumerate(cell_of)}
+    affordance_at = {cell: affordance for affordance, cell in enumerate(cell_of)}
     for part in placed:
         wide, high = part.board.columns * part.side, len(part.board.rows) * part.side
         if world.size:
@@ -95,16 +95,17 @@ def _town(
             canvas.rectangle(part.x - 8, part.y - 8, wide + 16, high + 16, draw.RIM, 18)
         for cell, checker, tile in part.tiles():
             draw.ground(canvas, tile, cell, checker)
-            if cell in kind_at:
-                kind = kind_at[cell]
-                roof = draw.meter_color(restored_meter(world, kind))
-                draw.house(canvas, tile, kind, roof, monogram(world.affordances[kind]), open_now[kind])
+            if cell in affordance_at:
+                affordance = affordance_at[cell]
+                roof = draw.meter_color(restored_meter(world, affordance))
+                letters = monogram(world.affordances[affordance])
+                draw.house(canvas, tile, affordance, roof, letters, open_now[affordance])
     return image
 
 
-def _changing(canvas: Canvas, scene: Scene, placed: tuple[PlacedBoard, ...], open_now: tuple[bool, ...]) -> None:
-    """What changes from step to step: the current cell, names and windows, the agent, the end."""
-    kind_at, dark = scene.affordance_at, scene.darkness
+def _draw_changes(canvas: Canvas, scene: Scene, placed: tuple[PlacedBoard, ...], open_now: tuple[bool, ...]) -> None:
+    """Draw what changes from step to step: the current cell, names and windows, the agent, the end."""
+    affordance_at, dark = scene.affordance_at, scene.darkness
     label = mix(mix(INK, (60, 90, 50), 0.4), WHITE, 1.0 if dark > 0.35 else 0.0)
     current: Tile | None = None
     for part in placed:
@@ -117,17 +118,17 @@ def _changing(canvas: Canvas, scene: Scene, placed: tuple[PlacedBoard, ...], ope
                 box = (tile.x + edge, tile.y + edge, tile.side - 2 * edge, tile.side - 2 * edge)
                 glow = draw.with_alpha(GLOW, 0.12)
                 canvas.rectangle(*box, glow, 0.1 * tile.side, (246, 178, 60), 0.03 * tile.side)
-            kind = kind_at.get(cell)
-            if kind is None:
+            affordance = affordance_at.get(cell)
+            if affordance is None:
                 continue
-            if dark > 0.35 and open_now[kind]:
+            if dark > 0.35 and open_now[affordance]:
                 draw.lit_windows(canvas, tile)
             if tile.side >= 60:
-                color = label if open_now[kind] else draw.with_alpha(label, 0.6)
-                size = min(0.15 * tile.side, 17)
-                canvas.text(*tile.at(0.5, 0.86), scene.world.affordances[kind], size, color, "mm", 0.9 * tile.side)
+                color = label if open_now[affordance] else draw.with_alpha(label, 0.6)
+                name, size = scene.world.affordances[affordance], min(0.15 * tile.side, 17)
+                canvas.text(*tile.at(0.5, 0.86), name, size, color, "mm", 0.9 * tile.side)
     if current is not None:
-        draw.person(canvas, current, scene.cell in kind_at, scene.alive, scene.session_progress)
+        draw.person(canvas, current, scene.cell in affordance_at, scene.alive, scene.session_progress)
     if scene.ended:
         canvas.rectangle(TOWN / 2 - 220, HEIGHT / 2 - 34, 440, 68, draw.with_alpha(INK, 0.88), 34)
         canvas.text(TOWN / 2, HEIGHT / 2, scene.ended, 26, WHITE, "mm", 390)

@@ -13,7 +13,7 @@ from townlet.town.world.schema import Milestone, Potential, Proximity, Survival,
 from townlet.town.world.sessions import is_open, restorers, session
 from townlet.town.world.tables import Floats, Ints, World
 
-# Of three dimensions: last axis first, minus before plus.
+# Moves in three dimensions, last axis first, −1 before +1; fewer dimensions use the last ones.
 MOVES: Final = ("BELOW", "ABOVE", "UP", "DOWN", "LEFT", "RIGHT")
 R = TypeVar("R", Milestone, Survival, Vitality, Potential, Proximity)
 
@@ -103,7 +103,7 @@ def positions(size: Sequence[int]) -> Floats:
 
 
 def distances(size: Sequence[int], boundary: str) -> Ints:
-    """Fewest moves from each cell to each other: int [C, C]. A bounce is never shorter than the opposite move."""
+    """Fewest moves from each cell to each other: int [C, C]. A bounce ends where the opposite move would."""
     cells = coordinates(size)
     total = np.zeros((len(cells), len(cells)), dtype=np.int32)
     for axis, n in enumerate(size):
@@ -134,17 +134,17 @@ def _map(spec: WorldSpec) -> dict[str, Any]:
 
 
 def _cells(spec: WorldSpec) -> dict[str, Any]:
-    size, boundary, none = spec.map.size, spec.map.boundary, len(spec.affordances)
+    size, boundary, n = spec.map.size, spec.map.boundary, len(spec.affordances)
     next_cell, passable = moves(size, boundary)
     cells = next_cell.shape[1]
     stay = np.arange(cells, dtype=np.int32)
     if spec.map.layout == "fixed":
         cell_of = _ints([[cell_number(a.cell or (), size) for a in spec.affordances]])
     else:
-        cell_of = _ints([range(none)])  # a placeholder: every episode draws its layout
-    kind_at = np.full((1, cells + 1), none, dtype=np.int32)
-    kind_at[0, cell_of[0]] = np.arange(none)
-    kind_at[0, cells] = none + 1
+        cell_of = _ints([range(n)])  # a placeholder: every episode draws its layout
+    kind_at = np.full((1, cells + 1), n, dtype=np.int32)
+    kind_at[0, cell_of[0]] = np.arange(n)
+    kind_at[0, cells] = n + 1
     side = schema.window_side(spec)
     return {
         "next_cell": _ints(np.vstack([next_cell, stay, stay])),
@@ -158,17 +158,17 @@ def _cells(spec: WorldSpec) -> dict[str, Any]:
 
 
 def _no_cells(spec: WorldSpec) -> dict[str, Any]:
-    """Without a map, "cell" a means at affordance a, reached by its INTERACT; the last cell is nowhere."""
-    none = len(spec.affordances)
-    cells = none + 1
+    """Tables of a world without a map: cell a is affordance a, reached by its INTERACT; the last cell is nowhere."""
+    n = len(spec.affordances)
+    cells = n + 1
     next_cell = np.tile(np.arange(cells), (cells, 1))  # WAIT, the last action, stays
-    next_cell[:none] = np.arange(none)[:, None]
+    next_cell[:n] = np.arange(n)[:, None]
     return {
         "next_cell": _ints(next_cell),
         "passable": np.ones((cells, cells), dtype=np.int32),
-        "start_cells": _ints([none]),
-        "kind_at": _ints([range(none + 2)]),
-        "cell_of": _ints([range(none)]),
+        "start_cells": _ints([n]),
+        "kind_at": _ints([range(n + 2)]),
+        "cell_of": _ints([range(n)]),
         "window_cell": np.zeros((cells, 0), dtype=np.int32),
         "position": np.zeros((cells, 0), dtype=np.float32),
     }
@@ -194,11 +194,11 @@ def _meters(spec: WorldSpec) -> dict[str, Any]:
 
 
 def _affordances(spec: WorldSpec) -> dict[str, Any]:
-    temporal, day, none = spec.clock.temporal, spec.clock.day, len(spec.affordances)
+    temporal, day, n = spec.clock.temporal, spec.clock.day, len(spec.affordances)
     sessions = [session(a, temporal) for a in spec.affordances]
     ticks = np.array([s.ticks for s in sessions] + [1])
-    open_at = np.zeros((none + 1, day))
-    effect = np.zeros((2 * (none + 1), len(spec.meters)))
+    open_at = np.zeros((n + 1, day))
+    effect = np.zeros((2 * (n + 1), len(spec.meters)))
     for a, (affordance, used) in enumerate(zip(spec.affordances, sessions, strict=True)):
         open_at[a] = [not temporal or is_open(affordance, hour) for hour in range(day)]
         effect[2 * a] = [used.inner.get(m.name, 0.0) for m in spec.meters]
@@ -209,7 +209,7 @@ def _affordances(spec: WorldSpec) -> dict[str, Any]:
         "price": _floats([s.price for s in sessions] + [0.0]),
         "open_at": _ints(open_at),
         "effect": _floats(effect),
-        "n_affordances": none,
+        "n_affordances": n,
         "mask_unaffordable": int(spec.mask_unaffordable),
     }
 
@@ -230,7 +230,7 @@ def _time(spec: WorldSpec) -> dict[str, Any]:
 
 
 def _reward(spec: WorldSpec, default: R) -> R:
-    """The settings of one reward; its defaults if the world does not use it."""
+    """The world's settings of the reward with the type of `default`, or `default` if the world does not use it."""
     return next((r for r in spec.rewards if isinstance(r, type(default))), default)
 
 
@@ -266,5 +266,5 @@ def _rewards(spec: WorldSpec) -> dict[str, Any]:
         "distance": distance,
         "proximity_below": proximity.below,
         "proximity_scale": proximity.scale,
-        "proximity_reach": 1.0 / max(1, int(distance.max())),
+        "distance_scale": 1.0 / max(1, int(distance.max())),
     }

@@ -27,7 +27,7 @@ NAMED_LISTS: Final = ("meters", "modulations", "cascades", "affordances")  # the
 def load(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
     """Load a shipped world or a file, with `key=value` overrides; raises ConfigError with all problems."""
     path = find_world(name_or_path, Path())
-    return _finish(path.stem, read_world(path), path, overrides)
+    return _build(path.stem, read_world(path), path, overrides)
 
 
 def from_text(text: str | bytes, source: str = "<text>", overrides: Sequence[str] = ()) -> World:
@@ -37,7 +37,7 @@ def from_text(text: str | bytes, source: str = "<text>", overrides: Sequence[str
 
 def from_node(node: Node, source: str, overrides: Sequence[str] = ()) -> World:
     """Load a world from parsed YAML."""
-    return _finish(Path(source).stem.strip("<>"), node, Path(source), overrides)
+    return _build(Path(source).stem.strip("<>"), node, Path(source), overrides)
 
 
 def from_spec(spec: WorldSpec, name: str = "world") -> World:
@@ -47,7 +47,7 @@ def from_spec(spec: WorldSpec, name: str = "world") -> World:
     return compile_world(name, spec, tuple(warnings(spec)))
 
 
-def _finish(name: str, node: Node, path: Path, overrides: Sequence[str]) -> World:
+def _build(name: str, node: Node, path: Path, overrides: Sequence[str]) -> World:
     for override in overrides:
         if override.partition("=")[0].strip() in ("extends", "remove"):
             where = SourceLocation(f"command line: {override[:60]}")
@@ -170,8 +170,8 @@ def _without(node: Node, names: set[str]) -> Node:
 def _is_removed(key: str, entry: Node, names: set[str], meters: set[str]) -> bool:
     if key == "lethal":
         return entry.value in meters
-    links = any(_text(entry.child(end)) in meters for end in ("source", "target"))
-    return key != "rewards" and (entry_name(entry) in names or links)
+    is_link_of_removed = any(_text(entry.child(end)) in meters for end in ("source", "target"))
+    return key != "rewards" and (entry_name(entry) in names or is_link_of_removed)
 
 
 def _without_meters(entry: Node, meters: set[str]) -> Node:
@@ -187,7 +187,7 @@ def _without_meters(entry: Node, meters: set[str]) -> Node:
     if listed is not None and isinstance(listed.value, list):
         value["meters"] = listed.with_value([e for e in listed.value if e.value not in meters])
         if not value["meters"].value:
-            del value["meters"]  # the default rather than an empty product
+            del value["meters"]  # an empty product is not allowed: use the default
     if _text(value.get("meter")) in meters:
         del value["meter"]
     return entry.with_value(value)

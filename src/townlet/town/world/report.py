@@ -41,7 +41,7 @@ def world_tables(world: World) -> RenderableType:
     observation = f"Observation: {world.layout.size} values"
     return Group(
         Text(f"{world.name}: {spec.description}", style="bold"),
-        _facts(world),
+        _overview(world),
         _table("Meters", ["meter", "start", "decay", "move", "wait", "group"], meters),
         _table("Modulations and cascades, in order", ["source", "target", "loss per step", "when"], links),
         _affordances(spec),
@@ -57,14 +57,14 @@ def meter_table(world: World, meter: str) -> RenderableType:
     chosen = next((m for m in spec.meters if m.name == meter), None)
     if chosen is None:
         raise TownletError(f"world '{world.name}' has no meter '{meter}'", did_you_mean(meter, world.meters))
-    rows = [*_losses(spec, chosen), *_effects(spec, chosen, incoming=True)]
+    rows = [*_losses(spec, chosen), *_links(spec, chosen, incoming=True)]
     parts: list[RenderableType] = [
         Text(f"{meter} in {world.name}", style="bold"),
         Text(_summary(spec, chosen)),
         _table("In every step", ["cause", "change", "when"], rows),
-        _table("Affordances", ["affordance", "complete use", "ticks", "price", "open"], _restoring(spec, chosen)),
+        _table("Affordances", ["affordance", "complete use", "ticks", "price", "open"], _changes_by_use(spec, chosen)),
     ]
-    if effects := list(_effects(spec, chosen, incoming=False)):
+    if effects := list(_links(spec, chosen, incoming=False)):
         parts.append(_table("Effects on other meters", ["target", "change", "when"], effects))
     if rewards := list(_rewards_of(spec, chosen)):
         parts.append(_table("Rewards", ["reward", "rule"], rewards))
@@ -96,7 +96,7 @@ def _change(spec: WorldSpec, meter: str, value: float) -> str:
 
 
 def _price(spec: WorldSpec, affordance: Affordance) -> str:
-    """The price of a complete use, with that of a tick in brackets."""
+    """The price of a complete use, followed by that of a tick if there are several."""
     if not affordance.price:
         return "free"
     tick = affordance.price * spec.dollars
@@ -104,7 +104,7 @@ def _price(spec: WorldSpec, affordance: Affordance) -> str:
     return total if affordance.ticks == 1 else f"{total} (${tick:.4g} per tick)"
 
 
-def _facts(world: World) -> Table:
+def _overview(world: World) -> Table:
     spec = world.spec
     hour = f"{spec.clock.day} steps per day, starting at {spec.clock.start}"
     rows = [
@@ -160,7 +160,7 @@ def _losses(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str]]:
         yield "WAIT", _change(spec, meter.name, -meter.wait), "WAIT"
 
 
-def _effects(spec: WorldSpec, meter: Meter, incoming: bool) -> Iterable[tuple[str, str, str]]:
+def _links(spec: WorldSpec, meter: Meter, incoming: bool) -> Iterable[tuple[str, str, str]]:
     """Links that end at a meter, or start from it."""
     for m in spec.modulations:
         if meter.name == (m.target if incoming else m.source):
@@ -172,8 +172,8 @@ def _effects(spec: WorldSpec, meter: Meter, incoming: bool) -> Iterable[tuple[st
             yield f"{other} (cascade)", f"−0 to −{c.strength:g}", f"{c.source} {c.threshold:g} to 0"
 
 
-def _restoring(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str, str, str]]:
-    """Affordances that change the meter, the strongest first; prices count for the currency."""
+def _changes_by_use(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str, str, str]]:
+    """Affordances that change the meter, the largest increase first; for the currency, prices are subtracted."""
     changes = []
     for a in spec.affordances:
         change = session_total(a).get(meter.name, 0.0) - (a.price * a.ticks if meter.name == spec.currency else 0.0)

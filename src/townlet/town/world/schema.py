@@ -14,7 +14,7 @@ Name = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[A-Za-z][A-Z
 LinkName = Annotated[str, Field(min_length=1, max_length=90)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Change = Annotated[float, Field(ge=-1, le=1)]
-Pay = Annotated[float, Field(ge=-1e6, le=1e6)]  # keeps every reward finite in float32
+RewardValue = Annotated[float, Field(ge=-1e6, le=1e6)]  # the limits keep every reward finite in float32
 Age = Annotated[int, Field(ge=1, le=10_000_000)]
 
 MAX_METERS = 31  # one bit each in a row's set of active meters
@@ -36,7 +36,7 @@ PRESETS = {
 
 
 def _by_name(value: Any) -> Any:
-    """A bare name in a list stands for an entry with only that name."""
+    """Expand a bare name in a list to an entry with only that name."""
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -66,7 +66,7 @@ class Meter(StrictModel):
 class Modulation(StrictModel):
     """The target loses base + range × (1 − source) per step."""
 
-    name: LinkName | None = Field(None, description="Name for `extends`; default source->target.")
+    name: LinkName | None = Field(None, description="Name by which `extends` merges; by default source->target.")
     source: Name
     target: Name
     base: Share = Field(description="Loss per step while the source is full.")
@@ -76,7 +76,7 @@ class Modulation(StrictModel):
 class Cascade(StrictModel):
     """While the source is below the threshold, the target loses strength × (threshold − source) / threshold."""
 
-    name: LinkName | None = Field(None, description="Name for `extends`; default source->target.")
+    name: LinkName | None = Field(None, description="Name by which `extends` merges; by default source->target.")
     source: Name
     target: Name
     threshold: float = Field(0.3, ge=0.001, le=1, description="The source has an effect only below this value.")
@@ -91,7 +91,7 @@ class Affordance(StrictModel):
     cell: tuple[int, ...] | None = Field(None, description="Its cell: x, y (and z). Ignored in a shuffled layout.")
     ticks: int = Field(1, ge=1, le=1000, description="INTERACT steps of a complete use.")
     price: Share = Field(0.0, description="Price per tick, in the currency.")
-    hours: tuple[int, int] | None = Field(None, description="[open, close), may pass midnight; default always open.")
+    hours: tuple[int, int] | None = Field(None, description="[open, close), may cross midnight; default always open.")
     each_tick: dict[Name, Change] = Field(default_factory=dict, description="Change of meters by every tick.")
     at_end: dict[Name, Change] = Field(default_factory=dict, description="Additional change by the last tick.")
 
@@ -103,7 +103,9 @@ class Map(StrictModel):
     size: tuple[Annotated[int, Field(ge=1, le=MAX_CELLS)], ...] = Field(
         (8, 8), min_length=1, max_length=3, description="Cells along x, y and z: one to three numbers."
     )
-    boundary: Literal["clamp", "wrap", "bounce"] = Field("clamp", description="What happens to a move off the edge.")
+    boundary: Literal["clamp", "wrap", "bounce"] = Field(
+        "clamp", description="A move off the edge stays (clamp), enters opposite (wrap), or goes back a cell (bounce)."
+    )
     layout: Literal["fixed", "shuffled"] = Field("fixed", description="shuffled: new cells in every episode.")
     start: Literal["random"] | tuple[int, ...] = Field("random", description="Start of the agent: random or a cell.")
     allow_hidden_layout: bool = Field(False, description="Allow a shuffled layout that the observation does not show.")
@@ -125,31 +127,31 @@ class ObservationBlock(StrictModel):
     """One block of the observation."""
 
     name: Literal[BLOCKS]  # type: ignore[valid-type]
-    size: int | None = Field(None, ge=1, le=31, description="Side of a window, odd; default 5.")
+    size: int | None = Field(None, ge=1, le=31, description="Side of a window, an odd number; by default 5.")
     encoding: Literal["hour", "sincos"] | None = Field(
-        None, description="Of the clock: hour / day, or sine and cosine."
+        None, description="Encoding of the clock: hour (hour / day), or sincos (its sine and cosine)."
     )
 
 
 class Milestone(StrictModel):
-    """A bonus every few steps of age, a big one at rarer steps, and a penalty for death."""
+    """A bonus every few steps, a big one less often, and a penalty for death."""
 
     name: Literal["milestone"]
-    weight: Pay = 1.0
-    every: Age = Field(10, description="Age between small bonuses.")
-    bonus: Pay = 0.5
-    big_every: Age = Field(100, description="Age between big bonuses.")
-    big_bonus: Pay = 5.0
-    death: Pay = -100.0
+    weight: RewardValue = 1.0
+    every: Age = Field(10, description="Steps between small bonuses.")
+    bonus: RewardValue = 0.5
+    big_every: Age = Field(100, description="Steps between big bonuses.")
+    big_bonus: RewardValue = 5.0
+    death: RewardValue = -100.0
 
 
 class Survival(StrictModel):
     """At the end of an episode: age − 1/(decay × multiplier + move cost) of one meter."""
 
     name: Literal["survival"]
-    weight: Pay = 1.0
+    weight: RewardValue = 1.0
     meter: Name | None = Field(
-        None, description="The meter whose decay sets the baseline; default is the first lethal one."
+        None, description="The meter whose decay and move cost set the baseline; by default the first lethal one."
     )
 
 
@@ -157,15 +159,15 @@ class Vitality(StrictModel):
     """The product of some meters, every step."""
 
     name: Literal["vitality"]
-    weight: Pay = 1.0
-    meters: tuple[Name, ...] | None = Field(None, min_length=1, description="Default is the lethal meters.")
+    weight: RewardValue = 1.0
+    meters: tuple[Name, ...] | None = Field(None, min_length=1, description="Its meters; by default the lethal ones.")
 
 
 class Potential(StrictModel):
     """γΦ(s′) − Φ(s) with Φ the mean of the active meters: shaping that preserves the optimal policy."""
 
     name: Literal["potential"]
-    weight: Pay = 1.0
+    weight: RewardValue = 1.0
     gamma: float = Field(0.99, gt=0, le=1, description="Discount factor; must equal the agent's.")
 
 
@@ -173,23 +175,23 @@ class MeterBonus(StrictModel):
     """A bonus for full meters (each meter's `bonus`): known to fail, kept as a lesson."""
 
     name: Literal["meter_bonus"]
-    weight: Pay = 1.0
+    weight: RewardValue = 1.0
 
 
 class Proximity(StrictModel):
     """A reward for being near what restores the lowest meter: known to fail, kept as a lesson."""
 
     name: Literal["proximity"]
-    weight: Pay = 1.0
+    weight: RewardValue = 1.0
     below: Share = Field(0.5, description="Paid only while the lowest meter is below this value.")
-    scale: Pay = 0.5
+    scale: RewardValue = 0.5
 
 
-Strategy = Milestone | Survival | Vitality | Potential | MeterBonus | Proximity
+AnyReward = Milestone | Survival | Vitality | Potential | MeterBonus | Proximity
 Reward = Annotated[
-    Strategy,
+    AnyReward,
     Field(discriminator="name"),
-    BeforeValidator(_by_name, json_schema_input_type=str | Strategy),
+    BeforeValidator(_by_name, json_schema_input_type=str | AnyReward),
 ]
 Block = Annotated[ObservationBlock, BeforeValidator(_by_name, json_schema_input_type=str | ObservationBlock)]
 
@@ -238,16 +240,16 @@ def clock_encoding(spec: WorldSpec) -> str:
 
 def observation_layout(spec: WorldSpec) -> ObservationLayout:
     """Names, shapes and ranges of all blocks."""
-    kinds, size = len(spec.affordances) + 1, tuple(spec.map.size) if spec.map.kind == "grid" else ()
+    classes, size = len(spec.affordances) + 1, tuple(spec.map.size) if spec.map.kind == "grid" else ()
     window, sincos = (window_side(spec),) * min(len(size), 2), clock_encoding(spec) == "sincos"
     shapes: dict[str, tuple[int, ...]] = {
         "position_onehot": (prod(size),),
         "position": (len(size),),
         "window": window,
-        "window_typed": (*window, kinds),
-        "map_typed": (*reversed(size), kinds),
+        "window_typed": (*window, classes),
+        "map_typed": (*reversed(size), classes),
         "meters": (len(spec.meters),),
-        "affordance_here": (kinds,),
+        "affordance_here": (classes,),
         "clock": (2 if sincos else 1,),
         "progress": (1,),
         "age": (1,),

@@ -1,4 +1,4 @@
-"""Effects of using an affordance per tick and per session, and bounds on survival that follow, in float64."""
+"""Effects of affordances per tick and per session, and the bounds on survival that follow from them, in float64."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Session:
     """Using one affordance, as the rules apply it; without time of day, one tick has the effect of a full session."""
 
     ticks: int
-    price: float
+    price: float  # per tick
     inner: dict[str, float]  # change of meters by a tick other than the last
     last: dict[str, float]  # change of meters by the last tick
 
@@ -79,6 +79,7 @@ class SurvivalBound:
 def survival_bound(spec: WorldSpec, meter: Meter) -> SurvivalBound:
     """The bound under the assumption that every step is the best tick of every restorer and every job at once."""
     loss = meter.decay + sum(m.base for m in spec.modulations if m.target == meter.name)
+    # The most that one tick restores, that a free tick restores, that one unit of money buys, and that a tick earns.
     gain = free = per_money = income = 0.0
     for used in (session(a, spec.clock.temporal) for a in spec.affordances):
         price = max(0.0, used.price - TOLERANCE)
@@ -127,7 +128,7 @@ def warnings(spec: WorldSpec) -> Iterator[str]:
 
 
 def _unused_meters(spec: WorldSpec) -> Iterator[str]:
-    """Meters that nothing else refers to, such as a misspelt change of an inherited one."""
+    """Warnings about meters that nothing else refers to; often a misspelled name of an inherited meter."""
     names = [m.name for m in spec.meters]
     used = {*spec.lethal, spec.currency, *(name for a in spec.affordances for name in (*a.each_tick, *a.at_end))}
     used |= {name for m in spec.modulations for name in (m.source, m.target)}

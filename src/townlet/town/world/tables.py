@@ -1,7 +1,7 @@
 """A compiled world: names, hashes, and the tables that the engines read.
 
 Letters in shapes: M meters, A affordances, K actions, C cells, D steps per day, W cells of the window, R rewards,
-B blocks. Kind A means "no affordance", kind A + 1 "outside the map".
+B blocks, n entries of the group. In place of an affordance, A means "none" and A + 1 "outside the map".
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def _canonical(value: Any) -> Any:
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
-# Ranks for `Tables`; `Any`, since each engine substitutes its type of array or number.
+# Types of the fields of `Tables`, by rank; `Any`, since each engine has its own type of array and number.
 Int = Any
 Float = Any
-IntRow = Any
-FloatRow = Any
-IntGrid = Any
-FloatGrid = Any
+IntVector = Any
+FloatVector = Any
+IntMatrix = Any
+FloatMatrix = Any
 
 # Float32 sums drift by up to 8e-6; a value this close to a limit counts as on it, in every engine.
 TOLERANCE: Final = 5e-5
@@ -71,52 +71,52 @@ class Tables(NamedTuple):
     """Every number the rules read. The annotations give the type of each field for Numba."""
 
     # map and actions
-    next_cell: IntGrid  # [K, C] target cell; INTERACT and WAIT stay
-    passable: IntGrid  # [K, C] 0 where the mask forbids a move into the boundary
-    action_cost: FloatGrid  # [K, M]
-    start_cells: IntRow  # [S] cells a row may start on
-    kind_at: IntGrid  # [1, C + 1] kind of each cell of the fixed layout; the last is "outside"
-    cell_of: IntGrid  # [1, A] cell of each affordance
-    window_cell: IntGrid  # [C, W] cells seen around a cell; C is outside
-    position: FloatGrid  # [C, dimensions] coordinates / (size − 1)
+    next_cell: IntMatrix  # [K, C] target cell; INTERACT and WAIT stay
+    passable: IntMatrix  # [K, C] 0 where the mask forbids a move into the boundary
+    action_cost: FloatMatrix  # [K, M]
+    start_cells: IntVector  # [S] cells a row may start on
+    kind_at: IntMatrix  # [1, C + 1] affordance at each cell of the fixed layout; the last entry is "outside"
+    cell_of: IntMatrix  # [1, A] cell of each affordance
+    window_cell: IntMatrix  # [C, W] cells seen around a cell; C is outside
+    position: FloatMatrix  # [C, dimensions] coordinates / (size − 1)
     # meters
-    start: FloatRow  # [M]
-    decay: FloatRow  # [M]
-    modulation_source: IntRow  # [n]
-    modulation_target: IntRow  # [n]
-    modulation_base: FloatRow  # [n]
-    modulation_range: FloatRow  # [n]
-    cascade_source: IntRow  # [n]
-    cascade_target: IntRow  # [n]
-    cascade_threshold: FloatRow  # [n]
-    cascade_slope: FloatRow  # [n] strength / threshold
-    lethal: IntRow  # [n]
-    # affordances; row A is "none"
-    ticks: IntRow  # [A + 1] of a session; 1 without time of day
-    tick_share: FloatRow  # [A + 1] 1 / ticks
-    price: FloatRow  # [A + 1] per tick
-    open_at: IntGrid  # [A + 1, D]
-    effect: FloatGrid  # [2 (A + 1), M] row 2a: a tick of affordance a other than the last; row 2a + 1: the last
+    start: FloatVector  # [M]
+    decay: FloatVector  # [M]
+    modulation_source: IntVector  # [n]
+    modulation_target: IntVector  # [n]
+    modulation_base: FloatVector  # [n]
+    modulation_range: FloatVector  # [n]
+    cascade_source: IntVector  # [n]
+    cascade_target: IntVector  # [n]
+    cascade_threshold: FloatVector  # [n]
+    cascade_slope: FloatVector  # [n] strength / threshold
+    lethal: IntVector  # [n]
+    # affordances; entry A is "none"
+    ticks: IntVector  # [A + 1] ticks of a session; 1 without time of day
+    tick_share: FloatVector  # [A + 1] 1 / ticks
+    price: FloatVector  # [A + 1] per tick
+    open_at: IntMatrix  # [A + 1, D]
+    effect: FloatMatrix  # [2 (A + 1), M] at 2a: a tick of affordance a other than the last; at 2a + 1: the last
     # time
-    clock: FloatGrid  # [D, 1 or 2] as observed
+    clock: FloatMatrix  # [D, 1 or 2] as observed
     # rewards
-    reward_kind: IntRow  # [R] index in REWARDS
-    reward_weight: FloatRow  # [R]
-    vitality: IntRow  # [n] meters of the product
-    bonus_above: FloatRow  # [M] the next four: `meter_bonus`
-    bonus_reward: FloatRow  # [M]
-    bonus_below: FloatRow  # [M]
-    bonus_penalty: FloatRow  # [M]
-    restores: IntGrid  # [M, A] 1 for the affordances that raise a meter most (`proximity`)
-    distance: IntGrid  # [C, C] in moves, for `proximity`; else [1, 1]
+    reward_kind: IntVector  # [R] index in REWARDS
+    reward_weight: FloatVector  # [R]
+    vitality: IntVector  # [n] meters of the product
+    bonus_above: FloatVector  # [M] this and the next three: `meter_bonus`
+    bonus_reward: FloatVector  # [M]
+    bonus_below: FloatVector  # [M]
+    bonus_penalty: FloatVector  # [M]
+    restores: IntMatrix  # [M, A] 1 for the affordances that raise a meter most (`proximity`)
+    distance: IntMatrix  # [C, C] in moves; [1, 1] without the reward `proximity`
     # observation
-    block_kind: IntRow  # [B] index in BLOCKS
-    block_start: IntRow  # [B]
+    block_kind: IntVector  # [B] index in BLOCKS
+    block_start: IntVector  # [B]
     # single numbers
-    first_interact: Int  # actions from here to WAIT interact
+    first_interact: Int  # actions from here up to WAIT, exclusive, interact
     wait: Int  # the last action
     n_affordances: Int  # A
-    currency: Int  # meter that pays
+    currency: Int  # index of the meter that pays
     day: Int  # D
     start_hour: Int
     random_hour: Int  # 0 or 1
@@ -134,7 +134,7 @@ class Tables(NamedTuple):
     potential_gamma: Float
     proximity_below: Float
     proximity_scale: Float
-    proximity_reach: Float  # 1 / longest distance
+    distance_scale: Float  # 1 / longest distance, for `proximity`
     age_share: Float  # 1 / max_steps
     tolerance: Float
 

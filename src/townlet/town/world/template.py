@@ -25,7 +25,7 @@ max_steps: {max_steps} # an episode is truncated after this many steps
 
 # Entries merge by name: write only what changes; the rest stays as in {parent}.
 meters:
-  # lost in every step, and additionally by a move and by WAIT
+  # loss per step (decay), and what a move and WAIT cost in addition
   - {{name: {meter}, decay: {decay!r}, move: {move!r}, wait: {wait!r}}}
 
 affordances:
@@ -45,7 +45,8 @@ rewards: {rewards}
 def new_world(name: str, parent: str = "town", folder: Path = Path()) -> Path:
     """Write NAME.yaml and its schema to a folder and return its path; never overwrites a file."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", name):
-        raise TownletError(f"'{name[:60]}' is not a valid name", "use letters, digits and -, starting with a letter")
+        fix = "use at most 40 letters, digits, - and _, starting with a letter"
+        raise TownletError(f"'{name[:60]}' is not a valid name", fix)
     if name in shipped():
         raise TownletError(f"'{name}' is the name of a shipped world", "choose another")
     path = folder / f"{name}.yaml"

@@ -111,7 +111,7 @@ def _affordances(spec: WorldSpec, report: Report) -> None:
         opens, closes = affordance.hours
         if not (0 <= opens < day and 0 < closes <= day and opens != closes):
             what = f"'{affordance.name}' cannot be open from {opens} to {closes} in a day of {day} hours"
-            fix = f"open is 0 to {day - 1}, close 1 to {day}, and they differ; without `hours` it never closes"
+            fix = f"open at 0 to {day - 1}, close at another hour from 1 to {day}; without `hours` it never closes"
             report(what, fix, "affordances", i, "hours", prefer=("clock", "day"))
 
 
@@ -197,8 +197,9 @@ def _places(spec: WorldSpec, report: Report) -> None:
     taken: dict[tuple[int, ...], str] = {}
     misplaced = [a.name for a in spec.affordances if a.cell is not None and len(a.cell) != len(spec.map.size)]
     if len(misplaced) == len(spec.affordances) > 1:  # the map changed, but no cell did
-        what = f"the map has {len(spec.map.size)} dimensions, but no affordance has such a cell"
-        report(what, f"give each a `cell` of {len(spec.map.size)} numbers, or use `layout: shuffled`", "map", "size")
+        dimensions = len(spec.map.size)
+        what = f"the map has {dimensions} dimensions, but no affordance has a `cell` of {dimensions} numbers"
+        report(what, "give each affordance such a cell, or use `layout: shuffled`", "map", "size")
         return
     for i, affordance in enumerate(spec.affordances):
         if affordance.cell is None:

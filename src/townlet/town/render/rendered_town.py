@@ -1,4 +1,4 @@
-"""One row of a town with its player, shown episode after episode."""
+"""A rendered town: one row with its player, for `townlet play` and videos."""
 
 from __future__ import annotations
 
