@@ -163,7 +163,7 @@ def test_change_clears_the_window() -> None:
 def test_reason_contains_the_statistics() -> None:
     (on,) = play(curriculum(), 10, 412, entropy=0.31)
     assert on.reason == (
-        "advance to stage 2: survived 412 of 500 steps (0.82 > 0.7), reward per step +0.000 ≥ -0.05, "
+        "advance to stage 2: survived 412 of 500 steps (0.82 > 0.7), change of reward per step +0.000 ≥ -0.05, "
         "entropy 0.31 < 0.5, over the last 10 of 10 episodes and 4120 steps at stage 1"
     )
     (back,) = play(at_stage_two(), 12, 100)
@@ -171,7 +171,7 @@ def test_reason_contains_the_statistics() -> None:
     c = at_stage_two()
     play(c, 10, 300, per_step=0.3)
     (back,) = play(c, 10, 300, per_step=0.2)[:1]
-    assert "reward per step -0.060 < -0.05 and survived 300 of 500 steps (0.60 < 0.7)" in back.reason
+    assert "change of reward per step -0.060 < -0.05 and survived 300 of 500 steps (0.60 < 0.7)" in back.reason
 
 
 def test_rows_are_judged_independently() -> None:

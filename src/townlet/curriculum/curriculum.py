@@ -48,9 +48,9 @@ class Curriculum:
         self.stage = torch.full((rows,), numbers[0])  # [N] int64
 
     def update(self, episodes: Episodes) -> list[StageChange]:
-        """Record finished episodes; returns the rows whose stage changed, in ascending order.
+        """Record finished episodes; returns the changes of stage, in the order of the rows.
 
-        Their episode has just ended, so settings applied now hold for the next one.
+        An episode of these rows has just ended, so settings applied now hold for the next one.
         """
         return []
 
@@ -98,7 +98,7 @@ class AdaptiveCurriculum(Curriculum):
         advance = enough & (stage < self.last_stage) & passing  # never with retreat: a failing row is below `advance`
         changed = torch.nonzero(retreat | advance).squeeze(1).tolist()
         changes = [
-            self._change(int(rows[i]), bool(advance[i]), float(survival[i]), float(progress[i]), float(entropy[i]))
+            self._make_change(int(rows[i]), bool(advance[i]), float(survival[i]), float(progress[i]), float(entropy[i]))
             for i in changed
         ]
         self.stage[rows[changed]] += torch.where(advance[changed], 1, -1)
@@ -115,19 +115,19 @@ class AdaptiveCurriculum(Curriculum):
         self.episodes[rows] += 1
         self.steps[rows] += episodes.length
 
-    def _change(self, row: int, advance: bool, survival: float, progress: float, entropy: float) -> StageChange:
+    def _make_change(self, row: int, advance: bool, survival: float, progress: float, entropy: float) -> StageChange:
         spec, stage = self.spec, int(self.stage[row])
         to = stage + 1 if advance else stage - 1
         survived = f"survived {survival * self.max_steps:.0f} of {self.max_steps} steps"
         if advance:
             cause = (
-                f"{survived} ({survival:.2f} > {spec.advance:g}), reward per step {progress:+.3f} ≥ {-spec.delta:g}, "
-                f"entropy {entropy:.2f} < {spec.entropy:g}"
+                f"{survived} ({survival:.2f} > {spec.advance:g}), "
+                f"change of reward per step {progress:+.3f} ≥ {-spec.delta:g}, entropy {entropy:.2f} < {spec.entropy:g}"
             )
         elif survival < spec.retreat:
             cause = f"{survived} ({survival:.2f} < {spec.retreat:g})"
         else:
-            drop = f"reward per step {progress:+.3f} < {-spec.delta:g}"
+            drop = f"change of reward per step {progress:+.3f} < {-spec.delta:g}"
             cause = f"{drop} and {survived} ({survival:.2f} < {spec.advance:g})"
         history = f"{int(self.episodes[row])} episodes and {int(self.steps[row])} steps at stage {stage}"
         verb = "advance" if advance else "retreat"

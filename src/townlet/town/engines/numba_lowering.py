@@ -74,7 +74,7 @@ def _(context, builder, signature, args):
     return context.cast(builder, args[1], signature.args[1], signature.return_type)
 
 
-KINDS: Final = {
+NUMBA_TYPES: Final = {
     "Int": types.uint32,
     "Float": types.float32,
     "IntVector": types.Array(types.uint32, 1, "C"),
@@ -82,9 +82,12 @@ KINDS: Final = {
     "IntMatrix": types.Array(types.uint32, 2, "C"),
     "FloatMatrix": types.Array(types.float32, 2, "C"),
 }
-_ANNOTATIONS: Final = ((name, kind.__forward_arg__) for name, kind in Tables.__annotations__.items())
-FIELDS: Final = {name: (place, KINDS[kind]) for place, (name, kind) in enumerate(_ANNOTATIONS)}
-SLOT_WORDS: Final = 3  # address or number, rows, columns
+# Field of `Tables` → its slot and its Numba type.
+FIELDS: Final = {
+    name: (slot, NUMBA_TYPES[annotation.__forward_arg__])
+    for slot, (name, annotation) in enumerate(Tables.__annotations__.items())
+}
+SLOT_WORDS: Final = 3  # the address or the number, and the shape
 
 
 class NativeTables:
@@ -150,18 +153,18 @@ def _load(builder, address):
 
 @extending.lower_getattr_generic(NativeTablesType)
 def _get(context, builder, tables_type, pointer, name):
-    place, kind = FIELDS[name]
+    slot, kind = FIELDS[name]
     word = ir.IntType(64)
     slots = builder.bitcast(pointer, word.as_pointer())
-    slot = [builder.gep(slots, [ir.Constant(word, SLOT_WORDS * place + k)]) for k in range(SLOT_WORDS)]
+    words = [builder.gep(slots, [ir.Constant(word, SLOT_WORDS * slot + k)]) for k in range(SLOT_WORDS)]
     if not isinstance(kind, types.Array):
-        return _load(builder, builder.bitcast(slot[0], context.get_value_type(kind).as_pointer()))
+        return _load(builder, builder.bitcast(words[0], context.get_value_type(kind).as_pointer()))
     array = context.make_array(kind)(context, builder)
     size = context.get_abi_sizeof(context.get_data_type(kind.dtype))
-    shape = [_load(builder, s) for s in slot[1 : 1 + kind.ndim]]
+    shape = [_load(builder, address) for address in words[1 : 1 + kind.ndim]]
     item = ir.Constant(word, size)
     strides = [item] if kind.ndim == 1 else [builder.mul(shape[1], item), item]
-    data = builder.inttoptr(_load(builder, slot[0]), array.data.type)
+    data = builder.inttoptr(_load(builder, words[0]), array.data.type)
     populate_array(array, data=data, shape=shape, strides=strides, itemsize=item, meminfo=None)
     return array._getvalue()
 

@@ -185,9 +185,10 @@ def _map(spec: WorldSpec, report: Report) -> None:
     if len(spec.affordances) > cells:
         what = f"{len(spec.affordances)} affordances do not fit on the {cells} cells of a map of {shape}"
         report(what, "enlarge `size` or remove some", "map", "size")
-    for i in proximity if cells > MAX_PROXIMITY_CELLS else ():
-        what = f"'proximity' needs the distances between all cells, but this map has {cells}"
-        report(what, f"use a map of at most {MAX_PROXIMITY_CELLS} cells", "rewards", i)
+    if cells > MAX_PROXIMITY_CELLS:
+        for i in proximity:
+            what = f"'proximity' needs the distances between all cells, but this map has {cells}"
+            report(what, f"use a map of at most {MAX_PROXIMITY_CELLS} cells", "rewards", i)
     if spec.map.layout == "fixed":
         _places(spec, report)
 
