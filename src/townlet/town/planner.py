@@ -104,9 +104,8 @@ class PlannerPlayer:
         cells = coordinates(world.size) if world.size else np.zeros((t.next_cell.shape[1], 0))
         self._coordinates = cells.astype(np.int64)
         wraps = world.spec.map.boundary == "wrap"
-        self._period = np.array(
-            world.size if wraps else [NEVER] * len(world.size), np.int64
-        )  # after which an axis repeats
+        period = world.size if wraps else [NEVER] * len(world.size)  # moves after which each axis repeats
+        self._period = np.array(period, np.int64)
 
     def act(self, engine: Engine) -> Actions:
         """The first action of the best plan of each row [N]."""

@@ -62,7 +62,7 @@ def _build(name: str, node: Node, path: Path, overrides: Sequence[str]) -> World
     except ConfigError as error:
         problems += error.diagnostics
         rest = validate_partially(WorldSpec, node, ("rewards", "observation"))
-        raise ConfigError([*problems, *(validate.check(*rest, feasible=False) if rest else ())]) from None
+        raise ConfigError([*problems, *(validate.check(*rest, with_survival=False) if rest else ())]) from None
     problems += validate.check(spec, node)
     if problems:
         raise ConfigError(problems)

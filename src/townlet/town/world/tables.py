@@ -59,7 +59,7 @@ FloatVector = Any
 IntMatrix = Any
 FloatMatrix = Any
 
-# Float32 sums drift by up to 8e-6; a value this close to a limit counts as on it, in every engine.
+# Float32 sums drift by up to 8e-6: in every engine, a value within this tolerance of a limit counts as equal to it.
 TOLERANCE: Final = 5e-5
 
 REWARDS: Final = ("milestone", "survival", "vitality", "potential", "meter_bonus", "proximity")
@@ -80,8 +80,8 @@ class Tables(NamedTuple):
     window_cell: IntMatrix  # [C, W] cells seen around a cell; C is outside
     position: FloatMatrix  # [C, dimensions] coordinates / (size − 1)
     # meters
-    start: FloatVector  # [M]
-    decay: FloatVector  # [M]
+    start: FloatVector  # [M] initial value
+    decay: FloatVector  # [M] loss per step
     modulation_source: IntVector  # [n]
     modulation_target: IntVector  # [n]
     modulation_base: FloatVector  # [n]

@@ -14,7 +14,7 @@ from townlet.town.world.sessions import session_total, survival_bound
 
 MAX_OBSERVATION: Final = 100_000  # values
 MAX_WINDOW_TABLE: Final = 16_000_000  # cells of the map × cells of the window
-MAX_PROXIMITY_CELLS: Final = 4096  # the table of distances has the square of this
+MAX_PROXIMITY_CELLS: Final = 4096  # the table of distances has the square of this number of entries
 
 
 class Report(Protocol):
@@ -23,8 +23,8 @@ class Report(Protocol):
     def __call__(self, what: str, fix: str, *path: str | int, prefer: tuple[str, ...] = ()) -> None: ...
 
 
-def check(spec: WorldSpec, node: Node, feasible: bool = True) -> list[Diagnostic]:
-    """All problems, each with the location of the wrong value."""
+def check(spec: WorldSpec, node: Node, with_survival: bool = True) -> list[Diagnostic]:
+    """All problems, each with the location of the wrong value; `with_survival`: also whether agents can survive."""
     problems: list[Diagnostic] = []
 
     def report(what: str, fix: str, *path: str | int, prefer: tuple[str, ...] = ()) -> None:
@@ -40,7 +40,7 @@ def check(spec: WorldSpec, node: Node, feasible: bool = True) -> list[Diagnostic
     start, day = spec.clock.start, spec.clock.day
     if start != "random" and start >= day:
         report(f"a day of {day} hours cannot start at hour {start}", f"use 0 to {day - 1}, or random", "clock", "start")
-    if feasible and not problems:  # the bound needs values that have passed the other checks
+    if with_survival and not problems:  # the bound needs values that have passed the other checks
         _check_survival(spec, report)
     return problems
 
