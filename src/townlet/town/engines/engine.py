@@ -57,7 +57,7 @@ class Engine(Protocol):
         """Final observations and masks of all episodes that ended in the last step, or of those of the given rows."""
 
     def final_state(self, rows: Any, *names: str) -> State:
-        """The named fields (or `cell_of`) of k rows at the end of the episode that the last step ended: copies [k, …]."""
+        """Copies [k, …] of named fields (or `cell_of`) of k rows at the end of the episode that the last step ended."""
 
     def peek(self, *names: str) -> State:
         """The current state, one NumPy array per field: the named fields, or all. Views if possible."""
