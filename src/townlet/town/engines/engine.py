@@ -116,8 +116,8 @@ def make_engine(
         raise TownletError(f"a town needs at least one row, not {rows}", "give rows=1 or more")
     if device == "cpu":
         size = rows * row_bytes(world) * (1 if kind in ("auto", "numba") else 2)  # torch copies the state in a step
-        needs = (size, f"a town of {rows:,} rows", "lower rows")
-        require(*needs)
+        allocation = (size, f"a town of {rows:,} rows", "lower rows")
+        require(*allocation)
     if kind == "auto":
         on_cpu = "numba" if find_spec("numba") else "torch"
         kind = on_cpu if device == "cpu" else "compiled"
@@ -127,7 +127,7 @@ def make_engine(
         from townlet.town.engines.numba_engine import NumbaEngine
 
         engine = NumbaEngine(world, rows, autoreset=autoreset, threads=threads, starts=starts)
-        reserve(engine, *needs)
+        reserve(engine, *allocation)
         return engine
     if kind == "compiled" and device == "cpu" and cpp_compiler() is None:
         raise TownletError("the compiled engine needs a C++ compiler", "apt install g++, or use engine 'numba'")
