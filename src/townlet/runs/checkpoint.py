@@ -26,7 +26,7 @@ from townlet.runs.serialization import flatten, json_value, unflatten
 NAME_PATTERN: Final = re.compile(r"step-(\d{12,18})(?:\.(\d{1,6}))?")
 NEW_PREFIX, REMOVED_PREFIX = ".new-", ".gone-"  # of folders that are being written or removed
 
-# The points of a commit, in order; a crash after each leaves a different state on disk.
+# Points of saving and pruning, in order; a crash after each leaves a different state on disk.
 COMMIT_POINTS: Final = (
     "begun", "folder made", "state written", "state synced", "manifest written", "digest written", "folder synced",
     "renamed", "committed", "replaced set aside", "replaced removed", "pruning begun", "pruned set aside",

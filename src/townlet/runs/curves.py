@@ -32,7 +32,7 @@ class EpisodeCurve:
 
 @dataclass(frozen=True)
 class Bins:
-    """Equal bins of env_steps: `size` + 1 edges, and the bin index of each of n entries."""
+    """Equal bins of env_steps: the edges of all bins, and the bin index of each entry of a curve."""
 
     edges: Floats
     index: NDArray[np.int64]
@@ -76,7 +76,7 @@ class Bins:
 
 
 def read_episode_curve(store: MetricsReader, metric: str = "length") -> EpisodeCurve:
-    """All ended episodes by length or return; single episodes that an interval already summarizes are left out."""
+    """All ended episodes, scored by length or return; those that an interval already summarizes are left out."""
     intervals = store.read("episode_intervals")
     single = store.read("episodes", ("env_steps", metric, "cause", "stage", "meters"))
     begin, end = (np.asarray(intervals[name], np.float64) for name in ("start", "env_steps"))
@@ -91,9 +91,9 @@ def read_episode_curve(store: MetricsReader, metric: str = "length") -> EpisodeC
     when = np.concatenate([end, env_steps[keep]])
     mean = combined(f"{metric}_mean")
     order = [i for i in np.argsort(when, kind="stable").tolist() if np.isfinite(mean[i])]
-    causes = _counts(intervals["causes"]) + [_single_count(cause) for cause in compress(single["cause"], keep)]
-    stages = _counts(intervals["stages"]) + [_single_count(stage) for stage in compress(single["stage"], keep)]
-    meters = _counts(intervals["meters"]) + _counts([*compress(single["meters"], keep)])
+    causes = _numeric_dicts(intervals["causes"]) + [_single_count(cause) for cause in compress(single["cause"], keep)]
+    stages = _numeric_dicts(intervals["stages"]) + [_single_count(stage) for stage in compress(single["stage"], keep)]
+    meters = _numeric_dicts(intervals["meters"]) + _numeric_dicts([*compress(single["meters"], keep)])
     return EpisodeCurve(
         when[order],
         np.concatenate([_numbers(intervals["count"]), np.ones(len(score))])[order],
@@ -142,7 +142,7 @@ def _filled(values: Floats, mean: Floats) -> Floats:
     return np.where(np.isfinite(values), values, mean)
 
 
-def _counts(values: Sequence[Any]) -> list[dict[str, float]]:
+def _numeric_dicts(values: Sequence[Any]) -> list[dict[str, float]]:
     """Dictionaries of numbers; anything else counts as empty."""
     return [
         {str(k): float(v) for k, v in value.items() if isinstance(v, int | float)} if isinstance(value, dict) else {}

@@ -101,7 +101,7 @@ _COLUMNS: Final[dict[str, dict[str, str]]] = {
 TABLES: Final = {name: {**columns, WALL_TIME: "REAL"} for name, columns in _COLUMNS.items()}
 
 
-MAX_IDLE_WAL_BYTES: Final = 64 << 20  # to which SQLite truncates the write-ahead log after a checkpoint
+MAX_IDLE_WAL_BYTES: Final = 64 << 20  # SQLite truncates the write-ahead log to this size after a checkpoint
 READER_TIMEOUT_MS: Final = 200  # how long a closing writer waits for readers
 METRICS_FIX: Final = "move metrics.db away; `townlet train --resume` then starts new metrics, and no checkpoint is lost"
 DAMAGED: Final = ("the metrics are damaged", METRICS_FIX)
@@ -111,7 +111,7 @@ SQLITE_MESSAGES: Final = (
     ("SQLITE_FULL", "the disk is full", "free some space, then resume from the last checkpoint"),
     ("SQLITE_READONLY", "the metrics cannot be written", "check the disk, and the permissions of the run's folder"),
     ("SQLITE_CANTOPEN", "the metrics cannot be opened", "check the disk, and that the file exists and is readable"),
-    ("SQLITE_BUSY", "another process writes the metrics", "wait until it ends, or stop it"),
+    ("SQLITE_BUSY", "another process is using the metrics", "wait until it ends, or stop it"),
     ("SQLITE_IOERR", "the disk reports an error", "check the space and the health of the disk"),
     ("SQLITE_NOTADB", *DAMAGED),
     ("SQLITE_CORRUPT", *DAMAGED),
@@ -120,7 +120,7 @@ SQLITE_MESSAGES: Final = (
 
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
-    """Raise SQLite errors as TownletError."""
+    """Raise an SQLite error as a TownletError with a remedy."""
     try:
         yield
     except sqlite3.Error as error:

@@ -30,9 +30,9 @@ _CHAIN: Final = (
 
 
 class RowGroup(NamedTuple):
-    """Rows `first` to `last` of a table, written by one flush that ended at `env_steps`."""
+    """Rows `first` to `last` of a table, usually of one flush; `env_steps` is the largest in these rows."""
 
-    number: int
+    number: int  # in the chain of all tables
     table: str
     first: int
     last: int
@@ -72,7 +72,7 @@ def add_group(connection: sqlite3.Connection, table: str, first: int, last: int,
 
 
 def head(connection: sqlite3.Connection) -> bytes:
-    """The last digest of the chain."""
+    """The last digest of the chain; `START` if it is empty."""
     found = connection.execute(f'SELECT "digest" FROM "{ROW_GROUPS}" ORDER BY rowid DESC LIMIT 1').fetchone()
     return START if found is None else bytes(found[0])
 
@@ -120,7 +120,9 @@ def damages(connection: sqlite3.Connection, table: str, chain: Sequence[RowGroup
         row, begin = group.last, group.env_steps
     (count,) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
     (largest,) = connection.execute(f'SELECT coalesce(max(rowid), 0) FROM "{table}"').fetchone()
-    if not count == largest == row:
+    if count != largest:
+        yield Damage(table, "rows are missing")
+    elif count != row:
         yield Damage(table, f"the table has {count} rows, but the checksums cover {row}")
 
 
@@ -199,7 +201,7 @@ class IntactTable(NamedTuple):
     row: int
 
 
-_checked: dict[tuple[int, int, str], IntactTable] = {}
+_intact_tables: dict[tuple[int, int, str], IntactTable] = {}
 
 
 def require_intact(connection: sqlite3.Connection, path: Path, table: str, last: int | None = None) -> None:
@@ -208,7 +210,7 @@ def require_intact(connection: sqlite3.Connection, path: Path, table: str, last:
     An unchanged file is not read again; of a file that has grown, only the new groups are read.
     """
     identity, stamp = _file_stamp(path)
-    before = _checked.get((*identity, table))
+    before = _intact_tables.get((*identity, table))
     if before and before.stamp == stamp:
         return
     if before is None and last is not None:
@@ -226,9 +228,9 @@ def require_intact(connection: sqlite3.Connection, path: Path, table: str, last:
     if known is None and (fault := structural_fault(connection, table)):
         raise Damage(table, fault).error(path)
     if chain:
-        if len(_checked) >= MAX_CACHED_TABLES:
-            _checked.clear()
-        _checked[(*identity, table)] = IntactTable(stamp, chain[-1].number, chain[-1].digest, chain[-1].last)
+        if len(_intact_tables) >= MAX_CACHED_TABLES:
+            _intact_tables.clear()
+        _intact_tables[(*identity, table)] = IntactTable(stamp, chain[-1].number, chain[-1].digest, chain[-1].last)
 
 
 def _require_newest(connection: sqlite3.Connection, path: Path, table: str, rows: int) -> None:
