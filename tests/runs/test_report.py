@@ -97,7 +97,12 @@ def test_first_table_shows_the_key_results(full: Run) -> None:
 
 
 def test_report_contains_the_commands_to_repeat_the_training(tmp_path: Path) -> None:
-    run = make(tmp_path, asked="my town.yaml:dqn", overrides=["network.hidden=[16]"], resumed_with=["budget.minutes=9"])
+    run = make(
+        tmp_path,
+        recipe_argument="my town.yaml:dqn",
+        overrides=["network.hidden=[16]"],
+        resumed_with=["budget.minutes=9"],
+    )
     MetricsStore(run.metrics_file).close()
     first = "townlet train 'my town.yaml:dqn' 'network.hidden=[16]'"
     then = "townlet train --resume latest budget.minutes=9"

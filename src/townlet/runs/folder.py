@@ -30,7 +30,7 @@ class Meta(BaseModel):
     files: dict[str, str] = {}  # sha256 of files that never change, by name
     created: str | None = None  # ISO 8601, UTC
     recipe: str | None = None  # ENV:VARIANT
-    asked: str | None = None  # the recipe as given on the command line
+    recipe_argument: str | None = None  # the recipe as named on the command line, perhaps a file
     overrides: list[str] = []
     command: str | None = None
     seed: int | None = None
@@ -49,10 +49,10 @@ class Meta(BaseModel):
     python: str | None = None
     machine: dict[str, Any] = {}
     commit: str | None = None
-    resumed_with: list[str] = []
-    ended: str | None = None
+    resumed_with: list[str] = []  # overrides of all resumes
+    ended: str | None = None  # why training ended
     finished: bool | None = None
-    diverged: str | None = None
+    diverged: str | None = None  # which values were not finite
     seconds: float | None = None
     summary: list[str] = []
 

@@ -31,8 +31,8 @@ RESOURCE_UNITS: Final = {"steps_per_second": "steps/s", "updates_per_second": "u
 MAX_TEXT_BYTES: Final = 1 << 20
 # Keys of meta.json that other sections show.
 SHOWN_ELSEWHERE: Final = (
-    "recipe", "asked", "overrides", "resumed_with", "seed", "seconds", "summary", "size", "places", "threads", "rows",
-    "files",
+    "recipe", "recipe_argument", "overrides", "resumed_with", "seed", "seconds", "summary", "size", "places", "threads",
+    "rows", "files",
 )  # fmt: skip
 HASHES: Final = ("recipe_hash", "world", "evaluation_world", "gym", "interface")
 NOT_PLOTTED: Final = ("episode_length", "updates_per_second", "memory_mb")  # in other sections, or nearly constant

@@ -79,9 +79,9 @@ def cards(
 
 def rerun_command(meta: Mapping[str, Any]) -> str:
     """The commands that repeat the training; "" if they are not known."""
-    if not meta.get("asked"):
+    if not meta.get("recipe_argument"):
         return str(meta.get("command") or "")
-    first = shlex.join(["townlet", "train", meta["asked"], *meta.get("overrides", ())])
+    first = shlex.join(["townlet", "train", meta["recipe_argument"], *meta.get("overrides", ())])
     if not meta.get("resumed_with"):
         return first
     # Not one command: until the resume, schedules followed the first budget.

@@ -115,7 +115,7 @@ def _new_meta(loaded: LoadedExperiment, init_from: dict[str, Any] | None) -> dic
     recipe = loaded.recipe
     return {
         "recipe": recipe.title,
-        "asked": loaded.name,
+        "recipe_argument": loaded.name,
         "overrides": list(loaded.overrides),
         "seed": recipe.seed,
         "metric": recipe.metric,
