@@ -126,7 +126,7 @@ def by_name(rows: Iterable[Row]) -> dict[str, list[Row]]:
 def gyms_as_markdown(rows: Iterable[Row]) -> str:
     """One line per environment: final return, and steps until the first evaluation at the threshold."""
     lines = [
-        "| recipe | final return, by seed | episodes | solved from | steps until solved | random | seconds |",
+        "| recipe | final return by seed | episodes | solved at | first solved after steps | random | seconds |",
         "|---|---|---:|---:|---|---:|---:|",
     ]
     for name, found in by_name(rows).items():

@@ -76,12 +76,12 @@ def _sections(run: Run, meta: Mapping[str, Any], store: MetricsReader) -> list[S
         _score_section(meta, curve, greedy, random_score),
         _evaluations(greedy),
         _videos(run),
-        _fractions(terms, terms.causes_title, "causes", "cause", coarse, curve.causes),
+        _fractions(terms.causes_title, "causes", "cause", coarse, curve.causes),
         town_sections.meters_section(store, curve),
         town_sections.highlights_section(store, list(curve.meters[-1]) if curve.meters else []),
         town_sections.cells_section(store, meta),
         town_sections.transitions_section(store, meta),
-        _fractions(terms, "Stages over time", "stages", "stage", coarse, _stages(curve)),
+        _fractions("Stages over time", "stages", "stage", coarse, _stages(curve)),
         _stage_changes(store),
         _updates(store),
         _resources(store, meta),
@@ -165,7 +165,8 @@ def _evaluations(greedy: Evaluations) -> Section | None:
         return [format_value(value) for value in greedy[name][-MAX_ROWS:]]
 
     rows = list(zip(*map(column, shown), strict=True))
-    return Section("Evaluations", header=[name.replace("_m", ", m") for name in shown], rows=rows) if rows else None
+    header = [name.replace("_m", ", m") for name in shown]  # length_min → length, min
+    return Section("Evaluations", header=header, rows=rows) if rows else None
 
 
 def _videos(run: Run) -> Section | None:
@@ -178,14 +179,14 @@ def _videos(run: Run) -> Section | None:
 
 
 def _fractions(
-    terms: ReportTerms, title: str, name: str, label: str, bins: Bins | None, counts: Sequence[dict[str, float]]
+    title: str, name: str, label: str, bins: Bins | None, counts: Sequence[dict[str, float]]
 ) -> Section | None:
-    """Fractions of labels over time; a sentence where all episodes have the same label."""
+    """Fractions of episodes by cause or stage over time; a sentence if all episodes have the same one."""
     labels = {found for by_label in counts for found in by_label}
     if bins is None or not labels:
         return None
     if len(labels) == 1:
-        return Section(title, [f"All {terms.episodes} that ended have the same {label}: {labels.pop()}."])
+        return Section(title, [f"All episodes that ended have the same {label}: {labels.pop()}."])
     about = f"fraction of each {label} over env_steps"
     note = ["“time” means that the step limit was reached."] if "time" in labels else []
     return Section(title, note, plots=[plots.stacked_fractions(name, about, bins, bins.fractions(counts))])

@@ -17,7 +17,6 @@ class ReportTerms:
     """Terms of a kind of task; `metric` is the episode column that is its score."""
 
     metric: Literal["length", "return"]
-    episodes: str
     curve_title: str
     plot_name: str
     axis_label: str
@@ -29,11 +28,10 @@ class ReportTerms:
 
 
 TOWN_TERMS: Final = ReportTerms(
-    "length", "episodes", "Episode length", "survival", "episode length in steps", "Causes of death",
-    "episode length, evaluated",
-)  # fmt: skip
+    "length", "Episode length", "survival", "episode length in steps", "Causes of death", "episode length, evaluated"
+)
 GYM_TERMS: Final = ReportTerms(
-    "return", "episodes", "Return", "returns", "return per episode", "Ends of episodes", "return, evaluated"
+    "return", "Return", "returns", "return per episode", "Ends of episodes", "return, evaluated"
 )
 
 
