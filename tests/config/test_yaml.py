@@ -190,12 +190,12 @@ def test_a_missing_file_suggests_its_siblings(tmp_path: Path) -> None:
             read(tmp_path / name)
         assert caught.value.diagnostics[0].fix == fix
         assert caught.value.diagnostics[0].where == SourceLocation(str(tmp_path / name))
-    with pytest.raises(ConfigError, match="there is no directory"):
+    with pytest.raises(ConfigError, match="there is no folder"):
         read(tmp_path / "nowhere" / "town.yaml")
 
 
 def test_non_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="this is a directory"):
+    with pytest.raises(ConfigError, match="this is a folder"):
         read(tmp_path)
     for name in ("x" * 5000, "nul\0byte"):
         with pytest.raises(ConfigError, match="cannot be read"):

@@ -146,7 +146,7 @@ def test_gap_in_the_metrics_is_reported_and_nothing_is_removed(store: MetricsSto
     loss(store, 30)
     store.flush()
     store._connection.execute('DELETE FROM "updates" WHERE "env_steps" = 10')
-    with pytest.raises(TownletError, match="'updates' has 1 rows up to env_steps 20, but the checkpoint recorded 2"):
+    with pytest.raises(TownletError, match="'updates' has 1 rows up to env_steps 20, but the checkpoint has 2"):
         store.rewind(20, position)
     assert store.series("loss")[0] == [20, 30]
 

@@ -166,9 +166,8 @@ def _set(node: Node, keys: list[str], depth: int, value: Node) -> Node:
         return node.with_value([*node.value[:index], changed, *node.value[index + 1 :]])
     if node.value is not None and not isinstance(node.value, dict):
         path = ".".join(keys[:depth])
-        raise TownletError(
-            f"{path} is {describe_value(node.value)} and has no keys", f"set {path} itself", value.location
-        )
+        what = f"{path} is {describe_value(node.value)} and has no keys"
+        raise TownletError(what, f"set {path} itself", value.location)
     entries = node.value or {}
     child = entries.get(key, Node(None, value.location, value.location))
     return node.with_value({**entries, key: _set(child, keys, depth + 1, value)})

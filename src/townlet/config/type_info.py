@@ -130,9 +130,9 @@ def _range(limits: Mapping[str, Any]) -> str:
     ge, gt, le, lt = (_number(limits.get(key)) for key in ("ge", "gt", "le", "lt"))
     if ge is not None and le is not None:
         return f" from {ge} to {le}"
-    forms = {"of at least": ge, "above": gt if ge is None else None, "up to": le, "below": lt if le is None else None}
-    bounds = [f" {form} {limit}" for form, limit in forms.items() if limit is not None]
-    return " and".join(bounds)
+    lower = ("of at least", ge) if ge is not None else ("above", gt)
+    upper = ("up to", le) if le is not None else ("below", lt)
+    return " and".join(f" {form} {limit}" for form, limit in (lower, upper) if limit is not None)
 
 
 def _number(value: Any) -> Any:

@@ -34,9 +34,7 @@ def wrapper(name: str) -> Callable[[Factory], Factory]:
 def find_wrapper(name: str) -> Callable[..., Any]:
     """The wrapper factory of that name; raises TownletError if there is none."""
     if name not in _factories:
-        fix = (
-            did_you_mean(name, sorted(_factories)) if _factories else "name the file that registers it: `file: FILE.py`"
-        )
+        fix = did_you_mean(name, sorted(_factories)) if _factories else "name the file that registers it as `file`"
         raise TownletError(f"no wrapper '{name}' is registered", fix)
     return _factories[name]
 

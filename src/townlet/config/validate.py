@@ -139,9 +139,8 @@ def _diagnostic(e: _Error, node: Node, extra: Sequence[str]) -> Diagnostic:
     if e.type in ("value_error", "assertion_error"):
         return Diagnostic(f"{label}: {e.message}" if label else e.message, "", where)
     if e.about_key:
-        return Diagnostic(
-            f"{parent} cannot have a key {describe_value(last)}", f"write {type_info.describe(e.types)}", where
-        )
+        fix = f"write {type_info.describe(e.types)}"
+        return Diagnostic(f"{parent} cannot have a key {describe_value(last)}", fix, where)
     allows_strings = any(allowed.type is str or allowed.choices for allowed in e.types)
     prefix = "the string " if isinstance(e.value, str) and not allows_strings else ""
     choices = [str(choice) for allowed in e.types for choice in allowed.choices]
@@ -165,9 +164,8 @@ def _wrong_name(e: _Error, node: Node) -> Diagnostic:
         fix = f"add name: one of {', '.join(names)}"
         return Diagnostic(f"{_label(e.path, node)} has no 'name'", fix, node.location_of(*path))
     name = e.value.get("name") if isinstance(e.value, dict) else e.value
-    return Diagnostic(
-        f"{_label(path, node)} cannot be {describe_value(name)}", _near(name, names), node.location_of(*path)
-    )
+    what = f"{_label(path, node)} cannot be {describe_value(name)}"
+    return Diagnostic(what, _near(name, names), node.location_of(*path))
 
 
 def _by_meaning(word: str, fields: Mapping[str, FieldInfo]) -> str | None:

@@ -119,7 +119,7 @@ def read(path: Path) -> Node:
     except (FileNotFoundError, NotADirectoryError):
         raise _error("there is no such file", _similar(path), where) from None
     except IsADirectoryError:
-        raise _error("this is a directory", "name a YAML file in it", where) from None
+        raise _error("this is a folder", "name a YAML file in it", where) from None
     except PermissionError:
         raise _error("no permission to read the file", "change its permissions", where) from None
     except (OSError, ValueError) as error:
@@ -132,7 +132,7 @@ def _similar(path: Path) -> str:
     try:
         siblings = sorted(p.name for p in path.parent.iterdir() if p.suffix in (".yaml", ".yml"))
     except OSError:
-        return f"there is no directory {path.parent} either"
+        return f"there is no folder {path.parent} either"
     return did_you_mean(path.name, siblings) if siblings else f"there is no YAML file in {path.parent}"
 
 

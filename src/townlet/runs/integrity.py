@@ -216,8 +216,7 @@ def require_intact(connection: sqlite3.Connection, path: Path, table: str, last:
     if before is None and last is not None:
         _require_newest(connection, path, table, last)
         return
-    # The chain may have been truncated since the last check.
-    query = f'SELECT "digest" FROM "{ROW_GROUPS}" WHERE rowid = ?'
+    query = f'SELECT "digest" FROM "{ROW_GROUPS}" WHERE rowid = ?'  # the chain may have been truncated meanwhile
     unchanged = before and connection.execute(query, (before.number,)).fetchone() == (before.digest,)
     known = before if unchanged else None
     chain = groups(connection, table, known.number if known else 0)

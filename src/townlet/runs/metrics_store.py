@@ -147,9 +147,7 @@ class MetricsStore(MetricsReader):
             counts = self._count()
             for table, wanted in rows.items():
                 if (found := counts.get(table)) != wanted:
-                    what = (
-                        f"'{table}' has {found} rows up to env_steps {env_steps}, but the checkpoint recorded {wanted}"
-                    )
+                    what = f"'{table}' has {found} rows up to env_steps {env_steps}, but the checkpoint has {wanted}"
                     fix = f"these metrics belong to another run or are damaged: {METRICS_FIX}"
                     raise TownletError(what, fix, self.path)
             head = integrity.truncate(self._connection, counts)

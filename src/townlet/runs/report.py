@@ -264,9 +264,11 @@ def _table_rows(columns: Columns) -> list[tuple[str, ...]]:
 
 
 def _format_value(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.4g}" if isinstance(value, float) else str("" if value is None else value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def write_comparison(runs: Mapping[str, Overview], path: Path) -> None:

@@ -36,8 +36,10 @@ def meters_section(store: MetricsReader, curve: EpisodeCurve) -> Section | None:
     series = {name.removeprefix(METER_PREFIX): store.series(name, MAX_POINTS) for name in names}
     plots = [meter_history(series)] if series else []
     plots += [final_meters(curve)] if any(curve.meters) else []
+    if not plots:
+        return None
     about = "During training, and at the end of episodes, in the first and the last tenth of them."
-    return Section("Meters", [about] if len(plots) == 2 else [], plots=plots) if plots else None
+    return Section("Meters", [about] if len(plots) == 2 else [], plots=plots)
 
 
 def highlights_section(store: MetricsReader, meters: Sequence[str]) -> Section | None:
