@@ -1,4 +1,4 @@
 """Strict YAML to frozen Pydantic models, with the source location of every error.
 
-Parsing, inheritance, overrides, validation and JSON Schema; not the meaning of any key.
+This package parses, merges, overrides and validates; other packages define what the keys mean.
 """

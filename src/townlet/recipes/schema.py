@@ -165,8 +165,8 @@ class MetricsSettings(StrictModel):
     whole_episodes: int = Field(
         20,
         ge=0,
-        description="Episodes stored one by one per interval; the others only as counts, means and quantiles. Raise it "
-        "for more detail in larger files.",
+        description="Episodes stored individually per interval; the others only as counts, means and quantiles. Raise "
+        "it for more detail in larger files.",
     )
     tensorboard: bool = Field(True, description="Write TensorBoard event files as well.")
     report: bool = Field(

@@ -236,7 +236,7 @@ class Run:
 
 
 def _is_run(path: Path) -> bool:
-    """Whether a folder is a run to list. A link counts if it leads out of the folder, such as to another disk."""
+    """Whether a folder is a run to list. A link counts only if it leads elsewhere, such as to another disk."""
     try:
         if path.name.startswith(".") or path.name == LATEST or not (path / "meta.json").is_file():
             return False

@@ -21,7 +21,7 @@ _ALL: Final = (
     # Episodes
     Metric("episode_length", "length of an episode", "steps from reset to its end", "steps"),
     Metric("episode_return", "unscaled return of an episode, without shaping or intrinsic reward",
-           "Σ reward, less `potential`", "reward"),
+           "Σ reward without `potential`", "reward"),
     Metric("extrinsic", "return of an episode, including shaping", "Σ reward", "reward"),
     Metric("intrinsic", "intrinsic return of an episode, unweighted", "Σ bonus", "reward"),
     Metric("stage", "curriculum stage, mean over rows", "mean stage", "stage"),

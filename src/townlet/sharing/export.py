@@ -107,6 +107,7 @@ def metadata(trained: TrainedPolicy, layout: ObservationLayout) -> dict[str, str
 
 
 def _output_name(trained: TrainedPolicy) -> str:
+    """What the network returns: values, logits, binary (logits of binary actions) or continuous (means and stds)."""
     return "logits" if trained.kind == "discrete" else trained.kind
 
 

@@ -1,4 +1,4 @@
-"""One trial of a sweep: ordinary training runs with the suggested values, pruned if other trials were better."""
+"""One trial of a sweep: ordinary training runs with the suggested values, pruned if other trials scored better."""
 
 from __future__ import annotations
 
