@@ -126,6 +126,9 @@ def test_foreign_files_are_not_overwritten(townlet: Program, gym_runs: dict[str,
     done = townlet("publish", run.name, "--to", str(tmp_path), "--root", str(run.path.parent))
     assert done.code == 2
     assert "contains other files" in done.err
+    done = townlet("publish", run.name, "--to", str(tmp_path / "thesis.txt"), "--root", str(run.path.parent))
+    assert done.code == 2
+    assert "thesis.txt is not a folder" in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 

@@ -185,6 +185,13 @@ def test_fraction_of_working_episodes_is_described(works: float | None, words: s
     assert r"An earlier evaluation was better: 200 steps at 1 env\_steps." in text
 
 
+def test_earlier_return_of_zero_can_be_the_best(tmp_path: Path) -> None:
+    run = make(tmp_path, gym="hash")
+    with MetricsStore(run.metrics_file) as store:
+        store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "return": [0.0, -9.0]})
+    assert r"An earlier evaluation was better: 0 at 1 env\_steps." in report.write_report(run)[0].read_text()
+
+
 def test_every_plot_exists_and_is_valid_xml(full: Run) -> None:
     names = {
         "survival",

@@ -20,6 +20,7 @@ from metrics_digest import content_digest
 from time_limit import within
 from townlet.errors import TownletError
 from townlet.runs.database import TABLES
+from townlet.runs.integrity import Damage
 from townlet.runs.metrics_reader import MetricsReader, write_csv
 from townlet.runs.metrics_store import MAX_BUFFERED_ROWS, MetricsStore
 
@@ -262,6 +263,12 @@ def test_store_with_other_tables_views_or_triggers_is_rejected(trick: str, tmp_p
     for kind in (MetricsReader, MetricsStore):
         with pytest.raises(TownletError, match="the metrics are damaged"):
             kind(path)
+
+
+def test_damage_names_its_table_if_it_has_one() -> None:
+    assert str(Damage("", "a page is missing")) == "the metrics are damaged: a page is missing"
+    place = "the metrics are damaged in 'updates' between env_steps 0 and 1,000"
+    assert str(Damage("updates", "rows are missing", 0, 1000)) == f"{place}: rows are missing"
 
 
 def test_later_format_is_named(tmp_path: Path) -> None:
