@@ -109,7 +109,7 @@ def test_damaged_lock_file_is_harmless(note: bytes, tmp_path: Path) -> None:
     assert lock_holder(tmp_path) is None
     with Lock(tmp_path):
         (tmp_path / LOCK_FILE).write_bytes(note)
-        with pytest.raises(TownletError, match="its name is unknown"):
+        with pytest.raises(TownletError, match="its id is unknown"):
             Lock(tmp_path).acquire()
 
 

@@ -1,7 +1,7 @@
-"""One writer per folder: a kernel lock on the folder itself, and a note, a file that names the process that holds it.
+"""One writer per folder: a kernel lock on the folder itself, and a note that names the process which holds the lock.
 
-The lock is flock(2) on a descriptor of the directory, so removing or replacing the file `lock` changes nothing, and the
-kernel releases it when the process ends. Where a file system has no locks on directories (NFS), the file is locked.
+The lock is flock(2) on a descriptor of the folder: the kernel releases it when the process ends, and removing the note
+(the file `lock`) changes nothing. Where a file system cannot lock folders (NFS), the file is locked instead.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Lock:
             except OSError as error:
                 if error.errno not in UNSUPPORTED_ERRNOS:
                     raise
-                locked = [folder, note]  # the file system has no locks on directories: lock the file instead
+                locked = [folder, note]  # the file system cannot lock folders: lock the file instead
             _flock(note, fcntl.LOCK_EX, TIMEOUT)  # older releases lock only this file
             with suppress(OSError):  # on a full disk the lock is valid without its note
                 started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -96,7 +96,7 @@ class Lock:
         _held.discard(self)
 
     def _refusal(self) -> TownletError:
-        holder = "its name is unknown"
+        holder = "its id is unknown"
         if note := _read_note(self.path):
             holder = f"process {note.get('pid')} on {note.get('host')}, since {note.get('started')}"
         fix = "wait until it ends, or stop it"
