@@ -153,7 +153,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], Any, str]] = {
         FORMAT_VERSION + 1,
         f"format version {FORMAT_VERSION + 1}, but this Townlet reads",
     ),
-    "a version that is text": (("version",), "1", "format version 1 and"),
+    "a version that is text": (("version",), "1", "format version 1, but"),
     "a version that is true": (("version",), True, "format version True"),
     "a path as a file": (("files", "../../etc/passwd"), {"bytes": 1, "sha256": "0" * 64}, "etc/passwd"),
     "an absolute path": (("files", "/dev/zero"), {"bytes": 1, "sha256": "0" * 64}, "/dev/zero"),
@@ -167,8 +167,8 @@ CHANGES: dict[str, tuple[tuple[str, ...], Any, str]] = {
     "an unknown type": (("state", "a", "dtype"), "F128", "unknown type"),
     "a value below a value": (("state", "n/deeper"), {"value": 1}, "below a value"),
     "a very long path": (("state", "/".join("x" * 40)), {"value": 1}, "deeper than"),
-    "a tensor as a value": (("state", "a"), {"value": 1}, "missing in manifest"),
-    "a value as a tensor": (("state", "n"), {"dtype": "F32", "shape": [1]}, "missing in state"),
+    "a tensor as a value": (("state", "a"), {"value": 1}, "missing from manifest"),
+    "a value as a tensor": (("state", "n"), {"dtype": "F32", "shape": [1]}, "missing from state"),
 }
 
 
