@@ -62,13 +62,13 @@ microbatches not weighted by their size (ppo)
 
 terminated episode bootstraps (gae)
 @ buffers/test_rollout.py::test_truncation_bootstraps_and_termination_does_not
-- following.masked_fill_(terminated, 0.0)
-+ following.masked_fill_(terminated & truncated, 0.0)
+- next_value.masked_fill_(terminated, 0.0)
++ next_value.masked_fill_(terminated & truncated, 0.0)
 
 truncated episode does not bootstrap (gae)
 @ buffers/test_rollout.py::test_truncation_bootstraps_and_termination_does_not
-- torch.where(truncated, self.bootstrap[:t], following, out=following)
-+ following.masked_fill_(truncated, 0.0)
+- torch.where(truncated, self.bootstrap[:t], next_value, out=next_value)
++ next_value.masked_fill_(truncated, 0.0)
 
 advantages cross a truncation (gae)
 @ buffers/test_rollout.py::test_truncation_bootstraps_and_termination_does_not
@@ -77,8 +77,8 @@ advantages cross a truncation (gae)
 
 λ in place of γ (gae)
 @ buffers/test_rollout.py::test_truncation_bootstraps_and_termination_does_not
-- following, alpha=gamma, out=advantage)
-+ following, alpha=gae_lambda, out=advantage)
+- next_value, alpha=gamma, out=advantage)
++ next_value, alpha=gae_lambda, out=advantage)
 
 λ missing (gae)
 @ buffers/test_rollout.py::test_advantages_are_those_of_the_definition
@@ -87,8 +87,8 @@ advantages cross a truncation (gae)
 
 autoreset steps in minibatches (rollout)
 @ agents/test_autoreset.py::test_autoreset_steps_do_not_affect_ppo
-- trainable = self._sampleable_index()
-+ trainable = None
+- if sampleable is None:
++ if True:
 
 log-density without −log σ (gaussian)
 @ agents/test_distributions.py::test_gaussian_matches_torch
@@ -137,13 +137,13 @@ soft update by the wrong fraction (dqn)
 
 n-step return crosses the end of an episode
 @ agents/test_dqn_update.py::test_n_step_sums_rewards_and_stops_at_an_episode_end
-- last = storage.flat["ended"].take(path) | (self._offsets >= steps_to_newest)
-+ last = self._offsets >= steps_to_newest
+- is_last = storage.flat["ended"].take(path) | (self._offsets >= steps_to_newest)
++ is_last = self._offsets >= steps_to_newest
 
 n-step return crosses from the newest step to the oldest
 @ buffers/test_replay.py::test_the_oldest_step_does_not_follow_the_newest_in_a_full_buffer
-- last = storage.flat["ended"].take(path) | (self._offsets >= steps_to_newest)
-+ last = storage.flat["ended"].take(path)
+- is_last = storage.flat["ended"].take(path) | (self._offsets >= steps_to_newest)
++ is_last = storage.flat["ended"].take(path)
 
 γ instead of γⁿ
 @ agents/test_dqn_update.py::test_n_step_sums_rewards_and_stops_at_an_episode_end
@@ -240,8 +240,8 @@ terminated episode bootstraps (reinforce)
 
 reward-to-go not discounted (reinforce)
 @ buffers/test_episode_buffer.py::test_every_step_of_an_episode_can_have_its_whole_return
-- torch.where(ended[t], bootstrap[t], following), alpha=gamma)
-+ torch.where(ended[t], bootstrap[t], following))
+- torch.where(ended[t], bootstrap[t], next_return), alpha=gamma)
++ torch.where(ended[t], bootstrap[t], next_return))
 
 reward-to-go from the first step instead of the last (reinforce)
 @ buffers/test_episode_buffer.py::test_every_step_of_an_episode_can_have_its_whole_return
@@ -250,8 +250,8 @@ reward-to-go from the first step instead of the last (reinforce)
 
 terminated episode bootstraps (qlearning)
 @ agents/test_qlearning.py::test_update_by_hand
-- greedy_value(ranking, values, mask).masked_fill_(terminated, 0.0)
-+ greedy_value(ranking, values, mask)
+- greedy_value(selection, values, next_mask).masked_fill_(terminated, 0.0)
++ greedy_value(selection, values, next_mask)
 
 double Q-learning with one table (qlearning)
 @ agents/test_qlearning.py::test_double_q_learning_evaluates_with_the_other_table

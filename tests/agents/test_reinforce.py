@@ -125,11 +125,11 @@ def test_update_waits_for_enough_ended_episodes() -> None:
     assert isinstance(agent, Reinforce)
     ended = 0
     for _ in range(60):
-        before, known = agent.episodes.episodes, loop.counters.episodes
+        before, known = agent.buffer.episodes, loop.counters.episodes
         learned = loop.run(1)
         ended = before + loop.counters.episodes - known
         assert bool(learned) == (ended >= 40)
-        assert agent.episodes.episodes == (0 if learned else ended)
+        assert agent.buffer.episodes == (0 if learned else ended)
 
 
 def test_episodes_may_exceed_the_initial_capacity() -> None:
@@ -155,8 +155,8 @@ def test_open_episodes_wait_for_their_end(toy: type[Chain]) -> None:
     waited = 0
     for _ in range(100):
         if loop.run(1):
-            assert torch.equal(agent.episodes._written, env._age * ~env._needs_reset)
-            waited += int(agent.episodes._written.sum())
+            assert torch.equal(agent.buffer._written, env._age * ~env._needs_reset)
+            waited += int(agent.buffer._written.sum())
     assert waited > 100
 
 

@@ -125,7 +125,7 @@ def test_a_restored_buffer_continues_identically(steps: int) -> None:
     ("change", "words"),
     [
         ({"written": torch.tensor([9, 9])}, "write positions beyond its stored steps"),
-        ({"columns": {}}, "does not have the columns obs"),
+        ({"columns": {}}, "has other columns than obs"),
         ({"written": torch.zeros(3, dtype=torch.int64)}, "'written' was saved as"),
     ],
 )
@@ -139,6 +139,6 @@ def test_state_that_does_not_fit_is_rejected(change: dict[str, Any], words: str)
 def test_open_episodes_can_be_discarded() -> None:
     script = Script([[CONTINUES], [TERMINATES], [CONTINUES], [CONTINUES], [TERMINATES]])
     buffer = feed(make(script), script, 0, 4)
-    buffer.discard_open_episodes()
+    buffer.discard_unfinished_episodes()
     feed(buffer, script, 4)
     assert sorted(finished_returns(buffer, 0.5)) == [0, 1, 4]

@@ -83,7 +83,7 @@ def first(buffer: ReplayBuffer, number: float, weight: float = 0.0) -> tuple[flo
 def test_returns_stop_where_open_episodes_were_truncated() -> None:
     script = endless(6, 1)
     buffer = feed(make(script, 8, n_step=3), script, 0, 3)
-    buffer.truncate_open_episodes()
+    buffer.truncate_unfinished_episodes()
     feed(buffer, script, 3)
     assert [first(buffer, number)[1] for number in range(6)] == [3, 3, 3, 6, 6, 6]
     assert [first(buffer, number)[2] for number in range(3)] == [GAMMA**3, GAMMA**2, GAMMA]

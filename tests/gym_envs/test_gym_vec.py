@@ -203,7 +203,7 @@ def test_worker_process_does_not_import_torch() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("promise", conformance.CHECKS, ids=lambda promise: promise.__name__)
-def test_async_rows_conform(promise: Callable[[conformance.Make], None]) -> None:
+def test_async_rows_conform(promise: Callable[[conformance.MakeEnv], None]) -> None:
     made: list[GymVecEnv] = []
 
     def make(rows: int) -> GymVecEnv:

@@ -128,5 +128,5 @@ def test_keypoints_follow_the_agent_through_a_town() -> None:
 
 
 def test_town_without_kinds_is_rejected() -> None:
-    with pytest.raises(TownletError, match=r"needs a block of window_typed or map_typed.*use mlp"):
+    with pytest.raises(TownletError, match=r"needs a block window_typed or map_typed.*use mlp"):
         make(KeypointsSpec(), load("town").layout)

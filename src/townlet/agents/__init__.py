@@ -1,4 +1,4 @@
-"""One learning algorithm per file, each in the same order: settings, loss functions, agent class, registration.
+"""Learning algorithms, one per file in the same order: settings, loss functions, agent class, registration.
 
-Depends on `interfaces`, `nets`, `buffers` and `explore`; training loops, run folders and user interfaces are elsewhere.
+The other files hold what they share. Nothing here depends on training loops, run folders or user interfaces.
 """

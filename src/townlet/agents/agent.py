@@ -56,7 +56,7 @@ class AgentContext:
 class GraphedAgent(Protocol):
     """An agent whose rollouts and updates can be captured as CUDA graphs: they never synchronize with the host."""
 
-    has_collected: bool  # whether it collects the rollouts, set at the end of the first
+    has_collected: bool  # whether it has collected a rollout, which `learn` needs
 
     @property
     def generator(self) -> torch.Generator:
@@ -72,7 +72,7 @@ class GraphedAgent(Protocol):
         """Store the rewards and ends of episodes in the rollout."""
 
     def finish_rollout(self, truncated_obs: Tensor, next_obs: Tensor) -> None:
-        """Store the values that the rollout bootstraps from: of truncated_obs and next_obs, each [N, D]."""
+        """Store the bootstrap values V(truncated_obs) and V(next_obs); both arguments are [N, D]."""
 
     def mark_rollout_full(self) -> None:
         """Mark the rollout as full, which a replayed CUDA graph does not do."""
@@ -88,7 +88,7 @@ class Agent(Stateful, Protocol):
     update_interval: int  # vector steps between two calls of `learn`
     interruptible: bool  # whether the loop may abandon a rollout and its update and restore the state before them
     bonus: IntrinsicReward | None
-    action_outputs: Tensor  # network outputs behind the last actions, in the layout that `describe_outputs` expects
+    action_outputs: Tensor  # network outputs for the last actions, in the layout that `describe_outputs` expects
     intrinsic: Tensor  # [N], unweighted intrinsic reward of the last step; zeros without a bonus
 
     @property
@@ -107,7 +107,7 @@ class Agent(Stateful, Protocol):
         """Replace the settings; those that the registry calls tunable take effect at the next update."""
 
     def act(self, inputs: MaskedObs) -> Tensor:
-        """Sample actions [N, …] of the behavior policy. The agent copies those inputs that it needs later.
+        """Sample actions [N, …] from the behavior policy. The agent copies the inputs that it needs later.
 
         The actions and `action_outputs` are new tensors at every call and may be kept.
         """
@@ -122,7 +122,7 @@ class Agent(Stateful, Protocol):
         """Adapt exploration to the episodes that ended in the last step."""
 
     def describe_outputs(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
-        """Values, probabilities or means [T, rows, K] of the first rows, from `action_outputs` of T steps."""
+        """Values, probabilities or means [T, rows, K] of the first `rows` rows, from `action_outputs` of T steps."""
 
     def entropy(self) -> Tensor:
         """Normalized entropy [N] in [0, 1] of the behavior policy at the last step, computed on demand."""
@@ -137,7 +137,7 @@ class Agent(Stateful, Protocol):
         """Every learned tensor by name, not copied."""
 
     def load_weights(self, weights: State) -> None:
-        """Start from the network weights of another run, under the names that `state()["network"]` has there."""
+        """Start from the network weights of another run, as in its `state()["network"]`."""
 
     def metrics(self) -> dict[str, float]:
         """Current values of everything scheduled or annealed: lr, epsilon, intrinsic_weight, …"""

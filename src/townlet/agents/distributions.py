@@ -22,8 +22,8 @@ from townlet.interfaces.vec_env import Actions, Continuous, Discrete
 # standard deviations of continuous actions.
 DistributionKind = Literal["discrete", "binary", "continuous"]
 
-# Added to a logit it makes a probability of exactly 0. Not −inf nor the lowest float: the backward pass multiplies it
-# by the gradient first and by that 0 afterwards.
+# Added to a logit, it makes the probability exactly 0. It is not −inf or the lowest float, because the backward pass
+# multiplies it by a gradient before it multiplies the result by that 0.
 MASKED_LOGIT: Final = -1e30
 LOG_2PI: Final = math.log(2 * math.pi)
 
@@ -37,7 +37,7 @@ class Categorical:
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
         self._logits = logits
-        if mask is not None:  # a sum: filling by a mask takes twice as long, and again in the backward pass
+        if mask is not None:  # masked_fill would take twice as long as this sum, here and in the backward pass
             logits = torch.add(logits, mask.logical_not().to(logits.dtype), alpha=MASKED_LOGIT)
         self.action_outputs = self.log_probs = torch.log_softmax(logits.movedim(-1, 0).contiguous(), 0)  # [K, ...]
         self._probs: Tensor | None = None  # not a cached_property: torch cannot compile its lock
@@ -55,7 +55,7 @@ class Categorical:
         return self.probs_by_action.movedim(0, -1)
 
     def sample(self, generator: torch.Generator, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
-        """Random actions [N] of this process's rows."""
+        """Random actions [N] for the rows of this process."""
         shape = group.global_shape(self.log_probs[0].shape)
         return self.icdf(group.local_rows(torch.rand(shape, generator=generator, device=self.log_probs.device)))
 
@@ -91,12 +91,12 @@ class Categorical:
 
     @staticmethod
     def describe(action_outputs: Sequence[Tensor], rows: int) -> Tensor:
-        """Probabilities (or means) [T, rows, K] of the first rows, from the `action_outputs` of T distributions."""
+        """Probabilities (or means) [T, rows, K] of the first `rows` rows, from `action_outputs` of T distributions."""
         return torch.stack([log_probs[:, :rows] for log_probs in action_outputs]).exp().transpose(1, 2)
 
 
 class Bernoulli:
-    """A independent binary actions, with logits [..., A] of the action 1. They cannot be masked."""
+    """Independent binary actions [..., A], with the logits [..., A] of action 1. Ignores masks."""
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
         self.action_outputs = self.logits = logits
@@ -130,7 +130,7 @@ class Bernoulli:
 
 
 class Gaussian:
-    """A independent normal actions: outputs [..., 2A] are means, then log standard deviations. Masks are ignored."""
+    """Independent Gaussian actions [..., A]; outputs [..., 2A] are means, then log standard deviations. Ignores masks."""
 
     def __init__(self, outputs: Tensor, mask: Tensor | None = None) -> None:
         self.mean, self.log_std = outputs.chunk(2, -1)
@@ -165,7 +165,7 @@ class Gaussian:
 
 
 Distribution = Categorical | Bernoulli | Gaussian
-# The class for each kind of actions; built from outputs [..., O] of a network and a mask.
+# The class for each kind of actions, built from the outputs [..., O] of a network and a mask.
 DISTRIBUTIONS: Final[dict[DistributionKind, type[Distribution]]] = {
     "discrete": Categorical,
     "binary": Bernoulli,
@@ -175,7 +175,7 @@ DISTRIBUTIONS: Final[dict[DistributionKind, type[Distribution]]] = {
 
 @dataclass(frozen=True)
 class DistributionFamily:
-    """The family of distributions for an action space, with shape and type of an action."""
+    """The family of distributions for an action space, with the shape and dtype of an action."""
 
     kind: DistributionKind
     shape: tuple[int, ...]  # of the action of one row

@@ -35,7 +35,7 @@ from townlet.nets.spec import MlpSpec, NetworkSpec
 
 STEP_VALUES: Final = ("loss", "value", "target")  # collected for every transition, see `q_loss`
 DEAD_UNITS_EVERY: Final = 100  # gradient steps between two measurements of dead units
-# Largest batch_size × layer width that is trained with one thread: up to it torch's threads spend more time
+# Minibatches up to this batch_size × layer width are trained with one thread: torch's threads would spend more time
 # synchronizing than computing. One thread is as fast on an idle two-core machine, and up to 100 times as fast on a busy
 # one.
 SMALL_MINIBATCH: Final = 2**15
@@ -47,7 +47,7 @@ class ReplaySettings(AgentSettings):
     """Settings of agents that learn action values from a replay buffer."""
 
     lr: FloatOrSchedule = Field(description="Learning rate. Higher learns faster until values diverge.")
-    replay: int = Field(10_000, ge=1, description="Capacity of the replay buffer. Higher reuses older experience.")
+    replay: int = Field(10_000, ge=1, description="Transitions in the replay buffer. Higher reuses older experience.")
     update_every: int = Field(
         4, ge=1, description="Vector steps between updates. Higher trains faster but learns less from each step."
     )
@@ -64,7 +64,8 @@ class ReplaySettings(AgentSettings):
         None,
         gt=0,
         le=1,
-        description="Soft update of the target network instead of copies. Higher is faster but less stable.",
+        description="Fraction τ for soft updates of the target network; replaces copies. Higher is faster but less "
+        "stable.",
     )
     double: bool = Field(True, description="Double Q-learning. Off, values are overestimated.")
     dueling: bool = Field(True, description="Separate streams for state value and advantages (dueling architecture).")
@@ -91,14 +92,16 @@ class DqnSettings(ReplaySettings):
         64, ge=1, description="Transitions in a minibatch. Higher: less noisy gradients at a higher cost."
     )
     n_step: int = Field(
-        1, ge=1, description="Rewards summed before bootstrapping. Higher spreads rewards faster, with more variance."
+        1, ge=1, description="Rewards summed before bootstrapping. Higher propagates rewards faster, with more noise."
     )
     prioritized: PrioritySpec | None = Field(
         None,
         description="Sample transitions with probability ∝ (|TD error| + ε)^α, new ones with the highest priority "
         "so far (Schaul et al. 2016); null: uniformly.",
     )
-    accelerate: bool = Field(True, description="Use faster implementations where available. Results agree to rounding.")
+    accelerate: bool = Field(
+        True, description="Use faster implementations where available. Results agree within rounding."
+    )
 
     def threads(self, network: NetworkSpec) -> int | None:
         """The best number of torch threads: 1 for small minibatches, otherwise None (one per core)."""
@@ -167,14 +170,14 @@ class Dqn(ValueAgent):
     network: QNetwork
     buffer: Any  # ReplayBuffer; a subclass may have another buffer
     settings: Any  # DqnSettings, or those of a subclass
-    accelerated: Callable[[], Iterator[tuple[TransitionBatch, Tensor]]] | None = None  # in place of `minibatches`
+    accelerated: Callable[[], Iterator[tuple[TransitionBatch, Tensor]]] | None = None  # faster form of `minibatches`
 
     def __init__(self, settings: Any, context: AgentContext) -> None:
         env = context.env
         require_discrete(self.name, env)
         rows, device, actions = env.rows, env.device, env.actions.n
         network = context.initialized(make_q_network(settings, context.network, env.layout, env.actions))
-        super().__init__(settings, network, context)  # with `explore.action_selection`: ε-greedy (default) or softmax
+        super().__init__(settings, network, context)  # also makes the action selector: ε-greedy (default) or Boltzmann
         self.optimizer = self._make_optimizer()
         self.update_interval = settings.update_every
         self.target_network = deepcopy(self.network).requires_grad_(False)
@@ -231,18 +234,18 @@ class Dqn(ValueAgent):
             next_obs = self._next_obs.copy_(step.obs).index_copy_(0, ended.rows, ended.obs)
             next_mask = self._next_mask.copy_(step.mask).index_copy_(0, ended.rows, ended.mask)
         if self.bonus:
-            self._compute_intrinsic(next_obs, step)  # intrinsic reward, stored apart from the reward
+            self._compute_intrinsic(next_obs, step)  # stored separately from the reward
         torch.mul(step.reward, self.settings.reward_scale, out=self._reward)
         before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
         after = next_obs, next_mask, step.terminated, step.truncated, self._stored_hidden
         self.buffer.add(VectorTransition(*before, *after, autoreset=step.autoreset_step))
-        # Autoreset steps are no transitions. With several processes there are none (see `ReplayBuffer`).
+        # Autoreset steps are not transitions. With several processes there are none (see `ReplayBuffer`).
         real = self._obs.shape[0] - (0 if step.autoreset_step is None else int(step.autoreset_step.sum()))
         self._observed += real * self.group.size
 
     def on_env_reset(self) -> None:
         """Mark unfinished episodes as truncated: their last steps bootstrap from the last observations."""
-        self.buffer.truncate_open_episodes()
+        self.buffer.truncate_unfinished_episodes()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
         """Make `gradient_steps` gradient steps and return their mean metrics; None during warm-up."""
@@ -279,14 +282,14 @@ class Dqn(ValueAgent):
     def _backward(self, *minibatch: Any) -> tuple[dict[str, Tensor], Tensor]:
         """Backpropagate the loss of a minibatch and update its priorities.
 
-        Returns `STEP_VALUES` [B], and observations [B, D] that train the bonus and show dead units.
+        Returns `STEP_VALUES` [B], and observations [B, D] to train the bonus and to count dead units.
         """
         batch, target = minibatch
         s = self.settings
         values = self._q(batch.obs)
         loss, step_values = q_loss(values, batch.actions, target, s.loss, batch.importance)
-        if self.group.size > 1:  # this process has a part of the minibatch, maybe none; gradients are summed over all
-            loss = loss * (len(batch.obs) / s.batch_size) if len(batch.obs) else values.sum()
+        if self.group.size > 1:  # gradients are summed over all processes; this one has a part of the minibatch
+            loss = loss * (len(batch.obs) / s.batch_size) if len(batch.obs) else values.sum()  # 0 for an empty part
         loss.backward()
         if s.prioritized is not None:
             self.buffer.update_priorities(batch.index, td_metrics(step_values)["td_error"])
@@ -294,7 +297,7 @@ class Dqn(ValueAgent):
 
     @torch.no_grad()
     def targets(self, batch: TransitionBatch, next_values: Tensor) -> Tensor:
-        """Targets [B] of a minibatch, given the values Q⁻(s′, ·) [B, K] of its next observations."""
+        """Targets [B] of a minibatch, given Q⁻(s′, ·) [B, K] of its next observations."""
         return dqn_target(batch, next_values, self._q(batch.next_obs) if self.settings.double else next_values)
 
     def _update_target(self) -> None:

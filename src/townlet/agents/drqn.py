@@ -65,7 +65,7 @@ class DrqnSettings(ReplaySettings):
 
 
 class Drqn(Dqn):
-    """DRQN agent: DQN with Q-values of histories, learned from sequences within episodes."""
+    """DRQN agent: DQN whose Q-values depend on the history, learned from sequences within episodes."""
 
     name = "drqn"
     settings: DrqnSettings
@@ -104,7 +104,7 @@ class Drqn(Dqn):
         self.hidden = self.network.initial_hidden(len(self.hidden))
 
     def unroll(self, network: QNetwork, sequences: SequenceBatch) -> Tensor:
-        """Q-values [T + 1, B, K] of the steps after burn-in, and of the observation that follows them."""
+        """Q-values [T + 1, B, K] of the T steps after burn-in, and of the observation that follows them."""
         hidden, obs = self._burn_in(network, sequences), sequences.obs[self.settings.burn_in :]
         values: Tensor
         if self.settings.bptt:
@@ -135,7 +135,7 @@ class Drqn(Dqn):
         """Targets y [T, B] of Q(h, a), with h the history; `online` [T + 1, B, K] selects actions in double Q-learning.
 
         y_t = r_t + γ Q⁻(h_{t+1}, argmax_a′ Q(h_{t+1}, a′)), and y_t = r_t where the episode terminated. For n-step
-        returns y_{t+1} takes the place of the bootstrap value n − 1 times, as far as the episode and sequence go.
+        returns, y_{t+1} replaces the bootstrap value n − 1 times, except at the end of the episode or sequence.
         """
         burn_in = self.settings.burn_in
         values = self.unroll(self.target_network, sequences)[1:]
@@ -154,7 +154,7 @@ class Drqn(Dqn):
             yield (self.buffer.sample(self.settings.batch_size, self.intrinsic_weight.value),)
 
     def _backward(self, *minibatch: SequenceBatch) -> tuple[dict[str, Tensor], Tensor]:
-        """Backpropagate E[loss(Q(h_t, a_t) − y_t)] over the valid steps after burn-in. Returns as in `Dqn`."""
+        """Backpropagate E[loss(Q(h_t, a_t) − y_t)] over the valid steps after burn-in; returns the same as in `Dqn`."""
         (sequences,), burn_in = minibatch, self.settings.burn_in
         valid = sequences.valid[burn_in:]  # neither padding nor steps beyond the episode
         online = self.unroll(self.network, sequences)

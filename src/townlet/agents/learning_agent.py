@@ -24,7 +24,7 @@ from townlet.nets.activations import dead_unit_fraction
 from townlet.nets.layers import GaussianHead
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 
-DEAD_UNIT_SAMPLE: Final = 256  # observations used to find dead units; a sample has fewer than twice as many
+DEAD_UNIT_SAMPLE: Final = 256  # approximate number of observations in which dead units are counted
 
 
 class LearningAgent:
@@ -61,7 +61,7 @@ class LearningAgent:
         self.settings = settings
 
     def _compute_intrinsic(self, reached: Tensor, step: Step) -> None:
-        """Set `intrinsic` [N] to the intrinsic reward of the observations reached [N, D]; 0 for autoreset steps."""
+        """Set `intrinsic` [N] to the intrinsic reward of the `reached` observations [N, D]; 0 for autoreset steps."""
         assert self.bonus is not None
         if step.autoreset_step is None:
             self.intrinsic.copy_(self.bonus.reward(reached))
@@ -143,7 +143,7 @@ def refuse_autoreset_steps(name: str, env: VecEnv) -> None:
 
 
 class ValueAgent(LearningAgent):
-    """Chooses discrete actions by their values, ε-greedily or by softmax. Subclasses implement learning."""
+    """Chooses discrete actions by their values: ε-greedy or Boltzmann exploration. Subclasses implement learning."""
 
     output_label: Literal["values"] = "values"
     action_outputs: Tensor  # [N, K], the action values at the last step
@@ -218,7 +218,7 @@ class PolicyAgent(LearningAgent):
         return self._distribution.normalized_entropy(self._mask)
 
     def _entropy_metrics(self, entropy: float, mask: Tensor) -> dict[str, float]:
-        """Metrics of the mean entropy: as it is, and divided by that of the uniform policy over valid actions [..., K].
+        """The mean entropy as a metric, also divided by that of the uniform policy over the valid actions in `mask`.
 
         Differential entropy has no natural zero, so continuous actions report their standard deviation instead.
         """

@@ -39,15 +39,15 @@ def accelerate(agent: object) -> None:
 
 
 def _accelerate_ppo(agent: Ppo) -> None:
-    specs = mlp_layers(agent.network)
-    if specs is None:
+    mlps = mlp_layers(agent.network)
+    if mlps is None:
         return
     dtype = DTYPES[agent.settings.precision]
-    analytic = AnalyticPpo(specs, agent.family, dtype)
+    analytic = AnalyticPpo(mlps, agent.family, dtype)
     agent.accelerated = analytic.backward
     if dtype != torch.float32:
-        del agent.rollout  # free it first, so that both buffers are never in memory at the same time
+        del agent.rollout  # free it first, so that the two buffers are never in memory together
         agent.rollout = agent.make_rollout(dtype)
-    simple = agent.bonus is None and not agent.network.separate_feedforward_critic and agent.settings.value_clip is None
-    if agent.family.kind == "discrete" and simple:
+    discrete, shared = agent.family.kind == "discrete", not agent.network.separate_feedforward_critic
+    if discrete and shared and agent.bonus is None and agent.settings.value_clip is None:
         agent.graphed = GraphedPpo(agent, analytic, str(agent.intrinsic.device))

@@ -18,7 +18,7 @@ VALUE_GAIN: Final = 1.0
 
 
 class Branch(nn.Module):
-    """A body with one head, for one step or a whole sequence, see `nets.body.Body`.
+    """A body with one head. Its input is one step or a sequence, as for `nets.body.Body`.
 
     With an initial `log_std`, the outputs are means followed by log standard deviations.
     """
@@ -40,13 +40,13 @@ class Branch(nn.Module):
         return self.body.initial_hidden(rows)
 
     def forward(self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """obs [B, D] or [T, B, D], hidden [B, H] → outputs [B, K] or [T, B, K], hidden after the last step."""
+        """obs [B, D] or [T, B, D], hidden [B, H] → outputs [B, O] or [T, B, O], hidden after the last step."""
         features, hidden = self.body(obs, hidden, episode_start)
         return self.head(features), hidden
 
 
 class ActorCritic(nn.Module):
-    """Policy outputs and state value. Acting needs only `actor`; `critic` is a head on its body, or a separate branch.
+    """Policy and state value. Acting needs only `actor`; `critic` is a head on its body, or a separate branch.
 
     Continuous actions need `log_std`, their initial log standard deviation.
     """
@@ -77,7 +77,7 @@ class ActorCritic(nn.Module):
     def forward(
         self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """obs [B, D] or [T, B, D], hidden [B, H] → outputs [.., B, K], value [.., B], hidden after the last step."""
+        """obs [B, D] or [T, B, D], hidden [B, H] → outputs [..., B, O], value [..., B], hidden after the last step."""
         if isinstance(self.critic, nn.Linear):
             features, hidden = self.actor.body(obs, hidden, episode_start)
             if isinstance(self.actor.head, nn.Linear):
@@ -98,13 +98,13 @@ def _both_heads(policy: nn.Linear, value: nn.Linear, features: Tensor) -> tuple[
     """
     bias = torch.cat((policy.bias, value.bias)).unsqueeze(1)
     flat = features.flatten(0, -2)
-    outputs = torch.addmm(bias, torch.cat((policy.weight, value.weight)), flat.t()).t()  # [.., K + 1]
+    outputs = torch.addmm(bias, torch.cat((policy.weight, value.weight)), flat.t()).t()  # [B, K + 1]
     outputs = outputs.view(*features.shape[:-1], -1)
     return outputs[..., :-1], outputs[..., -1]
 
 
 def make_actor_critic(settings: Any, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> ActorCritic:
-    """The network of a policy agent; of its settings, `shared` and `log_std` matter.
+    """The network of a policy agent. Reads `shared` and `log_std` from its settings.
 
     The weights are zero until they are initialized or loaded.
     """
@@ -113,7 +113,7 @@ def make_actor_critic(settings: Any, spec: NetworkSpec, layout: ObservationLayou
 
 
 class QNetwork(Branch):
-    """Q(s, ·) for one step or a whole sequence, see `nets.body.Body`.
+    """Q(s, ·). The input is one step or a sequence, as for `nets.body.Body`.
 
     With `carry` off the hidden state is always zero: a sequence is treated as independent steps.
     """
@@ -139,7 +139,7 @@ class QNetwork(Branch):
 
 
 def make_q_network(settings: Any, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> QNetwork:
-    """The network of a value agent; of its settings, `dueling` and, if it has one, `carry` matter.
+    """The network of a value agent. Reads `dueling` and, where it exists, `carry` from its settings.
 
     The weights are zero until they are initialized or loaded.
     """

@@ -14,7 +14,7 @@ from townlet.agents.settings import AgentSettings, RewardScale, SettingProblem
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.nets.optimizers import OptimizerName
 
-ROUNDING: Final = 1e-8
+ROUNDING: Final = 1e-8  # relative rounding error of a fraction of the rollout
 
 
 class OnPolicySettings(AgentSettings):
@@ -42,7 +42,7 @@ class OnPolicySettings(AgentSettings):
     def batch_steps(self, steps: int) -> int:
         """The size of a minibatch in a rollout of `steps` steps.
 
-        A fraction of the rollout is rounded down, except for rounding errors: 0.29 × 100 is 29, not 28.
+        A fraction of the rollout is rounded down, without floating-point errors: 0.29 × 100 gives 29, not 28.
         """
         size = self.batch_size
         return size if isinstance(size, int) else max(1, math.floor(size * steps * (1 + ROUNDING)))

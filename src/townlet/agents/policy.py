@@ -17,9 +17,9 @@ OutputKind = Literal["values"] | DistributionKind
 class Policy:
     """Acts on batches of any size and tracks the hidden state of each row.
 
-    The network maps obs [B, D] and hidden [B, H] to outputs [B, K] and the next hidden state; `initial_hidden(rows)`
-    gives the first one. `kind` states what the outputs are: action `values`, of which the highest is taken, logits of
-    `discrete` or `binary` actions, or means and log standard deviations of `continuous` actions. Sampling needs a
+    The network maps obs [B, D] and hidden [B, H] to outputs [B, O] and the next hidden state; `initial_hidden(rows)`
+    gives the first one. `kind` states what the outputs are: action `values`, of which the highest is taken; logits of
+    `discrete` or `binary` actions; or means and log standard deviations of `continuous` actions. Sampling needs a
     generator.
     """
 
@@ -36,7 +36,7 @@ class Policy:
     def act(
         self, obs: Tensor, mask: Tensor | None = None, episode_start: Tensor | None = None, greedy: bool = True
     ) -> Tensor:
-        """Actions [N] int64 for obs [N, D]; no mask [N, K] means that all are valid.
+        """Actions [N] int64 for obs [N, D]; without a mask [N, K] all actions are valid.
 
         Binary actions are [N, A] int64 and continuous ones [N, A] float32, not clipped to their bounds. `episode_start`
         [N] bool marks rows that begin an episode. Unless `greedy`, actions are sampled; policies of kind `values` are
@@ -61,7 +61,7 @@ class Policy:
     ) -> dict[str, Tensor]:
         """Network outputs for the next action: `values` or `logits`, and `probabilities`, each [N, K].
 
-        Probabilities of binary actions are those of 1; continuous actions have `means` and `stds`.
+        Probabilities of binary actions are those of 1; continuous actions have `means` and `stds` instead.
         The hidden state does not change.
         """
         outputs, _ = self.network(obs, self._hidden_before(obs, episode_start))

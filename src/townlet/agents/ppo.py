@@ -71,12 +71,12 @@ class PpoSettings(OnPolicySettings):
     shared: bool = Field(True, description="One body for policy and value. Off: one each, at twice the cost.")
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="Precision of matrix products of plain MLPs where accelerated. bfloat16 is much faster on a GPU.",
+        description="Precision of matrix products in accelerated plain MLPs. bfloat16 is much faster on a GPU.",
     )
     accelerate: bool = Field(
         True,
-        description="Use faster implementations where available. Results agree to rounding, except that CUDA graphs "
-        "take minibatches of whole rows.",
+        description="Use faster implementations where available. Results agree within rounding, except that CUDA "
+        "graphs take minibatches of whole rows.",
     )
     _non_negative = field_validator("lr", *Coefficients._fields)(validate_non_negative)
 
@@ -84,7 +84,7 @@ class PpoSettings(OnPolicySettings):
         yield from super().problems(rows)
         steps = 0 if rows is None else rows * self.n_steps
         if self.normalize_advantage == "batch" and self.batch_steps(steps) < 2 <= steps:
-            what = f"agent.batch_size gives minibatches of one step ({rows} rows × {self.n_steps})"
+            what = f"agent.batch_size gives minibatches of one step (a rollout has {steps})"
             fix = "raise it: the normalized advantage of a single step is always 0"
             yield SettingProblem("batch_size", what, fix)
 
@@ -94,10 +94,7 @@ class PpoSettings(OnPolicySettings):
 
 
 class EvaluatedSteps(NamedTuple):
-    """Outputs of the current network for the steps of a minibatch, with the values stored in the rollout.
-
-    Each is [B] or [T, B].
-    """
+    """Outputs of the current network for the steps of a minibatch, and data of the rollout; each [B] or [T, B]."""
 
     log_ratio: Tensor  # log ρ = log π(a|s) − log π_old(a|s)
     entropy: Tensor
@@ -132,7 +129,10 @@ def policy_loss(e: EvaluatedSteps, c: Coefficients) -> Tensor:
 
 
 def value_loss(e: EvaluatedSteps, c: Coefficients) -> Tensor:
-    """(V − R)² of every step, without a factor ½; with ε_v max((V − R)², (V_old + clip(V − V_old, −ε_v, ε_v) − R)²)."""
+    """(V − R)² of every step, without a factor ½.
+
+    If values are clipped by ε_v: max((V − R)², (V_old + clip(V − V_old, −ε_v, ε_v) − R)²).
+    """
     error = (e.value - e.returns).square()
     if c.value_clip is None:
         return error
@@ -142,7 +142,7 @@ def value_loss(e: EvaluatedSteps, c: Coefficients) -> Tensor:
 
 @torch.no_grad()
 def ppo_metrics(e: EvaluatedSteps, c: Coefficients) -> dict[str, Tensor]:
-    """Metrics of every step: the terms of the loss, and how far the policy has moved from that of the rollout."""
+    """Metrics of every step: the terms of the loss, and how far the policy has moved since the rollout."""
     change = torch.expm1(e.log_ratio)  # ρ − 1
     approx_kl = change - e.log_ratio  # KL(π_old ‖ π), estimator k3 of Schulman (2020)
     clip_fraction = (change.abs() > c.clip).to(change.dtype)
@@ -156,7 +156,7 @@ class Ppo(PolicyAgent):
     name = "ppo"
     interruptible = True
     settings: PpoSettings
-    accelerated: Callable[[Minibatch, Coefficients, float], EvaluatedSteps] | None = None  # in place of `_backward`
+    accelerated: Callable[[Minibatch, Coefficients, float], EvaluatedSteps] | None = None  # faster form of `_backward`
 
     def __init__(self, settings: PpoSettings, context: AgentContext) -> None:
         super().__init__(settings, context)
@@ -169,7 +169,7 @@ class Ppo(PolicyAgent):
         self.last_value = torch.zeros(env.rows, device=env.device)  # V of the observations after the rollout
         self._hidden = self.network.initial_hidden(env.rows)  # [N, H] before the next step
         self._episode_start = torch.ones(env.rows, dtype=torch.bool, device=env.device)  # rows that begin an episode
-        self._no_value = torch.zeros(env.rows, device=env.device)
+        self._no_value = torch.zeros(env.rows, device=env.device)  # stored if the critic is not evaluated while acting
 
     def make_rollout(self, dtype: torch.dtype) -> RolloutBuffer:
         """An empty rollout buffer that stores observations as `dtype`."""
@@ -183,7 +183,7 @@ class Ppo(PolicyAgent):
     @torch.inference_mode()
     def act(self, inputs: MaskedObs) -> Tensor:
         """Sample actions from the policy: [N] int64, binary [N, A] int64, or continuous [N, A]."""
-        if self.network.separate_feedforward_critic:  # it is evaluated once per rollout, in large batches
+        if self.network.separate_feedforward_critic:  # evaluated once per rollout, in large batches
             outputs, value = self.network.actor(inputs.obs, self._hidden)[0], self._no_value
         else:
             outputs, value, hidden = self.network(inputs.obs, self._hidden)
@@ -228,11 +228,11 @@ class Ppo(PolicyAgent):
         s, rollout = self.settings, self.rollout
         if not rollout.full:
             return None
-        if not len(rollout.without_autoreset_steps(rollout.reward)):  # a short rollout may consist of autoreset steps
+        if not len(rollout.without_autoreset_steps(rollout.reward)):  # a short rollout may have only autoreset steps
             rollout.clear(self._hidden)
             return None
         self.optimizer.lr, coefficients = self._lr, self.coefficients()
-        if self.graphed and self.graphed.has_collected and coefficients.value_clip is None:  # graphs clip no values
+        if self.graphed and self.graphed.has_collected and coefficients.value_clip is None:  # graphs cannot clip values
             metrics = self._summary(self.graphed.learn(), coefficients)
             rollout.clear()
             return metrics | self.metrics()
@@ -246,7 +246,7 @@ class Ppo(PolicyAgent):
             for minibatch in minibatches:
                 self.optimizer.zero_grad()
                 # The gradient is accumulated over microbatches that fit caches and memory. The mean loss of each is
-                # scaled by its fraction of the minibatch: the sum is the gradient of the whole.
+                # scaled by its fraction of the minibatch, so the gradients add up to that of the whole minibatch.
                 for batch, fraction in minibatch:
                     check_interrupt()
                     stats.add(self._backward(batch, coefficients, fraction)._asdict())
@@ -286,8 +286,8 @@ class Ppo(PolicyAgent):
     def _epochs(self) -> Iterator[Iterable[Iterable[Microbatch]]]:
         """Yield the reshuffled minibatches of each epoch: single steps, or whole rows for a recurrent network.
 
-        All have nearly the same size, at most `batch_size` steps (or that fraction of the rollout). If one minibatch
-        is the whole rollout, it is gathered only once.
+        All have nearly the same size: at most `batch_size` steps (or that fraction of the rollout), or the number of
+        rows that comes closest to it. If one minibatch is the whole rollout, it is gathered only once.
         """
         s, max_microbatch = self.settings, microbatch_size(str(self.intrinsic.device))
         steps = len(self.rollout) * self.group.size

@@ -81,14 +81,14 @@ class Pqn(ValueAgent):
         )  # fmt: skip
         self.last_value = torch.zeros(env.rows, device=env.device)  # max Q of the observations after the rollout
         self.generator = context.streams.torch("minibatches", env.device)
-        self._hidden = network.initial_hidden(0)
-        # Fill the rollout's columns that PQN does not use.
+        self._no_hidden = network.initial_hidden(0)  # a feed-forward network has no hidden state
+        # Values of the rollout's columns that PQN does not use.
         self._no_log_prob = torch.zeros(env.rows, device=env.device)
         self._no_episode_start = torch.zeros(env.rows, dtype=torch.bool, device=env.device)
 
     def _q(self, obs: Tensor) -> Tensor:
         """Q(s, ·) [B, K]."""
-        values: Tensor = self.network(obs, self._hidden)[0]
+        values: Tensor = self.network(obs, self._no_hidden)[0]
         return values
 
     def _max_q(self, obs: Tensor, mask: Tensor) -> Tensor:
@@ -119,11 +119,11 @@ class Pqn(ValueAgent):
             self.last_value.copy_(self._max_q(step.obs, step.mask))
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
-        """Once the rollout is full, make `epochs` passes over it. Returns means of the metrics over gradient steps."""
+        """Make `epochs` passes over a full rollout, and return the means of the metrics over all gradient steps."""
         s, rollout = self.settings, self.rollout
         if not rollout.full:
             return None
-        if not len(rollout.without_autoreset_steps(rollout.reward)):  # a short rollout may consist of autoreset steps
+        if not len(rollout.without_autoreset_steps(rollout.reward)):  # a short rollout may have only autoreset steps
             rollout.clear()
             return None
         self.optimizer.lr = self._lr

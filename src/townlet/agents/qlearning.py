@@ -51,7 +51,7 @@ class QLearningSettings(AgentSettings):
 
 
 class QTable(nn.Module):
-    """Q-values [C, S, K] of S states in C = 1 or 2 tables. Observations are a single index, see `interfaces.layout`."""
+    """Q-values [C, S, K] of S states in C = 1 or 2 tables. An observation is a single index (`interfaces.layout`)."""
 
     hidden_size = 0
     table: Tensor
@@ -65,7 +65,7 @@ class QTable(nn.Module):
             raise TownletError(what, "use dqn or ppo, or an environment with discrete observations")
         self.low, states = int(block.low), int(block.high - block.low) + 1
         if states * actions * (1 + double) > MAX_TABLE_VALUES:
-            what = f"a table of {states} states and {actions} actions would not fit into memory"
+            what = f"Q-values of {states} states and {actions} actions exceed the limit of {MAX_TABLE_VALUES} values"
             raise TownletError(what, "use dqn")
         self.register_buffer("table", torch.full((1 + double, states, actions), initial_q))
 
@@ -115,13 +115,13 @@ class QLearning(ValueAgent):
 
     @torch.no_grad()
     def observe(self, step: Step, ended: FinalObs) -> None:
-        """Update the table. Where an episode ended, `step.obs` is after the reset, and `ended.obs` the final one."""
+        """Update the table. Where an episode ended, `ended.obs` is its final observation; `step.obs` begins the next."""
         next_obs = step.obs.index_copy(0, ended.rows, ended.obs)
-        mask = step.mask.index_copy(0, ended.rows, ended.mask)
+        next_mask = step.mask.index_copy(0, ended.rows, ended.mask)
         if self.bonus:
             self._compute_intrinsic(next_obs, step)
         reward = step.reward * self.settings.reward_scale + self.intrinsic_weight.value * self.intrinsic
-        transitions = self._state, self._actions, reward, self.network.states(next_obs), mask, step.terminated
+        transitions = self._state, self._actions, reward, self.network.states(next_obs), next_mask, step.terminated
         if step.autoreset_step is not None:
             real = step.autoreset_step.logical_not().nonzero().squeeze(1)
             transitions = tuple(part.index_select(0, real) for part in transitions)  # type: ignore[assignment]
@@ -129,23 +129,25 @@ class QLearning(ValueAgent):
             self._update(*transitions)
 
     def _update(
-        self, state: Tensor, actions: Tensor, reward: Tensor, next_state: Tensor, mask: Tensor, terminated: Tensor
+        self, state: Tensor, actions: Tensor, reward: Tensor, next_state: Tensor, next_mask: Tensor, terminated: Tensor
     ) -> None:
         """Q(s, a) ← Q(s, a) + α (y − Q(s, a)),  y = r + γ max Q(s′, ·), or r where the episode terminated.
 
+        With `double`, a random table is updated; it selects the action in s′, and the other table evaluates it.
         Applied to B transitions at once: the value of a pair (s, a) that occurs c times moves by a fraction
-        1 − (1 − α)ᶜ to its mean target, as far as c single updates towards equal targets would move it.
+        1 − (1 − α)ᶜ toward its mean target, as far as c single updates toward that target would move it.
         """
         table = self.network.table
         which = torch.zeros_like(state)  # the table that each transition updates
         if self.settings.double:
             which = torch.randint(2, state.shape, generator=self.generator, device=state.device)
-        ranking = table[which, next_state]
-        values = table[1 - which, next_state] if self.settings.double else ranking
-        target = reward + self.settings.gamma * greedy_value(ranking, values, mask).masked_fill_(terminated, 0.0)
+        selection = table[which, next_state]
+        values = table[1 - which, next_state] if self.settings.double else selection
+        next_value = greedy_value(selection, values, next_mask).masked_fill_(terminated, 0.0)
+        target = reward + self.settings.gamma * next_value
         index = (which * table.shape[1] + state) * table.shape[2] + actions
-        pairs, pair, counts = torch.unique(index, return_inverse=True, return_counts=True)
-        mean = torch.zeros(len(pairs), device=table.device).index_add_(0, pair, target).div_(counts)
+        pairs, pair_index, counts = torch.unique(index, return_inverse=True, return_counts=True)
+        mean = torch.zeros(len(pairs), device=table.device).index_add_(0, pair_index, target).div_(counts)
         flat = table.view(-1)
         value = flat.take(pairs)
         error = target - flat.take(index)
@@ -177,7 +179,7 @@ register(
         on_policy=False,
         uses_network=False,
         observations="index",
-        bonuses=("counts",),  # rnd relies on similar observations, which state indices do not show
+        bonuses=("counts",),  # rnd relies on similarity of observations, and state indices have none
         rows=16,
         sweep={"lr": SearchRange(low=0.005, high=1.0), "gamma": GAMMA_CHOICES},
         exported=("double",),

@@ -52,7 +52,7 @@ class AgentEntry:
     recurrent: Literal["no", "optional", "required"] = "no"
     uses_network: bool = True  # False where `network` in the recipe changes nothing, as for a table
     actions: tuple[type[Actions], ...] = (Discrete,)
-    bonuses: tuple[str, ...] = ("rnd", "counts")  # names of explore.bonus that it learns from
+    bonuses: tuple[str, ...] = ("rnd", "counts")  # kinds of explore.bonus that it supports
     observations: Literal["any", "index"] = "any"  # "index": the observation is a state index
     sweep: Mapping[str, SearchRange] = field(default_factory=dict)  # settings that matter most, with usual ranges
     smoke: Mapping[str, Any] = field(default_factory=dict)  # settings with which 2 rows learn within 256 env_steps
@@ -61,7 +61,7 @@ class AgentEntry:
     # such as "rollout/hidden". Empty: it cannot be trained by several processes.
     shard_axes: Mapping[str, int] = field(default_factory=dict)
     unshardable: tuple[str, ...] = ()  # settings that must be null to train in several processes
-    exported: tuple[str, ...] = ()  # settings that shape the network, stated in exported files
+    exported: tuple[str, ...] = ()  # settings stated in the metadata of exported files
 
     @property
     def name(self) -> str:
@@ -75,13 +75,13 @@ class AgentEntry:
 _entries: dict[str, AgentEntry] = {}
 _load_errors: dict[str, str] = {}  # installed agents that could not be loaded, and why
 _discovered = False
-_lock = RLock()  # a server may look up agents from several threads before any was loaded
+_lock = RLock()  # a server may look up agents from several threads before they are loaded
 
 
 def register(entry: AgentEntry) -> AgentEntry:
     """Add an agent. Custom names may be registered again, e.g. by an edited file; built-in names may not."""
     name = entry.name
-    if not name.isidentifier():
+    if not isinstance(entry.settings.model_fields["name"].default, str) or not name.isidentifier():
         fix = 'give the settings a field name: Literal["my_agent"] = "my_agent"'
         raise TownletError(f"{entry.settings.__name__} does not name an agent", fix)
     if name in BUILT_IN and entry.settings.__module__ != f"{__package__}.{name}":
@@ -122,7 +122,7 @@ def settings_models() -> tuple[type[AgentSettings], ...]:
 
 
 def load_error(name: str) -> str:
-    """Why an installed agent of that name could not be loaded; empty where there is no such problem."""
+    """Why an installed agent of that name could not be loaded; "" if there is no such problem."""
     entries()
     return _load_errors.get(name, "")
 

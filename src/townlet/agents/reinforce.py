@@ -113,23 +113,23 @@ class Reinforce(PolicyAgent):
             raise TownletError("reinforce cannot train a recurrent network", fix)
         env = context.env
         action = self.family.shape, self.family.dtype
-        self.episodes = EpisodeBuffer(env.rows, env.layout.size, env.actions.choices, action=action, device=env.device)
+        self.buffer = EpisodeBuffer(env.rows, env.layout.size, env.actions.choices, action=action, device=env.device)
         self._hidden = self.network.initial_hidden(env.rows)
         self._mask = torch.ones(env.rows, env.actions.choices, dtype=torch.bool, device=env.device)
         self._bootstrap = torch.zeros(env.rows, device=env.device)
-        self._average = torch.zeros(2, device=env.device)  # moving average of returns, and its total weight
+        self._average = torch.zeros(2, device=env.device)  # decayed sums of mean returns and of their weights
 
     @torch.inference_mode()
     def act(self, inputs: MaskedObs) -> Tensor:
         """Sample actions from the policy: [N] int64, binary [N, A] int64, or continuous [N, A]."""
         outputs, value, _ = self.network(inputs.obs, self._hidden)
         actions = self._sample(outputs, self._mask.copy_(inputs.mask))
-        self.episodes.add_action(inputs.obs, inputs.mask, actions, value)
+        self.buffer.add_action(inputs.obs, inputs.mask, actions, value)
         return actions
 
     @torch.inference_mode()
     def observe(self, step: Step, ended: FinalObs) -> None:
-        """Store rewards and ends of episodes. With a learned value, truncated ones bootstrap from their final V."""
+        """Store rewards and ends of episodes. With a learned value, truncated episodes bootstrap from their final V."""
         self._bootstrap.zero_()
         truncated = step.truncated.index_select(0, ended.rows).nonzero().squeeze(1)
         if self.settings.baseline == "value" and len(truncated):
@@ -138,23 +138,23 @@ class Reinforce(PolicyAgent):
         if self.bonus:
             self._compute_intrinsic(step.obs.index_copy(0, ended.rows, ended.obs), step)
         reward = step.reward * self.settings.reward_scale
-        self.episodes.add_outcome(
+        self.buffer.add_outcome(
             reward, self.intrinsic, step.terminated | step.truncated, self._bootstrap, step.autoreset_step
         )
 
     def on_env_reset(self) -> None:
-        self.episodes.discard_open_episodes()
+        self.buffer.discard_unfinished_episodes()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
-        """Make one gradient step once `episodes` episodes have ended, and return its metrics; None before."""
+        """Make one gradient step if `episodes` episodes have ended, and return its metrics; otherwise None."""
         s = self.settings
-        if self.episodes.episodes < s.episodes:
+        if self.buffer.episodes < s.episodes:
             return None
         self.optimizer.lr = self._lr
-        index = self.episodes.indices()
-        returns = self.episodes.returns(s.gamma, self.intrinsic_weight.value, s.returns == "episode")
+        index = self.buffer.indices()
+        returns = self.buffer.returns(s.gamma, self.intrinsic_weight.value, s.returns == "episode")
         returns = returns.view(-1).take(index)
-        steps = self.episodes.gather(index)
+        steps = self.buffer.gather(index)
         advantage = returns - self._baseline(returns, steps.value)
         if s.normalize:
             std, mean = torch.std_mean(advantage, correction=0)
@@ -163,7 +163,7 @@ class Reinforce(PolicyAgent):
         self.optimizer.zero_grad()
         for part in torch.split(torch.arange(len(index), device=index.device), microbatch_size(str(index.device))):
             check_interrupt()
-            batch = self.episodes.gather(index.index_select(0, part))
+            batch = self.buffer.gather(index.index_select(0, part))
             loss, terms = reinforce_loss(
                 self.network, self.family, batch, advantage.index_select(0, part), returns.index_select(0, part),
                 **self._coefficients(),
@@ -178,12 +178,12 @@ class Reinforce(PolicyAgent):
         if self.bonus:
             metrics |= self.bonus.learn(steps.obs)
         metrics |= self._dead_units(steps.obs)
-        self.episodes.discard_finished_episodes()
+        self.buffer.discard_finished_episodes()
         return metrics | self.metrics()
 
     @torch.no_grad()
     def _baseline(self, returns: Tensor, value: Tensor) -> Tensor:
-        """The baseline b that is subtracted from returns [B]: [B], or a scalar."""
+        """The baseline b, [B] or a scalar, that is subtracted from returns [B]."""
         if self.settings.baseline == "value":
             return value
         if self.settings.baseline == "none":
@@ -208,7 +208,7 @@ class Reinforce(PolicyAgent):
         return self._scheduled(COEFFICIENTS) | super().metrics()
 
     def _parts(self) -> dict[str, Stateful]:
-        return {"episodes": self.episodes, **super()._parts()}
+        return {"episodes": self.buffer, **super()._parts()}
 
     def _tensors(self) -> State:
         return {"average": self._average}

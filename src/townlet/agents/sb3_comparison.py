@@ -10,22 +10,23 @@ GPU_RECIPE: Final = "town:ppo-gpu"  # for the benchmark on a GPU, which is not c
 HIDDEN: Final = (64, 64)
 LR, GAMMA = 2.5e-4, 0.99
 # PPO: one pass of the benchmark is a rollout and its update.
-STEPS, EPOCHS, BATCHES, GAE, CLIP, ENTROPY, VALUE, PPO_NORM = 128, 4, 4, 0.95, 0.2, 0.01, 0.5, 0.5
+PPO_STEPS, EPOCHS, MINIBATCHES, PPO_MAX_GRAD_NORM = 128, 4, 4, 0.5
+GAE_LAMBDA, CLIP, ENTROPY_COEF, VALUE_COEF = 0.95, 0.2, 0.01, 0.5
 # DQN: one pass is DQN_STEPS vector steps, with a gradient step after each.
-DQN_STEPS, BATCH, REPLAY, WARMUP, TARGET, EPSILON, DQN_NORM = 64, 256, 100_000, 1000, 500, 0.1, 10.0
+DQN_STEPS, BATCH_SIZE, REPLAY, WARMUP, TARGET_EVERY, EPSILON, DQN_MAX_GRAD_NORM = 64, 256, 100_000, 1000, 500, 0.1, 10.0
 
 
 @dataclass(frozen=True)
 class Sb3Comparison:
     """Settings with which an agent of Stable-Baselines3 and Townlet's agent do the same work."""
 
-    library_class: str  # its class in stable_baselines3
+    library_class: str  # name of the class in stable_baselines3
     activation: str
     updates: int  # calls of `learn` in one pass of the benchmark
     steps: int  # vector steps in one pass
     overrides: Mapping[str, Any]  # for Townlet's recipe
     sb3_arguments: Mapping[str, Any]  # arguments of the class in stable_baselines3
-    per_row: Mapping[str, float]  # further arguments of it, to be multiplied by the number of rows
+    per_row: Mapping[str, float]  # further arguments of that class, to be multiplied by the number of rows
     reported: Mapping[str, Any]  # settings stated with the results
 
 
@@ -34,30 +35,30 @@ SB3_COMPARISONS: Final = {
         library_class="PPO",
         activation="tanh",
         updates=1,
-        steps=STEPS,
+        steps=PPO_STEPS,
         overrides={
             "network.activation": "tanh",
-            "agent.n_steps": STEPS,
+            "agent.n_steps": PPO_STEPS,
             "agent.epochs": EPOCHS,
-            "agent.batch_size": 1 / BATCHES,
-            "agent.gae_lambda": GAE,
+            "agent.batch_size": 1 / MINIBATCHES,
+            "agent.gae_lambda": GAE_LAMBDA,
             "agent.clip": CLIP,
-            "agent.entropy_coef": ENTROPY,
-            "agent.value_coef": VALUE,
-            "agent.max_grad_norm": PPO_NORM,
+            "agent.entropy_coef": ENTROPY_COEF,
+            "agent.value_coef": VALUE_COEF,
+            "agent.max_grad_norm": PPO_MAX_GRAD_NORM,
             "agent.shared": False,
         },
         sb3_arguments={
-            "n_steps": STEPS,
+            "n_steps": PPO_STEPS,
             "n_epochs": EPOCHS,
-            "gae_lambda": GAE,
+            "gae_lambda": GAE_LAMBDA,
             "clip_range": CLIP,
-            "ent_coef": ENTROPY,
-            "vf_coef": VALUE,
-            "max_grad_norm": PPO_NORM,
+            "ent_coef": ENTROPY_COEF,
+            "vf_coef": VALUE_COEF,
+            "max_grad_norm": PPO_MAX_GRAD_NORM,
         },
-        per_row={"batch_size": STEPS / BATCHES},
-        reported={"n_steps": STEPS, "epochs": EPOCHS, "minibatches": BATCHES, "activation": "tanh"},
+        per_row={"batch_size": PPO_STEPS / MINIBATCHES},
+        reported={"n_steps": PPO_STEPS, "epochs": EPOCHS, "minibatches": MINIBATCHES, "activation": "tanh"},
     ),
     "dqn": Sb3Comparison(
         library_class="DQN",
@@ -65,10 +66,10 @@ SB3_COMPARISONS: Final = {
         updates=DQN_STEPS,
         steps=DQN_STEPS,
         overrides={
-            "agent.batch_size": BATCH,
+            "agent.batch_size": BATCH_SIZE,
             "agent.replay": REPLAY,
             "agent.warmup": WARMUP,
-            "agent.target_every": TARGET,
+            "agent.target_every": TARGET_EVERY,
             "agent.update_every": 1,
             "agent.gradient_steps": 1,
             "agent.n_step": 1,
@@ -76,25 +77,25 @@ SB3_COMPARISONS: Final = {
             "agent.double": False,
             "agent.dueling": False,
             "agent.prioritized": None,
-            "agent.max_grad_norm": DQN_NORM,
+            "agent.max_grad_norm": DQN_MAX_GRAD_NORM,
             "explore.action_selection.schedule": EPSILON,
         },
         sb3_arguments={
-            "batch_size": BATCH,
+            "batch_size": BATCH_SIZE,
             "buffer_size": REPLAY,
             "learning_starts": WARMUP,
             "train_freq": 1,
             "gradient_steps": 1,
             "exploration_initial_eps": EPSILON,
             "exploration_final_eps": EPSILON,
-            "max_grad_norm": DQN_NORM,
+            "max_grad_norm": DQN_MAX_GRAD_NORM,
         },
-        per_row={"target_update_interval": TARGET},
+        per_row={"target_update_interval": TARGET_EVERY},
         reported={
-            "batch_size": BATCH,
+            "batch_size": BATCH_SIZE,
             "replay": REPLAY,
             "updates_per_vector_step": 1,
-            "target_every": TARGET,
+            "target_every": TARGET_EVERY,
             "activation": "relu",
             "double": False,
             "dueling": False,

@@ -45,7 +45,7 @@ class AgentSettings(StrictModel):
     file: str | None = Field(
         None,
         exclude_if=lambda file: file is None,
-        description="The .py file that registers a custom agent, relative to the recipe; runs with --allow-code.",
+        description="The .py file that registers a custom agent, relative to the recipe; runs only with --allow-code.",
     )
     gamma: float = Field(
         0.99, ge=0, le=1, description="Discount factor. Higher looks further ahead but learns more slowly."

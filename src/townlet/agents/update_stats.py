@@ -15,8 +15,8 @@ Values = Mapping[str, Tensor]
 class UpdateStats:
     """Means of metrics over all minibatches and epochs of an update, and over all processes.
 
-    `names` are the values collected for every sample. By default they are the metrics; `metrics_of` can derive others
-    from them: it maps {name: [S]} to {name: [S]}, where S is the number of collected samples.
+    `names` are the values collected for every step. By default they are the metrics; `metrics_of` can derive others
+    from them: it maps {name: [S]} to {name: [S]}, where S is the number of collected steps.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class UpdateStats:
     ) -> None:  # fmt: skip
         self.epochs = 0
         self._names, self._group, self._metrics_of = names, group, metrics_of
-        self._empty = torch.zeros(0, device=device)  # for `torch.cat` in a process that got no samples
+        self._empty = torch.zeros(0, device=device)  # for `torch.cat` in a process that got no steps
         self._values: list[Values] = []
         self._grad_norms: list[Tensor] = []
         self._epoch_start = 0
@@ -35,7 +35,7 @@ class UpdateStats:
         self._epoch_start = len(self._values)
 
     def add(self, values: Values) -> None:
-        """Add per-sample values of a microbatch (a part of a minibatch), each of any shape."""
+        """Add per-step values of a microbatch (a part of a minibatch), each of any shape."""
         self._values.append({name: value.detach() for name, value in values.items()})
 
     def add_grad_norm(self, norm: Tensor) -> None:

@@ -25,7 +25,7 @@ class EpisodeSteps(NamedTuple):
 
 
 class EpisodeBuffer:
-    """Columns [slots, rows, …]; each row has its own write position, because autoreset steps are not stored.
+    """Stores columns [slots, rows, …]; each row has its own write position, because autoreset steps are not stored.
 
     A row holds its finished episodes, followed by the unfinished one. `discard_finished_episodes` moves the latter to
     the front, so the size is bounded by the steps since that call plus the longest episode.
@@ -48,7 +48,7 @@ class EpisodeBuffer:
         # Of each row: steps written, and how many of them belong to finished episodes.
         self._written, self._finished = (torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(2))
         self._max_written = 0  # upper bound of `_written`, known without a synchronization
-        self.episodes = 0  # finished since the last `discard_finished_episodes`
+        self.episodes = 0  # number of finished episodes in the buffer
 
     @torch.inference_mode(False)  # agents act in inference mode, but learn from these tensors outside of it
     def _allocate(self, slots: int) -> dict[str, Tensor]:
@@ -109,15 +109,15 @@ class EpisodeBuffer:
         steps = int(self._finished.max())
         ended, bootstrap = self._columns["ended"], self._columns["bootstrap"]
         returns = self._columns["reward"][:steps].add(self._columns["intrinsic"][:steps], alpha=intrinsic_weight)
-        following = torch.zeros(self.rows, device=self._device)
+        next_return = torch.zeros(self.rows, device=self._device)
         for t in range(steps - 1, -1, -1):
-            following = returns[t].add_(torch.where(ended[t], bootstrap[t], following), alpha=gamma)
+            next_return = returns[t].add_(torch.where(ended[t], bootstrap[t], next_return), alpha=gamma)
         if whole_episode:
             for t in range(1, steps):
                 torch.where(ended[t - 1], returns[t], returns[t - 1], out=returns[t])
         return returns
 
-    def discard_open_episodes(self) -> None:
+    def discard_unfinished_episodes(self) -> None:
         """Discard the steps of unfinished episodes, because the environment was reset."""
         self._written.copy_(self._finished)
 
@@ -146,7 +146,7 @@ class EpisodeBuffer:
         written, finished, saved, episodes = (get_part(state, name, "episode buffer") for name in names)
         if not isinstance(saved, Mapping) or set(saved) != set(self._columns):
             raise TownletError(
-                f"the saved episode buffer does not have the columns {', '.join(self._columns)}", SAME_SETTINGS
+                f"the saved episode buffer has other columns than {', '.join(self._columns)}", SAME_SETTINGS
             )
         slots = len(saved["ended"])
         if slots > self._slots:

@@ -46,10 +46,10 @@ class PrioritizedSampler:
     def __init__(self, spec: PrioritySpec, size: int, device: str = "cpu") -> None:
         self.spec = spec
         self._tree = SumTree(size, device)
-        self._max_priority = torch.ones((), dtype=torch.float64, device=device)  # largest so far
+        self._max_priority = torch.ones((), dtype=torch.float64, device=device)  # highest so far
 
     def add(self, start: int, stop: int, excluded: Tensor | None = None) -> None:
-        """Give new transitions at start … stop − 1 the maximal priority, so that each is likely to be sampled soon.
+        """Give new transitions at start … stop − 1 the highest priority so far, so that each is likely sampled soon.
 
         Those in `excluded` [stop − start] bool get priority 0 and are never sampled.
         """
@@ -100,7 +100,7 @@ class SumTree:
         self._nodes = torch.zeros(sum(lengths), dtype=torch.float64, device=device)
         self._levels = [level.view(-1, FANOUT) for level in torch.split(self._nodes, lengths)]
         self._leaves = self._levels[0].view(-1)
-        self._above = [(below, above.view(-1)) for below, above in pairwise(self._levels)]
+        self._level_pairs = [(below, above.view(-1)) for below, above in pairwise(self._levels)]
 
     @property
     def total(self) -> Tensor:
@@ -114,14 +114,14 @@ class SumTree:
     def set(self, index: Tensor, weight: Tensor) -> None:
         """Set the weights [B] float64 at `index` [B]; for a repeated index the largest is kept."""
         self._leaves.scatter_reduce_(0, index, weight, "amax", include_self=False)
-        for below, above in self._above:
+        for below, above in self._level_pairs:
             index = index // FANOUT
             above.index_copy_(0, index, below.index_select(0, index).sum(1))
 
     def fill(self, start: int, stop: int, weight: Tensor) -> None:
         """Set the weights at start … stop − 1 to one value [] or to values [stop − start]."""
         self._leaves[start:stop] = weight
-        for below, above in self._above:
+        for below, above in self._level_pairs:
             start, stop = start // FANOUT, -(-stop // FANOUT)
             torch.sum(below[start:stop], 1, out=above[start:stop])
 

@@ -52,7 +52,7 @@ class ReplayBuffer:
     ) -> None:
         if group.size > 1 and (priority or autoreset_steps):
             raise ValueError(
-                "prioritized replay and autoreset steps need a single process: they are not supported with several"
+                "prioritized replay and environments with autoreset steps are not supported with several processes"
             )
         slots = max(capacity // (rows * group.size), n_step + 1)
         self.n_step, self._generator, self._device, self._group = n_step, generator, device, group
@@ -74,9 +74,9 @@ class ReplayBuffer:
             start = storage.newest * storage.rows
             self._prioritized.add(start, start + storage.rows, step.autoreset)
 
-    def truncate_open_episodes(self) -> None:
+    def truncate_unfinished_episodes(self) -> None:
         """Mark unfinished episodes as ended at the newest step, because the environment was reset."""
-        self._storage.truncate_open_episodes()
+        self._storage.truncate_unfinished_episodes()
 
     def sample(self, batch_size: int, intrinsic_weight: float = 0.0, beta: float = 1.0) -> TransitionBatch:
         """Sample transitions with replacement, uniformly or by priority.
@@ -106,14 +106,14 @@ class ReplayBuffer:
         if not len(self):
             raise TownletError("the replay buffer is empty", "collect transitions before sampling from it")
 
-    def _uniform_indices(self, count: int) -> Tensor:
-        """Indices [B] into the rows of all processes, uniform over all transitions except autoreset steps.
+    def _uniform_indices(self, batch_size: int) -> Tensor:
+        """Indices [B] into the transitions of all processes, uniform over all except autoreset steps.
 
-        Autoreset steps are drawn again. The loop terminates: a row's first step is never one and no two are adjacent,
-        so every row has steps that can be sampled.
+        Autoreset steps are rejected and redrawn. The loop terminates: a row's first step is never an autoreset step,
+        and no two are adjacent, so every row has steps that can be sampled.
         """
         total = len(self) * self._group.size
-        index = torch.randint(total, (count,), generator=self._generator, device=self._device)
+        index = torch.randint(total, (batch_size,), generator=self._generator, device=self._device)
         if (autoreset := self._storage.flat.get("autoreset")) is None:
             return index
         # Only with one process (see __init__), so that all indices are indices of this storage.
@@ -147,8 +147,8 @@ class ReplayBuffer:
             return self._rewards(index, intrinsic_weight), index, self._discounts[1].expand(len(index)).clone()
         path = (index + self._offsets * storage.rows) % (storage.slots * storage.rows)  # [n, B]
         steps_to_newest = (storage.newest - index // storage.rows) % storage.slots
-        last = storage.flat["ended"].take(path) | (self._offsets >= steps_to_newest)
-        included = last[:-1].logical_not_().cumprod(0)  # [n − 1, B]: step k + 1 is part of the return
+        is_last = storage.flat["ended"].take(path) | (self._offsets >= steps_to_newest)
+        included = is_last[:-1].logical_not_().cumprod(0)  # [n − 1, B]: step k + 1 is part of the return
         reward = self._rewards(path, intrinsic_weight)
         reward[1:] *= included * self._later_discounts
         later_steps = included.sum(0)

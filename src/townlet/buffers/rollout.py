@@ -29,7 +29,7 @@ class Minibatch(NamedTuple):
     advantage: Tensor  # [B]
     returns: Tensor  # [B]
     hidden: Tensor  # [B, H] before the first step
-    episode_start: Tensor | None = None  # [T, B] bool, the hidden state is reset before this step
+    episode_start: Tensor | None = None  # [T, B] bool, true where the hidden state is reset before the step
 
 
 class Microbatch(NamedTuple):
@@ -43,7 +43,7 @@ class BatchShard(NamedTuple):
     """The part of a minibatch that belongs to this process."""
 
     indices: Tensor  # [b] int64
-    total: int  # indices of all processes together
+    total: int  # number of indices over all processes
 
 
 class RolloutBuffer:
@@ -91,7 +91,7 @@ class RolloutBuffer:
         self._autoreset = columns.get("autoreset")
         self.hidden = torch.zeros((rows, hidden), device=device)
         self._advantage, self._returns, self._decay = (torch.zeros_like(self.reward) for _ in range(3))
-        self._bootstrap = torch.zeros(rows, device=device)
+        self._bootstrap = torch.zeros(rows, device=device)  # reused by `add_outcome`
 
     def __len__(self) -> int:
         return len(self._storage)
@@ -118,11 +118,11 @@ class RolloutBuffer:
         """Mark all steps as complete; a replayed CUDA graph has written them."""
         self._storage.head, self._storage.filled = 0, self._storage.slots
 
-    def row_slice(self, first: int, last: int) -> Minibatch:
-        """All steps of rows first … last − 1 as views [T, B, …], with the latest advantages."""
+    def row_slice(self, start: int, stop: int) -> Minibatch:
+        """All steps of rows start … stop − 1 as views [T, B, …], with the latest advantages."""
         stored = [self._storage.columns[name] for name in Minibatch._fields[:5]]
-        views = (column[:, first:last] for column in (*stored, self._advantage, self._returns))
-        return Minibatch._make((*views, self.hidden[first:last], None))
+        views = (column[:, start:stop] for column in (*stored, self._advantage, self._returns))
+        return Minibatch._make((*views, self.hidden[start:stop], None))
 
     def clear(self, hidden: Tensor | None = None) -> None:
         """Begin a new rollout, with the hidden state [N, H] that its first step is taken in."""
@@ -161,14 +161,14 @@ class RolloutBuffer:
             self._storage.write(autoreset=step.autoreset_step)
         self._storage.advance()
 
-    def compute_values(self, values: Callable[[Tensor], Tensor], batch_size: int) -> None:
+    def compute_values(self, critic: Callable[[Tensor], Tensor], batch_size: int) -> None:
         """Compute the values of all stored observations, for a critic that is not evaluated while acting."""
         flat, index = self._storage.flat["value"][: len(self)], torch.arange(len(self), device=self.value.device)
         for chunk, chunk_index in zip(torch.split(flat, batch_size), torch.split(index, batch_size), strict=True):
-            chunk.copy_(values(self._storage.take("obs", chunk_index).float()))
+            chunk.copy_(critic(self._storage.take("obs", chunk_index).float()))
 
     def without_autoreset_steps(self, column: Tensor) -> Tensor:
-        """A column [T, N, …] without autoreset steps [R, …]; unchanged where there are none."""
+        """A column [T, N, …] without its autoreset steps: [R, …]; unchanged if the environment has none."""
         sampleable = self._sampleable_index()
         return column if sampleable is None else column[: self.steps].flatten(0, 1).index_select(0, sampleable)
 
@@ -190,13 +190,13 @@ class RolloutBuffer:
         value, terminated, truncated = self.value[:t], self.terminated[:t], self.truncated[:t]
         advantage, returns, decay = self._advantage[:t], self._returns[:t], self._decay[:t]
 
-        following = returns  # value of the next state; `returns` is free until the end
-        following[:-1].copy_(value[1:])
-        following[-1].copy_(last_value)
-        torch.where(truncated, self.bootstrap[:t], following, out=following)
-        following.masked_fill_(terminated, 0.0)
+        next_value = returns  # the memory of `returns` is not needed until the end
+        next_value[:-1].copy_(value[1:])
+        next_value[-1].copy_(last_value)
+        torch.where(truncated, self.bootstrap[:t], next_value, out=next_value)
+        next_value.masked_fill_(terminated, 0.0)
 
-        torch.add(self.reward[:t], following, alpha=gamma, out=advantage)  # TD errors first
+        torch.add(self.reward[:t], next_value, alpha=gamma, out=advantage)  # TD errors first
         if intrinsic_weight:
             advantage.add_(self.intrinsic[:t], alpha=intrinsic_weight)
         advantage.sub_(value)
@@ -215,7 +215,7 @@ class RolloutBuffer:
         minibatches consist of whole rows. Steps of other processes are left out.
         """
         shards, recurrent = self.shards(size, generator), self.recurrent
-        if recurrent:
+        if recurrent:  # then shards consist of rows
             microbatch_size = max(MIN_ROWS, microbatch_size // self._steps_per_row)
         scales: Sequence[tuple[Tensor, Tensor] | None] = [None] * len(shards)
         if normalize:
@@ -228,11 +228,11 @@ class RolloutBuffer:
         """Shuffled minibatches: indices of local steps without autoreset steps, or of rows for a recurrent network."""
         if self.recurrent:
             return list(self._shuffled(self._storage.rows, max(1, round(size / self._steps_per_row)), generator))
-        trainable = self._sampleable_index()
-        if trainable is None:
+        sampleable = self._sampleable_index()
+        if sampleable is None:
             return list(self._shuffled(len(self), size, generator))
-        parts = self._shuffled(len(trainable), size, generator)
-        return [BatchShard(trainable.index_select(0, part.indices), part.total) for part in parts]
+        parts = self._shuffled(len(sampleable), size, generator)
+        return [BatchShard(sampleable.index_select(0, part.indices), part.total) for part in parts]
 
     @property
     def recurrent(self) -> bool:

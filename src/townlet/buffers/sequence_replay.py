@@ -24,7 +24,7 @@ class SequenceBatch(NamedTuple):
     mask: Tensor  # [L + 1, B, K], valid actions
     actions: Tensor  # [L, B] int64
     reward: Tensor  # [L, B], extrinsic + intrinsic_weight × intrinsic
-    discount: Tensor  # [L, B], γ, 0 where terminated
+    discount: Tensor  # [L, B], γ, or 0 where terminated
     valid: Tensor  # [L, B] bool, steps that count in the loss: neither burn-in nor padding
     start: Tensor  # [L + 1, B] bool, true at the first step of each sequence that is not padding
     hidden: Tensor  # [B, H] hidden state before that first step; H is 0 if it is not stored
@@ -67,9 +67,9 @@ class SequenceReplay:
     def add(self, step: VectorTransition) -> None:
         self._storage.add(step)
 
-    def truncate_open_episodes(self) -> None:
+    def truncate_unfinished_episodes(self) -> None:
         """Mark unfinished episodes as ended at the newest step, because the environment was reset."""
-        self._storage.truncate_open_episodes()
+        self._storage.truncate_unfinished_episodes()
 
     def sample(self, batch_size: int, intrinsic_weight: float = 0.0) -> SequenceBatch:
         """Sample sequences around uniformly drawn steps."""
@@ -105,7 +105,7 @@ class SequenceReplay:
         return (sampled + (position - self.burn_in) * storage.rows) % (storage.slots * storage.rows)
 
     def _sequence_lengths(self, sampled: Tensor) -> tuple[Tensor, Tensor]:
-        """Number of steps before each sampled step, and number from it on, each [B].
+        """The number of steps before each sampled step, and the number from the sampled step on, each [B].
 
         Both are limited by the episode, the former also by the oldest stored slot, the latter by the newest.
         """

@@ -59,9 +59,9 @@ def transition_columns(obs_size: int, actions: int, autoreset_steps: bool = Fals
 
 
 class ImageCompression:
-    """Splits observations [N, D] into a float32 column `name` and, for images, a uint8 column `name_bytes`.
+    """Splits observations [N, D] into a float32 column `{name}` and, for images, a uint8 column `{name}_bytes`.
 
-    Image values are rounded to the nearest of their block's levels, so images that were made of bytes are restored
+    Image values are rounded to the nearest of their block's levels, so images that were made from bytes are restored
     exactly.
     """
 
@@ -141,7 +141,7 @@ class CircularStorage:
 
     @property
     def newest(self) -> int:
-        """The slot completed last."""
+        """The slot that was completed last."""
         return (self.head - 1) % self.slots
 
     def write(self, **values: Tensor) -> None:
@@ -171,7 +171,7 @@ class CircularStorage:
         self.head = (self.head + 1) % self.slots
         self.filled = min(self.filled + 1, self.slots)
 
-    def truncate_open_episodes(self) -> None:
+    def truncate_unfinished_episodes(self) -> None:
         """Mark the newest step as the last of its episode, because the environment was reset after it."""
         if self.filled:
             self.columns["ended"][self.newest] = True
@@ -188,7 +188,7 @@ class CircularStorage:
         if slots != self.slots:
             raise TownletError(f"the saved buffer has {slots} slots, but this one has {self.slots}", SAME_SETTINGS)
         if not isinstance(saved, Mapping) or set(saved) != set(self.columns):
-            raise TownletError(f"the saved buffer does not have the columns {', '.join(self.columns)}", SAME_SETTINGS)
+            raise TownletError(f"the saved buffer has other columns than {', '.join(self.columns)}", SAME_SETTINGS)
         filled = min(len(next(iter(saved.values()))), slots)
         if not isinstance(head, int) or not (0 <= head < slots if filled == slots else head == filled):
             raise TownletError(f"the saved buffer has an invalid write position: slot {head!r}", SAME_SETTINGS)

@@ -1,4 +1,4 @@
-"""Behavior policies that explore by action values: ε-greedy and Boltzmann (Sutton & Barto 2018, §2.2 and §2.8)."""
+"""Behavior policies based on action values: ε-greedy and Boltzmann (Sutton & Barto 2018, §2.2 and §2.8)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ActionSelector(ABC):
         """Current values of everything scheduled or annealed."""
 
     def on_episodes_end(self, episodes: Episodes) -> None:  # noqa: B027
-        """Anneal exploration in the rows whose episodes ended."""
+        """Anneal exploration in the rows whose episodes ended; by default nothing is annealed."""
 
     def state(self) -> State:
         return {"generator": self._generator.get_state()}
@@ -105,7 +105,7 @@ class EpsilonGreedy(ActionSelector):
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        copy_tensor(self.epsilon, state["epsilon"], "explore.epsilon")
+        copy_tensor(self.epsilon, state["epsilon"], "explore.action_selection: epsilon")
 
 
 class Boltzmann(ActionSelector):
@@ -145,7 +145,7 @@ def make_action_selector(
     device: str = "cpu",
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> ActionSelector:
-    """The action selector for N rows; the generator must be on `device` and is saved with the selector's state."""
+    """An action selector for `rows` rows; the generator must be on `device` and is saved with the selector's state."""
     if isinstance(spec, EpsilonSpec):
         return EpsilonGreedy(spec, torch.full((rows,), spec.start, device=device), counters, generator, group)
     return Boltzmann(spec, counters, generator, group)

@@ -15,7 +15,8 @@ from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.interfaces.state import State, copy_tensor
 from townlet.rng import Streams
 
-SAVED: Final = ("visits", "offset", "projections", "categorical_projections")  # keys of the state; attributes with a _
+# Keys of the state; the attributes have the same names with a leading underscore.
+SAVED: Final = ("visits", "offset", "projections", "categorical_projections")
 # Blocks with a wider range count as unbounded: their values are rounded to multiples of 1 / bins.
 MAX_RANGE: Final = 1e6
 
@@ -42,10 +43,10 @@ class CountBonus:
         self._low, self._step = (tensor.to(device) for tensor in _bins(numeric, spec.bins))
         self._projections = torch.randn((len(self._numeric), spec.bits), generator=generator).to(device)
         # Index blocks have no order: each of their values has its own projection, like a one-hot encoding.
-        counts = [int(block.high - block.low) + 1 for block in categorical for _ in range(block.size)]
-        starts = torch.tensor([0, *counts]).cumsum(0)
+        n_values = [int(block.high - block.low) + 1 for block in categorical for _ in range(block.size)]
+        starts = torch.tensor([0, *n_values]).cumsum(0)
         lows = torch.cat([torch.full((b.size,), int(b.low)) for b in categorical]) if categorical else starts[:0]
-        self._first = (starts[:-1] - lows).to(device)
+        self._first = (starts[:-1] - lows).to(device)  # plus a value: the index of its projection
         self._categorical_projections = torch.randn((int(starts[-1]), spec.bits), generator=generator).to(device)
         self._powers = (2 ** torch.arange(spec.bits)).to(device)
         self._visits = torch.zeros(2**spec.bits, dtype=torch.int64, device=device)
@@ -62,7 +63,7 @@ class CountBonus:
 
     @torch.no_grad()
     def reward(self, obs: Tensor) -> Tensor:
-        """1 / √visits [N] of obs [N, D], after counting these visits of all rows."""
+        """1 / √visits [N] of obs [N, D], including these visits of all rows."""
         codes = self.codes(obs)
         self._visits.index_add_(0, codes, torch.ones_like(codes))
         return self._visits[codes].float().rsqrt_()

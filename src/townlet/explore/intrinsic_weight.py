@@ -72,7 +72,7 @@ IntrinsicWeight = ScheduledWeight | AdaptiveWeight  # factor on the intrinsic re
 def make_intrinsic_weight(
     spec: ScheduledWeightSpec | AdaptiveWeightSpec, counters: Counters, max_steps: int
 ) -> IntrinsicWeight:
-    """The weight of the intrinsic reward; `max_steps` is the maximal length of an episode."""
+    """The weight of the intrinsic reward; `max_steps` is the maximum length of an episode."""
     return ScheduledWeight(spec, counters) if isinstance(spec, ScheduledWeightSpec) else AdaptiveWeight(spec, max_steps)
 
 

@@ -91,10 +91,10 @@ class RandomNetworkDistillation:
 
     @torch.no_grad()
     def reward(self, obs: Tensor) -> Tensor:
-        """Novelty [N] of obs [N, D], which first update the observation statistics.
+        """Novelty [N] of obs [N, D], after updating the observation statistics with them.
 
-        With `normalize_reward` it is divided by the root mean square of all prediction errors so far, these
-        included. So its root mean square over the whole run is about 1, and it declines as observations become known.
+        With `normalize_reward` it is divided by the root mean square of all prediction errors so far, including these.
+        Its root mean square over the whole run is therefore about 1, and it declines as observations become known.
         """
         if self.spec.normalize_obs:
             self._obs_moments.update(obs)

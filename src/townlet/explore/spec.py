@@ -11,7 +11,7 @@ from townlet.config.schedule import FloatOrSchedule, endpoints, validate_non_neg
 
 
 class EpsilonSpec(StrictModel):
-    """ε-greedy: the best valid action, or with probability ε a uniformly random one. Every row has its own ε."""
+    """ε-greedy: the best valid action, or with probability ε a uniformly random one. ε is per row, unless scheduled."""
 
     name: Literal["epsilon"] = "epsilon"
     start: float = Field(1.0, ge=0, le=1, description="Initial ε of each row. Lower relies on values sooner.")
@@ -20,7 +20,7 @@ class EpsilonSpec(StrictModel):
         0.995, gt=0, le=1, description="Factor on a row's ε at the end of each of its episodes. Higher explores longer."
     )
     schedule: FloatOrSchedule | None = Field(
-        None, description="Schedule of ε by env_steps for all rows; replaces start, end and decay."
+        None, description="ε of all rows, constant or by env_steps; replaces start, end and decay."
     )
 
     @model_validator(mode="after")
@@ -47,9 +47,9 @@ class RndSpec(StrictModel):
 
     name: Literal["rnd"] = "rnd"
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        (256, 128), description="Widths of the hidden layers. Wider distinguishes finer details, at more cost."
+        (256, 128), description="Widths of the hidden layers. Wider layers distinguish finer details but cost more."
     )
-    embedding_size: int = Field(128, ge=1, description="Outputs to predict. More make novelty smoother, at more cost.")
+    embedding_size: int = Field(128, ge=1, description="Outputs to predict. More make novelty smoother but cost more.")
     lr: float = Field(1e-4, gt=0, description="Learning rate of the predictor. Higher lets novelty decline faster.")
     normalize_obs: bool = Field(
         True, description="Normalize observations by running statistics. Off, large values dominate small ones."
@@ -64,7 +64,8 @@ class RndSpec(StrictModel):
     update_every: int = Field(
         1,
         ge=1,
-        description="Train the predictor only on every n-th call. Higher costs less; novelty declines more slowly.",
+        description="Train the predictor only on every n-th minibatch (on-policy agents: rollout). Higher costs less; "
+        "novelty declines more slowly.",
     )
 
 

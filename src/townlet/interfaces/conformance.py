@@ -13,7 +13,7 @@ from torch import Tensor
 from townlet.errors import TownletError
 from townlet.interfaces.vec_env import Continuous, Discrete, MaskedObs, Step, VecEnv
 
-Make = Callable[[int], VecEnv]
+MakeEnv = Callable[[int], VecEnv]
 ROWS, STEPS = 7, 120
 
 
@@ -23,18 +23,18 @@ class NotConforming(TownletError):
 
 def require(fulfilled: object, requirement: str) -> None:
     if not fulfilled:
-        raise NotConforming(f"not a conforming VecEnv: {requirement}", "see townlet.interfaces.vec_env")
+        raise NotConforming(f"the environment violates '{requirement}'", "see townlet.interfaces.vec_env")
 
 
 def sample_actions(env: VecEnv, mask: Tensor, generator: torch.Generator) -> Tensor:
     """A random valid action for every row."""
-    kind = env.actions
-    if isinstance(kind, Discrete):
+    space = env.actions
+    if isinstance(space, Discrete):
         return torch.multinomial(mask.float().cpu(), 1, generator=generator).squeeze(1).to(env.device)
-    if isinstance(kind, Continuous):
-        low, high = (torch.tensor(bound) for bound in (kind.low, kind.high))
-        return (low + (high - low) * torch.rand(env.rows, kind.n, generator=generator)).to(env.device)
-    return torch.randint(2, (env.rows, kind.n), generator=generator).to(env.device)
+    if isinstance(space, Continuous):
+        low, high = (torch.tensor(bound) for bound in (space.low, space.high))
+        return (low + (high - low) * torch.rand(env.rows, space.n, generator=generator)).to(env.device)
+    return torch.randint(2, (env.rows, space.n), generator=generator).to(env.device)
 
 
 def play(env: VecEnv, current: MaskedObs | Step, steps: int, seed: int = 0) -> Iterator[Step]:
@@ -56,7 +56,7 @@ def equal_steps(a: Step, b: Step, rows: slice = slice(None)) -> bool:
     return all(x is not None and y is not None and torch.equal(x[rows], y[rows]) for x, y in pairs)
 
 
-def shapes_and_types(make: Make) -> None:
+def shapes_and_types(make: MakeEnv) -> None:
     """Shapes, dtypes and devices are as documented, from the first observation on."""
     env = make(ROWS)
     first = env.reset(1)
@@ -75,8 +75,8 @@ def shapes_and_types(make: Make) -> None:
     env.close()
 
 
-def values_in_range(make: Make) -> None:
-    """Observations stay in the layout's ranges, rewards are the sum of their components, some action is valid."""
+def values_in_range(make: MakeEnv) -> None:
+    """Values are in range, rewards are the sum of their components, some action is valid, autoreset steps are marked."""
     env = make(ROWS)
     low = torch.cat([torch.full((b.size,), float(b.low)) for b in env.layout])
     high = torch.cat([torch.full((b.size,), float(b.high)) for b in env.layout])
@@ -99,7 +99,7 @@ def values_in_range(make: Make) -> None:
     env.close()
 
 
-def same_seed_same_episodes(make: Make) -> None:
+def same_seed_same_episodes(make: MakeEnv) -> None:
     """The same seed gives the same bits in two environments, and again after a reset."""
     one, two = make(ROWS), make(ROWS)
     first, second, third = (list(play(env, env.reset(3), STEPS)) for env in (one, two, one))
@@ -110,7 +110,7 @@ def same_seed_same_episodes(make: Make) -> None:
     two.close()
 
 
-def final_observations(make: Make) -> None:
+def final_observations(make: MakeEnv) -> None:
     """final_obs() returns the rows that ended, and only those, with their final observation."""
     env, count = make(ROWS), 0
     for step in play(env, env.reset(4), 40 * STEPS):
@@ -128,12 +128,14 @@ def final_observations(make: Make) -> None:
     env.close()
 
 
-def restored_state_continues(make: Make) -> None:
+def restored_state_continues(make: MakeEnv) -> None:
     """A restored state continues bit for bit in another environment, if the environment is exact."""
     one, two = make(ROWS), make(ROWS)
     if not one.exact:
         shape = two.restore(one.state()).obs.shape
         require(shape == (ROWS, two.layout.size), "restore() starts new episodes if the environment is not exact")
+        one.close()
+        two.close()
         return
     *_, last = play(one, one.reset(5), STEPS // 2)
     state = one.state()
@@ -148,7 +150,7 @@ def restored_state_continues(make: Make) -> None:
     two.close()
 
 
-def rows_are_independent(make: Make) -> None:
+def rows_are_independent(make: MakeEnv) -> None:
     """Actions in one row never change another."""
     one, two = make(ROWS), make(ROWS)
     one.reset(7)
@@ -170,8 +172,8 @@ CHECKS = (
 )  # fmt: skip
 
 
-def check(make: Make, *, exclude: Collection[Callable[[Make], None]] = ()) -> None:
-    """Run all checks, except those that a third-party environment is known to violate."""
+def check(make: MakeEnv, *, exclude: Collection[Callable[[MakeEnv], None]] = ()) -> None:
+    """Run all checks, except those that the environment is known to violate."""
     for requirement in CHECKS:
         if requirement not in exclude:
             requirement(make)

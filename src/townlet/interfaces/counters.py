@@ -60,7 +60,7 @@ class Sink:
 
 
 def format_count(count: float) -> str:
-    """A number with three significant digits and a unit: 20000000 as 20M."""
+    """A number, with three significant digits and a unit if it is at least 1000: 20000000 as 20M."""
     count = float(f"{count:.3g}") if count >= 1e3 else count  # round first: 999999 is 1M, not 1000k
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= size:

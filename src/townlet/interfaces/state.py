@@ -33,7 +33,7 @@ class Stateful(Protocol):
 
 
 def get_part(state: State, name: str, what: str) -> Any:
-    """A named part of the saved state of `what`; an error if it is missing."""
+    """A named part of the saved state of `what`; raises TownletError if it is missing."""
     if name not in state:
         raise TownletError(f"the saved {what} has no '{name}'", SAME_SETTINGS)
     return state[name]
@@ -46,7 +46,7 @@ def clone_state(state: Any) -> Any:
     if isinstance(state, Mapping):
         return {name: clone_state(part) for name, part in state.items()}
     if isinstance(state, torch.Tensor):
-        return state.clone()  # of a view it copies only the elements in view
+        return state.clone()  # of a view, only the elements in view are copied
     return state.copy() if isinstance(state, np.ndarray) else state
 
 

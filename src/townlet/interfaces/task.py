@@ -46,7 +46,7 @@ class Task(Protocol):
 
     @property
     def threshold(self) -> float | None:
-        """The mean return from which the environment counts as solved, if one is defined."""
+        """The mean return at which the environment is considered solved; None if none is defined."""
 
     @property
     def layout(self) -> ObservationLayout:
@@ -76,7 +76,7 @@ class Task(Protocol):
         """Further entries of meta.json."""
 
     def files(self) -> dict[str, str]:
-        """Texts stored with a run, so that it does not depend on the original files."""
+        """Texts by file name that are stored with a run, so that it does not depend on the original files."""
 
 
 class RenderedEnv(Protocol):

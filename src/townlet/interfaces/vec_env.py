@@ -109,7 +109,7 @@ class VecEnv(Protocol):
         """Start new episodes in all rows; the same seed gives the same episodes."""
 
     def step(self, actions: Tensor) -> Step:
-        """Take one action in every row. A masked action is legal but has no effect."""
+        """Take one action in every row. Masked (invalid) actions are accepted; the environment defines what they do."""
 
     def final_obs(self) -> FinalObs:
         """Final observations of the episodes that ended in the last step, for bootstrapping after truncation."""
@@ -129,7 +129,7 @@ class DeviceVecEnv(VecEnv, Protocol):
 
     @property
     def can_step_in_place(self) -> bool:
-        """Whether this instance supports it."""
+        """Whether this instance supports `step_in_place`."""
 
     def track_truncations(self) -> None:
         """Start recording `truncated_obs`."""

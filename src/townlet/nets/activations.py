@@ -47,7 +47,7 @@ def activate_(x: Tensor, activation: InPlaceActivation) -> Tensor:
 def dead_unit_fraction(network: nn.Module, *inputs: Tensor) -> float | None:
     """The fraction of relu units that are 0 for all inputs [B, …]; None for a network without relu.
 
-    The units of a convolution are its channels. A dead unit has no gradient either.
+    The units of a convolution are its channels. The weights of a dead unit get no gradient.
     """
     alive: list[Tensor] = []
 

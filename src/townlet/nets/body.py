@@ -1,4 +1,4 @@
-"""From observation to features: an encoder of named blocks, optionally followed by a recurrent layer."""
+"""From observation to features: an encoder of named blocks, optionally followed by a recurrent layer and an MLP."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Body(nn.Module):
         return self.get_buffer("_empty").new_zeros(rows, self.hidden_size)
 
     def forward(self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """One step obs [B, D] or a sequence [T, B, D] → features [.., B, F] and hidden [B, H] after the last step.
+        """One step obs [B, D] or a sequence [T, B, D] → features [..., B, F] and hidden [B, H] after the last step.
 
         hidden [B, H] is the state before the first step. `episode_start` ([B] or [T, B] bool) marks rows
         that begin an episode at that step, with a hidden state of zeros.

@@ -13,18 +13,18 @@ from townlet.errors import TownletError
 from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.nets.activations import activation_module
 from townlet.nets.layers import MLP, Concat, Image, block_encoders, feature_count, uninitialized
-from townlet.nets.spec import BaseNetworkSpec, BaseSpatialSpec, CnnSpec
+from townlet.nets.spec import BaseNetworkSpec, CnnSpec, SpatialRecurrentSpec, SpatialSpec
 
 NATURE_KERNELS: Final = ((8, 4), (4, 2), (3, 1))  # kernel size and stride of each layer
-POOL_STRIDE: Final = 2  # every impala block halves height and width
-GRIDS: Final = ("window", "window_typed", "map_typed")
-TIME_BLOCKS: Final = ("clock", "progress")  # encoded together
+POOL_STRIDE: Final = 2  # each stage of impala halves height and width
+GRID_BLOCKS: Final = ("window", "window_typed", "map_typed")
+TIME_BLOCKS: Final = ("clock", "progress")  # share an encoder
 
 
 def conv_layer(
     before: int, after: int, kernel: int, stride: int, padding: str | int, spec: BaseNetworkSpec
 ) -> list[nn.Module]:
-    """A convolution, group normalization over all channels where `layer_norm` is set, and the activation."""
+    """A convolution, group normalization over all channels if `layer_norm` is set, and the activation."""
     norm = [nn.GroupNorm(1, after)] if spec.layer_norm else []
     conv = uninitialized(nn.Conv2d, before, after, kernel_size=kernel, stride=stride, padding=padding)
     return [conv, *norm, activation_module(spec.activation, inplace=True)]
@@ -56,7 +56,7 @@ class ConvEncoder(nn.Sequential):
 class GridImage(nn.Module):
     """A window or map as an image: obs [B, D] → [B, channels, height, width].
 
-    Kinds of things, the last axis of the observation, are channels here, and so are the levels of a 3-D map.
+    The kinds of things, which are the last axis of the block, become channels, and so do the levels of a 3-D map.
     """
 
     def __init__(self, block: Block) -> None:
@@ -100,23 +100,23 @@ def make_cnn(spec: CnnSpec, layout: ObservationLayout) -> Encoder:
     if not images:
         raise TownletError(
             f"network '{spec.name}' needs an image, but the observation has only {', '.join(layout.names)}",
-            "use mlp, or for a town spatial or keypoints",
+            "use mlp, or in a town spatial or keypoints",
         )
     convolve = _nature if spec.name == "nature" else _impala
     others = block_encoders((block for block in layout if block.kind != "picture"), spec)
     return Encoder(Concat([*(convolve(block, spec) for block in images), *others]), (spec.output_width,), spec)
 
 
-def make_spatial(spec: BaseSpatialSpec, layout: ObservationLayout) -> Encoder:
-    """For towns: convolutions over windows, maps and images, a small encoder for every other block, then an MLP."""
-    grids = [block for block in layout if block.kind == "picture" or block.name in GRIDS]
+def make_spatial(spec: SpatialSpec | SpatialRecurrentSpec, layout: ObservationLayout) -> Encoder:
+    """For towns: convolutions over windows, maps and images, small encoders of the remaining blocks, then an MLP."""
+    grids = [block for block in layout if block.kind == "picture" or block.name in GRID_BLOCKS]
     if not grids:
         raise TownletError(
-            f"network 'spatial' needs a window, a map or an image, but the observation has {', '.join(layout.names)}",
+            f"network '{spec.name}' needs a window, map or image, but the observation has {', '.join(layout.names)}",
             "use mlp, or add the block `window` to the world's observation",
         )
     encoders: list[nn.Module] = [grid_encoder(block, spec.channels, spec.features, spec) for block in grids]
-    groups: dict[str, list[Block]] = {}  # blocks that share an encoder, ordered by the first
+    groups: dict[str, list[Block]] = {}  # blocks that share an encoder, in the order of their first blocks
     for block in layout:
         if block not in grids:
             groups.setdefault("time" if block.name in TIME_BLOCKS else block.name, []).append(block)

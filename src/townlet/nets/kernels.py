@@ -1,4 +1,4 @@
-"""The choice of torch's backend for matrix products, and fused kernels that have no public function.
+"""The choice of torch's backend for matrix products, and fused kernels without a public function.
 
 This is the only module that calls private functions of torch.
 """
@@ -11,8 +11,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-BETAS: Final = (0.9, 0.999)
-EPSILON: Final = 1e-8
+ADAM_BETAS: Final = (0.9, 0.999)
+ADAM_EPSILON: Final = 1e-8
 
 
 def select_matmul_backend(has_convolutions: bool) -> None:
@@ -31,13 +31,13 @@ def adam_(
 ) -> None:  # fmt: skip
     """One step of Adam (or with `decoupled` decay AdamW) on a flat vector, in one kernel.
 
-    torch.optim.Adam(fused=True) makes the same call, but for a small network its overhead before it takes four times as
-    long as the step itself.
+    torch.optim.Adam(fused=True) makes the same call, but for a small network its overhead takes four times as long as
+    the step itself.
     """
     kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
     kernel(
-        [parameters], [gradient], [mean], [square], [], [step], amsgrad=False, lr=lr, eps=EPSILON,
-        weight_decay=weight_decay, maximize=False, beta1=BETAS[0], beta2=BETAS[1],
+        [parameters], [gradient], [mean], [square], [], [step], amsgrad=False, lr=lr, eps=ADAM_EPSILON,
+        weight_decay=weight_decay, maximize=False, beta1=ADAM_BETAS[0], beta2=ADAM_BETAS[1],
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Keypoint encoder: positions of things relative to the agent, instead of one value per cell and kind.
 
-A network over cells must learn every position of every thing separately; "a bed is two steps to the left" is learned
-once from keypoints, and holds on every map.
+A network over cells must learn every position of every thing separately. From keypoints, "a bed is two steps to the
+left" is learned once and holds on every map.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class BlockKeypoints(nn.Module):
     """Keypoints of one typed window or map: obs [B, D], agent's cell [B, axes] → [B, (axes + 1) · kinds].
 
     For each axis, the offset of every kind from the agent as a fraction of the grid, 0 if it is not seen; then, for
-    every kind, 1 if it is seen. "None", the last kind, is left out. A wrapped window that is wider than its map shows a
-    kind twice; the offset is then the mean of both.
+    every kind, 1 if it is seen, else 0. The last kind, "none", is omitted. A wrapped window that is wider than its map
+    shows a kind twice; the offset is then the mean of both.
     """
 
     def __init__(self, block: Block) -> None:
@@ -58,13 +58,14 @@ class BlockKeypoints(nn.Module):
         self.features = (len(grid) + 1) * (self.kinds - 1)
         centered = block.name == "window_typed"  # on the agent
         origin = torch.tensor([[n // 2 if centered else 0] for n in self.sizes])
-        rows = torch.cat([cell_coordinates(self.sizes) - origin, torch.ones(1, self.cells)])
-        self.register_buffer("rows", rows, persistent=False)
+        projection = torch.cat([cell_coordinates(self.sizes) - origin, torch.ones(1, self.cells)])
+        self.register_buffer("projection", projection, persistent=False)  # [axes + 1, cells]
         self.register_buffer("scale", 1 / torch.tensor(self.sizes).unsqueeze(-1), persistent=False)
 
     def forward(self, obs: Tensor, agent: Tensor | None) -> Tensor:
         grid = torch.unflatten(self.slice(obs), -1, (self.cells, self.kinds))
-        sums = self.get_buffer("rows").matmul(grid)[..., :-1]  # [B, axes + 1, kinds]: sums of coordinates, then counts
+        # [B, axes + 1, kinds]: sums of coordinates, then counts
+        sums = self.get_buffer("projection").matmul(grid)[..., :-1]
         position, count = sums[:, :-1], sums[:, -1:]
         position, seen = position / count.clamp(min=1.0), count.clamp(max=1.0)
         if agent is not None:
@@ -73,9 +74,9 @@ class BlockKeypoints(nn.Module):
 
 
 class Keypoints(nn.Module):
-    """Keypoints of typed windows and maps, beside the encodings of other blocks: obs [B, D] → [B, features].
+    """Keypoints of typed windows and maps, and encodings of the other blocks: obs [B, D] → [B, features].
 
-    With a map, the one-hot of the agent's cell becomes x and y in [0, 1].
+    If there is a map, the one-hot of the agent's cell becomes x and y in [0, 1].
     """
 
     def __init__(self, spec: KeypointsSpec, layout: ObservationLayout) -> None:
@@ -83,7 +84,7 @@ class Keypoints(nn.Module):
         typed = [block for block in layout if block.name in TYPED]
         if not typed:
             raise TownletError(
-                f"network 'keypoints' needs a block of {' or '.join(TYPED)}; "
+                f"network 'keypoints' needs a block {' or '.join(TYPED)}; "
                 f"the observation has {', '.join(layout.names)}",
                 "use mlp, or the observation `shuffled` or `foggy`",
             )
@@ -97,7 +98,7 @@ class Keypoints(nn.Module):
         self.readers = nn.ModuleList(block_encoders(others, spec))  # checkpoints contain this name
         self.on_map = [block.name == "map_typed" for block in typed]
         self.replaces_onehot = onehot is not None
-        self.register_buffer("ends", 1 / torch.tensor(sizes).sub(1).clamp(min=1), persistent=False)
+        self.register_buffer("cell_scale", 1 / torch.tensor(sizes).sub(1).clamp(min=1), persistent=False)
         modules = (*self.points, *self.readers)
         self.features = sum(feature_count(m) for m in modules) + (len(sizes) if self.replaces_onehot else 0)
 
@@ -105,7 +106,7 @@ class Keypoints(nn.Module):
         agent = self.agent(obs) if self.agent is not None else None
         features = [encoder(obs) for encoder in self.readers]
         if agent is not None and self.replaces_onehot:
-            features.append(agent * self.get_buffer("ends"))
+            features.append(agent * self.get_buffer("cell_scale"))
         for points, on_map in zip(self.points, self.on_map, strict=True):
             features.append(points(obs, agent if on_map else None))
         return torch.cat(features, -1)

@@ -1,4 +1,4 @@
-"""Modules that all networks consist of: the MLP, encoders of observation blocks, heads, weight initialization."""
+"""Building blocks of all networks: the MLP, encoders of observation blocks, heads, weight initialization."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from townlet.nets.spec import Activation, BaseNetworkSpec
 
 M = TypeVar("M", bound=nn.Module)
 
-MAX_VALUES: Final = 1 << 20  # values of an index block, each of which has its own embedding
+MAX_VALUES: Final = 1 << 20  # maximum number of values of an index block; each has its own embedding
 
 
 def require_memory(weights: Iterable[Tensor]) -> None:
@@ -157,7 +157,7 @@ def block_encoders(blocks: Iterable[Block], spec: BaseNetworkSpec) -> list[nn.Mo
 
 # Keeps the variance of features through relu layers (Saxe et al. 2014, He et al. 2015).
 HIDDEN_GAIN: Final = 2**0.5
-MATRIX_OUTPUTS: Final = 32  # most actions for which a dueling head uses a matrix product
+MATRIX_OUTPUTS: Final = 32  # maximum number of actions for which a dueling head uses a matrix product
 
 
 class Head(nn.Linear):
@@ -177,7 +177,7 @@ def make_head(features: int, outputs: int, gain: float) -> nn.Linear:
 
 
 class GaussianHead(nn.Module):
-    """Means, then log standard deviations that are learned but do not depend on the input: [..., F] → [..., 2 K]."""
+    """Means, then log standard deviations that are learned but do not depend on the input: [..., F] → [..., 2A]."""
 
     def __init__(self, features: int, outputs: int, gain: float, log_std: float) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Map memory (network `map_memory`): where each kind of thing was last seen, and which cells have been in view.
 
 A gated recurrent layer must learn to store positions, to keep them and to compute with them. Here that is built in, and
-only how to act on it is learned. Similar to the Neural Map (Parisotto and Salakhutdinov 2018), with one entry per kind
+only how to act on it is learned. Similar to the Neural Map (Parisotto & Salakhutdinov 2018), with one entry per kind
 of thing instead of one per cell.
 """
 
@@ -52,7 +52,7 @@ class MapEncoder(nn.Module):
 
 
 class MapMemory(nn.Module):
-    """Stores the last sighting of each kind and the cells that were in view: encodings [.., B, E] → [.., B, features].
+    """The last sighting of each kind, and the cells that were in view: encodings [..., B, E] → [..., B, features].
 
     The entry of a kind is a flag, its offset from the agent when it was last seen, and the agent's position then. The
     features are the current bearings of all entries, how much of the map is unseen in each direction, and the encoding
@@ -71,7 +71,7 @@ class MapMemory(nn.Module):
         self.grid, self.radius = encoder.grid, [side // 2 for side in encoder.window]
         self.register_buffer("window", torch.tensor(encoder.window), persistent=False)
         self.register_buffer("last_cell", torch.tensor(encoder.grid) - 1.0, persistent=False)
-        self.register_buffer("columns", torch.arange(max(encoder.grid), dtype=torch.float32), persistent=False)
+        self.register_buffer("coordinates", torch.arange(max(encoder.grid), dtype=torch.float32), persistent=False)
 
     def forward(self, x: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step x [B, E] or a sequence [T, B, E] from hidden [B, H] → features, hidden after the last step.
@@ -84,7 +84,7 @@ class MapMemory(nn.Module):
         before = torch.unflatten(hidden[:, : self.entries_size], -1, (self.kinds, self.entry_size))
         flags = sequence[..., self.flags_at : self.position_at] > 0  # whether each kind is in view [T, B, kinds]
         entries = self._latest(self._sightings(sequence), flags, before, episode_start)
-        distances = self._column_distances(sequence)
+        distances = self._axis_distances(sequence)
         viewed = self._viewed(distances, hidden[:, self.entries_size :], episode_start)
         parts = [
             self._bearings(entries, self._position(sequence)),
@@ -95,11 +95,11 @@ class MapMemory(nn.Module):
         return features if x.dim() == 3 else features[0], torch.cat([entries[-1].flatten(1), viewed[-1]], 1)
 
     def _position(self, x: Tensor) -> Tensor:
-        """The agent's position [.., B, 1, axes] in [0, 1]."""
+        """The agent's position [..., B, 1, axes] in [0, 1]."""
         return x[..., self.position_at : self.position_at + self.axes].unsqueeze(-2)
 
     def _sightings(self, x: Tensor) -> Tensor:
-        """The entry of each kind if it is in view at this step [.., B, kinds, entry]."""
+        """The entry of each kind if it is in view at this step [..., B, kinds, entry]."""
         offset = torch.unflatten(x[..., : self.flags_at], -1, (self.axes, self.kinds)).transpose(-1, -2)
         here = self._position(x).expand_as(offset)
         return torch.cat([torch.ones_like(offset[..., :1]), offset, here], -1)
@@ -118,18 +118,18 @@ class MapMemory(nn.Module):
         started = (episode_start.unsqueeze(-1) * time).cummax(0).values
         return latest.masked_fill((last < started).unsqueeze(-1), 0.0)
 
-    def _column_distances(self, x: Tensor) -> list[Tensor]:
-        """The signed distance of every column of the map from the agent in cells, for each axis [.., B, columns]."""
+    def _axis_distances(self, x: Tensor) -> list[Tensor]:
+        """For each axis, the signed distance of every coordinate from the agent in cells: [..., B, coordinates]."""
         here = (self._position(x).squeeze(-2) * self.get_buffer("last_cell")).round()
-        columns = self.get_buffer("columns")
-        return [columns[:count] - here[..., axis, None] for axis, count in enumerate(self.grid)]
+        coordinates = self.get_buffer("coordinates")
+        return [coordinates[:count] - here[..., axis, None] for axis, count in enumerate(self.grid)]
 
     def _viewed(self, distances: list[Tensor], before: Tensor, episode_start: Tensor | None) -> Tensor:
         """1 for cells that have been in view up to each step, otherwise 0: [T, B, cells]."""
         in_view = before.new_ones(*distances[0].shape[:-1], 1)
         for distance, radius in zip(reversed(distances), reversed(self.radius), strict=True):  # x runs fastest
-            column = (distance.abs() <= radius).to(before.dtype)
-            in_view = (in_view.unsqueeze(-1) * column.unsqueeze(-2)).flatten(-2)
+            near = (distance.abs() <= radius).to(before.dtype)
+            in_view = (in_view.unsqueeze(-1) * near.unsqueeze(-2)).flatten(-2)
         viewed = []
         for step, now in enumerate(in_view.unbind()):  # cummax takes many times as long, and ONNX does not have it
             before = before if episode_start is None else before.masked_fill(episode_start[step].unsqueeze(-1), 0.0)
@@ -138,19 +138,22 @@ class MapMemory(nn.Module):
         return torch.stack(viewed)
 
     def _unseen(self, distances: list[Tensor], viewed: Tensor) -> Tensor:
-        """The fraction of the map never in view before and after the agent along each axis: [.., B, 2 · axes]."""
+        """Per axis, the fraction of the map that was never in view on either side of the agent: [..., B, 2 · axes].
+
+        The first half is the sides of lower coordinates, the second half those of higher ones.
+        """
         cells = torch.unflatten(viewed, -1, self.grid[::-1])
         before, after = [], []
         for axis, distance in enumerate(distances):
-            others = [-1 - other for other in range(self.axes) if other != axis]
-            seen = cells.sum(others) if others else cells
-            unseen = 1 / self.grid[axis] - seen / self.cells  # of each column
+            other_dims = [-1 - other for other in range(self.axes) if other != axis]
+            seen = cells.sum(other_dims) if other_dims else cells
+            unseen = 1 / self.grid[axis] - seen / self.cells  # at each coordinate
             before.append((unseen * (distance < 0)).sum(-1))
             after.append((unseen * (distance > 0)).sum(-1))
         return torch.stack([*before, *after], -1)
 
     def _bearings(self, entries: Tensor, position: Tensor) -> Tensor:
-        """Direction and closeness of each kind, zeros for those never seen: [.., B, kinds · (axes + 2)].
+        """Direction and closeness of each kind, zeros for those never seen: [..., B, kinds · (axes + 2)].
 
         For each kind: the offset by axis, clamped to ±1, times the closeness; the closeness 1 / (1 + steps to it); and
         the flag. Near things give larger inputs than far ones; otherwise, with many entries, a network hardly learns to

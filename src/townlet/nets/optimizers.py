@@ -15,8 +15,8 @@ from townlet.nets.kernels import adam_
 OptimizerName = Literal["adam", "adamw", "sgd"]
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 WEIGHT_DECAY: Final = {"adam": 0.0, "adamw": 0.01}
-# Moments of dead units shrink towards 0, and a CPU is many times slower with denormal numbers (below 1e-38): they
-# doubled the time of a gradient step of a 256-256 network. So negligible moments are set to 0 every FLUSH_EVERY steps.
+# Moments of dead units shrink toward 0, and a CPU is many times slower with denormal numbers (below 1e-38): they can
+# double the time of a gradient step. So negligible moments are set to 0 every FLUSH_EVERY steps.
 FLUSH_EVERY: Final = 128
 NEGLIGIBLE: Final = {"exp_avg": 1e-25, "exp_avg_sq": 1e-33}
 

@@ -38,7 +38,7 @@ class RecurrentLayer(nn.Module):
         """Outputs [T, B, size] and last state for x [T, B, E], in one call of torch without resets in between."""
 
     def forward(self, x: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """One step x [B, E] or a sequence [T, B, E] from hidden [B, H] → outputs [.., B, size], hidden after it.
+        """One step x [B, E] or a sequence [T, B, E] from hidden [B, H] → outputs [..., B, size], hidden after it.
 
         `episode_start` ([B] or [T, B] bool) marks rows that begin an episode, with a hidden state of zeros.
         """
@@ -63,11 +63,11 @@ class RecurrentLayer(nn.Module):
         Steps are separated by `unbind`: the gradient of indexing would be a tensor of zeros as large as the sequence.
         """
         weights = self.rnn.all_weights[0]
-        begins = episode_start.any(1).tolist()
+        has_start = episode_start.any(1).tolist()
         resets = episode_start.unsqueeze(-1).unbind(0)
         outputs = []
         for t, projected in enumerate(self.project(x, weights).unbind(0)):
-            if t and begins[t]:  # the first step is reset in `forward`
+            if t and has_start[t]:  # the first step is reset in `forward`
                 state = tuple(part.masked_fill(resets[t], 0.0) for part in state)
             state = self.step(projected, state, weights)
             outputs.append(state[0])
@@ -75,7 +75,7 @@ class RecurrentLayer(nn.Module):
 
 
 class Lstm(RecurrentLayer):
-    """Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000); `hidden` is h and c, concatenated."""
+    """LSTM (Hochreiter & Schmidhuber 1997) with forget gates (Gers et al. 2000); `hidden` is h and c, concatenated."""
 
     n_states = 2
 
@@ -99,7 +99,7 @@ class Lstm(RecurrentLayer):
 
 
 class Gru(RecurrentLayer):
-    """Cho et al. 2014, in the form of torch: the reset gate is applied to the projected hidden state."""
+    """GRU (Cho et al. 2014) as in torch: the reset gate is applied to the projected hidden state."""
 
     def __init__(self, inputs: int, size: int) -> None:
         super().__init__(uninitialized(nn.GRU, inputs, size))

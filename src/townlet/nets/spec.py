@@ -27,13 +27,15 @@ class RecurrentSpec(StrictModel):
     """A recurrent layer after the encoder."""
 
     kind: Literal["lstm", "gru"] = Field(
-        "lstm", description="lstm remembers longest; gru has a quarter fewer weights and is about a quarter faster."
+        "lstm", description="lstm remembers longer; gru has a quarter fewer weights and is about a quarter faster."
     )
     size: Width = Field(
         256, description="Width of the hidden state. Higher remembers more; time grows with its square."
     )
     post_widths: Widths = Field(
-        (128,), description="Widths of the layers after it. More and wider layers can express more, and cost more."
+        (128,),
+        description="Widths of the layers after the recurrent one. More and wider layers can express more, and cost "
+        "more.",
     )
 
 
@@ -44,7 +46,7 @@ class BaseNetworkSpec(StrictModel):
         "relu", description="Activation function. relu is fastest, tanh keeps features in [−1, 1], silu is smooth."
     )
     layer_norm: bool = Field(
-        False, description="Layer normalization: steadier with high learning rates, a fifth to a half slower."
+        False, description="Layer normalization: more stable with high learning rates, a fifth to a half slower."
     )
     embedding: Width = Field(
         32, description="Width of the embedding of each value of a discrete observation. Raise it for many values."
@@ -59,7 +61,7 @@ class BaseNetworkSpec(StrictModel):
 
 
 class LayeredSpec(BaseNetworkSpec):
-    """Settings of networks that end in an MLP."""
+    """Settings of networks with an MLP over their features, which a recurrent layer may follow."""
 
     hidden: Size | Widths = Field(
         (128, 128),
@@ -86,7 +88,7 @@ class KeypointsSpec(LayeredSpec):
 
 
 class MapMemorySpec(LayeredSpec):
-    """MLP over what is in view and where each kind of thing was last seen: a memory that need not be learned."""
+    """MLP over what is in view and where each kind of thing was last seen: a hand-coded memory, not a learned one."""
 
     name: Literal["map_memory"] = "map_memory"
     recurrent: None = Field(None, description="Always null: the map memory takes its place.")
@@ -98,7 +100,7 @@ class MapMemorySpec(LayeredSpec):
 
 
 class BaseSpatialSpec(LayeredSpec):
-    """Convolutions over windows and maps, a small encoder for every other block."""
+    """Convolutions over windows and maps, and small encoders of the remaining blocks."""
 
     channels: Widths = Field(
         (16, 32),
@@ -106,16 +108,18 @@ class BaseSpatialSpec(LayeredSpec):
         "distinguish more; both cost time.",
     )
     features: Width = Field(128, description="Features of each window or map. Raise it for large windows.")
-    block_features: Width = Field(32, description="Features of every other block. Raise it for many meters or kinds.")
+    block_features: Width = Field(
+        32, description="Features of each remaining block. Raise it for many meters or affordances."
+    )
 
 
 class SpatialSpec(BaseSpatialSpec):
-    """Convolutions over windows and maps, an encoder for every other block, then an MLP over all."""
+    """Convolutions over windows and maps, encoders of the remaining blocks, then an MLP over all."""
 
     name: Literal["spatial"] = "spatial"
     hidden: Size | Widths = Field(
         (128,),
-        description="Widths of the layers over all blocks, before a recurrent one. Wider layers combine more features.",
+        description="Widths of the layers over all blocks, before a recurrent layer. Wider ones combine more features.",
     )
 
 
@@ -138,7 +142,7 @@ class CnnSpec(BaseNetworkSpec):
     channels: Widths | None = Field(
         None,
         description="By default 32, 64, 64 for nature (always three) and 16, 32, 32 for impala. "
-        "Raise them for detailed images; time grows with them.",
+        "More suit detailed images, but take longer.",
     )
     features: Width | None = Field(
         None, description="Width of the layer after the convolutions; by default 512 for nature and 256 for impala."

@@ -1,6 +1,6 @@
 """PPO with rollouts and epochs that are captured as CUDA graphs.
 
-Launching small kernels one by one leaves a GPU mostly idle, and every value read back makes the host wait for it.
+Launching small kernels one by one leaves a GPU mostly idle, and the host waits whenever it reads a value back.
 Here torch.compile fuses each environment step and each gradient step into a few kernels, a rollout and an epoch are
 each one CUDA graph, and metrics are summed on the device. Minibatches are not shuffled: each holds all steps of a fixed
 range of rows. `dead_units` is not reported. Otherwise the algorithm is that of `ppo`. A rollout must be no longer than
@@ -157,10 +157,8 @@ class GraphedPpo:
         returns: Tensor, coefficients: Tensor,
     ) -> Tensor:  # fmt: skip
         """Accumulate the gradient of a minibatch [T, B, …]; returns the mean of each of `STEP_METRICS`."""
-        columns = (obs, mask, actions, log_prob, value, advantage, returns)
-        batch = Minibatch._make(
-            (*(column.flatten(0, 1) for column in columns), obs.new_zeros(0), None)
-        )  # not recurrent
+        columns = [part.flatten(0, 1) for part in (obs, mask, actions, log_prob, value, advantage, returns)]
+        batch = Minibatch._make((*columns, obs.new_zeros(0), None))  # without the fields of recurrent networks
         if self._agent.settings.normalize_advantage == "batch":
             std, mean = batch.advantage.std(correction=0), batch.advantage.mean()
             batch = batch._replace(advantage=(batch.advantage - mean) / (std + EPSILON))

@@ -1,4 +1,4 @@
-"""Samples DQN's minibatches in blocks: a few large operations instead of many small ones."""
+"""Sampling of DQN's minibatches in blocks: a few large operations instead of many small ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MAX_BLOCK_ELEMENTS: Final = 2**20  # of observations in a block: 4 MiB as float3
 def blocked_minibatches(agent: Dqn) -> Iterator[tuple[TransitionBatch, Tensor]]:
     """Yield the minibatches of an update with their targets [B].
 
-    Blocks of minibatches are sampled together, each ending at the next target-network copy at the latest. They are
-    identical to those sampled one at a time, because the same random numbers are drawn. The caller must make one
-    gradient step, counted in `agent.counters.updates`, per item. Not for prioritized replay, whose priorities change
-    with every gradient step.
+    Minibatches are sampled in blocks, each of which ends before or at the next copy to the target network. They equal
+    minibatches sampled one at a time, because the same random numbers are drawn. The caller must make one gradient
+    step, counted in `agent.counters.updates`, per minibatch. Not for prioritized replay, whose priorities change with
+    every gradient step.
     """
     s = agent.settings
     remaining, max_count = s.gradient_steps, max(1, MAX_BLOCK_ELEMENTS // (s.batch_size * agent.obs_size))
@@ -36,7 +36,7 @@ def blocked_minibatches(agent: Dqn) -> Iterator[tuple[TransitionBatch, Tensor]]:
 
 
 def _targets(agent: Dqn, block: TransitionBatch, sizes: list[int]) -> Iterator[Tensor]:
-    """Yield the targets of each minibatch, with the weights that the networks have by then."""
+    """Yield the targets of each minibatch, computed with the weights that the networks have by then."""
     if agent.settings.polyak is not None:  # the target network changes with every gradient step
         for batch in _split(block, sizes):
             yield agent.targets(batch, agent.target_q(batch.next_obs))
@@ -50,6 +50,6 @@ def _targets(agent: Dqn, block: TransitionBatch, sizes: list[int]) -> Iterator[T
 
 
 def _split(block: TransitionBatch, sizes: list[int]) -> Iterator[TransitionBatch]:
-    """The minibatches of a block; an optional column that is None there is None in each of them."""
+    """The minibatches of a block; a column that is None in the block is None in each of them."""
     columns = (repeat(None, len(sizes)) if column is None else torch.split(column, sizes) for column in block)
     return map(TransitionBatch._make, zip(*columns, strict=True))
