@@ -58,7 +58,7 @@ def test_max_episode_steps_counts_agent_steps() -> None:
 
 def rewards(env: GymVecEnv, steps: int) -> set[float]:
     """What random play is paid."""
-    return {paid for step in conformance.play(env, env.reset(1), steps) for paid in step.reward.tolist()}
+    return {paid for step in conformance.random_steps(env, env.reset(1), steps) for paid in step.reward.tolist()}
 
 
 @pytest.mark.parametrize("way", ["native", "sync"])
@@ -102,7 +102,7 @@ def follow(game: str, steps: int, found: Any) -> dict[str, list[tuple[float, flo
     env = console(game, 1, "rgb_array", observation="objects")
     names = env.vec.envs[0].get_wrapper_attr("names")  # type: ignore[attr-defined]
     pairs: dict[str, list[tuple[float, float]]] = {}
-    for step in conformance.play(env, env.reset(3), steps):
+    for step in conformance.random_steps(env, env.reset(3), steps):
         read = dict(zip(names, step.obs[0].tolist(), strict=True))
         for name, place in found(env.frames()[0]).items():
             if place is not None and read[name]:

@@ -85,12 +85,12 @@ def test_generators_continue_with_the_same_draws() -> None:
 def test_cart_pole_resumes_from_a_file(way: str, tmp_path: Path) -> None:
     spec = EnvSpec.model_validate({"vectorization": way, "normalize_obs": "running", "frame_stack": 2})
     one, two = (make_vec("CartPole-v1", spec, 3) for _ in range(2))
-    *_, last = conformance.play(one, one.reset(0), 50)
+    *_, last = conformance.random_steps(one, one.reset(0), 50)
     checkpoint.save(tmp_path, checkpoint.folder_name(50), {"env": dict(one.state())}, {})
     state, _ = checkpoint.load(tmp_path / checkpoint.folder_name(50))
     seen = two.restore(state["env"])
     assert torch.equal(seen.obs, last.obs)
-    ahead, again = (conformance.play(env, last, 60, seed=1) for env in (one, two))
+    ahead, again = (conformance.random_steps(env, last, 60, seed=1) for env in (one, two))
     assert all(conformance.equal_steps(a, b) for a, b in zip(ahead, again, strict=True))
 
 

@@ -69,7 +69,7 @@ def test_a_level_of_doom_can_be_played() -> None:
     env = make_vec("VizdoomBasic-v1", spec(wrappers=parts), 1)
     seen = env.reset(0)
     assert env.layout.block("screen").kind == "picture"
-    for step in conformance.play(env, seen, 5):
+    for step in conformance.random_steps(env, seen, 5):
         assert 0 < step.obs.mean() < 1
     env.close()
 

@@ -130,7 +130,7 @@ class Bernoulli:
 
 
 class Gaussian:
-    """Independent Gaussian actions [..., A]; outputs [..., 2A] are means, then log standard deviations. Ignores masks."""
+    """Independent Gaussian actions [..., A]; outputs [..., 2A]: means, then log standard deviations. Ignores masks."""
 
     def __init__(self, outputs: Tensor, mask: Tensor | None = None) -> None:
         self.mean, self.log_std = outputs.chunk(2, -1)

@@ -86,6 +86,7 @@ class Drqn(Dqn):
         )  # fmt: skip
 
     def _q(self, obs: Tensor) -> Tensor:
+        """Q(h, ·) [N, K] of the current step; advances the hidden state."""
         values: Tensor
         if self._stores_hidden:
             self._stored_hidden = self.hidden

@@ -34,7 +34,7 @@ STEP_METRICS: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "cli
 
 
 class Coefficients(NamedTuple):
-    """Current values of the settings that may be scheduled."""
+    """Current clip ranges and coefficients of the loss, each of which may be scheduled."""
 
     clip: float  # ε
     value_clip: float | None  # ε_v
@@ -311,7 +311,7 @@ class Ppo(PolicyAgent):
         return evaluated
 
     def coefficients(self) -> Coefficients:
-        """Current values of the settings that may be scheduled."""
+        """The clip ranges and coefficients at this point of the run."""
         s, counters = self.settings, self.counters
         value_clip = None if s.value_clip is None else value_at(s.value_clip, counters)
         entropy_coef, value_coef = value_at(s.entropy_coef, counters), value_at(s.value_coef, counters)

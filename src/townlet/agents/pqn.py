@@ -99,9 +99,10 @@ class Pqn(ValueAgent):
     @torch.inference_mode()
     def act(self, inputs: MaskedObs) -> Tensor:
         values = self.action_outputs = self._q(inputs.obs)
-        actions, self._mask = self.selector.select(values, inputs.mask), self.rollout.mask[self.rollout.steps]
-        best = greedy_value(values, values, inputs.mask)
-        self.rollout.add_action(inputs.obs, inputs.mask, actions, self._no_log_prob, best, self._no_episode_start)
+        actions = self.selector.select(values, inputs.mask)
+        self._mask = self.rollout.mask[self.rollout.steps]  # a view of what `add_action` stores, for `entropy`
+        max_q = greedy_value(values, values, inputs.mask)
+        self.rollout.add_action(inputs.obs, inputs.mask, actions, self._no_log_prob, max_q, self._no_episode_start)
         return actions
 
     @torch.inference_mode()

@@ -115,7 +115,7 @@ class QLearning(ValueAgent):
 
     @torch.no_grad()
     def observe(self, step: Step, ended: FinalObs) -> None:
-        """Update the table. Where an episode ended, `ended.obs` is its final observation; `step.obs` begins the next."""
+        """Update the table. Where an episode ended, its final observation is in `ended.obs`, not in `step.obs`."""
         next_obs = step.obs.index_copy(0, ended.rows, ended.obs)
         next_mask = step.mask.index_copy(0, ended.rows, ended.mask)
         if self.bonus:

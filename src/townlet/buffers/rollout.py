@@ -32,6 +32,9 @@ class Minibatch(NamedTuple):
     episode_start: Tensor | None = None  # [T, B] bool, true where the hidden state is reset before the step
 
 
+STORED_FIELDS: Final = Minibatch._fields[:5]  # columns of the storage; the other fields are computed
+
+
 class Microbatch(NamedTuple):
     """A part of a minibatch that passes through the network at once."""
 
@@ -120,7 +123,7 @@ class RolloutBuffer:
 
     def row_slice(self, start: int, stop: int) -> Minibatch:
         """All steps of rows start … stop − 1 as views [T, B, …], with the latest advantages."""
-        stored = [self._storage.columns[name] for name in Minibatch._fields[:5]]
+        stored = [self._storage.columns[name] for name in STORED_FIELDS]
         views = (column[:, start:stop] for column in (*stored, self._advantage, self._returns))
         return Minibatch._make((*views, self.hidden[start:stop], None))
 
@@ -219,8 +222,8 @@ class RolloutBuffer:
             microbatch_size = max(MIN_ROWS, microbatch_size // self._steps_per_row)
         scales: Sequence[tuple[Tensor, Tensor] | None] = [None] * len(shards)
         if normalize:
-            steps, axis = (self._advantage[: self.steps], 1) if recurrent else (self._advantage.view(-1), 0)
-            scales = self._group.std_mean([steps.index_select(axis, shard.indices) for shard in shards])
+            advantage, axis = (self._advantage[: self.steps], 1) if recurrent else (self._advantage.view(-1), 0)
+            scales = self._group.std_mean([advantage.index_select(axis, shard.indices) for shard in shards])
         for shard, scale in zip(shards, scales, strict=True):
             yield self._microbatches(shard, scale, microbatch_size)
 
@@ -249,18 +252,17 @@ class RolloutBuffer:
 
     def gather(self, index: Tensor) -> Minibatch:
         """The steps at flat indices [B], with the latest advantages."""
-        stored = (self._storage.take(name, index) for name in Minibatch._fields[:5])
+        stored = (self._storage.take(name, index) for name in STORED_FIELDS)
         computed = (column.flatten().index_select(0, index) for column in (self._advantage, self._returns))
         return Minibatch._make((*stored, *computed, self.hidden.new_zeros(len(index), 0), None))
 
     def gather_rows(self, index: Tensor) -> Minibatch:
         """All steps of the rows at `index` [B], with the latest advantages."""
-        columns, t = self._storage.columns, self.steps
-        computed = self._advantage, self._returns, self.episode_start
-        stored = [*(columns[name] for name in Minibatch._fields[1:5]), *computed]
-        *steps, episode_start = (column[:t].index_select(1, index) for column in stored)
-        steps_index = torch.arange(t, device=index.device).unsqueeze(1) * self._storage.rows + index
-        obs = self._storage.take("obs", steps_index.flatten()).view(*steps_index.shape, -1)
+        t, stored = self.steps, [self._storage.columns[name] for name in STORED_FIELDS[1:]]
+        columns = (*stored, self._advantage, self._returns, self.episode_start)
+        *steps, episode_start = (column[:t].index_select(1, index) for column in columns)
+        flat_index = torch.arange(t, device=index.device).unsqueeze(1) * self._storage.rows + index  # [T, B]
+        obs = self._storage.take("obs", flat_index.flatten()).view(*flat_index.shape, -1)
         return Minibatch._make((obs, *steps, self.hidden.index_select(0, index), episode_start))
 
     def sample_obs(self, fraction: float, generator: torch.Generator) -> Tensor:
@@ -277,7 +279,7 @@ class RolloutBuffer:
         return self._storage.take("obs", index[:: max(1, len(index) // count)]).float()
 
     def _shuffled(self, count: int, size: int, generator: torch.Generator) -> Iterator[BatchShard]:
-        # Nearly equal parts: a last batch of two or three steps would have meaningless normalized advantages.
+        # In nearly equal parts: a last minibatch of two or three steps would have meaningless normalized advantages.
         total, rows = count * self._group.size, self._storage.rows
         order = torch.randperm(total, generator=generator, device=self.reward.device)
         return (

@@ -190,7 +190,8 @@ class CircularStorage:
         if not isinstance(saved, Mapping) or set(saved) != set(self.columns):
             raise TownletError(f"the saved buffer has other columns than {', '.join(self.columns)}", SAME_SETTINGS)
         filled = min(len(next(iter(saved.values()))), slots)
-        if not isinstance(head, int) or not (0 <= head < slots if filled == slots else head == filled):
+        valid_heads = range(slots) if filled == slots else (filled,)
+        if not isinstance(head, int) or head not in valid_heads:
             raise TownletError(f"the saved buffer has an invalid write position: slot {head!r}", SAME_SETTINGS)
         for name, column in self.columns.items():
             copy_tensor(column[:filled], saved[name], name)

@@ -37,7 +37,7 @@ def sample_actions(env: VecEnv, mask: Tensor, generator: torch.Generator) -> Ten
     return torch.randint(2, (env.rows, space.n), generator=generator).to(env.device)
 
 
-def play(env: VecEnv, current: MaskedObs | Step, steps: int, seed: int = 0) -> Iterator[Step]:
+def random_steps(env: VecEnv, current: MaskedObs | Step, steps: int, seed: int = 0) -> Iterator[Step]:
     """Take random valid actions from the current observation on; yields a copy of each step."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
@@ -63,7 +63,7 @@ def shapes_and_types(make: MakeEnv) -> None:
     d, k, r = env.layout.size, env.actions.choices, len(env.components)
     require(first.obs.shape == (ROWS, d) and first.obs.dtype == torch.float32, f"obs is float32 [{ROWS}, {d}]")
     require(first.mask.shape == (ROWS, k) and first.mask.dtype == torch.bool, f"mask is bool [{ROWS}, {k}]")
-    for step in play(env, first, 3):
+    for step in random_steps(env, first, 3):
         require(step.obs.shape == (ROWS, d), "obs keeps its shape")
         require(step.reward.shape == (ROWS,) and step.reward.dtype == torch.float32, "reward is float32 [N]")
         require(step.components.shape == (ROWS, r), "components are [N, R]")
@@ -76,12 +76,12 @@ def shapes_and_types(make: MakeEnv) -> None:
 
 
 def values_in_range(make: MakeEnv) -> None:
-    """Values are in range, rewards are the sum of their components, some action is valid, autoreset steps are marked."""
+    """Values are in range, components sum to the reward, some action is valid, and autoreset steps are marked."""
     env = make(ROWS)
     low = torch.cat([torch.full((b.size,), float(b.low)) for b in env.layout])
     high = torch.cat([torch.full((b.size,), float(b.high)) for b in env.layout])
     ended_before = torch.zeros(ROWS, dtype=torch.bool, device=env.device)
-    for step in play(env, env.reset(2), STEPS):
+    for step in random_steps(env, env.reset(2), STEPS):
         obs = step.obs.cpu()
         require(torch.isfinite(obs).all() and torch.isfinite(step.reward).all(), "every value is finite")
         require(((obs >= low - 1e-6) & (obs <= high + 1e-6)).all(), "obs lies in the ranges of its blocks")
@@ -102,7 +102,7 @@ def values_in_range(make: MakeEnv) -> None:
 def same_seed_same_episodes(make: MakeEnv) -> None:
     """The same seed gives the same bits in two environments, and again after a reset."""
     one, two = make(ROWS), make(ROWS)
-    first, second, third = (list(play(env, env.reset(3), STEPS)) for env in (one, two, one))
+    first, second, third = (list(random_steps(env, env.reset(3), STEPS)) for env in (one, two, one))
     for a, b, c in zip(first, second, third, strict=True):
         require(equal_steps(a, b), "the same seed gives the same steps")
         require(equal_steps(a, c), "reset(seed) repeats the same episodes")
@@ -113,7 +113,7 @@ def same_seed_same_episodes(make: MakeEnv) -> None:
 def final_observations(make: MakeEnv) -> None:
     """final_obs() returns the rows that ended, and only those, with their final observation."""
     env, count = make(ROWS), 0
-    for step in play(env, env.reset(4), 40 * STEPS):
+    for step in random_steps(env, env.reset(4), 40 * STEPS):
         last = env.final_obs()
         ended = torch.nonzero(step.terminated | step.truncated).squeeze(1)
         require(torch.equal(last.rows.cpu(), ended.cpu()), "final_obs() returns the rows that ended in the last step")
@@ -137,13 +137,13 @@ def restored_state_continues(make: MakeEnv) -> None:
         one.close()
         two.close()
         return
-    *_, last = play(one, one.reset(5), STEPS // 2)
+    *_, last = random_steps(one, one.reset(5), STEPS // 2)
     state = one.state()
     two.reset(99)
     restored = two.restore(state)
     require(torch.equal(restored.obs, last.obs), "restore() returns the current observation")
     require(torch.equal(restored.mask, last.mask), "restore() returns the current mask")
-    originals, repeats = list(play(one, last, STEPS, seed=6)), list(play(two, restored, STEPS, seed=6))
+    originals, repeats = list(random_steps(one, last, STEPS, seed=6)), list(random_steps(two, restored, STEPS, seed=6))
     for a, b in zip(originals, repeats, strict=True):
         require(equal_steps(a, b), "restore() continues with the same bits")
     one.close()

@@ -138,10 +138,7 @@ class MapMemory(nn.Module):
         return torch.stack(viewed)
 
     def _unseen(self, distances: list[Tensor], viewed: Tensor) -> Tensor:
-        """Per axis, the fraction of the map that was never in view on either side of the agent: [..., B, 2 · axes].
-
-        The first half is the sides of lower coordinates, the second half those of higher ones.
-        """
+        """Unseen fraction of the map below the agent's coordinate on each axis, then above it: [..., B, 2 · axes]."""
         cells = torch.unflatten(viewed, -1, self.grid[::-1])
         before, after = [], []
         for axis, distance in enumerate(distances):

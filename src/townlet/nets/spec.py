@@ -34,8 +34,7 @@ class RecurrentSpec(StrictModel):
     )
     post_widths: Widths = Field(
         (128,),
-        description="Widths of the layers after the recurrent one. More and wider layers can express more, and cost "
-        "more.",
+        description="Widths of the layers after the recurrent one. Wider layers can express more, but cost more.",
     )
 
 
@@ -108,9 +107,7 @@ class BaseSpatialSpec(LayeredSpec):
         "distinguish more; both cost time.",
     )
     features: Width = Field(128, description="Features of each window or map. Raise it for large windows.")
-    block_features: Width = Field(
-        32, description="Features of each remaining block. Raise it for many meters or affordances."
-    )
+    block_features: Width = Field(32, description="Features of each remaining block. Raise it for many affordances.")
 
 
 class SpatialSpec(BaseSpatialSpec):

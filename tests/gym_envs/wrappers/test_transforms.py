@@ -117,17 +117,17 @@ def test_running_normalization_conforms_except_row_independence() -> None:
 
 def test_running_normalization_centers_and_scales() -> None:
     env = make_vec("Pendulum-v1", spec(normalize_obs="running", max_episode_steps=50), 8)
-    seen = torch.stack([step.obs for step in conformance.play(env, env.reset(0), 300)][150:]).reshape(-1, 3)
+    seen = torch.stack([step.obs for step in conformance.random_steps(env, env.reset(0), 300)][150:]).reshape(-1, 3)
     assert seen.mean(0).abs().max() < 0.5
     assert ((seen.std(0) > 0.5) & (seen.std(0) < 1.5)).all()
 
 
 def test_evaluation_uses_frozen_training_statistics() -> None:
     train, judge = (make_vec("Pendulum-v1", spec(normalize_obs="running"), 4) for _ in range(2))
-    list(conformance.play(train, train.reset(0), 100))
+    list(conformance.random_steps(train, train.reset(0), 100))
     known = train.state()["transforms"]["0"]
     judge.copy_transforms(train)
-    list(conformance.play(judge, judge.reset(1), 50))
+    list(conformance.random_steps(judge, judge.reset(1), 50))
     after = judge.state()["transforms"]["0"]
     assert after["count"] == known["count"] == 404
     assert (after["mean"] == known["mean"]).all()
@@ -140,6 +140,6 @@ def test_statistics_survive_an_inexact_restore() -> None:
     env, other = (make_vec("Pendulum-v1", spec(normalize_obs="running"), 2) for _ in range(2))
     for one in (env, other):
         one.exact = False  # as where a simulator cannot be saved
-    list(conformance.play(env, env.reset(0), 40))
+    list(conformance.random_steps(env, env.reset(0), 40))
     other.restore(env.state())
     assert other.state()["transforms"]["0"]["count"] == env.state()["transforms"]["0"]["count"] + 2

@@ -59,6 +59,7 @@ def value_loss_grad(value: Tensor, old_value: Tensor, returns: Tensor, clip: Sca
 
 def policy_grad(policy: Distribution, actions: Tensor, log_prob_grad: Tensor, entropy_grad: Scalar) -> Tensor:
     """Gradient [..., O] of Σ log_prob_grad · log π(a) + entropy_grad · Σ H(π) with respect to the logits l.
+
     Categorical: ∂ log p_a / ∂ l_k = [k = a] − p_k and ∂ H / ∂ l_k = −p_k (log p_k + H), which is 0 for a masked action.
     Bernoulli: ∂ log p / ∂ l = a − p and ∂ H / ∂ l = −l p (1 − p), for each binary action.
     """
