@@ -13,6 +13,7 @@ import torch
 from agents.test_conformance import AgentConformance, Case
 from cli.program import Program, program
 from townlet.agents import registry
+from townlet.agents.settings import AgentSettings
 from townlet.config import user_code
 from townlet.errors import TownletError
 from townlet.live.policy_cache import CheckpointActor, PolicyCache
@@ -159,6 +160,12 @@ def test_mistakes_are_reported_with_their_location(
     with pytest.raises(TownletError) as caught:
         load_experiment("toy.yaml")
     assert message in str(caught.value)
+
+
+def test_settings_without_a_name_cannot_be_registered() -> None:
+    entry = replace(registry.entry("ppo"), settings=AgentSettings)  # `name` has no default
+    with pytest.raises(TownletError, match="AgentSettings does not name an agent"):
+        registry.register(entry)
 
 
 @pytest.mark.usefixtures("no_custom_code")

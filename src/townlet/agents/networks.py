@@ -113,7 +113,7 @@ def make_actor_critic(settings: Any, spec: NetworkSpec, layout: ObservationLayou
 
 
 class QNetwork(Branch):
-    """Q(s, ·). The input is one step or a sequence, as for `nets.body.Body`.
+    """Network for Q(s, ·). Its input is one step or a sequence, as for `nets.body.Body`.
 
     With `carry` off the hidden state is always zero: a sequence is treated as independent steps.
     """

@@ -84,7 +84,7 @@ class PpoSettings(OnPolicySettings):
         yield from super().problems(rows)
         steps = 0 if rows is None else rows * self.n_steps
         if self.normalize_advantage == "batch" and self.batch_steps(steps) < 2 <= steps:
-            what = f"agent.batch_size gives minibatches of one step (a rollout has {steps})"
+            what = f"agent.batch_size gives minibatches of one step (a rollout has {steps} steps)"
             fix = "raise it: the normalized advantage of a single step is always 0"
             yield SettingProblem("batch_size", what, fix)
 

@@ -49,7 +49,7 @@ class PrioritizedSampler:
         self._max_priority = torch.ones((), dtype=torch.float64, device=device)  # highest so far
 
     def add(self, start: int, stop: int, excluded: Tensor | None = None) -> None:
-        """Give new transitions at start … stop − 1 the highest priority so far, so that each is likely sampled soon.
+        """Give new transitions at start … stop − 1 the highest priority so far, so that they are likely sampled soon.
 
         Those in `excluded` [stop − start] bool get priority 0 and are never sampled.
         """

@@ -172,7 +172,7 @@ class CircularStorage:
         self.filled = min(self.filled + 1, self.slots)
 
     def truncate_unfinished_episodes(self) -> None:
-        """Mark the newest step as the last of its episode, because the environment was reset after it."""
+        """Mark the newest step of each row as the last of its episode, because the environment was reset after it."""
         if self.filled:
             self.columns["ended"][self.newest] = True
 

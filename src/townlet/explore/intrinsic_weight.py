@@ -46,10 +46,10 @@ class AdaptiveWeight:
         """Lower the weight once for each of these episodes at which the recent lengths fulfill the condition."""
         n, new = self.spec.episodes, len(episodes)
         lengths = np.concatenate([self._lengths, episodes.length.numpy()])
-        windows = min(new, len(lengths) - n + 1)  # full windows that end with a new episode
+        n_windows = min(new, len(lengths) - n + 1)  # full windows that end with a new episode
         self._lengths = lengths[-n:]
-        if windows > 0:
-            lengths = lengths[-(windows + n - 1) :]
+        if n_windows > 0:
+            lengths = lengths[-(n_windows + n - 1) :]
             mean, mean_square = _window_sums(lengths, n) / n, _window_sums(lengths * lengths, n) / n
             fulfilled = (mean_square - mean * mean < self.spec.variance) & (mean > self.min_mean)
             self.value = max(self.spec.minimum, self.value * self.spec.factor ** int(fulfilled.sum()))

@@ -141,7 +141,7 @@ class DeviceVecEnv(VecEnv, Protocol):
         """Final observation [N, D] of each row's last truncated episode; undefined if there was none."""
 
     def final_values(self) -> Tensor:
-        """Statistics of ended episodes [N, E], computed as if every row had ended in the last step."""
+        """Final values [N, E] as in `Task.final_values`, as if every row's episode had ended in the last step."""
 
     def written_tensors(self) -> list[Tensor]:
         """All tensors that a step writes, to be restored after a trial step."""

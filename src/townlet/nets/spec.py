@@ -60,7 +60,7 @@ class BaseNetworkSpec(StrictModel):
 
 
 class LayeredSpec(BaseNetworkSpec):
-    """Settings of networks with an MLP over their features, which a recurrent layer may follow."""
+    """Settings of networks with an MLP over their features, possibly followed by a recurrent layer."""
 
     hidden: Size | Widths = Field(
         (128, 128),

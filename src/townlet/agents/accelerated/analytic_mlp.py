@@ -1,6 +1,6 @@
 """Forward and backward pass of plain multilayer perceptrons without autograd.
 
-On one CPU core, a gradient step on 256 steps with two networks of two layers of 64 units takes two thirds of the time
+On one CPU core, a minibatch of 256 steps through two networks with two layers of 64 units takes two thirds of the time
 that autograd takes; large batches through wide layers take the same time either way.
 """
 
