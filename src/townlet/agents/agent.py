@@ -128,7 +128,7 @@ class Agent(Stateful, Protocol):
         """Normalized entropy [N] in [0, 1] of the behavior policy at the last step, computed on demand."""
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
-        """Update from the last `update_interval` steps and return metrics; None while there is too little data."""
+        """Called every `update_interval` vector steps. Updates and returns metrics, or None without enough data."""
 
     def policy(self) -> Policy:
         """The policy for inference; it shares the agent's weights."""

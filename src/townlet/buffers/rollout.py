@@ -128,7 +128,7 @@ class RolloutBuffer:
         return Minibatch._make((*views, self.hidden[start:stop], None))
 
     def clear(self, hidden: Tensor | None = None) -> None:
-        """Begin a new rollout, with the hidden state [N, H] that its first step is taken in."""
+        """Begin a new rollout; `hidden` [N, H] is the hidden state before its first step."""
         self._storage.clear()
         if hidden is not None:
             self.hidden.copy_(hidden)
@@ -218,7 +218,7 @@ class RolloutBuffer:
         minibatches consist of whole rows. Steps of other processes are left out.
         """
         shards, recurrent = self.shards(size, generator), self.recurrent
-        if recurrent:  # then shards consist of rows
+        if recurrent:  # shards consist of rows
             microbatch_size = max(MIN_ROWS, microbatch_size // self._steps_per_row)
         scales: Sequence[tuple[Tensor, Tensor] | None] = [None] * len(shards)
         if normalize:
@@ -279,7 +279,8 @@ class RolloutBuffer:
         return self._storage.take("obs", index[:: max(1, len(index) // count)]).float()
 
     def _shuffled(self, count: int, size: int, generator: torch.Generator) -> Iterator[BatchShard]:
-        # In nearly equal parts: a last minibatch of two or three steps would have meaningless normalized advantages.
+        """Shuffled indices of `count` steps or rows per process, in parts of at most `size`."""
+        # Nearly equal parts: a last minibatch of two or three steps would have meaningless normalized advantages.
         total, rows = count * self._group.size, self._storage.rows
         order = torch.randperm(total, generator=generator, device=self.reward.device)
         return (

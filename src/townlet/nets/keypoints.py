@@ -52,10 +52,10 @@ class BlockKeypoints(nn.Module):
 
     def __init__(self, block: Block) -> None:
         super().__init__()
-        *grid, self.kinds = block.shape
+        *grid, channels = block.shape
         self.sizes = tuple(reversed(grid))
-        self.slice, self.cells = Slice(block.start, block.size), prod(grid)
-        self.features = (len(grid) + 1) * (self.kinds - 1)
+        self.slice, self.cells, self.kinds = Slice(block.start, block.size), prod(grid), channels - 1
+        self.features = (len(grid) + 1) * self.kinds
         centered = block.name == "window_typed"  # on the agent
         origin = torch.tensor([[n // 2 if centered else 0] for n in self.sizes])
         projection = torch.cat([cell_coordinates(self.sizes) - origin, torch.ones(1, self.cells)])
@@ -63,8 +63,8 @@ class BlockKeypoints(nn.Module):
         self.register_buffer("scale", 1 / torch.tensor(self.sizes).unsqueeze(-1), persistent=False)
 
     def forward(self, obs: Tensor, agent: Tensor | None) -> Tensor:
-        grid = torch.unflatten(self.slice(obs), -1, (self.cells, self.kinds))
-        # [B, axes + 1, kinds]: sums of coordinates, then counts
+        grid = torch.unflatten(self.slice(obs), -1, (self.cells, self.kinds + 1))
+        # Sums of coordinates, then counts: [B, axes + 1, kinds].
         sums = self.get_buffer("projection").matmul(grid)[..., :-1]
         position, count = sums[:, :-1], sums[:, -1:]
         position, seen = position / count.clamp(min=1.0), count.clamp(max=1.0)
@@ -90,10 +90,10 @@ class Keypoints(nn.Module):
             )
         self.points = nn.ModuleList(BlockKeypoints(block) for block in typed)
         sizes = next((tuple(reversed(b.shape[:-1])) for b in typed if b.name == "map_typed"), ())
-        fits = {"position_onehot": prod(sizes), "position": len(sizes)} if sizes else {}
-        cell = next((block for block in layout if fits.get(block.name) == block.size), None)  # of the agent on the map
-        self.agent = AgentCell(cell, sizes) if cell else None
-        onehot = cell if cell is not None and cell.name == "position_onehot" else None
+        block_sizes = {"position_onehot": prod(sizes), "position": len(sizes)} if sizes else {}
+        position = next((block for block in layout if block_sizes.get(block.name) == block.size), None)
+        self.agent = AgentCell(position, sizes) if position else None
+        onehot = position if position is not None and position.name == "position_onehot" else None
         others = (block for block in layout if block not in typed and block is not onehot)
         self.readers = nn.ModuleList(block_encoders(others, spec))  # checkpoints contain this name
         self.on_map = [block.name == "map_typed" for block in typed]

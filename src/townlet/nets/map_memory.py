@@ -35,7 +35,7 @@ class MapEncoder(nn.Module):
                 raise TownletError(what, "use mlp, or the observation `foggy`")
         window, position = layout.block(WINDOW), layout.block(POSITION)
         self.points, self.position = BlockKeypoints(window), Slice(position.start, position.size)
-        self.kinds, self.axes = self.points.kinds - 1, position.size
+        self.kinds, self.axes = self.points.kinds, position.size
         if not len(window.shape) - 1 == self.axes == len(position.grid):
             what = f"the window has {len(window.shape) - 1} axes, the position {self.axes} in a grid of {position.grid}"
             raise TownletError(
