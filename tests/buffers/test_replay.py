@@ -208,5 +208,5 @@ def test_priorities_and_autoreset_steps_need_a_single_process() -> None:
     group = ProcessGroup()
     group.size = 2
     for more in ({"priority": PrioritySpec()}, {"autoreset_steps": True}):
-        with pytest.raises(ValueError, match="single process"):
+        with pytest.raises(ValueError, match="not supported with several processes"):
             make(endless(1, 2), 4, group=group, **more)

@@ -152,7 +152,7 @@ def test_a_restored_selector_selects_the_same_actions(spec: Spec) -> None:
 
 
 def test_state_of_another_number_of_rows_is_rejected() -> None:
-    with pytest.raises(TownletError, match=r"explore\.epsilon.*\[3\].*\[4\]"):
+    with pytest.raises(TownletError, match=r"explore\.action_selection: epsilon.*\[3\].*\[4\]"):
         selector(EpsilonSpec(), 4).restore(selector(EpsilonSpec(), 3).state())
 
 
