@@ -13,7 +13,7 @@ from townlet.errors import TownletError
 from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.nets.activations import activation_module
 from townlet.nets.layers import MLP, Concat, Image, block_encoders, feature_count, uninitialized
-from townlet.nets.spec import BaseNetworkSpec, CnnSpec, SpatialRecurrentSpec, SpatialSpec
+from townlet.nets.spec import BaseNetworkSpec, BaseSpatialSpec, CnnSpec
 
 NATURE_KERNELS: Final = ((8, 4), (4, 2), (3, 1))  # kernel size and stride of each layer
 POOL_STRIDE: Final = 2  # each stage of impala halves height and width
@@ -107,12 +107,12 @@ def make_cnn(spec: CnnSpec, layout: ObservationLayout) -> Encoder:
     return Encoder(Concat([*(convolve(block, spec) for block in images), *others]), (spec.output_width,), spec)
 
 
-def make_spatial(spec: SpatialSpec | SpatialRecurrentSpec, layout: ObservationLayout) -> Encoder:
+def make_spatial(spec: BaseSpatialSpec, layout: ObservationLayout) -> Encoder:
     """For towns: convolutions over windows, maps and images, small encoders of the remaining blocks, then an MLP."""
     grids = [block for block in layout if block.kind == "picture" or block.name in GRID_BLOCKS]
     if not grids:
         raise TownletError(
-            f"network '{spec.name}' needs a window, map or image, but the observation has {', '.join(layout.names)}",
+            f"a spatial network needs a window, a map or an image, but the observation has {', '.join(layout.names)}",
             "use mlp, or add the block `window` to the world's observation",
         )
     encoders: list[nn.Module] = [grid_encoder(block, spec.channels, spec.features, spec) for block in grids]
