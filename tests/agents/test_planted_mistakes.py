@@ -208,8 +208,8 @@ hidden state not reset within a sequence
 
 masked actions in the value of a state (pqn)
 @ agents/test_pqn.py::test_targets_are_lambda_returns
-- best = greedy_value(values, values, inputs.mask)
-+ best = values.amax(1)
+- max_q = greedy_value(values, values, inputs.mask)
++ max_q = values.amax(1)
 
 regression on advantages instead of returns (pqn)
 @ agents/test_pqn.py::test_targets_are_lambda_returns
@@ -261,9 +261,9 @@ double Q-learning with one table (qlearning)
 truncated episode bootstraps from the observation after the reset (qlearning)
 @ agents/test_qlearning.py::test_truncated_episode_bootstraps_from_its_final_observation
 - next_obs = step.obs.index_copy(0, ended.rows, ended.obs)
--         mask
+-         next_mask
 + next_obs = step.obs
-+         mask
++         next_mask
 
 schedule of ε counted in updates
 @ explore/test_action_selection.py::test_a_schedule_in_steps_replaces_the_decay
@@ -307,8 +307,8 @@ gradient of the wrong term where the ratio is clipped (accelerated ppo)
 
 gradient of the entropy bonus with the wrong sign (accelerated ppo)
 @ agents/accelerated/test_gradients.py::test_analytic_ppo_gradients_match_autograd
-- -entropy_coef * each
-+ entropy_coef * each
+- -entropy_coef * step_weight
++ entropy_coef * step_weight
 
 block of minibatches with the target network of its first one (accelerated dqn)
 @ agents/accelerated/test_minibatch_blocks.py::test_block_gradients_match_single_minibatches
