@@ -36,7 +36,7 @@ test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick prope
 	$(BIN)/python -m pytest -m "long and not alone" -n $(JOBS) --dist load --maxschedchunk 1 -rP
 	$(BIN)/python -m pytest -m alone -rP
 
-check: $(TEST_STAMP) ## run ruff, mypy, import rules, dead-code and security scanners, and the list of rejected words
+check: $(TEST_STAMP) ## run ruff, mypy, import rules, rejected words, and dead-code and security scanners
 	@$(MAKE) --no-print-directory -j2 lint types
 
 lint: $(TEST_STAMP)

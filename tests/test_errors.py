@@ -1,4 +1,4 @@
-"""Messages that a person can act on."""
+"""Error messages: location, problem, fix, and suggestions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_any_word_gives_a_hint(word: str, names: list[str]) -> None:
 
 
 def test_config_error_can_be_copied_between_processes() -> None:
-    """As processes do that send them to each other."""
+    """By pickle, as between processes."""
     made = ConfigError(
         [Diagnostic("no such row", "take another", SourceLocation("a.yaml", 3)), Diagnostic("and another")]
     )

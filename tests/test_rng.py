@@ -54,7 +54,7 @@ def test_children_have_independent_streams() -> None:
 
 
 def test_streams_are_stable_across_processes_and_versions() -> None:
-    """Runs are repeated from their seed years later: these figures may never change."""
+    """Runs are reproduced from their seed years later: these numbers must never change."""
     code = "from townlet.rng import Streams as S; print(S(7).key('town'), S(7).child('a').numpy('b').integers(2**32))"
     runs = [
         subprocess.run(

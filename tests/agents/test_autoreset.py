@@ -164,7 +164,7 @@ def test_autoreset_steps_get_no_bonus(make: Any) -> None:
         begin = loop.env._needs_reset
         ends += int(begin.sum())
         loop.run(1)
-        assert not agent.intrinsic[begin].any(), "rows that have just begun are paid nothing"
+        assert not agent.intrinsic[begin].any(), "rows that have just been reset get no bonus"
         assert agent.intrinsic[~begin].all()
     assert ends > 20
     assert isinstance(agent.bonus, CountBonus)

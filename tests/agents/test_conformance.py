@@ -50,7 +50,7 @@ from townlet.train.multi_process import require_shareable
 from townlet.train.policies import TrainedPolicy, load_policy
 from townlet.train.session import resume, start
 from townlet.train.training import Training, build_training
-from train.processes import Processes, last, the_same
+from train.processes import Processes, assert_same, load_latest
 
 ROWS, STEPS, MIDDLE, TRIED = 4, 256, 128, 64
 BONUSES = allowed_types_of_field(ExploreSpec.model_fields["bonus"])
@@ -126,7 +126,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def observations(t: LoadedExperiment | TrainedPolicy, rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Possible observations [rows, D], and masks [rows, K] that leave at least one action."""
+    """Random observations [rows, D], and masks [rows, K] with at least one valid action."""
     task = t.loaded.task if isinstance(t, TrainedPolicy) else t.task
     chance = np.random.default_rng(seed)
     draws = chance.random((rows, task.layout.size))
@@ -177,20 +177,20 @@ def switches(entry: AgentEntry) -> Iterator[tuple[str, Any]]:
 
 
 def trained_by_two(root: Path) -> dict[str, Run]:
-    """A run of every agent that several processes can train: begun by two, and finished by one."""
+    """A run of every agent that several processes can train: started by two, and finished by one."""
     cases = [Case(entry, root.parent) for entry in entries() if entry.shard_axes]
     recipes = [str(case.recipe(**SHARED)) for case in cases]
     ports = [str(Processes.free_port()) for _ in cases]
     words = [word for pair in zip(recipes, ports, strict=True) for word in pair]
     together = Processes(1, (str(root), str(4 * STEPS), *words), ("-c", TRAIN_ALL))
     try:
-        ends = together.ends()
+        ends = together.results()
     finally:
         together.kill()
     assert [code for code, _ in ends] == [0], ends
     found = {str(run.meta()["agent"]): run for run in Run.list(root)}
     for run in found.values():
-        assert last(run)[1]["env_steps"] == 4 * STEPS
+        assert load_latest(run)[1]["env_steps"] == 4 * STEPS
         resume(run)
     return found
 
@@ -276,7 +276,7 @@ class AgentConformance:
         (name,) = trial.user_attrs[RUNS]
         used = reopen(Run(experiment.root / name)).recipe.agent
         for path, value in trial.params.items():
-            drawn = float(value) if isinstance(value, str) else value  # choices are texts
+            drawn = float(value) if isinstance(value, str) else value  # choices are strings
             assert getattr(used, path.removeprefix("agent.")) == pytest.approx(drawn, rel=1e-3), path
 
     def test_every_switch_can_be_changed_and_resumes_bit_for_bit(self, case: Case) -> None:
@@ -426,7 +426,7 @@ class AgentConformance:
                 require_shareable(case.load(rows=8).recipe, cast(ProcessGroup, Two()))
             return
         run = train_once(tmp_path_factory, "two-processes", trained_by_two)[case.entry.name]
-        the_same(case.run("one", **SHARED), run, updates=5)
+        assert_same(case.run("one", **SHARED), run, updates=5)
 
 
 class Two:

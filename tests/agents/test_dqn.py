@@ -76,7 +76,7 @@ def test_resume_is_bit_identical(explore: ExploreSpec | None, switches: dict[str
     saved = whole.state()
     history = whole.run(61)
     resumed = make_loop(seed=99, explore=explore, **switches)
-    resumed.run(7)  # its own past must not shine through
+    resumed.run(7)  # its earlier state must not matter
     resumed.restore(saved)
     assert resumed.run(61) == history
     assert history
@@ -123,7 +123,7 @@ def test_update_reports_its_metrics() -> None:
     assert all(isinstance(value, float) for value in history.values())
 
 
-def test_intrinsic_weight_anneals_with_steady_episodes() -> None:
+def test_intrinsic_weight_decays_with_similar_episodes() -> None:
     history = make_loop(explore=RND).run(100)
     assert history[0]["intrinsic_weight"] <= 1.0
     assert history[-1]["intrinsic_weight"] < 0.9 * history[0]["intrinsic_weight"]
@@ -164,7 +164,7 @@ def test_entropy_falls_with_epsilon() -> None:
     blind = loop.agent.entropy()
     assert several.any()
     assert blind[several].tolist() == pytest.approx([1.0] * int(several.sum()), abs=1e-5)
-    assert blind[~several].tolist() == [0.0] * int((~several).sum())  # one valid action is no choice
+    assert blind[~several].tolist() == [0.0] * int((~several).sum())  # entropy is 0 with one valid action
     loop.run(400)
     assert loop.agent.entropy().max() < 0.1
 

@@ -63,7 +63,7 @@ def at(*places: int) -> Tensor:
     return torch.nn.functional.one_hot(torch.tensor(places), 8).float()
 
 
-def live(
+def take_step(
     agent: Dqn,
     place: int,
     action: int,
@@ -131,22 +131,22 @@ def test_invalid_next_action_is_never_the_max(double: bool) -> None:
 def test_truncation_bootstraps_from_the_final_observation_and_termination_does_not(end: str, expected: float) -> None:
     agent = table_agent()
     write(agent.target_network, 3, [6.0, 2.0])
-    write(agent.target_network, 0, [100.0, 100.0])  # where the next episode begins: must not matter
-    live(agent, 2, ON, 1.0, 3, end=end)
+    write(agent.target_network, 0, [100.0, 100.0])  # the start of the next episode: must not matter
+    take_step(agent, 2, ON, 1.0, 3, end=end)
     assert targets(agent, agent.buffer.sample(4)) == [expected] * 4
 
 
 def test_truncated_episode_uses_the_mask_of_its_final_observation() -> None:
     agent = table_agent()
     write(agent.target_network, 3, [6.0, 2.0])
-    live(agent, 2, ON, 1.0, 3, end="truncated", valid=(False, True))
+    take_step(agent, 2, ON, 1.0, 3, end="truncated", valid=(False, True))
     assert targets(agent, agent.buffer.sample(4)) == [1 + 0.5 * 2] * 4
 
 
 def test_one_update_moves_one_value_towards_its_target() -> None:
     agent = table_agent()
     write(agent.network, 2, [0.0, 1.0])
-    live(agent, 2, ON, 3.0, 3, end="terminated")
+    take_step(agent, 2, ON, 3.0, 3, end="terminated")
     history = agent.learn()
     assert history is not None
     assert history["loss"] == 4.0
@@ -164,7 +164,7 @@ def test_huber_loss_limits_the_gradient_of_a_large_error() -> None:
     moved = {}
     for loss in ("mse", "huber"):
         agent = table_agent(loss=loss)
-        live(agent, 2, ON, 3.0, 3, end="terminated")
+        take_step(agent, 2, ON, 3.0, 3, end="terminated")
         history = agent.learn()
         assert history is not None
         moved[loss] = (history["loss"], head_of(agent.network)[0][ON, 2].item())
@@ -173,7 +173,7 @@ def test_huber_loss_limits_the_gradient_of_a_large_error() -> None:
 
 def test_gradient_is_clipped_and_its_norm_reported_unclipped() -> None:
     agent = table_agent(max_grad_norm=0.5)
-    live(agent, 2, ON, 3.0, 3, end="terminated")
+    take_step(agent, 2, ON, 3.0, 3, end="terminated")
     history = agent.learn()
     assert history is not None
     assert history["grad_norm"] == pytest.approx(72**0.5)
@@ -183,7 +183,7 @@ def test_gradient_is_clipped_and_its_norm_reported_unclipped() -> None:
 
 def test_target_network_is_copied_every_m_updates() -> None:
     agent = table_agent(target_every=3, lr=0.0625)
-    live(agent, 2, ON, 3.0, 3, end="terminated")
+    take_step(agent, 2, ON, 3.0, 3, end="terminated")
     observed = []
     for _ in range(6):
         agent.learn()
@@ -195,7 +195,7 @@ def test_target_network_is_copied_every_m_updates() -> None:
 
 def test_polyak_moves_the_target_by_a_fraction_at_every_update() -> None:
     agent = table_agent(polyak=0.25, target_every=1)
-    live(agent, 2, ON, 3.0, 3, end="terminated")
+    take_step(agent, 2, ON, 3.0, 3, end="terminated")
     expected = 0.0
     for _ in range(3):
         agent.learn()
@@ -209,7 +209,7 @@ def test_n_step_sums_rewards_and_stops_at_an_episode_end() -> None:
     for place in range(8):
         write(agent.target_network, place, [16.0, 16.0])
     for place, reward, end in ((1, 1.0, ""), (2, 2.0, ""), (3, 4.0, "terminated"), (1, 8.0, ""), (2, 3.0, "truncated")):
-        live(agent, place, ON, reward, place + 1, end=end)
+        take_step(agent, place, ON, reward, place + 1, end=end)
     batch = agent.buffer.sample(200)
     found = {(p, y) for p, y in zip(batch.obs.argmax(1).tolist(), targets(agent, batch), strict=True)}
     assert found == {
@@ -223,9 +223,9 @@ def test_n_step_sums_rewards_and_stops_at_an_episode_end() -> None:
 
 def test_importance_weights_scale_the_loss_and_priorities_follow_the_errors() -> None:
     agent = table_agent(prioritized=PrioritySpec(alpha=1.0, beta=1.0), batch_size=64, lr=1e-9)
-    live(agent, 1, ON, 0.5, 2, end="terminated")
-    live(agent, 2, ON, 2.0, 3, end="terminated")
-    agent.learn()  # both are equally probable before their errors are known
+    take_step(agent, 1, ON, 0.5, 2, end="terminated")
+    take_step(agent, 2, ON, 2.0, 3, end="terminated")
+    agent.learn()  # both are equally likely before their errors are known
     twin = table_agent(prioritized=PrioritySpec(alpha=1.0, beta=1.0), batch_size=64)
     twin.restore(agent.state())
     batch = twin.buffer.sample(64, 0.0, 1.0)
@@ -233,7 +233,7 @@ def test_importance_weights_scale_the_loss_and_priorities_follow_the_errors() ->
     history = agent.learn()
     assert history is not None
     assert history["loss"] == pytest.approx((batch.importance * errors.square()).mean().item(), rel=1e-5)
-    # drawn in the proportion of their errors, 4 : 1, and weighed 1 : 4 to make up for it
+    # drawn in proportion to their errors, 4 : 1, and weighted 1 : 4 to correct for it
     assert 0.65 < (errors == 2.0).float().mean() < 0.95
     assert batch.importance[errors == 2.0].mean() == pytest.approx(0.25, rel=1e-3)
     assert batch.importance[errors == 0.5].mean() == pytest.approx(1.0, rel=1e-3)
@@ -245,7 +245,7 @@ def test_intrinsic_weight_is_applied_once(weight: float) -> None:
         action_selection=GREEDY.action_selection, bonus=CountsSpec(), weight=ScheduledWeightSpec(value=weight)
     )
     agent = table_agent(explore, reward_scale=0.5)
-    live(agent, 2, ON, 3.0, 3, end="terminated")
+    take_step(agent, 2, ON, 3.0, 3, end="terminated")
     assert agent.intrinsic.tolist() == [1.0]  # 1 / √1: the first visit
     history = agent.learn()
     assert history is not None

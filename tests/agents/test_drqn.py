@@ -28,7 +28,7 @@ EXPLORE = ExploreSpec(action_selection=EpsilonSpec(decay=0.97, end=0.05))
 RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 QUICK = {"lr": 5e-3, "gamma": 0.95, "batch_size": 16, "warmup": 200, "target_every": 20, "replay": 4000}
 WHOLE = {"sequence_length": LENGTH, "burn_in": 0}  # sequences as long as an episode
-SHORT = {"sequence_length": LENGTH // 2, "burn_in": LENGTH}  # half as long, with all that came before
+SHORT = {"sequence_length": LENGTH // 2, "burn_in": LENGTH}  # half as long, with the whole past as burn-in
 UNEQUAL = (1.0, 0.5)
 LSTM = RecurrentSpec(size=16, post_widths=())
 
@@ -43,7 +43,7 @@ def make_loop(
 
 
 def score(loop: TrainingLoop, steps: int = 400) -> float:
-    """Fraction of right choices in 512 episodes after this many vector steps, or as soon as it is 0.95."""
+    """Fraction of right choices in 512 episodes after `steps` vector steps, or once it reaches 0.95."""
 
     def rate() -> float:
         return success_rate(loop.agent.policy(), Corridor(256, LENGTH), 2 * LENGTH)
@@ -69,7 +69,7 @@ def test_feed_forward_agent_stays_at_chance() -> None:
 
 
 @pytest.mark.parametrize("switch", ["bptt", "carry"])
-def test_cue_is_forgotten_without(switch: str) -> None:
+def test_cue_is_forgotten_without_each_part_of_the_recurrence(switch: str) -> None:
     assert 0.4 < score(make_loop(**WHOLE, **{switch: False})) < 0.6
 
 
@@ -81,7 +81,7 @@ def test_sequences_shorter_than_an_episode_need_burn_in(burn_in: int, low: float
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2, 7))
-def test_recurrence_and_its_parts_over_seeds(seed: int) -> None:
+def test_each_part_of_the_recurrence_is_needed_over_seeds(seed: int) -> None:
     assert score(make_loop(seed, **WHOLE), 600) >= 0.95
     assert score(make_loop(seed, rewards=UNEQUAL, **SHORT), 600) >= 0.95
     assert score(make_loop(seed, rewards=UNEQUAL, sequence_length=5, burn_in=0), 600) < 0.6
@@ -213,9 +213,7 @@ def test_resume_in_mid_episode_is_bit_identical(explore: ExploreSpec) -> None:
 
 
 def test_intrinsic_reward_is_weighted_once() -> None:
-    bonus = RndSpec(
-        hidden=(8,), embedding_size=4, normalize_obs=False
-    )  # all rows see the same, which would be nothing new
+    bonus = RndSpec(hidden=(8,), embedding_size=4, normalize_obs=False)  # otherwise all rows observe the same
     loop = make_loop(
         explore=ExploreSpec(
             action_selection=EXPLORE.action_selection, bonus=bonus, weight=ScheduledWeightSpec(value=0.5)

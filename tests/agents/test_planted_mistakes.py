@@ -316,7 +316,7 @@ block of minibatches with the target network of its first one (accelerated dqn)
 + s.gradient_steps
 
 truncated episodes bootstrap from the observation after the rollout (graphed ppo)
-@ train/test_graphed_rollout.py::test_whole_rollout_stores_and_reports_the_same
+@ train/test_graphed_rollout.py::test_graphed_rollout_stores_and_reports_the_same
 - agent.rollout.bootstrap.copy_(forward(truncated_obs)
 + agent.rollout.bootstrap.copy_(forward(next_obs)
 """
@@ -374,7 +374,7 @@ def run_tests(src: Path, *tests: str) -> tuple[int, str]:
 
 
 def copy_sources(to: Path) -> Path:
-    """Links to all sources; a module that is replaced leaves the original as it is."""
+    """Symbolic links to all sources; replacing a module does not change the original."""
     return shutil.copytree(ROOT / "src", to / "src", copy_function=os.symlink)
 
 
@@ -387,7 +387,7 @@ def test_planted_mistake_is_caught(mistake: Mistake, sources: dict[Path, str], t
     (src / path).write_text(sources[path].replace(mistake.old, mistake.new))
     status, output = run_tests(src, mistake.test)
     assert status == 1, output
-    # It fails by what it asserts; a mistake that only breaks the code would prove nothing.
+    # The test must fail by an assertion; a mistake that only breaks the code would prove nothing.
     assert re.search(r"^FAILED \S+.* - (AssertionError|assert )", output, re.MULTILINE), output
     assert not re.search(r"^ERROR ", output, re.MULTILINE), output
 

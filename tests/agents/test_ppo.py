@@ -97,7 +97,7 @@ def test_only_truncated_rows_bootstrap_and_from_their_final_observation() -> Non
     assert kept.truncated.any()
     assert kept.terminated.any()
     assert (kept.bootstrap[~kept.truncated] == 0).all()
-    # Time runs out at the place that the next step would begin from; the step before tells where that is.
+    # An episode is truncated at the position from which the next step would start.
     place = rollout_obs(kept).argmax(-1) + 2 * kept.actions - 1
     observed = torch.nn.functional.one_hot(place.clamp(0, 7), 8).float()
     with torch.no_grad():
@@ -139,7 +139,7 @@ def test_epochs_stop_at_the_target_kl_and_restart_in_the_next_update() -> None:
     assert later[0]["approx_kl"] > free[0]["approx_kl"] / 2
 
 
-def test_kl_stop_reset() -> None:
+def test_kl_stop_is_reset_for_the_next_update() -> None:
     """The first update exceeds the target and stops; the second has a learning rate of 0, so nothing stops it."""
     lr = {"start": 1e-2, "end": 0.0, "from": 300.0, "to": 301.0}
     metrics = make_loop(epochs=6, target_kl=1e-4, lr=lr).run(16 * 2)
@@ -147,7 +147,7 @@ def test_kl_stop_reset() -> None:
     assert metrics[0]["approx_kl"] > 1e-4 > metrics[1]["approx_kl"]
 
 
-FALLING = {"start": 0.4, "end": 0.0, "to": 512.0}  # 256 env_steps a round: half of it at the first update
+FALLING = {"start": 0.4, "end": 0.0, "to": 512.0}  # 256 env_steps per rollout: half of `start` at the first update
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_batch_fraction_is_rounded_down_to_at_least_one_step() -> None:
         assert {int(kept["step"]) for kept in agent.state()["optimizer"].values()} == {steps}, share
 
 
-def test_minibatch_sizes() -> None:
+def test_minibatch_sizes_differ_by_at_most_one() -> None:
     """Adam's count tells how many gradient steps were made: 256 stored steps, two epochs."""
     for size, steps in ((64, 8), (0.5, 4), (1.0, 2), (1, 2), (2, 256), (10_000, 2)):
         agent = filled(make_loop(epochs=2, batch_size=size))
@@ -307,7 +307,7 @@ def test_intrinsic_reward_is_stored_unweighted_and_weighted_once() -> None:
     assert (much > 0).all()
     assert metrics["intrinsic_weight"] == 2
     assert metrics["rnd_loss"] > 0
-    # In a step that ends by death the advantage is reward − value, so the weight shows itself undisturbed.
+    # At a terminated step the advantage is reward − value, so the weight can be read off.
     dead = filled(
         make_loop(explore=ExploreSpec(bonus=RND.bonus, weight=ScheduledWeightSpec(value=2.0)))
     ).rollout.terminated
@@ -340,7 +340,7 @@ def test_resume_is_bit_identical(explore: ExploreSpec | None, settings: dict[str
     saved = whole.state()
     history = whole.run(16 * 2)
     resumed = make_loop(seed=99, explore=explore, **settings)
-    resumed.run(7)  # its own past must not shine through
+    resumed.run(7)  # its earlier state must not matter
     resumed.restore(saved)
     assert resumed.run(16 * 2) == history
     assert len(history) == 2

@@ -60,7 +60,7 @@ def test_targets_are_lambda_returns() -> None:
     loop = make_loop(epochs=1, batch_size=1.0)
     agent = loop.agent
     assert isinstance(agent, Pqn)
-    with torch.no_grad():  # going back looks best, also in place 0, where it is not valid
+    with torch.no_grad():  # going back looks best, even at position 0, where it is invalid
         agent.network.head.bias[0] += 5.0  # type: ignore[index,operator]
     rollout, trace, gamma = agent.rollout, agent.settings.q_lambda, agent.settings.gamma
     learn, kept = agent.learn, []

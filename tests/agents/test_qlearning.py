@@ -78,7 +78,7 @@ def test_chain_is_learned(toy: type[ToyEnv], explore: ExploreSpec | None, settin
     assert success_rate(policy, IndexChain(16)) < 0.9
     loop.run(1500)
     assert success_rate(policy, IndexChain(16)) == 1.0
-    # The goal is one step from place 6 and pays 1; every step before it is worth γ times as much.
+    # The goal is one step from position 6 and gives reward 1; each earlier position is worth γ times as much.
     shown = policy.outputs(torch.arange(3.0, 10.0).unsqueeze(1))["values"]
     assert shown[6, 1].item() == pytest.approx(1.0, abs=0.01)
     assert shown[3, 1].item() == pytest.approx(0.9**3, abs=0.02)
@@ -150,8 +150,8 @@ def test_autoreset_steps_are_not_learned_from() -> None:
 def test_double_q_learning_evaluates_with_the_other_table() -> None:
     """Each table is updated with the value that the other one has for its own best action."""
     agent = agent_of(make_loop(IndexChain(64), lr=1.0, double=True))
-    agent.network.table[0, 4] = torch.tensor([1.0, 0.0])  # prefers the first, which the other says is worth 5
-    agent.network.table[1, 4] = torch.tensor([5.0, 7.0])  # prefers the second, which the first says is worth 0
+    agent.network.table[0, 4] = torch.tensor([1.0, 0.0])  # prefers action 0, whose value in the other table is 5
+    agent.network.table[1, 4] = torch.tensor([5.0, 7.0])  # prefers action 1, whose value in the other table is 0
     steps(agent, [5.0] * 64, [7.0] * 64, [0.0] * 64)
     assert agent.network.table[:, 2, 1].tolist() == [pytest.approx(0.9 * 5), 0.0]
     torch.testing.assert_close(agent.network.values(torch.tensor([4])), torch.tensor([[3.0, 3.5]]))

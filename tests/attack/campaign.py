@@ -86,7 +86,7 @@ def _player(server: Process, domain: str, number: int, history: History, chance:
 
 
 def lasting(seconds: float, seed: int) -> Iterator[str]:
-    """Random faults for this time."""
+    """Random faults for `seconds`."""
     until, chance = time.monotonic() + seconds, random.Random(seed)
     while time.monotonic() < until:
         yield chance.choice(KINDS)

@@ -51,7 +51,7 @@ def command(*words: str) -> Command:
 
 @dataclass(frozen=True)
 class Hole:
-    """Bytes that a disk lost: zeros, or something else."""
+    """Lost bytes: replaced with zeros or other content."""
 
     file: str  # relative to the folder
     offset: int
@@ -92,7 +92,7 @@ class Flip:
 
 
 def kind_of(file: str) -> str:
-    """The relative path of a file with its numbers taken out."""
+    """The relative path of a file without its numbers."""
     return DIGITS.sub("#", file)
 
 

@@ -16,7 +16,7 @@ from decide.service_process import Process
 
 BETWEEN = (0.2, 1.5)  # seconds between two faults
 PAUSE = (0.1, 3.0)  # seconds of SIGSTOP
-FULL = (0.5, 3.0)  # seconds without room
+FULL = (0.5, 3.0)  # seconds with a full disk
 OFFSETS = (-3600, 0, 3600)  # seconds, of the wall clock from the true time
 KINDS = ("kill", "pause", "full", "jump")
 
@@ -37,7 +37,7 @@ class Nemesis:
         return KINDS if self._shim else KINDS[:2]
 
     async def disturb(self, kind: str) -> None:
-        """One fault, after a while; the service is well again afterwards."""
+        """One fault, after a while; afterwards the service runs again."""
         await asyncio.sleep(self._chance.uniform(*BETWEEN))
         await getattr(self, f"_{kind}")()
         self.done[kind] += 1
@@ -73,7 +73,7 @@ class Nemesis:
             self.done["kill"] += 1
 
     async def _full(self) -> None:
-        """Some of the time it is killed and started again without room: it must answer all the same."""
+        """Sometimes it is killed and restarted on the full disk: it must still answer."""
         assert self._shim is not None
         self._shim.fill_disk()
         await asyncio.sleep(self._chance.uniform(*FULL))
@@ -90,14 +90,14 @@ class Nemesis:
         await asyncio.to_thread(self._server.wait)
 
     def _answers(self) -> bool:
-        """Wait until a service without room answers anything; whether it does."""
+        """Wait until a service on a full disk answers; returns whether it does."""
         assert self._server.process is not None
         while self._server.process.poll() is None:
             try:
                 self._server.get("/health")
                 return True
             except HTTPError:
-                return True  # 503: decisions are made and not kept
+                return True  # 503: decisions are made but not stored
             except OSError:
                 time.sleep(0.1)
         return False

@@ -20,10 +20,10 @@ from townlet.decide.domain import SimulatedGame
 PAUSE = 0.02  # seconds between two observations of a client
 RETRY = 0.2  # seconds before a refused message is sent again
 PATIENCE = 120.0  # seconds for one answer
-REPEATED = 0.1  # share of observations and reports that are sent again although they were answered
-ABANDONED = 0.3  # share of the messages that the second kind of client does not send again after a broken connection
+REPEATED = 0.1  # fraction of observations and reports that are sent again although they were answered
+ABANDONED = 0.3  # fraction of messages that MinimalConnection does not resend after a broken connection
 LATER = ("OVERLOADED", "RATE_LIMITED", "LOG_STOPPED")
-REMEMBERED = 20  # observations that may be asked again
+REMEMBERED = 20  # observations that may be repeated
 
 
 class Connection(Protocol):

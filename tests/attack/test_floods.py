@@ -1,4 +1,4 @@
-"""Floods on one server: health, the operator and other games are answered within a second meanwhile."""
+"""Floods on one server: meanwhile health checks, the operator and other games are answered within a second."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_floods_of_control_frames_end_the_connection(server: Process, kind: str)
 def test_floods_of_tiny_messages_delay_their_sender_only(server: Process, count: int) -> None:
     found, seen = asyncio.run(flooded(server, "messages", server.url, count, SHORT))
     check(found, server)
-    assert seen["101"] == seen["opened"]  # no rule is broken: each waits for its answers
+    assert seen["101"] == seen["opened"]  # no connection is refused: each waits for its answers
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_statistics_sockets_are_capped_and_cheap(server: Process, count: int, se
 
 @pytest.mark.long(minutes=1)
 @pytest.mark.parametrize("seconds", [6.0, 60.0])
-def test_the_largest_observations_of_ever_new_territories_take_little_memory(tmp_path: Path, seconds: float) -> None:
+def test_largest_observations_of_new_territories_take_little_memory(tmp_path: Path, seconds: float) -> None:
     server = Process(tmp_path, "hive", "learning.interval=0.5").start().wait()
     try:
         before = resident(server)
@@ -101,7 +101,7 @@ def test_the_largest_observations_of_ever_new_territories_take_little_memory(tmp
         grown = resident(server) - before
         print(f"{answered} territories, {1000 * grown / answered:.0f} KB each")
         assert answered > 100
-        assert grown < 60 + 0.02 * answered  # megabytes: they were 256 KB each
+        assert grown < 60 + 0.02 * answered  # megabytes; 256 KB each before the limits
     finally:
         server.end(signal.SIGTERM)
 

@@ -89,7 +89,7 @@ def test_metrics_are_not_committed_into_a_folder_that_took_the_place_of_another(
             store.flush()
         with pytest.raises(TownletError, match="the folder was replaced by another one"):
             store.close()
-    assert contents(folder) == before  # among them a log of SQLite, which closing would have removed by its name
+    assert contents(folder) == before  # including SQLite's write-ahead log, which closing would remove by name
     with MetricsStore(away / "metrics.db") as found:
         assert found.read("updates", ["env_steps"])["env_steps"] == [1]
 
@@ -103,7 +103,7 @@ class Swap(RecordingSink):
 
     def on_interval(self, mark: MetricsInterval) -> None:
         super().on_interval(mark)
-        if len(self.marks) == 5:
+        if len(self.intervals) == 5:
             (run,) = Run.list(self.root)
             shutil.copytree(run.path, self.root / "copy")
             os.rename(run.path, self.root / ".away")
@@ -111,7 +111,7 @@ class Swap(RecordingSink):
             self.before = contents(run.path)
 
 
-def test_a_training_whose_folder_was_replaced_stops_and_writes_nothing_there(tmp_path: Path) -> None:
+def test_run_whose_folder_was_replaced_stops_and_writes_nothing_there(tmp_path: Path) -> None:
     swap = Swap(tmp_path)
     with pytest.raises(TownletError, match="the folder was replaced by another one"):
         start(tiny(), tmp_path, sinks=[swap])

@@ -41,7 +41,7 @@ ADDRESSES = (f"127.0.{n // 250}.{n % 250 + 1}" for n in count(300))  # loopback 
 
 
 class Guarded(Process):
-    """A service with two games, two operators and a viewer, whose output is kept."""
+    """A service with two games, two operators and a viewer, whose output is captured."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         file = folder.with_name(f"{folder.name}-tokens.json")

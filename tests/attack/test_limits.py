@@ -302,7 +302,7 @@ def test_observations_that_wait_are_bounded_in_bytes(tmp_path: Path) -> None:
     service.close()
     assert "error" not in found[:3]
     assert found[3] == "error"
-    assert found[4] != "error"  # what was decided waits no more
+    assert found[4] != "error"  # the decided observation no longer counts as waiting
 
 
 def test_a_page_beyond_the_limit_is_closed_with_1013_and_a_reason(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def run_in(size: int, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def test_a_training_with_rows_beyond_memory_ends_with_a_message_and_no_traceback(tmp_path: Path) -> None:
+def test_run_with_rows_beyond_memory_ends_with_a_message_and_no_traceback(tmp_path: Path) -> None:
     done = run_in(6 << 30, "train", "town:ppo", "rows=32768", "agent.n_steps=512", "--root", str(tmp_path))
     assert done.returncode == 2, done.stderr
     assert "experience of 512 steps of 32,768 rows needs 6.5 GB of memory" in done.stderr

@@ -24,7 +24,7 @@ NAMES = [f"figure_{number}" for number in range(12)]
 
 
 def fill(store: MetricsStore, begin: int, end: int) -> None:
-    """As a training does: several tables, a flush for each interval."""
+    """Write several tables as training does, with a flush for each interval."""
     rng = random.Random(begin)
     for moment in range(begin, end, 100):
         values = [rng.random() for _ in NAMES]
@@ -38,7 +38,7 @@ def fill(store: MetricsStore, begin: int, end: int) -> None:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StorePosition]:
-    """Metrics at rest, and the position of a checkpoint at env_steps 3000; only to be copied."""
+    """A closed metrics file, and the position of a checkpoint at env_steps 3000; copy it before use."""
     path = tmp_path_factory.mktemp("metrics") / "metrics.db"
     with MetricsStore(path) as store:
         store.add("recordings", {"env_steps": 1, "kind": "first", "data": bytes(range(256)) * 40})
@@ -92,7 +92,7 @@ def test_changed_removed_and_added_rows_are_refused_by_readers_and_at_resume(
     if "5000" not in statement and "max(rowid)" not in statement:  # rows after the checkpoint are removed anyway
         with MetricsStore(path) as store, pytest.raises(TownletError, match=r"damaged|but the checkpoint has"):
             store.rewind(3000, position)
-        assert path.read_bytes()[100:] == before[100:]  # but for counters in the header
+        assert path.read_bytes()[100:] == before[100:]  # except for counters in the header
 
 
 def test_the_message_names_the_table_and_the_range_of_env_steps(metrics: tuple[Path, StorePosition]) -> None:
@@ -248,7 +248,7 @@ def test_a_run_whose_metrics_are_damaged_is_listed_as_damaged(metrics: tuple[Pat
     assert "'evaluations'" in found.problem
 
 
-def test_every_table_begins_with_its_moment() -> None:
+def test_first_column_of_every_table_is_env_steps() -> None:
     """The checksums say where damage is by the first column."""
     assert all(next(iter(columns)) == "env_steps" for columns in TABLES.values())
     assert bytes(32) == integrity.START

@@ -56,7 +56,7 @@ def newest(run: Run) -> checkpoint.Checkpoint:
     return found
 
 
-def test_an_untouched_run_is_whole(run: Run) -> None:
+def test_unmodified_run_is_intact(run: Run) -> None:
     assert problems(run) == {}
     assert verify(run).usable == ["Resume, play and eval work from step 600."]
 
@@ -79,21 +79,21 @@ def test_other_comments_in_resolved_yaml_are_reported_and_do_no_harm(run: Run) -
     assert resume(run, pause_at=LATER).ending.why
 
 
-def test_an_edited_recipe_of_a_run_without_a_checkpoint_is_not_begun_again(run: Run) -> None:
+def test_an_edited_recipe_of_a_run_without_a_checkpoint_is_not_restarted(run: Run) -> None:
     shutil.rmtree(run.checkpoints)
     run.resolved_file.write_text(run.resolved_file.read_text().replace("gamma: 0.99", "gamma: 0.9"))
     with pytest.raises(TownletError, match=r"resolved\.yaml was changed"):
         resume(run, pause_at=LATER)
 
 
-def test_a_deliberate_change_is_an_override_and_part_of_the_recipe_from_then_on(run: Run) -> None:
+def test_override_on_resume_becomes_part_of_the_recipe(run: Run) -> None:
     before = newest(run).info["recipe_hash"]
     resume(run, ["agent.lr=0.002"], pause_at=LATER)
     after = newest(run)
     assert run.meta()["resumed_with"] == after.info["resumed_with"] == ["agent.lr=0.002"]
     assert after.info["recipe_hash"] != before
     assert problems(run) == {}
-    resume(run, pause_at=LATER + 100)  # with it, and without being asked again
+    resume(run, pause_at=LATER + 100)  # with the override, which need not be repeated
     run.update_meta(resumed_with=[])
     with pytest.raises(TownletError, match=r"was resumed with agent\.lr=0\.002, but meta\.json does not record it"):
         resume(run)
@@ -118,7 +118,7 @@ def test_a_checkpoint_of_another_run_is_not_resumed(run: Run, tmp_path: Path) ->
     with pytest.raises(TownletError, match="belongs to another run"):
         resume(run)
     assert "belongs to another run" in problems(run)[f"checkpoints/{newest(run).name}"]
-    load_policy(run)  # which is allowed: it plays like a run that was assembled by hand
+    load_policy(run)  # allowed, as for a run that was assembled by hand
 
 
 def test_an_older_checkpoint_renamed_to_a_later_step_is_refused(run: Run) -> None:
@@ -132,7 +132,7 @@ def test_an_older_checkpoint_renamed_to_a_later_step_is_refused(run: Run) -> Non
 
 
 @pytest.mark.parametrize("key", ["run_id", "recipe_hash", "env_steps", "metrics_digest"])
-def test_a_checkpoint_without_what_ties_it_to_its_run_is_not_resumed(key: str, run: Run) -> None:
+def test_checkpoint_without_the_identity_of_its_run_is_not_resumed(key: str, run: Run) -> None:
     path = newest(run).path / MANIFEST
     manifest = json.loads(path.read_text())
     del manifest["info"][key]

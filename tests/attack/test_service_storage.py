@@ -267,7 +267,7 @@ def test_a_version_of_another_service_never_serves(copy: Path, tmp_path: Path) -
 def test_a_log_without_its_beginning_and_without_a_snapshot_is_refused_by_name(copy: Path) -> None:
     min((copy / LOG).glob("*.wal")).unlink()
     shutil.rmtree(copy / "snapshots")
-    for _ in range(2):  # also if the loss is accepted
+    for _ in range(2):  # even if the loss is accepted
         with pytest.raises(TownletError, match=r"log begins with record \d+, but no intact snapshot covers"):
             start_service(copy, WORDS, accept_data_loss=True)
 

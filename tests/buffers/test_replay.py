@@ -146,7 +146,7 @@ def test_autoreset_steps_are_never_sampled_and_all_others_uniformly(priority: Pr
     assert sum((n - 1000) ** 2 / 1000 for n in counts.values()) < 58.3
 
 
-def test_a_small_capacity_still_holds_a_whole_return() -> None:
+def test_small_capacity_still_holds_a_complete_return() -> None:
     script = endless(20, 3)
     buffer = feed(ReplayBuffer(1, 3, LAYOUT, 3, n_step=4, gamma=GAMMA, generator=generator()), script)
     assert len(buffer) == 5 * 3

@@ -49,9 +49,9 @@ def feed(rollout: RolloutBuffer, script: Script, start: int = 0, stop: int | Non
         bootstrap = torch.tensor([final_value(t, row) for row in rows])
         ended = (step.terminated | step.truncated).nonzero().squeeze(1)
         components = step.reward.unsqueeze(1)
-        lived = Step(step.obs, step.mask, step.reward, components, step.terminated, step.truncated)
+        outcome = Step(step.obs, step.mask, step.reward, components, step.terminated, step.truncated)
         last = FinalObs(ended, step.obs[ended], step.mask[ended])
-        rollout.add_outcome(lived, last, lambda index, final=bootstrap[ended]: final[index], intrinsic=step.intrinsic)
+        rollout.add_outcome(outcome, last, lambda index, final=bootstrap[ended]: final[index], intrinsic=step.intrinsic)
     return rollout
 
 

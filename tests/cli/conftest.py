@@ -1,4 +1,4 @@
-"""Run the program as a user would, in this process, through its own error boundary."""
+"""Fixtures: the command line run in this process, and small finished runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from small import REPORT, SMALL, SMALL_GYM, train_gym
 
 @pytest.fixture
 def townlet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Program:
-    """`townlet("world", "list")` runs the command and tells its exit code and what it printed."""
+    """`townlet("world", "list")` runs the command and returns its exit code and output."""
     return program(capsys, monkeypatch)
 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run of each kind of agent, the recurrent one last; only to be read."""
+    """A folder with a finished run of each kind of agent, the recurrent one last; read-only."""
     from townlet.tasks.experiment import load_experiment
     from townlet.train.session import start
 
@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def gym_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """A finished run of each kind outside towns, by `small.SMALL_GYM`; only to be read."""
+    """A finished Gymnasium run of each kind in `small.SMALL_GYM`; read-only."""
     torch.set_num_threads(1)
     return train_once(
         tmp_path_factory,
@@ -50,7 +50,7 @@ def gym_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def hears_interrupts() -> None:
-    """A shell that starts tests in the background makes them ignore Ctrl-C, and with them all that they start."""
+def handle_sigint() -> None:
+    """Undo that a shell makes background processes, and their children, ignore Ctrl-C."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""What running the program gives."""
+"""Run the command line in this process, and list all commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from townlet.cli.app import app, main
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -25,7 +25,7 @@ Program = Callable[..., Done]
 
 
 def program(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *first: str) -> Program:
-    """Runs a command in this process, which begins with these words, and tells how it ended and what it printed."""
+    """A function that runs commands that start with the words `first`, in this process."""
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("NO_COLOR", "1")
 
@@ -40,12 +40,12 @@ def program(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     return run
 
 
-def _family(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """A command and all below it, with the words that call it."""
+def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """A command and its subcommands, each with the words that call it."""
     yield words, command
     for name, below in getattr(command, "commands", {}).items():
-        yield from _family(below, (*words, name))
+        yield from _commands(below, (*words, name))
 
 
-EVERY: dict[tuple[str, ...], Any] = dict(_family(get_command(app)))
-VERBS = [words for words, command in EVERY.items() if not hasattr(command, "commands")]
+COMMANDS: dict[tuple[str, ...], Any] = dict(_commands(get_command(app)))
+LEAF_COMMANDS = [words for words, command in COMMANDS.items() if not hasattr(command, "commands")]

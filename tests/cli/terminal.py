@@ -1,4 +1,4 @@
-"""Runs the program in a pseudo-terminal."""
+"""Run the program in a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import warm
 def at_a_terminal(
     arguments: Sequence[str], keys: Sequence[str] = (), columns: int = 170, once: bytes = b"quit"
 ) -> tuple[int, str]:
-    """Run the program at a terminal and press keys once it has drawn a word; exit code and all it wrote."""
+    """Run the program at a terminal and press keys once it has printed `once`; returns exit code and output."""
     far, near = pty.openpty()
     termios.tcsetwinsize(near, (40, columns))
     command = [sys.executable, "-m", "townlet", *arguments]
@@ -29,7 +29,7 @@ def at_a_terminal(
             if select.select([far], [], [], 0.1)[0]:
                 try:
                     seen += os.read(far, 65536)
-                except OSError:  # the program has gone and its terminal with it
+                except OSError:  # the program has ended
                     break
             if waiting and once in seen and time.monotonic() - pressed > 0.3:
                 os.write(far, waiting.pop(0).encode())

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import warm
-from cli.program import EVERY, VERBS, Program
+from cli.program import COMMANDS, LEAF_COMMANDS, Program
 
 
 def test_all_commands_exist() -> None:
-    assert {" ".join(words) for words in VERBS} == {
+    assert {" ".join(words) for words in LEAF_COMMANDS} == {
         "train", "sweep", "eval", "play", "live", "export", "publish", "recipes", "doctor", "bench sim",
         "bench train",
         *(f"runs {verb}" for verb in ("list", "show", "compare", "export", "verify", "prune")),
@@ -27,7 +27,7 @@ def test_all_commands_exist() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("words", EVERY, ids=lambda words: " ".join(("townlet", *words)))
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(("townlet", *words)))
 def test_help_describes_every_argument_and_option(
     townlet: Program, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -38,14 +38,14 @@ def test_help_describes_every_argument_and_option(
     assert max(map(len, done.out.splitlines())) <= 80
     assert not re.search(r"<\w+>|\bstr\b|\bint\b|float|bool|list\[|None|Path|\[x|>=|StrEnum", done.out)
     printed = " ".join(done.out.split())
-    for param in (one for one in EVERY[words].params if not getattr(one, "hidden", False)):
+    for param in (one for one in COMMANDS[words].params if not getattr(one, "hidden", False)):
         assert len(param.help) > 10, param.name
         assert all(name in printed for name in param.opts if name.startswith("--"))
         choices = param.type_descriptor.choices or ()
         assert all(str(choice) in printed for choice in choices), param.name
-    if words in VERBS:
+    if words in LEAF_COMMANDS:
         assert f"$ townlet {' '.join(words)}" in done.out
-    for name, below in getattr(EVERY[words], "commands", {}).items():
+    for name, below in getattr(COMMANDS[words], "commands", {}).items():
         assert re.search(rf"^  {name} +[A-Z].*\.$", done.out, re.MULTILINE), f"{name} is not printed in one line"
         assert below.help.partition("\n")[0] in printed
 
@@ -113,7 +113,7 @@ def test_interrupt_exits_with_130() -> None:
 
 
 def _wait_until_busy(pid: int, seconds: float = 110) -> None:
-    """Until the command has computed for 2 s: kernels are loaded before, in callbacks that swallow interrupts."""
+    """Wait for 2 s of CPU time: before, kernels are loaded in callbacks that swallow interrupts."""
     deadline, stat = time.monotonic() + seconds, Path(f"/proc/{pid}/stat")
     if not stat.exists():
         pytest.skip("needs /proc to see how long the program has computed")

@@ -1,4 +1,4 @@
-"""`townlet bench sim`: figures that add up."""
+"""`townlet bench sim`: consistent results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cli.program import Program
 from townlet.bench.simulation import Benchmark, draw_actions, run_interleaved
 
 
-# The engine of torch is compiled for each number of rows, which takes its time.
+# The torch engine is compiled for each number of rows, which takes a while.
 @pytest.mark.parametrize(("engine", "rows"), [("numba", (1, 32)), pytest.param("torch", (32,), marks=pytest.mark.long)])
 def test_json_has_one_entry_for_each_number_of_rows(townlet: Program, engine: str, rows: tuple[int, ...]) -> None:
     wanted = [word for count in rows for word in ("--rows", str(count))]

@@ -1,4 +1,4 @@
-"""`townlet bench train`: the same work on both sides, and figures that add up."""
+"""`townlet bench train`: both libraries do the same work, and the results are consistent."""
 
 from __future__ import annotations
 

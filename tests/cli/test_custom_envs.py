@@ -1,4 +1,4 @@
-"""Environments that fail, that are unusual, or that are one's own; and settings that do nothing."""
+"""Failing, unusual and custom environments, and settings without effect."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ENDLESS = float(np.finfo(np.float32).max)
 QUICK = ["rows=2", "agent.n_steps=16", "--steps", "200", "evaluation.episodes=2"]
 
 
-class Strange(gym.Env[Any, Any]):
-    """Short episodes that go wrong after some steps, as asked for."""
+class FaultyEnv(gym.Env[Any, Any]):
+    """Short episodes with a requested failure after some steps."""
 
     def __init__(self, wrong: str = "", seen: str = "endless", done: str = "choice") -> None:
         boxes = {"endless": spaces.Box(-ENDLESS, ENDLESS, (3,)), "stack": spaces.Box(0, 255, (20, 18, 12), np.uint8)}
@@ -52,21 +52,21 @@ class Strange(gym.Env[Any, Any]):
         return np.full(self.observation_space.shape or (), 3, self.observation_space.dtype)
 
 
-gym.register("Strange-v0", Strange)
+gym.register("FaultyEnv-v0", FaultyEnv)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("link", "Strange-v0 failed in step(): ConnectionResetError: the simulator hung up"),
-        ("bug", "Strange-v0 failed in step(): ZeroDivisionError: nothing to divide by"),
-        ("blind", "Strange-v0 failed in step(): ValueError: value 0 of the observation of row 0 is nan"),
+        ("link", "FaultyEnv-v0 failed in step(): ConnectionResetError: the simulator hung up"),
+        ("bug", "FaultyEnv-v0 failed in step(): ZeroDivisionError: nothing to divide by"),
+        ("blind", "FaultyEnv-v0 failed in step(): ValueError: value 0 of the observation of row 0 is nan"),
     ],
 )
 def test_failing_environment_is_named_and_run_is_resumable(
     townlet: Program, tmp_path: Path, wrong: str, message: str
 ) -> None:
-    done = townlet("train", "Strange-v0:ppo", f"gym.kwargs.wrong={wrong}", *QUICK, "--root", str(tmp_path))
+    done = townlet("train", "FaultyEnv-v0:ppo", f"gym.kwargs.wrong={wrong}", *QUICK, "--root", str(tmp_path))
     assert done.code == 2
     last = done.err[done.err.rindex(message) :]
     (run,) = [path for path in tmp_path.iterdir() if path.is_dir() and not path.is_symlink()]
@@ -77,14 +77,14 @@ def test_failing_environment_is_named_and_run_is_resumable(
 
 
 def test_nan_reward_is_attributed_to_the_environment(townlet: Program, tmp_path: Path) -> None:
-    done = townlet("train", "Strange-v0:ppo", "gym.kwargs.wrong=pay", *QUICK, "--root", str(tmp_path))
+    done = townlet("train", "FaultyEnv-v0:ppo", "gym.kwargs.wrong=pay", *QUICK, "--root", str(tmp_path))
     assert done.code == 3
     assert "it comes from the environment" in done.err
     assert "agent.lr" not in done.err
 
 
 def test_integer_actions_are_reached_uniformly() -> None:
-    env = make_vec("Strange-v0", EnvSpec(kwargs={"done": "whole"}), 1)
+    env = make_vec("FaultyEnv-v0", EnvSpec(kwargs={"done": "whole"}), 1)
     assert isinstance(env.actions, Continuous)
     chance = RandomPolicy(env.actions, Streams(0).torch("whole"))
     seen = env.reset(0)
@@ -100,12 +100,12 @@ def test_integer_actions_are_reached_uniformly() -> None:
 
 
 def test_infinite_bounds_are_not_used_for_scaling() -> None:
-    env = make_vec("Strange-v0", EnvSpec(normalize_obs="static"), 1)
+    env = make_vec("FaultyEnv-v0", EnvSpec(normalize_obs="static"), 1)
     assert env.reset(0).obs.tolist() == [[3.0, 3.0, 3.0]]
 
 
 def test_color_stacks_have_channels_last() -> None:
-    (block,) = make_vec("Strange-v0", EnvSpec(kwargs={"seen": "stack"}), 1).layout
+    (block,) = make_vec("FaultyEnv-v0", EnvSpec(kwargs={"seen": "stack"}), 1).layout
     assert block.shape == (12, 20, 18)
 
 
@@ -177,7 +177,7 @@ def test_custom_agent_is_published_with_its_code(
     townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("townlet.config.user_code._permitted", False)  # and so again after it
+    monkeypatch.setattr("townlet.config.user_code._permitted", False)  # restored after the test
     (tmp_path / "half.py").write_text(OWN.replace("as-it-is", "half").replace("OfMyOwn-v0", "Elsewhere-v7"))
     recipe = RECIPE.replace("as-it-is", "half").replace("mine.py", "half.py").replace("OfMyOwn-v0", "Elsewhere-v7")
     (tmp_path / "half.yaml").write_text(recipe)

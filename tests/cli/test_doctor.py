@@ -1,4 +1,4 @@
-"""`townlet doctor`: tells what is there, and how to get what is not."""
+"""`townlet doctor`: reports what is installed, and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_doctor_reports_every_component_and_extra(townlet: Program) -> None:
 def test_doctor_distinguishes_broken_from_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     hollow = ModuleType("imageio_ffmpeg")
     hollow.__spec__ = ModuleSpec("imageio_ffmpeg", None)
-    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", hollow)  # it is there, and nothing in it
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", hollow)  # installed, but empty
     found = doctor._extra("video", "imageio_ffmpeg", doctor._ffmpeg)
     assert not found.works
     assert "fails: AttributeError" in found.state

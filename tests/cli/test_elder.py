@@ -9,7 +9,7 @@ from cli.program import Program
 from townlet.runs.folder import SHIPPED, Run
 
 
-def test_the_elder_lives_long_and_works(townlet: Program, tmp_path: Path) -> None:
+def test_elder_survives_and_works(townlet: Program, tmp_path: Path) -> None:
     done = townlet("eval", "elder", "--episodes", "10", "--json", "--root", str(tmp_path))
     assert done.code == 0, done.err
     found = json.loads(done.out)
@@ -17,7 +17,7 @@ def test_the_elder_lives_long_and_works(townlet: Program, tmp_path: Path) -> Non
     assert found["trained"]["works"] == 1.0
 
 
-def test_the_elder_is_small_and_has_a_card() -> None:
+def test_elder_is_small_and_has_a_model_card() -> None:
     files = [path for path in (SHIPPED / "elder").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 1_000_000
     assert "library_name: townlet" in (SHIPPED / "elder" / "README.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`townlet eval`: figures that can be found again, honest words, and clear refusals."""
+"""`townlet eval`: reproducible results, sentences and error messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEASURED: dict[tuple[str, ...], str] = {}  # output by command
 
 @pytest.fixture
 def measured(townlet: Program, runs: Path) -> Any:
-    """`measured("town-ppo", …)` is the output of `townlet eval … --json`, which each command computes once."""
+    """`measured("town-ppo", …)` is the output of `townlet eval … --json`; each command runs once."""
 
     def run(*words: str, again: bool = False) -> dict[str, Any]:
         if again or words not in MEASURED:
@@ -32,7 +32,7 @@ def measured(townlet: Program, runs: Path) -> Any:
 
 @pytest.mark.parametrize("name", ["town-l0-dqn", "town-ppo", "town-l2-drqn"])
 def test_evaluation_seed_reproduces_the_training_score(measured: Any, runs: Path, name: str) -> None:
-    """The whole way: weights, memory, world and seed are those of the run."""
+    """Weights, hidden states, world and seed are those of the run."""
     best = checkpoint.best(Run.open(name, runs).checkpoints)
     assert best is not None
     found = measured(name, "--seed", "10001")
@@ -97,7 +97,7 @@ def test_world_without_work_omits_the_work_column(townlet: Program, runs: Path) 
     assert "money" not in done.out
 
 
-def test_drawing_actions_needs_probabilities(townlet: Program, measured: Any, runs: Path) -> None:
+def test_sampling_actions_needs_probabilities(townlet: Program, measured: Any, runs: Path) -> None:
     drawn, likeliest = measured("town-ppo", "--sample"), measured("town-ppo")
     assert drawn["trained"] != likeliest["trained"]
     assert drawn["random"] == likeliest["random"]

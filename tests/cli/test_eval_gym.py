@@ -1,4 +1,4 @@
-"""`townlet eval` of runs that are no towns: figures that can be found again, and clear refusals."""
+"""`townlet eval` of Gymnasium runs: reproducible results and error messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from townlet.runs.folder import Run
 
 
 def measured(townlet: Program, run: Run, *words: str) -> dict[str, Any]:
-    """What `townlet eval … --json` says."""
+    """Output of `townlet eval … --json`."""
     done = townlet("eval", run.name, *words, "--json", "--root", str(run.path.parent))
     assert done.code == 0, done.err
     found: dict[str, Any] = json.loads(done.out)
@@ -24,7 +24,7 @@ def measured(townlet: Program, run: Run, *words: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", SMALL_GYM)
 def test_evaluation_seed_reproduces_the_training_score(townlet: Program, gym_runs: dict[str, Run], kind: str) -> None:
-    """The whole way: weights, normalization, environment and seeds are those of the run."""
+    """Weights, normalization, environment and seeds are those of the run."""
     run = gym_runs[kind]
     for which, found in (("best", checkpoint.best(run.checkpoints)), ("last", checkpoint.latest(run.checkpoints))):
         assert found is not None
@@ -61,7 +61,7 @@ def test_default_seed_is_new_and_reproducible(townlet: Program, gym_runs: dict[s
     assert once["solved"] is False
     result = once["trained"]
     assert result["min"] <= result["q25"] <= result["median"] <= result["q75"] <= result["max"]
-    assert result["length"] == result["mean"]  # every step pays 1
+    assert result["length"] == result["mean"]  # the reward of every step is 1
 
 
 def test_table_and_sentences_agree(townlet: Program, gym_runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_table_and_sentences_agree(townlet: Program, gym_runs: dict[str, Run], m
     assert line[1] == f"{result['trained']['mean']:.0f}"
 
 
-def test_drawing_actions_needs_probabilities(townlet: Program, gym_runs: dict[str, Run]) -> None:
+def test_sampling_actions_needs_probabilities(townlet: Program, gym_runs: dict[str, Run]) -> None:
     drawn, likeliest = (measured(townlet, gym_runs["ppo"], "--episodes", "6", *word) for word in (["--sample"], []))
     assert drawn["trained"] != likeliest["trained"]
     assert drawn["random"] == likeliest["random"]

@@ -1,4 +1,4 @@
-"""`townlet export`: files with which another program acts as the run does."""
+"""`townlet export`: exported files act like the run."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_safetensors_metadata_suffices_to_rebuild_the_network(
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run whose network keeps a notebook of places."""
-    root, notebook = tmp_path_factory.mktemp("places"), "network={name: places, hidden: [8]}"
+def map_memory_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run whose network is a `map_memory`."""
+    root, notebook = tmp_path_factory.mktemp("map_memory_runs"), "network={name: map_memory_runs, hidden: [8]}"
     return start(
         load_experiment("town-foggy:drqn", [*SMALL["town-l2:drqn"][:-1], notebook]), root, pause_at=1
     ).run.path.parent
@@ -74,7 +74,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_onnx_matches_the_policy(
     townlet: Program, runs: Path, tmp_path: Path, name: str, request: pytest.FixtureRequest
 ) -> None:
-    runs = request.getfixturevalue("places") if name == "town-foggy-drqn" else runs
+    runs = request.getfixturevalue("map_memory_runs") if name == "town-foggy-drqn" else runs
     to = tmp_path / "policy.onnx"
     done = townlet("export", name, "--format", "onnx", "--to", str(to), "--root", str(runs))
     assert (done.code, done.err) == (0, "")
@@ -84,10 +84,10 @@ def test_onnx_matches_the_policy(
     for rows in (1, 7):
         trained.reset(rows)
         memory = {"hidden": np.zeros((rows, trained.hidden), np.float32)} if trained.hidden else {}
-        for step in range(5):  # what is remembered goes from step to step
+        for step in range(5):  # the hidden state is passed on from step to step
             obs, mask = rows_of(trained, rows, seed=step)
             wanted = trained.outputs(obs, mask)["values" if trained.kind == "values" else "logits"]
-            allowed = {"mask": mask} if step % 2 else {}  # a mask may be left out
+            allowed = {"mask": mask} if step % 2 else {}  # the mask is optional
             action, outputs, *rest = session.run(None, {"obs": obs, **allowed, **memory})
             np.testing.assert_allclose(outputs, wanted, atol=1e-5)
             assert action.tolist() == trained.act(obs, mask if step % 2 else None).tolist()

@@ -1,4 +1,4 @@
-"""`townlet export` of runs that are no towns: another program acts as the run does, on what the environment gives."""
+"""`townlet export` of Gymnasium runs: exported files act like the run, on raw observations."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from townlet.train.policies import TrainedPolicy, load_policy
 
 
 def episode(trained: TrainedPolicy) -> tuple[list[Any], int]:
-    """What the run itself does in an episode, and the seed that the environment had."""
+    """Actions of the run in one episode, and the seed of the environment."""
     task = trained.loaded.task
     assert isinstance(task, GymTask)
-    task.spec = task.spec.model_copy(update={"vectorization": "sync"})  # seeded as the other program seeds it
+    task.spec = task.spec.model_copy(update={"vectorization": "sync"})  # seeded like `gymnasium.make` below
     env = task.make_eval_env()
     played = Rollout(env, 3, trained.policy()).play()
     env.close()
@@ -46,7 +46,7 @@ def episode(trained: TrainedPolicy) -> tuple[list[Any], int]:
     "kind", ["qlearning", "numbers", "scaled", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("ppo", "dqn"))]
 )
 def test_onnx_reproduces_an_episode(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path, kind: str) -> None:
-    """The other program has Gymnasium and ONNX alone: it shows the graph what the environment gives it."""
+    """With Gymnasium and ONNX Runtime only, and raw observations."""
     run, to = gym_runs[kind], tmp_path / "policy.onnx"
     done = townlet("export", run.name, "--format", "onnx", "--to", str(to), "--root", str(run.path.parent))
     assert (done.code, done.err) == (0, "")
@@ -73,7 +73,7 @@ def test_onnx_reproduces_an_episode(townlet: Program, gym_runs: dict[str, Run], 
 def test_continuous_actions_stay_within_exported_bounds(gym_runs: dict[str, Run], tmp_path: Path) -> None:
     trained = load_policy(gym_runs["numbers"])
     means = trained.network.get_submodule("head.means")
-    with torch.no_grad():  # so sure of itself that its means lie far beyond
+    with torch.no_grad():  # means far beyond the bounds
         means.get_parameter("bias").fill_(50.0)
     session = onnxruntime.InferenceSession(export(trained, "onnx", tmp_path / "x.onnx"))
     bounds = json.loads(session.get_modelmeta().custom_metadata_map["bounds"])

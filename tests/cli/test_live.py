@@ -1,4 +1,4 @@
-"""`townlet live` from the command line: where it listens, what it says, how it ends."""
+"""`townlet live`: address, output and shutdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`townlet play`: in a pipe, at a terminal, and by hand."""
+"""`townlet play`: in a pipe, in a terminal, and with the keyboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`townlet play` outside towns: in a pipe, at a terminal, by hand, in a window and as a video."""
+"""`townlet play` with Gymnasium environments: in a pipe, a terminal, a window and as a video."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_pipe_prints_a_line_per_episode_and_a_summary(townlet: Program, gym_runs
             rf"^{name}, episode (\d): (\d+)(?:\.\d+)? in (\d+) steps, the end$", done.out, re.MULTILINE
         )
         assert [number for number, *_ in episodes] == ["1", "2"]
-        assert all(won == steps for _, won, steps in episodes)  # every step pays 1
+        assert all(won == steps for _, won, steps in episodes)  # the reward of every step is 1
         assert re.search(rf"^{name}: \d+(\.\d+)?, \d+(\.\d+)?$", done.out, re.MULTILINE)
     assert re.search(
         r"This agent gets \d+(\.\d+)? on average over 2 episodes; CartPole-v1 counts as solved from 475", done.out

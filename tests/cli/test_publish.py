@@ -1,4 +1,4 @@
-"""`townlet publish`: a folder that others can read, play and measure; and the way to the Hub."""
+"""`townlet publish`: a folder that can be played and evaluated, and the upload to the Hub."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def front_matter(card: str) -> dict[str, Any]:
 
 
 def check_card(folder: Path) -> dict[str, Any]:
-    """Everything a reader of the card would follow."""
+    """Check the links and commands of a model card."""
     text = (folder / "README.md").read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)]+)\)", text):
         assert (folder / target).is_file(), target
@@ -70,7 +70,7 @@ def test_published_folder_is_self_contained(townlet: Program, gym_runs: dict[str
     refused = townlet("train", "--resume", str(to))
     assert refused.code == 2
     assert "cannot be resumed" in refused.err
-    published(townlet, run, to)  # again, over itself
+    published(townlet, run, to)  # again, to the same folder
     check_card(to)
 
 
@@ -81,19 +81,19 @@ def test_earlier_publication_is_kept_until_the_next_is_complete(
     published(townlet, run, to)
     (to / ".gitattributes").write_text("*.mp4 filter=lfs")
     before = {path: path.read_bytes() for path in to.rglob("*") if path.is_file()}
-    # Into the folder that is read, by whatever name.
+    # Into the folder of the run itself, under any name.
     (tmp_path / "link").symlink_to(to)
     for place in (to, tmp_path / "link"):
         done = townlet("publish", str(to), "--to", str(place), "--episodes", "2")
         assert done.code == 2
         assert "is the run to publish" in done.err
-    # A run that breaks on the way.
+    # An error during publishing.
     broken = tmp_path / "broken"
     shutil.copytree(run.path, broken)
     (broken / "recipe.yaml").unlink()
     assert townlet("publish", str(broken), "--to", str(to), "--episodes", "2").code != 0
     assert {path: path.read_bytes() for path in to.rglob("*") if path.is_file()} == before
-    # A run without a curve has none, and what others put there stays.
+    # A run without a curve publishes none, and other files in the folder stay.
     (tmp_path / "bare").mkdir()
     published(townlet, run, tmp_path / "bare")
     townlet("publish", str(tmp_path / "bare"), "--to", str(to), "--episodes", "2")
@@ -133,7 +133,7 @@ def test_foreign_files_are_not_overwritten(townlet: Program, gym_runs: dict[str,
 
 
 class Hub(BaseHTTPRequestHandler):
-    """As much of the Hub as an upload needs; it remembers what it was sent."""
+    """A fake Hub that accepts uploads and stores them."""
 
     asked: list[tuple[str, bytes]]
 
@@ -163,7 +163,7 @@ class Hub(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, *words: Any) -> None:
-        """Quietly."""
+        """Log nothing."""
 
 
 @pytest.fixture

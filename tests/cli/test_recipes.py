@@ -36,7 +36,7 @@ def test_list_fits_100_columns_and_names_the_folder(townlet: Program, monkeypatc
     shown = townlet("recipes").out.splitlines()
     assert max(map(len, [line for line in shown if str(FOLDER) not in line])) <= 100
     assert any(str(FOLDER) in line for line in shown)
-    assert f"townlet recipes {recipe_names()[0]}" in shown[-2]  # how to see one whole
+    assert f"townlet recipes {recipe_names()[0]}" in shown[-2]  # how to show one recipe
     assert "…" not in "".join(shown)
 
 
@@ -86,7 +86,7 @@ def test_errors_are_explained(townlet: Program, words: list[str], message: str) 
 def test_keys_are_listed_with_default_and_meaning(townlet: Program) -> None:
     keys = {key.path: key for section in key_sections() for key in section.keys}
     resolved = [line.split(":")[0] for line in townlet("recipes", "town:ppo").out.splitlines()[1:] if line[0] != " "]
-    assert set(resolved) <= set(keys)  # every key of a recipe as shown
+    assert set(resolved) <= set(keys)  # every key of a resolved recipe
     assert keys["evaluation.episodes"].default == "100"
     assert keys["agent.prioritized.beta"].default == "{start: 0.4, end: 1.0}"
     assert all(key.description for key in keys.values())

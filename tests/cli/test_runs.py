@@ -1,4 +1,4 @@
-"""`townlet runs`: what lies on disk, found, compared and tidied up."""
+"""`townlet runs`: list, show, compare, export and prune."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from townlet.runs.overview import sparkline
 
 
 def stored(root: Path, variant: str, scores: list[float], seed: int = 0, saved: bool = True, **keys: object) -> Run:
-    """A run as training leaves it, without the training."""
+    """A run folder as training writes it, without training."""
     resolved = {"env": "town", "variant": variant, "seed": seed, "agent": {"name": variant, "lr": 0.001}, **keys}
     meta = {"recipe": f"town:{variant}", "seed": seed, "finished": True, "ended": "all steps are spent", "seconds": 9.0}
     run = Run.create(root, "town", variant, "", json.dumps(resolved), meta)
@@ -35,8 +35,8 @@ def stored(root: Path, variant: str, scores: list[float], seed: int = 0, saved: 
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> dict[str, Run]:
-    """Four runs, the oldest first: two of one recipe, one of another, one that was never saved."""
+def four_runs(tmp_path: Path) -> dict[str, Run]:
+    """Four runs, the oldest first: two of one recipe, one of another, one without a checkpoint."""
     runs = {
         "poor": stored(tmp_path, "ppo", [110.0, 200.0], seed=0),
         "good": stored(tmp_path, "ppo", [120.0, 480.0, 300.0], seed=1, rows=64),
@@ -48,9 +48,9 @@ def shelf(tmp_path: Path) -> dict[str, Run]:
     return runs
 
 
-def test_list_is_sorted_by_age_or_score(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_list_is_sorted_by_age_or_score(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:
     root = ["--root", str(tmp_path)]
-    names = {run.name: key for key, run in shelf.items()}
+    names = {run.name: key for key, run in four_runs.items()}
     listed = json.loads(townlet("runs", "list", "--json", *root).out)
     assert [names[one["name"]] for one in listed] == ["empty", "other", "good", "poor"]
     ranked = json.loads(townlet("runs", "list", "--sort", "score", "--json", *root).out)
@@ -60,49 +60,54 @@ def test_list_is_sorted_by_age_or_score(townlet: Program, shelf: dict[str, Run],
 
 
 def test_list_fits_80_columns_with_full_names(
-    townlet: Program, shelf: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    townlet: Program, four_runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     done = townlet("runs", "list", "--root", str(tmp_path))
     lines = done.out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert all(any(run.name in line for line in lines) for run in shelf.values())
-    (line,) = [line for line in lines if shelf["good"].name in line]
+    assert all(any(run.name in line for line in lines) for run in four_runs.values())
+    (line,) = [line for line in lines if four_runs["good"].name in line]
     assert line.split()[1:6] == ["town:ppo", "1", "3k", "480.0", "finished"]
 
 
 @pytest.mark.parametrize(("columns", "shown"), [(100, 6), (80, 4), (60, 3), (30, 3)])
 def test_narrow_list_drops_columns_instead_of_wrapping(
-    townlet: Program, shelf: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, shown: int
+    townlet: Program,
+    four_runs: dict[str, Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    columns: int,
+    shown: int,
 ) -> None:
-    shelf["good"].path.rename(long := tmp_path / "town-with-a-long-name-curriculum-20261115T100013Z-6f445e")
+    four_runs["good"].path.rename(long := tmp_path / "town-with-a-long-name-curriculum-20261115T100013Z-6f445e")
     monkeypatch.setenv("COLUMNS", str(columns))
     lines = townlet("runs", "list", "--root", str(tmp_path)).out.splitlines()
-    assert len(lines) == 1 + len(shelf)
+    assert len(lines) == 1 + len(four_runs)
     (line,) = [line for line in lines if long.name in line]
     assert "480.0" in line
     assert "finished" in line.split()
     assert len(lines[0].split()) == shown
 
 
-def test_locked_run_is_listed_as_running(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
-    with Lock(shelf["poor"].path):
+def test_locked_run_is_listed_as_running(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:
+    with Lock(four_runs["poor"].path):
         listed = json.loads(townlet("runs", "list", "--json", "--root", str(tmp_path)).out)
     states = {one["name"]: one["state"] for one in listed}
-    assert states[shelf["poor"].name] == "running"
-    assert states[shelf["good"].name] == "finished"
+    assert states[four_runs["poor"].name] == "running"
+    assert states[four_runs["good"].name] == "finished"
 
 
-def test_damaged_run_does_not_hide_others(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
-    shelf["poor"].meta_file.write_text("{", encoding="utf-8")
-    shelf["good"].metrics_file.write_bytes(b"no database")
+def test_damaged_run_does_not_hide_others(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:
+    four_runs["poor"].meta_file.write_text("{", encoding="utf-8")
+    four_runs["good"].metrics_file.write_bytes(b"no database")
     done = townlet("runs", "list", "--json", "--root", str(tmp_path))
     assert done.code == 0
     listed = {one["name"]: one for one in json.loads(done.out)}
-    assert listed[shelf["poor"].name]["state"] == "damaged"
-    assert listed[shelf["poor"].name]["problem"]
-    assert listed[shelf["good"].name]["best"] is None
-    assert listed[shelf["other"].name]["best"] == 250
+    assert listed[four_runs["poor"].name]["state"] == "damaged"
+    assert listed[four_runs["poor"].name]["problem"]
+    assert listed[four_runs["good"].name]["best"] is None
+    assert listed[four_runs["other"].name]["best"] == 250
 
 
 def test_empty_list_shows_how_to_train(townlet: Program, tmp_path: Path) -> None:
@@ -131,8 +136,8 @@ def test_show_prints_the_resume_command_of_an_interrupted_run(townlet: Program, 
     assert f"townlet train --resume {run.name}" in done.out
 
 
-def test_compare_shows_only_settings_that_differ(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
-    names = [shelf[key].name for key in ("poor", "good", "other")]
+def test_compare_shows_only_settings_that_differ(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:
+    names = [four_runs[key].name for key in ("poor", "good", "other")]
     found = json.loads(townlet("runs", "compare", *names, "--json", "--root", str(tmp_path)).out)
     assert found["differences"] == {
         "variant": ["ppo", "ppo", "dqn"],
@@ -145,7 +150,7 @@ def test_compare_shows_only_settings_that_differ(townlet: Program, shelf: dict[s
 
 
 def test_only_runs_that_differ_in_seed_are_pooled(townlet: Program, tmp_path: Path) -> None:
-    """Runs of one recipe with other settings, in another world or that were stopped are other experiments."""
+    """Runs with other settings, in another world or stopped early are other experiments."""
     alike = [stored(tmp_path, "ppo", [100.0, last], seed) for seed, last in enumerate((200.0, 300.0))]
     others = [
         stored(tmp_path, "ppo", [900.0], seed=2, rows=64),
@@ -164,14 +169,14 @@ def test_only_runs_that_differ_in_seed_are_pooled(townlet: Program, tmp_path: Pa
     assert "A, B, G (town:ppo, 3 seeds): IQM of the last evaluation's length 250.0" in done.out
 
 
-def test_prefix_selects_all_matching_runs(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_prefix_selects_all_matching_runs(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:
     root = ["--root", str(tmp_path)]
-    found = json.loads(townlet("runs", "compare", "town-ppo", shelf["other"].name[:-2], "--json", *root).out)
-    assert [one["name"] for one in found["runs"]] == [shelf[key].name for key in ("poor", "good", "other")]
+    found = json.loads(townlet("runs", "compare", "town-ppo", four_runs["other"].name[:-2], "--json", *root).out)
+    assert [one["name"] for one in found["runs"]] == [four_runs[key].name for key in ("poor", "good", "other")]
 
 
-def test_compare_rejects_duplicate_runs(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
-    poor, other = shelf["poor"], shelf["other"]
+def test_compare_rejects_duplicate_runs(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:
+    poor, other = four_runs["poor"], four_runs["other"]
     for words in ((poor.name, str(poor.path)), (poor.name, other.name, poor.name), ("town-ppo", poor.name)):
         done = townlet("runs", "compare", *words, "--root", str(tmp_path))
         assert done.code == 2
@@ -180,14 +185,14 @@ def test_compare_rejects_duplicate_runs(townlet: Program, shelf: dict[str, Run],
     assert (alone.code, "name 2 to 26 different runs" in alone.err) == (2, True)
 
 
-def test_plot_format_follows_the_file_name(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
-    names = [shelf["poor"].name, shelf["good"].name]
+def test_plot_format_follows_the_file_name(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:
+    names = [four_runs["poor"].name, four_runs["good"].name]
     pictures = {ending: tmp_path / f"curves.{ending}" for ending in ("png", "svg", "html")}
     for path in pictures.values():
         assert townlet("runs", "compare", *names, "--plot", str(path), "--root", str(tmp_path)).code == 0
     assert pictures["png"].read_bytes().startswith(b"\x89PNG")
     assert "B town:ppo seed 1" in "".join(ElementTree.parse(pictures["svg"]).getroot().itertext())
-    assert shelf["good"].name in pictures["html"].read_text(encoding="utf-8")
+    assert four_runs["good"].name in pictures["html"].read_text(encoding="utf-8")
     refused = townlet("runs", "compare", *names, "--plot", "curves.gif", "--root", str(tmp_path))
     assert refused.code == 2
     assert ".png, .svg, .html" in refused.err
@@ -203,46 +208,46 @@ def test_export_writes_every_metric_once(townlet: Program, runs: Path, tmp_path:
     assert {"loss", "episode_length", "meter_energy", "evaluation_return", "works"} <= {row["name"] for row in rows}
 
 
-def test_prune_removes_only_with_yes(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_prune_removes_only_with_yes(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:
     root = ["--root", str(tmp_path)]
     done = townlet("runs", "prune", *root)
-    assert shelf["empty"].name in done.out
-    assert not any(shelf[key].name in done.out for key in ("poor", "good", "other"))
-    assert all(run.path.is_dir() for run in shelf.values())
+    assert four_runs["empty"].name in done.out
+    assert not any(four_runs[key].name in done.out for key in ("poor", "good", "other"))
+    assert all(run.path.is_dir() for run in four_runs.values())
     townlet("runs", "prune", "--yes", *root)
-    assert [run.path.is_dir() for run in shelf.values()] == [True, True, True, False]
-    assert Run.open("latest", tmp_path) == shelf["other"]  # the newest was removed; the one before it is the latest
+    assert [run.path.is_dir() for run in four_runs.values()] == [True, True, True, False]
+    assert Run.open("latest", tmp_path) == four_runs["other"]  # the newest was removed; the one before it is the latest
     assert not os.path.lexists(tmp_path / "latest")
 
 
-def test_prune_keeps_the_best_of_each_recipe(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_prune_keeps_the_best_of_each_recipe(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:
     done = townlet("runs", "prune", "--keep", "1", "--yes", "--root", str(tmp_path))
     assert done.code == 0
-    assert [run.name for run in Run.list(tmp_path)] == [shelf["good"].name, shelf["other"].name]
+    assert [run.name for run in Run.list(tmp_path)] == [four_runs["good"].name, four_runs["other"].name]
     assert "Removed 2 runs" in done.out
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 def test_prune_never_touches_a_run_that_is_being_written(
-    townlet: Program, shelf: dict[str, Run], tmp_path: Path
+    townlet: Program, four_runs: dict[str, Run], tmp_path: Path
 ) -> None:
-    with Lock(shelf["poor"].path), Lock(shelf["empty"].path):
+    with Lock(four_runs["poor"].path), Lock(four_runs["empty"].path):
         townlet("runs", "prune", "--keep", "1", "--yes", "--root", str(tmp_path))
-    assert all(run.path.is_dir() for run in shelf.values())
+    assert all(run.path.is_dir() for run in four_runs.values())
 
 
 def test_prune_keeps_a_run_that_just_started(townlet: Program, tmp_path: Path) -> None:
-    """Its folder is there before its lock and its first checkpoint."""
+    """Its folder exists before its lock and its first checkpoint."""
     run = stored(tmp_path, "dqn", [], saved=False)
     assert "Nothing to remove" in townlet("runs", "prune", "--yes", "--root", str(tmp_path)).out
     assert run.path.is_dir()
 
 
-def test_prune_keeps_symlinked_runs(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_prune_keeps_symlinked_runs(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:
     """A link to a folder on another disk is listed like a run, and neither the link nor the folder is removed."""
-    elsewhere, link = tmp_path / "disk" / "moved", tmp_path / shelf["empty"].name
+    elsewhere, link = tmp_path / "disk" / "moved", tmp_path / four_runs["empty"].name
     elsewhere.parent.mkdir()
-    shelf["empty"].path.rename(elsewhere)
+    four_runs["empty"].path.rename(elsewhere)
     link.symlink_to(elsewhere)
     listed = json.loads(townlet("runs", "list", "--json", "--root", str(tmp_path)).out)
     assert link.name in [one["name"] for one in listed]
@@ -253,9 +258,9 @@ def test_prune_keeps_symlinked_runs(townlet: Program, shelf: dict[str, Run], tmp
 
 
 def test_prune_removes_leftovers_of_an_interrupted_removal(
-    townlet: Program, shelf: dict[str, Run], tmp_path: Path
+    townlet: Program, four_runs: dict[str, Run], tmp_path: Path
 ) -> None:
-    shelf["empty"].path.rename(tmp_path / ".gone-123456")
+    four_runs["empty"].path.rename(tmp_path / ".gone-123456")
     townlet("runs", "prune", "--yes", "--root", str(tmp_path))
     assert not (tmp_path / ".gone-123456").exists()
 
@@ -272,9 +277,9 @@ def test_run_names_may_contain_any_characters(townlet: Program, tmp_path: Path, 
     assert (tmp_path / name / "metrics.csv").is_file()
 
 
-def test_export_to_missing_folder_is_rejected(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+def test_export_to_missing_folder_is_rejected(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:
     to = str(tmp_path / "nowhere" / "curves.csv")
-    done = townlet("runs", "export", shelf["good"].name, "--to", to, "--root", str(tmp_path))
+    done = townlet("runs", "export", four_runs["good"].name, "--to", to, "--root", str(tmp_path))
     assert done.code == 2
     assert "cannot write" in done.err
 

@@ -1,4 +1,4 @@
-"""Damaged files of a run: each is named, and the advice that is given works."""
+"""Damaged files of a run: the message names the file, and its advice works."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_resume_starts_new_metrics_after_damage(townlet: Program, run: Run) -> N
     assert done.code == 2
     assert "metrics.db: the metrics are damaged" in done.err
     assert "move metrics.db away; `townlet train --resume` then starts new metrics" in done.err
-    assert run.meta()["finished"]  # nothing was touched
+    assert run.meta()["finished"]  # unchanged
 
     run.metrics_file.rename(run.path / "damaged.db")
     done = townlet("train", "--resume", run.name, "budget.env_steps=2048", *root)
@@ -51,7 +51,7 @@ def test_resume_starts_new_metrics_after_damage(townlet: Program, run: Run) -> N
 
 
 def test_new_metrics_survive_an_immediate_crash(townlet: Program, run: Run) -> None:
-    """The checkpoint counts the new metrics before anything is written into them."""
+    """A checkpoint refers to the new metrics before anything is written to them."""
     root = ["--root", str(run.path.parent)]
     run.metrics_file.unlink()
     assert townlet("train", "--resume", run.name, "budget.env_steps=2048", "--pause-at", "1024", *root).code == 0
@@ -80,7 +80,7 @@ def test_run_without_metrics_is_shown(townlet: Program, run: Run) -> None:
         assert "runs show" in townlet("runs", "list", *root).out
         exported = townlet("runs", "export", run.name, *root)
         assert (exported.code, message in exported.err) == (2, True)
-    assert townlet("eval", run.name, "--episodes", "2", *root).code == 0  # the checkpoint is all it needs
+    assert townlet("eval", run.name, "--episodes", "2", *root).code == 0  # it needs only the checkpoint
 
 
 def test_damaged_checkpoint_is_reported_and_never_replaced_silently(townlet: Program, run: Run) -> None:
@@ -97,7 +97,7 @@ def test_damaged_checkpoint_is_reported_and_never_replaced_silently(townlet: Pro
     going_on = townlet("train", "--resume", run.name, "budget.env_steps=2048", *root)
     assert going_on.code == 0
     assert "checkpoint: the checkpoint step-000000000512 is damaged" in going_on.err
-    assert first.is_dir()  # it may have been the best: a person decides
+    assert first.is_dir()  # it may have been the best one, so it is kept
     shutil.rmtree(first)
     assert townlet("eval", run.name, "--episodes", "2", *root).code == 0
 

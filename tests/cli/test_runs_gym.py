@@ -1,4 +1,4 @@
-"""What runs outside towns say of themselves: solved or not, what it took, and several seeds pooled."""
+"""Reports and comparisons of Gymnasium runs: solved or not, cost, and pooled seeds."""
 
 from __future__ import annotations
 

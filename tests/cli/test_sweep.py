@@ -1,4 +1,4 @@
-"""`townlet sweep` through the real program: trials, a study that processes share, and the recipe it leaves."""
+"""`townlet sweep`: trials, sweeps shared by processes, and the resulting recipe."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ def test_two_processes_share_a_sweep_and_write_a_trainable_recipe(townlet: Progr
     metas = [run.meta() for run in Run.list(root)]
     assert sorted(meta["sweep"]["trial"] for meta in metas) == [0, 1, 2]
     (first,) = (meta for meta in metas if meta["sweep"]["trial"] == 0)
-    assert "agent.lr" not in " ".join(first["overrides"])  # the recipe as it is
+    assert "agent.lr" not in " ".join(first["overrides"])  # the unchanged recipe
     assert all(out.count("3 trials") for out, _ in said)
-    # The same words go on with it: nothing is left to do, and the recipe is there.
+    # The same command continues the sweep: nothing is left to do, and the recipe is written.
     done = townlet(*SWEEP, "--root", str(root), "--trials", "3")
     assert done.code == 0
     assert len(Run.list(root)) == 3
@@ -102,7 +102,7 @@ def test_two_processes_share_a_sweep_and_write_a_trainable_recipe(townlet: Progr
     assert recipe.tuned
     assert "return" in recipe.result[0].what
     assert townlet("train", str(file), "--root", str(tmp_path / "trained")).code == 0
-    # Other words are another sweep.
+    # Other arguments are another sweep.
     done = townlet("sweep", "Bandit-v0:ppo", "agent.lr=1e-3,1e-2", *SMALL, "--root", str(root))
     assert done.code == 2
     assert "differs in overrides and space" in done.err
@@ -118,7 +118,7 @@ def test_single_trial_has_no_importance(townlet: Program, tmp_path: Path) -> Non
 
 
 def test_failed_trial_does_not_end_the_sweep(townlet: Program, tmp_path: Path) -> None:
-    # A learning rate without any sense makes weights that are not numbers.
+    # A huge learning rate makes the weights NaN.
     done = townlet(
         "sweep",
         "Bandit-v0:ppo",
@@ -149,7 +149,7 @@ def test_interrupted_sweep_resumes(townlet: Program, tmp_path: Path) -> None:
 
 @pytest.mark.long(minutes=4)
 def test_a_sweep_improves_on_a_poor_start(tmp_path: Path) -> None:
-    """From a learning rate with which nothing is learned, twenty short trials lead to one that learns."""
+    """Twenty short trials improve on a learning rate that learns nothing."""
     words = ["CartPole-v1:ppo", "agent.lr=1e-5..1e-2", "agent.epochs=4,10,20", "threads=1", "evaluation.episodes=20"]
     poor = tmp_path / "poor.yaml"
     poor.write_text(

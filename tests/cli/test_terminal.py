@@ -1,4 +1,4 @@
-"""Training at a terminal of 80 columns: nothing wraps, what is to be copied stays whole, the cursor comes back."""
+"""Training in a terminal of 80 columns: no line wraps, commands stay on one line, the cursor is restored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
 
 
 def lines(seen: str) -> list[str]:
-    """What was drawn line by line, without colors and moves."""
+    """The drawn lines, without colors and cursor movements."""
     return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen))
 
 

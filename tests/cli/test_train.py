@@ -26,7 +26,7 @@ def test_training_prints_results_and_paths(townlet: Program, tmp_path: Path) -> 
     assert "This agent survives" in done.out
     assert str(run.report_html) in done.out
     assert run.report_html.is_file()
-    assert "evaluation: " in done.err  # progress stays out of the result
+    assert "evaluation: " in done.err  # progress goes to stderr
 
 
 def test_printed_commands_work(townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

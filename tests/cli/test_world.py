@@ -1,4 +1,4 @@
-"""`townlet world`: looking, checking, beginning."""
+"""`townlet world`: list, check, show, explain, new, schema."""
 
 from __future__ import annotations
 

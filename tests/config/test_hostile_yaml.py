@@ -1,4 +1,4 @@
-"""Files made to hurt: each is refused or read in little time and memory."""
+"""Hostile YAML: every file is rejected or read, in little time and memory."""
 
 from __future__ import annotations
 
@@ -100,5 +100,5 @@ def test_hostile_structure_fails_fast(name: str) -> None:
             parse(text, "x").to_python()
         except ConfigError as mistakes:
             said = [str(mistake) for mistake in mistakes.diagnostics]
-    assert all("KiB" not in line for line in said)  # refused for what it is, not for its size
+    assert all("KiB" not in line for line in said)  # rejected for its structure, not for its size
     assert all(len(line) < 300 for line in said)

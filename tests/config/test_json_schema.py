@@ -1,4 +1,4 @@
-"""The schema that editors read."""
+"""The JSON Schema for editors."""
 
 from __future__ import annotations
 

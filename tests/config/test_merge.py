@@ -43,7 +43,7 @@ def merged(parent: str, child: str) -> Any:
 
 
 @given(files)
-def test_empty_changes_nothing(data: dict[str, Any]) -> None:
+def test_merging_an_empty_file_changes_nothing(data: dict[str, Any]) -> None:
     empty = Node({}, SourceLocation("empty"))
     assert merge(node(data), empty, NAMED).to_python() == node(data).to_python()
     assert merge(empty, node(data), NAMED).to_python() == node(data).to_python()
@@ -96,7 +96,7 @@ def test_links_are_named_by_source_and_target() -> None:
     assert merged(parent, "meters: [{name: a->b, v: 4}]")["meters"][0]["v"] == 4
 
 
-def test_bare_words_name_themselves() -> None:
+def test_bare_words_are_their_own_names() -> None:
     assert merged("rewards: [a, b]", "rewards: [{name: b, v: 1}, c]") == {"rewards": ("a", {"name": "b", "v": 1}, "c")}
     assert merged("rewards: [{name: a, v: 1}]", "rewards: [a]") == {"rewards": ({"name": "a", "v": 1},)}
 

@@ -1,4 +1,4 @@
-"""Values that change while a run goes on."""
+"""Schedules: values that change during a run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_number_is_constant() -> None:
         ("exp_1e-2", [0.01, 0.01 * 0.01**0.25, 1e-3, 0.01 * 0.01**0.75, 1e-4]),
     ],
 )
-def test_hand_computed_values(text: str, values: list[float]) -> None:
+def test_schedules_match_hand_computed_values(text: str, values: list[float]) -> None:
     found = way(text)
     assert [found.at(Moment(steps)) for steps in (0, 250, 500, 750, 1000)] == pytest.approx(values)
     assert found.at(Moment(5000)) == pytest.approx(values[-1])
@@ -129,7 +129,7 @@ def test_invalid_schedule_is_refused_at_its_location(text: str, message: str) ->
     assert str(caught.value).startswith("r.yaml:1:")
 
 
-def test_only_the_alias_is_accepted() -> None:
+def test_from_is_accepted_only_by_its_alias() -> None:
     with pytest.raises(ValidationError, match="from_"):
         Schedule.model_validate({"start": 1, "from_": 0.5})
 

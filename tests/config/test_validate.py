@@ -1,4 +1,4 @@
-"""Shape of the values: messages with place, value and fix."""
+"""Validation against models: messages with location, value and fix."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def messages(text: str, model: type[StrictModel] = Top, **options: Any) -> list[
     return [str(mistake) for mistake in caught.value.diagnostics]
 
 
-def test_a_good_file_becomes_a_frozen_model() -> None:
+def test_valid_file_becomes_a_frozen_model() -> None:
     text = "size: [2, 3]\nthings: [{name: a, pair: [1, 2], share: 1}]\nshapes: [circle, {name: square, side: 2}]"
     top = validate_model(Top, parse(text, "x"))
     assert top.size == (2, 3)
@@ -152,7 +152,7 @@ def test_missing_key_is_named_with_its_type() -> None:
     assert messages("must: 1", Strict) == [
         "w.yaml:1:1: the file has no 'also'; add also: a list of mappings, at least 1 of them"
     ]
-    # One bad entry is one mistake: the list is not called too short as well.
+    # One bad entry is one error: the list is not also reported as too short.
     assert len(messages("must: 1\nalso: [{name: a, share: 2}]", Strict)) == 1
 
 
@@ -184,7 +184,7 @@ def test_any_values_give_model_or_located_errors(data: dict[str, Any]) -> None:
     assert "other" not in data or any(m.what == "unknown key 'other'" for m in said)
 
 
-def test_extra_keys_are_suggested() -> None:
+def test_additional_keys_are_suggested() -> None:
     assert messages("extend: town", extra=("extends", "remove")) == [
         "w.yaml:1:1: unknown key 'extend'; did you mean 'extends'?"
     ]

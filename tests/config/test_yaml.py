@@ -1,4 +1,4 @@
-"""Strict YAML: what is read, where it stood, and what is refused."""
+"""Strict YAML: values, their locations, and rejected files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ trees = st.recursive(
 
 
 def tuples(value: Any) -> Any:
-    """Plain data with tuples for lists, as `plain` gives it."""
+    """Plain data with tuples for lists, as `plain` returns it."""
     if isinstance(value, dict):
         return {key: tuples(item) for key, item in value.items()}
     return tuple(tuples(item) for item in value) if isinstance(value, list) else value
@@ -42,10 +42,10 @@ def messages(text: str | bytes) -> list[str]:
 
 @given(st.dictionaries(words, trees, min_size=1, max_size=5))
 def test_plain_data_comes_back_as_written(data: dict[str, Any]) -> None:
-    """JSON is a part of YAML 1.2, so Python's own JSON writer is an independent one."""
+    """JSON is a subset of YAML 1.2, so Python's JSON writer is an independent implementation."""
     read_back = parse(json.dumps(data, ensure_ascii=False), "x").to_python()
     assert read_back == tuples(data)
-    assert repr(read_back) == repr(tuples(data))  # 1, 1.0 and True are equal but not the same
+    assert repr(read_back) == repr(tuples(data))  # distinguishes 1, 1.0 and True
 
 
 @given(st.binary(max_size=200) | st.text("ab:-[]{}?,&*!|>'\"%@`#\n\t 01.~\\<=", max_size=120))
@@ -137,7 +137,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "escaped half characters": ('a: "\\ud800"', "w.yaml:1:4: hidden character U+D800 in a string"),
     "impossible characters": ('a: "\\U00110000"', "w.yaml: this is not valid YAML"),
     "old versions": ("%YAML 1.1\n---\na: yes", "w.yaml:2:1: this is not YAML 1.2"),
-    "bytes that are no UTF-8": (b"a: 1\nb: \xc3\xa9\xff", "w.yaml:2:5: byte 0xff is not UTF-8 text; save the file"),
+    "bytes that are not UTF-8": (b"a: 1\nb: \xc3\xa9\xff", "w.yaml:2:5: byte 0xff is not UTF-8 text; save the file"),
     "UTF-16": ("a: 1".encode("utf-16"), "w.yaml:1:1: byte 0xff is not UTF-8 text"),
     "tabs": ("a:\n\t- b", "w.yaml:2:1: a tab where only spaces are allowed; indent with spaces"),
     "two colons": ("a: b: c", "w.yaml:1:5: a ':' where no key is allowed"),

@@ -1,4 +1,4 @@
-"""What a decision service keeps on the disk: commits to be traced, and what must be left after a loss of power."""
+"""Commits of a decision service to be traced, and checks of what must be left after a power loss."""
 
 from __future__ import annotations
 

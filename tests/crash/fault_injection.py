@@ -180,7 +180,7 @@ def log(injector: FaultInjector, folder: Path) -> None:
         synced = number
         injector.mark(synced=number)
 
-    def life() -> None:
+    def use_log() -> None:
         with closing(WriteAheadLog(place, segment_bytes=3000, retry=0.002)) as log:
             log.on_commit = acknowledge
             for _ in range(4):
@@ -191,9 +191,9 @@ def log(injector: FaultInjector, folder: Path) -> None:
 
     def settle() -> None:
         assert not synced or max(dict(read_records(place))) >= synced
-        life()
+        use_log()
 
-    injector.repeat("log", life, settle)
+    injector.repeat("log", use_log, settle)
 
 
 def snapshots(injector: FaultInjector, folder: Path) -> None:

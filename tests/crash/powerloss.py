@@ -1,11 +1,11 @@
-"""A disk that loses power: what may be left of a traced folder, by the rules of an unkind but legal file system.
+"""Simulated power loss: what may be left of a traced folder on an adversarial but legal file system.
 
-Assumed of the disk
-- What a file held when fsync or fdatasync of it succeeded is there, in bytes and size.
-- A name is there (or gone) once fsync of its folder succeeded; the fsync of a file keeps its bytes, never its name.
-- A sector of 512 bytes is written whole. A rename happens whole or not at all.
+Guaranteed by the disk
+- The content and size of a file at a successful fsync or fdatasync survive.
+- A new (or removed) name survives once fsync of its folder succeeded; fsync of a file keeps its bytes, not its name.
+- A sector of 512 bytes is written completely. A rename is atomic.
 
-Not assumed
+Not guaranteed
 - Any order. After the last fsync every sector of a file may show any of its later contents, each sector another one;
   the size may be any of the later sizes, so that a file can grow without its bytes (zeros) or keep them unseen.
 - In `reordered` mode names survive in any subset; a rename can be there without the creation before it, and the removal
@@ -120,7 +120,7 @@ def _put(data: bytearray, sector: int, content: bytes) -> None:
 
 @dataclass(eq=False)
 class Change:
-    """What happens to names at once: entries that get a new meaning, or none."""
+    """One atomic change of names: entries that are replaced or removed."""
 
     entries: list[tuple[Inode, str, Inode | None]]
     moved: Inode | None = None  # by a rename, so that its other name goes
@@ -131,7 +131,7 @@ class Change:
 
 
 class Disk:
-    """A folder and everything in it, as operations change it; `left` draws what a loss of power leaves."""
+    """A folder and everything in it, as operations change it; `left` draws what a power loss leaves."""
 
     def __init__(self, root: int) -> None:
         self.root = Inode("folder")
@@ -221,7 +221,7 @@ class Disk:
                 _name(folder.sure_names, name, found)
 
     def left(self, chance: random.Random, mode: Mode) -> dict[str, bytes | str | None]:
-        """What a loss of power leaves: path → bytes of a file, text of a link, or None for a folder."""
+        """What a power loss leaves: path → bytes of a file, text of a link, or None for a folder."""
         often, until = chance.choice((0.0, 0.5, 0.9, chance.random())), chance.randint(0, len(self._changes))
         names: dict[Inode, dict[str, Inode]] = {}
         for place, change in enumerate(self._changes):
@@ -267,7 +267,7 @@ def _walk(
 
 @dataclass(frozen=True)
 class Crash:
-    """The moment of a loss of power, what had been acknowledged until then, and what is left."""
+    """The moment of a power loss, what had been acknowledged until then, and what is left."""
 
     place: int  # operations before it
     acknowledged: list[str]
@@ -287,7 +287,7 @@ class Crash:
 
 
 def crashes(operations: Sequence[Operation], root: int, count: int, seed: int, mode: Mode) -> Iterator[Crash]:
-    """Losses of power at random moments of a trace, a third of them right after something was acknowledged."""
+    """Power losses at random moments of a trace, a third of them right after something was acknowledged."""
     chance = random.Random(f"{seed} {mode}")
     marks = [place + 1 for place, done in enumerate(operations) if done.kind == "mark"]
     places = [

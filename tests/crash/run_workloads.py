@@ -1,4 +1,4 @@
-"""What runs keep on the disk: commits to be traced, and what must be left of them after a loss of power.
+"""Commits of runs to be traced, and checks of what must be left of them after a power loss.
 
 A workload calls `mark` when the product has acknowledged something, and `mark(begins=…)` where it is about to change
 what was acknowledged before. What is written follows from its number, so that a check knows it without a copy.
@@ -67,7 +67,7 @@ class Checkpoints:
     @staticmethod
     def check(folder: Path, acknowledged: Acknowledged) -> None:
         runs = folder / "home" / "runs"
-        for run in Run.list(runs):  # acknowledged or not: whole
+        for run in Run.list(runs):  # complete, whether acknowledged or not
             assert run.recipe_file.read_text() == TEXTS["recipe"]
             assert run.resolved_file.read_text() == TEXTS["resolved"]
             assert (run.worlds / "training.yaml").read_text() == TEXTS["world"]
@@ -96,7 +96,7 @@ class Checkpoints:
 
 
 def final_bits(run: Path) -> dict[str, Any]:
-    """Everything in the last checkpoint, and all metrics that do not depend on the clock."""
+    """Leaves of the last checkpoint, and all metrics that do not depend on the clock."""
     leaves = checkpoint_leaves(run)
     tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
     return {
@@ -107,7 +107,7 @@ def final_bits(run: Path) -> dict[str, Any]:
 
 
 class TrainedRun:
-    """A small training to its end. After a loss of power it is resumed, and ends with the same bits."""
+    """A small run, trained to its end. After a power loss it is resumed, and ends bit-identically."""
 
     RECIPE = ("town:dqn", [*DQN, "budget={env_steps: 800}"])
 

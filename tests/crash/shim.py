@@ -1,9 +1,9 @@
-"""Control of `shim.c`: record what a process does to a folder, let operations of its disk fail, move its clock.
+"""Control of `shim.c`: record file operations of a process, make them fail, and change its clock.
 
-    shim = Shim(root, work)                       # root: what is watched; work: a folder elsewhere
+    shim = Shim(root, work)                       # root: the traced folder; work: another folder
     process = subprocess.Popen(command, env=shim.env())
-    shim.jump(-3600)                              # the wall clock of the process, one hour back; at once
-    shim.fill_disk(); …; shim.heal()              # every write, create and mkdir fails with ENOSPC meanwhile
+    shim.jump(-3600)                              # set the wall clock of the process back one hour
+    shim.fill_disk(); …; shim.heal()              # in between, write, create and mkdir fail with ENOSPC
     shim.fail("sync", errno.EIO, at=3)            # the third fsync or fdatasync from now on
 
 The process itself may do the same with `Shim.attached()`, and note in the trace what was acknowledged with `mark`.
@@ -35,7 +35,7 @@ KINDS: Final = {
     "symlink": 10, "truncate": 11, "allocate": 12, "mark": 13, "create": 14,
 }  # fmt: skip
 NAMES: Final = {number: name for name, number in KINDS.items()}
-GROWING: Final = ("open", "write", "mkdir", "allocate", "link", "symlink")  # what a full disk refuses
+GROWING: Final = ("open", "write", "mkdir", "allocate", "link", "symlink")  # operations that fail on a full disk
 CONTROL: Final = struct.Struct("=qQQiiiiQQ32Q")
 RECORD: Final = struct.Struct("=BBHHHIIQq")
 CLOCK, ARMED, SEEN, COUNTS = 0, 8, 40, 56  # bytes in the control file at which these begin
@@ -55,9 +55,9 @@ class Operation(NamedTuple):
 
 @cache
 def missing() -> str | None:
-    """Why the shim cannot be used here; None where it can."""
+    """Why the shim cannot be used here; None if it can."""
     if not sys.platform.startswith("linux"):
-        return "LD_PRELOAD as it is used here exists on Linux only"
+        return "LD_PRELOAD is used, which exists on Linux only"
     if compiler() is None:
         return "there is no C compiler (cc or gcc) to build the shim"
     return None
@@ -97,7 +97,7 @@ class Shim:
 
     @classmethod
     def attached(cls) -> Shim:
-        """The shim under which this very process runs."""
+        """The shim under which this process runs."""
         control = Path(os.environ["SHIM_CONTROL"])
         return cls(Path(os.environ["SHIM_ROOT"]), control.parent, "SHIM_TRACE" in os.environ)
 

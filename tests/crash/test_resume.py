@@ -65,7 +65,7 @@ PAUSE = 412  # neither here nor at the other pauses are metrics written
 
 
 @pytest.fixture(scope="module")
-def whole_dqn(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def uninterrupted_dqn(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dqn run without interruption."""
     recipe, words = ALL["dqn"]
     return server.train(recipe, (*words, BUDGET), tmp_path_factory.mktemp("whole"), pause_at=PAUSE)
@@ -77,7 +77,7 @@ def test_paused_and_resumed_run_is_bit_identical(
 ) -> None:
     recipe, words = ALL[name][0], (*ALL[name][1], BUDGET)
     if name == "dqn":
-        whole: Path = request.getfixturevalue("whole_dqn")
+        whole: Path = request.getfixturevalue("uninterrupted_dqn")
     else:
         whole = server.train(recipe, words, tmp_path / "whole", pause_at=PAUSE)
     parts = server.train(recipe, words, tmp_path / "parts", pause_at=212)
@@ -89,9 +89,9 @@ def test_paused_and_resumed_run_is_bit_identical(
     assert any(not torch.equal(value, halfway[leaf]) for leaf, value in weights.items())
 
 
-def test_compared_run_has_stage_changes_bonus_and_evaluations(whole_dqn: Path) -> None:
+def test_compared_run_has_stage_changes_bonus_and_evaluations(uninterrupted_dqn: Path) -> None:
     """Otherwise the comparison above would prove little."""
-    with MetricsReader(whole_dqn / "metrics.db") as metrics:
+    with MetricsReader(uninterrupted_dqn / "metrics.db") as metrics:
         assert metrics.read("stage_changes", ["row"])["row"]
         weight = metrics.series("intrinsic_weight")[1]
         assert weight[-1] < weight[0]
@@ -99,7 +99,9 @@ def test_compared_run_has_stage_changes_bonus_and_evaluations(whole_dqn: Path) -
         assert len(metrics.read("evaluations", ["policy"])["policy"]) == 1 + 2
 
 
-def test_same_seed_is_bit_identical_in_another_process(whole_dqn: Path, server: ForkServer, tmp_path: Path) -> None:
+def test_same_seed_is_bit_identical_in_another_process(
+    uninterrupted_dqn: Path, server: ForkServer, tmp_path: Path
+) -> None:
     """The processes share nothing, not even the order of sets; another seed gives another run."""
     recipe, words = ALL["dqn"][0], (*ALL["dqn"][1], BUDGET)
     options = ["--pause-at", str(PAUSE), "--root", str(tmp_path / "process")]
@@ -107,9 +109,9 @@ def test_same_seed_is_bit_identical_in_another_process(whole_dqn: Path, server: 
     environment = {**os.environ, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "townlet", "train", recipe, *words, *options]
     subprocess.run(command, env=environment, check=True, capture_output=True)
-    assert differences(only_run(tmp_path / "process"), whole_dqn) == []
+    assert differences(only_run(tmp_path / "process"), uninterrupted_dqn) == []
     other = server.train(recipe, (*words, "seed=1"), tmp_path / "other", pause_at=PAUSE)
-    changed = differences(whole_dqn, other)
+    changed = differences(uninterrupted_dqn, other)
     assert "metrics" in changed
     assert any("/network/" in leaf for leaf in changed)
 
@@ -142,7 +144,7 @@ def test_resume_rejects_another_world_rows_or_agent(server: ForkServer, tmp_path
         process = server.resume(run, (change,))
         assert process.wait() == 2
         assert f"these settings cannot change when a run is resumed: {change}" in process.output()
-    assert "resumed_with" not in json.loads((run / "meta.json").read_text())  # a rejected resume leaves no trace
+    assert "resumed_with" not in json.loads((run / "meta.json").read_text())  # a rejected resume is not recorded
     server.resume_to_end(run, pause_at=140)
 
 

@@ -41,7 +41,7 @@ GYM = (
     "rows=3", "threads=1", "network={name: mlp, hidden: [16]}", "evaluation.episodes=2", "metrics.tensorboard=false",
     "metrics.report=false", *SMALL,
 )  # fmt: skip
-SHORT = "gym.max_episode_steps=23"  # no divisor of the steps between checkpoints
+SHORT = "gym.max_episode_steps=23"  # does not divide the steps between checkpoints
 WRAPPED = (
     "gym={vectorization: sync, frame_stack: 3, normalize_obs: running, wrappers: [{name: cart_pole_shaping}, "
     "{name: sticky_actions}, {name: frame_skip, frames: 1, max_frames: 3}]}"
@@ -190,7 +190,7 @@ def descendants(pid: int) -> set[int]:
     return found - {pid}
 
 
-def test_worker_processes_end_with_a_killed_training(server: ForkServer, tmp_path: Path) -> None:
+def test_worker_processes_end_with_a_killed_run(server: ForkServer, tmp_path: Path) -> None:
     recipe, words = settings("dqn", "CartPole async")
     process = server.start(recipe, words, tmp_path, stall=["committed", 2])
     process.wait_for("stalled", 60)

@@ -1,4 +1,4 @@
-"""Client of the fork server, and comparisons of what runs have left on disk."""
+"""Client of the fork server, and comparisons of runs on disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DQN = (*TINY, "agent.replay=200", "agent.warmup=60", "agent.batch_size=8")
 
 @dataclass
 class TrainingProcess:
-    """One training in its own process."""
+    """`townlet train` in a separate process."""
 
     pid: int
     output_file: Path
@@ -75,7 +75,7 @@ class TrainingProcess:
 
 
 class ForkServer:
-    """A process that forks one training per request; see fork_server.py."""
+    """A process that forks one run per request; see fork_server.py."""
 
     def __init__(self) -> None:
         path = os.pathsep.join([str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])

@@ -1,4 +1,4 @@
-"""Wrappers of a user's own: CartPole with numbered states, for a table of values, and one that cannot be saved."""
+"""Custom wrappers: CartPole with discrete states, for tabular agents, and one that cannot be saved."""
 
 from __future__ import annotations
 

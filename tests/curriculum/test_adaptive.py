@@ -49,7 +49,7 @@ def play(
     return [change for _ in range(times) for change in c.update(episodes([row], length, per_step, entropy))]
 
 
-def test_a_row_goes_through_all_stages_and_back() -> None:
+def test_row_advances_through_all_stages_and_retreats() -> None:
     c = curriculum(3)
     seen = []
     for _ in range(45):
@@ -78,7 +78,7 @@ def test_nothing_changes_before_enough_episodes_and_steps() -> None:
         (351, 0.1, 0.49, True),
         (350, 0.1, 0.2, False),  # survival must be above .7
         (351, 0.1, 0.5, False),  # entropy must be below .5
-        (450, -0.2, 0.2, True),  # a level reward is no fall, whatever its size
+        (450, -0.2, 0.2, True),  # a constant reward does not count as a fall
     ],
 )
 def test_advance_needs_survival_and_low_entropy(length: int, per_step: float, entropy: float, goes_on: bool) -> None:
@@ -88,7 +88,7 @@ def test_advance_needs_survival_and_low_entropy(length: int, per_step: float, en
 @pytest.mark.parametrize(("fall", "goes_on"), [(0.04, True), (0.06, False)])
 def test_small_drop_of_reward_is_tolerated(fall: float, goes_on: bool) -> None:
     c = curriculum()
-    assert play(c, 10, 450, per_step=0.3, entropy=0.9) == []  # the first ten, too unsure to go on
+    assert play(c, 10, 450, per_step=0.3, entropy=0.9) == []  # ten episodes, with too high entropy to advance
     play(c, 9, 450, per_step=0.3 - fall, entropy=0.9)
     changes = play(c, 1, 450, per_step=0.3 - fall)
     assert changes == []  # the mean entropy is still high
@@ -114,7 +114,7 @@ def at_stage_two(**keys: object) -> AdaptiveCurriculum:
         (149, 0.3, True),  # survival below .3
         (150, 0.3, False),
         (349, 0.24, True),  # a fall of .06 with survival below .7
-        (349, 0.26, False),  # a fall of .04 is put up with
+        (349, 0.26, False),  # a fall of .04 is tolerated
         (351, 0.24, False),  # a fall with survival above .7 neither advances nor retreats
     ],
 )
@@ -195,11 +195,11 @@ def test_rows_are_judged_independently() -> None:
         max_size=40,
     )
 )
-def test_rules_match_reference_implementation(lives: list[tuple[int, int, float, float]]) -> None:
-    """Row by row with lists, as the rules are documented."""
+def test_rules_match_reference_implementation(episode_list: list[tuple[int, int, float, float]]) -> None:
+    """Against the documented rules, implemented row by row with lists."""
     c = curriculum(3, episodes=2, steps=300, delta=0.1, entropy=0.6)
     stage, past = [1, 1, 1], [[], [], []]  # type: ignore[var-annotated]
-    for row, length, per_step, entropy in lives:
+    for row, length, per_step, entropy in episode_list:
         c.update(episodes([row], length, per_step, entropy))
         past[row].append((length, length * per_step, entropy))
         last, first = past[row][-2:], past[row][:2]
@@ -209,7 +209,7 @@ def test_rules_match_reference_implementation(lives: list[tuple[int, int, float,
             progress -= sum(p[1] for p in first) / sum(p[0] for p in first)
             unsure = sum(p[2] for p in last) / 2
             if min(abs(progress + 0.1), abs(survival - 0.7), abs(survival - 0.3), abs(unsure - 0.6)) < 1e-4:
-                return  # too near a limit to tell apart by rounding
+                return  # too close to a limit, where rounding decides
             if stage[row] > 1 and (survival < 0.3 or (progress < -0.1 and survival < 0.7)):
                 stage[row], past[row] = stage[row] - 1, []
             elif stage[row] < 5 and survival > 0.7 and progress >= -0.1 and unsure < 0.6:
@@ -219,7 +219,7 @@ def test_rules_match_reference_implementation(lives: list[tuple[int, int, float,
 
 def test_restored_curriculum_continues_exactly() -> None:
     one, two = curriculum(2), curriculum(2)
-    play(one, 17, 450, per_step=0.13, row=1)  # at stage 2, amid the first ten episodes there
+    play(one, 17, 450, per_step=0.13, row=1)  # at stage 2, before its tenth episode
     two.restore(deepcopy(one.state()))
     for length in (450, 400, 430, 440, 90, 90):
         assert play(one, 3, length, row=1) == play(two, 3, length, row=1)

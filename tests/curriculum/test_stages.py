@@ -1,4 +1,4 @@
-"""What stages do to a real town: decay, prices, frozen meters and reward really change."""
+"""Effects of stages in a town: decay, prices, inactive meters and rewards change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def adaptive(town: Town, spec: AdaptiveSpec) -> AdaptiveCurriculum:
 
 
 def put(town: Town, place: str) -> None:
-    """Every agent onto one place."""
+    """Move every agent to an affordance."""
     cell = int(town.world.tables.cell_of[0][town.world.affordances.index(place)])
     town.restore({**town.state(), "cell": np.full(town.rows, cell)})
 
@@ -44,7 +44,7 @@ def meter(town: Town, step: Step, name: str) -> list[float]:
 
 @pytest.fixture
 def town() -> Iterator[Town]:
-    """Five rows, row i at stage i + 1, on places where nothing stands."""
+    """Five rows, row i at stage i + 1, on empty cells."""
     made = townlet.make(townlet.load_world("town", SHAPED), rows=5)
     made.reset(3)
     curriculum = adaptive(made, AdaptiveSpec())

@@ -67,7 +67,7 @@ class World:
         noise = self.rng.normal(scale=0.3, size=count)
         self.reward = (truth[np.arange(count), self.action] + noise).clip(-1, 1)
         self.propensity = chances[np.arange(count), self.action]
-        self.opinion = truth + self.rng.normal(scale=0.3, size=truth.shape)  # a rough estimate
+        self.estimate = truth + self.rng.normal(scale=0.3, size=truth.shape)  # a rough estimate
 
     @torch.no_grad()
     def chances(self, network: nn.Module) -> NDArray[np.float64]:
@@ -96,16 +96,16 @@ class World:
                     inner.weight.neg_(), inner.bias.neg_()
                 case "collapsed" if self.rng.random() < 0.5:
                     last.bias[self.rng.integers(ACTIONS)] += float(self.rng.uniform(8, 60))
-                case "collapsed":  # without regard to what is seen
+                case "collapsed":  # regardless of the observation
                     last.weight.mul_(0.0)
                     last.bias.mul_(0.0)[self.rng.integers(ACTIONS)] = float(self.rng.uniform(8, 60))
                 case "stale" if self.rng.random() < 0.5:
                     back = int(self.rng.integers(0, 2000))
                     return Candidate(self.older, VersionSteps(SERVING - back, SERVING - back - 1, SERVING))
-                case "stale":  # a branch that was left long ago
+                case "stale":  # trained from a version abandoned long ago
                     parent = SERVING - int(self.rng.integers(1001, 4000))
                     return Candidate(self.older, VersionSteps(SERVING + 1, parent, SERVING))
-                case "old weights":  # that claim to be new
+                case "old weights":  # with a new step
                     return Candidate(self.older, newer)
         if kind == "improved":
             self.improve(network, int(self.rng.integers(1, 6)), 0.003)
@@ -113,8 +113,8 @@ class World:
 
     def evidence(self, candidate: Candidate, settings: PromotionSettings) -> Evidence:
         """The evidence that the service would collect."""
-        approved = self.opinion > 0.2 if self.gated else np.ones(self.opinion.shape, bool)
-        features = np.stack([self.opinion, np.abs(self.opinion)], 2)
+        approved = self.estimate > 0.2 if self.gated else np.ones(self.estimate.shape, bool)
+        features = np.stack([self.estimate, np.abs(self.estimate)], 2)
         lines = np.arange(len(self.action))
         model = predict_rewards(features, fit_rewards(features[lines, self.action], self.reward))
         chances = self.chances(candidate.network), self.chances(self.network)

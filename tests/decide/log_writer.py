@@ -63,7 +63,7 @@ def killed(folder: Path, times: int) -> None:
             os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
             write(folder)
         while turn % 4 and not (said.exists() and said.stat().st_size):
-            time.sleep(0.001)  # else it may die while it opens the log
+            time.sleep(0.001)  # otherwise it may be killed while it opens the log
         time.sleep(chance.uniform(0, 0.1))
         os.kill(child, signal.SIGKILL)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9

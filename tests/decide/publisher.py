@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from townlet.decide.storage.versions import VersionStore
 from townlet.runs import checkpoint
 
-LONGEST = 120  # seconds; a publisher never outlives a test that went wrong
+LONGEST = 120  # seconds after which a publisher ends if its test failed
 
 
 class Twin(nn.Module):

@@ -39,8 +39,8 @@ pytest_plugins = ["live.browser"]
 DOMAIN: Final = "bandit-ads"
 # Generous limits for busy machines; all versions are kept.
 WORDS: Final = ("learning.interval=0.3", "overload.patience=10", "versions=1000")
-COLLAPSED, ALWAYS = 1, 3  # a version that was planted, and what it decides
-FIRST: Final = 2  # of the service's own
+COLLAPSED, ALWAYS = 1, 3  # a planted version, and the action that it always takes
+FIRST: Final = 2  # first version trained by the service
 AWAY: Final = "ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket"
 # What is cut although it is the main thing: names of bars, and the words of a decision, also of the longest there are.
 CUT: Final = """() => {

@@ -65,7 +65,7 @@ def assert_whole(sample: ExperienceBatch) -> None:
     assert (sample.propensity == 1 / (sample.number + 1)).all()
 
 
-def whose(sample: ExperienceBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def numbers_of(sample: ExperienceBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return sample.slots, sample.number
 
 
@@ -122,7 +122,7 @@ def test_only_eligible_experiences_are_sampled(
     drawn = sample.number.tolist()
     assert len(drawn) == len(set(drawn)) == len(sample) == min(batch, len(may))
     assert set(drawn) <= may
-    assert (sample.weight == 1).all()  # all errors are alike yet
+    assert (sample.weight == 1).all()  # all errors are still equal
     if stratified:
         half = len(drawn) // 2
         wanted = min(len(good), max(half, len(drawn) - len(may - good)))
@@ -154,7 +154,7 @@ def test_large_errors_are_sampled_more_often_with_smaller_weights() -> None:
     buffer, generator = ExperienceBuffer(10, COLUMNS, alpha=1.0, beta=1.0), fresh(2)
     for number in range(10):
         buffer.add(row(number), **facts(number))
-    buffer.update_priorities(*whose(buffer.newest(10**9)), np.where(np.arange(10) < 5, -3.0, 1.0))
+    buffer.update_priorities(*numbers_of(buffer.newest(10**9)), np.where(np.arange(10) < 5, -3.0, 1.0))
     counts = np.zeros(10)
     for _ in range(6000):
         sample = buffer.sample(1, generator, prioritized=True)
@@ -168,7 +168,7 @@ def test_large_errors_are_sampled_more_often_with_smaller_weights() -> None:
 
 def test_non_finite_errors_are_ignored() -> None:
     buffer = filled(10, 10)
-    buffer.update_priorities(*whose(buffer.newest(10**9)), [np.nan, np.inf, -np.inf, *[1.0] * 7])
+    buffer.update_priorities(*numbers_of(buffer.newest(10**9)), [np.nan, np.inf, -np.inf, *[1.0] * 7])
     sample = buffer.sample(10, fresh(), prioritized=True)
     assert sample is not None
     assert sorted(sample.number) == list(range(10))
@@ -180,10 +180,10 @@ def test_errors_of_overwritten_experiences_are_ignored() -> None:
     for number in range(4):
         buffer.add(row(number), **facts(number))
     old = buffer.newest(10**9)
-    for number in (4, 5):  # in the places of 0 and 1, as likely as those with an error of 1
+    for number in (4, 5):  # in the slots of 0 and 1, as likely as those with an error of 1
         buffer.add(row(number), **facts(number))
-    buffer.update_priorities(*whose(old), [1e9, 1e9, 1.0, 1.0])
-    buffer.add(row(6), **facts(6))  # in the place of 2, as likely as the likeliest so far
+    buffer.update_priorities(*numbers_of(old), [1e9, 1e9, 1.0, 1.0])
+    buffer.add(row(6), **facts(6))  # in the slot of 2, with the highest priority so far
     sample = buffer.sample(4, fresh(), prioritized=True)
     assert sample is not None
     assert set(sample.number) == {3, 4, 5, 6}
@@ -199,7 +199,7 @@ def test_sampling_is_deterministic(more: dict[str, bool]) -> None:
         assert b is not None
         assert a.number.tolist() == b.number.tolist()
         for buffer, sample in ((first, a), (again, b)):
-            buffer.update_priorities(*whose(sample), sample.number * 0.1)
+            buffer.update_priorities(*numbers_of(sample), sample.number * 0.1)
 
 
 def test_samples_are_copies() -> None:
@@ -216,7 +216,7 @@ def test_samples_are_copies() -> None:
 def test_restored_buffer_continues_identically(count: int) -> None:
     buffer, other = filled(10, count), filled(10, 13, start=500)
     if count:
-        buffer.update_priorities(*whose(buffer.newest(10**9)), np.arange(len(buffer)) * 0.3)
+        buffer.update_priorities(*numbers_of(buffer.newest(10**9)), np.arange(len(buffer)) * 0.3)
     other.restore(unflatten(flatten(buffer.state())))
     for number in range(100, 104):
         for one in (buffer, other):
@@ -289,7 +289,7 @@ def test_concurrent_adds_and_samples_are_consistent_and_fast() -> None:
                 assert found is not None
                 assert len(found) == 32
                 assert_whole(found)
-                buffer.update_priorities(*whose(found), generator.random(32))
+                buffer.update_priorities(*numbers_of(found), generator.random(32))
                 if turn % 20 == 0:
                     assert_whole(buffer.newest(10**9))
         except BaseException as error:

@@ -40,7 +40,7 @@ class Joining(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.join = Join(WINDOW)
-        self.join.expire(0.0, 0.0)  # now its clock stands at 0
+        self.join.expire(0.0, 0.0)  # sets its clock to 0
         self.made: dict[int, Slow] = {}
         self.last, self.clock = 0, 0.0
         self.refused: Counter[OutcomeStatus] = Counter()
@@ -60,7 +60,7 @@ class Joining(RuleBasedStateMachine):
         fresh = []
         for _ in range(many):
             self.last += 1
-            at = self.clock + later  # the clock may seem to go back; it stands still then
+            at = self.clock + later  # the clock may be set back; then time does not advance
             self.join.add_decision(self.last, territory, time, at, send)
             self.clock = max(self.clock, at)
             self.made[self.last] = Slow(territory, time, self.clock, "pending" if send else "waited")
@@ -101,7 +101,7 @@ class Joining(RuleBasedStateMachine):
         wanted = [number for moment, number in sorted(waiting) if moment < time]
         before = self.join.counts
         assert self.join.pending_before(territory, time) == wanted
-        assert self.join.counts == before  # it only looks
+        assert self.join.counts == before  # reading changes nothing
         for number in [] if lost else wanted:
             self.hear(number, fails=False)
 
@@ -239,7 +239,7 @@ def test_pending_decision_older_than_the_window_counts() -> None:
         join.add_decision(number, "t", 0.0, 0.0, number == 1)
     assert join.add_outcome(1) is OutcomeStatus.JOINED
     assert join.add_outcome(1) is OutcomeStatus.LATE
-    assert join.add_outcome(95) is OutcomeStatus.UNKNOWN  # to wait
+    assert join.add_outcome(95) is OutcomeStatus.UNKNOWN  # not a sent decision
     assert join.counts.balanced
 
 

@@ -158,7 +158,7 @@ def test_damage_names_the_byte_where_the_record_begins(tmp_path: Path) -> None:
     (path,) = segments(tmp_path)
     third = HEADER.size + 2 * RECORD.size + len(PAYLOADS[0])
     data = bytearray(path.read_bytes())
-    data[third + 15] = 0x70  # its length is beyond the end of the file now, as if the rest was torn off
+    data[third + 15] = 0x70  # its length is now beyond the end of the file, as if the rest were missing
     path.write_bytes(data)
     with pytest.raises(
         TownletError, match=f"{path.name} is damaged at byte {third}: record 3 is unreadable, but record 4"
@@ -249,7 +249,7 @@ def test_a_refused_log_releases_the_lock(tmp_path: Path) -> None:
 def test_many_threads_append_and_each_is_acknowledged(tmp_path: Path) -> None:
     """Numbers follow the order of the file for all threads; subscribers are called in order."""
     given: dict[int, bytes] = {}
-    heard: list[int] = []
+    committed: list[int] = []
 
     def work(name: int) -> None:
         for turn in range(200):
@@ -261,7 +261,7 @@ def test_many_threads_append_and_each_is_acknowledged(tmp_path: Path) -> None:
                 assert log.synced >= number
 
     with closing(WriteAheadLog(tmp_path, segment_bytes=4000)) as log:
-        log.on_commit = heard.append
+        log.on_commit = committed.append
         threads = [threading.Thread(target=work, args=[name]) for name in range(8)]
         for thread in threads:
             thread.start()
@@ -269,23 +269,23 @@ def test_many_threads_append_and_each_is_acknowledged(tmp_path: Path) -> None:
             thread.join()
         assert log.last == 1600
     assert dict(read_records(tmp_path)) == given
-    assert heard == sorted(set(heard))
-    assert heard[-1] == 1600
-    assert len(heard) < 1600  # many went to the disk together
+    assert committed == sorted(set(committed))
+    assert committed[-1] == 1600
+    assert len(committed) < 1600  # many were committed together
 
 
 def test_failing_callback_does_not_stop_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[int] = []
+    committed: list[int] = []
 
     def failing(synced: int) -> None:
-        heard.append(synced)
+        committed.append(synced)
         raise KeyError(synced)
 
     with closing(WriteAheadLog(tmp_path)) as log:
         log.on_commit = failing
         assert log.wait(log.append(b"x"), 10)
         assert log.wait(log.append(b"y"), 10)
-    assert heard == [1, 2]
+    assert committed == [1, 2]
     assert "a callback of the log failed" in caplog.text
 
 
@@ -381,7 +381,7 @@ def test_a_failing_disk_stops_appending_and_loses_nothing(
     wanted = [b"before", b"during 1", b"after 1", b"during 2", b"after 2"]
     assert content(tmp_path) == wanted
     assert content(tmp_path, 3) == wanted[3:]
-    if "ftruncate" not in broken:  # nothing is left of what failed
+    if "ftruncate" not in broken:  # failed writes leave nothing behind
         assert segments(tmp_path)[0].stat().st_size == HEADER.size + RECORD.size + len(b"before")
     fill(tmp_path, [b"again"])
     assert content(tmp_path) == [*wanted, b"again"]

@@ -43,25 +43,25 @@ def verdicts(worlds: int, first: int) -> dict[str, Counter[str]]:
     return found
 
 
-def assert_good_and_bad_are_told_apart(found: dict[str, Counter[str]]) -> None:
+def assert_good_and_bad_are_distinguished(found: dict[str, Counter[str]]) -> None:
     bad, good = (sum((found[kind] for kind in kinds), Counter[str]()) for kinds in (BAD, GOOD))
     assert bad["promote"] <= 0.01 * bad.total(), found
     assert good["refuse"] <= 0.05 * good.total(), found
-    assert good["promote"] >= 0.9 * good.total(), found  # a rule that holds everything would be no use
+    assert good["promote"] >= 0.9 * good.total(), found  # otherwise holding everything would pass
 
 
 def test_bad_versions_are_refused_and_good_ones_promoted() -> None:
     found = verdicts(20, first=0)
     assert sum(found[kind].total() for kind in BAD) == 80
     assert sum(found[kind].total() for kind in GOOD) == 40
-    assert_good_and_bad_are_told_apart(found)
+    assert_good_and_bad_are_distinguished(found)
 
 
 @pytest.mark.long
 def test_hundreds_of_bad_versions_are_refused_and_good_ones_promoted() -> None:
     found = verdicts(120, first=1000)
     print({kind: dict(said) for kind, said in found.items()})
-    assert_good_and_bad_are_told_apart(found)
+    assert_good_and_bad_are_distinguished(found)
 
 
 @pytest.mark.long
@@ -92,7 +92,7 @@ def test_serving_version_is_rolled_back_if_the_previous_was_better() -> None:
 def replace_before(world: World, before: torch.nn.Module) -> Evidence:
     """Evidence about the serving network compared with a previous one."""
     found = compare_policies(
-        world.chances(world.network), world.chances(before), world.action, np.ones(world.opinion.shape, bool)
+        world.chances(world.network), world.chances(before), world.action, np.ones(world.estimate.shape, bool)
     )
     return collect_evidence(found, world.reward, world.propensity, NEWER, SETTINGS, world.rng, weights_finite=True)
 
@@ -235,7 +235,7 @@ def test_entropy_is_normalized_by_possible_actions() -> None:
     seen = compare_policies(chances, chances, np.array([0, 0]), np.ones((2, 4), bool), allowed=allowed)
     given = (np.zeros(2), np.array([0.5, 1.0]), NEWER, SETTINGS)
     found = collect_evidence(seen, *given, np.random.default_rng(0), weights_finite=True)
-    assert found.entropy == pytest.approx(1.0)  # the second had no choice and does not count
+    assert found.entropy == pytest.approx(1.0)  # the second had one possible action and does not count
 
 
 def test_experiences_without_outcomes_count_for_the_policy_only() -> None:
@@ -262,7 +262,9 @@ def test_broken_probabilities_are_evidence_not_an_error(broken: float) -> None:
     assert (found.finite, found.entropy, found.change) == (False, None, None)
     assert review_candidate(found, SETTINGS).action == "refuse"
     beside = collect_evidence(compare_policies(chances, bad, *done), *given, rng, weights_finite=True)
-    assert review_candidate(beside, SETTINGS).action == "hold"  # what serves is broken: `watch` takes care of that
+    assert (
+        review_candidate(beside, SETTINGS).action == "hold"
+    )  # the serving version is broken, which its review handles
 
 
 def test_evidence_without_observations() -> None:

@@ -35,7 +35,7 @@ def all_the_same(folder: Path) -> int:
 def test_evicted_territories_are_replayed_identically(tmp_path: Path) -> None:
     service, training, clock = start_service(tmp_path, ["memory.territories=3"])
     for second in range(60):
-        sites = [f"site {(second + n) % 5}" for n in range(4)]  # more at once than are remembered
+        sites = [f"site {(second + n) % 5}" for n in range(4)]  # more than are stored
         for reply in ask(service, *(request(second, site) for site in sites)):
             service.report(click(reply["decisionId"]))
         clock.now += 1
@@ -93,7 +93,7 @@ def test_priorities_survive_a_restart_and_can_be_enabled_by_one(tmp_path: Path, 
 
 
 def test_recovery_without_a_version_that_was_rewound_to(tmp_path: Path) -> None:
-    words = ["promotion.entropy_floor=1.0", "versions=2"]  # surer is always refused
+    words = ["promotion.entropy_floor=1.0", "versions=2"]  # lower entropy is always refused
     service, training, clock = start_service(tmp_path, words)
     run_visits(service, training, clock, 60)
     service.save_snapshot()
@@ -181,7 +181,7 @@ def test_hanging_disk_is_reported_and_delays_no_answer(tmp_path: Path, monkeypat
         answer, wrong = promise.result(), service.log.problem
         monkeypatch.setattr(os, "fdatasync", real)
         await asyncio.sleep(1.0)
-        assert service.log.problem is None  # it came back
+        assert service.log.problem is None  # the log works again
         service.close()
         return answer, wrong
 
@@ -267,10 +267,10 @@ def test_versions_are_evaluated_with_the_current_gate(tmp_path: Path, threshold:
     assert serving is not None
     found = OfflineEvaluator(again).evaluate(serving, serving, np.random.default_rng(0))
     held = again.state.held_out.newest(10**9)
-    if counts:  # what would be sent today and waited then says nothing
+    if counts:  # actions that only the current gate sends have no outcome
         assert int(held.send.sum()) <= found.count < len(held)
         assert (found.pass_rate or 0) > 0
-    else:  # nothing is sent any more, so nothing is earned
+    else:  # the current gate sends nothing, so the reward is 0
         assert found.count == len(held)
         assert found.pass_rate == found.difference.value == 0
     again.close()

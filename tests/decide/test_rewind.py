@@ -73,7 +73,7 @@ def test_rewind_to_an_unlogged_version_does_not_prevent_a_start(tmp_path: Path, 
     run_visits(service, training, clock, 100, seed=2)
     assert back.version not in service.versions.list_versions()
     service.close()
-    for seed in (3, 4):  # the second time priorities have counted
+    for seed in (3, 4):  # the second time with priorities
         service, training, clock = start_service(tmp_path, ["versions=2", f"learning.prioritized={prioritized}"])
         clock.now = 1000.0 * seed
         run_visits(service, training, clock, 40, seed)
@@ -98,7 +98,7 @@ def test_no_version_serves_before_it_is_logged(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(TownletError, match="the log cannot be written to disk"):
             training.publish()
         assert service.versions.serving is serving
-    assert service.log.wait(service.log.last, 20)  # there is room again
+    assert service.log.wait(service.log.last, 20)  # the disk has space again
     run_visits(service, training, clock, 20, seed=2)
     assert service.versions.serving is not None
     assert service.versions.serving.version == serving.version + 2  # the one between was never evaluated

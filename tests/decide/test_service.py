@@ -88,7 +88,7 @@ def test_pending_decisions_are_limited(tmp_path: Path) -> None:
     assert counts(service) == {"decisions": 5, "joined": 0, "expired": 2, "pending": 3}
     for id in ids:
         service.report(click(id))
-    assert counts(service) == {"decisions": 5, "joined": 3, "expired": 2, "pending": 0}  # the oldest two were let go
+    assert counts(service) == {"decisions": 5, "joined": 3, "expired": 2, "pending": 0}  # the oldest two expired
     service.close()
 
 
@@ -178,7 +178,7 @@ def test_service_resumes_after_close(tmp_path: Path, milestone: int | None) -> N
     pending = {number: one.decision for number, one in service.state.pending.items()}
     held = service.state.held_out.newest(10**9), service.state.buffer.newest(10**9)
     training.step()
-    training.step()  # not published: must be made again
+    training.step()  # not published: it must be repeated
     before = service.state.join.counts, service.trainer.step, service.versions.serving
     weights = {name: tensor.tolist() for name, tensor in service.trainer.weights().items()}
     service.close()
@@ -231,7 +231,7 @@ def test_held_out_share_is_equal_for_alternating_games(games: int) -> None:
 def test_refusal_rewinds_the_trainer(tmp_path: Path) -> None:
     service, training, clock = start_service(
         tmp_path, ["promotion.entropy_floor=1.0", "versions=2"]
-    )  # surer is always refused
+    )  # lower entropy is always refused
     run_visits(service, training, clock, 160)
     assert training.progress.verdicts["refuse"] >= 5
     assert service.versions.serving is not None
@@ -240,7 +240,7 @@ def test_refusal_rewinds_the_trainer(tmp_path: Path) -> None:
     assert {name: tensor.tolist() for name, tensor in first.items()} == {
         name: tensor.tolist() for name, tensor in now.items()
     }
-    assert service.trainer.step > 20  # steps count on
+    assert service.trainer.step > 20  # the step count continues
     service.close()
     again, _, _ = start_service(tmp_path, ["promotion.entropy_floor=1.0", "versions=2"])
     assert again.trainer.step == service.trainer.step

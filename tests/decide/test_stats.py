@@ -171,7 +171,7 @@ def test_overload_raises_an_alarm_and_latency_is_measured(tmp_path: Path, mode: 
         batcher = stats.batcher = Batcher(service)
         at_once = await asyncio.gather(*(batcher.submit(request(float(turn), "site")) for turn in range(5)))
         late = asyncio.gather(*(batcher.submit(request(float(turn), "site")) for turn in (7, 8)))
-        time.sleep(0.8)  # the loop has no time for them
+        time.sleep(0.8)  # blocks the event loop
         return [at_once, await late, [await batcher.submit(request(9.0, "site"))]]
 
     words = ("overload.waiting=2", "overload.patience=0.6", f"overload.mode={mode}")

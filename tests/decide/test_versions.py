@@ -227,7 +227,7 @@ def test_damaged_pinned_version_is_replaced_by_another(tmp_path: Path) -> None:
     assert not versions.promote(5, "better").served
     damage(tmp_path, 4)
     again = VersionStore(tmp_path, Twin())
-    assert (serves(again), again.pinned, again.instead_of) == (3, 3, 2)  # an operator asked for the second
+    assert (serves(again), again.pinned, again.instead_of) == (3, 3, 2)  # an operator had pinned version 2
     again.unpin()
     assert (serves(again), again.pinned, again.instead_of) == (3, None, None)
     assert again.promote(5, "better").served
@@ -297,7 +297,7 @@ def test_a_full_disk_promotes_nothing_but_still_rolls_back(tmp_path: Path, monke
         with pytest.raises(TownletError, match="done, but not stored"):
             versions.set_gate_only(True, "stop it")
         assert versions.gate_only
-    (tmp_path / SERVING_LOG).write_bytes(whole + b'0123abcd {"half')  # what a disk without space may leave behind
+    (tmp_path / SERVING_LOG).write_bytes(whole + b'0123abcd {"half')  # as a full disk may leave it
     versions.note(4, "space again")
     assert [serves(seen) for seen in (versions, VersionStore(tmp_path, Twin()))] == [2, 2]
 
@@ -422,7 +422,7 @@ class Press:
         return int(self._line())
 
     def close(self) -> None:
-        with self._process:  # closes what leads to it
+        with self._process:  # closes its pipes
             self._process.kill()
 
 
@@ -453,7 +453,7 @@ def killed(press: Press, folder: Path, seconds: float | None = None, die: list[A
     return {*pending, *([last] if last else [])}
 
 
-def assert_goes_on(folder: Path, allowed: set[str]) -> None:
+def assert_serving_continues(folder: Path, allowed: set[str]) -> None:
     versions = VersionStore(folder, Twin(), keep=3)
     assert not versions.damaged
     assert str(serves(versions)) in allowed
@@ -465,7 +465,7 @@ def assert_goes_on(folder: Path, allowed: set[str]) -> None:
 def kill_often(press: Press, folder: Path, times: int) -> None:
     chance = random.Random(3)
     for _ in range(times):
-        assert_goes_on(folder, killed(press, folder, seconds=chance.uniform(0, 0.25)))
+        assert_serving_continues(folder, killed(press, folder, seconds=chance.uniform(0, 0.25)))
 
 
 def test_a_killed_publisher_keeps_the_serving_version(press: Press, tmp_path: Path) -> None:
@@ -488,7 +488,7 @@ def test_a_publisher_killed_at_a_point_of_a_commit_keeps_the_serving_version(
     allowed = killed(press, folder, die=[point, 6])
     assert allowed
     assert allowed != {"None"}
-    assert_goes_on(folder, allowed)
+    assert_serving_continues(folder, allowed)
 
 
 def test_a_crash_while_the_history_is_replaced_leaves_nothing_behind(tmp_path: Path) -> None:

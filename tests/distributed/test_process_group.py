@@ -1,4 +1,4 @@
-"""How rows are split over processes: together they have everything once, and what they add up is what one has."""
+"""Sharding of rows over processes: each row belongs to one process, and sums equal those of one process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 
 
-class One(ProcessGroup):
-    """One of several, beside whom the sums of the others are known."""
+class KnownPeers(ProcessGroup):
+    """One process of a group, for which the sums of the others are given."""
 
     def __init__(self, rank: int, size: int, others: Tensor | None = None) -> None:
         self.rank, self.size, self._others = rank, size, others
@@ -23,23 +23,23 @@ class One(ProcessGroup):
 
 @given(size=st.integers(1, 5), rows=st.integers(1, 6), slots=st.integers(1, 5), seed=st.integers(0, 99))
 def test_every_index_is_local_to_one_process(size: int, rows: int, slots: int, seed: int) -> None:
-    stored = torch.arange(slots * rows * size).view(slots, rows * size)  # of all, by slot and row
+    stored = torch.arange(slots * rows * size).view(slots, rows * size)  # of all processes, by slot and row
     drawn = torch.randint(stored.numel(), (20,), generator=torch.Generator().manual_seed(seed))
     found = []
     for rank in range(size):
-        group = One(rank, size)
-        mine = stored[:, rank * rows : (rank + 1) * rows].flatten()  # what this process keeps
+        group = KnownPeers(rank, size)
+        mine = stored[:, rank * rows : (rank + 1) * rows].flatten()  # the shard of this process
         found.append(mine[group.local_indices(drawn, rows)])
-        assert torch.equal(found[-1], drawn[group.is_local(drawn, rows)])  # in the order of their drawing
+        assert torch.equal(found[-1], drawn[group.is_local(drawn, rows)])  # in the order in which they were drawn
     assert sorted(torch.cat(found).tolist()) == sorted(drawn.tolist())
 
 
 @given(size=st.integers(1, 5), rows=st.integers(1, 6))
 def test_global_draws_are_split_by_rows(size: int, rows: int) -> None:
-    shape = One(0, size).global_shape((rows, 3))
+    shape = KnownPeers(0, size).global_shape((rows, 3))
     drawn = torch.rand(shape, generator=torch.Generator().manual_seed(1))
     assert shape == (rows * size, 3)
-    assert torch.equal(torch.cat([One(rank, size).local_rows(drawn) for rank in range(size)]), drawn)
+    assert torch.equal(torch.cat([KnownPeers(rank, size).local_rows(drawn) for rank in range(size)]), drawn)
 
 
 @given(st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=30), st.integers(1, 29))
@@ -47,7 +47,7 @@ def test_moments_of_two_processes_equal_those_of_one(values: list[float], cut: i
     whole = torch.tensor(values)
     mine, theirs = whole[:cut], whole[cut:].double()
     others = torch.tensor([len(theirs), theirs.sum(), theirs.square().sum()], dtype=torch.float64)
-    group = One(0, 2, torch.stack((others, 4 * others)))  # of the other part they have each value four times
+    group = KnownPeers(0, 2, torch.stack((others, 4 * others)))  # the other process has each value four times
     found, wanted = (
         group.std_mean([mine, mine]),
         SINGLE_PROCESS.std_mean([whole.double(), torch.cat((mine, *[theirs] * 4))]),

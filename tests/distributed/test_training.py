@@ -1,4 +1,4 @@
-"""Several processes that train one run: real ones, which talk over real sockets, and are really killed."""
+"""Several processes train one run: real processes with real sockets, some of which are killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from townlet.tasks.experiment import load_experiment
 from townlet.train.api import train
 from townlet.train.multi_process import require_shareable
 from townlet.train.session import TrainingOutcome, resume, start
-from train.processes import WAIT, Launch, last, launch, the_same
+from train.processes import WAIT, Launch, assert_same, launch, load_latest
 from train.tiny import tiny
 
 SMALL = ("rows=24", "metrics.every=240", "evaluation.every=1e4")
@@ -35,13 +35,13 @@ LONG = pytest.mark.long(minutes=1)
 
 
 class Four:
-    """What is asked of a team before it is there."""
+    """The part of a process group of four that `require_shareable` reads."""
 
     size = on_this_machine = 4
 
 
 def words_of(recipe: str, steps: int = STEPS) -> tuple[str, ...]:
-    """A training that is over in a moment, of a size that two and three can share."""
+    """Overrides for a very short run whose rows can be split over two or three processes."""
     return (*SMALL, *SETTINGS[recipe], f"budget={{env_steps: {steps}}}")
 
 
@@ -52,21 +52,21 @@ def alone(recipe: str, root: Path, pause_at: int | None = None) -> TrainingOutco
 @LONG
 def test_three_dqn_processes_resume_a_run_of_one(tmp_path: Path, launch: Launch) -> None:
     run = alone("town:dqn", tmp_path / "three", MIDDLE).run
-    (code, said), *others = launch(3, "--resume", str(run.path)).ends()
+    (code, said), *others = launch(3, "--resume", str(run.path)).results()
     assert (code, others) == (0, [(0, ""), (0, "")]), said
-    the_same(alone("town:dqn", tmp_path / "one").run, run)
+    assert_same(alone("town:dqn", tmp_path / "one").run, run)
     assert "all steps of the budget are spent" in said
 
 
 def tiny_words(recipe: str, steps: int = STEPS) -> tuple[str, ...]:
-    """The same as `alone` trains, for another process."""
+    """Arguments with which `townlet train` trains the same run as `alone`."""
     from train.tiny import DQN, PPO
 
     return (*(PPO if recipe.endswith("ppo") else DQN), *words_of(recipe, steps))
 
 
-def begun(root: Path, steps: int) -> Run:
-    """A run below it that has saved so many steps."""
+def wait_for_run(root: Path, steps: int) -> Run:
+    """Wait for a run below `root` with a checkpoint of at least `steps` env_steps."""
     until = time.monotonic() + WAIT
     while time.monotonic() < until:
         for path in root.glob("*/checkpoints"):
@@ -81,17 +81,17 @@ def begun(root: Path, steps: int) -> Run:
 def test_killed_process_is_reported_and_the_run_can_be_resumed(tmp_path: Path, launch: Launch, victim: int) -> None:
     words = (*tiny_words("town:ppo", 10**9), "checkpoints.minutes=0.001", "--root", str(tmp_path))
     processes = launch(2, "town:ppo", *words)
-    run = begun(tmp_path, 2 * 192)
+    run = wait_for_run(tmp_path, 2 * 192)
     os.kill(processes.all[victim].pid, signal.SIGKILL)
-    code, said = processes.ends()[1 - victim]
+    code, said = processes.results()[1 - victim]
     assert code == 1
     assert "one of the 2 processes that train together is gone" in said
     assert "Traceback" not in said
     if victim:
         assert f"resume from the last checkpoint: townlet train --resume {run.path.resolve()}" in said
-    before = int(str(last(run)[1]["env_steps"]))
+    before = int(str(load_latest(run)[1]["env_steps"]))
     resume(run, [f"budget.env_steps={before + 192}"])
-    assert last(run)[1]["env_steps"] == before + 192
+    assert load_latest(run)[1]["env_steps"] == before + 192
 
 
 BREAK = """
@@ -104,7 +104,7 @@ step, learn, here, steps = Town.step, Ppo.learn, os.environ["RANK"] == "{rank}",
 
 def wrong_step(self, actions):
     global steps
-    steps, made = steps + (self.rows == 12), step(self, actions)  # others are only measured
+    steps, made = steps + (self.rows == 12), step(self, actions)  # other towns are for evaluation only
     if "{what}" == "reward" and here and steps == 20:
         made.reward[2] = float("nan")
     return made
@@ -131,7 +131,7 @@ def test_error_in_one_process_ends_all_of_them(
     tmp_path: Path, launch: Launch, rank: int, what: str, codes: list[int], reported: str
 ) -> None:
     words = ("town:ppo", *tiny_words("town:ppo"), "--root", str(tmp_path))
-    ends = launch(2, *words, program=("-c", BREAK.format(rank=rank, what=what))).ends()
+    ends = launch(2, *words, program=("-c", BREAK.format(rank=rank, what=what))).results()
     assert [code for code, _ in ends] == codes, ends
     assert reported in ends[0][1]
     if what == "reward":
@@ -142,8 +142,8 @@ def test_error_in_one_process_ends_all_of_them(
 def test_all_processes_warm_start_from_another_run(tmp_path: Path, launch: Launch) -> None:
     source = alone("town:ppo", tmp_path).run
     words = ("town:ppo", *tiny_words("town:ppo", 192), "init_from=latest", "agent.lr=0", "--root", str(tmp_path))
-    assert [code for code, _ in launch(2, *words).ends()] == [0, 0]
-    (before, _), (after, _) = last(source), last(Run.open("latest", tmp_path))
+    assert [code for code, _ in launch(2, *words).results()] == [0, 0]
+    (before, _), (after, _) = load_latest(source), load_latest(Run.open("latest", tmp_path))
     names = [name for name in before if name.startswith("training/agent/network/")]
     assert names
     for name in names:
@@ -158,12 +158,12 @@ def test_torchrun_starts_all_processes_and_ctrl_c_saves(tmp_path: Path) -> None:
         [*torchrun, "-m", "townlet", "train", "town:ppo", *words],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
-    run = begun(tmp_path, 0)
+    run = wait_for_run(tmp_path, 0)
     time.sleep(3)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    os.killpg(process.pid, signal.SIGINT)  # to all processes, as a terminal does
     said = process.communicate(timeout=WAIT)[0]
-    assert "Go on with:" in said
-    before = int(str(last(run)[1]["env_steps"]))
+    assert "Resume with:" in said
+    before = int(str(load_latest(run)[1]["env_steps"]))
     assert before > 0
     resume(run, [f"budget.env_steps={before + 192}"])
 
@@ -192,7 +192,7 @@ def test_torchrun_starts_all_processes_and_ctrl_c_saves(tmp_path: Path) -> None:
         ("CartPole-v1:ppo", [], "training in several processes supports towns only"),
     ],
 )
-def test_what_cannot_be_sharded_is_refused(recipe: str, words: list[str], what: str) -> None:
+def test_unsupported_recipes_are_rejected(recipe: str, words: list[str], what: str) -> None:
     with pytest.raises(TownletError) as found:
         require_shareable(load_experiment(recipe, words).recipe, cast(ProcessGroup, Four()))
     assert what in str(found.value)

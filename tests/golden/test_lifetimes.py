@@ -17,11 +17,11 @@ EMPTY = 27
 @pytest.mark.parametrize(
     ("habit", "steps"), [((LEFT,), 100), ((UP, DOWN, LEFT, RIGHT), 100), ((INTERACT,), 191), ((WAIT,), 164)]
 )
-def test_lifetimes_of_simple_habits(kind: str, habit: tuple[int, ...], steps: int) -> None:
-    assert lived(kind, habit) == steps
+def test_simple_policies_survive_the_known_number_of_steps(kind: str, habit: tuple[int, ...], steps: int) -> None:
+    assert survival(kind, habit) == steps
 
 
-def lived(kind: str, habit: tuple[int, ...]) -> int:
+def survival(kind: str, habit: tuple[int, ...]) -> int:
     """Steps until death, from an empty cell."""
     if kind == "reference":
         town = Town(shipped_document("town"), cell=EMPTY)
@@ -39,7 +39,7 @@ def lived(kind: str, habit: tuple[int, ...]) -> int:
 
 
 @pytest.mark.parametrize(("world", "expected"), [("town", 116), ("town-l0", 137), ("town-l0-dual", 117)])
-def test_life_of_a_random_agent(world: str, expected: float) -> None:
+def test_random_agent_survives_the_expected_mean(world: str, expected: float) -> None:
     rows = 4096
     engine = make_engine(load(world), rows, "numba", autoreset=False)
     engine.reset(7)

@@ -33,7 +33,7 @@ def happened(after: After) -> bool:
 
 
 @each_place
-def test_every_tick(play: Player, place: Place) -> None:
+def test_each_tick_has_the_effects_of_the_table(play: Player, place: Place) -> None:
     number = PLACES.index(place)
     for done in range(place.ticks):
         using = number if done else NONE
@@ -46,7 +46,7 @@ def test_every_tick(play: Player, place: Place) -> None:
 
 
 @each_place
-def test_full_session_in_one_step(play: Player, place: Place) -> None:
+def test_untimed_session_has_the_total_effects(play: Player, place: Place) -> None:
     # A session in the LuxuryBed gives .75 energy, Labor takes .2.
     after = play(Moment(cell(place), meters={"energy": 0.24}), INTERACT)
     ticks = {m: v * place.ticks for m, v in place.each_tick.items()}
@@ -57,7 +57,7 @@ def test_full_session_in_one_step(play: Player, place: Place) -> None:
 
 
 @each_place
-def test_hours(play: Player, place: Place) -> None:
+def test_affordances_are_open_at_their_hours(play: Player, place: Place) -> None:
     for hour in range(24):
         after = play(Moment(cell(place), temporal=True, hour=hour), INTERACT)
         assert after.allowed == is_open(place, hour)
@@ -78,7 +78,7 @@ def test_exact_price_suffices_and_less_does_not(play: Player, place: Place) -> N
 
 
 @pytest.mark.parametrize("meter", METERS)
-def test_losses_of_a_step(play: Player, meter: str) -> None:
+def test_step_drains_meters_as_in_the_table(play: Player, meter: str) -> None:
     _, decay, move, wait = LOSSES[meter]
     if meter == "health":
         decay = 0.001 * (0.5 + 2.5 * 0.5)
@@ -99,7 +99,7 @@ def test_health_decays_by_fitness(play: Player, fitness: float, loss: float) -> 
 
 
 @pytest.mark.parametrize(("source", "target", "strength"), CASCADES, ids=lambda v: str(v))
-def test_cascades(play: Player, source: str, target: str, strength: float) -> None:
+def test_cascades_drain_meters_as_in_the_table(play: Player, source: str, target: str, strength: float) -> None:
     for level in (0.0, 0.1, 0.29, 0.3, 0.4):
         after = play(Moment(meters={source: level}), INTERACT)
         assert after.change[target] == pytest.approx(-strength * max(0.0, 0.3 - level) / 0.3, abs=1e-6)

@@ -14,9 +14,9 @@ LIMIT = 100
 
 
 class Counting(VectorEnv[Any, Any, Any]):
-    """Row r sees [episode, age] and ends at age r + 2: rows of even number terminate, odd ones are cut off.
+    """Row r observes [episode, age] and ends at age r + 2: even rows terminate, odd rows are truncated.
 
-    Each step pays its age. With `both`, every end is said to be both. A row that is not reset in time is a mistake.
+    The reward is the age. With `both`, every end is reported as both. A row that is not reset in time is an error.
     """
 
     def __init__(self, num_envs: int, mode: AutoresetMode | str, both: bool = False) -> None:
@@ -34,7 +34,7 @@ class Counting(VectorEnv[Any, Any, Any]):
         return np.stack([self.episode % LIMIT, self.age], 1).astype(np.float32)
 
     def _mask(self) -> dict[str, Any]:
-        """Action 1 makes sense at an even age only."""
+        """Action 1 is valid at even ages only."""
         return {"action_mask": np.stack([np.ones(self.num_envs, np.bool_), self.age % 2 == 0], 1)}
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -55,7 +55,7 @@ class Counting(VectorEnv[Any, Any, Any]):
         ends = (self.age >= np.arange(self.num_envs) + 2) & ~again
         odd = np.arange(self.num_envs) % 2 == 1
         terminated, truncated = (ends, ends) if self.both else (ends & ~odd, ends & odd)
-        reward = np.where(again, 7.0, self.age)  # what a void row is paid means nothing
+        reward = np.where(again, 7.0, self.age)  # the reward of an autoreset step is meaningless
         info: dict[str, Any] = {}
         self.over = ends
         if self.mode is AutoresetMode.SAME_STEP and ends.any():

@@ -1,4 +1,4 @@
-"""Consoles: what the recipe says of pictures, limits and rewards, done by rows and by their own vectorization."""
+"""Atari: images, limits and rewards are the same with separate rows and native vectorization."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def test_max_episode_steps_counts_agent_steps() -> None:
 
 
 def rewards(env: GymVecEnv, steps: int) -> set[float]:
-    """What random play is paid."""
+    """Rewards of random actions."""
     return {paid for step in conformance.random_steps(env, env.reset(1), steps) for paid in step.reward.tolist()}
 
 
 @pytest.mark.parametrize("way", ["native", "sync"])
 def test_rewards_are_clipped_in_training_only(way: str) -> None:
-    """What Ms. Pacman eats pays 10 at least."""
+    """In Ms. Pacman unclipped rewards are at least 10."""
     spec = EnvSpec.model_validate({**SMALL, "vectorization": way, "wrappers": ({"name": "clip_reward"},)})
     assert rewards(make_vec("ALE/MsPacman-v5", spec, 2), 120) == {0, 1}
     assert max(rewards(make_vec("ALE/MsPacman-v5", spec.unshaped(), 2), 120)) >= 10
@@ -92,13 +92,13 @@ def test_unsupported_native_settings_are_rejected(keys: dict[str, Any], says: st
 
 
 def places(frame: np.ndarray[Any, Any], color: tuple[int, int, int]) -> tuple[float, float] | None:
-    """The middle [row, column] of everything of one color."""
+    """The center [row, column] of each object of one color."""
     rows, columns = np.nonzero((frame == color).all(2))
     return (float(rows.mean()), float(columns.mean())) if len(rows) else None
 
 
 def follow(game: str, steps: int, found: Any) -> dict[str, list[tuple[float, float]]]:
-    """Pairs of a feature and where the picture of the same moment shows it, over random play."""
+    """Pairs of an observed feature and its position in the rendered frame, over random actions."""
     env = console(game, 1, "rgb_array", observation="objects")
     names = env.vec.envs[0].get_wrapper_attr("names")  # type: ignore[attr-defined]
     pairs: dict[str, list[tuple[float, float]]] = {}

@@ -1,4 +1,4 @@
-"""What a recipe may say of a Gymnasium environment, and what is refused."""
+"""Settings of Gymnasium environments in recipes, and rejected ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments of others, saved without pickle: exactly, or not at all."""
+"""State of Gymnasium environments, saved without pickle: exactly or not at all."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def equal(a: Any, b: Any) -> bool:
 @given(rows=st.lists(st.fixed_dictionaries({"a": VALUES, "b": ARRAYS}), min_size=1, max_size=3))
 def test_values_round_trip_through_a_checkpoint(rows: list[dict[str, Any]]) -> None:
     packed = pack([{"layer": {name: encode(value) for name, value in row.items()}} for row in rows])
-    kept = serialization.unflatten(serialization.flatten(packed))  # what a checkpoint keeps
+    kept = serialization.unflatten(serialization.flatten(packed))  # as in a checkpoint
     back = [{name: decode(value) for name, value in row["layer"].items()} for row in unpack(kept, len(rows))]
     assert all(equal(mine[name], its[name]) for mine, its in zip(back, rows, strict=True) for name in ("a", "b"))
 
@@ -105,7 +105,7 @@ def test_unsavable_environment_restarts_reproducibly() -> None:
     assert not torch.equal(one, first)
     env.restore(state)
     again = env.restore(env.state()).obs
-    assert not torch.equal(again, one)  # resumed twice, it does not live the same life twice
+    assert not torch.equal(again, one)  # two resumes give different episodes
 
 
 def test_state_of_another_map_is_rejected() -> None:
@@ -133,7 +133,7 @@ def test_unchanged_large_table_is_saved_as_digest() -> None:
 
 
 class State:
-    """Stands for the console's state."""
+    """Fake state of an emulator."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -143,7 +143,7 @@ class State:
 
 
 class Console:
-    """Stands for the console: it counts and draws, and gives its state as bytes."""
+    """Fake emulator: it counts, draws random numbers, and returns its state as bytes."""
 
     def __init__(self) -> None:
         self.frames = 0

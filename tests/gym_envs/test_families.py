@@ -1,4 +1,4 @@
-"""Families of environments that are installed apart, where they are."""
+"""Optional families of environments; skipped where they are not installed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from townlet.interfaces.vec_env import Discrete
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulators leave files where they are started."""
+def _in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulators write files to the working directory."""
     monkeypatch.chdir(tmp_path)
 
 

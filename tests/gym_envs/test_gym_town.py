@@ -1,4 +1,4 @@
-"""The town as a Gymnasium environment: what any library that knows Gymnasium relies on."""
+"""The town as a Gymnasium environment: the API that other libraries rely on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RIGHT, INTERACT, WAIT = 3, 4, 5
 
 
 def play(env: Any, steps: int, seed: int) -> list[tuple[Any, ...]]:
-    """Everything that random valid play shows, over as many episodes as it takes."""
+    """Observations, rewards and infos of random valid actions, over several episodes."""
     chance = np.random.default_rng(seed)
     obs, info = env.reset(seed=seed)
     seen = [(obs.tobytes(), info["action_mask"].tobytes())]
@@ -76,7 +76,7 @@ def test_reset_without_seed_continues_the_stream() -> None:
     assert len(unseeded) > 3
 
 
-def test_kept_observations_are_not_overwritten() -> None:
+def test_returned_observations_are_not_overwritten() -> None:
     env = TownEnv("town")
     obs, info = env.reset(seed=0)
     before, mask = obs.copy(), info["action_mask"].copy()

@@ -119,7 +119,7 @@ def test_masks_are_read_from_info_and_final_info(mode: AutoresetMode) -> None:
     assert env.step(idle(env)).mask.tolist() == [[True, False]] * 3
     step = env.step(idle(env))
     assert step.mask.tolist() == [[True, True]] * 3
-    step = env.step(idle(env))  # row 1 ended at age 3, where action 1 made no sense
+    step = env.step(idle(env))  # row 1 ended at age 3, where action 1 was invalid
     assert env.final_obs().mask.tolist() == [[True, False]]
     assert step.mask[1].tolist() == ([True, False] if mode is NEXT else [True, True])
 
@@ -196,7 +196,7 @@ def test_async_rows_equal_sync_rows() -> None:
 
 
 def test_worker_process_does_not_import_torch() -> None:
-    """It would take each of them seconds to start, and much memory."""
+    """Importing it would cost each process seconds and much memory."""
     code = "import sys, townlet.gym.row_env; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -236,7 +236,7 @@ def test_actions_are_clipped_to_bounds() -> None:
 
 
 class Switches(gym.Env[Any, Any]):
-    """Shows parts of every kind, and takes switches."""
+    """Observation with a subspace of every kind; binary actions."""
 
     action_space = gym.spaces.MultiBinary(3)
     observation_space = gym.spaces.Dict(
@@ -260,7 +260,7 @@ class Switches(gym.Env[Any, Any]):
 
 
 class Odd(Switches):
-    """Takes and shows what is not numbers."""
+    """Spaces that are not numeric."""
 
     def __init__(self, of: str) -> None:
         if of == "action":

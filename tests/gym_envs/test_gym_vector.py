@@ -59,7 +59,7 @@ def test_first_row_equals_the_single_environment() -> None:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal infos, key by key; rows that a `_key` leaves out are not compared."""
+    """Whether infos are equal, key by key; rows not marked in `_key` are not compared."""
     if isinstance(a, dict):
         return all(same(a[key], b[key]) for key in a)
     if a.dtype == object:

@@ -1,4 +1,4 @@
-"""What people see of a town: pictures, text and the window."""
+"""Rendering of a town: images, text and the window."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UP, DOWN, LEFT, RIGHT, INTERACT, WAIT = range(6)
 
 
 def scene_at(world: str, cell: str, actions: tuple[int, ...] = (), *overrides: str) -> Scene:
-    """The moment after some actions from a given cell."""
+    """The scene after some actions from a given cell."""
     env = TownEnv(world, [f"map.start={cell}", *overrides])
     env.reset(seed=0)
     for action in actions:
@@ -32,7 +32,7 @@ def scene_at(world: str, cell: str, actions: tuple[int, ...] = (), *overrides: s
 
 
 def changed(a: Scene, b: Scene) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Where the pictures of two scenes differ."""
+    """Where the images of two scenes differ."""
     return (picture.frame(a) != picture.frame(b)).any(axis=2)
 
 
@@ -75,7 +75,7 @@ def test_a_step_moves_the_agent_on_the_picture() -> None:
     assert columns.max() < 2 * 640 / 5 + 20
 
 
-def test_night_darkens_the_town_and_closes_places() -> None:
+def test_night_darkens_the_town_and_closes_affordances() -> None:
     noon = replace(scene_at("town-l3", "[3, 3]"), hour=12)
     night = replace(noon, hour=0)
     assert picture.frame(night)[:, :640].mean() < 0.6 * picture.frame(noon)[:, :640].mean()
@@ -119,7 +119,7 @@ def test_columns_of_the_text_are_aligned(name: str, color: bool) -> None:
     assert len({cell_len(line[: bar.start()]) for line, bar in bars}) == 1
 
 
-def test_plain_text_is_plain() -> None:
+def test_plain_text_has_no_escape_sequences() -> None:
     text = ansi.frame(scene_at("town", "[1, 1]"), color=False)
     assert "\x1b" not in text
     assert "[Be]" in text
@@ -150,12 +150,12 @@ def test_worlds_of_every_shape_show_the_agent() -> None:
         assert changed(scene, replace(scene, cell=0)).any()
 
 
-def test_the_picture_can_be_larger() -> None:
+def test_image_size_can_be_chosen() -> None:
     assert picture.frame(scene_at("town", "[3, 3]"), width=1200).shape == (800, 1200, 3)
 
 
 @pytest.mark.parametrize(
     ("name", "letters"), [("Bed", "Be"), ("LuxuryBed", "LB"), ("night shelter", "ns"), ("TV room", "Tr"), ("X", "X")]
 )
-def test_monograms(name: str, letters: str) -> None:
+def test_affordances_without_an_icon_show_initials(name: str, letters: str) -> None:
     assert monogram(name) == letters

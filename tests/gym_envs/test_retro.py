@@ -1,4 +1,4 @@
-"""Games of old consoles: the adapter with a stand-in for stable-retro, and with the real one where it is installed."""
+"""Console games: the adapter with a stand-in for stable-retro, and with the real one where it is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another library learns in the town, unchanged."""
+"""Stable-Baselines3 learns in the town."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from townlet.town.gymnasium import TownEnv
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Small networks learn faster on one thread, and alike on every machine."""
+    """Small networks train faster on one thread, and identically on every machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -26,7 +26,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
 def test_ppo_learns_to_sleep_in_time() -> None:
-    """A random agent survives about 137 steps of 300, one that stands still 191: more takes using the Bed."""
+    """A random agent survives about 137 of 300 steps, a waiting one 191; more requires the Bed."""
     towns = VecNormalize(make_vec_env("Townlet/Town-L0-v0", n_envs=32, seed=0), norm_obs=False, gamma=0.995)
     settings = {"n_steps": 128, "batch_size": 512, "n_epochs": 8, "learning_rate": 1e-3}
     model = PPO("MlpPolicy", towns, gamma=0.995, gae_lambda=0.98, ent_coef=0.01, seed=0, **settings)

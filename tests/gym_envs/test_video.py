@@ -1,4 +1,4 @@
-"""Videos: real files with the pictures that were put in, whole or not there."""
+"""Videos: files contain the recorded frames, and are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from video_info import read_video
 
 
 def pictures(count: int, height: int = 40, width: int = 60) -> list[np.ndarray]:
-    """Pictures that grow brighter."""
+    """Frames that become brighter."""
     return [np.full((height, width, 3), 255 * n // count, np.uint8) for n in range(count)]
 
 
-def test_video_has_one_frame_per_picture(tmp_path: Path) -> None:
+def test_video_contains_every_frame(tmp_path: Path) -> None:
     path = tmp_path / "x.mp4"
     with VideoWriter(path, 20) as video:
         for picture in pictures(30):
@@ -56,7 +56,7 @@ def test_town_is_recorded_over_several_episodes(tmp_path: Path) -> None:
     players = [make_player(name, world, Streams(0).numpy(name)) for name in ("random", "passive")]
     shows = [RenderedTown(world, player, 1, fps=5) for player in players]
     path = tmp_path / "town.mp4"
-    assert record_video(shows, path, episodes=2, steps=100) == 2 * (1 + 6 + 5)  # the end stays on show for a second
+    assert record_video(shows, path, episodes=2, steps=100) == 2 * (1 + 6 + 5)  # the last frame is shown for a second
     facts = read_video(path)
     assert (facts.frames, facts.size) == (24, (1920, 640))
 
@@ -76,7 +76,7 @@ def test_missing_encoder_names_the_extra(tmp_path: Path, monkeypatch: pytest.Mon
     assert "townlet[video]" in caught.value.diagnostics[0].fix
 
 
-def test_every_player_can_show_it(tmp_path: Path) -> None:
+def test_video_format_is_widely_supported(tmp_path: Path) -> None:
     """H.264 with 4:2:0 colors is what browsers and phones play."""
     with VideoWriter(tmp_path / "x.mp4", 10) as video:
         video.add(pictures(1)[0])

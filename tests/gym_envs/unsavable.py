@@ -11,7 +11,7 @@ ID: Final = "Unsavable-v0"
 
 
 class Unsavable(gym.Env[Any, Any]):
-    """Holds something that cannot be saved, from its first reset on."""
+    """Holds an object that cannot be saved, from its first reset on."""
 
     observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""Agents learn in Gymnasium environments: briefly, and as the shipped recipes promise."""
+"""Agents learn in Gymnasium environments: in seconds, and with the shipped recipes."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ GOALS = {
     "Bandit-v0:reinforce": Goal(95),
     "Pendulum-v1:ppo": Goal(-200),
 }
-# In seconds: random agents reach 26 in CartPole, 0.02 in FrozenLake and 50 in Bandit. Each budget is several times what
-# its seed needs.
+# Overrides for runs of seconds. Random agents reach 26 in CartPole, 0.02 in FrozenLake and 50 in Bandit. Each budget is
+# several times what its seed needs.
 SHORT = {
     "CartPole-v1:ppo": ("env_steps=6e4", "budget.threshold=300", "evaluation.every=.05", "evaluation.episodes=20"),
     "CartPole-v1:dqn": ("env_steps=4e4", "budget.threshold=150", "evaluation.every=.05", "evaluation.episodes=20"),

@@ -1,4 +1,4 @@
-"""Agents learn in the town: short trainings from scratch, on one core, with a fixed seed."""
+"""Agents learn in the town: short runs from scratch, on one core, with a fixed seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORT = (
 )
 
 
-def learned(recipe: str, root: Path, *words: str) -> TrainingOutcome:
+def train(recipe: str, root: Path, *words: str) -> TrainingOutcome:
     outcome = start(load_experiment(recipe, [*SHORT, *words]), root)
     print(
         recipe,
@@ -38,7 +38,7 @@ def random_length(outcome: TrainingOutcome) -> float:
 
 
 def test_dqn_learns_to_sleep_in_time(tmp_path: Path) -> None:
-    found = learned("town-l0:dqn", tmp_path, "budget={env_steps: 2e5, threshold: 250}")
+    found = train("town-l0:dqn", tmp_path, "budget={env_steps: 2e5, threshold: 250}")
     assert found.ending.why == "an evaluation reached the threshold"
     assert random_length(found) < 160  # of 300
 
@@ -47,7 +47,7 @@ def test_ppo_survives_much_longer_than_a_random_agent(tmp_path: Path) -> None:
     """With fewer rows and more epochs than the recipe, and a shaped reward: learns fast, but not as far."""
     words = ("rows=128", "agent.n_steps=32", "agent.batch_size=1024", "agent.epochs=4")
     shaped = "change.rewards=[milestone, {name: potential, weight: 100}]"
-    found = learned("town:ppo", tmp_path, *words, shaped, "budget={env_steps: 1e6, threshold: 180}")
+    found = train("town:ppo", tmp_path, *words, shaped, "budget={env_steps: 1e6, threshold: 180}")
     assert found.ending.why == "an evaluation reached the threshold"
     assert random_length(found) < 125  # of 500
 
@@ -57,7 +57,7 @@ def test_rows_advance_to_the_next_stage_by_learning(tmp_path: Path) -> None:
     """The shipped rules with few rows, each of which must do well in ten successive episodes."""
     words = ["rows=4", "agent.batch_size=64", "agent.warmup=1000", "agent.update_every=2"]
     words += ["network.hidden=[64]", "budget={env_steps: 2.8e4}", "evaluation.every=1", "evaluation.episodes=10"]
-    found = learned("town:dqn-curriculum", tmp_path, *words)
+    found = train("town:dqn-curriculum", tmp_path, *words)
     with MetricsReader(found.run.metrics_file) as metrics:
         changes = metrics.read("stage_changes")
         assert metrics.series("stage")[1][0] == 1

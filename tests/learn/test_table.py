@@ -17,7 +17,7 @@ from townlet.train.session import TrainingOutcome, start
 
 @dataclass(frozen=True)
 class Goal:
-    """What a recipe must reach in its minutes of CPU time: a mean length, of episodes of at most `limit` steps."""
+    """What a recipe must reach within `minutes` of CPU time: a mean length of episodes of at most `limit` steps."""
 
     mean: float
     limit: int
@@ -44,9 +44,9 @@ GOALS = {
 
 def trained(recipe: str, root: Path) -> tuple[TrainingOutcome, TownEvaluation, float]:
     """Train a whole recipe on one thread; its outcome, last evaluation and CPU seconds."""
-    begun = time.process_time()
+    begin = time.process_time()
     outcome = start(load_experiment(recipe, ("threads=1", "budget.minutes=120")), root)
-    seconds = time.process_time() - begun
+    seconds = time.process_time() - begin
     last = outcome.ending.last
     assert outcome.ending.finished
     assert isinstance(last, TownEvaluation)
@@ -80,10 +80,10 @@ def test_rows_reach_the_last_stage_by_learning(tmp_path: Path) -> None:
 
 
 @pytest.mark.long(minutes=7)
-def test_curiosity_fades_as_episodes_get_long_and_steady(tmp_path: Path) -> None:
+def test_intrinsic_weight_fades_as_episodes_get_long_and_similar(tmp_path: Path) -> None:
     outcome, last, _ = trained("town:dqn-rnd", tmp_path)
     with MetricsReader(outcome.run.metrics_file) as metrics:
         weight = metrics.series("intrinsic_weight")[1]
-    assert all(after <= before * (1 + 1e-9) for before, after in pairwise(weight))  # means, which are rounded
+    assert all(after <= before * (1 + 1e-9) for before, after in pairwise(weight))  # means of intervals are rounded
     assert weight[-1] < 0.1 * weight[0]
     assert last.mean_length > 250

@@ -81,7 +81,7 @@ def test_rows_at_an_episode_start_have_no_memory(given: Given, at: int) -> None:
     obs, fresh = observations(layout, T, B), torch.zeros(T, B, dtype=torch.bool)
     fresh[at, 1] = True
     poisoned = draws(B, body.hidden_size)
-    poisoned[1] = 1e3 if at else torch.nan  # even a broken memory ends here
+    poisoned[1] = 1e3 if at else torch.nan  # even an invalid hidden state is cleared here
     features, after = body(obs, poisoned, fresh)
     alone, alone_after = body(obs[at:, 1:2], body.initial_hidden(1))
     torch.testing.assert_close(features[at:, 1:2], alone, atol=1e-5, rtol=1e-5)
@@ -149,7 +149,7 @@ def test_each_index_value_has_its_own_embedding() -> None:
     assert not torch.equal(features[0, :5], features[1, :5])
     assert torch.equal(features[0, 5:10], features[2, 5:10])  # the first die shows 1 twice
     assert torch.equal(features[1, 10:15], features[2, 10:15])
-    assert not torch.equal(features[2, 5:10], features[2, 10:15])  # a 1 of the other die is another thing
+    assert not torch.equal(features[2, 5:10], features[2, 10:15])  # the second index has its own embedding
 
 
 @pytest.mark.parametrize("high", [2.5, 1e9, float("inf")])

@@ -55,7 +55,7 @@ def test_weights_depend_on_the_stream_alone() -> None:
     stream = Streams(5).torch("weights")
     initialize(one, stream)
     initialize(two, stream)
-    assert not torch.equal(one.weight, two.weight)  # the stream goes on
+    assert not torch.equal(one.weight, two.weight)  # the stream has advanced
     initialize(two, Streams(5).torch("weights"))
     assert torch.equal(one.weight, two.weight)
 

@@ -122,7 +122,7 @@ def test_keypoints_follow_the_agent_through_a_town() -> None:
     assert (after[:, 2] == 1).all()
     for row, cell in enumerate(town.engine.state()["cell"].tolist()):
         there = world.layout.view(seen.obs, "map_typed")[row].flatten(0, 1)[cell].argmax()
-        if there < kinds:  # an agent that stands on something is no step away from it
+        if there < kinds:  # the distance to an affordance at the agent's own cell is 0
             assert not after[row, :2, there].any()
     town.close()
 

@@ -25,7 +25,7 @@ SPECS = (MlpSpec, KeypointsSpec, SpatialSpec, SpatialRecurrentSpec, CnnSpec)
     ("size", "widths"),
     [("tiny", (64,)), ("small", (128, 128)), ("medium", (256, 256)), ("large", (512, 512)), ((7,), (7,))],
 )
-def test_named_sizes(size: Any, widths: tuple[int, ...]) -> None:
+def test_named_sizes_expand_to_widths(size: Any, widths: tuple[int, ...]) -> None:
     assert ADAPTER.validate_python({"name": "mlp", "hidden": size}).widths == widths
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import townlet
 from agents.test_conformance import Case, update
-from cli.program import EVERY, VERBS
+from cli.program import COMMANDS, LEAF_COMMANDS
 from small import SMALL
 from townlet.agents import registry
 from townlet.config import user_code
@@ -103,8 +103,8 @@ def test_commands_in_the_documents_are_valid(document: Path, tmp_path: Path, mon
     Path("my-town.yaml").write_text("extends: town\n")
     Path("my-recipe.yaml").write_text(RECIPES[0])
     for words in commands(document):
-        verb = next(v for v in VERBS if tuple(words[: len(v)]) == v)
-        given = EVERY[verb].make_context("townlet", words[len(verb) :]).params
+        verb = next(v for v in LEAF_COMMANDS if tuple(words[: len(v)]) == v)
+        given = COMMANDS[verb].make_context("townlet", words[len(verb) :]).params
         changes = given.get("overrides") or []
         if verb == ("train",) and not given["resume"]:
             load_experiment(given["recipe"] or "town", changes)
@@ -116,7 +116,7 @@ def test_commands_in_the_documents_are_valid(document: Path, tmp_path: Path, mon
 
 def test_every_command_is_documented() -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    assert [verb for verb in VERBS if " ".join(verb) not in text] == []
+    assert [verb for verb in LEAF_COMMANDS if " ".join(verb) not in text] == []
 
 
 def test_package_table_of_the_architecture_matches_the_import_layers() -> None:

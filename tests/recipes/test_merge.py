@@ -1,4 +1,4 @@
-"""One layer merged over another."""
+"""Merging of recipe layers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_merge_is_idempotent_and_associative(a: Any, b: Any, c: Any) -> None:
 
 
 def _cut(a: Any, b: Any) -> bool:
-    """Whether a mapping meets something else anywhere."""
+    """Whether a mapping is merged with a value of another kind anywhere."""
     if isinstance(a, dict) != isinstance(b, dict):
         return True
     return isinstance(a, dict) and any(_cut(a[key], b[key]) for key in a.keys() & b.keys())

@@ -1,4 +1,4 @@
-"""Finding recipes, what they extend, and what the command line changes."""
+"""Recipes: lookup, `extends`, overrides and worlds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from townlet.recipes.render import RecipeSummary, recipe_table
 from townlet.recipes.schema import Recipe
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.town.world.load import shipped as shipped_worlds
-from train.conftest import is_here
+from train.conftest import is_installed
 
 SHIPPED = (
     "town-l0:dqn", "town-l0-dual:dqn", "town:dqn", "town:ppo", "town:life", "town:ppo-gpu", "town:dqn-curriculum",
@@ -47,7 +47,7 @@ variants:
 )
 
 
-def mistakes(asked: str, *overrides: str) -> list[str]:
+def errors(asked: str, *overrides: str) -> list[str]:
     with pytest.raises(TownletError) as caught:
         load_experiment(asked, overrides)
     return [str(mistake) for mistake in caught.value.diagnostics]
@@ -65,7 +65,7 @@ def test_every_shipped_recipe_is_valid(title: str) -> None:
     assert loaded.worlds.training.name == recipe.env
 
 
-def test_nothing_else_is_shipped() -> None:
+def test_every_shipped_file_is_a_recipe() -> None:
     towns = [title for title in recipe_names() if title.startswith("town")]
     assert sorted(towns) == sorted(SHIPPED)
     assert {name for name in shipped_recipes() if name.startswith("town")} <= set(shipped_worlds())
@@ -74,7 +74,7 @@ def test_nothing_else_is_shipped() -> None:
 def test_recipes_in_other_folders_are_valid() -> None:
     others = [title for title in recipe_names() if not title.startswith("town") and not title.startswith("gym:")]
     assert len(others) >= 8
-    for title in filter(is_here, others):
+    for title in filter(is_installed, others):
         recipe = load_experiment(title).recipe
         assert (recipe.title, recipe.metric) == (title, "return")
         assert recipe.description
@@ -108,7 +108,7 @@ def test_result_fits_one_line_of_100_columns(write: Write) -> None:
     Console(file=screen, width=100).print(recipe_table(shown))
     assert [text.rstrip()[21:] for text in screen.getvalue().splitlines() if "x" in text] == [line, line]
     write("my.yaml", f"{SMALL}result: {line}x\n")
-    (said,) = mistakes("my.yaml")
+    (said,) = errors("my.yaml")
     assert "78" in said
 
 
@@ -128,11 +128,11 @@ def test_small_updates_use_one_thread_and_large_ones_all_cores(monkeypatch: pyte
 
 def test_name_without_variant_lists_variants_with_results(write: Write) -> None:
     write("my.yaml", FAMILY)
-    (said,) = mistakes("my.yaml")
+    (said,) = errors("my.yaml")
     assert said.startswith("my.yaml has 2 variants; choose one")
     assert "my.yaml:a  The first. lives long" in said
     assert "my.yaml:b" in said
-    (said,) = mistakes("CartPole-v1")
+    (said,) = errors("CartPole-v1")
     assert "CartPole-v1:dqn" in said
 
 
@@ -164,7 +164,7 @@ def test_the_only_variant_and_the_default_one_need_no_name(write: Write) -> None
 )
 def test_close_names_are_suggested(write: Write, asked: str, message: str) -> None:
     write("my.yaml", FAMILY)
-    assert mistakes(asked)[0].startswith(message)
+    assert errors(asked)[0].startswith(message)
 
 
 # --- layers
@@ -230,13 +230,13 @@ def test_a_shipped_recipe_is_extended_by_name(write: Write) -> None:
 )
 def test_wrong_structure_is_reported_with_its_location(write: Write, text: str, message: str) -> None:
     write("my.yaml", text)
-    assert message in mistakes("my.yaml:a")[0]
+    assert message in errors("my.yaml:a")[0]
 
 
 def test_files_that_extend_each_other_are_refused(write: Write) -> None:
     write("one.yaml", "extends: two.yaml\nrows: 1\n")
     write("two.yaml", "extends: one.yaml\nrows: 2\n")
-    assert "circle" in mistakes("one.yaml:a")[0]
+    assert "circle" in errors("one.yaml:a")[0]
 
 
 # --- the command line
@@ -267,7 +267,7 @@ def test_partial_schedule_starts_at_inherited_value() -> None:
     assert getattr(lr, "from_", None) == 0.5
 
 
-# --- worlds of one's own
+# --- custom worlds
 
 
 def own_town(write: Write, text: str = "extends: town-l2\nmax_steps: 77\n") -> Path:
@@ -322,7 +322,7 @@ def test_world_path_is_relative_to_recipe_file(write: Write) -> None:
 
 def test_errors_in_world_keep_their_location(write: Write) -> None:
     own_town(write, "extends: town\nmax_stepz: 3\n")
-    (said,) = mistakes("places/my-town.yaml:ppo")
+    (said,) = errors("places/my-town.yaml:ppo")
     assert "my-town.yaml:2:1: unknown key 'max_stepz'; did you mean 'max_steps'?" in said
 
 
@@ -348,14 +348,14 @@ def test_the_command_line_reaches_into_lists_of_the_recipe_and_of_the_world() ->
 
 def test_wrong_change_is_reported_at_its_location_in_recipe(write: Write) -> None:
     write("my.yaml", SMALL + "change:\n  max_steps: never\n  affordances: {Bed: {price: 3}}\n")
-    first, second = mistakes("my.yaml")
+    first, second = errors("my.yaml")
     assert first.startswith("my.yaml:6:3: max_steps cannot be the string 'never'")
     assert second.startswith("my.yaml:7:23: affordances.Bed.price cannot be 3")
 
 
 def test_misplaced_keys_get_the_right_part_suggested(write: Write) -> None:
     write("my.yaml", SMALL + "max_steps: 5\nlr: 3\nepisodes: 9\nevery: .1\nrwos: 3\n")
-    assert [said.partition(";")[2].strip() for said in mistakes("my.yaml")] == [
+    assert [said.partition(";")[2].strip() for said in errors("my.yaml")] == [
         "write it in `change`",
         "write it in `agent`",
         "write it in `budget`",
@@ -375,7 +375,7 @@ def test_misplaced_keys_get_the_right_part_suggested(write: Write) -> None:
     ],
 )
 def test_misplaced_override_gets_corrected_override_suggested(word: str, meant: str) -> None:
-    (said,) = mistakes("town:ppo", word)
+    (said,) = errors("town:ppo", word)
     assert said.startswith(f"command line: {word}: ")
     assert said.endswith(f"did you mean {meant}?")
 
@@ -392,14 +392,14 @@ def test_misplaced_override_gets_corrected_override_suggested(word: str, meant: 
     ],
 )
 def test_one_error_gives_one_message(word: str, said: str) -> None:
-    """What only follows from a wrong value, such as a budget without steps, is not reported as well."""
-    (found,) = mistakes("town:ppo", word)
+    """Consequences of a wrong value, such as a budget without steps, are not reported too."""
+    (found,) = errors("town:ppo", word)
     assert said in found
 
 
 @pytest.mark.parametrize(("key", "meant"), [("lerning_rate", "lr"), ("learning_rate", "lr"), ("discount", "gamma")])
 def test_written_out_key_suggests_short_key(key: str, meant: str) -> None:
-    (said,) = mistakes("town:ppo", f"agent.{key}=1")
+    (said,) = errors("town:ppo", f"agent.{key}=1")
     assert said.endswith(f"did you mean '{meant}'?")
 
 

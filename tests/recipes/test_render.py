@@ -1,4 +1,4 @@
-"""resolved.yaml: every value, its origin, and the same recipe again."""
+"""resolved.yaml: every value with its origin; it loads as the same recipe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from townlet.config.yaml import Node, parse
 from townlet.recipes.catalog import recipe_names
 from townlet.recipes.render import original_text, resolved_text
 from townlet.tasks.experiment import load_experiment
-from train.conftest import is_here
+from train.conftest import is_installed
 
 
 def origins(text: str) -> dict[str, str]:
@@ -34,10 +34,10 @@ def leaves(node: Node, path: str = "") -> list[str]:
     return [path.removeprefix(".")]
 
 
-@pytest.mark.parametrize("title", [title for title in recipe_names() if is_here(title)])
+@pytest.mark.parametrize("title", [title for title in recipe_names() if is_installed(title)])
 def test_resolved_file_loads_as_same_recipe_and_worlds(write: Write, title: str) -> None:
     own = "change.meters.energy.decay=.004" if title.startswith("town") else "gym.max_episode_steps=77"
-    # The recipe for all that have none names no environment by itself.
+    # The generic recipe `gym` has no environment of its own.
     loaded = load_experiment(title.replace("gym:", "CliffWalking-v1:"), ["seed=7", "agent.lr=lin_1e-3", own])
     write("resolved.yaml", resolved_text(loaded))
     again = load_experiment("resolved.yaml")

@@ -1,4 +1,4 @@
-"""Parts of a recipe that do not go together."""
+"""Recipes whose settings contradict each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from townlet.errors import TownletError
 from townlet.tasks.experiment import load_experiment
 
 
-def mistakes(asked: str, *overrides: str) -> list[str]:
+def errors(asked: str, *overrides: str) -> list[str]:
     with pytest.raises(TownletError) as caught:
         load_experiment(asked, overrides)
     return [str(mistake) for mistake in caught.value.diagnostics]
@@ -40,34 +40,34 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
     ],
 )
 def test_contradictions_are_reported_at_their_location(overrides: list[str], message: str) -> None:
-    found = mistakes("town:dqn", *overrides)
+    found = errors("town:dqn", *overrides)
     assert any(message in said for said in found)
     assert any(said.startswith("command line: ") for said in found)
 
 
 def test_a_batch_is_no_larger_than_the_rollout() -> None:
     rollout = "agent.n_steps=16"
-    (said,) = mistakes("town:ppo", "rows=8", rollout, "agent.batch_size=129")
+    (said,) = errors("town:ppo", "rows=8", rollout, "agent.batch_size=129")
     assert "agent.batch_size is 129, but a rollout has 128 steps (8 rows × 16)" in said
     assert load_experiment("town:ppo", ["rows=8", rollout, "agent.batch_size=128"]).recipe.row_count == 8
 
 
-def test_windows_fit_into_replay_buffer() -> None:
+def test_sequences_fit_into_replay_buffer() -> None:
     sizes = ["rows=10", "agent.sequence_length=30", "agent.burn_in=10", "agent.warmup=10"]
-    assert "one sequence of every row needs 400" in mistakes("town-l2:drqn", *sizes, "agent.replay=399")[0]
+    assert "one sequence of every row needs 400" in errors("town-l2:drqn", *sizes, "agent.replay=399")[0]
     assert load_experiment("town-l2:drqn", [*sizes, "agent.replay=400"]).recipe.agent.name == "drqn"
 
 
 def test_a_run_must_end(write: Write) -> None:
     write("my.yaml", "env: town\nagent: ppo\nbudget: {}\n")
-    (said,) = mistakes("my.yaml")
+    (said,) = errors("my.yaml")
     assert said.startswith("my.yaml:3:1: budget: nothing ends this run; set one of env_steps, minutes, episodes")
 
 
 def test_fractions_need_budget_in_env_steps(write: Write) -> None:
     text = "env: town\nagent: {name: ppo, lr: lin_1e-3}\nbudget: {minutes: 1}\n"
     write("my.yaml", text)
-    found = mistakes("my.yaml")
+    found = errors("my.yaml")
     assert [said.split()[:2] for said in found] == [
         ["my.yaml:1:1:", "evaluation.every"], ["my.yaml:1:1:", "metrics.every"], ["my.yaml:2:20:", "agent.lr"],
     ]  # fmt: skip
@@ -80,7 +80,7 @@ def test_potential_uses_discount_of_agent() -> None:
     worlds = load_experiment("town:ppo", guided).worlds
     assert worlds.training.tables.potential_gamma == pytest.approx(0.9)
     other = "change.rewards=[milestone, {name: potential, gamma: .8}]"
-    assert "has gamma 0.8, but agent.gamma is 0.9" in mistakes("town:ppo", *guided, other)[0]
+    assert "has gamma 0.8, but agent.gamma is 0.9" in errors("town:ppo", *guided, other)[0]
     assert load_experiment("town:ppo", [other, "agent.gamma=.8"]).recipe.agent.gamma == 0.8
 
 
@@ -106,7 +106,7 @@ def test_starts_with_little_money_work_in_world_without_money(write: Write) -> N
 
 def test_all_errors_are_reported_at_once(write: Write) -> None:
     write("my.yaml", "env: town\nagent: {name: dqn, replay: 10}\nbudget: {env_steps: 1e4}\nsed: 3\nrows: -1\n")
-    found = mistakes("my.yaml", "change.max_steps=x")
+    found = errors("my.yaml", "change.max_steps=x")
     assert len(found) >= 4
     for part in ("agent.replay holds only 10", "unknown key 'sed'", "rows cannot be -1", "max_steps cannot be"):
         assert any(part in said for said in found), part

@@ -26,7 +26,9 @@ def town_doc() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("actions", "steps"), [((UP, DOWN), 100), ((LEFT,), 100), ((INTERACT,), 191), ((WAIT,), 164)])
-def test_lifetimes_of_simple_habits(town_doc: dict[str, Any], actions: tuple[int, ...], steps: int) -> None:
+def test_simple_policies_survive_the_known_number_of_steps(
+    town_doc: dict[str, Any], actions: tuple[int, ...], steps: int
+) -> None:
     assert lifetime(Town(town_doc, cell=EMPTY), *actions) == steps
 
 
@@ -71,7 +73,7 @@ def test_anything_else_interrupts_a_session(town_doc: dict[str, Any], action: in
     assert (town.progress, town.using) == (0, 15)
 
 
-def test_sizes_of_the_presets(town_doc: dict[str, Any]) -> None:
+def test_observation_presets_have_the_known_sizes(town_doc: dict[str, Any]) -> None:
     sizes = {}
     for preset in ("full", "partial", "shuffled", "foggy"):
         for temporal in (False, True):
@@ -83,7 +85,7 @@ def test_sizes_of_the_presets(town_doc: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("boundary", "minus", "plus"), [("clamp", 0, 3), ("wrap", 3, 0), ("bounce", 1, 2)])
-def test_edges(boundary: str, minus: int, plus: int) -> None:
+def test_moves_off_the_edge(boundary: str, minus: int, plus: int) -> None:
     line = Grid((4,), boundary)
     assert (line.moved(0, 0, -1), line.moved(3, 0, 1)) == (minus, plus)
 

@@ -77,7 +77,7 @@ class Town:
     def here(self) -> int:
         return self.kind(self.cell)
 
-    # figures of an affordance
+    # prices, ticks and hours of affordances
 
     def ticks(self, place: int) -> int:
         return int(self.affordances[place]["ticks"]) if self.temporal else 1

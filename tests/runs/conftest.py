@@ -1,4 +1,4 @@
-"""Small tensors on one thread: more would only wait for each other."""
+"""One torch thread, because the tensors are small."""
 
 from __future__ import annotations
 

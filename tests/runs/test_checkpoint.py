@@ -1,4 +1,4 @@
-"""Checkpoints are whole or rejected by name, and pruning keeps the right ones."""
+"""Checkpoints are intact or rejected by name, and pruning keeps the right ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGKILL during a commit leaves a whole checkpoint, the old one or the new one."""
+"""SIGKILL during a commit leaves an intact checkpoint, the old one or the new one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def killed(work: Callable[[], None]) -> bool:
 
 
 def assert_whole(folder: Path, allowed: set[int]) -> int:
-    """The latest checkpoint is whole and allowed, and the best one still exists."""
+    """The latest checkpoint is intact and allowed, and the best one still exists."""
     found, champion = latest(folder), best(folder)
     assert found is not None
     assert champion is not None
@@ -55,7 +55,7 @@ def assert_whole(folder: Path, allowed: set[int]) -> int:
 
 
 @pytest.mark.parametrize("point", COMMIT_POINTS)
-def test_kill_at_each_commit_point_leaves_a_whole_checkpoint(point: str, tmp_path: Path) -> None:
+def test_kill_at_each_commit_point_leaves_an_intact_checkpoint(point: str, tmp_path: Path) -> None:
     for moment in (100, 150, 200):
         put(tmp_path, moment)
 

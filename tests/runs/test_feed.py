@@ -1,4 +1,4 @@
-"""Feed from a training to its viewers, with real files and processes."""
+"""Feed from the trainer to the live server, with real files and processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics that trainings record: every documented table and metric, and no undocumented metric."""
+"""Recorded metrics: every documented table and metric, and no undocumented metric."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_run_leaves_no_write_ahead_log_of_the_database(recorded: dict[str, Run])
         assert [path.name for path in run.path.glob("metrics.*")] == ["metrics.db"]
 
 
-def test_map_size_and_places_are_recorded(recorded: dict[str, Run]) -> None:
+def test_map_size_and_affordance_cells_are_recorded(recorded: dict[str, Run]) -> None:
     meta = recorded["town:dqn"].meta()
     assert meta["size"] == [8, 8]
     assert meta["places"]["Bed"] == 9

@@ -96,7 +96,7 @@ def test_first_table_shows_the_key_results(full: Run) -> None:
     assert "<dd>484 of 500</dd>" in full.report_html.read_text()
 
 
-def test_report_contains_the_commands_to_repeat_the_training(tmp_path: Path) -> None:
+def test_report_contains_the_commands_to_reproduce_the_run(tmp_path: Path) -> None:
     run = make(
         tmp_path,
         recipe_argument="my town.yaml:dqn",
@@ -115,8 +115,8 @@ def test_hashes_of_world_and_recipe_are_shown(full: Run) -> None:
     assert f"| recipe without seed (sha256) | {experiment_hash(full)} |" in text
 
 
-def test_cell_plot_has_the_shape_of_the_map_and_names_its_places() -> None:
-    """Cell x + width·y is x to the right and y down, and the name of a place is in its cell."""
+def test_cell_plot_has_the_shape_of_the_map_and_names_its_affordances() -> None:
+    """Cell x + width·y is in column x and row y, and contains the name of its affordance."""
     plot = town_sections.cells_plot({0: 11, 3: 22, 4: 33}, [4, 2], {"Bed": 4}, "cells", "visits")
     assert plot is not None
     texts = ElementTree.fromstring(plot.standalone()).iter("{http://www.w3.org/2000/svg}text")
@@ -250,7 +250,7 @@ def test_empty_run_has_only_the_sections_run_and_settings(tmp_path: Path) -> Non
     assert "<svg" not in page.read_text()
 
 
-def test_training_without_evaluation_is_described(tmp_path: Path) -> None:
+def test_run_without_evaluation_is_described(tmp_path: Path) -> None:
     run = make(tmp_path)
     with MetricsStore(run.metrics_file) as store:
         store.add("episodes", {"env_steps": list(range(100)), "length": [10] * 90 + [70] * 10})
@@ -326,7 +326,7 @@ def test_alerts_have_tips_and_setting_changes_have_both_values(tmp_path: Path) -
         assert "0.0005" in text
 
 
-def test_summary_of_the_training_is_the_result(tmp_path: Path) -> None:
+def test_summary_is_the_result(tmp_path: Path) -> None:
     run = make(tmp_path, summary=["It survives 99.", "It earns money."])
     with MetricsStore(run.metrics_file) as store:
         store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "length": [200.0, 99.0]})

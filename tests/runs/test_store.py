@@ -113,7 +113,7 @@ def test_another_process_can_read_during_writing(store: MetricsStore) -> None:
     store.flush()
     loss(store, 20)
     with MetricsReader(store.path) as other:
-        assert other.series("loss")[0] == [10]  # what is flushed, and only that
+        assert other.series("loss")[0] == [10]  # only flushed rows
         store.flush()
         assert other.series("loss")[0] == [10, 20]
         with pytest.raises(sqlite3.OperationalError, match="readonly"):

@@ -1,4 +1,4 @@
-"""Whole lives, each counted once, in towns that only the seed decides."""
+"""Evaluation in towns: complete episodes, each counted once, determined by the seed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from townlet.train.stop_conditions import Interrupted
 from townlet.train.training import build_training
 from train.tiny import tiny
 
-RANDOM_LIFE = 112.9  # steps, over many thousand lives
+RANDOM_LENGTH = 112.9  # mean over many thousand episodes
 
 
 class Scripted:
-    """Goes through the valid actions in turn, from one that depends on what it saw at its first step."""
+    """Deterministic policy that cycles through the valid actions."""
 
     def reset(self, rows: int) -> None:
         self.age = torch.zeros(rows, dtype=torch.int64)
@@ -42,8 +42,8 @@ class Scripted:
         return torch.where(mask, order, -1).argmax(1)
 
 
-class Unequal(PlannerPolicy):
-    """Row 0 plans, the others have another player and die several times meanwhile. Every action is kept."""
+class MixedPolicy(PlannerPolicy):
+    """Row 0 plans; the others follow another policy and die several times meanwhile. Stores every action."""
 
     def __init__(self, world: World, others: ActingPolicy) -> None:
         super().__init__(world)
@@ -59,51 +59,53 @@ class Unequal(PlannerPolicy):
         return actions
 
 
-def by_hand(world: World, rows: int, seed: int, actions: list[Tensor]) -> list[dict[str, Any]]:
-    """The first life of each row, step by step, from the actions that were taken."""
+def replay(world: World, rows: int, seed: int, actions: list[Tensor]) -> list[dict[str, Any]]:
+    """The first episode of each row, replayed step by step from the actions taken."""
     town = Town(world, rows, threads=1)
     town.engine.track_usage(rows)
     town.reset(Streams(seed).child("0").key("env"))
-    lives: list[dict[str, Any]] = [{"length": 0, "reward": 0.0, "uses": Counter(), "over": False} for _ in range(rows)]
+    episodes: list[dict[str, Any]] = [
+        {"length": 0, "reward": 0.0, "uses": Counter(), "over": False} for _ in range(rows)
+    ]
     for taken in actions:
         step, last = town.step(taken), town.final_obs()
-        for row, life in enumerate(lives):
-            if life["over"]:
+        for row, episode in enumerate(episodes):
+            if episode["over"]:
                 continue
-            life["length"] += 1
-            life["reward"] += float(step.reward[row])
+            episode["length"] += 1
+            episode["reward"] += float(step.reward[row])
             used = int(town.engine.used[row]) // 2
             if used < len(world.affordances):
-                life["uses"][world.affordances[used]] += 1
+                episode["uses"][world.affordances[used]] += 1
             if row in last.rows.tolist():
-                life["over"] = True
+                episode["over"] = True
                 place = last.rows.tolist().index(row)
-                life["terminated"] = bool(step.terminated[row])
-                life["cause"] = town.cause_names[int(town.causes(last)[place])]
-                life["meters"] = town.final_meters(last)[place].tolist()
+                episode["terminated"] = bool(step.terminated[row])
+                episode["cause"] = town.cause_names[int(town.causes(last)[place])]
+                episode["meters"] = town.final_meters(last)[place].tolist()
     town.close()
-    return lives
+    return episodes
 
 
 @pytest.mark.parametrize("name", ["town", "town-l3"])
 def test_evaluation_equals_an_independent_count(name: str) -> None:
     world = load_world(name, ["max_steps=300"])
     for others in (Scripted(), RandomPolicy(Discrete(world.actions), torch.Generator().manual_seed(1))):
-        player = Unequal(world, others)
+        player = MixedPolicy(world, others)
         found = evaluate_town(player, world, 6, 9)
-        lives = by_hand(world, 6, 9, player.actions)
-        assert all(life["over"] for life in lives)
-        assert found.length.tolist() == [life["length"] for life in lives]
-        assert found.returns == pytest.approx([life["reward"] for life in lives], rel=1e-5)
-        assert found.terminated.tolist() == [life["terminated"] for life in lives]
-        assert list(found.causes) == [life["cause"] for life in lives]
-        assert found.meters == pytest.approx(np.array([life["meters"] for life in lives]))
-        uses = [[life["uses"][place] for place in world.affordances] for life in lives]
+        episodes = replay(world, 6, 9, player.actions)
+        assert all(episode["over"] for episode in episodes)
+        assert found.length.tolist() == [episode["length"] for episode in episodes]
+        assert found.returns == pytest.approx([episode["reward"] for episode in episodes], rel=1e-5)
+        assert found.terminated.tolist() == [episode["terminated"] for episode in episodes]
+        assert list(found.causes) == [episode["cause"] for episode in episodes]
+        assert found.meters == pytest.approx(np.array([episode["meters"] for episode in episodes]))
+        uses = [[episode["uses"][place] for place in world.affordances] for episode in episodes]
         assert found.uses.tolist() == uses
         jobs = [k for k, place in enumerate(world.affordances) if place in ("Job", "Labor")]
-        assert found.works == sum(any(life[k] for k in jobs) for life in uses) / 6
-        assert len(player.actions) == found.length.max() == 300  # not one step longer than the longest life
-        assert found.length.min() < 150  # some of the others were reborn, and none of their further lives counts
+        assert found.works == sum(any(episode[k] for k in jobs) for episode in uses) / 6
+        assert len(player.actions) == found.length.max() == 300  # not one step longer than the longest episode
+        assert found.length.min() < 150  # some other rows were reset, and none of their further episodes counts
 
 
 def test_number_of_episodes_is_exact() -> None:
@@ -113,8 +115,8 @@ def test_number_of_episodes_is_exact() -> None:
         assert len(found.length) == len(found.causes) == len(found.uses) == episodes
 
 
-class Looking(Scripted):
-    """Keeps what it sees first."""
+class FirstObservation(Scripted):
+    """Stores the first observation."""
 
     def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         if episode_start is None:
@@ -125,19 +127,19 @@ class Looking(Scripted):
 def test_towns_vary_and_depend_on_the_seed_only() -> None:
     world, seen = load_world("town", ["max_steps=2"]), []
     for seed in (1, 1, 2):
-        player = Looking()
+        player = FirstObservation()
         evaluate_town(player, world, 400, seed)
         seen.append(player.first)
     assert torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0], seen[2])
-    assert len(torch.unique(seen[0], dim=0)) > 50  # of 64 cells to begin on
+    assert len(torch.unique(seen[0], dim=0)) > 50  # of 64 possible start cells
 
 
 def test_random_agent_survives_the_expected_time() -> None:
     found = evaluate_town(
         RandomPolicy(Discrete(load_world("town").actions), Streams(3).torch("random")), load_world("town"), 500, 3
     )
-    assert found.mean_length == pytest.approx(RANDOM_LIFE, abs=3)
+    assert found.mean_length == pytest.approx(RANDOM_LENGTH, abs=3)
     assert found.survived == 0
 
 
@@ -166,7 +168,7 @@ def test_greedy_evaluation_is_deterministic(recipe: str, words: tuple[str, ...])
 
 
 def test_sampled_actions_come_from_the_stream_of_the_policy() -> None:
-    """A new policy draws the same again, so that a resumed run evaluates as an uninterrupted one."""
+    """A new policy draws the same actions, so that a resumed run evaluates like an uninterrupted one."""
     loaded = tiny("town:ppo")
     t, world = build_training(loaded), loaded.worlds.evaluation
     one, two = (evaluate_town(t.agent.policy(), world, 7, 5, greedy=False) for _ in range(2))
@@ -188,7 +190,7 @@ def test_evaluation_columns_of_the_store() -> None:
 
 
 def test_run_is_evaluated_in_its_evaluation_world(tmp_path: Path) -> None:
-    """Not in that of its training, which has other limits, and rewards that guide."""
+    """Not in its training world, which has another limit and shaping rewards."""
     words = ("evaluation.change.max_steps=25", "change.max_steps=60", "potential=100", "budget={env_steps: 400}")
     loaded = tiny("town:dqn", *words)
     assert "potential" in loaded.worlds.training.rewards
@@ -205,15 +207,15 @@ def test_run_is_evaluated_in_its_evaluation_world(tmp_path: Path) -> None:
 
 
 def test_evaluation_can_be_interrupted_at_any_step() -> None:
-    asked = 0
+    calls = 0
 
-    def ask() -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 20:
+    def check_interrupt() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 20:
             raise Interrupted
 
     world = load_world("town", ["max_steps=30"])
     with pytest.raises(Interrupted):
-        evaluate_town(Scripted(), world, 5, 0, check_interrupt=ask)
-    assert asked == 20
+        evaluate_town(Scripted(), world, 5, 0, check_interrupt=check_interrupt)
+    assert calls == 20

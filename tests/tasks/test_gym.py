@@ -1,4 +1,4 @@
-"""Gymnasium environments in training: counted right, measured right, gone on with exactly."""
+"""Training in Gymnasium environments: episode counts, evaluations and exact resume."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ AGENTS = {
 
 
 def small(recipe: str, *words: str) -> LoadedExperiment:
-    """A recipe made small; an agent that has none of its own takes that of ppo."""
-    named = recipe.replace(":reinforce", ":ppo")
-    return load_experiment(named, [*SMALL, "env_steps=1024", *AGENTS.get(recipe, AGENTS["CartPole-v1:ppo"]), *words])
+    """A small version of a recipe; agents without one use that of ppo."""
+    name = recipe.replace(":reinforce", ":ppo")
+    return load_experiment(name, [*SMALL, "env_steps=1024", *AGENTS.get(recipe, AGENTS["CartPole-v1:ppo"]), *words])
 
 
 def columns(run: Run, table: str, *names: str) -> dict[str, list[float]]:
@@ -47,10 +47,10 @@ def columns(run: Run, table: str, *names: str) -> dict[str, list[float]]:
         return store.read(table, names)
 
 
-@pytest.mark.parametrize("way", ["native", "sync"])
-def test_cartpole_returns_equal_episode_lengths(way: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("vectorization", ["native", "sync"])
+def test_cartpole_returns_equal_episode_lengths(vectorization: str, tmp_path: Path) -> None:
     """Every step pays 1: a reset step would make an episode longer than its return."""
-    run = start(small("CartPole-v1:ppo", f"gym.vectorization={way}"), tmp_path, pause_at=900).run
+    run = start(small("CartPole-v1:ppo", f"gym.vectorization={vectorization}"), tmp_path, pause_at=900).run
     ended = columns(run, "episodes", "length", "return")
     assert len(ended["length"]) > 10
     assert ended["length"] == ended["return"]
@@ -60,12 +60,12 @@ def test_cartpole_returns_equal_episode_lengths(way: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("recipe", AGENTS)
-@pytest.mark.parametrize("way", ["native", "sync"])
-def test_resumed_run_equals_an_uninterrupted_one(recipe: str, way: str, tmp_path: Path) -> None:
-    if recipe.startswith("FrozenLake"):  # has no vectorization of its own, and numbers of states are not scaled
-        loaded = small(recipe, "gym.vectorization=sync", f"agent.double={str(way == 'native').lower()}")
+@pytest.mark.parametrize("vectorization", ["native", "sync"])
+def test_resumed_run_equals_an_uninterrupted_one(recipe: str, vectorization: str, tmp_path: Path) -> None:
+    if recipe.startswith("FrozenLake"):  # has no native vectorization, and state indices are not normalized
+        loaded = small(recipe, "gym.vectorization=sync", f"agent.double={str(vectorization == 'native').lower()}")
     else:
-        loaded = small(recipe, f"gym.vectorization={way}", "gym.normalize_obs=running")
+        loaded = small(recipe, f"gym.vectorization={vectorization}", "gym.normalize_obs=running")
     whole = start(loaded, tmp_path / "whole", pause_at=900).run
     part = start(loaded, tmp_path / "part", pause_at=500).run
     resume(part, pause_at=900)
@@ -121,11 +121,11 @@ def test_interrupted_evaluation_closes_its_environment(monkeypatch: pytest.Monke
     task, closed = small("CartPole-v1:ppo").task, []
     monkeypatch.setattr(GymVecEnv, "close", lambda env: closed.append(env))
 
-    def ask() -> None:
+    def check_interrupt() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        task.run_evaluation(RandomPolicy(task.actions, torch.Generator()), 2, 0, check_interrupt=ask)
+        task.run_evaluation(RandomPolicy(task.actions, torch.Generator()), 2, 0, check_interrupt=check_interrupt)
     assert len(closed) == 1
 
 
@@ -143,7 +143,7 @@ def test_threshold_true_is_that_of_the_environment() -> None:
 
 
 def test_evaluations_normalize_observations_as_training_does(tmp_path: Path) -> None:
-    """Trained on observations that are centered and scaled, an agent is measured on such as well."""
+    """An agent trained on normalized observations is also evaluated on normalized ones."""
     words = ["threads=1", "gym.normalize_obs=running", "env_steps=6e3", "evaluation={every: 1, episodes: 20}"]
     quiet = ["metrics={whole_episodes: 1000, tensorboard: false, report: false}"]
     run = start(load_experiment("CartPole-v1:ppo", [*words, *quiet]), tmp_path).run
@@ -174,7 +174,7 @@ def test_episode_limit_counts_agent_steps() -> None:
     assert steps == [False] * 19 + [True]
 
 
-def test_batch_size_one_is_a_share_and_a_minibatch_of_one_step_is_refused() -> None:
+def test_batch_size_one_is_a_fraction_and_a_minibatch_of_one_step_is_rejected() -> None:
     recipe = small("CartPole-v1:ppo", "agent.batch_size=1").recipe
     assert recipe.agent.batch_steps(64) == 64
     with pytest.raises(ConfigError, match="minibatches of one step"):

@@ -1,4 +1,4 @@
-"""The end of a training in sentences: heir, worker, or neither."""
+"""Summary of a run in sentences: survival, causes of death and work."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from townlet.train.training import build_training
 from train.tiny import tiny
 
 
-class Waiting:
-    """Waits for the end."""
+class WaitPolicy:
+    """Always waits."""
 
     def reset(self, rows: int) -> None:
         pass
@@ -34,8 +34,8 @@ class Waiting:
         return torch.full((len(mask),), mask.shape[1] - 1)
 
 
-class Sleeping(PlannerPolicy):
-    """Plans for as long as the usual limit, then waits for the end."""
+class LateWaitPolicy(PlannerPolicy):
+    """Plans for 500 steps, then always waits."""
 
     def reset(self, rows: int) -> None:
         self._age = 0
@@ -43,19 +43,19 @@ class Sleeping(PlannerPolicy):
     def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         self._age += 1
         if self._age > 500:
-            return Waiting().act(obs, mask, episode_start, greedy)
+            return WaitPolicy().act(obs, mask, episode_start, greedy)
         return super().act(obs, mask, episode_start, greedy)
 
 
-def summary_of(world: World, player: type[Waiting] | type[PlannerPolicy]) -> tuple[TownSummary, str]:
-    """What is said of a player that is no network."""
+def summary_of(world: World, player: type[WaitPolicy] | type[PlannerPolicy]) -> tuple[TownSummary, str]:
+    """The summary of a policy without a network, and its sentences."""
 
-    def measured(place: World) -> TownEvaluation:
-        return evaluate_town(Waiting() if player is Waiting else player(place), place, 5, 0)  # type: ignore[call-arg]
+    def evaluate(world: World) -> TownEvaluation:
+        return evaluate_town(WaitPolicy() if player is WaitPolicy else player(world), world, 5, 0)  # type: ignore[call-arg]
 
     random = evaluate_town(RandomPolicy(Discrete(world.actions), torch.Generator().manual_seed(0)), world, 20, 0)
     longer = with_limit(world, LIMIT_FACTOR * world.spec.max_steps)
-    found = TownSummary(random, measured(world), measured(longer))
+    found = TownSummary(random, evaluate(world), evaluate(longer))
     return found, "\n".join(found.sentences())
 
 
@@ -69,21 +69,21 @@ def test_summary_of_an_agent_that_works_and_survives() -> None:
 
 
 def test_summary_of_a_passive_agent_names_its_cause_of_death() -> None:
-    found, said = summary_of(load_world("town"), Waiting)
+    found, said = summary_of(load_world("town"), WaitPolicy)
     assert f"This agent survives {found.trained.mean_length:.0f}: none of its 5 episodes reach the limit." in said
     assert f"Causes of death: no {found.trained.causes[0]} (5)." in said
     assert "It has not learned to work" in said
 
 
 def test_summary_names_the_cause_of_death_beyond_the_limit() -> None:
-    found, said = summary_of(load_world("town"), Sleeping)
+    found, said = summary_of(load_world("town"), LateWaitPolicy)
     assert found.trained.survived == 1
     assert "Causes of death:" not in said
     assert f"Causes of death then: no {found.with_raised_limit.causes[0]} (5)." in said
 
 
 def test_summary_names_the_best_checkpoint_if_it_is_another() -> None:
-    found, said = summary_of(load_world("town-l0"), Waiting)
+    found, said = summary_of(load_world("town-l0"), WaitPolicy)
     assert "checkpoint" not in said
     again = replace(found, best=BestCheckpoint(12_000, "length", 298.25))
     assert again.sentences()[:-1] == found.sentences()
@@ -93,7 +93,7 @@ def test_summary_names_the_best_checkpoint_if_it_is_another() -> None:
 
 
 def test_summary_samples_all_evaluations_or_none() -> None:
-    """A drawn life and a greedy one are not to be compared."""
+    """Episodes with sampled and with greedy actions must not be compared."""
     loaded = tiny("town:ppo", "evaluation.deterministic=false", "change.max_steps=60")
     t, world, wanted = build_training(loaded), loaded.worlds.evaluation, loaded.recipe.evaluation
     agent = evaluate_town(t.agent.policy(), world, 5, wanted.seed, greedy=False)
@@ -108,11 +108,11 @@ def test_summary_samples_all_evaluations_or_none() -> None:
 
 
 def test_summary_of_a_town_without_money_omits_work() -> None:
-    _, said = summary_of(load_world("town-l0"), Waiting)
+    _, said = summary_of(load_world("town-l0"), WaitPolicy)
     assert "work" not in said
 
 
-def test_lifting_the_limit_changes_nothing_else() -> None:
+def test_raising_the_limit_changes_nothing_else() -> None:
     world = load_world("town")
     longer = with_limit(world, 2000)
     assert longer.spec.max_steps == 2000

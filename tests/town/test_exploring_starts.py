@@ -67,31 +67,31 @@ def test_starts_follow_from_the_counters(key: int, kind: str) -> None:
             engine.step(np.full(9, 5))
 
 
-def random_lives(engine: Engine, steps: int) -> None:
+def random_episodes(engine: Engine, steps: int) -> None:
     draws = np.random.default_rng(0)
     for _ in range(steps):
         engine.step(draws.integers(0, len(engine.world.actions), engine.rows))
 
 
 def test_without_exploring_starts_nothing_changes() -> None:
-    """Figures from before exploring starts existed."""
+    """Compared with values recorded before exploring starts existed."""
     plain = make_engine(load("town-shuffled"), 6, "numba")
     plain.reset(2024)
     assert plain.peek()["cell"].tolist() == [34, 31, 59, 12, 21, 33]
     assert plain.peek()["cell_of"][5].tolist() == [49, 33, 38, 7, 57, 10, 46, 40, 17, 51, 62, 4, 6, 18, 8]
-    random_lives(plain, 400)
+    random_episodes(plain, 400)
     assert plain.peek()["age"].tolist() == [69, 86, 0, 27, 90, 0]
     assert plain.peek()["episode"].tolist() == [3, 3, 4, 3, 3, 3]
     assert plain.peek()["cell"].tolist() == [2, 31, 7, 24, 47, 36]
     off = make_engine(plain.world, 6, "numba", starts=StartsSpec(fraction=0, meters=(0.1, 0.2)))
     off.reset(2024)
-    random_lives(off, 400)
+    random_episodes(off, 400)
     for name, values in plain.state().items():
         np.testing.assert_array_equal(values, off.state()[name], err_msg=name)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_meters_of_the_share_differ(kind: str) -> None:
+def test_exploring_starts_change_only_the_meters(kind: str) -> None:
     world = load("town-shuffled", ["clock.start=random"])
     plain, other = make_engine(world, 400, kind), make_engine(world, 400, kind, starts=POOR)
     plain.reset(5)
@@ -186,7 +186,7 @@ def test_threads_give_the_same_starts() -> None:
     one, two = (make_engine(load("town"), 8192, "numba", threads=n, starts=POOR) for n in (1, 2))
     for engine in (one, two):
         engine.reset(6)
-        random_lives(engine, 130)
+        random_episodes(engine, 130)
     np.testing.assert_array_equal(one.peek()["meters"], two.peek()["meters"])
     np.testing.assert_array_equal(one.obs, two.obs)
     assert one.peek()["episode"].max() > 0

@@ -73,7 +73,7 @@ def test_world_without_currency_reports_no_money() -> None:
     assert "$" not in rendered(feasibility_report(found))
 
 
-def test_report_has_lives_and_money() -> None:
+def test_report_shows_survival_and_money() -> None:
     text = rendered(feasibility_report(assessed("town-l0-dual")))
     assert "An agent that only waits survives 164 steps; with the planner, 100% of episodes reach 500 steps." in text
     assert "A day of 24 steps earns $" in text

@@ -96,7 +96,7 @@ class SlowCounter:
 
 @pytest.mark.parametrize(("world", "kind"), CASES)
 def test_counter_equals_a_slow_one_bit_for_bit(world: str, kind: str) -> None:
-    """Also if only some rows are counted, another counter tracks more, and episodes end."""
+    """Even if only some rows are counted, another counter tracks more rows, and episodes end."""
     town = Town(load(world, ["max_steps=30"]), 24, engine=kind)
     town.reset(3)
     quick, slow = UsageCounter(town, 17), SlowCounter(town, 17)

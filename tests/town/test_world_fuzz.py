@@ -1,4 +1,4 @@
-"""Broken files: mutations of the shipped worlds give a world or readable mistakes, quickly; 500 in the long tests."""
+"""Mutated world files: each gives a world or readable errors, quickly; 500 mutations in the long tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GLYPHS = "{}[]:,-#&*!|>'\"%@`?\t \n\0\\é🛏\u2028"
 
 
 def _number(rng: random.Random, text: str) -> str:
-    """Replace one figure by something else."""
+    """Replace one number."""
     digits = [i for i, c in enumerate(text) if c.isdigit()]
     at = rng.choice(digits or [0])
     return text[:at] + rng.choice(ODD) + text[at + 1 :]

@@ -18,7 +18,7 @@ BEHAVIOR = (
 
 
 @pytest.mark.parametrize("change", BEHAVIOR)
-def test_content_hash_sees_every_change_of_behavior(change: str) -> None:
+def test_content_hash_changes_with_behavior(change: str) -> None:
     assert load("town", [change]).content_hash != load("town").content_hash
 
 
@@ -36,7 +36,7 @@ def test_content_hash_ignores_order_of_keys_comments_names_and_spelling(small: s
     assert from_text(other, "b.yaml").content_hash == from_text(small, "a.yaml").content_hash
 
 
-def test_order_of_entries_is_behavior(small: str) -> None:
+def test_content_hash_depends_on_the_order_of_entries(small: str) -> None:
     bed, job = (line for line in small.splitlines(keepends=True) if "cell:" in line)
     assert from_text(small.replace(bed + job, job + bed)).content_hash != from_text(small).content_hash
 
@@ -57,7 +57,7 @@ def test_interface_hash_is_actions_and_layout_only() -> None:
     assert len(set(others)) == len(others)
 
 
-def test_interface_hash_sees_the_encoding_of_the_clock() -> None:
+def test_interface_hash_depends_on_the_encoding_of_the_clock() -> None:
     hashes = {
         load("town-l3", [f"observation=[meters, {{name: clock, encoding: {e}}}]"]).interface_hash
         for e in ("hour", "sincos")

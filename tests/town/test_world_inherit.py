@@ -115,7 +115,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert (world.name, world.spec.max_steps, world.spec.description) == ("c", 200, "last")
 
 
-def test_circles_are_refused(tmp_path: Path) -> None:
+def test_cyclic_extends_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("max_steps: 3\nextends: a.yaml\n")
     with pytest.raises(
@@ -124,7 +124,7 @@ def test_circles_are_refused(tmp_path: Path) -> None:
         load(tmp_path / "a.yaml")
 
 
-def test_long_chains_are_refused(tmp_path: Path) -> None:
+def test_long_chains_of_extends_are_rejected(tmp_path: Path) -> None:
     for i in range(30):
         (tmp_path / f"w{i}.yaml").write_text(f"extends: w{i + 1}.yaml\n")
     with pytest.raises(ConfigError, match="more than 16 worlds extend each other"):

@@ -1,4 +1,4 @@
-"""The shipped worlds and their figures, as the specification states them."""
+"""The shipped worlds, and the numbers that the specification states."""
 
 from __future__ import annotations
 

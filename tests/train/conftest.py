@@ -5,7 +5,7 @@ from __future__ import annotations
 from townlet.gym import extras
 
 
-def is_here(title: str) -> bool:
-    """Whether what the environment of ENV:VARIANT needs is installed."""
+def is_installed(title: str) -> bool:
+    """Whether the packages of the environment in ENV:VARIANT are installed."""
     found = extras.family(title.rpartition(":")[0])
     return found is None or found.installed

@@ -1,4 +1,4 @@
-"""Real processes that train one run together, as torchrun starts them, and a comparison of what runs left."""
+"""Processes that train one run together, as torchrun starts them, and a comparison of their checkpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Launch = Callable[..., "Processes"]
 
 
 class Processes:
-    """Some processes of one training, as torchrun would start them."""
+    """The processes of one run, as torchrun would start them."""
 
     def __init__(self, count: int, words: tuple[str, ...], program: tuple[str, ...]) -> None:
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.free_port()), "WORLD_SIZE": str(count)}
@@ -43,32 +43,32 @@ class Processes:
             return int(free.getsockname()[1])
 
     def kill(self) -> None:
-        """End those that still run."""
+        """End the processes that still run."""
         for process in self.all:
             process.kill()
             process.communicate()
 
-    def ends(self) -> list[tuple[int, str]]:
+    def results(self) -> list[tuple[int, str]]:
         """Exit code and output of each process."""
-        said = [process.communicate(timeout=WAIT)[0] for process in self.all]
-        return [(process.returncode, words) for process, words in zip(self.all, said, strict=True)]
+        outputs = [process.communicate(timeout=WAIT)[0] for process in self.all]
+        return [(process.returncode, output) for process, output in zip(self.all, outputs, strict=True)]
 
 
 @pytest.fixture
 def launch() -> Iterator[Launch]:
-    """`launch(2, words)`; none of them outlives the test."""
-    begun: list[Processes] = []
+    """`launch(2, …)` starts two processes, which are killed at the end of the test."""
+    launched: list[Processes] = []
 
-    def go(count: int, *words: str, program: tuple[str, ...] = ("-m", "townlet")) -> Processes:
-        begun.append(Processes(count, words, program))
-        return begun[-1]
+    def start(count: int, *words: str, program: tuple[str, ...] = ("-m", "townlet")) -> Processes:
+        launched.append(Processes(count, words, program))
+        return launched[-1]
 
-    yield go
-    for processes in begun:
+    yield start
+    for processes in launched:
         processes.kill()
 
 
-def last(run: Run) -> tuple[dict[str, object], dict[str, object]]:
+def load_latest(run: Run) -> tuple[dict[str, object], dict[str, object]]:
     """State and info of the newest checkpoint."""
     found = checkpoint.latest(run.checkpoints)
     assert found is not None
@@ -76,9 +76,9 @@ def last(run: Run) -> tuple[dict[str, object], dict[str, object]]:
     return flatten(state), info
 
 
-def the_same(one: Run, other: Run, updates: int = 50) -> None:
-    """Weights, rows, memory and counters are equal, but for the order in which numbers were added up."""
-    (state, info), (found, reported) = last(one), last(other)
+def assert_same(one: Run, other: Run, updates: int = 50) -> None:
+    """Assert that weights, rows, buffers and counters are equal, up to the order of floating-point sums."""
+    (state, info), (found, reported) = load_latest(one), load_latest(other)
     for name in ("env_steps", "updates", "episodes"):
         assert info[name] == reported[name], name
     assert int(str(info["updates"])) >= updates

@@ -1,4 +1,4 @@
-"""Pong from pictures, with the console's own vectorization: trained for a moment, saved and gone on with."""
+"""Pong from images with Atari's native vectorization: training, saving and resuming."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_run_trains_and_resumes_with_new_episodes(tmp_path: Path) -> None:
         lengths = store.read("episodes", ("length",))["length"]
         measured = store.read("evaluations", ("env_steps", "length"))
     assert len(lengths) > 10
-    assert set(lengths) == {LIMIT}, "neither steps that only begin an episode nor what was broken off are part of it"
+    assert set(lengths) == {LIMIT}, "autoreset steps and interrupted episodes do not count"
     assert measured["env_steps"][-1] == 320
     assert set(measured["length"]) == {LIMIT}
 
 
-def test_reset_steps_are_not_learned_from() -> None:
+def test_autoreset_steps_are_not_learned_from() -> None:
     t = build_training(pong("env_steps=512"))
     assert isinstance(t.agent, Ppo)
     collect(t, 32, NullListener())

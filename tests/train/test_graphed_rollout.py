@@ -1,4 +1,4 @@
-"""A rollout without a listener to its steps equals one that is followed step by step."""
+"""A graphed rollout equals a rollout that is collected step by step."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ WORDS = (
 COLUMNS = ("mask", "actions", "log_prob", "value", "reward", "terminated", "truncated")
 
 
-class Ear(NullListener):
-    """Keeps all reported episodes."""
+class EpisodeCollector(NullListener):
+    """Stores all reported episodes."""
 
     def __init__(self, t: Training) -> None:
         self._t, self.over, self.ends = t, list[Episodes](), list[NDArray[Any]]()
@@ -43,61 +43,63 @@ class Ear(NullListener):
 
 
 def both(*words: str) -> tuple[Training, Training]:
-    """The same training twice: followed step by step, and not."""
-    stepwise, whole = (build_training(load_experiment("town:ppo", [*WORDS, *words])) for _ in range(2))
-    whole.graphed = GraphedRollout(whole.agent, whole.env, whole.tracker, whole.counters, whole.count)
-    return stepwise, whole
+    """The same training twice: collected step by step, and graphed."""
+    stepwise, graphed = (build_training(load_experiment("town:ppo", [*WORDS, *words])) for _ in range(2))
+    graphed.graphed = GraphedRollout(graphed.agent, graphed.env, graphed.tracker, graphed.counters, graphed.count)
+    return stepwise, graphed
 
 
-def test_whole_rollout_stores_and_reports_the_same() -> None:
-    stepwise, whole = both()
-    ears, cut = (Ear(stepwise), Ear(whole)), 0
+def test_graphed_rollout_stores_and_reports_the_same() -> None:
+    stepwise, graphed = both()
+    collectors, truncations = (EpisodeCollector(stepwise), EpisodeCollector(graphed)), 0
     for _ in range(4):
-        for t, ear in zip((stepwise, whole), ears, strict=True):
-            collect(t, t.agent.update_interval, ear)
-        one, other = stepwise.agent.rollout, whole.agent.rollout  # type: ignore[attr-defined]
+        for t, collector in zip((stepwise, graphed), collectors, strict=True):
+            collect(t, t.agent.update_interval, collector)
+        one, other = stepwise.agent.rollout, graphed.agent.rollout  # type: ignore[attr-defined]
         for name in COLUMNS:
             assert torch.equal(getattr(one, name), getattr(other, name)), name
         assert torch.allclose(one.bootstrap[one.truncated], other.bootstrap[one.truncated], atol=1e-6)
-        assert torch.allclose(stepwise.agent.last_value, whole.agent.last_value, atol=1e-6)  # type: ignore[attr-defined]
-        assert stepwise.counters == whole.counters
+        assert torch.allclose(stepwise.agent.last_value, graphed.agent.last_value, atol=1e-6)  # type: ignore[attr-defined]
+        assert stepwise.counters == graphed.counters
         assert all(
             torch.equal(*sums)
-            for sums in zip(stepwise.tracker.state().values(), whole.tracker.state().values(), strict=True)
+            for sums in zip(stepwise.tracker.state().values(), graphed.tracker.state().values(), strict=True)
         )
-        cut += int(one.truncated.sum())
-        for t in (stepwise, whole):
+        truncations += int(one.truncated.sum())
+        for t in (stepwise, graphed):
             t.agent.rollout.clear()  # type: ignore[attr-defined]
     for column in Episodes._fields:
-        assert torch.equal(*(torch.cat([getattr(over, column) for over in ear.over]) for ear in ears)), column
-    np.testing.assert_array_equal(np.concatenate(ears[0].ends), np.concatenate(ears[1].ends))
-    assert cut > 30  # episodes were truncated in the middle of rollouts
+        assert torch.equal(
+            *(torch.cat([getattr(over, column) for over in collector.over]) for collector in collectors)
+        ), column
+    np.testing.assert_array_equal(np.concatenate(collectors[0].ends), np.concatenate(collectors[1].ends))
+    assert truncations > 30  # episodes were truncated in the middle of rollouts
 
 
-def test_whole_update_is_the_same_update() -> None:
-    """One batch has all steps, so that their order does not matter."""
-    stepwise, whole = both("agent.epochs=3", "agent.clip=0.002")
-    for t in (stepwise, whole):
+def test_graphed_update_is_the_same_update() -> None:
+    """One minibatch contains all steps, so that their order does not matter."""
+    stepwise, graphed = both("agent.epochs=3", "agent.clip=0.002")
+    for t in (stepwise, graphed):
         collect(t, t.agent.update_interval, NullListener())
-    figures, found = stepwise.agent.learn(), whole.agent.learn()
-    assert figures is not None
+    metrics, found = stepwise.agent.learn(), graphed.agent.learn()
+    assert metrics is not None
     assert found is not None
     for name, weight in stepwise.agent.parameters().items():
-        assert torch.allclose(weight, whole.agent.parameters()[name], atol=1e-6), name
-    assert figures["clip_fraction"] > 0
+        assert torch.allclose(weight, graphed.agent.parameters()[name], atol=1e-6), name
+    assert metrics["clip_fraction"] > 0
     for name, value in found.items():
-        assert np.isclose(value, figures[name], rtol=1e-3, atol=1e-5), (name, value, figures[name])
-    assert (stepwise.counters.updates, whole.counters.updates) == (3, 3)
+        assert np.isclose(value, metrics[name], rtol=1e-3, atol=1e-5), (name, value, metrics[name])
+    assert (stepwise.counters.updates, graphed.counters.updates) == (3, 3)
 
 
 def test_values_are_clipped_if_value_clip_is_set_during_training() -> None:
-    stepwise, whole = both("agent.epochs=3")
+    stepwise, graphed = both("agent.epochs=3")
     unclipped = build_training(load_experiment("town:ppo", [*WORDS, "agent.epochs=3"]))
-    for t, clip in ((stepwise, 1e-3), (whole, 1e-3), (unclipped, None)):
+    for t, clip in ((stepwise, 1e-3), (graphed, 1e-3), (unclipped, None)):
         collect(t, t.agent.update_interval, NullListener())
         t.agent.tune(t.agent.settings.model_copy(update={"value_clip": clip}))
         t.agent.learn()
-    one, other, usual = (t.agent.parameters() for t in (stepwise, whole, unclipped))
+    one, other, usual = (t.agent.parameters() for t in (stepwise, graphed, unclipped))
     assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
     assert not all(torch.allclose(one[name], usual[name], atol=1e-6) for name in one)
 
@@ -116,47 +118,47 @@ def test_values_are_clipped_if_value_clip_is_set_during_training() -> None:
 def test_rollouts_are_graphed_only_where_possible(words: Sequence[str], can: bool) -> None:
     t = build_training(load_experiment("town:ppo", [*WORDS, *words]))
     parts = t.agent, t.env, t.curriculum, t.task.limit
-    assert not can_graph(*parts)  # on a CPU there is nothing to gain
-    t.env.device = "cuda"  # as if there were one
+    assert not can_graph(*parts)  # only on CUDA
+    t.env.device = "cuda"  # as if CUDA were available
     assert can_graph(*parts) is can
 
 
 @pytest.mark.parametrize("network", ["{name: mlp, hidden: [16]}", "{name: mlp, hidden: [16], recurrent: {size: 8}}"])
 @pytest.mark.parametrize("shared", ["true", "false"])
-def test_half_precision_learns_step_by_step_as_well(network: str, shared: str) -> None:
+def test_bfloat16_gives_similar_losses_step_by_step(network: str, shared: str) -> None:
     words = ("engine=numba", f"network={network}", f"agent.shared={shared}", "agent.batch_size=64")
-    half, whole = (
+    half, full = (
         build_training(load_experiment("town:ppo", [*WORDS, *words, f"agent.precision={precision}"]))
         for precision in ("bfloat16", "float32")
     )
-    for t in (half, whole):
+    for t in (half, full):
         collect(t, t.agent.update_interval, NullListener())
-    figures, found = half.agent.learn(), whole.agent.learn()
-    assert figures is not None
+    metrics, found = half.agent.learn(), full.agent.learn()
+    assert metrics is not None
     assert found is not None
-    assert figures["value_loss"] == pytest.approx(found["value_loss"], rel=0.05)
+    assert metrics["value_loss"] == pytest.approx(found["value_loss"], rel=0.05)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch, about its own compiler
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # from torch's compiler
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_graphed_rollout_and_update_are_the_same_on_a_gpu() -> None:
-    """Compiled, recorded and launched as one graph."""
+    """Compiled, captured and launched as one graph."""
     words = ("device=cuda", "engine=compiled", "rows=256", "change.max_steps=30", "agent.n_steps=24")
-    stepwise, whole = (
+    stepwise, graphed = (
         build_training(load_experiment("town:ppo", [*WORDS, *words, "agent.batch_size=6144"])) for _ in range(2)
     )
-    assert whole.graphed is not None
+    assert graphed.graphed is not None
     stepwise.graphed = None
     for _ in range(3):
-        for t in (stepwise, whole):
+        for t in (stepwise, graphed):
             collect(t, t.agent.update_interval, NullListener())
-        one, other = stepwise.agent.rollout, whole.agent.rollout  # type: ignore[attr-defined]
-        same = (one.actions == other.actions).all(0)  # rows in which no draw fell between two roundings
+        one, other = stepwise.agent.rollout, graphed.agent.rollout  # type: ignore[attr-defined]
+        same = (one.actions == other.actions).all(0)  # rows whose sampled actions were not changed by rounding
         assert same.float().mean() > 0.9
         for name in ("log_prob", "value", "reward"):
             assert torch.allclose(getattr(one, name)[:, same], getattr(other, name)[:, same], atol=1e-3), name
-        for t in (stepwise, whole):
+        for t in (stepwise, graphed):
             assert t.agent.learn() is not None
         for name, weight in stepwise.agent.parameters().items():
-            assert torch.allclose(weight, whole.agent.parameters()[name], atol=1e-2), name
-        whole.restore(clone_state(stepwise.state()))
+            assert torch.allclose(weight, graphed.agent.parameters()[name], atol=1e-2), name
+        graphed.restore(clone_state(stepwise.state()))

@@ -1,4 +1,4 @@
-"""Alerts are reported once, with a tip, also across a resume."""
+"""Alerts are reported once, with a tip, even across a resume."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from townlet.tasks.experiment import load_experiment
 from townlet.train.logger import MetricsLogger
 from townlet.train.monitors import MONITORS, PATIENCE_INTERVALS, SCORE, STALE_INTERVALS, WINDOW, Alert, Monitors
 from townlet.train.session import start
-from train.tiny import RecordingSink, begun, tiny
+from train.tiny import RecordingSink, build_with_logger, tiny
 
 LONG = 4 * PATIENCE_INTERVALS
 RETURN = "episode_return"
 RISING = [float(at) for at in range(40)]
-# monitor → (good values, bad values, a word of the message)
-WAYS: dict[str, tuple[list[float], list[float], str]] = {
+# monitor → (good values, bad values, part of the message)
+CASES: dict[str, tuple[list[float], list[float], str]] = {
     "kl high": ([0.01], [0.2] * LONG, "approx_kl is 0.2"),
     "kl low": ([0.01], [1e-5] * LONG, "below 0.001"),
     "clip high": ([0.1], [0.7] * LONG, "70%"),
@@ -42,42 +42,42 @@ WAYS: dict[str, tuple[list[float], list[float], str]] = {
 }
 
 
-def reported(values: Sequence[float], figure: str, goal: float | None = None) -> list[tuple[int, Alert]]:
-    """At which of the marks an alert comes, and what it says."""
+def reported(values: Sequence[float], metric: str, goal: float | None = None) -> list[tuple[int, Alert]]:
+    """The alerts, each with the number of its interval."""
     monitors = Monitors(RETURN, goal)
-    return [(at, alert) for at, value in enumerate(values) for alert in monitors.check({figure: value})]
+    return [(at, alert) for at, value in enumerate(values) for alert in monitors.check({metric: value})]
 
 
-def test_every_monitor_has_a_case_below() -> None:
-    assert list(WAYS) == [monitor.name for monitor in MONITORS]
+def test_every_monitor_has_a_case() -> None:
+    assert list(CASES) == [monitor.name for monitor in MONITORS]
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", CASES)
 def test_lasting_problem_is_reported_once_with_a_tip(name: str) -> None:
-    well, bad, word = WAYS[name]
-    (monitor,) = (one for one in MONITORS if one.name == name)
-    figure = RETURN if monitor.metric == SCORE else monitor.metric
-    assert reported(well * 3 if len(well) == 1 else well, figure) == []
-    found = [(at, alert) for at, alert in reported([*well, *bad], figure) if alert.name == name]
+    good, bad, word = CASES[name]
+    (monitor,) = (monitor for monitor in MONITORS if monitor.name == name)
+    metric = RETURN if monitor.metric == SCORE else monitor.metric
+    assert reported(good * 3 if len(good) == 1 else good, metric) == []
+    found = [(at, alert) for at, alert in reported([*good, *bad], metric) if alert.name == name]
     ((at, alert),) = found
-    assert at >= len(well) - 1 + monitor.patience
+    assert at >= len(good) - 1 + monitor.patience
     assert word in alert.message
-    assert (alert.tip, alert.value) == (monitor.tip, [*well, *bad][at])
+    assert (alert.tip, alert.value) == (monitor.tip, [*good, *bad][at])
     assert alert.tip
 
 
-@pytest.mark.parametrize("name", [name for name in WAYS if len(WAYS[name][0]) == 1])
-def test_single_bad_interval_is_no_alert(name: str) -> None:
-    (well,), (bad, *_), _ = WAYS[name]
-    (figure,) = (monitor.metric for monitor in MONITORS if monitor.name == name)
-    assert reported([well, *[bad] * (PATIENCE_INTERVALS - 1), well, bad], figure) == []
+@pytest.mark.parametrize("name", [name for name in CASES if len(CASES[name][0]) == 1])
+def test_single_bad_interval_raises_no_alert(name: str) -> None:
+    (good,), (bad, *_), _ = CASES[name]
+    (metric,) = (monitor.metric for monitor in MONITORS if monitor.name == name)
+    assert reported([good, *[bad] * (PATIENCE_INTERVALS - 1), good, bad], metric) == []
 
 
-@pytest.mark.parametrize("figure", ["approx_kl", "clip_fraction"])
-def test_single_gradient_step_raises_no_alert_about_small_updates(figure: str) -> None:
+@pytest.mark.parametrize("metric", ["approx_kl", "clip_fraction"])
+def test_single_gradient_step_raises_no_alert_about_small_updates(metric: str) -> None:
     def alerts(steps: float) -> int:
         monitors = Monitors(RETURN)
-        return sum(len(monitors.check({figure: 0.0, "gradient_steps": steps})) for _ in range(LONG))
+        return sum(len(monitors.check({metric: 0.0, "gradient_steps": steps})) for _ in range(LONG))
 
     assert (alerts(1.0), alerts(2.0)) == (0, 1)
 
@@ -109,18 +109,18 @@ def test_occasional_slow_interval_raises_no_alert() -> None:
 
 
 def test_alerts_are_stored_and_reported_across_a_resume(tmp_path: Path) -> None:
-    heard = RecordingSink()
+    sink = RecordingSink()
     with MetricsStore(tmp_path / "metrics.db") as store:
-        t, journal = begun(tiny(), store, heard)
+        t, logger = build_with_logger(tiny(), store, sink)
         for mark in range(1, PATIENCE_INTERVALS + 3):
             t.counters.env_steps = 100 * mark
-            journal.on_update({"mean_q": 1e7})
-            journal.on_rollout_end()
-            state, journal = journal.state(), MetricsLogger(t, 100, 20, store, [heard])
-            journal.restore(state)
+            logger.on_update({"mean_q": 1e7})
+            logger.on_rollout_end()
+            state, logger = logger.state(), MetricsLogger(t, 100, 20, store, [sink])
+            logger.restore(state)
         found = store.read("alerts", ["env_steps", "name", "value"])
     assert found == {"env_steps": [100 * PATIENCE_INTERVALS], "name": ["values diverge"], "value": [1e7]}
-    assert [note.split(":")[0] for note in heard.notes] == ["values diverge"]
+    assert [note.split(":")[0] for note in sink.messages] == ["values diverge"]
 
 
 def test_timing_is_in_no_checkpoint_and_no_digest(tmp_path: Path) -> None:
@@ -138,17 +138,17 @@ def test_timing_is_in_no_checkpoint_and_no_digest(tmp_path: Path) -> None:
 
 
 def test_too_high_learning_rate_alerts_on_console_in_store_and_report(tmp_path: Path) -> None:
-    heard = RecordingSink()
+    sink = RecordingSink()
     words = ["threads=1", "rows=4", "agent={n_steps: 32, epochs: 4, lr: 10}", "env_steps=4096"]
     words += ["network={hidden: [16], activation: relu}"]
     quiet = ("metrics={every: 128, tensorboard: false, report: false}", "evaluation={every: 1, episodes: 2}")
-    run = start(load_experiment("CartPole-v1:ppo", [*words, *quiet]), tmp_path, sinks=[heard]).run
+    run = start(load_experiment("CartPole-v1:ppo", [*words, *quiet]), tmp_path, sinks=[sink]).run
     with MetricsStore(run.metrics_file) as store:
         found = store.read("alerts", ["name", "tip"])
     assert {"entropy collapse", "dead units"} & {*found["name"]}
     assert all(found["tip"])
-    text = write_report(run)[0].read_text().replace("\\", "")  # Markdown escapes what it would read as its own
+    text = write_report(run)[0].read_text().replace("\\", "")  # without Markdown escapes
     for name, tip in zip(found["name"], found["tip"], strict=True):
-        assert any(note.startswith(f"{name}: ") and note.endswith(f"Tip: {tip}") for note in heard.notes)
+        assert any(note.startswith(f"{name}: ") and note.endswith(f"Tip: {tip}") for note in sink.messages)
         assert name in text
         assert tip in text

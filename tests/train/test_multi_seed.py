@@ -1,4 +1,4 @@
-"""Several seeds, and what they have in common."""
+"""Training with several seeds, and the statistics of their scores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from train.tiny import DQN, RecordingSink
         (
             [0.0, 6.0, 100.0],
             (0 + 6 * 4 + 100) / 6,
-        ),  # a twelfth of both ends lies in the middle half, a third of the middle
+        ),  # the middle half contains 1/4 of each end value and all of the middle one
         ([0.0, 1.0, 3.0, 1000.0], 2),  # the middle two
         ([5.0, -1e9, 1.0, 2.0, 3.0, 4.0, 1e9, 6.0], 3.5),  # the middle four, in any order
     ],
@@ -65,8 +65,8 @@ def test_every_seed_gives_a_separate_run(tmp_path: Path) -> None:
     assert all(each.closed for each in heard)
 
 
-class Falling(RecordingSink):
-    """A sink that breaks the training of its run after the first round."""
+class FailingSink(RecordingSink):
+    """A sink that fails after the first rollout."""
 
     def on_rollout(self, counters: Counters) -> None:
         raise RuntimeError("out of memory\nmore about it")
@@ -74,7 +74,7 @@ class Falling(RecordingSink):
 
 def test_failed_seed_is_named_and_does_not_stop_the_others(tmp_path: Path) -> None:
     def sink(recipe: Recipe) -> RecordingSink:
-        return Falling() if recipe.seed == 5 else RecordingSink()
+        return FailingSink() if recipe.seed == 5 else RecordingSink()
 
     found = train_seeds("town:dqn", [*DQN, "seed=5", "budget={env_steps: 200}"], tmp_path, 2, sink)
     assert [outcome.seed for outcome in found.outcomes] == [6]

@@ -37,12 +37,12 @@ RECIPES = {name: (name, SMALL[name]) for name in SMALL} | {
 }  # fmt: skip
 
 QUICK = ("evaluation.episodes=2",)
-LOADED: dict[Path, TrainedPolicy] = {}  # once for all examples of a property
+LOADED: dict[Path, TrainedPolicy] = {}  # loaded once for all Hypothesis examples
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """Runs that were paused after a few updates, only to be read."""
+    """Runs paused after a few updates; read-only."""
     torch.set_num_threads(1)
 
     def train(root: Path) -> dict[str, Run]:
@@ -52,7 +52,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return train_once(tmp_path_factory, "policies", train)
 
 
-def raw(trained: TrainedPolicy) -> str:
+def output_name(trained: TrainedPolicy) -> str:
     """The name of the network's outputs."""
     return "values" if trained.kind == "values" else "logits"
 
@@ -77,8 +77,8 @@ def test_policy_acts_as_the_saved_agent(runs: dict[str, Run], key: str) -> None:
     for step in range(6):
         obs, mask = (torch.from_numpy(part) for part in inputs(16, trained.layout.size, trained.actions.n, step))
         fresh = torch.arange(16) == step
-        wanted = agent.outputs(obs, mask, fresh)[raw(trained)]
-        assert torch.equal(trained.outputs(obs, mask, fresh)[raw(trained)], wanted)
+        wanted = agent.outputs(obs, mask, fresh)[output_name(trained)]
+        assert torch.equal(trained.outputs(obs, mask, fresh)[output_name(trained)], wanted)
         actions = trained.act(obs, mask, fresh)
         assert torch.equal(actions, agent.act(obs, mask, fresh))
         seen |= set(actions.tolist())
@@ -129,26 +129,26 @@ def test_hidden_state_is_carried_until_reset(runs: dict[str, Run], key: str) -> 
     size, count = trained.layout.size, trained.actions.n
     first, then = (inputs(3, size, count, seed)[0] for seed in (1, 2))
     trained.reset(3)
-    alone = trained.outputs(then)[raw(trained)]
+    alone = trained.outputs(then)[output_name(trained)]
     trained.act(first)
-    after = trained.outputs(then)[raw(trained)]
+    after = trained.outputs(then)[output_name(trained)]
     assert not np.allclose(after, alone)
-    forgotten = trained.outputs(then, episode_start=[True, False, True])[raw(trained)]
+    forgotten = trained.outputs(then, episode_start=[True, False, True])[output_name(trained)]
     assert np.allclose(forgotten[[0, 2]], alone[[0, 2]])
     assert np.allclose(forgotten[1], after[1])
     trained.reset(3)
-    assert np.allclose(trained.outputs(then)[raw(trained)], alone)
+    assert np.allclose(trained.outputs(then)[output_name(trained)], alone)
     with pytest.raises(TownletError, match="hidden states of 3 rows"):
         trained.act(first[:2])
 
 
 def test_policy_player_survives_as_long_as_evaluated(runs: dict[str, Run]) -> None:
-    """The engine alone, as `townlet play` has it, and the batched town give the same lives."""
+    """The engine of `townlet play` and the vector environment give the same episodes."""
     trained = load_policy(runs["town-l2:drqn"])
-    lives = evaluate_town(trained.policy(), trained.world, 6, 7)
+    evaluated = evaluate_town(trained.policy(), trained.world, 6, 7)
     key = Streams(Streams(7).child("0").key("env")).key("town")
     played = measure_survival(trained.world, PolicyPlayer(trained.policy()), 6, key)
-    assert played.ages.tolist() == lives.length.tolist()
+    assert played.ages.tolist() == evaluated.length.tolist()
 
 
 def test_policy_player_resets_its_hidden_state(runs: dict[str, Run]) -> None:
@@ -190,7 +190,7 @@ def test_wrong_shapes_are_explained(runs: dict[str, Run], obs: Any, mask: Any, r
 
 def test_run_of_another_interface_is_refused(tmp_path: Path) -> None:
     run = start(load_experiment("town:ppo", SMALL["town:ppo"]), tmp_path, pause_at=1).run
-    run.update_meta(files={})  # as a run of an older release, which has no checksums of its worlds
+    run.update_meta(files={})  # like a run without checksums of its worlds
     for copy in run.worlds.iterdir():
         copy.write_text("extends: town-l2\n", encoding="utf-8")
     with pytest.raises(TownletError, match="have changed since this run was trained"):

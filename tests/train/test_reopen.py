@@ -1,4 +1,4 @@
-"""A run keeps its worlds, and goes on only as the experiment that it is."""
+"""A run keeps copies of its worlds, and resumes only as the same experiment."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from townlet.town.world.load import load as load_world
 from townlet.train import session
 from townlet.train.policies import load_policy
 from townlet.train.session import resume, start
-from train.processes import last
+from train.processes import load_latest
 from train.tiny import DQN, RecordingSink, tiny
 
 WORLD = "extends: town\nmax_steps: 30\n"
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> tuple[Path, Run]:
-    """A paused run in a world of one's own, and that world's file."""
+def custom_run(tmp_path: Path) -> tuple[Path, Run]:
+    """A paused run in a custom world, and that world's file."""
     path = tmp_path / "my-town.yaml"
     path.write_text(WORLD, encoding="utf-8")
     words = [word for word in DQN if not word.startswith("change")]
@@ -60,7 +60,7 @@ def test_run_keeps_both_worlds_with_all_overrides(tmp_path: Path) -> None:
     assert again.notes == ()
 
 
-def gone(path: Path) -> None:
+def removed(path: Path) -> None:
     path.rename(path.with_name("elsewhere.yaml"))
 
 
@@ -72,19 +72,24 @@ def broken(path: Path) -> None:
     path.write_text("extends: nothing\n", encoding="utf-8")
 
 
-def seen_otherwise(path: Path) -> None:
+def with_other_obs(path: Path) -> None:
     path.write_text("extends: town-l2\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("happens", "reported"),
-    [(gone, "is missing"), (edited, "has changed since"), (broken, "cannot be read"), (seen_otherwise, "has changed")],
+    ("change", "reported"),
+    [
+        (removed, "is missing"),
+        (edited, "has changed since"),
+        (broken, "cannot be read"),
+        (with_other_obs, "has changed"),
+    ],
 )
 def test_run_keeps_its_world_if_the_file_changes(
-    happens: Callable[[Path], None], reported: str, own: tuple[Path, Run]
+    change: Callable[[Path], None], reported: str, custom_run: tuple[Path, Run]
 ) -> None:
-    path, run = own
-    happens(path)
+    path, run = custom_run
+    change(path)
     trained = load_policy(run)
     (note,) = trained.loaded.notes
     assert str(path) in note
@@ -92,24 +97,24 @@ def test_run_keeps_its_world_if_the_file_changes(
     found = compare_town(trained.policy, evaluation_world(trained.loaded, ["affordances.Bed.price=0"]), 3, 0)
     assert found.trained.world.spec.max_steps == 30
     assert found.trained.world.spec.affordances[0].price == 0
-    heard = RecordingSink()
-    resume(run, sinks=[heard], pause_at=200)
-    assert heard.notes == [note]
+    sink = RecordingSink()
+    resume(run, sinks=[sink], pause_at=200)
+    assert sink.messages == [note]
     assert checkpoint.latest(run.checkpoints).env_steps == 200  # type: ignore[union-attr]
     assert note in run.log_file.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("role", Worlds._fields)
-def test_edited_copy_of_a_world_is_named_and_refused(role: str, own: tuple[Path, Run]) -> None:
-    copy = world_file(own[1], role)
+def test_edited_copy_of_a_world_is_named_and_refused(role: str, custom_run: tuple[Path, Run]) -> None:
+    copy = world_file(custom_run[1], role)
     copy.write_text(copy.read_text().replace("max_steps: 30", "max_steps: 31"), encoding="utf-8")
     with pytest.raises(TownletError, match=f"the {role} world of the run") as caught:
-        resume(own[1])
+        resume(custom_run[1])
     assert str(copy) in str(caught.value)
 
 
-def test_run_without_copies_needs_the_unchanged_world_file(own: tuple[Path, Run]) -> None:
-    path, run = own
+def test_run_without_copies_needs_the_unchanged_world_file(custom_run: tuple[Path, Run]) -> None:
+    path, run = custom_run
     run.update_meta(files={})
     for copy in run.worlds.iterdir():
         copy.unlink()
@@ -127,30 +132,30 @@ def test_run_without_copies_needs_the_unchanged_world_file(own: tuple[Path, Run]
      "evaluation.change={max_steps: 9}", "world=town-l2", "explore.action_selection.schedule.end=.5",
      "network.hidden=[8]", "starts={fraction: 1, meters: [.5, 1]}", "evaluation.metric=return", "init_from=latest"],
 )  # fmt: skip
-def test_overrides_that_change_the_experiment_are_refused_in_one_message(word: str, own: tuple[Path, Run]) -> None:
-    run = own[1]
+def test_overrides_that_change_the_experiment_are_rejected(word: str, custom_run: tuple[Path, Run]) -> None:
+    run = custom_run[1]
     before = run.meta()
     with pytest.raises(TownletError) as caught:
         resume(run, [word, "budget.env_steps=5000"])
     (mistake,) = caught.value.diagnostics
     assert mistake.what == f"these settings cannot change when a run is resumed: {word}"
     assert all(key in mistake.fix for key in (*RESUMABLE_KEYS, f"init_from={run.name}"))
-    assert run.meta() == before  # what is refused leaves no trace
+    assert run.meta() == before  # a rejected override is not recorded
 
 
-def test_overrides_that_keep_the_experiment_are_accepted(own: tuple[Path, Run]) -> None:
-    run = own[1]
+def test_overrides_that_keep_the_experiment_are_accepted(custom_run: tuple[Path, Run]) -> None:
+    run = custom_run[1]
     words = [
         "budget.env_steps=5000", "budget.minutes=9", "agent.lr={start: 1e-4, end: 1e-5}", "checkpoints.minutes=1",
         "metrics.every=50", "evaluation.every=100", "evaluation.episodes=2", "threads=1", "device=cpu",
-        "rows=4",  # as it is
+        "rows=4",  # unchanged
     ]  # fmt: skip
-    heard = RecordingSink()
-    resume(run, words, sinks=[heard], pause_at=200)
+    sink = RecordingSink()
+    resume(run, words, sinks=[sink], pause_at=200)
     assert run.meta()["resumed_with"] == words
-    assert [row["episodes"] for row in heard.evaluations] == [2]
-    assert [mark.env_steps for mark in heard.marks] == [152, 200]  # a round is 4 steps of 4 rows
-    assert all(mark.metrics["lr"] < 1e-4 for mark in heard.marks)
+    assert [row["episodes"] for row in sink.evaluations] == [2]
+    assert [interval.env_steps for interval in sink.intervals] == [152, 200]  # a rollout is 4 steps of 4 rows
+    assert all(interval.metrics["lr"] < 1e-4 for interval in sink.intervals)
 
 
 def test_automatic_thread_count_is_stored_as_a_number(tmp_path: Path) -> None:
@@ -161,7 +166,7 @@ def test_automatic_thread_count_is_stored_as_a_number(tmp_path: Path) -> None:
 
 
 def test_run_older_than_a_setting_resumes_with_its_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an earlier release wrote it: resolved.yaml has no `agent.accelerate`, and neither has what was hashed."""
+    """As written by an earlier release: without `agent.accelerate` in resolved.yaml and in its hash."""
     whole = start(tiny("town:dqn"), tmp_path / "whole").run
     lines = whole.resolved_file.read_text().splitlines(keepends=True)
     (new,) = [line for line in lines if line.startswith("  accelerate: true")]
@@ -174,7 +179,7 @@ def test_run_older_than_a_setting_resumes_with_its_default(tmp_path: Path, monke
     resume(run)
     assert run.meta()["finished"]
     assert load_policy(run).loaded.recipe.agent.accelerate is True  # type: ignore[attr-defined]
-    (found, _), (wanted, _) = last(run), last(whole)
+    (found, _), (wanted, _) = load_latest(run), load_latest(whole)
     weights = [name for name in wanted if name.startswith("training/agent/network")]
     assert weights
     assert all(torch.equal(found[name], wanted[name]) for name in weights)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Every value that may be scheduled follows its schedule in a training, as its figures in the store tell."""
+"""Every setting that can be scheduled follows its schedule during training, by its recorded metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = (
     "metrics.tensorboard=false", "metrics.report=false",
 )  # fmt: skip
 LONG = "{{start: {0}, end: {1}, from: 0.25, to: 384, shape: {2}, warmup: 0.125}}"
-# recipe → (env_steps between updates, other settings, key of a schedule → its figure)
+# recipe → (env_steps between updates, other settings, scheduled key → its metric)
 AGENTS = {
     "CartPole-v1:ppo": (64, ("agent.n_steps=16", "agent.epochs=1"), {
         "agent.lr": "lr", "agent.clip": "clip", "agent.value_clip": "value_clip", "agent.entropy_coef": "entropy_coef",
@@ -44,17 +44,17 @@ def test_every_schedule_changes_the_run_as_written(recipe: str, form: str, tmp_p
     assert isinstance(way, Schedule)
     run = start(loaded, tmp_path).run
     with MetricsReader(run.metrics_file) as store:
-        for figure in keys.values():
-            reported = dict(zip(*store.series(figure), strict=True))
-            assert len({*reported.values()}) > 3, figure
-            before = ROWS if figure == "epsilon" else 0  # it is that of the last act
+        for metric in keys.values():
+            reported = dict(zip(*store.series(metric), strict=True))
+            assert len({*reported.values()}) > 3, metric
+            before = ROWS if metric == "epsilon" else 0  # ε of the last action, before the step
             by_hand = {at: way.at(Counters(env_steps=at - before, budget=BUDGET)) for at in reported}
-            assert reported == pytest.approx(by_hand), figure
+            assert reported == pytest.approx(by_hand), metric
 
 
 @pytest.mark.parametrize(("share", "size"), [(1.0, 64), (0.25, 16), (0.3, 19), (0.001, 0.001)])
-def test_batch_size_as_a_share_is_rounded_down_and_resolved(share: float, size: float, tmp_path: Path) -> None:
-    """A single step has no number of its own: 1 is the share of all."""
+def test_batch_size_as_a_fraction_is_rounded_down_and_resolved(share: float, size: float, tmp_path: Path) -> None:
+    """1 is the fraction of all steps, not a single step."""
     alone = ["agent.normalize_advantage=rollout"] if share < 0.01 else []
     loaded = load_experiment("CartPole-v1:ppo", [*SMALL, "agent.n_steps=16", f"agent.batch_size={share}", *alone])
     text = create_session(loaded, tmp_path).run.resolved_file.read_text()

@@ -1,4 +1,4 @@
-"""A training from its recipe to what it leaves on disk, and a warm start from another."""
+"""A training session: files on disk, resume, evaluations and warm starts."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from train.tiny import RecordingSink, tiny
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainingOutcome, RecordingSink]:
-    """A finished run, only to be read."""
-    heard = RecordingSink()
+    """A finished run and its sink; read-only."""
+    sink = RecordingSink()
     root = tmp_path_factory.mktemp("trained") / "runs"
-    return start(tiny("town:dqn", "metrics.tensorboard=true", REPORT), root, sinks=[heard]), heard
+    return start(tiny("town:dqn", "metrics.tensorboard=true", REPORT), root, sinks=[sink]), sink
 
 
 def test_run_leaves_all_its_files(trained: tuple[TrainingOutcome, RecordingSink]) -> None:
@@ -59,13 +59,13 @@ def test_meta_describes_the_run_and_its_end(trained: tuple[TrainingOutcome, Reco
 
 
 def test_baseline_and_every_evaluation_are_reported_and_stored(trained: tuple[TrainingOutcome, RecordingSink]) -> None:
-    outcome, heard = trained
+    outcome, sink = trained
     with MetricsReader(outcome.run.metrics_file) as metrics:
         rows = metrics.read("evaluations", ["env_steps", "policy", "length"])
     assert rows["env_steps"] == [0, 400, 800, 1200]
     assert rows["policy"] == ["random", "greedy", "greedy", "greedy"]
-    assert rows["length"] == [row["length"] for row in heard.evaluations]
-    assert heard.closed
+    assert rows["length"] == [row["length"] for row in sink.evaluations]
+    assert sink.closed
 
 
 def test_last_and_best_checkpoint_are_kept(trained: tuple[TrainingOutcome, RecordingSink]) -> None:
@@ -101,7 +101,7 @@ def test_init_from_is_a_key_of_the_recipe(trained: tuple[TrainingOutcome, Record
     best = checkpoint.best(trained[0].run.checkpoints)
     assert best is not None
     wanted = checkpoint.load(best.path)[0]["training"]["agent"]["network"]
-    assert all(torch.equal(found[leaf], wanted[leaf]) for leaf in wanted)  # it has not learned yet
+    assert all(torch.equal(found[leaf], wanted[leaf]) for leaf in wanted)  # before the first update
     reported = outcome.run.meta()["init_from"]
     assert (reported["run"], reported["checkpoint"], reported["env_steps"]) == (name, best.name, best.env_steps)
     assert reported["sha256"] == hashlib.sha256((best.path / "state.safetensors").read_bytes()).hexdigest()
@@ -110,7 +110,7 @@ def test_init_from_is_a_key_of_the_recipe(trained: tuple[TrainingOutcome, Record
 def test_warm_start_has_no_best_checkpoint_before_an_evaluation(
     trained: tuple[TrainingOutcome, RecordingSink],
 ) -> None:
-    """A run that is killed at once has a checkpoint to go on from, and none that claims a score."""
+    """A run that is killed at once has a checkpoint to resume from, and none with a score."""
     source = trained[0].run
     run = start(tiny("town:dqn", f"init_from={source.name}"), source.path.parent, pause_at=4).run
     assert checkpoint.best(run.checkpoints) is None
@@ -140,7 +140,7 @@ def test_wrong_init_from_leaves_no_run_behind(tmp_path: Path) -> None:
     assert Run.list(tmp_path) == []
 
 
-# --- going on
+# --- resuming
 
 
 def digest(run: Run) -> str:
@@ -161,34 +161,34 @@ def test_resuming_a_finished_run_only_evaluates_it(
     before = trained[0]
     run = before.run
     figures, meta, names = digest(run), run.meta(), checkpoint.paths(run.checkpoints)
-    heard = RecordingSink()
-    again = resume(run, words, sinks=[heard])
+    sink = RecordingSink()
+    again = resume(run, words, sinks=[sink])
     assert (again.trained, again.ending.why, again.ending.finished) == (False, END_REASONS["env_steps"], True)
     assert again.summary is not None
     assert before.summary is not None
     assert again.summary.sentences() == before.summary.sentences()
-    assert (digest(run), checkpoint.paths(run.checkpoints), heard.ticks) == (figures, names, 0)
+    assert (digest(run), checkpoint.paths(run.checkpoints), sink.rollouts) == (figures, names, 0)
     assert run.meta() == meta
 
 
 def test_paused_run_beyond_a_smaller_budget_ends(tmp_path: Path) -> None:
     run = start(tiny(), tmp_path, pause_at=640).run
-    heard = RecordingSink()
-    ended = resume(run, ["budget.env_steps=600"], sinks=[heard])
+    sink = RecordingSink()
+    ended = resume(run, ["budget.env_steps=600"], sinks=[sink])
     assert (ended.ending.why, ended.ending.finished) == (END_REASONS["env_steps"], True)
-    assert [row["env_steps"] for row in heard.evaluations] == [640]
-    assert heard.ticks == 0
+    assert [row["env_steps"] for row in sink.evaluations] == [640]
+    assert sink.rollouts == 0
     assert resume(run).trained is False
 
 
 def test_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
     first = start(tiny("town:dqn", "budget={env_steps: 1e6, minutes: 60}"), tmp_path, pause_at=1000)
-    heard, saved = RecordingSink(), checkpoint.latest(first.run.checkpoints)
+    sink, saved = RecordingSink(), checkpoint.latest(first.run.checkpoints)
     assert saved is not None
     before = saved.info["seconds"]
-    ended = resume(first.run, [f"budget.minutes={before / 120}"], sinks=[heard])
+    ended = resume(first.run, [f"budget.minutes={before / 120}"], sinks=[sink])
     assert ended.ending.why == END_REASONS["minutes"]
-    assert heard.ticks == 0  # half of the time it has had already
+    assert sink.rollouts == 0  # its time is over already
     assert ended.seconds > before
     last = checkpoint.latest(first.run.checkpoints)
     assert last is not None
@@ -198,7 +198,7 @@ def test_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
 def test_resumed_run_saves_at_the_same_steps_as_an_uninterrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither a second best, which is no better than the first, nor episodes that were saved before count again."""
+    """An equal score is not a new best, and episodes counted for earlier checkpoints do not count again."""
     passed: list[str] = []
     monkeypatch.setattr(checkpoint, "on_point", passed.append)
     # No agent dies in 5 steps: every score is 5, and 4 rows end 4 episodes in 20 steps.
@@ -207,35 +207,35 @@ def test_resumed_run_saves_at_the_same_steps_as_an_uninterrupted_one(
     best = checkpoint.best(run.checkpoints)
     assert best is not None
     passed.clear()
-    heard = RecordingSink()
-    resume(run, sinks=[heard], pause_at=448)
-    assert [row["score"] for row in heard.evaluations] == [5.0]
+    sink = RecordingSink()
+    resume(run, sinks=[sink], pause_at=448)
+    assert [row["score"] for row in sink.evaluations] == [5.0]
     assert passed.count("committed") == 1  # at the pause
     assert checkpoint.best(run.checkpoints) == best
 
 
 def test_time_limit_does_not_change_what_is_learned(tmp_path: Path) -> None:
-    """Schedules go by env_steps: minutes only decide where a run ends."""
+    """Schedules depend on env_steps: minutes only determine when a run ends."""
     timed = start(tiny("town:dqn", "budget={env_steps: 1e5, minutes: .02}"), tmp_path / "timed")
     assert timed.ending.why == END_REASONS["minutes"]
     states = [checkpoint.load(checkpoint.paths(timed.run.checkpoints)[-1])[0]["training"]]
-    lived = int(states[0]["counters"]["env_steps"])
-    free = start(tiny("town:dqn", "budget={env_steps: 1e5}"), tmp_path / "free", pause_at=lived).run
+    env_steps = int(states[0]["counters"]["env_steps"])
+    free = start(tiny("town:dqn", "budget={env_steps: 1e5}"), tmp_path / "free", pause_at=env_steps).run
     states.append(checkpoint.load(checkpoint.paths(free.checkpoints)[-1])[0]["training"])
     assert differing_leaves(*(flatten(state) for state in states)) == []
 
 
-# --- measuring
+# --- evaluating
 
 
-def test_evaluations_are_made_in_the_world_of_evaluation(tmp_path: Path) -> None:
-    """Without the starts, the shaping reward and the limit of training."""
+def test_evaluations_use_the_evaluation_world(tmp_path: Path) -> None:
+    """Without the exploring starts, the shaping reward and the limit of training."""
     words = ("potential=50", "evaluation.change={max_steps: 70}", "starts={fraction: 1, meters: [.02, .1]}")
-    loaded, heard = tiny("town:dqn", *words), RecordingSink()
-    run = start(loaded, tmp_path, sinks=[heard]).run
-    random, last = heard.evaluations[0], heard.evaluations[-1]
-    assert {row["limit"] for row in heard.evaluations} == {70}
-    assert random["length"] > 60  # needy as in training it would die within a few steps
+    loaded, sink = tiny("town:dqn", *words), RecordingSink()
+    run = start(loaded, tmp_path, sinks=[sink]).run
+    random, last = sink.evaluations[0], sink.evaluations[-1]
+    assert {row["limit"] for row in sink.evaluations} == {70}
+    assert random["length"] > 60  # with the low meters of training it would die within a few steps
     policy = load_policy(run, "last").policy()
     again = evaluate_town(policy, loaded.worlds.evaluation, 3, loaded.recipe.evaluation.seed)
     assert (last["length"], last["return"]) == (again.mean_length, pytest.approx(again.returns.mean()))
@@ -244,9 +244,9 @@ def test_evaluations_are_made_in_the_world_of_evaluation(tmp_path: Path) -> None
 
 
 def test_tiny_budget_is_evaluated_only_at_its_end(tmp_path: Path) -> None:
-    heard = RecordingSink()
-    start(tiny("town:dqn", "evaluation.every=.1", "budget.env_steps=900"), tmp_path, sinks=[heard])
-    assert [row["env_steps"] for row in heard.evaluations] == [0, 900]
+    sink = RecordingSink()
+    start(tiny("town:dqn", "evaluation.every=.1", "budget.env_steps=900"), tmp_path, sinks=[sink])
+    assert [row["env_steps"] for row in sink.evaluations] == [0, 900]
     recipe = load_experiment("town:dqn", ["budget.env_steps=900"]).recipe
     assert (recipe.evaluation_interval, load_experiment("town:dqn").recipe.evaluation_interval) == (1000, 100_000)
     assert load_experiment("town:dqn", ["evaluation.every=50"]).recipe.evaluation_interval == 50

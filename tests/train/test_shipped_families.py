@@ -1,4 +1,4 @@
-"""Recipes for families that are installed apart: each starts, trains for a moment, is measured and goes on."""
+"""Recipes for optional families of environments: each trains briefly, evaluates and resumes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ RECIPES = (
     "VizdoomBasic-v1:ppo", "MiniGrid-DoorKey-5x5-v0:ppo",
 )  # fmt: skip
 
-# To others of the same console; Pong from pictures has tests of its own.
-ALIKE = ("ALE/Pong-v5:ram", "ALE/Breakout-v5:rgb", "ALE/Breakout-v5:objects")
+# Similar to other recipes here; Pong from images has its own tests.
+SIMILAR = ("ALE/Pong-v5:ram", "ALE/Breakout-v5:rgb", "ALE/Breakout-v5:objects")
 
 
-@pytest.mark.parametrize("title", [pytest.param(t, marks=pytest.mark.long if t in ALIKE else ()) for t in RECIPES])
+@pytest.mark.parametrize("title", [pytest.param(t, marks=pytest.mark.long if t in SIMILAR else ()) for t in RECIPES])
 def test_recipe_trains_evaluates_and_resumes(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # Doom leaves a file where it is started
     part = start(load_experiment(title, SMALL), tmp_path, pause_at=64).run

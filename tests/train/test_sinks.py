@@ -1,4 +1,4 @@
-"""The console without and with a terminal, the log, TensorBoard."""
+"""Sinks: progress bar, plain console, log file and TensorBoard."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SENTENCE = "evaluation: 480 of 500 steps, 50% survive, 25% earn money"
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
 
 
-def mark(env_steps: int = 2000) -> MetricsInterval:
+def interval(env_steps: int = 2000) -> MetricsInterval:
     return MetricsInterval(env_steps, 10, 3, FIGURES, {"body.weight": torch.arange(6.0).reshape(2, 3)})
 
 
@@ -50,10 +50,10 @@ def test_plain_console_prints_at_intervals(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(time, "monotonic", lambda: clock)
     stream = io.StringIO()
     lines = PlainConsole(stream, seconds=5.0)
-    for moment in range(200):  # a mark every tenth of a second
+    for moment in range(200):  # an interval every tenth of a second
         clock = 100.0 + moment / 10
         lines.on_rollout(Counters())
-        lines.on_interval(mark())
+        lines.on_interval(interval())
     assert stream.getvalue().splitlines() == [f"     {LINE}"] * 3
     lines.on_evaluation(Counters(env_steps=1_234_567), EVALUATION)
     lines.message("a word")
@@ -63,9 +63,9 @@ def test_plain_console_prints_at_intervals(monkeypatch: pytest.MonkeyPatch) -> N
 def test_log_file_has_timestamps_and_is_continued(tmp_path: Path) -> None:
     for _ in range(2):
         log = LogFile(tmp_path / "log.txt")
-        log.on_interval(mark())
+        log.on_interval(interval())
         log.on_evaluation(Counters(env_steps=7), {**EVALUATION, "policy": "random"})
-        assert "random agent: 480" in (tmp_path / "log.txt").read_text()  # nothing waits
+        assert "random agent: 480" in (tmp_path / "log.txt").read_text()  # written immediately
         log.close()
     lines = (tmp_path / "log.txt").read_text().splitlines()
     assert len(lines) == 4
@@ -76,7 +76,7 @@ def test_log_file_has_timestamps_and_is_continued(tmp_path: Path) -> None:
 def test_tensorboard_gets_scalars_meters_and_histograms(tmp_path: Path) -> None:
     board = TensorBoard(tmp_path)
     for env_steps in (1000, 2000):
-        board.on_interval(mark(env_steps))
+        board.on_interval(interval(env_steps))
     board.on_evaluation(Counters(env_steps=2000), EVALUATION)
     board.on_evaluation(Counters(env_steps=0), {**EVALUATION, "policy": "random"})
     board.close()
@@ -90,20 +90,20 @@ def test_tensorboard_gets_scalars_meters_and_histograms(tmp_path: Path) -> None:
 
 
 def test_tensorboard_drops_events_after_a_checkpoint(tmp_path: Path) -> None:
-    """A run that was killed at 3000 and goes on from 1000 shows each moment once."""
+    """A run that was killed at 3000 and resumes from 1000 shows each step once."""
     first = TensorBoard(tmp_path)
     for env_steps in (1000, 2000, 3000):
-        first.on_interval(mark(env_steps))
+        first.on_interval(interval(env_steps))
     first.close()
     second = TensorBoard(tmp_path, purge_step=1001)
-    second.on_interval(mark(2000))
+    second.on_interval(interval(2000))
     second.close()
     found = EventAccumulator(str(tmp_path)).Reload()
     assert [e.step for e in found.Scalars("updates/loss")] == [1000, 2000]
 
 
 def plain(screen: io.StringIO) -> list[str]:
-    """What stood on the screen, drawing after drawing, without colors."""
+    """Everything drawn on the screen, line by line, without escape sequences."""
     return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()))
 
 
@@ -118,7 +118,7 @@ def test_progress_bar_fits_80_columns() -> None:
     assert max(map(len, lines)) <= 80
     assert any(re.match(r"town:dqn-curriculum ━+╺?━+  50% 0:00:00 left ", line) for line in lines)
     figures = "  12M steps · 12 k/s · length 99.2 · stage 3.25 · loss 0.5 · epsilon 0.1"
-    assert any(line.startswith(figures) and line.endswith("…") for line in lines)  # the rest has no room
+    assert any(line.startswith(figures) and line.endswith("…") for line in lines)  # the rest does not fit
     assert "12,000,000 steps  evaluation: 1999 of 2000 steps, 100% survive, 25% earn money" in lines
 
 
@@ -127,7 +127,7 @@ def test_unused_bar_draws_nothing_and_the_cursor_is_always_restored() -> None:
     bar = ProgressBar(Console(file=screen, force_terminal=True, width=80), "town:dqn", 4000)
     bar.close()
     assert screen.getvalue() == ""
-    bar.on_rollout(Counters(env_steps=1))  # and here the program is killed
+    bar.on_rollout(Counters(env_steps=1))  # here the program is killed
     assert screen.getvalue().rfind(SHOW) > screen.getvalue().rfind(HIDE)
 
 
@@ -156,7 +156,7 @@ def test_all_sinks_are_closed_and_the_first_error_is_raised() -> None:
     assert last.closed
 
 
-def test_rates_are_short() -> None:
+def test_rates_have_units() -> None:
     assert [rate_text(rate) for rate in (12.3, 999.0, 45_678.0, 1_234_567.0)] == [
         "12/s",
         "999/s",

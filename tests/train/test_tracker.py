@@ -1,4 +1,4 @@
-"""Sums over running episodes against a recount of every step."""
+"""Sums over episodes in progress, compared with a recount of every step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from townlet.train.episodes import EpisodeTracker
 
 ROWS = 3
 Steps = st.lists(
-    st.lists(st.tuples(st.integers(-8, 8), st.integers(0, 8), st.sampled_from(("goes on", "dies", "time"))),
+    st.lists(st.tuples(st.integers(-8, 8), st.integers(0, 8), st.sampled_from(("continues", "dies", "time"))),
              min_size=ROWS, max_size=ROWS),
     max_size=12,
 )  # fmt: skip
@@ -34,14 +34,14 @@ def step_of(reported: list[tuple[int, int, str]]) -> tuple[Step, FinalObs, torch
 def test_every_episode_is_summed_once(steps: list[list[tuple[int, int, str]]], stop: int) -> None:
     tracker, running = EpisodeTracker(ROWS), [(0, 0.0, 0.0)] * ROWS
     for count, reported in enumerate(steps):
-        if count == stop:  # taken up elsewhere
+        if count == stop:  # continued by a restored tracker
             state, tracker = {k: v.clone() for k, v in tracker.state().items()}, EpisodeTracker(ROWS)
             tracker.restore(state)
         step, ended, new = step_of(reported)
         over = tracker.step(step, ended, new, new)
         running = [(n + 1, r + pay, i + nov / 8) for (n, r, i), (pay, nov, _) in zip(running, reported, strict=True)]
         expected = [
-            (row, *running[row], reported[row][2] == "dies") for row in range(ROWS) if reported[row][2] != "goes on"
+            (row, *running[row], reported[row][2] == "dies") for row in range(ROWS) if reported[row][2] != "continues"
         ]
         found = zip(
             *(c.tolist() for c in (over.rows, over.length, over.reward, over.intrinsic, over.terminated)), strict=True
@@ -53,7 +53,7 @@ def test_every_episode_is_summed_once(steps: list[list[tuple[int, int, str]]], s
             running[row] = (0, 0.0, 0.0)
 
 
-def test_shaping_is_summed_apart_from_the_reward_of_the_world() -> None:
+def test_shaping_is_summed_separately_from_the_reward_of_the_world() -> None:
     tracker, none = EpisodeTracker(2, components=("milestone", "potential", "vitality")), torch.zeros(2, 1)
     for components in ([[1, 10, 0.5], [2, 20, 0]], [[4, -30, 0], [8, 1, 0.25]]):
         paid = torch.tensor(components, dtype=torch.float32)

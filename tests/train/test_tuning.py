@@ -1,4 +1,4 @@
-"""Settings that change while an agent trains: by hand, or where evaluations make no progress."""
+"""Settings that change during training: by tune.yaml, or by plateau rules."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ AGENTS = {
 
 
 def small(recipe: str = "CartPole-v1:ppo", *words: str) -> LoadedExperiment:
-    """A recipe made small; an agent that has no recipe there yet takes the one of ppo."""
-    there = recipe.replace(":reinforce", ":ppo")
-    return load_experiment(there, [*SMALL, *AGENTS[recipe], *words])
+    """A small version of a recipe; agents without one use that of ppo."""
+    name = recipe.replace(":reinforce", ":ppo")
+    return load_experiment(name, [*SMALL, *AGENTS[recipe], *words])
 
 
 CHANGE = ("env_steps", "key", "old", "new", "why")
@@ -53,7 +53,7 @@ class Editor(RecordingSink):
         for at in [at for at in self._edits if counters.env_steps >= at]:
             file = Run.open("latest", self._root).tune_file
             file.write_text(self._edits.pop(at))
-            os.utime(file, ns=(at, at))  # else two edits within a tick of the disk's clock may look alike
+            os.utime(file, ns=(at, at))  # otherwise two edits within the resolution of the clock may look the same
 
 
 def changes(run: Run) -> list[tuple[int, str, Any, Any, str]]:
@@ -67,8 +67,8 @@ def series(run: Run, name: str) -> dict[int, float]:
 
 
 def test_tune_file_explains_all_settings_and_changes_nothing(tmp_path: Path) -> None:
-    begun = create_session(small("CartPole-v1:ppo", "agent.clip=.2"), tmp_path)
-    text = begun.run.tune_file.read_text()
+    session = create_session(small("CartPole-v1:ppo", "agent.clip=.2"), tmp_path)
+    text = session.run.tune_file.read_text()
     assert all(line.startswith("# ") for line in text.splitlines())
     for key in ("lr: 0.001", "clip: 0.2", "value_clip: null", "entropy_coef: 0.0", "value_coef: 0.5", "epochs: 2"):
         assert f"\n# {key}  # " in text
@@ -87,7 +87,7 @@ def test_edit_takes_effect_at_the_next_update_and_is_recorded(recipe: str, tmp_p
     assert lr[512] == pytest.approx(1e-3)
     assert lr[768] == pytest.approx(2e-5)
     assert lr[1024] == pytest.approx(1e-3)
-    assert "lr is 2e-05 from now on, it was 0.001 (tune.yaml)" in editor.notes
+    assert "lr is 2e-05 from now on, it was 0.001 (tune.yaml)" in editor.messages
 
 
 def test_all_tunable_settings_of_ppo_change(tmp_path: Path) -> None:
@@ -125,44 +125,44 @@ def test_town_can_be_tuned(tmp_path: Path) -> None:
 def test_wrong_tune_file_is_reported_once_and_changes_nothing(text: str, says: str, tmp_path: Path) -> None:
     editor = Editor(tmp_path, {256: text})
     outcome = start(small(), tmp_path, sinks=[editor], pause_at=512)
-    (note,) = (note for note in editor.notes if "no setting was changed" in note)
+    (note,) = (note for note in editor.messages if "no setting was changed" in note)
     assert says in note
     assert changes(outcome.run) == []
-    assert outcome.ending.why == "paused"  # it went on
+    assert outcome.ending.why == "paused"  # it continued
     assert series(outcome.run, "lr").keys() >= {384, 512}
 
 
 def test_unchanged_tune_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = create_session(small(), tmp_path)
-    tuning, heard, read = begun.training.tuning, _Listener(), []
-    tuning.file = begun.run.tune_file
+    session = create_session(small(), tmp_path)
+    tuning, listener, read = session.training.tuning, _Listener(), []
+    tuning.file = session.run.tune_file
     monkeypatch.setattr("townlet.runs.disk.read_bounded", lambda *of: read.append(of) or b"lr: 1e-2\n")
     for _ in range(5):
-        tuning.follow(heard)
+        tuning.follow(listener)
     assert len(read) == 1
-    assert [change.new for change in heard.changes] == [1e-2]
+    assert [change.new for change in listener.changes] == [1e-2]
 
 
 class _Listener:
     def __init__(self) -> None:
         self.changes: list[Any] = []
-        self.notes: list[str] = []
+        self.messages: list[str] = []
 
     def on_setting_change(self, change: Any) -> None:
         self.changes.append(change)
 
     def message(self, text: str) -> None:
-        self.notes.append(text)
+        self.messages.append(text)
 
 
-def judged(words: str, scores: list[float], every: int = 100) -> tuple[Any, _Listener]:
-    """The settings of an agent whose evaluations have these scores, one every so many env_steps."""
+def after_evaluations(words: str, scores: list[float], every: int = 100) -> tuple[Any, _Listener]:
+    """Settings of an agent, and its listener, after evaluations with these scores, one per `every` env_steps."""
     training = build_training(small("CartPole-v1:ppo", f"plateau={words}"))
-    heard = _Listener()
+    listener = _Listener()
     for score in scores:
         training.counters.env_steps += every
-        training.tuning.on_evaluation(score, heard)
-    return training.agent.settings, heard
+        training.tuning.on_evaluation(score, listener)
+    return training.agent.settings, listener
 
 
 @pytest.mark.parametrize(
@@ -175,40 +175,40 @@ def judged(words: str, scores: list[float], every: int = 100) -> tuple[Any, _Lis
     ],
 )
 def test_without_progress_a_setting_is_changed_within_its_limits(how: str, values: list[float]) -> None:
-    settings, heard = judged(f"{{key: lr, patience: 200, {how}}}", [10, *[10, 9] * 3])
-    assert [change.new for change in heard.changes] == pytest.approx(values)
+    settings, listener = after_evaluations(f"{{key: lr, patience: 200, {how}}}", [10, *[10, 9] * 3])
+    assert [change.new for change in listener.changes] == pytest.approx(values)
     assert settings.lr == pytest.approx(values[-1])
-    assert heard.changes[0].why == "no progress for 200 env_steps"
+    assert listener.changes[0].why == "no progress for 200 env_steps"
 
 
 def test_integer_settings_stay_integers() -> None:
-    settings, _ = judged("{key: epochs, patience: 200, multiply: 1.4}", [10, 10, 10])
+    settings, _ = after_evaluations("{key: epochs, patience: 200, multiply: 1.4}", [10, 10, 10])
     assert settings.epochs == 3
     assert isinstance(settings.epochs, int)
 
 
 def test_progress_must_exceed_the_best_by_the_minimum() -> None:
-    assert judged("{key: lr, patience: 200, min_delta: 5, set: 0}", [10, 12, 15, 17, 20])[1].changes == []
-    assert judged("{key: lr, patience: 200, min_delta: 5, set: 0}", [10, 12, 14])[1].changes != []
+    assert after_evaluations("{key: lr, patience: 200, min_delta: 5, set: 0}", [10, 12, 15, 17, 20])[1].changes == []
+    assert after_evaluations("{key: lr, patience: 200, min_delta: 5, set: 0}", [10, 12, 14])[1].changes != []
 
 
 def test_progress_restores_the_previous_value() -> None:
-    settings, heard = judged("{key: lr, patience: 200, multiply: .5, revert: true}", [10, 9, 9, 9, 9, 11])
-    assert [to_flow_yaml(change.new) for change in heard.changes] == ["0.0005", "0.00025", "0.001"]
-    assert heard.changes[-1].why == "there is progress again"
+    settings, listener = after_evaluations("{key: lr, patience: 200, multiply: .5, revert: true}", [10, 9, 9, 9, 9, 11])
+    assert [to_flow_yaml(change.new) for change in listener.changes] == ["0.0005", "0.00025", "0.001"]
+    assert listener.changes[-1].why == "there is progress again"
     assert settings.lr == 1e-3
 
 
 def test_every_plateau_rule_has_a_separate_patience() -> None:
     both = "[{key: lr, patience: 200, multiply: .5}, {key: entropy_coef, patience: 300, set: .01}]"
-    _, heard = judged(both, [10, 9, 9, 9])
-    assert [(change.key, change.new) for change in heard.changes] == [("lr", 5e-4), ("entropy_coef", 0.01)]
+    _, listener = after_evaluations(both, [10, 9, 9, 9])
+    assert [(change.key, change.new) for change in listener.changes] == [("lr", 5e-4), ("entropy_coef", 0.01)]
 
 
 def test_refused_value_is_reported_and_not_applied() -> None:
-    settings, heard = judged("{key: epochs, patience: 200, multiply: 0}", [10, 9, 9])
+    settings, listener = after_evaluations("{key: epochs, patience: 200, multiply: 0}", [10, 9, 9])
     assert settings.epochs == 2
-    assert "epochs stays 2" in heard.notes[0]
+    assert "epochs stays 2" in listener.messages[0]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ PLATEAU = "plateau={key: lr, patience: 256, min_delta: 1e6, multiply: .5, revert
 
 @pytest.mark.parametrize("recipe", AGENTS)
 def test_resumed_run_equals_an_uninterrupted_one_with_changed_settings(recipe: str, tmp_path: Path) -> None:
-    """The same edit at the same moment in a run that is never stopped, and in one that is stopped after it."""
+    """The same edit at the same step, in an uninterrupted run and in one that is paused after it."""
     loaded = small(recipe, PLATEAU)
     whole, part = (
         start(loaded, root, sinks=[Editor(root, {512: "lr: 3e-3\n"})], pause_at=stop).run

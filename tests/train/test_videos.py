@@ -1,4 +1,4 @@
-"""Videos of a training: filmed when they should be, whole, and without a trace in what is learned."""
+"""Videos of a run: recorded at the right steps, complete, and without an effect on training."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start
 from video_info import read_video
 
-FILMED = ("video.episodes=1", "video.steps=40")
+VIDEO = ("video.episodes=1", "video.steps=40")
 
 
-def moments(run: Run) -> list[tuple[int, str]]:
-    return [(film.env_steps, film.reason) for film in videos.list_videos(run.videos)]
+def recorded(run: Run) -> list[tuple[int, str]]:
+    return [(video.env_steps, video.reason) for video in videos.list_videos(run.videos)]
 
 
-def wanted(run: Run) -> list[tuple[int, str]]:
+def expected(run: Run) -> list[tuple[int, str]]:
     """The start, every evaluation that was better than all before it, and the end."""
     with MetricsReader(run.metrics_file) as store:
         found = store.read("evaluations", ("env_steps", "score"), where={"policy": "greedy"})
@@ -42,16 +42,16 @@ def weights(run: Run) -> bytes:
 
 @pytest.mark.parametrize("kind", ["ppo", pytest.param("numbers", marks=pytest.mark.long)])
 def test_videos_are_recorded_at_start_bests_and_end_without_side_effects(kind: str, tmp_path: Path) -> None:
-    filmed, plain = train_gym(kind, tmp_path / "a", *FILMED, REPORT), train_gym(kind, tmp_path / "b")
-    assert moments(filmed) == wanted(filmed)
-    assert moments(plain) == []
+    filmed, plain = train_gym(kind, tmp_path / "a", *VIDEO, REPORT), train_gym(kind, tmp_path / "b")
+    assert recorded(filmed) == expected(filmed)
+    assert recorded(plain) == []
     assert weights(filmed) == weights(plain) != b""
-    for film in videos.list_videos(filmed.videos):
-        facts = read_video(film.path)
-        assert facts.size == ((600, 400) if kind == "ppo" else (500, 500))
-        assert 1 < facts.frames <= 41 + 50
+    for video in videos.list_videos(filmed.videos):
+        info = read_video(video.path)
+        assert info.size == ((600, 400) if kind == "ppo" else (500, 500))
+        assert 1 < info.frames <= 41 + 50
     report = filmed.report_html.read_text()
-    assert all(f'href="videos/{film.path.name}"' in report for film in videos.list_videos(filmed.videos))
+    assert all(f'href="videos/{video.path.name}"' in report for video in videos.list_videos(filmed.videos))
     assert "](videos/" in filmed.report_md.read_text()
 
 
@@ -59,19 +59,19 @@ def test_town_is_recorded_by_the_same_key(tmp_path: Path) -> None:
     run = start(
         load_experiment("town-l0:dqn", [*SMALL["town-l0:dqn"], "video.episodes=1", "video.steps=5"]), tmp_path
     ).run
-    assert moments(run) == wanted(run)
-    facts = read_video(videos.list_videos(run.videos)[0].path)
-    assert (facts.frames, facts.size) == (1 + 5 + 10, (960, 640))
+    assert recorded(run) == expected(run)
+    info = read_video(videos.list_videos(run.videos)[0].path)
+    assert (info.frames, info.size) == (1 + 5 + 10, (960, 640))
 
 
 def test_resumed_run_records_the_same_videos_and_removes_partial_ones(tmp_path: Path) -> None:
-    whole = train_gym("ppo", tmp_path / "whole", *FILMED)
+    whole = train_gym("ppo", tmp_path / "whole", *VIDEO)
     loaded = load_experiment("CartPole-v1:ppo", [*whole.meta()["overrides"]])
     part = start(loaded, tmp_path / "part", pause_at=600).run
     (part.videos / videos.video_name(999, "best")).write_bytes(b"of a moment that never happened")
     (part.videos / ".000000000999-best.ab12.mp4").write_bytes(b"half")
     resume(part)
-    assert moments(part) == moments(whole)
+    assert recorded(part) == recorded(whole)
     assert [path.name for path in sorted(part.videos.iterdir())] == [
         path.name for path in sorted(whole.videos.iterdir())
     ]

@@ -1,4 +1,4 @@
-"""Weights & Biases without a network: what lands where, and what a sweep's agent asks for."""
+"""Weights & Biases offline: logged data, and overrides from a sweep agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from townlet.tasks.experiment import load_experiment
 from townlet.train import wandb
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
-ASKED = """\
+SWEEP_RUN = """\
 wandb_version: 1
 
 agent.lr:
@@ -32,7 +32,7 @@ network:
 
 @pytest.mark.long
 def test_sweep_agent_takes_its_settings_from_the_sweep(tmp_path: Path) -> None:
-    (tmp_path / "asked.yaml").write_text(ASKED)
+    (tmp_path / "asked.yaml").write_text(SWEEP_RUN)
     here, home = tmp_path / "here", tmp_path / "home"
     here.mkdir()
     home.mkdir()

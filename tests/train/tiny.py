@@ -1,4 +1,4 @@
-"""Trainings of a second, and a sink that remembers everything."""
+"""Runs that train within a second, and a sink that stores everything."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ STAGES = "curriculum={name: adaptive, episodes: 2, steps: 40, entropy: 1.0}"
 
 
 def tiny(recipe: str = "town:dqn", *words: str) -> LoadedExperiment:
-    """A recipe made small, with further changes."""
+    """A small version of a recipe, with further overrides."""
     return load_experiment(recipe, [*(PPO if recipe.endswith("ppo") else DQN), *words])
 
 
-def begun(loaded: LoadedExperiment, store: MetricsStore, *sinks: Sink) -> tuple[Training, MetricsLogger]:
-    """A training before its first step, and its logger."""
+def build_with_logger(loaded: LoadedExperiment, store: MetricsStore, *sinks: Sink) -> tuple[Training, MetricsLogger]:
+    """A training before its first step, and its metrics logger."""
     t, metrics = build_training(loaded), loaded.recipe.metrics
     return t, MetricsLogger(t, loaded.recipe.to_env_steps(metrics.every), metrics.whole_episodes, store, sinks)
 
 
 class RecordingSink(Sink):
-    """A sink that remembers."""
+    """A sink that stores everything it receives."""
 
     def __init__(self) -> None:
-        self.marks: list[MetricsInterval] = []
+        self.intervals: list[MetricsInterval] = []
         self.evaluations: list[Mapping[str, Any]] = []
-        self.notes: list[str] = []
-        self.ticks = 0
+        self.messages: list[str] = []
+        self.rollouts = 0
         self.closed = False
 
     def on_rollout(self, counters: Counters) -> None:
-        self.ticks += 1
+        self.rollouts += 1
 
     def on_interval(self, interval: MetricsInterval) -> None:
-        self.marks.append(interval)
+        self.intervals.append(interval)
 
     def on_evaluation(self, counters: Counters, columns: Mapping[str, Any]) -> None:
         self.evaluations.append({"env_steps": counters.env_steps, **columns})
 
     def message(self, text: str) -> None:
-        self.notes.append(text)
+        self.messages.append(text)
 
     def close(self) -> None:
         self.closed = True

@@ -145,7 +145,7 @@ def test_bucket_grants_rate_and_burst() -> None:
     assert [bucket.take() for _ in range(6)] == [True] * 5 + [False]
 
 
-def test_guesses_are_counted_by_address_up_to_a_limit() -> None:
+def test_guesses_are_limited_by_address() -> None:
     clock = Clock()
     throttle = LoginThrottle(clock)
     assert [throttle.allows("192.0.2.1", False, None) for _ in range(MAX_GUESSES + 1)] == [True] * MAX_GUESSES + [False]

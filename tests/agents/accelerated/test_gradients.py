@@ -1,4 +1,4 @@
-"""Fast paths give the gradients that autograd gives: float64, random networks, batches and settings."""
+"""Fast paths give the gradients of autograd: float64, random networks, batches and settings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def specs() -> st.SearchStrategy[MlpSpec]:
 
 
 def perturbed(network: ActorCritic, seed: int) -> ActorCritic:
-    """The network in float64 with weights that are not the initial ones, and a gradient to add to."""
+    """The network in float64 with random weights, and with a gradient to accumulate into."""
     draws = torch.Generator().manual_seed(seed)
     network = network.double()
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Minibatches sampled in blocks are those sampled one at a time, and give the gradients that those give."""
+"""Minibatches sampled in blocks equal those sampled one at a time, and give the same gradients."""
 
 from __future__ import annotations
 

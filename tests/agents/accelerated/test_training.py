@@ -1,4 +1,4 @@
-"""Trainings with and without fast paths agree within float tolerance."""
+"""Training with and without fast paths agrees within float tolerance."""
 
 from __future__ import annotations
 

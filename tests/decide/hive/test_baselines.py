@@ -37,7 +37,7 @@ def test_nearest_worker_takes_energy_at_nearest_worker(samples: list[Sample]) ->
     for action, sample in zip(choose("nearest_worker", *samples)[0], samples, strict=True):
         workers = sorted({*sample.present, *sample.mining})
         chunk = min(workers, key=lambda w: reference.distance(w, sample.hive), default=sample.hive)
-        assert action == chunk  # energy is cheaper, also if nothing is affordable
+        assert action == chunk  # energy is cheaper, even if nothing is affordable
 
 
 def test_nearest_worker_takes_affordable_type() -> None:

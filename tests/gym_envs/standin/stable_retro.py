@@ -35,7 +35,7 @@ class data:  # noqa: N801  (a module of the real one)
 
 
 class RetroEmulator:
-    """One console, of which a process can hold one."""
+    """Emulator of one console; a process can have only one."""
 
     held = 0
 

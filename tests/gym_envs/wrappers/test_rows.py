@@ -29,7 +29,7 @@ def spec(*wrappers: dict[str, Any], **keys: Any) -> EnvSpec:
 
 
 class Numbers(gym.Env[Any, Any]):
-    """Shows any number of a space that it is given."""
+    """Observes a random element of a given space."""
 
     action_space = gym.spaces.Discrete(1)
 
@@ -74,7 +74,7 @@ def test_frame_skip_sums_rewards() -> None:
     env.reset(0)
     steps = [conformance.copy_step(env.step(torch.zeros(1, dtype=torch.int64))) for _ in range(7)]
     assert [float(step.reward[0]) for step in steps] == [-3.0] * 7
-    assert [bool(step.truncated[0]) for step in steps] == [False] * 6 + [True]  # the limit counts skips as one
+    assert [bool(step.truncated[0]) for step in steps] == [False] * 6 + [True]  # the limit counts agent steps
     random = wrap(gym.make("Acrobot-v1"), FrameSkipSpec(frames=1, max_frames=3))
     random.reset(seed=0)
     assert {float(random.step(0)[1]) for _ in range(40)} == {-1.0, -2.0, -3.0}
@@ -106,7 +106,7 @@ SHAPED = {
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_potential_shaping_telescopes(name: str, seed: int) -> None:
-    """Discounted, all that shaping pays in an episode is γ^T Φ(end) − Φ(start): no way through it pays more."""
+    """The discounted sum of shaping in an episode is γ^T Φ(end) − Φ(start), whatever the agent does."""
     plain, shaped = gym.make(name, max_episode_steps=60), gym.make(name, max_episode_steps=60)
     shaped = wrap(shaped, SHAPED[name])
     plain.reset(seed=seed)
@@ -132,7 +132,7 @@ def test_potentials_are_higher_in_better_states() -> None:
     assert car.potential([-1.1, 0]) != car.potential([-0.5, 0])
 
     class Lander(Numbers):
-        """Stands for the lander, whose simulator need not be installed."""
+        """Stand-in for LunarLander, whose simulator need not be installed."""
 
     lander = wrap(Lander(gym.spaces.Box(-10, 10, (8,))), LunarLanderShapingSpec())
     still = [0, 0, 0, 0, 0, 0, 1, 1]
@@ -166,17 +166,17 @@ def test_images_are_resized_and_gray(how: dict[str, Any]) -> None:
     env = make_vec("CartPole-v1", EnvSpec.model_validate(keys), 2)
     assert [(b.shape, b.kind) for b in env.layout] == [((1, 40, 60), "picture")]
     obs = env.reset(0).obs
-    assert 0 <= obs.min() < 0.5 < obs.max() <= 1  # a dark cart before a white sky
+    assert 0 <= obs.min() < 0.5 < obs.max() <= 1  # a dark cart on a white background
     before = obs.clone()
     for _ in range(8):
         env.step(torch.ones(2, dtype=torch.int64))
     assert not torch.equal(before, env.step(torch.ones(2, dtype=torch.int64)).obs)
-    assert env.exact  # windows do not decide what happens
+    assert env.exact  # rendering does not affect the simulation
     env.close()
 
 
 class Memory(gym.Env[Any, Any]):
-    """Stands for a console: the ball of Pong moves by 3 and −2, and is lost after a while."""
+    """Stand-in for Pong's RAM: the ball moves by 3 and −2, and is lost after a while."""
 
     observation_space = gym.spaces.Box(0, 255, (128,), np.uint8)
     action_space = gym.spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""What works on all rows at once: normalization and stacks of frames."""
+"""Transforms of all rows at once: normalization and frame stacks."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_evaluation_uses_frozen_training_statistics() -> None:
 def test_statistics_survive_an_inexact_restore() -> None:
     env, other = (make_vec("Pendulum-v1", spec(normalize_obs="running"), 2) for _ in range(2))
     for one in (env, other):
-        one.exact = False  # as where a simulator cannot be saved
+        one.exact = False  # as if the simulator could not be saved
     list(conformance.random_steps(env, env.reset(0), 40))
     other.restore(env.state())
     assert other.state()["transforms"]["0"]["count"] == env.state()["transforms"]["0"]["count"] + 2
