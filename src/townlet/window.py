@@ -42,7 +42,7 @@ class Window:
         try:
             import pygame
         except ImportError as missing:
-            fix = 'install it: pip install "townlet[window]"'
+            fix = "install it: pip install 'townlet[window]'"
             raise TownletError("a window needs pygame, which is not installed", fix) from missing
         self._pygame: Any = pygame
         self._title, self._fps = title, fps

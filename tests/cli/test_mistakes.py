@@ -41,7 +41,7 @@ main(sys.argv[1:])
         ("play missing", "there is no world and no run 'missing'", "known: "),
         ("play twon", "there is no world and no run 'twon'", "did you mean 'town'?"),
         ("play town --mode trained", "--mode trained needs a run", "townlet play latest"),
-        ("play town --mode human", "--mode human needs a terminal", "--mode random"),
+        ("play town --mode human", "--mode human needs a keyboard", "--mode random"),
         ("train none.yaml", "there is no file 'none.yaml'", "write its path relative to "),
         ("train broken.yaml", "broken.yaml:3:1: a value is missing here", "close the bracket"),
         ("train itself.yaml", "itself.yaml:2:1: recipes extend each other in a circle", "remove one `extends`"),

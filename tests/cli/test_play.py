@@ -192,8 +192,8 @@ def test_episode_end_is_shown_before_the_next_starts() -> None:
     seat = PlayerView("passive", RenderedTown(world, make_player("passive", world, Streams(0).numpy("x")), 0))
     ages = []
     for _ in range(8):
-        seat.step(pause=2)
-        ages.append(seat.show.age)
+        seat.step(pause_steps=2)
+        ages.append(seat.env.age)
     assert ages == [1, 2, 3, 3, 3, 0, 1, 2]
     assert seat.caption() == "episode 2 · last: 3 steps, time ran out · longest: 3"
 

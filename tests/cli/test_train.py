@@ -49,7 +49,7 @@ def test_finished_run_prints_how_to_continue(townlet: Program, tmp_path: Path) -
     for words in ([], ["budget.env_steps=300"], ["--minutes", "7"]):
         done = townlet("train", "--resume", "latest", *words, *root)
         assert done.code == 0
-        assert "This run is finished: all steps of the budget are spent." in done.out
+        assert "This run had already finished: all steps of the budget are spent." in done.out
         assert f"townlet train --resume {run.name} budget.env_steps=…" in done.out
         assert checkpoint.latest(run.checkpoints).env_steps == 320  # type: ignore[union-attr]
     assert townlet("train", "--resume", "latest", "budget.env_steps=384", *root).code == 0
@@ -91,7 +91,7 @@ def test_diverged_seed_does_not_stop_the_others(townlet: Program, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["town-l0:dqn", "--seeds", "2", "--pause-at", "1e3"], "--seeds cannot be paused"),
+        (["town-l0:dqn", "--seeds", "2", "--pause-at", "1e3"], "--pause-at cannot be used with --seeds"),
         (["--resume", "latest", "--seeds", "2"], "--resume continues one run"),
         (["town-l0:dqn", "--seeds", "2", "--live"], "--live and --open show one run"),
         (["town-l0:dqn", "--steps", "many"], "'many' is not a number of steps; write it like 100000 or 1e5"),

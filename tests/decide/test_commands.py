@@ -218,7 +218,7 @@ def test_replay_reports_differences_only(tmp_path: Path, townlet: Program) -> No
     service.close()
     found = townlet("replay", "--folder", str(tmp_path))
     assert found.code == 0, found.err
-    same = re.fullmatch(r"(\d+) of (\d+) versions are the same\.\n", found.out)
+    same = re.fullmatch(r"(\d+) of (\d+) versions are identical\.\n", found.out)
     assert same
     assert same[1] == same[2]
     assert int(same[1]) > 2
@@ -232,5 +232,5 @@ def test_replay_reports_a_version_with_other_weights(tmp_path: Path, townlet: Pr
     found = townlet("replay", "--folder", str(tmp_path))
     assert found.code == 1
     different, summary = found.out.splitlines()
-    assert re.fullmatch(r"version 99, step \d+: DIFFERENT, [0-9a-f]{12} instead of f{12}", different)
-    assert re.fullmatch(r"\d+ of \d+ versions are the same\.", summary)
+    assert re.fullmatch(r"version 99, step \d+: DIFFERENT, replayed [0-9a-f]{12}, stored f{12}", different)
+    assert re.fullmatch(r"\d+ of \d+ versions are identical\.", summary)

@@ -21,7 +21,7 @@ app = CommandGroup("Benchmark simulation and training on this machine.")
 ROUNDS: Final = 5
 DEFAULT_ROWS: Final = 128
 DEFAULT_GPU_ROWS: Final = 262_144
-TRAINING_ROUNDS: Final = 3  # fewer and longer: one pass of Stable-Baselines3 takes seconds
+TRAINING_ROUNDS: Final = 3  # fewer but longer rounds: an iteration of Stable-Baselines3 takes seconds
 
 
 @app.with_examples(
@@ -42,7 +42,7 @@ def sim(
     device: Annotated[
         str, typer.Option(metavar="cpu|cuda", help="Device; cuda needs the torch or compiled engine.")
     ] = "cpu",
-    seconds: Annotated[float, typer.Option(min=0.01, help="Seconds to measure each number of rows.")] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Seconds of measurement per number of rows.")] = 2.0,
     as_json: AsJson = False,
 ) -> None:
     """Measure simulation speed in environment steps per second.
@@ -103,13 +103,13 @@ def train(
         str, typer.Option(metavar="cpu|cuda", help="Device; cuda ignores --threads, --seconds and --peers.")
     ] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads; all cores by default.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Seconds to measure each agent and library.")] = 12.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Seconds of measurement per agent and library.")] = 12.0,
     peers: Annotated[bool, typer.Option(help="Also measure Stable-Baselines3, if installed.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Measure training speed and compare it with Stable-Baselines3.
 
-    Both libraries train in turns, in the same world with equal settings. The defaults take about a minute.
+    Both libraries train alternately, in the same world with equal settings. The defaults take about a minute.
     """
     if device != "cpu":
         _measure_iterations(world, agent, rows or DEFAULT_GPU_ROWS, device, as_json)

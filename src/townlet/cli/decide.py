@@ -59,9 +59,9 @@ def serve(
     what: Annotated[
         str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, or a YAML file of settings.")
     ] = "hive",
-    changes: Annotated[
+    overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Overrides of the settings, such as learning.interval=.5"),
+        typer.Argument(metavar="KEY=VALUE", help="Overrides of the settings, such as learning.interval=.5."),
     ] = None,
     folder: Folder = FOLDER,
     host: Host = "127.0.0.1",
@@ -83,8 +83,8 @@ def serve(
     Games, operators and viewers have separate tokens. The first start generates them in FOLDER/tokens.json; to choose
     them, use --token-file or TOWNLET_GAME_TOKEN, TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN.
     """
-    for change in changes or ():  # suggest --port 8790 for port=8790
-        key, equals, value = change.partition("=")
+    for override in overrides or ():  # suggest --port 8790 for port=8790
+        key, equals, value = override.partition("=")
         if equals and key.strip() in SERVE_OPTIONS:
             fix = "write --open" if key.strip() == "open" else f"write --{key.strip()} {value}"
             raise TownletError(f"'{key.strip()}' is an option, not a setting", fix)
@@ -95,7 +95,7 @@ def serve(
     from townlet.web.server import Server
 
     source = Path(what) if what.endswith((".yaml", ".yml")) else what
-    settings = load_settings(source, changes or (), DOMAINS)
+    settings = load_settings(source, overrides or (), DOMAINS)
     service_tokens = None if no_token else load_service_tokens(folder, token_file)
     tokens = service_tokens.tokens if service_tokens else None
     server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, access=access)
@@ -153,7 +153,7 @@ def simulate(
     observations: Annotated[int, typer.Option(min=1, help="Observations per game.")] = 200,
     stage: Annotated[int, typer.Option(min=0, help="Difficulty of hive, 0 to 2; bandit-ads ignores it.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the games and the network faults.")] = 0,
-    name: Annotated[str | None, typer.Option(help="Prefix of the game names; by default random.")] = None,
+    name: Annotated[str | None, typer.Option(help="Prefix of the territory names; random by default.")] = None,
     pause: Annotated[float, typer.Option(min=0, help="Seconds between two decisions.")] = 0.0,
     duplicates: Annotated[float, typer.Option(min=0, max=1, help="Fraction of messages sent twice.")] = 0.0,
     reordering: Annotated[float, typer.Option(min=0, max=1, help="Fraction of reports that arrive late.")] = 0.0,
@@ -163,7 +163,7 @@ def simulate(
     ] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Play simulated games with a running service.
+    """Play simulated games against a running service.
 
     The games can duplicate, delay and lose messages, and reconnect. Tokens are read from FOLDER/tokens.json unless
     --token-file or TOWNLET_GAME_TOKEN is set.
@@ -176,27 +176,26 @@ def simulate(
 
     if domain not in DOMAINS:
         raise TownletError(f"there is no domain '{domain}'", did_you_mean(domain, sorted(DOMAINS)))
-    simulated = [DOMAINS[domain].make_game(seed + n, f"{domain} {seed}.{n}", stage) for n in range(games)]
-    # New names: the service remembers earlier games, and their clocks cannot restart.
+    simulated_games = [DOMAINS[domain].make_game(seed + n, f"{domain} {seed}.{n}", stage) for n in range(games)]
+    # New names: the service remembers earlier territories, and their clocks cannot restart.
     name = name or f"game {secrets.token_hex(2)}"
-    names = [f"{name}.{n}" for n in range(games)]
+    territories = [f"{name}.{n}" for n in range(games)]
     faults = NetworkFaults(duplicates, reordering, losses, reconnects)
-    token, reader = client_tokens(url, folder, token_file)
-    before = fetch_outcomes(url, reader)
-    score = asyncio.run(
-        play(url, simulated, observations, token=token, faults=faults, seed=seed, pause=pause, territories=names)
-    )
-    after = fetch_outcomes(url, reader)
+    game_token, viewer_token = client_tokens(url, folder, token_file)
+    before = fetch_outcomes(url, viewer_token)
+    settings: dict[str, Any] = {"token": game_token, "faults": faults, "seed": seed, "pause": pause}
+    result = asyncio.run(play(url, simulated_games, observations, territories=territories, **settings))
+    after = fetch_outcomes(url, viewer_token)
     results: dict[str, Any] = {
-        "observations": score.observations, "sent": score.sent, "waited": score.waited, "refused": score.refused,
-        "reports": score.reports, "connections": score.connections, "seconds": score.seconds,
-        "per_second": score.observations / score.seconds, "p50_ms": 1000 * score.percentile(0.5),
-        "p99_ms": 1000 * score.percentile(0.99),
+        "observations": result.observations, "sent": result.sent, "waited": result.waited, "refused": result.refused,
+        "reports": result.reports, "connections": result.connections, "seconds": result.seconds,
+        "per_second": result.observations / result.seconds, "p50_ms": 1000 * result.percentile(0.5),
+        "p99_ms": 1000 * result.percentile(0.99),
     }  # fmt: skip
     if before and after and after[0] > before[0]:
         results["mean_reward"] = (after[1] - before[1]) / (after[0] - before[0])
-    if score.refusal:
-        results["first_refusal"] = score.refusal
+    if result.refusal:
+        results["first_refusal"] = result.refusal
     if as_json:
         out().print_json(json.dumps(results))
     else:
@@ -204,8 +203,8 @@ def simulate(
             if isinstance(value, int | float):
                 value = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
             echo(f"{key.replace('_', ' '):>14}  {value}")
-    if score.refused == score.observations:
-        echo_err(f"The service refused every observation: {score.refusal}", style="red")
+    if result.refused == result.observations:
+        echo_err(f"The service refused every observation: {result.refusal}", style="red")
         raise typer.Exit(1)
 
 
@@ -213,7 +212,7 @@ def simulate(
 def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     """List the policy versions: which ones served when, and why.
 
-    Similar consecutive changes share a line; --json prints each of them.
+    Consecutive changes of one kind share a line; --json prints the newest changes one by one.
     """
     from townlet.decide.stats import summarize_history
     from townlet.decide.storage import VERSIONS
@@ -227,14 +226,17 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
         at = datetime.fromtimestamp(group["at"]).strftime("%Y-%m-%d %H:%M:%S")
         first, last, times = group["first"], group["last"], group["times"]
         which = f"version {last}" if first == last else f"versions {first} to {last}"
-        often = f", {times:,} times" if times > 1 else ""
-        echo(f"{at}  {which}: {VERDICTS.get(group['verdict'], group['verdict'])}{often}: {group['reason']}")
-    stored = [version["version"] for version in summary["versions"]]
-    listed = f"{len(stored)} versions, {stored[0]} to {stored[-1]}" if len(stored) > 1 else "".join(map(str, stored))
-    state = [" Pinned."] * (summary["pinned"] is not None) + [" The gate decides alone."] * summary["gate_only"]
-    echo(f"Stored: {listed or 'none'}. Serving: {summary['serving'] or 'none'}.{''.join(state)}")
+        repeated = f", {times:,} times" if times > 1 else ""
+        echo(f"{at}  {which}: {VERDICTS.get(group['verdict'], group['verdict'])}{repeated}: {group['reason']}")
+    numbers = [version["version"] for version in summary["versions"]]
+    stored = f"version {numbers[0]}" if numbers else "none"
+    if len(numbers) > 1:
+        stored = f"{len(numbers)} versions, {numbers[0]} to {numbers[-1]}"
+    pinned = " Pinned." if summary["pinned"] is not None else ""
+    gate_only = " The gate decides alone." if summary["gate_only"] else ""
+    echo(f"Stored: {stored}. Serving: {summary['serving'] or 'none'}.{pinned}{gate_only}")
     if summary["fault"]:
-        echo_err(f"The serving log cannot be trusted: {summary['fault']}. After a start the gate decides alone.")
+        echo_err(f"The serving log cannot be trusted: {summary['fault']}. After a restart the gate decides alone.")
 
 
 @app.with_examples("townlet decide replay", "townlet decide replay --folder night --json")
@@ -251,13 +253,13 @@ def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
             results.append(checked._asdict() | {"same": checked.same})
             status.update(f"{len(results):,} versions, now at step {checked.step:,}")
             if not (as_json or checked.same):
-                what = f"{checked.replayed[:12]} instead of {checked.digest[:12]}"
-                echo(f"version {checked.version}, step {checked.step}: DIFFERENT, {what}")
+                digests = f"replayed {checked.replayed[:12]}, stored {checked.digest[:12]}"
+                echo(f"version {checked.version}, step {checked.step}: DIFFERENT, {digests}")
     same = sum(result["same"] for result in results)
     if as_json:
         out().print_json(json.dumps(results))
     else:
-        echo(f"{same} of {len(results)} versions are the same.")
+        echo(f"{same} of {len(results)} versions are identical.")
     if same < len(results):
         raise typer.Exit(1)
 
@@ -281,7 +283,7 @@ def backup(
 ) -> None:
     """Make a consistent copy of a running or stopped service.
 
-    A service started from the copy has the state of the original at the last copied record.
+    A service started from the copy has the state that the original had at the last copied record.
     """
     from townlet.decide.storage.backup import backup as copy_folder
 

@@ -87,7 +87,7 @@ def cache() -> CheckResult:
     from townlet.jit import cache_folder
 
     folder = cache_folder()
-    # If no lasting folder is writable, a temporary one is used that no other process finds.
+    # If no permanent folder is writable, a temporary one is used, which other processes cannot find.
     if folder.name.startswith("numba-"):
         return CheckResult("engine cache", True, str(folder), provides)
     return CheckResult("engine cache", False, "no writable folder", provides, "set TOWNLET_CACHE to a writable folder")
@@ -115,7 +115,7 @@ def _ffmpeg() -> None:
     imageio_ffmpeg.get_ffmpeg_version()
 
 
-# Extras that are no environment families: the module, and a check if importing it proves nothing.
+# Extras other than environment families: the module, and a check if importing it is not enough.
 OTHER_EXTRAS: Final[dict[str, tuple[str, Callable[[], object] | None]]] = {
     "hub": ("huggingface_hub", None),
     "onnx": ("onnxscript", None),
@@ -133,7 +133,7 @@ PROVIDES: Final = {
     "retro": "games of other consoles: retro/Airstriker-Genesis-v0",
     "hub": "publishing on the Hugging Face Hub: townlet publish",
     "onnx": "export for other programs: townlet export",
-    "sweep": "the search for settings: townlet sweep",
+    "sweep": "hyperparameter search: townlet sweep",
     "video": "videos of episodes as mp4",
     "wandb": "logging to Weights & Biases: metrics.wandb=true",
     "window": 'a window: render_mode="human"',

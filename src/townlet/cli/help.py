@@ -1,4 +1,4 @@
-"""Command groups and their help pages, which show values by name instead of Python types."""
+"""Command groups and their help pages, which show metavars (`--steps N`) instead of click's type names (`INTEGER`)."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ def _name(argument: Any) -> str:
 
 
 def _usage(argument: Any) -> str:
-    """RUN if required, [RUN] if optional, [KEY=VALUE …] if repeatable."""
+    """RUN if required, [RUN] if optional; a repeatable argument ends in " …"."""
     name = _name(argument)
     name += REPEATED if argument.nargs != 1 and not name.endswith(REPEATED) else ""
     return name if argument.required else f"[{name}]"
 
 
 def _syntax(option: Any) -> str:
-    """The option's names and its metavar: the given one, N for numbers, or its name."""
+    """The option's names and, unless it is a flag, its metavar: the given one, N for numbers, or its name."""
     names = ", ".join(sorted(option.opts, key=len, reverse=True))
     names += "".join(f" / {name}" for name in option.secondary_opts)
     kind = option.type_descriptor.annotation
@@ -112,7 +112,7 @@ def _syntax(option: Any) -> str:
 
 
 def _description(param: Any, ctx: Any) -> str:
-    """The help text with the default value."""
+    """The help text with the default value in brackets, if there is one."""
     default = None if getattr(param, "is_flag", False) else param.get_default(ctx, call=False)
     shown = default.value if isinstance(default, Enum) else default
     return str(param.help or "") + (f" [{shown}]" if shown not in (None, "") else "")

@@ -1,4 +1,4 @@
-"""`townlet live`: serve the page that shows runs, alone or next to a training."""
+"""`townlet live`: serve the page that shows runs, on its own or during training."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from townlet.web.tokens import Tokens
 
 PORT: Final = 8808
-NICENESS: Final = 5  # of the server next to a training, which has priority
+NICENESS: Final = 5  # added to the server's niceness during training, which has priority
 
 
 def live(
-    what: Annotated[str | None, typer.Argument(metavar="RUN", help="Run to show first, the latest by default.")] = None,
+    what: Annotated[str | None, typer.Argument(metavar="RUN", help="Run to show first; the latest by default.")] = None,
     host: Host = "127.0.0.1",
     port: Port = PORT,
     token_file: TokenFile = None,
@@ -42,7 +42,7 @@ def live(
 ) -> None:
     """Watch runs in a browser, even while they are training.
 
-    Prints two links: one that can also save worlds, and a read-only one. The page cannot change a run. Ctrl-C stops
+    Prints two links: one that allows saving worlds, and a read-only one. The page cannot change a run. Ctrl-C stops
     the server.
 
     Every start generates new tokens unless TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN or --token-file set them.
@@ -74,7 +74,7 @@ def live(
 
 
 def _tokens(token_file: Path | None) -> Tokens:
-    """Tokens from the file or the environment; new ones for other roles."""
+    """Tokens from the file or the environment; new ones for roles that have none there."""
     from townlet.web.tokens import OPERATOR, VIEWER, Tokens, environment_tokens, new_token, read_token_file
 
     roles = (OPERATOR, VIEWER)
@@ -83,6 +83,7 @@ def _tokens(token_file: Path | None) -> Tokens:
 
 
 def is_orphaned(parent: int = os.getppid()) -> bool:
+    """Whether the process that started this one has ended; the default is evaluated at import."""
     return os.getppid() != parent
 
 
@@ -96,20 +97,20 @@ def open_browser(link: str) -> None:
 def page_server(run: Run, host: str, port: int, show: bool = False) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Serve the live page of a run during training, in a separate process so that neither waits for the other.
 
-    Yields the link to the page and the process. The server stops with the block, or if this process is killed. With
-    `show` it opens the page with a single-use link.
+    Yields the link to the page and the process. The server stops at the end of the block, or when this process dies.
+    With `show` it opens the page through a single-use link.
     """
-    words = ["live", run.name, "--root", str(run.path.parent), "--host", host, "--port", str(port)]
-    words += ["--called", program_name(), "--with-parent", *(["--open"] if show else [])]
+    arguments = ["live", run.name, "--root", str(run.path.parent), "--host", host, "--port", str(port)]
+    arguments += ["--called", program_name(), "--with-parent", *(["--open"] if show else [])]
     process = subprocess.Popen(
-        [sys.executable, "-m", "townlet", *words], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-m", "townlet", *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stdout is not None
     try:
         first_line = process.stdout.readline().split()
         link = next((word for word in first_line if word.startswith("http")), None)
         if link is None:
-            raise TownletError("the page could not be started", "drop --live, or choose another --port")
+            raise TownletError("the live page could not be started", "drop --live and --open, or choose another --port")
         yield link, process
     finally:
         process.terminate()

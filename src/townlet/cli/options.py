@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from townlet.runs.folder import Run
     from townlet.train.policies import TrainedPolicy
 
-ROOT: Final = Path("runs")  # default folder of runs
+ROOT: Final = Path("runs")  # default of --root
 PROGRAM: Final = "townlet"
 NO_TOKEN: Final = "--no-token: every user of this machine can operate this server."
 
 
 def _permit(given: bool) -> None:
-    """Permit recipes to run code; loads the code runner only if needed."""
+    """Permit recipes to run code."""
     if given:
         from townlet.config import user_code
 
@@ -32,9 +32,9 @@ def _permit(given: bool) -> None:
 
 
 RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run: its name or a prefix of it, a path, latest, or ENV:VARIANT.")
+    str, typer.Argument(metavar="RUN", help="A run: name, prefix, path or latest; or ENV:VARIANT for its newest run.")
 ]
-Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of runs.")]
+Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder that contains the runs.")]
 Checkpoint = Annotated[
     Literal["best", "last"], typer.Option("--which", metavar="best|last", help="Use the best or the last checkpoint.")
 ]
@@ -48,7 +48,7 @@ AllowCode = Annotated[
 ]
 Sample = Annotated[
     bool | None,
-    typer.Option("--sample/--greedy", help="Sample actions, or take the most likely; by default as in evaluations."),
+    typer.Option("--sample/--greedy", help="Sample actions, or act greedily; by default as in the run's evaluations."),
 ]
 EvaluationSeed = Annotated[
     int | None, typer.Option(min=0, help="Seed of the episodes; by default one that the run's evaluations did not use.")
@@ -56,10 +56,10 @@ EvaluationSeed = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 WorldName = Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world or the path of a YAML file.")]
 WorldOverrides = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides of the world, such as max_steps=1000")
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides of the world, such as max_steps=1000.")
 ]
 RecipeOverrides = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides of the recipe, such as agent.lr=1e-3")
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides of the recipe, such as agent.lr=1e-3.")
 ]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; if it is taken, the next free one.")]
@@ -75,7 +75,7 @@ NoToken = Annotated[
 
 
 def open_run(word: str, root: Path) -> Run:
-    """The run with this name, prefix or path, `latest`, or the newest of the recipe ENV:VARIANT."""
+    """The run with this name, prefix or path; for `latest` or ENV:VARIANT, the newest run (of that recipe)."""
     from townlet.runs.folder import Run
 
     if ":" not in word or Path(word).exists():
@@ -88,7 +88,7 @@ def open_run(word: str, root: Path) -> Run:
 
 
 def find_run(word: str, root: Path) -> Run | None:
-    """The run named by a word, or None if the word names a world."""
+    """The run that a word names, or None if it names a world; raises TownletError if it names neither."""
     from townlet.town.world.load import SUFFIXES, shipped
 
     if word in shipped() or word.endswith(SUFFIXES) or Path(word).is_file():
@@ -107,7 +107,7 @@ def find_run(word: str, root: Path) -> Run | None:
 
 
 def load_policy(run: Run, which: Literal["best", "last"]) -> TrainedPolicy:
-    """The trained policy of a run; its caveats are printed on stderr."""
+    """The trained policy of a run; notes on loading it are printed on stderr."""
     from townlet.train import policies
 
     trained = policies.load_policy(run, which)
@@ -122,6 +122,6 @@ def run_command(command: str, run: Run, *words: str) -> str:
 
 
 def program_name() -> str:
-    """How to call this program: by its path if it is not on PATH."""
+    """The name of this program in commands shown to users; its path if it is not on PATH."""
     called = sys.argv[0]
     return called if Path(called).name == PROGRAM and shutil.which(PROGRAM) is None else PROGRAM

@@ -1,4 +1,4 @@
-"""`townlet play`: watch agents in a town or an environment, or play it yourself."""
+"""`townlet play`: watch agents in a town or a Gymnasium environment, or play it yourself."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def play(
         str,
         typer.Argument(
             metavar="WORLD|RUN|ENV",
-            help="A shipped world or a YAML file; a run (name, path, latest); the newest run of a recipe ENV:VARIANT; "
-            "or a Gymnasium id.",
+            help="A shipped world or a YAML file; a run (name, prefix, path or latest); ENV:VARIANT for the newest run "
+            "of a recipe; or a Gymnasium id.",
         ),
     ] = "town",
     overrides: WorldOverrides = None,
@@ -50,15 +50,18 @@ def play(
         list[PlayMode] | None,
         typer.Option(
             metavar="trained|random|planner|human",
-            help="Who plays; repeatable. By default the trained agent, in towns beside a random one.",
+            help="Who plays; repeatable. By default the trained agent, or a random one if there is none; in towns two "
+            "players, for comparison.",
         ),
     ] = None,
     window: Annotated[bool, typer.Option("--window", help="Show a window instead of using the terminal.")] = False,
-    video: Annotated[Path | None, typer.Option(metavar="FILE.mp4", help="Write a video and show nothing.")] = None,
+    video: Annotated[Path | None, typer.Option(metavar="FILE.mp4", help="Only write a video.")] = None,
     by_step: Annotated[bool, typer.Option("--step", help="Wait for a key before every step.")] = False,
     sample: Sample = None,
     speed: Annotated[float | None, typer.Option(min=0.1, max=1000, help="Steps per second.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps to show; 500 by default in towns.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps to show (in videos and pipes: per episode); 500 in towns.")
+    ] = None,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Episodes to show; 3 by default in Gymnasium environments.")
     ] = None,
@@ -71,7 +74,7 @@ def play(
     allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
-    """Watch agents in a town or any environment, or play it yourself.
+    """Watch agents in a town or any Gymnasium environment, or play it yourself.
 
     Several players are shown side by side. A summary of their results follows.
     """
@@ -79,12 +82,12 @@ def play(
     requested = list(dict.fromkeys(str(one) for one in mode or ()))
     keyboard = (window or (console.is_terminal and play_screen.Keyboard.available())) and not video
     if PlayMode.HUMAN in requested and not keyboard:
-        raise TownletError("--mode human needs a terminal with a keyboard", "use --mode random here")
+        raise TownletError("--mode human needs a keyboard: a terminal or --window, and no --video", "use --mode random")
     if PlayMode.HUMAN in requested and steps:
         raise TownletError("--steps does not apply to --mode human", "drop it, or use --episodes")
     if by_step and not keyboard:
-        raise TownletError("--step needs a terminal with a keyboard, or --window", "drop it here")
-    with ExitStack() as shows:
+        raise TownletError("--step needs a keyboard: a terminal or --window, and no --video", "drop it here")
+    with ExitStack() as stack:
         with err().status("loading"):
             options = PlayOptions(tuple(overrides or ()), requested, which, seed, table_episodes, sample)
             target = find_target(what, root, options)
@@ -94,14 +97,15 @@ def play(
             if sample is not None and PlayMode.TRAINED not in modes:
                 option = "--sample" if sample else "--greedy"
                 raise TownletError(f"{option} is for a trained agent, and none plays here", "drop it, or name a run")
-            medium = "terminal" if console.is_terminal else "pipe"
-            medium = "image" if window or video else medium
+            text_medium = "terminal" if console.is_terminal else "pipe"
+            medium = "image" if window or video else text_medium
             max_episodes = episodes if episodes or steps else target.episodes
             players = []
             for name in modes:
-                players.append(target.player(name, medium))
-                players[-1].max_episodes = max_episodes
-                shows.callback(players[-1].show.close)
+                player = target.player_view(name, medium)
+                player.max_episodes = max_episodes
+                stack.callback(player.env.close)
+                players.append(player)
         max_steps = steps or (None if episodes else target.steps)
         if video is not None:
             _record(players, video, max_episodes or 1, steps or target.steps or MAX_VIDEO_STEPS)
@@ -126,22 +130,22 @@ def _record(players: Sequence[PlayerView], path: Path, episodes: int, steps: int
         for player in players:
             player.record_end()
 
-    shows = [player.show for player in players]
+    envs = [player.env for player in players]
     with err().status("recording"):
-        frames = record_video(shows, path, episodes=episodes, steps=steps, on_end=record_ends)
-    echo(f"Wrote {path}: {frames} frames, {frames / shows[0].fps:.0f} seconds.")
+        frames = record_video(envs, path, episodes=episodes, steps=steps, on_end=record_ends)
+    echo(f"Wrote {path}: {frames} frames, {frames / envs[0].fps:.0f} seconds.")
 
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """Options that decide how a target is made."""
+    """Options of `townlet play` from which the target is made."""
 
-    changes: Sequence[str]
-    modes: Sequence[str]  # empty for the default
+    overrides: Sequence[str]
+    modes: Sequence[str]  # empty: the target's default
     which: Literal["best", "last"]
     seed: int
     table_episodes: int | None
-    sample: bool | None  # None for the recipe's choice
+    sample: bool | None  # None: as in the recipe's evaluations
 
 
 def find_target(what: str, root: Path, options: PlayOptions) -> PlayTarget:
@@ -151,18 +155,18 @@ def find_target(what: str, root: Path, options: PlayOptions) -> PlayTarget:
     try:
         run = find_run(what, root)
     except TownletError:
-        if ":" not in what or not options.modes or "trained" in options.modes:  # a trained agent needs a run
+        if ":" not in what or not options.modes or "trained" in options.modes:  # only a trained agent needs a run
             raise
         from townlet.tasks.experiment import load_experiment
 
-        return _experiment_target(load_experiment(what, options.changes), None, options)
+        return _experiment_target(load_experiment(what, options.overrides), None, options)
     if run is not None:
         trained = load_policy(run, options.which)
         return _experiment_target(trained.loaded, trained, options)
     from townlet.town.world.load import load as load_world
 
     _reject_trained(what, options)
-    return TownTarget(load_world(what, options.changes), None, options.seed, options.table_episodes)
+    return TownTarget(load_world(what, options.overrides), None, options.seed, options.table_episodes)
 
 
 def _experiment_target(experiment: LoadedExperiment, trained: TrainedPolicy | None, options: PlayOptions) -> PlayTarget:
@@ -174,14 +178,14 @@ def _experiment_target(experiment: LoadedExperiment, trained: TrainedPolicy | No
     if experiment.recipe.gym is None:
         from townlet.tasks.experiment import evaluation_world
 
-        world = evaluation_world(experiment, options.changes if trained else ())
+        world = evaluation_world(experiment, options.overrides if trained else ())
         if trained:
             trained.require_interface(world)
         return TownTarget(world, trained, options.seed, options.table_episodes, greedy)
     from townlet.tasks.gym import GymTask
 
-    if trained and options.changes:
-        what = f"{options.changes[0]}: {experiment.recipe.env} is not a town"
+    if trained and options.overrides:
+        what = f"{options.overrides[0]}: {experiment.recipe.env} is not a town"
         raise TownletError(what, "drop it; the agent plays in the environment it was trained in")
     assert isinstance(experiment.task, GymTask)
     _reject_table_episodes(experiment.recipe.env, options)
@@ -189,7 +193,7 @@ def _experiment_target(experiment: LoadedExperiment, trained: TrainedPolicy | No
 
 
 def _env_target(id: str, options: PlayOptions) -> GymTarget:
-    """An environment by id, changed by keys under `gym`, such as kwargs.is_slippery=false."""
+    """An environment by id, with overrides of keys under `gym`, such as kwargs.is_slippery=false."""
     from townlet.config.merge import apply_overrides
     from townlet.config.validate import validate_model
     from townlet.config.yaml import Node
@@ -198,8 +202,8 @@ def _env_target(id: str, options: PlayOptions) -> GymTarget:
 
     _reject_trained(id, options)
     _reject_table_episodes(id, options)
-    changes = [change.removeprefix("gym.") for change in options.changes]  # accept the keys of recipes, too
-    spec = validate_model(EnvSpec, apply_overrides(Node({}, SourceLocation("command line")), changes))
+    overrides = [override.removeprefix("gym.") for override in options.overrides]  # recipes write gym.kwargs…
+    spec = validate_model(EnvSpec, apply_overrides(Node({}, SourceLocation("command line")), overrides))
     task = GymTask(id, spec)
     task.check()
     return GymTarget(task, None, options.seed)

@@ -1,4 +1,4 @@
-"""Screen output and keyboard input of `townlet play`: players side by side in a terminal, a window or a pipe."""
+"""Output and keyboard input of `townlet play`: a full-screen terminal, a window, or plain text for pipes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 try:
     import termios
     import tty
-except ImportError:  # Windows has no termios: playing by hand is not available
+except ImportError:  # on Windows: no single keys, so people cannot play
     HAS_TERMIOS = False
 else:
     HAS_TERMIOS = True
@@ -34,7 +34,7 @@ else:
 ARROW_KEYS: Final = {"A": "up", "B": "down", "C": "right", "D": "left"}
 # An arrow key, another escape sequence, or one character.
 KEY_PATTERN: Final = re.compile(r"\x1b[\[O]([ABCD])|\x1b[\[O][0-9;]*[A-Za-z~]|[\s\S]")
-FRAME_SECONDS: Final = 0.03  # minimum time between two draws
+FRAME_SECONDS: Final = 0.03  # minimum time between two frames
 END_SECONDS: Final = 1.5  # how long the end of an episode is shown
 TURN_SECONDS: Final = 4.0  # how long each player is shown if they do not fit side by side
 QUIT: Final = "q"
@@ -84,43 +84,43 @@ class FinishedEpisode(NamedTuple):
 
 @dataclass
 class PlayerView:
-    """A player and its display, episode after episode, up to `max_episodes`."""
+    """A player, the environment it plays in, and its results so far."""
 
     name: str
-    show: RenderedEnv
+    env: RenderedEnv
     max_episodes: int | None = None
     finished: list[FinishedEpisode] = field(default_factory=list)
-    pause: int = 0  # remaining steps for which the end of an episode is shown
-    size: tuple[int, int] = (0, 0)  # largest frame so far in columns and lines, so that the layout is stable
+    pause_left: int = 0  # remaining steps for which the end of an episode is shown
+    size: tuple[int, int] = (0, 0)  # columns and lines of the largest frame so far, so that the layout is stable
 
     @property
     def done(self) -> bool:
         return self.max_episodes is not None and len(self.finished) >= self.max_episodes
 
-    def step(self, pause: int = 0, action: int | None = None) -> None:
-        """Make one step; the end of an episode is shown for `pause` steps before the next one starts."""
-        if self.pause > 0:
-            self.pause -= 1
-        elif self.show.over:
+    def step(self, pause_steps: int = 0, action: int | None = None) -> None:
+        """Make one step; the end of an episode is shown for `pause_steps` steps before the next episode starts."""
+        if self.pause_left > 0:
+            self.pause_left -= 1
+        elif self.env.over:
             if not self.done:
-                self.show.next_episode()
+                self.env.next_episode()
         else:
-            self.show.step(action)
-            self.pause = pause if self.record_end() else 0
+            self.env.step(action)
+            self.pause_left = pause_steps if self.record_end() else 0
 
     def record_end(self) -> bool:
-        """Store the result if the episode has just ended."""
-        if self.show.over:
-            self.finished.append(FinishedEpisode(self.show.score, f"{self.show.describe()}, {self.show.over}"))
-        return bool(self.show.over)
+        """Store the result if the episode is over, and return whether it is; called once per episode."""
+        if self.env.over:
+            self.finished.append(FinishedEpisode(self.env.score, f"{self.env.describe()}, {self.env.over}"))
+        return bool(self.env.over)
 
     def caption(self) -> str:
-        """Number of the episode, last and best result."""
-        number = len(self.finished) + (not self.show.over)
+        """Number of the episode, and the last and best results."""
+        number = len(self.finished) + (not self.env.over)
         if not self.finished:
             return f"episode {number}"
         best = max(episode.score for episode in self.finished)
-        return f"episode {number} · last: {self.finished[-1].summary} · {self.show.best_label}: {best:.6g}"
+        return f"episode {number} · last: {self.finished[-1].summary} · {self.env.best_label}: {best:.6g}"
 
 
 class TerminalDisplay:
@@ -142,7 +142,7 @@ class TerminalDisplay:
         self._stack.close()
 
     def draw(self, players: Sequence[PlayerView], status: str, seconds: float) -> None:
-        """Draw all players that fit."""
+        """Draw the players; if they do not fit, one at a time, chosen by `seconds`."""
         assert self._live is not None
         self._live.update(render_players(players, self._console, status, seconds), refresh=True)
 
@@ -155,7 +155,7 @@ class TerminalDisplay:
 
 
 class WindowDisplay:
-    """A window inside `with`; needs pygame, a screen and players that render images."""
+    """A pygame window, closed at the end of `with`; needs a screen and environments that render images."""
 
     def __init__(self, title: str) -> None:
         from townlet.window import Window, has_screen
@@ -172,11 +172,11 @@ class WindowDisplay:
         self._window.close()
 
     def draw(self, players: Sequence[PlayerView], status: str, seconds: float) -> None:
-        """Show the images side by side, and the status as title."""
+        """Show the images side by side, and the status in the title."""
         from townlet.runs.videos import side_by_side
 
-        self._window.show(side_by_side([player.show for player in players]))
-        parts = [f"{player.name}: {player.show.describe()}" for player in players]
+        self._window.show(side_by_side([player.env for player in players]))
+        parts = [f"{player.name}: {player.env.describe()}" for player in players]
         self._window.set_title(" · ".join([*parts, status]))
 
     def key(self, timeout: float | None) -> str:
@@ -195,7 +195,7 @@ def render_players(players: Sequence[PlayerView], console: Console, status: str,
     from rich.text import Text
 
     columns, lines = console.width // len(players) - 4, console.height - 4
-    frames = [Text.from_ansi(player.show.render_text(columns, lines, not console.no_color)) for player in players]
+    frames = [Text.from_ansi(player.env.render_text(columns, lines, not console.no_color)) for player in players]
     for player, frame in zip(players, frames, strict=True):
         rows = frame.split()
         player.size = max(player.size[0], *(row.cell_len for row in rows)), max(player.size[1], len(rows))
@@ -211,20 +211,20 @@ def render_players(players: Sequence[PlayerView], console: Console, status: str,
     if height * len(panels) + 1 <= console.height:
         return Group(*panels, Text(status))
     if width > console.width or height >= console.height:
-        status = f"{status} · terminal too small: needs {width}×{height + 2}"
+        status = f"{status} · terminal too small: needs {width}×{height + 1}"
     elif len(panels) > 1:
-        status = f"{status} · players in turn: all need {width * len(panels)} columns"
+        status = f"{status} · showing players in turn; side by side they need {width * len(panels)} columns"
     return Group(Text(status), panels[int(seconds / TURN_SECONDS) % len(panels)])
 
 
 def watch(
     players: Sequence[PlayerView], display: Display, speed: float, steps: int | None, by_step: bool = False
 ) -> None:
-    """Show `steps` steps at `speed` per second, or one per key press, until all players are done or q is pressed."""
+    """Show `steps` steps until all players are done or q is pressed: `speed` per second, or one per key press."""
     status = "any key: step · q: quit" if by_step else f"{speed:g} steps/s · q or Ctrl-C: quit"
     start, drawn = time.monotonic(), 0.0
     for n in count():
-        last = (steps is not None and n >= steps) or all(player.done and not player.pause for player in players)
+        last = (steps is not None and n >= steps) or all(player.done and not player.pause_left for player in players)
         if last or by_step or time.monotonic() - drawn >= FRAME_SECONDS:
             drawn = time.monotonic()
             display.draw(players, status, n / speed)
@@ -242,10 +242,10 @@ class KeyBindings(Protocol):
         """Short description of the keys."""
 
     def choose(self, key: str) -> int | str:
-        """The action of a key, or why it is not possible now."""
+        """The action of a key, or a message if it has none now."""
 
     def warning(self, action: int) -> str:
-        """Why a valid action will have no effect; "" if it will have one."""
+        """Why a valid action will have no effect; "" if it will."""
 
 
 def play_by_hand(players: Sequence[PlayerView], human: PlayerView, keys: KeyBindings, display: Display) -> None:
@@ -254,33 +254,36 @@ def play_by_hand(players: Sequence[PlayerView], human: PlayerView, keys: KeyBind
     while True:
         display.draw(players, status, players.index(human) * TURN_SECONDS)
         key = display.key(None)
-        if key == QUIT or (human.done and human.show.over):
+        if key == QUIT or (human.done and human.env.over):
             return
-        choice = 0 if human.show.over else keys.choose(key)
+        choice = 0 if human.env.over else keys.choose(key)
         if isinstance(choice, str):
             status = choice
             continue
-        status = ("" if human.show.over else keys.warning(choice)) or keys.legend()
+        status = ("" if human.env.over else keys.warning(choice)) or keys.legend()
         for player in players:
             player.step(action=choice if player is human else None)
-        if human.show.over:
+        if human.env.over:
             next_key = "quit" if human.done else "next episode · q: quit"
-            status = f"{human.show.over} after {human.show.age} steps · any key: {next_key}"
+            status = f"{human.env.over} after {human.env.age} steps · any key: {next_key}"
 
 
 def print_frames(players: Sequence[PlayerView], steps: int | None) -> None:
-    """For pipes: print the first, middle and last frame of each episode, if frames have a text form."""
+    """For pipes: print the first, middle and last frame of each episode, if the environment renders text.
+
+    With `steps`, each episode is cut off after that many steps.
+    """
     for player in players:
-        show = player.show
+        env = player.env
         for n in range(player.max_episodes or 1):
             if n:
-                player.step()  # starts the next episode
-            frames = [(show.age, show.render_text(0, 0, False))]
-            while not show.over and (steps is None or len(frames) <= steps):
+                env.next_episode()
+            frames = [(env.age, env.render_text(0, 0, False))]
+            while not env.over and (steps is None or len(frames) <= steps):
                 player.step()
-                frames.append((show.age, show.render_text(0, 0, False)))
+                frames.append((env.age, env.render_text(0, 0, False)))
             for age, text in (frames[0], frames[len(frames) // 2], frames[-1]) if frames[0][1] else ():
                 out().print(f"{player.name}, step {age}", style="bold", markup=False)
                 echo(text, "")
-            if show.over:
+            if env.over:
                 echo(f"{player.name}, episode {len(player.finished)}: {player.finished[-1].summary}")

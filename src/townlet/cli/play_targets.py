@@ -1,4 +1,4 @@
-"""What `townlet play` plays in: a town or a Gymnasium environment, with its players, keys and final summary."""
+"""Targets of `townlet play`: a town or a Gymnasium environment, with its players, keys and final summary."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from townlet.train.policies import TrainedPolicy
 
 TOWN_STEPS, TOWN_SPEED = 500, 20.0
-TABLE_EPISODES: Final = 200  # measured per player for the table
-MAX_MEASURED_STEPS: Final = 5000  # of a measured episode, if the world allows more
+TABLE_EPISODES: Final = 200  # default of --table-episodes
+MAX_TABLE_STEPS: Final = 5000  # episodes for the table are cut off here, even if the world's max_steps is higher
 GYM_EPISODES: Final = 3
 MOVE_KEYS: Final = {
     "up": "UP", "down": "DOWN", "left": "LEFT", "right": "RIGHT",
     "w": "UP", "s": "DOWN", "a": "LEFT", "d": "RIGHT",
     "<": "BELOW", ">": "ABOVE", " ": "INTERACT", "e": "INTERACT", ".": "WAIT",
 }  # fmt: skip
-# Keys of affordances in worlds without a map; without q, which quits.
+# Keys of affordances in worlds without a map, and of Gymnasium actions. q is missing: it quits.
 AFFORDANCE_KEYS: Final = "1234567890abcdefghijklmnoprstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-*"
 ACTION_KEYS: Final = "1234567890abcdefghijklmnoprstuvwxyz"
 # Additional keys for words in the names of Gymnasium actions.
@@ -54,7 +54,7 @@ class TownTarget:
     table_episodes: int | None = None
     greedy: bool = True
 
-    # Available players, and the defaults of --steps, --episodes and --speed
+    # Available modes (who plays), and the defaults of --steps, --episodes and --speed.
     modes = ("trained", "random", "planner", "human")
     steps = TOWN_STEPS
     episodes = None
@@ -71,14 +71,14 @@ class TownTarget:
         """The trained agent next to a random one, or a random agent next to the planner."""
         return ["trained", "random"] if self.trained else ["random", "planner"]
 
-    def player(self, mode: str, medium: str) -> PlayerView:
+    def player_view(self, mode: str, medium: str) -> PlayerView:
         from townlet.town.render.rendered_town import RenderedTown
 
-        player = self._player("passive" if mode == "human" else mode, self.streams)
+        player = self._make_player("passive" if mode == "human" else mode, self.streams)
         name = "you" if mode == "human" else player.name
         return PlayerView(name, RenderedTown(self.world, player, self.streams.key("towns")))
 
-    def _player(self, mode: str, streams: Streams) -> Player:
+    def _make_player(self, mode: str, streams: Streams) -> Player:
         if mode == "trained" and self.trained is not None:
             from townlet.tasks.town import PolicyPlayer
 
@@ -88,18 +88,18 @@ class TownTarget:
         return make_player(mode, self.world, streams.numpy(mode))
 
     def key_bindings(self, player: PlayerView) -> TownKeys:
-        return TownKeys(cast("RenderedTown", player.show))
+        return TownKeys(cast("RenderedTown", player.env))
 
     def print_summary(self, players: Sequence[PlayerView], modes: Sequence[str]) -> None:
         """Measure how long each kind of player survives and print a table and a sentence."""
         from townlet.town.feasibility import measure_survival, survival_table
 
-        limit = min(int(self.world.tables.max_steps), MAX_MEASURED_STEPS)
+        limit = min(int(self.world.tables.max_steps), MAX_TABLE_STEPS)
         episodes = self.table_episodes or TABLE_EPISODES
         with err().status(f"{episodes} episodes per player"):
             streams = self.streams.child("table")
-            shown = self.default_modes if "human" in modes else modes
-            measured = [self._player(mode, streams) for mode in dict.fromkeys(["random", *shown])]
+            measured_modes = dict.fromkeys(["random", *(self.default_modes if "human" in modes else modes)])
+            measured = [self._make_player(mode, streams) for mode in measured_modes]
             stats = [measure_survival(self.world, player, episodes, streams.key("towns"), limit) for player in measured]
         out().print(survival_table(f"{self.world.name}: how long each player survives", stats))
         if yours := next((player.finished for player in players if player.name == "you"), []):
@@ -108,6 +108,7 @@ class TownTarget:
 
 
 def survival_summary(world: World, stats: Sequence[SurvivalStats]) -> str:
+    """Compare the mean survival of the measured players in one sentence or two."""
     by_player = {s.player: s for s in stats}
     random = by_player["random"].mean
     start = f"A random agent survives about {random:.0f} steps in {world.name}"
@@ -116,7 +117,7 @@ def survival_summary(world: World, stats: Sequence[SurvivalStats]) -> str:
         trained = by_player["trained"]
         return f"{start}{planner}; this agent survives {trained.mean:.0f} (the limit is {trained.limit})."
     if "planner" not in by_player:
-        return f"{start}: a trained agent should do better."
+        return f"{start}; a trained agent should do better."
     best = by_player["planner"]
     if best.mean <= random:
         return f"{start}, and the planner survives no longer: this world is too hard, or needs no skill."
@@ -130,10 +131,10 @@ def survival_summary(world: World, stats: Sequence[SurvivalStats]) -> str:
 class TownKeys:
     """Key bindings of a town."""
 
-    show: RenderedTown
+    env: RenderedTown
 
     def legend(self) -> str:
-        world = self.show.world
+        world = self.env.world
         if not world.size:
             keys = zip(AFFORDANCE_KEYS, world.affordances, strict=False)
             return f"{'  '.join(f'{key} {name}' for key, name in keys)}  . wait  q quit"
@@ -141,7 +142,7 @@ class TownKeys:
         return f"arrows or wasd move{levels}  space or e use  . wait  ? places  q quit"
 
     def choose(self, key: str) -> int | str:
-        world, scene = self.show.world, self.show.scene
+        world, scene = self.env.world, self.env.scene
         if key == "?":
             return " · ".join(f"{a.icon or a.name[:1]} {a.name}" for a in world.spec.affordances)
         name = MOVE_KEYS.get(key, "")
@@ -163,10 +164,12 @@ class TownKeys:
         return f"{world.affordances[place]} {reason}"
 
     def warning(self, action: int) -> str:
-        """That INTERACT will have no effect because it costs more than the agent has; "" otherwise."""
-        scene = self.show.scene
+        """A warning if INTERACT costs more than the agent has and will have no effect; "" otherwise."""
+        scene = self.env.scene
         world, t = scene.world, scene.world.tables
-        place = (scene.here if world.size else action) if t.first_interact <= action < t.wait else t.n_affordances
+        if not t.first_interact <= action < t.wait:
+            return ""
+        place = scene.here if world.size else action
         if place == t.n_affordances or scene.meters[t.currency] >= t.price[place] - t.tolerance:
             return ""
         cost = f"${t.price[place] * world.spec.dollars:.2f}"
@@ -199,8 +202,8 @@ class GymTarget:
         """The environment's frame rate."""
         return self.task.render_info.fps
 
-    def player(self, mode: str, medium: str) -> PlayerView:
-        """A player in a separate environment; a human's policy is a placeholder, since keys choose the actions."""
+    def player_view(self, mode: str, medium: str) -> PlayerView:
+        """A player in its own environment. A human gets a random policy that is never used: keys choose the actions."""
         from townlet.rng import Streams
         from townlet.tasks.evaluation import RandomPolicy
 
@@ -208,11 +211,11 @@ class GymTarget:
         if mode == "trained" and self.trained is not None:
             policy = self.trained.policy()
         render_mode = cast("RenderMode | None", self._render_mode(medium))
-        show = self.task.render_episodes(policy, self.seed, render_mode, greedy=self.greedy)
-        return PlayerView("you" if mode == "human" else mode, show)
+        env = self.task.render_episodes(policy, self.seed, render_mode, greedy=self.greedy)
+        return PlayerView("you" if mode == "human" else mode, env)
 
     def _render_mode(self, medium: str) -> str | None:
-        """Images for windows and videos; elsewhere text if available."""
+        """The first suitable mode, or None if text is not available; raises TownletError if images are not."""
         available = self.task.render_info.modes
         suitable = {"image": ("rgb_array",), "terminal": ("ansi", "rgb_array"), "pipe": ("ansi",)}[medium]
         mode = next((mode for mode in suitable if mode in available), None)
@@ -221,13 +224,13 @@ class GymTarget:
         return mode
 
     def key_bindings(self, player: PlayerView) -> GymKeys:
-        """Keys for a human player, if the actions are discrete."""
+        """Keys for a human player; raises TownletError if the actions are not discrete."""
         from townlet.interfaces.vec_env import Discrete
 
         if not isinstance(self.task.actions, Discrete):
             what = f"the actions of {self.task.name} are not discrete, so they have no keys"
             raise TownletError(what, "use --mode random, or --mode trained with a run")
-        return GymKeys(cast("RenderedGym", player.show), self.task.actions.names)
+        return GymKeys(cast("RenderedGym", player.env), self.task.actions.names)
 
     def print_summary(self, players: Sequence[PlayerView], modes: Sequence[str]) -> None:
         """Print the return of each episode and the mean of the first player."""
@@ -241,7 +244,9 @@ class GymTarget:
             mean = sum(episode.score for episode in first.finished) / len(first.finished)
             who = {"you": "You get", "trained": "This agent gets"}.get(first.name, "A random agent gets")
             threshold = self.task.threshold
-            solved = "" if threshold is None else f"; {self.task.name} counts as solved from {format_return(threshold)}"
+            solved = ""
+            if threshold is not None:
+                solved = f"; {self.task.name} is considered solved at a mean return of {format_return(threshold)}"
             echo(f"{who} {format_return(mean)} on average over {plural(len(first.finished), 'episode')}{solved}.")
 
 
@@ -249,12 +254,12 @@ class GymTarget:
 class GymKeys:
     """Key bindings of a Gymnasium environment."""
 
-    show: RenderedGym
+    env: RenderedGym
     names: Sequence[str]
 
     @cached_property
     def keys(self) -> dict[str, int]:
-        """The action of each key: numbers in order, and further keys for words in the names of actions."""
+        """The action of each key: digits, then letters, in order; further keys for words in the names of actions."""
         keys = dict(zip(ACTION_KEYS, range(len(self.names)), strict=False))
         for action, name in enumerate(self.names):
             for word in re.findall(r"[a-z]+", name.lower()):
@@ -272,7 +277,7 @@ class GymKeys:
         action = self.keys.get(key)
         if action is None:
             return f"{key!r} does nothing here · {self.legend()}"
-        valid = self.show.rollout.frames[-1].mask[action]
+        valid = self.env.rollout.frames[-1].mask[action]
         return action if valid else f"{self.names[action]} is not valid now · {self.legend()}"
 
     def warning(self, action: int) -> str:

@@ -1,4 +1,4 @@
-"""`townlet recipes`: list recipes, show one with all its values, or try them."""
+"""`townlet recipes`: list recipes, show one with all its values, or test them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def recipes(
         typer.Argument(metavar="SEARCH", help="Words to search for; or ENV:VARIANT or a file, to show that recipe."),
     ] = "",
     overrides: RecipeOverrides = None,
-    keys: Annotated[bool, typer.Option("--keys", help="List the keys of recipes and what each does.")] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="List the keys of recipes and their meaning.")] = False,
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Train each recipe briefly and report which work on this machine.")
+        bool, typer.Option("--smoke", help="Train each matching recipe briefly and report which ones work here.")
     ] = False,
-    recipe_json_schema: Annotated[
+    schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of recipe files, for editors.")
     ] = False,
 ) -> None:
@@ -32,11 +32,11 @@ def recipes(
     The list shows known results and required extras. A recipe, named as ENV:VARIANT or by its file, is shown with every
     value and its origin.
     """
-    if recipe_json_schema:
-        from townlet.recipes.load import recipe_json_schema as of_files
+    if schema:
+        from townlet.recipes.load import recipe_json_schema
 
-        # print, not the console: valid JSON has no colors or wrapped lines.
-        print(json.dumps(of_files(), indent=2, ensure_ascii=False))
+        # Not with the console, which would wrap lines and add colors.
+        print(json.dumps(recipe_json_schema(), indent=2, ensure_ascii=False))
     elif keys:
         _print_keys(search)
     elif smoke:
@@ -47,8 +47,8 @@ def recipes(
 
         out().print(resolved_text(load_experiment(search, overrides or ())), markup=False, soft_wrap=True, end="")
     elif overrides:
-        what = "KEY=VALUE changes one recipe, but none is named"
-        raise TownletError(what, "name it as ENV:VARIANT; `townlet recipes` lists all")
+        what = "KEY=VALUE needs a recipe, but none is named"
+        raise TownletError(what, "name one as ENV:VARIANT; `townlet recipes` lists all")
     else:
         from townlet.recipes.catalog import FOLDER
         from townlet.recipes.render import list_recipes, recipe_table
@@ -63,7 +63,7 @@ def recipes(
 
 
 def _print_smoke(search: str) -> None:
-    """Print a line per recipe as it completes; exits with code 1 if one fails for no known reason."""
+    """Print a line for each tested recipe; exits with code 1 if one fails although its packages are installed."""
     from townlet.recipes.render import list_recipes
     from townlet.train.api import smoke_test
 
@@ -71,7 +71,8 @@ def _print_smoke(search: str) -> None:
     found = list_recipes(search)
     width = max(len(recipe.title) for recipe in found)
     for result in smoke_test(found):
-        state = "works" if result.works else "missing" if result.missing else "fails"
+        failure = "missing" if result.missing else "fails"
+        state = "works" if result.works else failure
         counts[state] += 1
         detail = f"{result.seconds:.1f} s" if result.works else result.reason
         echo(f"{result.title:<{width}}  {state:<7}  {detail}")

@@ -27,10 +27,10 @@ app = CommandGroup("List, show, compare, export, verify and prune runs.")
 COLUMNS: Final = ("run", "recipe", "seed>", "steps>", "best>", "state", "age>")
 OPTIONAL_COLUMNS: Final = ("recipe", "age>", "seed>", "steps>")  # dropped in this order on a narrow terminal
 STATE_STYLES: Final = {"running": "cyan", "diverged": "red", "damaged": "red", "interrupted": "yellow"}
-MAX_EVALUATIONS: Final = 12  # lines of the table of evaluations
-VARIABLE_SECTIONS: Final = ("agent", "network", "explore")  # their keys depend on the chosen name
-ALWAYS_COMPARED: Final = ("env", "variant", "seed")
-LABELS: Final = ascii_uppercase
+MAX_EVALUATIONS: Final = 12  # maximum number of lines of the table of evaluations
+VARIABLE_SECTIONS: Final = ("agent", "network", "explore")  # their keys depend on their `name`
+ALWAYS_COMPARED: Final = ("env", "variant", "seed")  # always shown, as "recipe" and "seed"
+LABELS: Final = ascii_uppercase  # short names of compared runs
 
 
 @app.with_examples("townlet runs list", "townlet runs list --sort score", "townlet runs list --json", name="list")
@@ -39,7 +39,7 @@ def list_(
     as_json: AsJson = False,
     root: Root = ROOT,
 ) -> None:
-    """List all runs, newest first."""
+    """List all runs."""
     from townlet.runs.overview import list_overviews, sort_by_score
 
     overviews = list_overviews(root)
@@ -51,11 +51,11 @@ def list_(
     else:
         _print_overviews(overviews)
         if damaged := [o for o in overviews if o.problem]:
-            echo(f"See what is damaged: townlet runs show {damaged[0].run.name}")
+            echo(f"To see what is damaged: townlet runs show {damaged[0].run.name}")
 
 
 def _print_overviews(overviews: list[Overview]) -> None:
-    """Print a table of as many columns as fit; no cell is shortened."""
+    """Print a table without the columns that do not fit; no cell is shortened."""
     console = out()
     for dropped in range(len(OPTIONAL_COLUMNS) + 1):
         table = _overview_table(overviews, OPTIONAL_COLUMNS[:dropped])
@@ -143,16 +143,17 @@ def _details(overview: Overview) -> Table:
 
 
 def _evaluation_table(overview: Overview) -> Table:
-    """The evaluations, thinned out to a fixed number; always with the last."""
+    """The evaluations; if there are many, an evenly spaced selection with the first and the last."""
     columns, lines = overview.evaluations, MAX_EVALUATIONS
     count = len(columns["env_steps"])
-    indices = {round(i * (count - 1) / (lines - 1)) for i in range(lines)} if count > lines else range(count)
+    selected = {round(i * (count - 1) / (lines - 1)) for i in range(lines)}
+    indices = selected if count > lines else range(count)
     table = plain_table("steps>", "episodes>", "limit>", "length>", "reach the limit>", "earn money>", "score>")
     for index in sorted(indices):
         row = {name: values[index] for name, values in columns.items()}
         numbers = [format_number(row[name]) for name in ("episodes", "limit", "length")]
-        shares = [format_percent(row[name]) for name in ("survived", "works")]
-        table.add_row(f"{row['env_steps']:,}", *numbers, *shares, format_number(row["score"]))
+        percentages = [format_percent(row[name]) for name in ("survived", "works")]
+        table.add_row(f"{row['env_steps']:,}", *numbers, *percentages, format_number(row["score"]))
     return table
 
 
@@ -211,7 +212,7 @@ def prune(
 ) -> None:
     """List runs without a checkpoint, or remove them with --yes.
 
-    Runs that are being trained are never removed.
+    Running, published and damaged runs are never removed.
     """
     from townlet.runs.overview import folder_size, list_overviews, prunable, remove_leftovers, remove_run
 
@@ -219,16 +220,18 @@ def prune(
         remove_leftovers(root)
     candidates = prunable(list_overviews(root), keep)
     if not candidates:
-        echo("Nothing to remove." + ("" if keep else " To keep only the best K of each recipe, add --keep K"))
+        echo("Nothing to remove." if keep else "Nothing to remove. To keep only the best K of each recipe: --keep K")
         return
     total = count = 0
     for run, reason in candidates:
         size = folder_size(run.path)
-        removed = remove_run(run.path, root) if yes else True
-        total, count = (total + size, count + 1) if removed else (total, count)
-        echo(f"{run.name}  {size / 1e6:.1f} MB  {reason if removed else 'kept: a process is writing to it'}")
+        if yes and not remove_run(run.path, root):
+            echo(f"{run.name}  {size / 1e6:.1f} MB  kept: a process is writing to it")
+            continue
+        total, count = total + size, count + 1
+        echo(f"{run.name}  {size / 1e6:.1f} MB  {reason}")
     size_text = f"{plural(count, 'run')}, {total / 1e6:.1f} MB"
-    echo(f"Removed {size_text}." if yes else f"Would remove {size_text}. To remove, add --yes")
+    echo(f"Removed {size_text}." if yes else f"Would remove {size_text}. To remove them: --yes")
 
 
 @app.with_examples("townlet runs compare town-ppo town-dqn", "townlet runs compare RUN RUN RUN --plot curves.png")
@@ -242,7 +245,7 @@ def compare(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Plot the learning curves to a .png, .svg or .html file.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Include settings that only some of the runs have.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Include settings that only some of the runs have.")] = False,
     as_json: AsJson = False,
     root: Root = ROOT,
 ) -> None:
@@ -253,19 +256,20 @@ def compare(
 
     selected = _select_runs(runs, root)
     overviews = dict(zip(LABELS, map(make_overview, selected), strict=False))
-    different = differing_settings(selected)
+    differences = differing_settings(selected)
     if as_json:
         listed = [o.as_json() | {"evaluations": o.evaluations} for o in overviews.values()]
-        print(json.dumps({"runs": listed, "differences": different, "groups": _seed_groups(overviews)}, indent=2))
+        print(json.dumps({"runs": listed, "differences": differences, "groups": _seed_groups(overviews)}, indent=2))
     else:
-        _print_comparison(overviews, different, every)
+        _print_comparison(overviews, differences, show_all)
     if plot is not None:
         write_comparison(overviews, plot)
         if not as_json:
             echo(f"\nCurves: {plot}")
 
 
-def _print_comparison(overviews: dict[str, Overview], different: dict[str, list[Any]], every: bool) -> None:
+def _print_comparison(overviews: dict[str, Overview], differences: dict[str, list[Any]], show_all: bool) -> None:
+    """Print a table of runs by label; `differences` has the values of each differing setting, in the same order."""
     from townlet.runs.overview import sparkline
     from townlet.runs.summary_text import TOWN_TERMS
 
@@ -293,14 +297,13 @@ def _print_comparison(overviews: dict[str, Overview], different: dict[str, list[
     table = plain_table("", *(f"{label}>" for label in overviews))
     for name, values in lines.items():
         table.add_row(name, *values)
-    settings = {key for key in different if key not in ALWAYS_COMPARED and (every or _in_all(key, different))}
-    for key, values in different.items():
-        if key in settings:
-            texts = ("–" if v is None else v if isinstance(v, str) else json.dumps(v) for v in values)
-            table.add_row(key, *map(Text, texts))
+    shown = {key for key in differences if key not in ALWAYS_COMPARED and (show_all or _in_all(key, differences))}
+    for key, values in differences.items():
+        if key in shown:
+            table.add_row(key, *(Text(_setting_text(value)) for value in values))
     console.print(table)
-    if hidden := len(different.keys() - settings - set(ALWAYS_COMPARED)):
-        echo(f"{hidden} more settings exist in some of the runs only; show them with --all.")
+    if hidden := len(differences.keys() - shown - set(ALWAYS_COMPARED)):
+        echo(f"Not shown: {plural(hidden, 'setting')} that only some of the runs have. To show them: --all")
     for group in _seed_groups(overviews):
         low, high = group["interval"]
         echo(
@@ -331,13 +334,19 @@ def _select_runs(words: list[str], root: Path) -> list[Run]:
     return selected
 
 
-def _in_all(key: str, different: dict[str, list[Any]]) -> bool:
+def _setting_text(value: Any) -> str:
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _in_all(key: str, differences: dict[str, list[Any]]) -> bool:
     """Whether every run has this setting in some form: a number in one run may be a schedule in another."""
     if key.split(".")[0] not in VARIABLE_SECTIONS:
         return True
     stem = ".".join(key.split(".")[:2])
-    related = [values for other, values in different.items() if other == stem or other.startswith(f"{stem}.")]
-    return all(any(values[index] is not None for values in related) for index in range(len(different[key])))
+    related = [values for other, values in differences.items() if other == stem or other.startswith(f"{stem}.")]
+    return all(any(values[index] is not None for values in related) for index in range(len(differences[key])))
 
 
 def _seed_groups(overviews: dict[str, Overview]) -> list[dict[str, Any]]:

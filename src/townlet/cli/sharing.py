@@ -1,4 +1,4 @@
-"""`townlet export` and `townlet publish`: write a trained agent for other programs and other people."""
+"""`townlet export` and `townlet publish`: share a trained agent with other programs and other people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def export(
         typer.Option(
             "--format",
             metavar="safetensors|onnx",
-            help="safetensors: weights of the network; onnx: a graph for any ONNX runtime.",
+            help="safetensors: the weights of the network; onnx: a graph for any ONNX runtime.",
         ),
     ] = "safetensors",
     to: Annotated[
@@ -34,21 +34,21 @@ def export(
 ) -> None:
     """Write the policy of a run to one file for other programs.
 
-    Its metadata describes the observation, the actions and how to use the network.
+    The file's metadata describes the observation, the actions and how to use the network.
     """
+    from townlet.sharing.export import OUTPUTS
     from townlet.sharing.export import export as write
-    from townlet.train import policies
 
     opened = open_run(run, root)
     with err().status("exporting"):
-        trained = policies.load_policy(opened, which)
+        trained = load_policy(opened, which)
         path = write(trained, form, to)
-    inputs = ["obs", *(["mask"] if trained.actions.choices else []), *(["hidden"] if trained.hidden else [])]
-    echo(
-        f"Wrote {path} ({path.stat().st_size / 1024:.0f} kB).",
-        f"Inputs: {', '.join(inputs)}. Output: {trained.kind} of {trained.actions.n} actions.",
-        "See its metadata for the observation blocks, action names, network and a readme.",
-    )
+    echo(f"Wrote {path} ({path.stat().st_size / 1024:.0f} kB).")
+    if form == "onnx":
+        inputs = ["obs", *(["mask"] if trained.actions.choices else []), *(["hidden"] if trained.hidden else [])]
+        outputs = ["action", *OUTPUTS[trained.kind], *(["next_hidden"] if trained.hidden else [])]
+        echo(f"Inputs: {', '.join(inputs)}. Outputs: {', '.join(outputs)}.")
+    echo("The file's metadata describes the observation, the actions and how to use the network (key `readme`).")
 
 
 def publish(
@@ -64,8 +64,8 @@ def publish(
 ) -> None:
     """Share a trained agent in a folder or on the Hugging Face Hub.
 
-    Writes a model card with results and learning curve, the weights, the recipe and a video. Others can play it with
-    `townlet play`.
+    Writes a model card with results and learning curve, the weights, the recipe and a video. Others can watch the agent
+    with `townlet play`.
     """
     from townlet.sharing.publish import publish as write
     from townlet.sharing.publish import require_hub, upload

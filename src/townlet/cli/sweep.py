@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
     from townlet.sweep.trial import SweepConfig
 
-SHOWN_TRIALS: Final = 5
+MAX_SHOWN_TRIALS: Final = 5
 
 
 def sweep(
-    recipe: Annotated[str, typer.Argument(metavar="ENV:VARIANT", help="Recipe whose settings are searched.")],
+    recipe: Annotated[str, typer.Argument(metavar="ENV:VARIANT", help="Recipe to improve, or the path of its file.")],
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUES",
-            help="Search space: agent.lr=1e-5..1e-2 or agent.n_steps=16,32,64. KEY=VALUE is fixed in all trials.",
+            help="Search space: agent.lr=1e-5..1e-2 or agent.n_steps=16,32,64; by default that of the recipe or "
+            "its agent. A single value applies to all trials.",
         ),
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Total number of trials, over all processes.")] = 20,
@@ -52,8 +53,8 @@ def sweep(
     """Search for better settings of a recipe.
 
     The first trial is the unchanged recipe. Each trial is a run, stopped early if it scores below the median of the
-    others. The best one is written as a recipe. Repeat the command to continue a sweep, or run
-    it in several terminals at once.
+    others. The best settings are written as a recipe. Repeat the command to continue a sweep, or run it in several
+    terminals at once.
     """
     from townlet.sweep import study as studies
 
@@ -64,7 +65,7 @@ def sweep(
     config = _sweep_config(recipe, words or [], steps, name, seeds, root)
     study = studies.open_study(config, storage, seed)
     keys = ", ".join(config.space)
-    echo_err(f"Sweep {config.study}: {plural(trials, 'trial')} over {keys}. The first is the unchanged recipe.")
+    echo_err(f"Sweep {config.study}: {plural(trials, 'trial')} over {keys}. The first one is the unchanged recipe.")
     completed = studies.run_sweep(study, config, trials, console_sink, _print_trial)
     _print_results(study, config)
     _write_best(study, config, to)
@@ -82,10 +83,10 @@ def _sweep_config(
     from townlet.sweep.trial import SweepConfig
     from townlet.tasks.experiment import load_experiment
 
-    fixed, searched = split_overrides(words)
+    fixed, ranges = split_overrides(words)
     fixed += [] if steps is None else [f"budget.env_steps={steps}"]
     recipe = load_experiment(title, fixed).recipe
-    space = search_space(recipe, searched)
+    space = search_space(recipe, ranges)
     check_space(title, fixed, space)
     return SweepConfig(name or recipe.title, title, tuple(fixed), recipe, space, root, seeds)
 
@@ -114,10 +115,11 @@ def _print_results(study: Study, config: SweepConfig) -> None:
     from townlet.sweep.trial import RUNS
 
     trials = counted_trials(study)
-    best = sorted((t for t in trials if t.state.name == "COMPLETE"), key=lambda t: -(t.value or 0.0))[:SHOWN_TRIALS]
+    best = sorted((t for t in trials if t.state.name == "COMPLETE"), key=lambda t: -(t.value or 0.0))[:MAX_SHOWN_TRIALS]
     baseline = baseline_trial(study)
     table = plain_table("trial>", f"{config.recipe.metric}>", "settings", "run")
-    for trial in best + ([baseline] if baseline is not None and baseline not in best else []):
+    shown = best if baseline is None or baseline in best else [*best, baseline]
+    for trial in shown:
         runs = trial.user_attrs.get(RUNS, ["–"])
         table.add_row(str(trial.number), format_number(trial.value), _settings(trial), " ".join(runs))
     out().print(table)
@@ -126,7 +128,7 @@ def _print_results(study: Study, config: SweepConfig) -> None:
     counts = ", ".join(f"{states.count(state)} {name}" for name, state in names.items() if state in states)
     echo(f"{plural(len(trials), 'trial')}: {counts}.")
     if importance := parameter_importance(study):
-        echo("Importance: " + ", ".join(f"{path} {share:.0%}" for path, share in importance.items()) + ".")
+        echo("Importance: " + ", ".join(f"{path} {fraction:.0%}" for path, fraction in importance.items()) + ".")
 
 
 def _write_best(study: Study, config: SweepConfig, to: Path | None) -> None:
@@ -136,11 +138,12 @@ def _write_best(study: Study, config: SweepConfig, to: Path | None) -> None:
 
     best, baseline = best_trial(study), baseline_trial(study)
     if best is None or best.value is None:
-        echo("No trial finished, so no recipe is written.")
+        echo("No trial finished, so no recipe was written.")
         return
     path = to or best_recipe_path(config)
-    before, same = (None, False) if baseline is None else (baseline.value, baseline.number == best.number)
-    description = describe_result(config.recipe, best.value, before, unchanged=same)
+    baseline_score = None if baseline is None else baseline.value
+    unchanged = baseline is not None and baseline.number == best.number
+    description = describe_result(config.recipe, best.value, baseline_score, unchanged=unchanged)
     write_best_recipe(path, config, trial_overrides(best), description, _command())
     echo(f"Wrote {path}: {description}", f"Train it: {program_name()} train {shlex.quote(str(path))}")
 

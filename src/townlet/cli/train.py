@@ -51,7 +51,7 @@ def train(
         str | None,
         typer.Argument(
             metavar="ENV:VARIANT",
-            help=f"Recipe to train, see `townlet recipes`; by default the default variant of {DEFAULT_RECIPE}.",
+            help=f"Recipe to train, or the path of its file; {DEFAULT_RECIPE} by default. See `townlet recipes`.",
         ),
     ] = None,
     overrides: RecipeOverrides = None,
@@ -66,7 +66,8 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed of the run.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train N seeds, one after the other, and compare them.")] = 1,
     pause_at: Annotated[
-        int | None, typer.Option(parser=parse_steps, metavar="N", help="Pause after N steps; continue with --resume.")
+        int | None,
+        typer.Option(parser=parse_steps, metavar="N", help="Save and exit after N steps; continue with --resume."),
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Serve the live page during training.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Serve the live page and open it in your browser.")] = False,
@@ -91,7 +92,7 @@ def train(
     group = None
     if launched_with_others():
         if seeds > 1:
-            raise TownletError("--seeds does not work under torchrun", "drop it, or start without torchrun")
+            raise TownletError("--seeds cannot be used with torchrun", "drop it, or start without torchrun")
         from townlet.distributed.process_group import ProcessGroup
 
         group = ProcessGroup.from_torchrun()
@@ -112,7 +113,7 @@ def train(
         _resume(resume, words, options)
     elif seeds > 1:
         if pause_at is not None:
-            raise TownletError("--seeds cannot be paused", "drop --pause-at, or pause a run of one --seed")
+            raise TownletError("--pause-at cannot be used with --seeds", "drop one of them")
         _train_seeds(name or DEFAULT_RECIPE, words, root, seeds)
     else:
         _start(name or DEFAULT_RECIPE, words, options)
@@ -159,7 +160,7 @@ def _live_page(run: Run, options: SessionOptions) -> Iterator[None]:
 
 
 def console_sink(recipe: Recipe) -> Sink:
-    """Progress on stderr: a bar at a terminal, lines in a pipe."""
+    """Progress on stderr, in the form that suits the console."""
     from townlet.train.sinks import console_sink
 
     return console_sink(err(), recipe)
@@ -178,7 +179,7 @@ def _print_outcome(outcome: TrainingOutcome) -> None:
 
 
 def _ending(outcome: TrainingOutcome) -> str:
-    """Why training stopped; for a run that was finished before, also how to continue it."""
+    """Why training stopped; for a run that had finished before, also how to continue it."""
     from townlet.train.stop_conditions import END_REASONS
 
     why = outcome.ending.why
@@ -186,7 +187,7 @@ def _ending(outcome: TrainingOutcome) -> str:
         return f"Trained for {outcome.seconds:.0f} s; {why}."
     key = next((f"budget.{key}" for key, end in END_REASONS.items() if end == why), "budget.env_steps")
     command = run_command("train --resume", outcome.run, f"{key}=…")
-    return f"This run is finished: {why}. To continue, raise it: {command}"
+    return f"This run had already finished: {why}. To continue, raise the limit: {command}"
 
 
 def _train_seeds(name: str, words: list[str], root: Path, seeds: int) -> None:

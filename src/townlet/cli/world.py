@@ -91,5 +91,5 @@ def schema() -> None:
     """
     from townlet.town.world.template import world_schema
 
-    # print, not the console: valid JSON has no colors or wrapped lines.
+    # Not with the console, which would wrap lines and add colors.
     print(json.dumps(world_schema(), indent=2, ensure_ascii=False))
