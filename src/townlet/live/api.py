@@ -28,8 +28,8 @@ from townlet.town.world.tables import World
 from townlet.web.limits import SingleFlightCache
 
 WORLD_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
-SPARKLINE_POINTS: Final = 60  # newest scores in the list of runs
-CACHE_SECONDS: Final = 2.0  # for which clients share one response about something that changes
+SPARKLINE_POINTS: Final = 60  # newest scores of a run in the list of runs
+CACHE_SECONDS: Final = 2.0  # how long clients share a response whose content may change
 IMMUTABLE: Final = {"Cache-Control": "private, max-age=3600, immutable"}  # an episode's key determines its content
 
 EpisodeKey = Annotated[str, PathParam(pattern="^[0-9a-f]{16}$")]
@@ -81,7 +81,7 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
 
     @router.get("/runs/{name}/maps")
     def maps(name: str) -> dict[str, Any]:
-        """Cell visits, novelty, affordance transitions and ends of episodes by cause, over all of training."""
+        """Cell visits, novelty, affordance transitions and causes of episode ends, over all of training."""
         return training_maps.get(name, lambda: _training_maps(open_watched_run(find_run(hub.root, name))))
 
     @router.get("/runs/{name}/recordings/{number}.csv")
@@ -172,7 +172,7 @@ def _image(images: list[bytes], timestep: int, media_type: str) -> Response:
 
 
 def _training_maps(watched: WatchedRun) -> dict[str, Any]:
-    """Totals over all of training; Gymnasium runs have only causes of the ends of episodes."""
+    """Totals over all of training; Gymnasium runs have only `causes`, the number of episodes by how they ended."""
     if not watched.run.metrics_file.exists():
         return {"visits": [], "novelty": None, "transitions": [], "causes": {}}
     with MetricsReader(watched.run.metrics_file) as store:

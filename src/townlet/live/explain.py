@@ -61,7 +61,8 @@ def death_certificate(world: World, r: Recording, cause: str) -> list[str]:
         return [f"Survived all {age} steps; the step limit ended the episode."]
     meter = world.meters.index(cause)
     sentences = [f"Died at step {age}: {cause} was empty.", *_cascade_sentences(world, r, meter)]
-    restorers = set(np.flatnonzero(np.asarray(world.tables.effect)[1::2][:-1, meter] > 0).tolist())
+    last_ticks = np.asarray(world.tables.effect)[1::2][:-1]  # [A, M]: odd rows, without that of "no affordance"
+    restorers = set(np.flatnonzero(last_ticks[:, meter] > 0).tolist())
     first, wait = int(world.tables.first_interact), int(world.tables.wait)
     steps = np.flatnonzero((r.actions >= first) & (r.actions < wait))
     used = set((r.actions[steps] - first).tolist())
@@ -74,7 +75,7 @@ def death_certificate(world: World, r: Recording, cause: str) -> list[str]:
 
 
 def _cascade_sentences(world: World, r: Recording, meter: int) -> list[str]:
-    """Which meters drained this one most, then which drained those, ordered by loss rather than time."""
+    """Which meters drained this one most, then which drained the worst of those, and so on."""
     t, seen = world.tables, {meter}
     sentences: list[str] = []
     for _ in range(MAX_DEPTH):

@@ -38,16 +38,16 @@ def encode_frame(pixels: NDArray[np.uint8]) -> bytes:
     return _encode(image, "JPEG", quality=JPEG_QUALITY, subsampling=0)  # subsampling would blur thin colored lines
 
 
-def image_count(block: Block, stacked: int) -> int:
+def image_count(block: Block, frame_stack: int) -> int:
     """Number of images in a block: a stack of RGB frames has three channels per image."""
     channels = block.shape[0]
-    return channels // RGB if channels == RGB * stacked else channels
+    return channels // RGB if channels == RGB * frame_stack else channels
 
 
-def encode_observation(block: Block, obs: NDArray[Any], stacked: int) -> bytes:
+def encode_observation(block: Block, obs: NDArray[Any], frame_stack: int) -> bytes:
     """An image block of an observation [D] as PNG: its images side by side, oldest on the left."""
     channels, height, width = block.shape
-    images = image_count(block, stacked)
+    images = image_count(block, frame_stack)
     scaled = (obs[block.slice].reshape(block.shape) - block.low) / ((block.high - block.low) or 1.0)
     pixels = np.clip(np.nan_to_num(scaled) * 255, 0, 255).astype(np.uint8)
     pixels = pixels.reshape(images, channels // images, height, width).transpose(2, 0, 3, 1)
@@ -98,12 +98,12 @@ class GymEpisode:
         self._estimate = AdvantageEstimate(1.0, None, 1.0, "")
         self._image_blocks: list[Block] = []
         self._number_blocks: list[Block] = []
-        self._stacked = 1
+        self._frame_stack = 1
 
     def prepare(self, layout: ObservationLayout, actions: Actions, recipe: Recipe) -> None:
         """Set the spaces of the environment, before the first timestep."""
         self._action_space, self._estimate = actions, recipe.agent.advantage_estimate()
-        self._stacked = recipe.gym.frame_stack if recipe.gym else 1
+        self._frame_stack = recipe.gym.frame_stack if recipe.gym else 1
         self._image_blocks = [block for block in layout if block.kind == "picture"]
         self._number_blocks = [block for block in layout if block.kind != "picture"]
         self.observations = {block.name: [] for block in self._image_blocks}
@@ -131,7 +131,7 @@ class GymEpisode:
         if frame.image is not None:
             self._add_image(self.frames, encode_frame(frame.image))
         for block in self._image_blocks:
-            self._add_image(self.observations[block.name], encode_observation(block, frame.obs, self._stacked))
+            self._add_image(self.observations[block.name], encode_observation(block, frame.obs, self._frame_stack))
         self.known += 1
 
     def _add_image(self, images: list[bytes], image: bytes) -> None:
@@ -163,7 +163,7 @@ class GymEpisode:
             "actions": list(actions.names), "discrete": isinstance(actions, Discrete),
             "components": names[:MAX_COMPONENTS], "omitted": max(0, len(names) - MAX_COMPONENTS),
             "images": [
-                {"name": b.name, "count": image_count(b, self._stacked), "height": b.shape[1], "width": b.shape[2]}
+                {"name": b.name, "count": image_count(b, self._frame_stack), "height": b.shape[1], "width": b.shape[2]}
                 for b in self._image_blocks
             ],
             "advantage": self._estimate.text,

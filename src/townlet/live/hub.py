@@ -101,7 +101,7 @@ class Viewer:
         self.hub, self.mailbox = hub, Mailbox()
         self.run: WatchedRun | None = None
         self.subscription: protocol.Subscribe | None = None
-        self.follows_training = False  # it shows the playback shared by all viewers of a training run
+        self.follows_training = False  # it shows the playback that all viewers of a training run share
         self.playbacks: list[Playback] = []  # one, or two side by side; empty while following training
         self._policies: list[PolicyChoice] = [("latest", 0.0)]  # one per side
         self._edited_world: World | None = None
@@ -240,7 +240,7 @@ class Viewer:
         self._last_frame = time.monotonic()  # preparing it may have taken a while
 
     def _history(self, run: WatchedRun) -> list[Message]:
-        """Status, metrics and checkpoints of a run; if they cannot be read, this viewer leaves it."""
+        """Status, metrics and checkpoints of a run; if they cannot be read, this viewer leaves the run."""
         try:
             return [run.status(), *run.history(), *run.checkpoints()]
         except BaseException:

@@ -24,7 +24,7 @@ INITIAL_CAPACITY: Final = 512  # timesteps; doubled when full
 END_PAUSE: Final = 2.0  # seconds that an ended episode stays on screen
 MAX_FRAME_STEPS: Final = 256  # timesteps in one frame message; earlier ones are dropped
 TRAINING_SPEED: Final = 12.0  # steps per second of the playback shared by all viewers of a training run
-MAX_EPISODE_SECONDS: Final = 15.0  # longer episodes of that playback are sped up, since training moves on
+MAX_EPISODE_SECONDS: Final = 15.0  # episodes that would take longer in that playback are sped up
 _ids = count(1)
 
 
@@ -45,7 +45,7 @@ class TownEpisode:
         return len(self.recording) + 1
 
     def reach(self, timestep: int) -> int:
-        """Advance to a timestep where possible; returns the last one available up to it."""
+        """Make a timestep available if possible; returns it, or the last available one."""
         return min(timestep, self.known - 1)
 
     def start_message(self, side: Side = 0) -> EpisodeStart:
@@ -104,7 +104,7 @@ class PlayedEpisode(TownEpisode):
         return Recording(**arrays, cell_of=cell_of)
 
     def reach(self, timestep: int) -> int:
-        """Compute the episode up to a timestep or to its end; returns the last timestep available up to it."""
+        """Compute the episode up to a timestep or its end; returns the timestep, or the last available one."""
         while self._steps < timestep and not self.over:
             self._step()
         self.recording = self._recorded()

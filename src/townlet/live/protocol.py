@@ -84,7 +84,7 @@ class Select(Message):
     """Show the latest episode of a training row, or a recorded episode."""
 
     type: Literal["select"] = "select"
-    row: int | None = Field(None, ge=0, le=2**22, description="Row of training whose episodes are recorded.")
+    row: int | None = Field(None, ge=0, le=2**22, description="Training row whose latest episodes are shown.")
     recording: int | None = Field(None, ge=0, description="Number of a recording.")
 
 
@@ -153,7 +153,7 @@ class RunStatus(Message):
     )
     state: Literal["running", "finished", "interrupted", "diverged", "published"]
     env_steps: int
-    budget: int = Field(description="In env_steps; 0 where only time is limited.")
+    budget: int = Field(description="Budget in env_steps; 0 if they are not limited.")
     episodes: int
     summary: list[str] = Field(description="Result of the run, in sentences.")
 
@@ -174,7 +174,7 @@ class EpisodeStart(Message):
 
 
 class Frame(Message):
-    """Timesteps of one episode as columns of equal length; the transition to the first timestep is null."""
+    """Timesteps of one episode as columns of equal length; an episode's first timestep has no transition (null)."""
 
     type: Literal["frame"] = "frame"
     side: Side = 0
@@ -225,7 +225,7 @@ class EpisodeEnd(Message):
     side: Side = 0
     episode: int
     length: int
-    cause: str = Field(description="The meter that was empty, or time.")
+    cause: str = Field(description='The meter that was empty, or "time" if the step limit was reached.')
     reward: float = Field(description="Sum of the rewards.")
     certificate: list[str] = Field(description="Causes of the end, in sentences.")
 
@@ -329,8 +329,10 @@ def protocol_page() -> str:
         f"<code>type</code>, at most {MAX_MESSAGE_BYTES:,} bytes from a client. An invalid message is answered with "
         '<code>error</code>, and the connection stays open. As JSON Schema: <a href="/docs/protocol.json">'
         "protocol.json</a>.</p>",
-        *("<h2>Client to server</h2>", *client),
-        *("<h2>Server to client</h2>", *server),
+        "<h2>Client to server</h2>",
+        *client,
+        "<h2>Server to client</h2>",
+        *server,
         "</main></body></html>",
     ]
     return "\n".join(parts)

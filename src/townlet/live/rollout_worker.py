@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger(__name__)
 MAX_STEPS: Final = 4000  # per episode; a longer one is stopped
-MAX_IMAGE_BYTES: Final = 24 << 20  # per episode; one with more is stopped
+MAX_IMAGE_BYTES: Final = 24 << 20  # per episode; a larger one is stopped
 CACHED_EPISODES: Final = 6  # the least recently viewed is evicted first
 MAX_PENDING: Final = 4  # episodes waiting for the thread
-ABANDON_SECONDS: Final = 15.0  # an episode that is not requested for so long is cancelled
+ABANDON_SECONDS: Final = 15.0  # an episode that is not requested for this long is cancelled
 VALUE_BATCH: Final = 32  # timesteps whose values are computed together
 NO_OBSERVATION: Final = np.zeros(0, np.float32)
 
@@ -52,7 +52,7 @@ class RolloutRequest(Message):
 
 
 class RolloutWorker:
-    """Rolls out episodes; equal requests share one. Its key is a hash of run, checkpoint, seed and `greedy`."""
+    """Rolls out episodes; equal requests share one. The key is a hash of run, checkpoint, seed and `greedy`."""
 
     def __init__(self) -> None:
         self._policies = PolicyCache()

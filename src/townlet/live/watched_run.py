@@ -22,7 +22,7 @@ from townlet.tasks.experiment import LoadedExperiment, reopen
 from townlet.town.episode_recorder import Recording
 from townlet.town.world.tables import World
 
-TABLES: Final = ("updates", "evaluations", "stage_changes", "alerts")  # of the metrics store that are sent
+TABLES: Final = ("updates", "evaluations", "stage_changes", "alerts")  # tables of the store whose new rows are sent
 MAX_POINTS: Final = 400  # per curve
 MAX_ALERTS: Final = 50  # newest alerts sent at once
 READ_INTERVAL: Final = 1.0  # seconds between reads of the store
@@ -61,14 +61,14 @@ class WatchedRun:
         self._history: list[Message] = []  # cached until there are new metrics
 
     def poll(self) -> list[Message]:
-        """Messages about everything new since the last call."""
+        """Messages about everything new since the last read of the store, at most every `READ_INTERVAL`."""
         if time.monotonic() - self._last_read < READ_INTERVAL:
             return []
         self._last_read = time.monotonic()
         return self.news()
 
     def town(self) -> WatchedTownRun:
-        """This run as one in a town; raises for Gymnasium runs."""
+        """This run, if it is one in a town; raises TownletError for Gymnasium runs."""
         what = f"{self.loaded.recipe.env} is not a town, so there is no town to show"
         raise TownletError(what, "subscribe with source none, and request episodes over HTTP")
 
@@ -102,9 +102,11 @@ class WatchedRun:
         if metrics := self._new_metrics():
             self._history = []
         known, found = self._checkpoints, self._list_checkpoints()
-        self._checkpoints = {c.name for c in found}
-        removed = sorted(known - self._checkpoints)
+        names = {c.name for c in found}
+        removed = sorted(known - names)
         saved = [self._checkpoint_message(c, found, removed) for c in found if c.name not in known]
+        if saved:  # otherwise removed checkpoints are reported with the next saved one
+            self._checkpoints = names
         return messages + metrics + saved
 
     def _new_metrics(self) -> list[Message]:
@@ -180,7 +182,7 @@ class WatchedTownRun(WatchedRun):
         self._feed: Feed | None = None
 
     def town(self) -> WatchedTownRun:
-        """Itself."""
+        """This run."""
         return self
 
     def poll(self) -> list[Message]:
@@ -188,7 +190,7 @@ class WatchedTownRun(WatchedRun):
         return self._poll_feed() + super().poll()
 
     def _poll_feed(self) -> list[Message]:
-        """Read new messages of the trainer; a feed that was replaced is reopened."""
+        """Read new messages from the trainer; reopens the feed if it was replaced."""
         if self._feed is not None and not self._feed.is_current:
             self._feed.close()
             self._feed = None

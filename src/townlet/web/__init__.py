@@ -1,1 +1,1 @@
-"""Shared by both servers: access control, limits, mailboxes and running uvicorn. Not here: the messages."""
+"""Parts of both web servers (live page and decision service): access control, limits, mailboxes, running uvicorn."""

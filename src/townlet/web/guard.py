@@ -61,7 +61,7 @@ class Credential(NamedTuple):
 class Guard:
     """ASGI middleware: refuses cross-site, oversized and unauthorized requests, and adds security headers.
 
-    It sets `scope["identity"]` for the app: the identity of the token, None if there is none and none is needed.
+    It sets `scope["identity"]` for the app: the identity of the token; None if the path needs no token and none is valid.
     """
 
     def __init__(
@@ -101,8 +101,9 @@ class Guard:
         changes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
         origins = [origin.lower() for origin in headers.getlist("origin")]
         scheme = {"ws": "http", "wss": "https"}.get(scope.get("scheme", "http"), scope.get("scheme", "http"))
-        own = len(origins) == 1 and origins[0] in {f"{scheme}://{host}", *self._origins}
-        if (changes or origins) and not (own if origins else self._allow_no_origin):
+        own_or_configured = len(origins) == 1 and origins[0] in {f"{scheme}://{host}", *self._origins}
+        allowed = own_or_configured if origins else self._allow_no_origin
+        if (changes or origins) and not allowed:
             self._log_refused_origin(headers.get("origin", ""))
             return Refusal(403, "only this server's own page may do that: the Origin is missing or not the server's")
         if refusal := self._authorize(scope, credential):

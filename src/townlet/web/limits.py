@@ -24,7 +24,7 @@ DESCRIPTOR_REMEDY: Final = "raise the open-file limit (ulimit -n, or LimitNOFILE
 
 # Per iteration of the event loop, over all connections:
 PARSE_SECONDS: Final = 0.003  # time budget for parsing input
-QUEUED_MESSAGES: Final = 16  # messages handled of clients that send the next one before the reply
+QUEUED_MESSAGES: Final = 16  # handled messages from clients that do not wait for replies
 MAX_INPUT_BYTES: Final = 128 << 20  # incomplete messages of all connections
 
 TRY_AGAIN_LATER: Final = 1013  # WebSocket close code
@@ -95,7 +95,7 @@ class ConnectionLimiter:
         self._wake()
 
     async def wait_turn(self) -> None:
-        """Wait for a turn to handle a message, in the order of the calls."""
+        """Wait for a turn to handle a message; turns are given in the order of the calls."""
         turn = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
         self._wake()

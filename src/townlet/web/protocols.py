@@ -1,6 +1,6 @@
 """uvicorn's protocols with limits on time, frames, and work per iteration of the event loop.
 
-The only module that uses internals of uvicorn's protocol classes and of the parsers behind them.
+No other module uses internals of uvicorn's protocol classes or of their parsers.
 """
 
 from __future__ import annotations
