@@ -195,7 +195,7 @@ def test_improvement_headline(open_page: OpenPage, service: Process) -> None:
     early, better, worse, same = opened(open_page, service).page.evaluate(BETTER, cases)
     assert early == ["Too early to say", "999 of 1,000 outcomes so far."]
     assert better[0] == "Better by 0.2"
-    assert "+0.10 of the first 500 outcomes → +0.30 of the last 500" in better[1]
+    assert "+0.10 for the first 500 outcomes → +0.30 for the last 500" in better[1]
     assert worse[0] == "Worse by 0.2"
     assert same[0] == "No clear difference, +0.02"  # 2 · .4 · √(2 / 500) = .05 is chance
 

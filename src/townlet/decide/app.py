@@ -60,10 +60,10 @@ class PinVersion(OperatorAction):
 
 
 class RollBack(OperatorAction):
-    """Roll back to a version, by default the previous one; `hold` pins it."""
+    """Roll back to a version, by default the previous one, and with `pin` also pin it."""
 
     version: int | None = None
-    hold: bool = False
+    pin: bool = False
 
 
 def access(method: str, path: str) -> frozenset[str] | None:
@@ -252,14 +252,14 @@ def _add_operator_actions(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/decide/rollback")
     async def roll_back(action: RollBack, request: Request) -> dict[str, Any]:
-        """Roll back; unless `hold` is set, the next promotion replaces the version again."""
+        """Roll back; unless `pin` is set, the next promotion replaces the version again."""
 
         def change() -> ServingChange:
             if (pinned := versions.pinned) is not None:
                 raise TownletError(f"version {pinned} is pinned, so nothing was rolled back", "unpin it first")
             reason = _reason(action, request)
             rolled_back = versions.roll_back(reason, to=action.version)
-            return versions.pin(rolled_back.version, reason) if action.hold and rolled_back.served else rolled_back
+            return versions.pin(rolled_back.version, reason) if action.pin and rolled_back.served else rolled_back
 
         return await run(change)
 

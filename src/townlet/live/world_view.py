@@ -18,8 +18,8 @@ def world_json(world: World) -> dict[str, Any]:
     """Everything the page draws of a world: map, affordances, meters, actions and rewards."""
     spec, t = world.spec, world.tables
     lethal = {int(m) for m in t.lethal}
-    modifiers = {int(s) for s, target in zip(t.cascade_source, t.cascade_target, strict=True) if int(target) in lethal}
-    groups = {**dict.fromkeys(modifiers, "modifiers"), **dict.fromkeys(lethal, "lethal")}
+    draining = {int(s) for s, target in zip(t.cascade_source, t.cascade_target, strict=True) if int(target) in lethal}
+    groups = {**dict.fromkeys(draining, "draining"), **dict.fromkeys(lethal, "lethal")}
     return {
         "name": world.name,
         "description": spec.description,

@@ -61,7 +61,7 @@ class Credential(NamedTuple):
 class Guard:
     """ASGI middleware: refuses cross-site, oversized and unauthorized requests, and adds security headers.
 
-    It sets `scope["identity"]` for the app: the identity of the token; None if the path needs no token and none is valid.
+    It sets `scope["identity"]` for the app: the identity of the token; None if none is valid and none is needed.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ import { actionIcon, affordanceColor, affordanceIcon } from './icons.js';
  */
 
 const CRITICAL = 0.2, LOW = 0.3;
-const GROUPS = ['lethal', 'modifiers', 'other'];
+const GROUP_TITLES = { lethal: 'lethal', draining: 'drain lethal meters', other: 'other' };
 const ACTION_HISTORY = 11; // latest actions shown
 const MIN_CHANGE = 0.0295; // of a meter; smaller changes have no arrow
 
@@ -38,10 +38,10 @@ export class AgentPanel {
 
   buildMeters() {
     const box = el('div', { class: 'meters' });
-    for (const group of GROUPS) {
+    for (const [group, title] of Object.entries(GROUP_TITLES)) {
       const members = this.world.meters.map((meter, m) => ({ meter, m })).filter((x) => x.meter.group === group);
       if (!members.length) continue;
-      box.append(el('h3', { text: group }));
+      box.append(el('h3', { text: title }));
       for (const { meter, m } of members) {
         const bar = el('i');
         const text = el('b', { text: '–' });
@@ -109,7 +109,7 @@ export class AgentPanel {
       const change = before ? value - before.meters[m] : 0;
       const arrow = change > 0 ? '▲' : '▼';
       setText(shown.change, Math.abs(change) < MIN_CHANGE ? '' : arrow);
-      shown.change.dataset.way = change > 0 ? 'up' : 'down';
+      shown.change.dataset.direction = change > 0 ? 'up' : 'down';
     });
   }
 
@@ -159,7 +159,7 @@ export class AgentPanel {
       const share = value === undefined ? 0 : Math.abs(value) / scale / 2;
       bar.style.width = `${share * 100}%`;
       bar.style.left = `${value < 0 ? 50 - share * 100 : 50}%`;
-      bar.dataset.way = value < 0 ? 'down' : 'up';
+      bar.dataset.direction = value < 0 ? 'down' : 'up';
       setText(text, value === undefined ? '' : value === 0 ? '0' : formatSigned(value));
     });
     setText(this.total, timestep.reward === null ? '' : formatSigned(timestep.reward));
@@ -195,7 +195,7 @@ export class AgentPanel {
   }
 }
 
-/** Replace action names in a sentence of the server by words. @param {string} sentence */
+/** Replace action names in a sentence from the server with ordinary words. @param {string} sentence */
 function asProse(sentence) {
   const prose = sentence.replace(/\b(UP|DOWN|LEFT|RIGHT|ABOVE|BELOW|WAIT|INTERACT)\b( [A-Z]\w+)?/g, (_, verb, place) =>
     (verb === 'INTERACT' && place ? `use${place}` : verb === 'INTERACT' ? 'use' : verb.toLowerCase() + (place ?? '')));

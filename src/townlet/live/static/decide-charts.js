@@ -49,7 +49,7 @@ export class Bars {
       const width = Math.min(1, Math.abs(share)) * (this.signed ? 50 : 100);
       bar.style.width = `${width}%`;
       bar.style.left = this.signed ? `${share < 0 ? 50 - width : 50}%` : '0';
-      bar.dataset.way = share < 0 ? 'down' : 'up';
+      bar.dataset.direction = share < 0 ? 'down' : 'up';
       line.title = title ?? '';
       line.dataset.kind = kind ?? '';
       setText(value, text);

@@ -1,8 +1,7 @@
 /** The "Control" panel: serving version, latency, and the operator's controls, each with a confirmation. */
 
 import { request, ApiError } from './api.js';
-import { Tiles } from './decide-charts.js';
-import { formatDuration, RecentChart } from './decide-charts.js';
+import { formatDuration, RecentChart, Tiles } from './decide-charts.js';
 import { byId, el, setText } from './dom.js';
 import { formatCount, formatNumber } from './format.js';
 import { announce, toast } from './notifications.js';
@@ -14,12 +13,11 @@ import { announce, toast } from './notifications.js';
  * @property {string} text consequences
  * @property {string} label text of the button that confirms
  * @property {boolean} [dangerous]
- * @property {string} [hold] label of an optional checkbox
- * @property {boolean} [asksReason] whether a reason is requested
- * @property {(reason: string, hold: boolean) => Promise<unknown>} onConfirm
+ * @property {string} [pin] label of an optional checkbox
+ * @property {(reason: string, pin: boolean) => Promise<unknown>} onConfirm
  */
 
-const NEWEST = 'serving version';
+const SERVING = 'serving version'; // the default in the list of versions to pin
 const LATENCY = { p50: 'median', p99: '99th percentile' };
 
 export class ControlPanel {
@@ -62,15 +60,16 @@ export class ControlPanel {
     const { pinned, serving } = versions;
     document.body.toggleAttribute('data-gate-only', service.gate_only);
     document.body.toggleAttribute('data-pinned', pinned !== null);
-    setText(this.headline, service.gate_only ? 'The gate decides alone' : serving === null ? 'No version is serving yet'
-      : pinned !== null ? `Version ${serving} decides, pinned` : `Version ${serving} decides`);
+    let headline = pinned === null ? `Version ${serving} decides` : `Version ${serving} decides, pinned`;
+    if (serving === null) headline = 'No version is serving yet';
+    if (service.gate_only) headline = 'The gate decides alone';
+    setText(this.headline, headline);
     const change = [...versions.history].reverse().find((one) => one.served);
     const since = change ? `for ${formatDuration(service.now - change.at)}: ${change.reason}` : '';
     setText(this.since, service.gate_only ? `The network is disabled. Version ${serving ?? '–'} does not decide for now; training continues.` : since);
     this.since.title = since;
-    const most = decisions.p99_ms;
     this.tiles.show({
-      per_second: formatNumber(decisions.per_second), p50: formatMs(decisions.p50_ms), p99: formatMs(most), games: formatCount(service.games),
+      per_second: formatNumber(decisions.per_second), p50: formatMs(decisions.p50_ms), p99: formatMs(decisions.p99_ms), games: formatCount(service.games),
       waiting: formatCount(decisions.waiting), overloaded: formatCount(decisions.overloaded),
     }, { overloaded: stats.alarms.some((alarm) => alarm.name === 'overload') });
     this.curve.show(curves, service.now);
@@ -89,14 +88,14 @@ export class ControlPanel {
     setText(this.killButton, service.gate_only ? 'Enable the network …' : 'Disable the network (gate only) …');
     this.killButton.setAttribute('aria-checked', String(service.gate_only));
     this.killButton.setAttribute('aria-label', service.gate_only ? 'Kill switch is on: the gate decides alone. Enable the network' : 'Kill switch: disable the network, so that the gate decides alone');
-    // do not change an open list under the pointer
+    // Do not change an open list under the pointer.
     if (document.activeElement === this.choice) return;
     const stored = versions.versions.map((one) => one.version).reverse();
     const key = stored.join();
     if (this.choice.dataset.key === key) return;
     const chosen = this.choice.value;
     this.choice.dataset.key = key;
-    this.choice.replaceChildren(el('option', { value: '', text: NEWEST }), ...stored.map((one) => el('option', { value: one, text: `version ${one}` })));
+    this.choice.replaceChildren(el('option', { value: '', text: SERVING }), ...stored.map((one) => el('option', { value: one, text: `version ${one}` })));
     if (stored.includes(Number(chosen))) this.choice.value = chosen;
   }
 
@@ -104,7 +103,7 @@ export class ControlPanel {
     const version = Number(this.choice.value) || this.stats?.versions.serving;
     if (!version) return;
     confirmAction({
-      title: `Pin version ${version}?`, label: 'Pin', asksReason: true,
+      title: `Pin version ${version}?`, label: 'Pin',
       text: 'It serves until you unpin it, even if better versions are trained. Training continues; promotions are recorded but not applied.',
       onConfirm: (reason) => request('api/decide/pin', { version, reason }).then(() => { this.choice.value = ''; }),
     });
@@ -112,7 +111,7 @@ export class ControlPanel {
 
   unpin() {
     confirmAction({
-      title: `Unpin version ${this.stats?.versions.pinned}?`, label: 'Unpin', asksReason: true,
+      title: `Unpin version ${this.stats?.versions.pinned}?`, label: 'Unpin',
       text: 'It serves until the next promotion, which may happen within a second.',
       onConfirm: (reason) => request('api/decide/unpin', { reason }),
     });
@@ -123,19 +122,19 @@ export class ControlPanel {
     const version = this.stats?.versions.before;
     if (!version) return;
     confirmAction({
-      title: `Roll back to version ${version}?`, label: `Roll back to ${version}`, asksReason: true, dangerous: true,
+      title: `Roll back to version ${version}?`, label: `Roll back to ${version}`, dangerous: true,
       text: `Version ${version}, which served before, serves again immediately.`,
-      hold: 'Pin it. Otherwise the next promotion may replace it within a second.',
-      onConfirm: (reason, hold) => request('api/decide/rollback', { version, reason, hold }),
+      pin: 'Pin it. Otherwise the next promotion may replace it within a second.',
+      onConfirm: (reason, pin) => request('api/decide/rollback', { version, reason, pin }),
     });
   }
 
   kill() {
     const on = !this.stats?.service.gate_only;
     confirmAction({
-      title: on ? 'Let the gate decide alone?' : 'Let the network decide again?', label: on ? 'Disable the network' : 'Enable the network', dangerous: on, asksReason: true,
+      title: on ? 'Let the gate decide alone?' : 'Let the network decide again?', label: on ? 'Disable the network' : 'Enable the network', dangerous: on,
       text: on ? 'From the next observation on, every decision is the action that the gate rates highest. Outcomes are still joined, and training continues. This survives a restart and lasts until you enable the network again.'
-        : 'From the next observation on, the serving version decides again, and the gate sends its action or answers wait.',
+        : 'From the next observation on, the serving version decides again, and the gate sends its action or withholds it.',
       onConfirm: (reason) => request('api/decide/gate-only', { on, reason }),
     });
   }
@@ -150,23 +149,23 @@ export class ControlPanel {
 const formatMs = (value) => (value === null ? '–' : `${formatNumber(value, 2)} ms`);
 
 /** Ask for confirmation, then perform the action. @param {Confirmation} confirmation */
-function confirmAction({ title, text, label, dangerous, hold, asksReason, onConfirm }) {
+function confirmAction({ title, text, label, dangerous, pin, onConfirm }) {
   const dialog = /** @type {HTMLDialogElement} */ (byId('confirm'));
   const reason = el('input', { type: 'text', id: 'confirm-reason', maxlength: 200, placeholder: 'manual', autocomplete: 'off' });
-  const holdBox = el('input', { type: 'checkbox', checked: true });
+  const pinBox = el('input', { type: 'checkbox', checked: true });
   const confirm = el('button', { type: 'submit', class: dangerous ? 'primary danger' : 'primary', text: label });
   const cancel = el('button', { type: 'button', text: 'Cancel' });
   cancel.addEventListener('click', () => dialog.close());
   const form = el('form', { method: 'dialog' },
     el('h2', { id: 'confirm-title', text: title }), el('p', { text }),
-    hold ? el('label', { class: 'checkbox' }, holdBox, el('span', { text: hold })) : null,
-    asksReason ? el('label', { class: 'reason' }, el('span', { text: 'Reason, for the history' }), reason) : null,
+    pin ? el('label', { class: 'checkbox' }, pinBox, el('span', { text: pin })) : null,
+    el('label', { class: 'reason' }, el('span', { text: 'Reason, for the history' }), reason),
     el('div', { class: 'answers' }, cancel, confirm));
   form.addEventListener('submit', async (event) => {
     event.preventDefault();
     confirm.disabled = true;
     try {
-      await onConfirm(reason.value.trim() || 'manual', Boolean(hold) && holdBox.checked);
+      await onConfirm(reason.value.trim() || 'manual', Boolean(pin) && pinBox.checked);
       announce('Done.');
     } catch (error) {
       toast(error instanceof ApiError ? error.message : 'the service does not answer', error instanceof ApiError ? error.fix : 'nothing was changed');

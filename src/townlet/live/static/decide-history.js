@@ -69,12 +69,12 @@ function interval(estimate, scale) {
   if (!estimate || estimate.value === null) return null;
   /** @param {number} value */
   const x = (value) => (WIDE / 2 + (value / scale) * (WIDE / 2 - 5)).toFixed(1);
-  const words = `${formatSigned(estimate.value, 3)}${estimate.low !== null && estimate.high !== null ? ` (${formatSigned(estimate.low, 3)} to ${formatSigned(estimate.high, 3)})` : ''} reward per decision`;
-  const picture = svg('svg', { viewBox: `0 0 ${WIDE} ${HIGH}`, width: WIDE, height: HIGH, class: 'interval', role: 'img', 'aria-label': `Estimated gain ${words}` },
+  const label = `${formatSigned(estimate.value, 3)}${estimate.low !== null && estimate.high !== null ? ` (${formatSigned(estimate.low, 3)} to ${formatSigned(estimate.high, 3)})` : ''} reward per decision`;
+  const picture = svg('svg', { viewBox: `0 0 ${WIDE} ${HIGH}`, width: WIDE, height: HIGH, class: 'interval', role: 'img', 'aria-label': `Estimated gain ${label}` },
     svg('path', { d: `M${WIDE / 2} 2V${HIGH - 2}`, class: 'zero' }));
   if (estimate.low !== null && estimate.high !== null) picture.append(svg('path', { d: `M${x(estimate.low)} ${HIGH / 2}H${x(estimate.high)}`, class: 'span' }));
   picture.append(svg('circle', { cx: x(estimate.value), cy: HIGH / 2, r: 3.2 }));
-  const box = el('span', { class: 'interval-box', title: words });
+  const box = el('span', { class: 'interval-box', title: label });
   box.append(picture);
   return box;
 }
@@ -111,7 +111,7 @@ export class RecentPanel {
       const texts = rowTexts(one, actionName(one.action, decisions.actions), service.now);
       for (const [key, text] of Object.entries(texts)) setText(cells[key], text);
       /** @type {HTMLElement} */ (this.body.children[k]).dataset.send = String(one.send);
-      cells.actual.dataset.way = !one.actual ? '' : one.actual < 0 ? 'down' : 'up';
+      cells.actual.dataset.direction = !one.actual ? '' : one.actual < 0 ? 'down' : 'up';
       cells.territory.title = one.territory;
       cells.action.title = texts.action;
       cells.gate.title = humanize(one.reason);

@@ -11,9 +11,9 @@ import { formatCount, formatNumber, formatSigned } from './format.js';
 
 const WIDE = 320, HIGH = 200; // viewBox of the scatter plot
 const LEFT = 34, BELOW = 20;
-const OUTCOMES = 500; // in each of the two means compared
+const OUTCOMES = 500; // number of outcomes in each of the two compared means
 const NOISE = 0.05; // assumed noise of the difference while there are few outcomes
-const FEW_OUTCOMES = 4; // distinct outcomes or fewer: jitter the dots
+const FEW_OUTCOMES = 4; // dots are jittered if there are at most this many distinct outcomes
 const ACROSS = 0.7548776662, UP = 0.569840291; // low-discrepancy steps for jitter
 
 export class RewardPanel {
@@ -43,11 +43,14 @@ export class RewardPanel {
   compare({ outcomes, actual_first: first, actual_recent: last, expected_and_actual: pairs }) {
     const early = first === null || last === null || outcomes < 2 * OUTCOMES; // with fewer, the two means overlap
     const gain = early ? 0 : last - first, noise = chanceDifference(pairs.map(([, actual]) => actual));
-    this.better.dataset.way = early || Math.abs(gain) < noise ? '' : gain > 0 ? 'up' : 'down';
-    setText(this.better, early ? 'Too early to say' : Math.abs(gain) < noise ? `No clear difference, ${formatSigned(gain)}`
-      : gain > 0 ? `Better by ${formatNumber(gain)}` : `Worse by ${formatNumber(-gain)}`);
+    let direction = '', headline = `No clear difference, ${formatSigned(gain)}`;
+    if (early) headline = 'Too early to say';
+    else if (gain > noise) [direction, headline] = ['up', `Better by ${formatNumber(gain)}`];
+    else if (-gain > noise) [direction, headline] = ['down', `Worse by ${formatNumber(-gain)}`];
+    this.better.dataset.direction = direction;
+    setText(this.better, headline);
     setText(this.means, early ? `${formatCount(outcomes)} of ${formatCount(2 * OUTCOMES)} outcomes so far.`
-      : `Mean actual reward: ${formatSigned(first)} of the first ${OUTCOMES} outcomes → ${formatSigned(last)} of the last ${OUTCOMES}. Noise: ±${noise.toFixed(2)}.`);
+      : `Mean actual reward: ${formatSigned(first)} for the first ${OUTCOMES} outcomes → ${formatSigned(last)} for the last ${OUTCOMES}. Noise: ±${noise.toFixed(2)}.`);
   }
 
   redraw() {
@@ -55,7 +58,7 @@ export class RewardPanel {
   }
 }
 
-/** 95 % bound on the difference of two means by chance. @param {number[]} actual */
+/** 95% bound on the difference between two means by chance. @param {number[]} actual */
 function chanceDifference(actual) {
   if (actual.length < 50) return NOISE;
   const mean = actual.reduce((sum, value) => sum + value, 0) / actual.length;

@@ -1,7 +1,6 @@
 /** The "Training", "Gate" and "Experience" panels. */
 
-import { Bars, Tiles } from './decide-charts.js';
-import { formatDuration, RecentChart } from './decide-charts.js';
+import { Bars, formatDuration, RecentChart, Tiles } from './decide-charts.js';
 import { byId, el, setText } from './dom.js';
 import { formatCount, formatNumber, formatPercent, formatSigned, humanize } from './format.js';
 
@@ -35,9 +34,11 @@ export class TrainingPanel {
   /** @param {Stats} stats */
   show({ training, service, curves, versions, buffer }) {
     const state = byId('training-state');
-    const waits = training.running && training.steps_per_second === 0;
-    setText(state, !training.running ? 'stopped' : waits ? 'waiting for experience' : 'running');
-    state.dataset.state = !training.running ? 'damaged' : waits ? 'none' : 'running';
+    let label = 'running', style = 'running';
+    if (!training.running) [label, style] = ['stopped', 'damaged'];
+    else if (training.steps_per_second === 0) [label, style] = ['waiting for experience', 'none'];
+    setText(state, label);
+    state.dataset.state = style;
     this.tiles.show({
       step: formatCount(training.step ?? 0), pace: formatNumber(training.steps_per_second, 2), batch: formatOptional(training.batch),
       seconds: training.steps ? `${formatNumber(1000 * training.step_seconds, 2)} ms` : '–',
@@ -48,8 +49,10 @@ export class TrainingPanel {
     this.loss.show(curves, service.now);
     this.entropy.show(curves, service.now);
     const evaluated = Object.entries(training.verdicts).map(([name, times]) => `${formatCount(times)} ${VERDICTS[name] ?? name}`);
-    setText(this.evaluated, evaluated.length ? `Versions since the last start: ${evaluated.join(', ')}.`
-      : versions.history.length ? 'No version has been evaluated since the last start; earlier ones are listed below.' : 'No version has been evaluated yet.');
+    let summary = 'No version has been evaluated yet.';
+    if (evaluated.length) summary = `Versions since the last start: ${evaluated.join(', ')}.`;
+    else if (versions.history.length) summary = 'No version has been evaluated since the last start; earlier ones are listed below.';
+    setText(this.evaluated, summary);
     this.evaluated.title = training.problem;
   }
 

@@ -19,12 +19,13 @@
  * @typedef {{number: number, territory: string, action: number, send: boolean, reason: string, confidence: number,
  *   expected: number | null, actual: number | null, version: number, at: number}} Decision
  * @typedef {{kind: 'map', values: number[][], types?: Record<string, number>}} ActionMap
- * @typedef {{kind: 'bars', values: number[], labels?: string[], noun?: string}} ActionBars noun for an action
- * @typedef {ActionMap | ActionBars} Actions how often each was sent lately, as the domain draws it
+ * @typedef {{kind: 'bars', values: number[], labels?: string[], noun?: string}} ActionBars `noun`: word for an action
+ * @typedef {ActionMap | ActionBars} Actions how often each action was sent recently, in the form that the domain draws
  * @typedef {{per_second: number, p50_ms: number | null, p99_ms: number | null, waiting: number, overloaded: number,
  *   recent_count: number, recent: Decision[], actions: Actions, confidence: number[], entropy: number | null,
  *   expected_and_actual: [number, number][], mean_actual: number | null, mean_expected: number | null,
- *   outcomes: number, actual_first: number | null, actual_recent: number | null}} Decisions of the first and last 500 outcomes
+ *   outcomes: number, actual_first: number | null, actual_recent: number | null}} Decisions
+ *   `actual_first`, `actual_recent`: mean reward of the first and last 500 outcomes
  *
  * @typedef {{value: number | null, low: number | null, high: number | null, effective: number, count: number}} Estimate
  * @typedef {{verdict: string, first: number, last: number, times: number, at: number, served: boolean, reason: string,

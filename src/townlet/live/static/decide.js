@@ -1,14 +1,12 @@
 /** Entry point of the decision dashboard: each stats message updates every panel. */
 
-import { request } from './api.js';
-import { Connection } from './api.js';
+import { Connection, request } from './api.js';
 import { ActionsPanel } from './decide-actions.js';
 import { ControlPanel } from './decide-control.js';
 import { BufferPanel, GatePanel, TrainingPanel } from './decide-training.js';
 import { ServiceStatus } from './decide-status.js';
-import { RecentPanel } from './decide-history.js';
+import { RecentPanel, VersionsPanel } from './decide-history.js';
 import { RewardPanel } from './decide-reward.js';
-import { VersionsPanel } from './decide-history.js';
 import { makePopover } from './help.js';
 import { initTheme } from './theme.js';
 
@@ -19,17 +17,17 @@ import { initTheme } from './theme.js';
 
 /** @type {Record<string, [string, string]>} */
 const TEXTS = {
-  control: ['Control', 'One version of the network decides, and the gate sends its action or answers wait. You can pin a version, roll back to the previous one, or disable the network (gate only, the kill switch). Every change takes effect with the next observation, survives a restart, is recorded with your reason, and needs a confirmation. Latency is measured from an observation to its answer, including the time to write the log to disk.'],
-  actions: ['Decisions', 'Decisions sent to games recently; those that the gate did not send are not counted. A trained policy prefers some actions; a collapsed one uses only one. Confidence is the probability of the most likely action, so a wide spread of actions means low confidence.'],
+  control: ['Control', 'One version of the network decides, and the gate sends its action or withholds it, so that the game waits. You can pin a version, roll back to the previous one, or disable the network (gate only, the kill switch). Every change takes effect with the next observation, survives a restart, is recorded with your reason, and needs a confirmation. Latency is measured from an observation to its answer, including the time to write the log to disk.'],
+  actions: ['Decisions', 'Decisions sent to games recently; those that the gate did not send are not counted. A trained policy prefers some actions; a collapsed one uses only one. Confidence is the probability of the most likely action (in hive: of the most likely chunk), so a wide spread of actions means low confidence.'],
   reward: ['Expected and actual reward', 'Actual reward is the measured outcome of a sent decision: a click, or the change between two observations of a territory. Expected reward is the estimate of the gate, a fixed heuristic that is not trained. The two have different scales and may differ permanently; only the actual one shows whether learning helps. The headline compares the mean of the first 500 outcomes with that of the last 500; differences within noise do not count. If only the expected curve rises, the policy optimizes the estimate of the gate and not the actual reward. Each dot is one outcome; those above the dashed line were better than expected.'],
-  training: ['Training', 'The trainer samples a batch of decisions with outcomes, takes a gradient step, and publishes a version; the newest version need not be the one that serves. Steps are counted over the lifetime of the service, evaluated versions since its last start. Each experience is used a limited number of times, so training waits when no new outcomes arrive. Entropy measures how random the policy is: 1 is uniform, 0 deterministic; a fall towards 0 is a collapse.'],
-  gate: ['Gate', 'A fixed heuristic that is not trained. It estimates the reward of each decision from the components below and sends it or answers wait; it overrides the network, however confident that is. Agreement compares past decisions with the gate as configured now: with unchanged settings it is 100%.'],
+  training: ['Training', 'The trainer samples a batch of decisions with outcomes, takes a gradient step, and saves a version; the newest version need not be the one that serves. Steps are counted over the lifetime of the service; evaluated versions are counted since its last start. Each experience is used a limited number of times, so training waits when no new outcomes arrive. Entropy measures how random the policy is: 1 is uniform, 0 deterministic; a fall toward 0 is a collapse.'],
+  gate: ['Gate', 'A fixed heuristic that is not trained. It estimates the reward of each decision from the components below and sends or withholds the action, however confident the network is. Agreement compares past decisions with the gate as configured now: with unchanged settings it is 100%.'],
   buffer: ['Experience', 'Every decision has one of four states: joined with its outcome, pending, expired without an outcome, or not executed. Completed decisions can be learned from; about a tenth of all decisions are held out: the newest of them are used to evaluate new versions and never to train.'],
   versions: ['Versions', 'Before a version serves, it is compared with the serving one on held-out decisions. The dot is the estimated gain in reward per decision, the line its confidence interval, the tick in the middle zero. A version is promoted, held until more data is available, or refused, with the reason given.'],
-  recent: ['Recent decisions', 'Expected is the estimate of the gate, actual the measured outcome, … while it is pending. Territories are the names that games report.'],
+  recent: ['Recent decisions', 'Expected is the estimate of the gate. Actual is the measured outcome, shown as “…” while it is pending. Territories are the names that games report.'],
 };
 
-const presence = new ServiceStatus(() => connection.reconnectNow());
+const serviceStatus = new ServiceStatus(() => connection.reconnectNow());
 /** @type {Panel[]} */
 const panels = [new ControlPanel(), new ActionsPanel(), new RewardPanel(), new TrainingPanel(), new GatePanel(), new BufferPanel(), new VersionsPanel(), new RecentPanel()];
 /** @type {Stats | null} */
@@ -45,10 +43,10 @@ function draw() {
 const connection = new Connection((stats) => {
   if (stats.type !== 'stats') return;
   latest = stats;
-  presence.show(stats);
+  serviceStatus.show(stats);
   draw();
 }, (link, attempt) => {
-  presence.onConnectionChange(link, attempt);
+  serviceStatus.onConnectionChange(link, attempt);
   if (link === 'open') request('api/decide/me').then(({ role }) => document.body.toggleAttribute('data-viewer', role === 'viewer'), () => {});
 }, 'ws/stats', 'api/decide/me');
 

@@ -66,7 +66,7 @@ export class Dispatcher {
     this.onChange();
     const { episodeEnds, source, detached } = this.store.state;
     if (episodeEnds.some((one) => one.end.episode === end.episode)) return;
-    episodeEnds.push({ who: playback.start?.label ?? '', end });
+    episodeEnds.push({ label: playback.start?.label ?? '', end });
     if (episodeEnds.length > MAX_EPISODE_ENDS) episodeEnds.shift();
     this.store.notify(['episodeEnds']);
     // Episodes of training end too often to announce to screen readers.

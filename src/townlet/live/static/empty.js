@@ -84,24 +84,23 @@ export function showTownHint(store, session, town) {
     const { source, status, about, link } = store.state;
     const { over } = town.playback;
     const empty = town.playback.lastAge < 0;
-    let words = '';
+    let message = '';
     /** @type {[string, import('./types.js').Source] | null} */
     let offer = null;
     if (about && empty && source === 'training' && status) {
-      if (status.state === 'running') words = 'Waiting for an episode of training to end. It is then shown from its first step.';
-      else { words = `This run is ${status.state}: it is not training now.`; offer = ['Play a checkpoint', 'checkpoint']; }
+      if (status.state === 'running') message = 'Waiting for an episode of training to end. It is then shown from its first step.';
+      else { message = `This run is ${status.state}: it is not training now.`; offer = ['Play a checkpoint', 'checkpoint']; }
     } else if (about && over && source === 'training' && status && status.state !== 'running') {
-      words = `Training is ${status.state}. This was its last episode.`;
+      message = `Training is ${status.state}. This was its last episode.`;
       offer = ['Play a checkpoint', 'checkpoint'];
     } else if (about && empty && link === 'open' && source === 'recording' && !about.recordings.length) {
-      words = 'This run has no recordings yet.';
+      message = 'This run has no recordings yet.';
       offer = ['Play a checkpoint', 'checkpoint'];
     }
-    const key = words;
-    if (town.hint.dataset.key === key) return;
-    town.hint.dataset.key = key;
-    town.hint.hidden = !words;
-    town.hint.replaceChildren(el('p', { text: words }));
+    if (town.hint.dataset.key === message) return;
+    town.hint.dataset.key = message;
+    town.hint.hidden = !message;
+    town.hint.replaceChildren(el('p', { text: message }));
     if (offer) {
       const [text, next] = offer;
       const button = el('button', { type: 'button', class: 'primary', text });

@@ -30,10 +30,10 @@ export function initEpisodesPanel(store, session) {
   });
   store.on(['episodeEnds'], () => {
     none.hidden = title.hidden || store.state.episodeEnds.length > 0;
-    list.replaceChildren(...[...store.state.episodeEnds].reverse().slice(0, MAX_SHOWN).map(({ who, end }) => el('li', { 'data-cause': kind(end.cause) },
+    list.replaceChildren(...[...store.state.episodeEnds].reverse().slice(0, MAX_SHOWN).map(({ label, end }) => el('li', { 'data-cause': kind(end.cause) },
       el('strong', { text: end.certificate[0] ?? `Ended at step ${end.length}: ${end.cause}` }),
       ...end.certificate.slice(1).map((line) => el('span', { text: line })),
-      el('small', { text: who }))));
+      el('small', { text: label }))));
   });
 }
 

@@ -1,6 +1,5 @@
 /** Formatting of numbers and names, and labels by kind of run. */
 
-
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
 
@@ -10,8 +9,8 @@ export const formatCount = (value) => whole.format(value);
 /** 1.2M @param {number} value */
 export const formatCompact = (value) => short.format(value);
 
-/** 43 % @param {number} share */
-export const formatPercent = (share) => `${Math.round(share * 100)}%`;
+/** 43% @param {number} fraction */
+export const formatPercent = (fraction) => `${Math.round(fraction * 100)}%`;
 
 /** $42.50 @param {number} dollars */
 export const formatMoney = (dollars) => `$${dollars.toFixed(dollars >= 100 || Number.isInteger(dollars) ? 0 : 2)}`;
@@ -74,11 +73,10 @@ export function causeCategory(cause, world) {
 /**
  * @typedef {object} RunLabels
  * @property {string} curve title of the main curve
- * @property {string} series its metric in training
- * @property {'length' | 'return'} evaluation its column in evaluations
- * @property {(cause: string) => string} endedBy
+ * @property {string} series metric of that curve in training
+ * @property {'length' | 'return'} evaluation column of that curve in evaluations
+ * @property {(cause: string) => string} endedBy label of a cause
  */
-
 
 /** @type {Record<'town' | 'gym', RunLabels>} */
 const LABELS = {

@@ -21,8 +21,8 @@ export class FrameView {
     for (const event of ['load', 'error']) this.image.addEventListener(event, () => { this.busy = false; });
   }
 
-  /** Show a note instead of a frame. @param {string} words */
-  clear(words) {
+  /** Show a note instead of a frame. @param {string} text */
+  clear(text) {
     this.image.hidden = true;
     this.image.removeAttribute('src');
     this.busy = false;
@@ -30,13 +30,13 @@ export class FrameView {
     this.observationImages.hidden = true;
     this.observationImages.replaceChildren();
     this.images = [];
-    this.setNote(words);
+    this.setNote(text);
   }
 
-  /** @param {string} words */
-  setNote(words) {
-    this.note.hidden = !words;
-    setText(this.note, words);
+  /** @param {string} text */
+  setNote(text) {
+    this.note.hidden = !text;
+    setText(this.note, text);
   }
 
   /** @param {GymEpisode} episode @param {number} at @param {number} ahead direction of playback */
@@ -69,8 +69,8 @@ export class FrameView {
     this.images = blocks.map(({ name }) => el('img', { class: 'observation-image', alt: `Observation ${name}` }));
     this.observationImages.hidden = !blocks.length;
     this.observationImages.replaceChildren(...blocks.map((block, k) => {
-      const words = `${block.name}: ${block.width} × ${block.height}${block.count > 1 ? `, ${plural(block.count, 'image')}, newest on the right` : ''}`;
-      return el('figure', {}, el('figcaption', {}, el('b', { text: 'Agent’s observation' }), el('span', { text: words })), this.images[k]);
+      const caption = `${block.name}: ${block.width} × ${block.height}${block.count > 1 ? `, ${plural(block.count, 'image')}, newest on the right` : ''}`;
+      return el('figure', {}, el('figcaption', {}, el('b', { text: 'Agent’s observation' }), el('span', { text: caption })), this.images[k]);
     }));
     this.images.forEach((image, k) => image.style.setProperty('aspect-ratio', `${blocks[k].count * blocks[k].width} / ${blocks[k].height}`));
   }

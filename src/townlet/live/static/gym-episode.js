@@ -88,8 +88,8 @@ export class GymEpisode {
 
   /** How it ended. */
   get endText() {
-    const words = { terminated: 'The environment terminated the episode.', truncated: 'The step limit truncated the episode.', stopped: 'Stopped here: longer episodes are not rolled out.' };
-    return this.ended ? words[this.ended] : '';
+    const texts = { terminated: 'The environment terminated the episode.', truncated: 'The step limit truncated the episode.', stopped: 'Stopped here: longer episodes are not rolled out.' };
+    return this.ended ? texts[this.ended] : '';
   }
 }
 

@@ -3,22 +3,22 @@
 import { byId, el } from './dom.js';
 import { runKind } from './format.js';
 
-/** Title and text by panel; `NAME gym` overrides it for Gymnasium runs. */
+/** Title and text by panel; `NAME gym` overrides them for Gymnasium runs. */
 /** @type {Record<string, [string, string]>} */
 const TEXTS = {
   town: ['Town', 'One agent lives in this town. In each step it moves to a neighboring cell, uses the affordance on its cell, or waits. Crossed-out affordances are closed at this hour. The line behind the agent is its path; a ring around it fills during a use that takes several steps.'],
-  agent: ['Agent', 'Meters fall a little in every step, and affordances refill them, mostly for money. The agent dies when a lethal meter is empty. Modifiers are not lethal, but drain the lethal meters while they are low. Below are the value or probability of each action before the agent chose, and the rewards of the step. Bars compare the actions with each other, so small differences are visible; the numbers show how small. Rewards drive learning: the milestone reward pays for every 10 and 100 steps survived and penalizes death; the potential reward is positive when meters rise and negative when they fall.'],
+  agent: ['Agent', 'Meters fall a little in every step, and affordances refill them, mostly for money. The agent dies when a lethal meter is empty. Meters under “drain lethal meters” are not lethal themselves, but drain lethal meters while they are low. Below are the value or probability of each action before the agent chose, and the rewards of the step. Bars compare the actions with each other, so small differences are visible; the numbers show how small. Rewards drive learning: the milestone reward pays for every 10 and 100 steps survived and penalizes death; the potential reward is positive when meters rise and negative when they fall.'],
   learning: ['Learning', 'The curve averages recent training episodes; the round marks are evaluations without exploration on unseen episodes. The dashed line is a random agent: learning starts where the curve leaves it. For value-based agents the loss measures the error of the estimates; ε or entropy measures exploration. With a curriculum, every parallel town (row) has its own stage and advances when its agent survives long enough; the reason for each change is listed.'],
   world: ['World', 'A world is a YAML file: map, meters, affordances, prices and opening hours. Errors are shown with their line while you type. “Try it with this agent” lets the trained agent play in your version, in which it was not trained. Saving writes a new file to the folder worlds/ and never overwrites an existing one.'],
   'rows-overview': ['Parallel towns', 'The agent learns in many parallel towns, called rows. Each square shows one of them now; the dot is the agent, colored by its lowest lethal meter. Training runs much faster than you can watch, so dots jump. The framed town is shown large above; the small number in a square is its curriculum stage, if there is one.'],
   episodes: ['How episodes ended', 'Each small bar is a training episode that just ended: taller is longer, and green reached the step limit. A button shows the latest episode of a row. Below are the causes of death over all of training and in the last evaluation, and the episodes you watched: which meter was empty and what drained it.'],
   transitions: ['Transitions between affordances', 'An arrow from one affordance to another means that agents used the second right after the first; wider arrows are more frequent over all of training. Larger affordances were used more. A successful routine shows as a few wide arrows: sleep, eat, work, repeat.'],
-  'learning gym': ['Learning', 'The curve is the return of recent training episodes; the round marks are evaluations with the current weights on separate episodes. The dashed line is a random agent, the dotted line the return at which the environment counts as solved. For value-based agents the loss measures the error of the estimates; ε or entropy measures exploration.'],
+  'learning gym': ['Learning', 'The curve is the return of recent training episodes; the round marks are evaluations with the current weights on separate episodes. The dashed line is a random agent, the dotted line the return at which the environment is considered solved. For value-based agents the loss measures the error of the estimates; ε or entropy measures exploration.'],
   'episodes gym': ['How episodes ended', 'Over all of training and in the last evaluation: the fraction of episodes that the environment terminated, by success or failure, and of those truncated at the step limit.'],
-  episode: ['Episode', 'A checkpoint plays one episode in a separate environment; the run is not affected. Choose the checkpoint and the seed. Greedy takes the most likely action; sampled draws actions as in training. Play it, step through it, or scrub. Image observations are shown below as the network receives them.'],
+  episode: ['Episode', 'A checkpoint plays one episode in a separate environment; the run is not affected. Choose the checkpoint and the seed. Greedy takes the action with the highest probability or value; sampled draws from the probabilities. Play it, step through it, or scrub. Image observations are shown below as the network receives them.'],
   step: ['This step', 'The value or probability of each action before the agent took the framed one, and the result. Value is the expected discounted return from here; advantage is how much better the step was than expected. Bars compare actions with each other; the numbers show how small the differences are.'],
-  'step-table': ['Steps', 'One row per step: observation, action, reward and return. Click a row to show its step. Hover over a column head for its meaning and for how the advantage is computed. The download button below the episode saves the table as CSV.'],
-  affordances: ['Affordances', 'Affordances are the things an agent can use: what one complete use changes, what it costs, how many steps it takes and when it is available. None is best: what fills one meter often drains another, and money has to be earned.'],
+  'step-table': ['Steps', 'One row per step: observation, action, reward and return. Click a row to show its step. Hover over a column heading for its meaning and for how the advantage is computed. The download button below the episode saves the table as CSV.'],
+  affordances: ['Affordances', 'Affordances are the things an agent can use: what one complete use changes, what it costs, how many steps it takes and when it is available. No affordance is best: what fills one meter often drains another, and money has to be earned.'],
 };
 
 const KEYS = [
@@ -50,13 +50,13 @@ export function makePopover(button, name) {
     note.style.left = `${Math.max(8, Math.min(innerWidth - note.offsetWidth - 8, at.right - note.offsetWidth))}px`;
     note.style.top = `${Math.min(innerHeight - note.offsetHeight - 8, at.bottom + 6)}px`;
   });
-  return (heading, words) => {
-    [title.textContent, text.textContent] = [heading, words];
+  return (heading, content) => {
+    [title.textContent, text.textContent] = [heading, content];
     button.setAttribute('aria-label', `What is this? ${heading}`);
   };
 }
 
-/** @returns {() => void} opens it */
+/** Build the help dialog. @returns {() => void} a function that opens it */
 export function initHelp() {
   const dialog = /** @type {HTMLDialogElement} */ (byId('help'));
   const close = el('button', { type: 'button', class: 'primary', text: 'Close' });

@@ -3,7 +3,7 @@
 import { svg } from './dom.js';
 import { initials } from './format.js';
 
-/** @typedef {Pick<import('./types.js').Affordance, 'name' | 'icon'>} Labeled an affordance as its world file describes it */
+/** @typedef {Pick<import('./types.js').Affordance, 'name' | 'icon'>} IconSource name and icon of an affordance, from its world file */
 
 /** Colors by purpose. */
 const HOME = '#4f74bd', FOOD = '#c26a1c', WORK = '#80694c', FUN = '#3b8659', CARE = '#bb4a66', OTHER = '#6c7080';
@@ -41,10 +41,10 @@ const ICONS = {
   above: 'M6 13l6-6 6 6M6 19l6-6 6 6', below: 'M6 5l6 6 6-6M6 11l6 6 6-6',
 };
 
-/** @param {Labeled | undefined} place */
+/** @param {IconSource | undefined} place */
 export const affordanceColor = (place) => DRAWINGS[place?.icon ?? '']?.color ?? OTHER;
 
-/** Text for an affordance without a drawing, and its font size on the 24 × 24 grid. @param {Labeled} place */
+/** Text for an affordance without a drawing, and its font size on the 24 × 24 grid. @param {IconSource} place */
 function textIcon(place) {
   const text = place.icon || initials(place.name);
   return { text, size: Math.min(17, 28 / [...text].length) };
@@ -56,7 +56,7 @@ const paths = new Map();
 /**
  * Draw an affordance's icon, or its initials if it has none.
  * @param {CanvasRenderingContext2D} ctx
- * @param {Labeled} place
+ * @param {IconSource} place
  * @param {number} x left @param {number} y top @param {number} side
  */
 export function drawAffordanceIcon(ctx, place, x, y, side) {
@@ -92,7 +92,7 @@ function svgIcon(path, side) {
   );
 }
 
-/** Icon of an affordance as an element. @param {Labeled} place @param {number} side */
+/** Icon of an affordance as an element. @param {IconSource} place @param {number} side */
 export function affordanceIcon(place, side = 18) {
   const found = DRAWINGS[place.icon];
   if (found) return svgIcon(found.path, side);

@@ -1,21 +1,19 @@
 /** The episode inspector of Gymnasium runs: requests rollouts and plays them. */
 
 import { request, ApiError } from './api.js';
-import { checkpointOptions } from './player-controls.js';
 import { byId, el, setText } from './dom.js';
 import { GymEpisode } from './gym-episode.js';
-import { formatCount } from './format.js';
+import { formatCount, runKind } from './format.js';
 import { icon } from './icons.js';
-import { runKind } from './format.js';
 import { StepPanel } from './step-panel.js';
 import { announce } from './notifications.js';
 import { FrameView } from './frame-view.js';
 import { StepTable } from './step-table.js';
-import { PlayerControls } from './player-controls.js';
+import { checkpointOptions, PlayerControls } from './player-controls.js';
 
 /** @typedef {import('./state.js').Store} Store */
 
-const POLL = 200; // milliseconds
+const POLL_INTERVAL = 200; // milliseconds
 const DEFAULT_SPEED = 20; // steps per second
 const RETRY_AFTER = 10000; // milliseconds before an evicted episode is requested again
 const SEEDS = 2 ** 31;
@@ -33,7 +31,7 @@ export class Inspector {
     this.direction = 1; // 1 forward, −1 back
     this.playing = false;
     this.speed = DEFAULT_SPEED;
-    this.requests = 0; // counts rollouts, to drop late answers
+    this.requests = 0; // number of rollouts requested so far, to ignore late responses
     this.started = false; // a rollout of this run was requested
     this.lastRetry = -RETRY_AFTER;
     this.shown = '';
@@ -76,11 +74,11 @@ export class Inspector {
     this.show();
   }
 
-  /** Update the list of checkpoints. During training nothing is rolled out automatically, to spare its CPU time. */
+  /** Update the list of checkpoints. During training nothing is rolled out automatically, to save CPU time. */
   updateChoices() {
-    const { state: known } = this.store;
-    if (runKind(known) !== 'gym') return;
-    const { checkpoints, status } = known;
+    const { state } = this.store;
+    if (runKind(state) !== 'gym') return;
+    const { checkpoints, status } = state;
     if (!checkpoints.length && this.started) return; // reconnected: the server sends them again
     const chosen = this.checkpoint.value || 'best';
     this.checkpoint.replaceChildren(...checkpointOptions(checkpoints));
@@ -125,7 +123,7 @@ export class Inspector {
       episode.append(part);
       if (episode.known) this.episode = episode;
       this.show();
-      if (!episode.over) await wait(POLL);
+      if (!episode.over) await wait(POLL_INTERVAL);
     }
     if (episode.error) throw new Error(`The episode could not be rolled out: ${episode.error}`);
     announce(`The episode has ${formatCount(episode.steps)} steps.`);

@@ -52,9 +52,9 @@ export class LearningPanel {
 
   /** Labels of this kind of run, and the threshold at which it counts as solved. */
   updateLabels() {
-    const { state: known } = this.store;
-    this.main.setTitle(labelsFor(known).curve, runKind(known) === 'town');
-    const threshold = known.about?.threshold ?? null;
+    const { state } = this.store;
+    this.main.setTitle(labelsFor(state).curve, runKind(state) === 'town');
+    const threshold = state.about?.threshold ?? null;
     this.solvedLegend.hidden = threshold === null;
     setText(this.solvedLegend, threshold === null ? '' : `solved at ${formatNumber(threshold)}`);
   }
@@ -69,7 +69,7 @@ export class LearningPanel {
     const flat = (value) => (typeof value === 'number' && xs.length ? [[Math.min(...xs), value], [Math.max(...xs), value]] : []);
     this.waiting.hidden = xs.length > 0;
     this.main.box.hidden = this.legend.hidden = !xs.length;
-    this.main.setData([trained, evaluated, flat(runs?.find((line) => line.name === run)?.random), flat(about?.threshold)]);
+    this.main.setData([trained, evaluated, flat(runs?.find((one) => one.name === run)?.random), flat(about?.threshold)]);
     for (const { names, title } of SMALL_CHARTS) {
       const name = names.find((one) => (series.get(one)?.size ?? 0) > 1);
       const points = name ? [...(series.get(name) ?? [])] : [];
@@ -77,8 +77,8 @@ export class LearningPanel {
       for (const other of names) if (other !== name || !informative) this.removeChart(other);
       if (!name || !informative) continue;
       if (!this.small.has(name)) {
-        const words = title[name];
-        const chart = new Chart(words, [{ label: words, color: '--third', fill: true, width: 1.5 }], innerHeight > 950 ? 120 : 84, name !== 'mean_q');
+        const label = title[name];
+        const chart = new Chart(label, [{ label, color: '--third', fill: true, width: 1.5 }], innerHeight > 950 ? 120 : 84, name !== 'mean_q');
         this.small.set(name, chart);
         this.smallCharts.append(chart.box);
       }

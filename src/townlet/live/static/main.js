@@ -6,30 +6,27 @@ import { Connection } from './api.js';
 import { TownControls } from './town-controls.js';
 import { byId, setText } from './dom.js';
 import { initExplanations, initHelp } from './help.js';
-import { formatHour } from './format.js';
+import { formatHour, runKind } from './format.js';
 import { Dispatcher } from './dispatch.js';
 import { icon } from './icons.js';
 import { Inspector } from './inspector.js';
-import { bindShortcuts } from './navigation.js';
-import { runKind } from './format.js';
+import { bindShortcuts, initViewButtons } from './navigation.js';
 import { LearningPanel } from './learning-panel.js';
 import { initEpisodesPanel } from './episodes-panel.js';
 import { announce, toast } from './notifications.js';
 import { initOverlayNote } from './overlay.js';
 import { initAffordancesPanel } from './affordances-panel.js';
 import { Playback } from './playback.js';
-import { initRunList } from './runs-controller.js';
+import { initRunList, RunsController } from './runs-controller.js';
 import { Session } from './session.js';
 import { initialState, Store } from './state.js';
 import { initTheme } from './theme.js';
 import { TownView } from './town-view.js';
-import { initViewButtons } from './navigation.js';
-import { RunsController } from './runs-controller.js';
 import { initRowsOverview } from './rows-overview.js';
 import { initTransitionsPanel } from './transitions.js';
 import { WorldEditor } from './world-editor.js';
 
-const PROTOCOL = 2; // protocol version
+const PROTOCOL = 2; // version of the protocol, as in protocol.py
 const PANEL_INTERVAL = 70; // milliseconds between panel updates
 
 const store = new Store(initialState());
@@ -95,12 +92,12 @@ function updatePanels(now) {
   const timestep = main.current();
   const { world } = store.state;
   setText(byId('town-label'), main.start && store.state.compare === null ? main.start.label : '');
-  const hour = byId('clock');
-  hour.hidden = !(timestep && world?.temporal);
-  if (timestep && world?.temporal && hour.dataset.hour !== `${timestep.hour}`) {
-    hour.dataset.hour = `${timestep.hour}`;
-    const day = timestep.hour >= world.day / 4 && timestep.hour < (world.day * 5) / 6;
-    hour.replaceChildren(icon(day ? 'sun' : 'moon', 15), formatHour(timestep.hour));
+  const clock = byId('clock');
+  clock.hidden = !(timestep && world?.temporal);
+  if (timestep && world?.temporal && clock.dataset.hour !== `${timestep.hour}`) {
+    clock.dataset.hour = `${timestep.hour}`;
+    const isDay = timestep.hour >= world.day / 4 && timestep.hour < (world.day * 5) / 6;
+    clock.replaceChildren(icon(isDay ? 'sun' : 'moon', 15), formatHour(timestep.hour));
   }
 }
 

@@ -16,7 +16,7 @@ export function toast(what, fix = '') {
   setTimeout(() => one.remove(), TOAST_MS);
 }
 
-/** Announce to screen readers. @param {string} words */
-export function announce(words) {
-  byId('announcer').textContent = words;
+/** Announce to screen readers. @param {string} text */
+export function announce(text) {
+  byId('announcer').textContent = text;
 }

@@ -76,20 +76,20 @@ export class PlayerControls {
 
   /** @param {boolean} playing */
   showPlaying(playing) {
-    const words = playing ? 'Pause' : 'Play';
-    if (this.playButton.dataset.words === words) return;
-    this.playButton.dataset.words = words;
+    const label = playing ? 'Pause' : 'Play';
+    if (this.playButton.dataset.label === label) return;
+    this.playButton.dataset.label = label;
     this.playButton.replaceChildren(icon(playing ? 'pause' : 'play', 22));
-    this.playButton.setAttribute('aria-label', words);
-    this.playButton.title = `${words} (Space)`;
+    this.playButton.setAttribute('aria-label', label);
+    this.playButton.title = `${label} (Space)`;
   }
 
   /** @param {number} speed in steps per second @param {string} [label] text in place of the number */
   showSpeed(speed, label) {
     this.speed.value = String(nearestSpeed(speed));
-    const words = label ?? `${SPEEDS[Number(this.speed.value)]} steps/s`;
-    setText(this.speedText, words);
-    this.speed.setAttribute('aria-valuetext', words);
+    const text = label ?? `${SPEEDS[Number(this.speed.value)]} steps/s`;
+    setText(this.speedText, text);
+    this.speed.setAttribute('aria-valuetext', text);
   }
 
   /** Show the position. @param {number} now @param {number} first @param {number} last @param {(now: number) => string} label */
@@ -100,9 +100,9 @@ export class PlayerControls {
     if (!held) this.scrub.value = String(now);
     const shown = Number(this.scrub.value);
     this.scrub.style.setProperty('--done', `${((shown - first) / Math.max(1, last - first)) * 100}%`);
-    const words = label(held ? shown : now);
-    setText(this.positionText, words);
-    this.scrub.setAttribute('aria-valuetext', words);
+    const text = label(held ? shown : now);
+    setText(this.positionText, text);
+    this.scrub.setAttribute('aria-valuetext', text);
   }
 }
 

@@ -47,16 +47,16 @@ export class RunsController {
     const runs = await request('api/runs').catch(() => null);
     if (!runs) return; // the banner already reports it
     // The open run was removed, or the server restarted with other runs.
-    const lost = this.store.state.run && !runs.some((/** @type {{name: string}} */ line) => line.name === this.store.state.run);
+    const lost = this.store.state.run && !runs.some((/** @type {{name: string}} */ summary) => summary.name === this.store.state.run);
     this.store.set(lost ? { runs, run: null, about: null, world: null, status: null } : { runs });
     if (!this.store.state.run && this.connected) await this.openFirst(runs);
   }
 
   /** Open the linked run, a running one, the server's, or the best. @param {import('./types.js').RunSummary[]} runs */
   async openFirst(runs) {
-    const training = runs.filter((line) => line.state === 'running').map((line) => line.name);
-    const others = bestFirst(runs).filter((line) => line.state !== 'damaged').map((line) => line.name);
-    const candidates = [this.linkedRun, ...training, this.serverRun, ...others].filter((name) => runs.some((line) => line.name === name));
+    const training = runs.filter((summary) => summary.state === 'running').map((summary) => summary.name);
+    const others = bestFirst(runs).filter((summary) => summary.state !== 'damaged').map((summary) => summary.name);
+    const candidates = [this.linkedRun, ...training, this.serverRun, ...others].filter((name) => runs.some((summary) => summary.name === name));
     for (const name of new Set(candidates)) {
       // A run that just started may not be readable yet; the next poll retries.
       if (name && await this.open(name, true)) return;
@@ -159,17 +159,17 @@ export function initRunList(store, choose) {
     // The list is refreshed at any time: keep keyboard focus.
     const active = /** @type {HTMLElement | null} */ (document.activeElement);
     const held = active && list.contains(active) ? active.dataset.run : undefined;
-    list.replaceChildren(...bestFirst(store.state.runs ?? []).map((line) => {
-      const chosen = line.name === store.state.run;
+    list.replaceChildren(...bestFirst(store.state.runs ?? []).map((summary) => {
+      const chosen = summary.name === store.state.run;
       const option = el('button', { type: 'button', role: 'option', 'aria-selected': String(chosen), class: 'run-option' },
         el('span', { class: 'run-option-name' },
-          el('strong', { text: line.recipe || line.name }),
-          el('small', { text: line.problem || `${formatCompact(line.env_steps)} steps · ${line.name}` })),
-        sparkline(line.scores ?? []),
-        el('span', { class: 'run-option-score', text: line.best === null ? 'not evaluated' : `best ${formatNumber(line.best)}` }),
-        el('span', { class: 'status', 'data-state': line.state, text: stateLabel(line.state) }));
-      option.dataset.run = line.name;
-      option.addEventListener('click', () => { show(false); button.focus(); choose(line.name); });
+          el('strong', { text: summary.recipe || summary.name }),
+          el('small', { text: summary.problem || `${formatCompact(summary.env_steps)} steps · ${summary.name}` })),
+        sparkline(summary.scores ?? []),
+        el('span', { class: 'run-option-score', text: summary.best === null ? 'not evaluated' : `best ${formatNumber(summary.best)}` }),
+        el('span', { class: 'status', 'data-state': summary.state, text: stateLabel(summary.state) }));
+      option.dataset.run = summary.name;
+      option.addEventListener('click', () => { show(false); button.focus(); choose(summary.name); });
       return option;
     }));
     if (held) /** @type {HTMLElement | null} */ (list.querySelector(`[data-run="${CSS.escape(held)}"]`))?.focus();
@@ -190,8 +190,8 @@ export function initRunList(store, choose) {
     event.stopPropagation();
   });
   store.on(['runs', 'run'], () => {
-    const line = store.state.runs?.find((one) => one.name === store.state.run);
-    setText(byId('run-name'), line?.recipe || store.state.run || 'no run');
+    const summary = store.state.runs?.find((one) => one.name === store.state.run);
+    setText(byId('run-name'), summary?.recipe || store.state.run || 'no run');
     button.title = store.state.run ?? '';
     fill();
   });

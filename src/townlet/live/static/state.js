@@ -27,7 +27,7 @@
  * @property {import('./types.js').Alert[]} alerts
  * @property {Map<number, import('./types.js').StageChange>} stages last change of each row
  * @property {import('./types.js').TrainingEpisode[]} trainingEpisodes latest episodes of training
- * @property {{who: string, end: import('./types.js').EpisodeEnd} []} episodeEnds
+ * @property {{label: string, end: import('./types.js').EpisodeEnd} []} episodeEnds
  * @property {import('./types.js').RowsOverview | null} rowsOverview
  * @property {import('./types.js').WorldChecked | null} worldChecked
  * @property {boolean} previewPending a preview was requested and not answered yet

@@ -50,10 +50,10 @@ export class StepPanel {
   /** @param {GymEpisode} episode @param {number} at */
   show(episode, at) {
     this.prepare(episode);
-    const { reward, return: won, value, advantage } = this.facts;
+    const { reward, return: episodeReturn, value, advantage } = this.facts;
     const last = at >= episode.steps;
     setText(reward, last ? '–' : formatValue(episode.rewards[at], signed));
-    setText(won, formatValue(episode.returns[Math.min(at, episode.steps - 1)]));
+    setText(episodeReturn, formatValue(episode.returns[Math.min(at, episode.steps - 1)]));
     setText(value, formatValue(episode.values[at]));
     setText(advantage, last ? '–' : formatValue(episode.advantages[at], signed));
     this.end.hidden = !(last && episode.over);
@@ -65,9 +65,9 @@ export class StepPanel {
 
   /** @param {GymEpisode} episode @param {number} at */
   showActions(episode, at) {
-    const [name, beside] = episode.outputKinds;
+    const [name, second] = episode.outputKinds; // the second kind, if any: standard deviations
     setText(this.title, TITLES[/** @type {'values'} */ (name)] ?? 'Actions');
-    const values = episode.outputs[name]?.[at] ?? [], deviations = beside ? episode.outputs[beside]?.[at] ?? [] : [];
+    const values = episode.outputs[name]?.[at] ?? [], deviations = second ? episode.outputs[second]?.[at] ?? [] : [];
     const known = values.filter((one) => one !== null);
     const low = Math.min(...known), high = Math.max(...known);
     const action = episode.actions[at];

@@ -1,4 +1,4 @@
-/** The step table: virtualised, only visible rows are in the DOM. */
+/** The step table: virtualized, only visible rows are in the DOM. */
 
 import { el } from './dom.js';
 import { formatNumber, formatPercent } from './format.js';
@@ -14,14 +14,14 @@ const OUTPUT_HEADS = { values: 'Q', means: 'mean', stds: '±', probabilities: 'p
  * @property {string} head
  * @property {string} title
  * @property {(episode: GymEpisode, at: number) => string} text
- * @property {(episode: GymEpisode, at: number) => number} [share] filled share of the cell
+ * @property {(episode: GymEpisode, at: number) => number} [share] filled fraction of the cell
  * @property {(episode: GymEpisode, at: number) => boolean} [strong]
  */
 
 export class StepTable {
-  /** @param {(timestep: number) => void} go */
-  constructor(go) {
-    this.onSelect = go;
+  /** @param {(timestep: number) => void} onSelect called with the timestep of a chosen row */
+  constructor(onSelect) {
+    this.onSelect = onSelect;
     this.head = el('thead');
     this.body = el('tbody');
     this.table = el('table', { class: 'step-table', 'aria-label': 'Steps of this episode' }, this.head, this.body);
@@ -109,8 +109,8 @@ const formatValue = (value) => (value === undefined ? '' : value === null ? '–
 /** @param {GymEpisode} episode @returns {Column[]} */
 function columnsFor(episode) {
   const about = /** @type {NonNullable<GymEpisode['about']>} */ (episode.about);
-  const likely = episode.outputKinds[0] === 'probabilities';
-  const outputs = episode.outputKinds.flatMap((name) => about.actions.map((action, k) => outputColumn(name, action, k, likely)));
+  const asPercent = episode.outputKinds[0] === 'probabilities';
+  const outputs = episode.outputKinds.flatMap((name) => about.actions.map((action, k) => outputColumn(name, action, k, asPercent)));
   return [
     { head: 'step', title: 'Step number; click a row to show it', text: (_, at) => String(at) },
     { head: 'action', title: 'Action taken', text: (f, at) => f.actionText(at) ?? (f.over ? 'end' : '…'), strong: () => true },
@@ -123,16 +123,16 @@ function columnsFor(episode) {
   ];
 }
 
-/** @param {string} name @param {string} action @param {number} k @param {boolean} likely @returns {Column} */
-function outputColumn(name, action, k, likely) {
+/** @param {string} name @param {string} action @param {number} k @param {boolean} asPercent @returns {Column} */
+function outputColumn(name, action, k, asPercent) {
   const head = OUTPUT_HEADS[/** @type {'values'} */ (name)] ?? name;
   const titles = { values: `Value of ${action}: expected return if it is taken`, means: `Mean of ${action}`, stds: `Standard deviation of ${action}`, probabilities: `Probability of ${action}` };
   /** @param {GymEpisode} f @param {number} at */
   const value = (f, at) => f.outputs[name]?.[at]?.[k];
   return {
     head: `${head} ${action}`, title: titles[/** @type {'values'} */ (name)] ?? head,
-    text: (f, at) => (likely && typeof value(f, at) === 'number' ? formatPercent(/** @type {number} */ (value(f, at))) : formatValue(value(f, at))),
-    share: likely ? (f, at) => value(f, at) ?? 0 : undefined,
+    text: (f, at) => (asPercent && typeof value(f, at) === 'number' ? formatPercent(/** @type {number} */ (value(f, at))) : formatValue(value(f, at))),
+    share: asPercent ? (f, at) => value(f, at) ?? 0 : undefined,
     strong: (f, at) => Boolean(f.about?.discrete) && f.actions[at]?.[0] === k,
   };
 }

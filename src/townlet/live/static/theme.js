@@ -16,9 +16,9 @@ export function initTheme(store) {
     const theme = choice === 'system' ? (system.matches ? 'dark' : 'light') : choice;
     document.documentElement.dataset.theme = theme;
     button.replaceChildren(icon(choice === 'system' ? 'auto' : choice === 'dark' ? 'moon' : 'sun'));
-    const words = `Theme: ${choice}`;
-    button.title = words;
-    button.setAttribute('aria-label', `${words}. Change it`);
+    const label = `Theme: ${choice}`;
+    button.title = label;
+    button.setAttribute('aria-label', `${label}. Change it`);
     store.set({ theme });
   };
   system.addEventListener('change', apply);

@@ -37,9 +37,9 @@ export class TownControls {
   build() {
     this.backButton = el('button', { type: 'button', class: 'back-button', hidden: true });
     this.sources = el('div', { class: 'segmented', role: 'group', 'aria-label': 'Source' });
-    for (const [source, words] of [['training', 'Training'], ['checkpoint', 'Checkpoint'], ['recording', 'Recordings']]) {
+    for (const [source, label] of [['training', 'Training'], ['checkpoint', 'Checkpoint'], ['recording', 'Recordings']]) {
       const titles = { training: 'Training episodes as they end', checkpoint: 'Let a saved checkpoint play', recording: 'Recorded episodes of this run' };
-      this.sources.append(el('button', { type: 'button', 'data-source': source, text: words, title: titles[/** @type {'training'} */ (source)] }));
+      this.sources.append(el('button', { type: 'button', 'data-source': source, text: label, title: titles[/** @type {'training'} */ (source)] }));
     }
     this.checkpoint = el('select', { 'aria-label': 'Checkpoint to play' });
     this.compare = el('select', { 'aria-label': 'Compare with' });
@@ -81,16 +81,16 @@ export class TownControls {
   }
 
   show() {
-    const { playing, source, detached: alone, row, status, compare, preview } = this.store.state;
+    const { playing, source, detached, row, status, compare, preview } = this.store.state;
     if (!this.backButton || !this.overlayButton) return;
     this.player.showPlaying(playing);
     this.showSpeed();
-    this.backButton.hidden = !(preview || (source === 'training' && alone));
+    this.backButton.hidden = !(preview || (source === 'training' && detached));
     setText(this.backButton, preview ? 'Back to the run’s world' : 'Back to training');
-    const words = overlayLabel(this.store.state);
+    const label = overlayLabel(this.store.state);
     this.overlayButton.setAttribute('aria-pressed', String(activeOverlay(this.store.state) !== 'none'));
-    this.overlayButton.setAttribute('aria-label', `Overlay: ${words}. Change it`);
-    this.overlayButton.title = `Overlay: ${words} (V)`;
+    this.overlayButton.setAttribute('aria-label', `Overlay: ${label}. Change it`);
+    this.overlayButton.title = `Overlay: ${label} (V)`;
     for (const button of this.sources?.querySelectorAll('button') ?? []) {
       button.setAttribute('aria-pressed', String(button.dataset.source === source));
     }
@@ -109,8 +109,8 @@ export class TownControls {
 
   /** Show the speed; the live speed of training varies, so it has no number. */
   showSpeed() {
-    const { state: known } = this.store;
-    this.player.showSpeed(playbackSpeed(known, this.playbacks[0].start), known.pace === 'live' ? 'live speed' : undefined);
+    const { state } = this.store;
+    this.player.showSpeed(playbackSpeed(state, this.playbacks[0].start), state.pace === 'live' ? 'live speed' : undefined);
   }
 
   /** Fill the lists with the run's checkpoints and recordings. */

@@ -82,7 +82,7 @@ function drawRing(ctx, g, scene) {
 
 /**
  * @param {CanvasRenderingContext2D} ctx @param {Grid} g @param {{x: number, y: number}} at
- * @param {import('./icons.js').Labeled} place @param {boolean} open @param {Scene} scene
+ * @param {import('./icons.js').IconSource} place @param {boolean} open @param {Scene} scene
  */
 function drawAffordance(ctx, g, at, place, open, scene) {
   const { style } = scene;

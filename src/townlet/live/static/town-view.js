@@ -4,9 +4,8 @@ import { el, setText } from './dom.js';
 import { drawAgent } from './agent-sprite.js';
 import { formatCount, formatNumber, formatPercent, humanize } from './format.js';
 import { aspectRatio, floorOf, layoutGrid, agentPosition } from './grid.js';
-import { lightStrength, darkness, drawDaylight } from './town-scene.js';
 import { overlayLayers, activeOverlay } from './overlay.js';
-import { drawBackground, drawAffordances } from './town-scene.js';
+import { darkness, drawAffordances, drawBackground, drawDaylight, lightStrength } from './town-scene.js';
 import { playbackSpeed } from './state.js';
 
 /**
@@ -15,7 +14,7 @@ import { playbackSpeed } from './state.js';
  * @typedef {import('./types.js').Timestep} Timestep
  */
 
-const TRAIL = 26; // timesteps
+const TRAIL_LENGTH = 26; // timesteps
 const FLOAT_SECONDS = 1.5; // lifetime of a floating text
 const MIN_CHANGE = 0.04; // of a meter; smaller changes are not shown
 
@@ -31,8 +30,8 @@ export class TownView {
     this.hint = el('div', { class: 'town-hint', hidden: true });
     this.box = el('div', { class: 'town-view', 'data-side': side },
       el('div', { class: 'town-frame' }, this.canvas, this.endCard, this.hint), this.caption);
-    this.background = document.createElement('canvas'); // tiles
-    this.affordances = document.createElement('canvas'); // places
+    this.background = document.createElement('canvas'); // layer with the tiles
+    this.affordances = document.createElement('canvas'); // layer with the affordances
     this.layersKey = ''; // cache key of both layers
     this.dirty = true;
     this.width = this.height = this.agentY = 0;
@@ -48,7 +47,7 @@ export class TownView {
     return this.store.state.world;
   }
 
-  /** Draw if anything changed. @param {number} seconds since the last one */
+  /** Draw if anything changed. @param {number} seconds since the last call */
   tick(seconds) {
     if (this.reducedMotion.matches) this.playback.skipAnimation();
     const moved = this.playback.advance(seconds);
@@ -198,7 +197,7 @@ export class TownView {
   /** @param {CanvasRenderingContext2D} ctx @param {import('./grid.js').Grid} g @param {{x: number, y: number}} here */
   drawTrail(ctx, g, here) {
     const world = /** @type {import('./types.js').World} */ (this.world);
-    const past = this.playback.recent(TRAIL);
+    const past = this.playback.recent(TRAIL_LENGTH);
     const floor = past.length ? floorOf(g, past[past.length - 1].cell) : 0;
     const points = past.filter((m) => floorOf(g, m.cell) === floor).map((m) => agentPosition(g, m, world.actions, this.affordanceCells().length));
     points.push(here);

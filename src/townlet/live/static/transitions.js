@@ -8,7 +8,7 @@ import { affordanceColor, affordanceIcon } from './icons.js';
 /**
  * @typedef {{from: string, to: string, times: number, share: number}} Transition share of all transitions from there
  * @typedef {{name: string, uses: number, x: number, y: number, r: number, side: number}} GraphNode side of its label, −1 … 1
- * @typedef {import('./icons.js').Labeled[]} Affordances
+ * @typedef {import('./icons.js').IconSource[]} Affordances
  */
 
 const MAX_ARROWS = 22; // the table lists more
@@ -96,12 +96,12 @@ function drawNode(spot, affordances) {
   sign.setAttribute('x', String(x - r * 0.625));
   sign.setAttribute('y', String(y - r * 0.625));
   const beside = Math.abs(side) > 0.2;
-  const words = svg('text', {
+  const label = svg('text', {
     x: beside ? x + Math.sign(side) * (r + 6) : x, y: beside ? y + 4 : y + (y < r * 3 ? -r - 7 : r + 15),
     'text-anchor': beside ? (side > 0 ? 'start' : 'end') : 'middle',
   });
-  words.textContent = humanize(name);
-  return svg('g', { class: 'node', 'data-name': name }, title, svg('circle', { cx: x, cy: y, r, fill: affordanceColor(place) }), sign, words);
+  label.textContent = humanize(name);
+  return svg('g', { class: 'node', 'data-name': name }, title, svg('circle', { cx: x, cy: y, r, fill: affordanceColor(place) }), sign, label);
 }
 
 /** @param {Transition[]} transitions @param {number} width @param {Affordances} affordances */

@@ -198,5 +198,5 @@ function showResult(box, verdict, ...parts) {
   box.replaceChildren(...parts.filter((part) => part !== null));
 }
 
-/** @param {string} words */
-const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1) + (/[.!?:]$/.test(words) ? '' : '.');
+/** @param {string} text */
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?:]$/.test(text) ? '' : '.');
