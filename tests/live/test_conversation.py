@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 
 from live.conftest import LiveServer, Page
-from townlet.live.protocol import MetricsUpdate
+from townlet.live.protocol import CheckpointSaved, MetricsUpdate
 from townlet.live.watched_run import open_watched_run
+from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_store import MetricsStore
 
@@ -135,3 +136,15 @@ def test_late_metrics_are_sent(run: Run, tmp_path: Path) -> None:
     (update,) = (m for m in watched.news() if isinstance(m, MetricsUpdate))
     assert [row["length"] for row in update.evaluations] == [7.0]
     assert watched.news() == []
+
+
+def test_removed_checkpoint_is_reported_with_the_next_save(run: Run, tmp_path: Path) -> None:
+    copy = Run(Path(shutil.copytree(run.path, tmp_path / run.name)))
+    first, *_, last = checkpoint.scan(copy.checkpoints)[0]
+    shutil.move(last.path, tmp_path / "last")
+    watched = open_watched_run(copy)
+    shutil.move(first.path, tmp_path / "first")
+    assert not [m for m in watched.news() if isinstance(m, CheckpointSaved)]
+    shutil.move(tmp_path / "last", last.path)
+    (saved,) = (m for m in watched.news() if isinstance(m, CheckpointSaved))
+    assert (saved.name, saved.removed) == (last.name, [first.name])

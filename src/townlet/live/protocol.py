@@ -329,10 +329,8 @@ def protocol_page() -> str:
         f"<code>type</code>, at most {MAX_MESSAGE_BYTES:,} bytes from a client. An invalid message is answered with "
         '<code>error</code>, and the connection stays open. As JSON Schema: <a href="/docs/protocol.json">'
         "protocol.json</a>.</p>",
-        "<h2>Client to server</h2>",
-        *client,
-        "<h2>Server to client</h2>",
-        *server,
+        "<h2>Client to server</h2>" + "\n".join(client),
+        "<h2>Server to client</h2>" + "\n".join(server),
         "</main></body></html>",
     ]
     return "\n".join(parts)
