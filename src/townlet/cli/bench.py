@@ -134,9 +134,9 @@ def _measure_iterations(world: str, agent: list[str] | None, rows: int, device: 
     from townlet.bench.rollouts import EPOCHS, measure_iterations
     from townlet.tasks.experiment import load_experiment
 
-    measured = load_experiment(GPU_RECIPE).recipe.agent.name
-    if agent and agent != [measured]:
-        raise TownletError(f"on '{device}' only {measured} is measured", "drop --agent")
+    available = load_experiment(GPU_RECIPE).recipe.agent.name
+    if agent and agent != [available]:
+        raise TownletError(f"on '{device}' only {available} is measured", "drop --agent")
     results = []
     for epochs in EPOCHS:
         with err().status(f"{GPU_RECIPE}, {rows} rows, {epochs} epochs"):

@@ -48,8 +48,8 @@ def evaluate(
         eval_seed = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
         greedy = trained.use_greedy(sample)
         if trained.loaded.recipe.gym is None:
-            place = (tuple(overrides or ()), world, layout)
-            about, comparison = _compare_in_town(trained, *place, episodes, eval_seed, greedy)
+            world_overrides = tuple(overrides or ())
+            about, comparison = _compare_in_town(trained, world_overrides, world, layout, episodes, eval_seed, greedy)
         else:
             town_options = {"overrides of a world": overrides, "--world": world, "--layout": layout}
             about, comparison = _compare_in_gym(trained, town_options, episodes, eval_seed, greedy)
@@ -74,6 +74,7 @@ def _compare_in_town(
     seed: int,
     greedy: bool,
 ) -> tuple[dict[str, Any], Comparison]:
+    """The world's name and layout for the JSON output, and the comparison."""
     from townlet.tasks.comparison import compare_town
     from townlet.tasks.experiment import evaluation_world
 

@@ -50,12 +50,12 @@ def play(
         list[PlayMode] | None,
         typer.Option(
             metavar="trained|random|planner|human",
-            help="Who plays; repeatable. By default the trained agent, or a random one if there is none; in towns two "
-            "players, for comparison.",
+            help="Who plays; repeatable. By default the trained agent, or a random one if there is none; in towns also "
+            "a second player, for comparison.",
         ),
     ] = None,
     window: Annotated[bool, typer.Option("--window", help="Show a window instead of using the terminal.")] = False,
-    video: Annotated[Path | None, typer.Option(metavar="FILE.mp4", help="Only write a video.")] = None,
+    video: Annotated[Path | None, typer.Option(metavar="FILE.mp4", help="Write a video; show nothing.")] = None,
     by_step: Annotated[bool, typer.Option("--step", help="Wait for a key before every step.")] = False,
     sample: Sample = None,
     speed: Annotated[float | None, typer.Option(min=0.1, max=1000, help="Steps per second.")] = None,

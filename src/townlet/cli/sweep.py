@@ -25,7 +25,7 @@ MAX_SHOWN_TRIALS: Final = 5
 
 def sweep(
     recipe: Annotated[str, typer.Argument(metavar="ENV:VARIANT", help="Recipe to improve, or the path of its file.")],
-    words: Annotated[
+    overrides: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUES",
@@ -62,7 +62,7 @@ def sweep(
     if to is not None and (to.is_dir() or not to.parent.is_dir()):
         what = f"{to} is a folder" if to.is_dir() else f"there is no folder {to.parent}"
         raise TownletError(f"--to: {what}", "name a file in an existing folder")
-    config = _sweep_config(recipe, words or [], steps, name, seeds, root)
+    config = _sweep_config(recipe, overrides or [], steps, name, seeds, root)
     study = studies.open_study(config, storage, seed)
     keys = ", ".join(config.space)
     echo_err(f"Sweep {config.study}: {plural(trials, 'trial')} over {keys}. The first one is the unchanged recipe.")
@@ -77,13 +77,13 @@ def sweep(
 
 
 def _sweep_config(
-    title: str, words: list[str], steps: int | None, name: str | None, seeds: int, root: Path
+    title: str, overrides: list[str], steps: int | None, name: str | None, seeds: int, root: Path
 ) -> SweepConfig:
     from townlet.sweep.space import check_space, search_space, split_overrides
     from townlet.sweep.trial import SweepConfig
     from townlet.tasks.experiment import load_experiment
 
-    fixed, ranges = split_overrides(words)
+    fixed, ranges = split_overrides(overrides)
     fixed += [] if steps is None else [f"budget.env_steps={steps}"]
     recipe = load_experiment(title, fixed).recipe
     space = search_space(recipe, ranges)
