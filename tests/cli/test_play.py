@@ -81,10 +81,15 @@ def test_fewer_steps_show_less(townlet: Program) -> None:
     assert re.findall(r"^planner, step (\d+)$", done.out, re.MULTILINE) == ["0", "15", "30"]
 
 
+def test_every_episode_starts_anew_after_a_limit_of_steps(townlet: Program) -> None:
+    done = townlet("play", "town", "--mode", "planner", "--steps", "10", "--episodes", "2", "--table-episodes", "2")
+    assert re.findall(r"^planner, step (\d+)$", done.out, re.MULTILINE) == ["0", "5", "10"] * 2
+
+
 def test_human_mode_needs_a_terminal(townlet: Program) -> None:
     done = townlet("play", "--mode", "human")
     assert done.code == 2
-    assert "needs a terminal" in done.err
+    assert "needs a keyboard" in done.err
 
 
 def test_unknown_world_exits_with_2(townlet: Program) -> None:

@@ -63,7 +63,7 @@ def test_sample_draws_other_actions(townlet: Program, gym_runs: dict[str, Run]) 
         (["CartPol-v1"], "there is no environment 'CartPol-v1'"),
         (["CartPole-v1", "--mode", "trained"], "or train one: `townlet train CartPole-v1`"),
         (["CartPole-v1", "--mode", "planner"], "available: random, human"),
-        (["CartPole-v1", "--mode", "human"], "fix: use --mode random here"),
+        (["CartPole-v1", "--mode", "human"], "fix: use --mode random"),
         (["CartPole-v1", "--sample"], "--sample is for a trained agent"),
         (["town", "--greedy"], "--greedy is for a trained agent"),
         (["CartPole-v1", "--table-episodes", "5"], "--table-episodes: CartPole-v1 is not a town"),
