@@ -74,7 +74,7 @@ def play(
     allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
-    """Watch agents in a town or any Gymnasium environment, or play it yourself.
+    """Watch agents in a town or any environment, or play it yourself.
 
     Several players are shown side by side. A summary of their results follows.
     """
