@@ -219,6 +219,7 @@ def test_threaded_engine_works_in_a_forked_process() -> None:
     [
         ({"hour": np.full(4, 60000)}, "'hour' is out of range"),
         ({"cell": np.full(4, 64)}, "'cell' is out of range"),
+        ({"here": np.full(4, 16)}, "'here' is out of range"),  # 15 affordances, and none
         ({"multiplier": np.full(4, np.nan, np.float32)}, "'multiplier' is out of range"),
         ({"multiplier": np.full(4, -1, np.float32)}, "'multiplier' is out of range"),
         ({"meters": np.zeros((1, 8), np.float32)}, r"'meters' has shape \(1, 8\)"),
