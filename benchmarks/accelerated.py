@@ -15,8 +15,8 @@ from townlet.train.training import Training, build_training
 RECIPES: Final = ("town:ppo", "town:dqn", "town:life", "CartPole-v1:ppo", "CartPole-v1:dqn")
 
 
-def update(training: Training) -> tuple[float, float]:
-    """Seconds of one rollout, and of the update after it."""
+def time_iteration(training: Training) -> tuple[float, float]:
+    """Seconds of a rollout, and of its update; rollouts before the first update are repeated."""
     while True:
         begin = time.perf_counter()
         collect(training, training.agent.update_interval, NullListener())
@@ -31,15 +31,15 @@ def measure(recipe: str, seconds: float, overrides: list[str]) -> tuple[list[flo
     times: list[list[tuple[float, float]]] = [[], []]
     for training in both:
         for _ in range(5):
-            update(training)
+            time_iteration(training)
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         for training, found in zip(both, times, strict=True):
-            found.append(update(training))
+            found.append(time_iteration(training))
     for training in both:
         training.env.close()
-    fast, readable = ([1000 * median(column) for column in zip(*found, strict=True)] for found in times)
-    return fast, readable
+    accelerated, autograd = ([1000 * median(column) for column in zip(*found, strict=True)] for found in times)
+    return accelerated, autograd
 
 
 def main() -> None:
@@ -48,12 +48,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", dest="overrides")
     options = parser.parse_args()
-    print("| recipe | update, autograd (ms) | update, accelerated (ms) | gain | of rollout and update |")
+    print("| recipe | update, autograd (ms) | update, accelerated (ms) | gain | gain of rollout and update |")
     print("|---|---:|---:|---:|---:|", flush=True)
     for recipe in options.recipes:
-        fast, readable = measure(recipe, options.seconds, options.overrides)
-        gain, whole = readable[1] / fast[1], sum(readable) / sum(fast)
-        print(f"| {recipe} | {readable[1]:.2f} | {fast[1]:.2f} | {gain:.2f} × | {whole:.2f} × |", flush=True)
+        accelerated, autograd = measure(recipe, options.seconds, options.overrides)
+        gain, total_gain = autograd[1] / accelerated[1], sum(autograd) / sum(accelerated)
+        times = f"{autograd[1]:.2f} | {accelerated[1]:.2f}"
+        print(f"| {recipe} | {times} | {gain:.2f} × | {total_gain:.2f} × |", flush=True)
 
 
 if __name__ == "__main__":

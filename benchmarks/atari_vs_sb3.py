@@ -39,12 +39,12 @@ def our_subject(o: argparse.Namespace) -> Benchmark:
     }  # fmt: skip
     training, steps = build_training(load_experiment(f"{o.game}:rgb", format_overrides(keys))), int(o.n_steps)
 
-    def play() -> int:
+    def run_pass() -> int:
         collect(training, steps, NullListener())
         training.agent.learn()
         return steps
 
-    return Benchmark(play, subject="ppo", world=o.game, engine=TOWNLET, rows=o.rows, threads=o.threads)
+    return Benchmark(run_pass, subject="ppo", world=o.game, engine=TOWNLET, rows=o.rows, threads=o.threads)
 
 
 def their_subject(o: argparse.Namespace) -> Benchmark:
@@ -62,11 +62,11 @@ def their_subject(o: argparse.Namespace) -> Benchmark:
 
     steps = int(o.n_steps)
 
-    def play() -> int:
+    def run_pass() -> int:
         model.learn(steps * o.rows, reset_num_timesteps=False)
         return steps
 
-    return Benchmark(play, subject="ppo", world=o.game, engine=SB3, rows=o.rows, threads=o.threads)
+    return Benchmark(run_pass, subject="ppo", world=o.game, engine=SB3, rows=o.rows, threads=o.threads)
 
 
 def measure(o: argparse.Namespace) -> tuple[list[BenchmarkResult], dict[str, list[float]]]:

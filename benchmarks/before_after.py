@@ -1,7 +1,7 @@
 """Processor time of training in two source trees: `python benchmarks/before_after.py OTHER_TREE RECIPE ...`.
 
-Both trees train at the same time, each on a separate core, then again with the cores exchanged. Measured are rollouts
-and updates together, after a warm-up, on one thread.
+Both trees train at the same time, each on a separate core, then again with the cores exchanged. The time is
+that of rollouts and updates, after a warm-up, on one thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CORES: Final = ((0, 1), (1, 0))
 
 def measure(recipe: str, seconds: float) -> float:
     """Milliseconds of processor time per vector step."""
-    import torch  # this function also measures older trees, so it uses only names that both have
+    import torch  # this function also runs in older trees, so it uses only names that both have
 
     from townlet.tasks.experiment import load_experiment
     from townlet.train.collect import collect

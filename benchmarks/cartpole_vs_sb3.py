@@ -35,16 +35,8 @@ EVERY: Final = 2048  # steps between two evaluations
 LR, GAMMA = 1e-3, 0.98
 STEPS, EPOCHS, GAE, CLIP, PPO_HIDDEN, PPO_NORM = 32, 20, 0.8, 0.2, (64, 64), 0.5
 # DQN: WAIT vector steps, then UPDATES gradient steps, with one copy to the target network.
-DQN_LR, DQN_GAMMA, WAIT, UPDATES, BATCH, REPLAY, WARMUP, DQN_HIDDEN = (
-    2.3e-3,
-    0.99,
-    32,
-    128,
-    64,
-    100_000,
-    1000,
-    (256, 256),
-)
+DQN_LR, DQN_GAMMA, DQN_HIDDEN = 2.3e-3, 0.99, (256, 256)
+WAIT, UPDATES, BATCH, REPLAY, WARMUP = 32, 128, 64, 100_000, 1000
 EPSILON: Final = {"start": 1.0, "end": 0.04, "to": 8000}
 DQN_NORM: Final = 10.0
 
@@ -101,30 +93,32 @@ def our_subject(agent: str, threads: int) -> Benchmark:
     """One pass is a rollout and its update."""
     training = build_training(load_experiment(f"{ENV}:{agent}", overrides(agent, 0, threads)))
 
-    def play() -> int:
+    def run_pass() -> int:
         collect(training, training.agent.update_interval, NullListener())
         training.agent.learn()
         return training.agent.update_interval
 
-    return _past_warmup(Benchmark(play, subject=agent, world=ENV, engine=TOWNLET, rows=ROWS, threads=threads), play)
+    benchmark = Benchmark(run_pass, subject=agent, world=ENV, engine=TOWNLET, rows=ROWS, threads=threads)
+    return _past_warmup(benchmark, run_pass)
 
 
 def their_subject(agent: str, threads: int) -> Benchmark:
     """One pass is a rollout and its update, in the training loop of Stable-Baselines3."""
     model = their_model(agent, 0)
 
-    def play() -> int:
+    def run_pass() -> int:
         with default_kernels():
             model.learn(STEPS * ROWS, reset_num_timesteps=False)
         return STEPS
 
-    return _past_warmup(Benchmark(play, subject=agent, world=ENV, engine=SB3, rows=ROWS, threads=threads), play)
+    benchmark = Benchmark(run_pass, subject=agent, world=ENV, engine=SB3, rows=ROWS, threads=threads)
+    return _past_warmup(benchmark, run_pass)
 
 
-def _past_warmup(subject: Benchmark, play: Callable[[], int]) -> Benchmark:
-    """Play until updates begin: the warm-up is not measured."""
+def _past_warmup(subject: Benchmark, run_pass: Callable[[], int]) -> Benchmark:
+    """Run until updates begin: the warm-up is not measured."""
     for _ in range(WARMUP // (STEPS * ROWS) + 1):
-        play()
+        run_pass()
     return subject
 
 
@@ -146,7 +140,7 @@ def our_steps(agent: str, seed: int, threads: int) -> int | None:
 
 
 def their_steps(agent: str, seed: int, threads: int) -> int | None:
-    """The same for Stable-Baselines3, with its evaluation."""
+    """Like `our_steps`, for Stable-Baselines3 with its own evaluation."""
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
@@ -174,16 +168,11 @@ def _first(scores: Iterator[tuple[int, float]]) -> int | None:
 
 def speeds(agents: Sequence[str], threads: int, seconds: float, rounds: int) -> dict[str, dict[str, BenchmarkResult]]:
     """Steps per second of both libraries, interleaved."""
-    return {
-        agent: dict(
-            zip(
-                (TOWNLET, SB3),
-                run_interleaved([our_subject(agent, threads), their_subject(agent, threads)], seconds, rounds),
-                strict=True,
-            )
-        )
-        for agent in agents
-    }
+    found = {}
+    for agent in agents:
+        subjects = [our_subject(agent, threads), their_subject(agent, threads)]
+        found[agent] = dict(zip((TOWNLET, SB3), run_interleaved(subjects, seconds, rounds), strict=True))
+    return found
 
 
 def as_markdown(report: dict[str, Any]) -> str:
@@ -211,7 +200,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--agents", nargs="+", default=AGENTS, choices=AGENTS)
     parser.add_argument(
-        "--threads", type=int, default=1, help="torch threads, for both; more do not help such small networks"
+        "--threads", type=int, default=1, help="torch threads of both libraries; more do not help such small networks"
     )
     parser.add_argument("--seconds", type=float, default=40.0, help="per agent and library, over all rounds")
     parser.add_argument("--rounds", type=int, default=10)

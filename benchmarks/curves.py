@@ -25,15 +25,15 @@ from townlet.town.world.tables import World
 
 ROWS: Final = tuple(1 << k for k in range(6, 23, 2))  # 2⁶ … 2²²
 SIZES: Final = {"meters": (8, 16, 24, 31), "affordances": (15, 30, 60), "grid": (8, 16, 32)}
-USUAL: Final = 16384  # rows on a CPU while the world is varied
-USUAL_GPU: Final = 1 << 18
+CPU_ROWS: Final = 16384  # rows on a CPU while the world is varied
+GPU_ROWS: Final = 1 << 18  # rows on a GPU while the world is varied
 RESULTS: Final = Path(__file__).with_name("curves.jsonl")
-FEW: Final = 64  # rows of the warm-up
+WARMUP_ROWS: Final = 64
 ROUNDS: Final = 3
 
 
-def grown(what: str, size: int) -> World:
-    """The standard town with `size` of one property; unchanged if rows are varied."""
+def resized_world(what: str, size: int) -> World:
+    """The standard town with property `what` set to `size`; unchanged if rows are varied."""
     if what == "rows":
         return load("town")
     lines = ["extends: town"]
@@ -59,9 +59,9 @@ def sizes(on_gpu: bool) -> Iterator[tuple[str, int, int]]:
     """Yield the varied property, its size, and the number of rows."""
     for rows in ROWS:
         yield "rows", rows, rows
-    for what, some in SIZES.items():
-        for size in some:
-            yield what, size, USUAL_GPU if on_gpu else USUAL
+    for what, world_sizes in SIZES.items():
+        for size in world_sizes:
+            yield what, size, GPU_ROWS if on_gpu else CPU_ROWS
 
 
 def resident() -> int:
@@ -71,10 +71,10 @@ def resident() -> int:
 
 
 def measure(engine: str, device: str, seconds: float, what: str, size: int, rows: int) -> dict[str, Any]:
-    """Measure one of the `sizes`; in a separate process, because freed memory would distort the difference."""
-    world, on_gpu = grown(what, size), device != "cpu"
+    """Measure one of the `sizes`; in a separate process, because memory freed earlier would distort the difference."""
+    world, on_gpu = resized_world(what, size), device != "cpu"
     if not on_gpu:
-        engine_benchmark(world, FEW, engine, 1)  # loads and compiles everything
+        engine_benchmark(world, WARMUP_ROWS, engine, 1)  # loads and compiles everything
     before = resident()
     subject = engine_benchmark(world, rows, engine, None if on_gpu else 1, device)
     found = run_interleaved([subject], seconds, ROUNDS)[0].as_json()

@@ -2,7 +2,7 @@
 
 The service runs in a separate process, and every game has its own socket. Observations are sent on a fixed schedule,
 answered or not (open loop), and latency is measured from the scheduled time, so a service that falls behind cannot hide
-it. Measured with and without learning.
+it. Each load is measured with and without learning.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from sim import machine
 from townlet.decide.domains import DOMAINS
 
 DOMAIN: Final = "hive"
-SCENES: Final = 200  # different observations
+OBSERVATIONS: Final = 200  # different observations, sent in turn
 NO_LEARNING: Final = "learning.interval=3600"
 LEARNING: Final = ("learning.interval=1.0", "learning.samples_per_insert=1000")
-START: Final = 60.0
+START_SECONDS: Final = 60.0
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def service(words: Sequence[str]) -> Iterator[int]:
 
 
 def _wait_until_ready(port: int) -> None:
-    until = time.monotonic() + START
+    until = time.monotonic() + START_SECONDS
     while True:
         try:
             stats(port)
@@ -73,10 +73,10 @@ def stats(port: int) -> dict[str, Any]:
         return found
 
 
-def scenes() -> list[dict[str, Any]]:
+def observations() -> list[dict[str, Any]]:
     """Observations of a game without decisions."""
     game, found = DOMAINS[DOMAIN].make_game(7, "scenes", 2), []
-    for _ in range(SCENES):
+    for _ in range(OBSERVATIONS):
         found.append(game.observe())
         game.advance()
     return found
@@ -90,7 +90,7 @@ class Load:
         self.url, self.games, self.rate, self.seconds = f"ws://127.0.0.1:{port}/ws", games, rate, seconds
         self.latency: list[float] = []
         self.kinds: dict[str, int] = {}
-        self._scenes = scenes()
+        self._observations = observations()
 
     async def run(self) -> None:
         """Run all games concurrently."""
@@ -112,11 +112,9 @@ class Load:
         for turn, moment in enumerate(due):
             if (wait := moment - time.perf_counter()) > 0:
                 await asyncio.sleep(wait)
-            scene = self._scenes[(turn + index) % SCENES] | {
-                "timestamp": float(turn),
-                "territoryId": f"{self.name} {index}",
-            }
-            await link.send(json.dumps(scene, separators=(",", ":")))
+            about = {"timestamp": float(turn), "territoryId": f"{self.name} {index}"}
+            observation = self._observations[(turn + index) % OBSERVATIONS] | about
+            await link.send(json.dumps(observation, separators=(",", ":")))
         await asyncio.wait_for(listening, 60)
 
     async def _listen(self, link: ClientConnection, due: Sequence[float]) -> None:

@@ -19,7 +19,7 @@ from townlet.runs.plots import COLORS, SETTINGS
 DOCS: Final = Path(__file__).parents[1] / "docs"
 WHITE: Final[Any] = {"figure.facecolor": "white", "axes.facecolor": "white", **dict.fromkeys(
     ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), "#222222")}  # fmt: skip
-MIN_ROWS: Final = 1 << 18  # for memory: with fewer rows most of it belongs to the process itself
+MIN_ROWS: Final = 1 << 18  # of the memory curves: with fewer rows most memory belongs to the process itself
 SUPERSCRIPT: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 Curves = dict[str, list[tuple[int, float]]]
 
@@ -27,7 +27,7 @@ Curves = dict[str, list[tuple[int, float]]]
 def read(file: Path) -> tuple[dict[str, Curves], Curves]:
     """Environment steps per second by varied property, and bytes per row.
 
-    Of all rounds of a size the fastest counts, because the speed of processors varies.
+    The fastest of all rounds of a size counts, because the speed of processors varies.
     """
     best: dict[tuple[str, str, int], float] = defaultdict(float)
     memory: dict[str, dict[int, float]] = defaultdict(dict)
@@ -82,12 +82,8 @@ def _relative(curves: Curves) -> Curves:
 
 def _by_size(axes: Axes, what: str, curves: Curves) -> None:
     _curves(axes, _relative(curves))
-    axes.set(
-        xlabel={"grid": "map width", "meters": "number of meters", "affordances": "number of affordances"}.get(
-            what, what
-        ),
-        ylim=(0, None),
-    )
+    labels = {"grid": "map width", "meters": "number of meters", "affordances": "number of affordances"}
+    axes.set(xlabel=labels[what], ylim=(0, None))
     if what == "meters":
         axes.set_ylabel("relative time of a step")
         axes.legend(frameon=False, fontsize=8)

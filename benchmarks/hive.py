@@ -1,6 +1,6 @@
 """Learning of the decision service in the simulated hive: `python benchmarks/hive.py`.
 
-Every seed plays several territories with a service that makes one round of learning per observation of all territories.
+Every seed plays several territories with a service that trains once after each observation of all territories.
 Halfway through, the kill range of protectors doubles. Baselines that do not learn play the same games. The report is
 the mean reward of executed decisions, with an interval over seeds. The service is the real one, with write-ahead log,
 versions and off-policy evaluation, but runs in one thread with the trainer, on the game's clock and without a socket,
@@ -37,9 +37,9 @@ from townlet.train.multi_seed import bootstrap_interval, iqm
 
 DOMAIN: Final = DOMAINS["hive"]
 LEARNERS: Final = tuple(DOMAIN.policies)
-FARTHER: Final = 2 * KILL_RANGE  # in the second half
-FIRST_SEED: Final = 100  # the rules of the game were tuned with seeds from 0 on
-PUBLISH_EVERY: Final = 5  # rounds of learning between two versions
+DOUBLED_RANGE: Final = 2 * KILL_RANGE  # in the second half
+FIRST_SEED: Final = 100  # the rules of the game were tuned with lower seeds
+PUBLISH_EVERY: Final = 5  # observations between two versions
 COLUMNS: Final = 10  # windows of the curve
 
 
@@ -95,7 +95,7 @@ def _territory(game: HiveGame, baseline: Baseline, rng: np.random.Generator, obs
     played: list[list[float]] = []  # time, action and reward
     for turn in range(observations):
         if turn >= observations / 2:
-            game.kill_range = FARTHER
+            game.kill_range = DOUBLED_RANGE
         observation = DOMAIN.parse_observation(game.observe())
         batch = {name: value[None] for name, value in (observation.row | memory).items()}
         if previous is not None:
@@ -131,7 +131,7 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
         for turn in range(trial.observations):
             if turn == trial.observations // 2:
                 for game in playing:
-                    game.kill_range = FARTHER
+                    game.kill_range = DOUBLED_RANGE
             answers = service.answer([game.observe() for game in playing])
             for game, answer in zip(playing, answers, strict=True):
                 for report in [*game.apply(answer.reply), *game.advance()]:

@@ -52,7 +52,7 @@ PARTS: Final = {
     "entropy never fades": ("agent.entropy_coef=0.05",),
     "no guidance": ("potential=0",),
     "no exploring starts": ("starts=null",),
-    "training lives of 500": ("change.max_steps=500",),
+    "training episodes of 500": ("change.max_steps=500",),
     "discount .99": ("agent.gamma=0.99",),
     "rollouts of 128 steps": ("agent.n_steps=128",),
     "128 rows": ("rows=128", "agent.batch_size=512"),
@@ -89,7 +89,7 @@ def train(trial: Trial, seed: int) -> Row:
 
 def _of_town(outcome: TrainingOutcome) -> Row:
     """Results of a town."""
-    last, summary = outcome.ending.last, outcome.summary
+    last, summary = outcome.ending.evaluation, outcome.summary
     if not isinstance(last, TownEvaluation) or not isinstance(summary, TownSummary):
         return {}
     return {

@@ -1,9 +1,9 @@
 """Cost of metrics and checkpoints: `python benchmarks/overhead.py town:ppo town:dqn town-l0:dqn town:life`.
 
 One training runs in short slices of equal work, in alternating modes: bare, with metrics (store, log, TensorBoard,
-stored lives), and with a checkpoint at the end. It is a single training, because the memory layout of two equal ones
+highlights), and with a checkpoint at the end. It is a single training, because the memory layout of two equal ones
 can differ by more than metrics cost. The speed of the machine varies, so only slices of one turn are compared, each
-with the bare one next to it; the report shows median and quartiles over turns. Noise only makes slices slower, so "at
+with the bare slice next to it; the report shows median and quartiles over turns. Noise only makes slices slower, so "at
 best" compares the fastest tenth of the slices of each mode.
 
 The cost of metrics is a fraction of the bare time, and a slice holds whole intervals of metrics. The cost of a

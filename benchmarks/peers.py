@@ -33,12 +33,12 @@ def _gymnasium(rows: int, mode: str, label: str) -> Benchmark:
     env.reset(seed=0)
     batches = draw_actions(rows, 2)
 
-    def play() -> int:
+    def run_pass() -> int:
         for actions in batches:
             env.step(actions)
         return len(batches)
 
-    return Benchmark(play, subject="peer", world=CARTPOLE, engine=label, rows=rows)
+    return Benchmark(run_pass, subject="peer", world=CARTPOLE, engine=label, rows=rows)
 
 
 def gymnax(rows: int) -> Benchmark:
@@ -68,21 +68,21 @@ def gymnax(rows: int) -> Benchmark:
     obs, state = jax.vmap(env.reset, in_axes=(0, None))(jax.random.split(key, rows), params)
     carry = (key, state, obs)
 
-    def play() -> int:
+    def run_pass() -> int:
         nonlocal carry
         carry, _ = loop(carry)
         jax.block_until_ready(carry)
         return SCANNED_STEPS
 
     return Benchmark(
-        play, subject="peer", world=CARTPOLE, engine="gymnax (JAX, scanned)", rows=rows, threads=available_cores()
+        run_pass, subject="peer", world=CARTPOLE, engine="gymnax (JAX, scanned)", rows=rows, threads=available_cores()
     )
 
 
 def all_peers(rows: int) -> Iterator[tuple[Benchmark | None, str]]:
     """Each benchmark, or None and the reason why it is skipped."""
     for make in (gymnasium_sync, gymnasium_native, gymnax):
-        # A Python loop is equally fast per step with more rows; measuring that would only take time.
+        # A Python loop takes the same time per row however many there are; more rows would only take longer.
         if make is gymnasium_sync and rows > 1024:
             continue
         try:

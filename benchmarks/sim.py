@@ -71,12 +71,12 @@ def through_vec_env(world: World) -> Benchmark:
     town.reset(0)
     batches = [torch.from_numpy(actions) for actions in draw_actions(1, len(world.actions))]
 
-    def play() -> int:
+    def run_pass() -> int:
         for actions in batches:
             town.step(actions)
         return len(batches)
 
-    return Benchmark(play, subject="VecEnv", world=world.name, engine="numba", rows=1)
+    return Benchmark(run_pass, subject="VecEnv", world=world.name, engine="numba", rows=1)
 
 
 def first_calls(cached_runs: int = 3) -> dict[str, float]:

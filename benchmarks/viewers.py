@@ -1,8 +1,8 @@
-"""Cost of viewers of the live page for a training: `python benchmarks/viewers.py town:dqn`.
+"""How much viewers of the live page slow down a training: `python benchmarks/viewers.py town:dqn`.
 
-One training with the live page. Viewers connect and disconnect periodically; each period with viewers is compared with
-the adjacent ones without, because the speed of the machine varies. The viewers run on the same cores and count as cost.
-The speed is computed from env_steps and times in the run's metrics.
+One training runs with the live page. Viewers connect and disconnect periodically; each period with viewers is compared
+with the adjacent ones without, because the speed of the machine varies. The viewers run on the same cores and count as
+cost. The speed is computed from env_steps and times in the run's metrics.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ def main() -> None:
     parser.add_argument("--viewers", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=4.0, help="of one period")
     parser.add_argument("--minutes", type=float, default=5.0, help="of training")
-    parser.add_argument("--mark", type=int, default=4000, help="env_steps between records of the metrics")
+    parser.add_argument("--interval", type=int, default=4000, help="env_steps between records of the metrics")
     o = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         words = ["train", o.recipe, "--live", "--port=0", f"--root={folder}", f"--minutes={o.minutes}", "--steps=1e12"]
-        words.append(f"metrics.every={o.mark}")  # the default is a fraction of the budget, which is endless here
+        words.append(f"metrics.every={o.interval}")  # the default is a fraction of the budget, which is endless here
         process = subprocess.Popen([sys.executable, "-m", "townlet", *words], stdout=subprocess.PIPE, text=True)
         ended: list[int | None] = [None]
         assert process.stdout is not None
@@ -122,7 +122,7 @@ def main() -> None:
     low, middle, high = statistics.quantiles(found, n=4)
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     without = statistics.median(speed for period, speed in rates if not period.viewers)
-    print(f"{o.recipe}: {without:,.0f} steps/s without viewers; with {o.viewers}: {middle:.1%} of it "
+    print(f"{o.recipe}: {without:,.0f} steps/s without viewers; {middle:.1%} of that with {o.viewers} "
           f"(quartiles {low:.1%} … {high:.1%}, {len(found)} periods of {o.seconds:.0f} s)")  # fmt: skip
 
 

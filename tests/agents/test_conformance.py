@@ -432,7 +432,7 @@ class AgentConformance:
 class Two:
     """The part of a process group of two that `require_shareable` reads."""
 
-    size = on_this_machine = 2
+    size = local_size = 2
 
 
 def rolled_out(run: Run) -> GymEpisode:

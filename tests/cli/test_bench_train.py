@@ -9,7 +9,7 @@ import torch
 
 from cli.program import Program
 from townlet.agents.sb3_comparison import BATCHES, STEPS, TARGET
-from townlet.bench.rollouts import measure_iterations
+from townlet.bench.iterations import measure_iterations
 from townlet.bench.training import equal_overrides, sb3_model
 from townlet.tasks.experiment import load_experiment
 from townlet.town.world.load import load as load_world
@@ -60,11 +60,11 @@ def test_world_without_gymnasium_id_is_rejected(townlet: Program) -> None:
 
 
 def test_training_iterations_are_measured_by_phase() -> None:
-    found = measure_iterations(8, 2, "cpu", rounds=2, overrides=["agent.precision=float32", "agent.n_steps=4"])
+    found = measure_iterations(8, 2, "cpu", iterations=2, overrides=["agent.precision=float32", "agent.n_steps=4"])
     assert (found.rows, found.steps, found.epochs) == (8, 4, 2)
     assert found.first_s > 0
     results = found.as_json()
-    assert results["median_per_wall_s"] == pytest.approx(32 / (found.played_s + found.learned_s), abs=1)
+    assert results["steps_per_second"] == pytest.approx(32 / (found.rollout_s + found.update_s), abs=1)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

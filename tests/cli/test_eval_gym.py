@@ -71,8 +71,9 @@ def test_table_and_sentences_agree(townlet: Program, gym_runs: dict[str, Run], m
     assert done.code == 0
     result = measured(townlet, run, "--episodes", "4")
     assert max(map(len, done.out.splitlines())) <= 80
-    assert f"This agent gets {result['trained']['mean']:.0f} in 60 steps" in done.out
-    assert f"A random agent gets a return of {result['random']['mean']:.0f}" in done.out
+    assert f"This agent gets a mean return of {result['trained']['mean']:.0f} (" in done.out
+    assert ") in 60 steps" in done.out
+    assert f"A random agent gets a mean return of {result['random']['mean']:.0f}" in done.out
     assert "That does not solve the environment: the threshold is -200." in done.out
     (line,) = [line.split() for line in done.out.splitlines() if line.startswith("trained")]
     assert line[1] == f"{result['trained']['mean']:.0f}"

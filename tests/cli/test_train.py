@@ -84,7 +84,7 @@ def test_diverged_seed_does_not_stop_the_others(townlet: Program, tmp_path: Path
         (line,) = [line for line in done.out.splitlines() if line.startswith(f"seed {seed}:")]
         assert "failed  training diverged" in line
         assert str(run.path) in line
-    assert "no seed was finished" in done.out
+    assert "no seed finished" in done.out
     assert "Traceback" not in done.err
 
 

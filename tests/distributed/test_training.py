@@ -37,7 +37,7 @@ LONG = pytest.mark.long(minutes=1)
 class Four:
     """The part of a process group of four that `require_shareable` reads."""
 
-    size = on_this_machine = 4
+    size = local_size = 4
 
 
 def words_of(recipe: str, steps: int = STEPS) -> tuple[str, ...]:
@@ -122,8 +122,8 @@ main()
 @pytest.mark.parametrize(
     ("rank", "what", "codes", "reported"),
     [
-        pytest.param(0, "reward", [3, 3], "reward of row 2 is nan at env_steps 576", marks=LONG),
-        (1, "reward", [3, 3], "reward of row 14 is nan at env_steps 576"),
+        pytest.param(0, "reward", [3, 3], "reward of row 2 is nan in the rollout up to env_steps 576", marks=LONG),
+        (1, "reward", [3, 3], "reward of row 14 is nan in the rollout up to env_steps 576"),
         pytest.param(0, "learn", [1, 1], "too much", marks=LONG),
     ],
 )
@@ -174,12 +174,14 @@ def test_torchrun_starts_all_processes_and_ctrl_c_saves(tmp_path: Path) -> None:
         (
             "town:ppo",
             ["rows=30", "agent.batch_size=.5"],
-            "30 rows cannot be split evenly over 4 processes; start 1, 2, 3, 5 or 6, or start a run with rows=32",
+            "30 rows cannot be split evenly over 4 processes with at least 4 rows each; "
+            "number of processes that fit: 1, 2, 3, 5 or 6; or start a run with rows=32",
         ),
         (
             "town:ppo",
             ["rows=8", "agent.batch_size=.5"],
-            "8 rows cannot be split evenly over 4 processes; start 1 or 2, or start a run with rows=16",
+            "8 rows cannot be split evenly over 4 processes with at least 4 rows each; "
+            "number of processes that fit: 1 or 2; or start a run with rows=16",
         ),
         (
             "town-foggy:drqn",

@@ -65,8 +65,8 @@ def trained(recipe: str, root: Path, *words: str) -> TrainingOutcome:
     outcome = start(
         load_experiment(recipe, (*words, "threads=1", "metrics.tensorboard=false", "metrics.report=false")), root
     )
-    assert outcome.ending.last is not None
-    score, seconds = outcome.ending.last.score("return"), outcome.seconds
+    assert outcome.ending.evaluation is not None
+    score, seconds = outcome.ending.evaluation.score("return"), outcome.seconds
     print(f"\n{recipe} {' '.join(words)}: {score:.2f} in {seconds:.0f} s; {outcome.ending.why}")
     return outcome
 
@@ -81,7 +81,7 @@ def test_agent_learns_in_seconds(recipe: str, tmp_path: Path) -> None:
 def test_shipped_recipe_reaches_its_goal(recipe: str, tmp_path: Path) -> None:
     if recipe.startswith("LunarLander") and find_spec("Box2D") is None:
         pytest.skip("Box2D is not installed: pip install 'townlet[box2d]'")
-    last = trained(recipe, tmp_path).ending.last
+    last = trained(recipe, tmp_path).ending.evaluation
     assert last is not None
     assert len(last.returns) == GOALS[recipe].episodes
     assert last.score("return") >= GOALS[recipe].mean

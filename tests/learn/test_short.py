@@ -24,7 +24,7 @@ def train(recipe: str, root: Path, *words: str) -> TrainingOutcome:
     print(
         recipe,
         outcome.ending.why,
-        outcome.ending.last.mean_length if outcome.ending.last else None,
+        outcome.ending.evaluation.mean_length if outcome.ending.evaluation else None,
         f"{outcome.seconds:.0f} s",
     )
     return outcome

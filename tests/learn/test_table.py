@@ -47,7 +47,7 @@ def trained(recipe: str, root: Path) -> tuple[TrainingOutcome, TownEvaluation, f
     begin = time.process_time()
     outcome = start(load_experiment(recipe, ("threads=1", "budget.minutes=120")), root)
     seconds = time.process_time() - begin
-    last = outcome.ending.last
+    last = outcome.ending.evaluation
     assert outcome.ending.finished
     assert isinstance(last, TownEvaluation)
     print(f"\n{recipe}: {last.mean_length:.1f} of {last.world.spec.max_steps}, {last.survived:.0%} reach it, ", end="")

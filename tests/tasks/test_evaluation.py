@@ -196,8 +196,8 @@ def test_run_is_evaluated_in_its_evaluation_world(tmp_path: Path) -> None:
     assert "potential" in loaded.worlds.training.rewards
     assert "potential" not in loaded.worlds.evaluation.rewards
     outcome = start(loaded, tmp_path)
-    assert isinstance(outcome.ending.last, TownEvaluation)
-    assert outcome.ending.last.world is loaded.worlds.evaluation
+    assert isinstance(outcome.ending.evaluation, TownEvaluation)
+    assert outcome.ending.evaluation.world is loaded.worlds.evaluation
     with MetricsReader(outcome.run.metrics_file) as metrics:
         found = metrics.read("evaluations", ["policy", "limit", "length_max"])
         assert set(found["policy"]) == {"random", "greedy"}

@@ -63,7 +63,7 @@ def test_summary_of_an_agent_that_works_and_survives() -> None:
     found, said = summary_of(load_world("town"), PlannerPolicy)
     assert f"A random agent survives {found.random.mean_length:.0f} of 500 steps." in said
     assert "This agent survives 500: all of its 5 episodes reach the limit." in said
-    assert "With the limit raised to 2000 it survives 2000 steps; all of its episodes reach it." in said
+    assert "With the limit raised to 2000 it survives 2000 steps; all of its episodes reach that limit." in said
     assert "It earns money in all of these episodes." in said
     assert "Causes of death" not in said
 
@@ -79,7 +79,7 @@ def test_summary_names_the_cause_of_death_beyond_the_limit() -> None:
     found, said = summary_of(load_world("town"), LateWaitPolicy)
     assert found.trained.survived == 1
     assert "Causes of death:" not in said
-    assert f"Causes of death then: no {found.with_raised_limit.causes[0]} (5)." in said
+    assert f"Causes of death with the raised limit: no {found.with_raised_limit.causes[0]} (5)." in said
 
 
 def test_summary_names_the_best_checkpoint_if_it_is_another() -> None:

@@ -31,7 +31,7 @@ def pong(*words: str) -> LoadedExperiment:
 def test_run_trains_and_resumes_with_new_episodes(tmp_path: Path) -> None:
     part = start(pong("env_steps=320"), tmp_path, pause_at=192).run
     outcome = resume(part)
-    assert "Episodes start again" in part.log_file.read_text(encoding="utf-8")
+    assert "New episodes start" in part.log_file.read_text(encoding="utf-8")
     with MetricsReader(outcome.run.metrics_file) as store:
         lengths = store.read("episodes", ("length",))["length"]
         measured = store.read("evaluations", ("env_steps", "length"))

@@ -179,6 +179,6 @@ def test_resume_reports_an_environment_that_cannot_be_saved(tmp_path: Path) -> N
     loaded = load_experiment(f"{ID}:ppo", [*SMALL, "env_steps=256", *words])
     run = start(loaded, tmp_path, pause_at=128).run
     resume(run, sinks=[sink])
-    said = "Episodes start again: Unsavable-v0 cannot be saved in the middle of one"
+    said = "New episodes start: Unsavable-v0 cannot be saved in the middle of one"
     assert [note for note in sink.messages if note.startswith(said)]
     assert run.meta()["finished"]

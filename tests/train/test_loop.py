@@ -89,10 +89,10 @@ def test_run_ends_at_the_first_limit(
     assert found.ending.why == why
     assert found.ending.finished
     assert reached(found.t)
-    assert found.ending.last is not None
+    assert found.ending.evaluation is not None
     moment, score, ended = found.saved[-1]
     assert (moment, ended) == (found.t.counters.env_steps, why)
-    assert score == found.ending.last.mean_length
+    assert score == found.ending.evaluation.mean_length
 
 
 def test_intervals_and_evaluations_are_on_schedule(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_last_partial_interval_is_stored(tmp_path: Path) -> None:
 
 def test_pause_only_saves(tmp_path: Path) -> None:
     found = run_loop(tiny(), tmp_path, pause_at=348)
-    assert (found.ending.why, found.ending.finished, found.ending.last) == ("paused", False, None)
+    assert (found.ending.why, found.ending.finished, found.ending.evaluation) == ("paused", False, None)
     assert [interval.env_steps for interval in found.sink.intervals] == [100, 200, 300]
     assert found.saved == [(348, None, None)]
 

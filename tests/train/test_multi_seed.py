@@ -83,7 +83,7 @@ def test_failed_seed_is_named_and_does_not_stop_the_others(tmp_path: Path) -> No
     assert failed.run.meta()["seed"] == 5
     assert (found.exit_code, found.interrupted) == (1, False)
     assert "over 1 seed: " in found.summary()
-    assert found.summary().endswith("without the failed seed 5")
+    assert found.summary().endswith("failed: seed 5")
 
 
 def test_error_common_to_all_seeds_is_reported_once(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_edit_takes_effect_at_the_next_update_and_is_recorded(recipe: str, tmp_p
     assert lr[512] == pytest.approx(1e-3)
     assert lr[768] == pytest.approx(2e-5)
     assert lr[1024] == pytest.approx(1e-3)
-    assert "lr is 2e-05 from now on, it was 0.001 (tune.yaml)" in editor.messages
+    assert "lr changed from 0.001 to 2e-05 (tune.yaml)" in editor.messages
 
 
 def test_all_tunable_settings_of_ppo_change(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_unchanged_tune_file_is_not_read_again(tmp_path: Path, monkeypatch: pyte
     tuning.file = session.run.tune_file
     monkeypatch.setattr("townlet.runs.disk.read_bounded", lambda *of: read.append(of) or b"lr: 1e-2\n")
     for _ in range(5):
-        tuning.follow(listener)
+        tuning.apply_edits(listener)
     assert len(read) == 1
     assert [change.new for change in listener.changes] == [1e-2]
 

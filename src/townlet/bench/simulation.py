@@ -13,7 +13,7 @@ import numpy as np
 
 from townlet.town.world.tables import World
 
-# Enough actions to avoid early repetition, but few compared with the memory of a town.
+# Enough random actions that they do not repeat soon, but little memory compared with a town.
 DRAWN_ACTIONS = 1 << 19
 MIN_BATCHES, MAX_BATCHES = 2, 256
 
@@ -40,11 +40,11 @@ class BenchmarkResult:
 
 
 class Benchmark:
-    """Measures the speed of `play`, which makes one pass and returns its number of vector steps."""
+    """Measures the speed of `run_pass`, which returns the number of vector steps it took."""
 
     def __init__(
         self,
-        play: Callable[[], int],
+        run_pass: Callable[[], int],
         *,
         subject: str,
         engine: str,
@@ -54,23 +54,23 @@ class Benchmark:
         device: str = "cpu",
         sync: Callable[[], None] = lambda: None,  # a CPU step is done when it returns; a GPU must be synchronized
     ) -> None:
-        self._play, self._sync, self._rows = play, sync, rows
+        self._run_pass, self._sync, self._rows = run_pass, sync, rows
         self._about: dict[str, Any] = {"subject": subject, "world": world, "engine": engine, "device": device}
         self._about |= {"rows": rows, "threads": threads}
         self._rates: list[tuple[float, float]] = []  # environment steps per second of wall time and of CPU time
         started = time.perf_counter()
-        self._play()
+        self._run_pass()
         self._sync()
         self.ready_s = time.perf_counter() - started
 
     def run(self, seconds: float) -> tuple[float, float]:
-        """Repeat `play` for about `seconds`. Returns environment steps per second of wall time and of CPU time."""
+        """Repeat `run_pass` for about `seconds`. Returns environment steps per second of wall time and of CPU time."""
         steps = 0
         self._sync()
         wall, cpu = time.perf_counter(), time.process_time()
         deadline = wall + seconds
         while time.perf_counter() < deadline:
-            steps += self._play()
+            steps += self._run_pass()
         self._sync()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         self._rates.append((steps * self._rows / wall, steps * self._rows / max(cpu, 1e-9)))
@@ -101,7 +101,7 @@ def draw_actions(rows: int, actions: int, seed: int = 0) -> list[np.ndarray[Any,
 
 
 def engine_benchmark(world: World, rows: int, kind: str, threads: int | None = None, device: str = "cpu") -> Benchmark:
-    """Benchmark of an engine of this world, built and warmed up; finished rows are reset within the step."""
+    """Benchmark of an engine of this world, built and warmed up; steps include the resets of rows that ended."""
     from townlet.town.engines.engine import make_engine
 
     started = time.perf_counter()
@@ -117,16 +117,16 @@ def engine_benchmark(world: World, rows: int, kind: str, threads: int | None = N
         batches = [torch.from_numpy(b).to(device) for b in batches]
     built = time.perf_counter() - started
 
-    def play() -> int:
+    def run_pass() -> int:
         for actions in batches:
             step(actions)
         return len(batches)
 
     about: dict[str, Any] = {"world": world.name, "engine": kind, "rows": rows, "device": device}
-    about["threads"] = getattr(engine, "threads", None) or threads or available_cores()  # few rows use one thread
+    about["threads"] = getattr(engine, "threads", None) or threads or available_cores()  # one if there are few rows
     if device.startswith("cuda"):
         about["sync"] = torch.cuda.synchronize
-    benchmark = Benchmark(play, subject="engine", **about)
+    benchmark = Benchmark(run_pass, subject="engine", **about)
     benchmark.ready_s += built
     return benchmark
 

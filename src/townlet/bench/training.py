@@ -1,7 +1,7 @@
 """Training benchmark: rollouts and updates only, compared with Stable-Baselines3 at equal settings.
 
-Both have the same town, rows, network, batch size, updates and threads. Stable-Baselines3 (the *peer*) uses Gymnasium,
-as its users do; Townlet steps the town as one batch. Rates count the steps of all rows.
+Both have the same town, rows, network, batch size, updates and threads. Stable-Baselines3 (the *peer*) steps the town
+through Gymnasium, as its users do; Townlet steps all rows as one batch. Rates count the steps of all rows.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchm
     training = build_training(load_experiment(f"town:{agent}", equal_overrides(world, agent, rows, threads)))
     listener, updates = NullListener(), SB3_COMPARISONS[agent].updates
 
-    def play() -> int:
+    def run_pass() -> int:
         for _ in range(updates):
             collect(training, training.agent.update_interval, listener)
             training.agent.learn()
         return updates * training.agent.update_interval
 
-    return Benchmark(play, subject=agent, world=world, engine=TOWNLET, rows=rows, threads=threads)
+    return Benchmark(run_pass, subject=agent, world=world, engine=TOWNLET, rows=rows, threads=threads)
 
 
 def equal_overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
@@ -104,12 +104,12 @@ def sb3_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
     """Benchmark of the agent of Stable-Baselines3 with its own training loop, in one process."""
     model, steps = sb3_model(world, agent, rows), SB3_COMPARISONS[agent].steps
 
-    def play() -> int:
+    def run_pass() -> int:
         with default_kernels():
             model.learn(steps * rows, reset_num_timesteps=False)
         return steps
 
-    return Benchmark(play, subject=agent, world=world, engine=SB3, rows=rows, threads=threads)
+    return Benchmark(run_pass, subject=agent, world=world, engine=SB3, rows=rows, threads=threads)
 
 
 @contextmanager

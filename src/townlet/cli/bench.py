@@ -131,7 +131,7 @@ def train(
 def _measure_iterations(world: str, agent: list[str] | None, rows: int, device: str, as_json: bool) -> None:
     """Time the rollout and the update of training iterations on a device, with one epoch and with several."""
     from townlet.agents.sb3_comparison import GPU_RECIPE
-    from townlet.bench.rollouts import EPOCHS, measure_iterations
+    from townlet.bench.iterations import EPOCHS, measure_iterations
     from townlet.tasks.experiment import load_experiment
 
     available = load_experiment(GPU_RECIPE).recipe.agent.name
@@ -145,9 +145,9 @@ def _measure_iterations(world: str, agent: list[str] | None, rows: int, device: 
         print(json.dumps([r.as_json() for r in results], indent=2))
         return
     title = f"{GPU_RECIPE} in {world} · {rows:,} rows"
-    table = _table(title, (), ("epochs", "rollout", "update", "environment steps/s, median", "startup"))
+    table = _table(title, (), ("epochs", "rollout", "update", "environment steps/s", "first iteration"))
     for r in results:
-        times = (f"{r.played_s * 1000:.1f} ms", f"{r.learned_s * 1000:.1f} ms", f"{r.per_second:,.0f}")
+        times = (f"{r.rollout_s * 1000:.1f} ms", f"{r.update_s * 1000:.1f} ms", f"{r.steps_per_second:,.0f}")
         table.add_row(str(r.epochs), *times, f"{r.first_s:.1f} s")
     out().print(table)
 

@@ -97,9 +97,9 @@ def train(
 
         group = ProcessGroup.from_torchrun()
         if not group.is_leader:
-            from townlet.train.session import follow
+            from townlet.train.session import run_worker
 
-            follow(group)
+            run_worker(group)
             return
     if (live or show) and seeds > 1:
         what = "--live and --open show one run, but --seeds trains several"
@@ -196,7 +196,7 @@ def _train_seeds(name: str, words: list[str], root: Path, seeds: int) -> None:
     results = train_seeds(name, words, root, seeds, console_sink)
     lines = {}
     for outcome in results.outcomes:
-        last = outcome.ending.last
+        last = outcome.ending.evaluation
         score = "" if last is None else f"{last.score(results.metric):.1f}"
         lines[outcome.seed] = f"{score:>8}  {outcome.seconds:.0f} s  {outcome.run.path}"
     for failure in results.failed:

@@ -21,8 +21,9 @@ from torch import Tensor
 from townlet.distributed import LEADER
 from townlet.errors import TownletError
 
-GLOO_SOURCE: Final = re.compile(r"^\[.*?\] ")  # prefix of gloo's messages: its source file and line
-TIMEOUT: Final = timedelta(hours=12)  # longer than any evaluation; a dead process is noticed immediately
+GLOO_SOURCE: Final = re.compile(r"^\[(?!enforce fail).*?\] ")  # prefix of gloo's I/O errors: its source file and line
+# Longer than any evaluation, during which the other processes wait. Gloo and torchrun notice a dead process at once.
+TIMEOUT: Final = timedelta(hours=12)
 
 
 class ProcessLost(TownletError):
@@ -32,15 +33,15 @@ class ProcessLost(TownletError):
 
 
 class ProcessGroup:
-    """Rank and size of a group, with its collective operations; a single process is a group of size 1.
+    """Rank and size of a group, with its collective operations; `local_size` processes are on this machine.
 
     Every process must call the same operations in the same order. Tensors on a GPU are reduced by NCCL; everything else
-    uses gloo.
+    uses gloo. A single process is a group of size 1, which cannot `broadcast`, `gather` or `all_gather`.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, on_this_machine: int = 1) -> None:
-        self.rank, self.size, self.on_this_machine = rank, size, on_this_machine
-        self.fix = "see its output"  # advice when a process is lost
+    def __init__(self, rank: int = 0, size: int = 1, local_size: int = 1) -> None:
+        self.rank, self.size, self.local_size = rank, size, local_size
+        self.advice = "see the output of the process that ended"  # what to do when a process is lost
 
     @classmethod
     def from_torchrun(cls) -> ProcessGroup:
@@ -71,18 +72,22 @@ class ProcessGroup:
         return values[self.rank * rows : (self.rank + 1) * rows]
 
     def local_indices(self, indices: Tensor, rows: int) -> Tensor:
-        """Those of `indices` [B] (slot × all rows + row) that are local, as slot × `rows` + local row [b]."""
+        """The local ones of `indices` [B], as indices [b] into this process's buffer with `rows` rows per slot.
+
+        A slot is a position in time. An index is slot · R + row, where R is the number of rows per slot: here that of
+        all processes in `indices`, and `rows` in the result.
+        """
         if self.size == 1:
             return indices
         slot, row, local = self._split(indices, rows)
         return (slot * rows + row)[local]
 
     def is_local(self, indices: Tensor, rows: int) -> Tensor:
-        """Which indices [B] into the rows of all processes are local: bool [B]."""
+        """Whether each of `indices` [B], as in `local_indices`, belongs to a local row: bool [B]."""
         return self._split(indices, rows)[2]
 
     def _split(self, indices: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Slots, rows relative to the first local one, and whether they are local, each [B]."""
+        """For each index: its slot, its row relative to the first local one, and whether that is local; each [B]."""
         slot = indices // (rows * self.size)  # the only integer division, because it is slow
         row = indices - slot * (rows * self.size) - self.rank * rows
         return slot, row, (row >= 0) & (row < rows)
@@ -157,13 +162,16 @@ class ProcessGroup:
 
     @contextmanager
     def _collective(self) -> Iterator[None]:
-        """Raise `ProcessLost` for the RuntimeError that torch raises when a process is lost."""
+        """Raise `ProcessLost` for errors of the network; others, such as a mismatch of shapes, stay as they are."""
         try:
             yield
         except RuntimeError as error:
-            why = GLOO_SOURCE.sub("", str(error).strip()).partition("\n")[0].partition(". ")[0]
+            message = str(error).strip()
+            if not isinstance(error, dist.DistError) and not GLOO_SOURCE.match(message):
+                raise
+            why = GLOO_SOURCE.sub("", message).partition("\n")[0].partition(". ")[0]
             what = f"one of the {self.size} processes that train together is gone or cannot be reached ({why})"
-            raise ProcessLost(what, self.fix) from None
+            raise ProcessLost(what, self.advice) from error
 
     def close(self) -> None:
         """Leave the group without waiting for the others."""

@@ -38,7 +38,7 @@ class Bandit(gym.Env[NDArray[np.float32], np.int64]):
         self.means = _per_arm("means", np.linspace(0, 1, arms).tolist() if means is None else means, arms)
         self.deviations = _per_arm("deviations", deviations, arms)
         if (self.deviations < 0).any():
-            raise TownletError("a deviation is negative", "give numbers from 0 up")
+            raise TownletError("a deviation is negative", "give numbers of at least 0")
         self.pulls = 0
         self.observation_space = spaces.Box(0, 1, (1,), np.float32)
         self.action_space = spaces.Discrete(arms)

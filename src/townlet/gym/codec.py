@@ -23,7 +23,7 @@ TAG: Final = "~"  # marks a mapping that encodes a value unknown to JSON
 NUMBERS: Final = "biuf"  # dtype kinds that a checkpoint stores as arrays
 GENERATORS: Final = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 MAX_DEPTH: Final = 12
-MAX_INT: Final = 2**63  # JSON readers differ beyond this
+MAX_INT: Final = 2**63  # larger integers are written as text, since JSON readers differ on them
 
 
 class UnsupportedValue(ValueError):
@@ -31,11 +31,12 @@ class UnsupportedValue(ValueError):
 
 
 def _tagged(kind: str, value: Any, **more: Any) -> dict[str, Any]:
+    """A mapping that encodes a value of this kind."""
     return {TAG: kind, "is": value, **more}
 
 
 def encode(value: Any, depth: int = 0) -> Any:
-    """Encode a value as JSON, or as an array if it is one; raises `UnsupportedValue`."""
+    """Encode a value as JSON, or as a copy if it is a numeric array; raises `UnsupportedValue`."""
     if depth > MAX_DEPTH:
         raise UnsupportedValue("nested too deeply")
     kind = type(value)

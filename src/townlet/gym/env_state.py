@@ -1,4 +1,4 @@
-"""Saves and restores third-party environments without pickle.
+"""Saving and restoring third-party environments without pickle.
 
 An environment can be saved if every attribute of it and its wrappers is plain data (numbers, strings, arrays, random
 generators, and lists, tuples and mappings of these), belongs to a known simulator, or holds no state (spaces,
@@ -23,19 +23,20 @@ from townlet.errors import TownletError
 from townlet.gym.codec import SAME_RECIPE, TAG, UnsupportedValue, decode, digest, encode, pack, unpack
 from townlet.interfaces.state import State
 
-DISPLAY_PACKAGES: Final = ("pygame", "moderngl", "cv2")  # their objects only render and hold no state
-LARGE_TABLE: Final = 500  # a mapping with at least so many entries is saved as a digest while it is unchanged
+DISPLAY_PACKAGES: Final = ("pygame", "moderngl", "cv2")  # packages whose objects only render and hold no state
+LARGE_TABLE: Final = 500  # a mapping with at least this many entries is saved as a digest while it is unchanged
 ALE: Final = "ale"
 MUJOCO_DATA: Final = "data"
 MUJOCO_ATTRIBUTES: Final = frozenset({"model", MUJOCO_DATA, "mujoco_renderer"})
-LENGTH_BYTES: Final = 8  # of the length prefix of serialized simulators
-PAGE_BYTES: Final = 4096  # they are padded to a multiple of this
+# Serialized simulators are prefixed with their length, and padded to whole pages.
+LENGTH_BYTES: Final = 8
+PAGE_BYTES: Final = 4096
 
 
 class RowEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """Outermost wrapper of each row; saves and restores it, also in a worker process.
+    """Outermost wrapper of each row; saves and restores it, even in a worker process.
 
-    The state is a property with a setter, since a vector environment reaches its workers by `call` and `set_attr`.
+    The state is a property with a setter, since a vector environment accesses its workers by `call` and `set_attr`.
     """
 
     def __init__(self, env: gym.Env[Any, Any], action_names: tuple[str, ...] | None = None) -> None:
@@ -59,7 +60,7 @@ class RowEnv(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class EnvSaver:
-    """Saves all rows of a vector environment as a tree of arrays and JSON; resets the environment.
+    """Saves all rows of a vector environment as a tree of arrays and JSON; its constructor resets the environment.
 
     Separate environments are saved through their `RowEnv`, any other vector environment as a whole.
     """
@@ -67,7 +68,7 @@ class EnvSaver:
     def __init__(self, vec: VectorEnv[Any, Any, Any]) -> None:
         self._vec = vec
         self.separate_envs = vec if isinstance(vec, SyncVectorEnv | AsyncVectorEnv) else None
-        vec.reset(seed=0)  # some environments create their attributes here
+        vec.reset(seed=0)  # some environments create attributes in `reset`
         digests = None if self.separate_envs else table_digests(vec)
         self._initial_digests = digests or {}
         self.exact = all(self.separate_envs.call("exact")) if self.separate_envs else digests is not None
@@ -144,7 +145,7 @@ def _is_large(value: Any) -> bool:
 
 
 def capture(env: Any, initial_digests: dict[str, str]) -> State:
-    """The complete state of an environment; tables that still have their initial digest are saved as that."""
+    """The complete state of an environment; tables that still have their initial digest are saved as that digest."""
     state: State = {where: {"plain": {}, "simulator": _capture_simulator(layer)} for where, layer in layers(env)}
     for where, _, name, value in _state_attributes(env):
         key = f"{where} {name}"
@@ -186,7 +187,7 @@ def _is_mujoco(layer: Any) -> bool:
 
 
 def _simulator_attributes(layer: Any) -> frozenset[str]:
-    """The attributes of a layer that `_capture_simulator` saves or that only display it."""
+    """The attributes of a layer that `_capture_simulator` saves, or that only render it."""
     if _is_ale(layer):
         return frozenset({ALE})
     return MUJOCO_ATTRIBUTES if _is_mujoco(layer) else frozenset()

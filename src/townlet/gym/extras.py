@@ -30,7 +30,7 @@ class EnvFamily:
     extra: str
     module: str
     ids: str
-    registers: str = ""  # module whose import registers the ids; "" if Gymnasium registers them
+    registered_by: str = ""  # module whose import registers the ids; "" if Gymnasium registers them
     example: str = ""  # an id that is quick to make
     install_problem: str = ""  # why the extra cannot be installed here
     one_per_process: bool = False
@@ -86,23 +86,23 @@ def is_atari(id: str) -> bool:
 
 
 def reward_threshold(id: str) -> float | None:
-    """The mean return that counts as solved, if Gymnasium has it registered without further imports."""
+    """The mean return that counts as solved; None if Gymnasium itself has not registered one."""
     spec = gym.registry.get(id)
     return None if spec is None else spec.reward_threshold
 
 
 def missing(id: str) -> str | None:
-    """The package that an id lacks and how to install it; None if nothing is missing."""
+    """A message about the package that an id needs and how to install it; None if nothing is missing."""
     needed = family(id)
     if needed is None or needed.installed:
         return None
     return f"{needed.module} is not installed: {needed.install_problem or needed.command}"
 
 
-def smoke_test(tested: EnvFamily) -> None:
+def smoke_test(env_family: EnvFamily) -> None:
     """Make the family's example environment and step it once; raises whatever goes wrong."""
-    require(tested.example)
-    env = gym.make(tested.example, disable_env_checker=True)
+    require(env_family.example)
+    env = gym.make(env_family.example, disable_env_checker=True)
     env.reset(seed=0)
     env.step(env.action_space.sample())
     env.close()
@@ -124,8 +124,8 @@ def require(id: str) -> None:
         if not needed.installed:
             what = f"{id} needs {needed.module}, which is not installed"
             raise TownletError(what, needed.install_problem or f"install it: {needed.command}")
-        if needed.registers:
-            module = import_quietly(needed.registers)
+        if needed.registered_by:
+            module = import_quietly(needed.registered_by)
             if needed.extra == ATARI:  # suppress its banner
                 module.ALEInterface.setLoggerMode(module.LoggerMode.Error)
     if id not in gym.registry:

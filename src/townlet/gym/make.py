@@ -17,12 +17,12 @@ from townlet.gym.vector_env import GymVecEnv
 from townlet.gym.wrappers.spec import ActionMaskSpec, ClipRewardSpec, StickyActionsSpec
 from townlet.gym.wrappers.transforms import FrameStack, ObservationTransform, RunningNormalize, StaticNormalize
 
-# A process that has run Numba kernels cannot fork safely. A fork server can, and imports the modules once for all rows.
+# A process that has run Numba kernels cannot fork safely. A fork server can; it imports the modules once for all rows.
 START_METHOD: Final = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 PRELOADED: Final = ["__main__", "townlet.gym.row_env"]
 DEFAULT_FPS: Final = 30
 ATARI_SCREEN: Final = (210, 160)
-USE_ROWS: Final = "write vectorization: sync or async"
+USE_SEPARATE_ROWS: Final = "write vectorization: sync or async"
 
 
 class RenderInfo(NamedTuple):
@@ -33,7 +33,7 @@ class RenderInfo(NamedTuple):
 
 
 def registered_limit(id: str) -> int | None:
-    """Steps after which episodes of `id` are truncated, as registered with Gymnasium."""
+    """Steps after which Gymnasium truncates episodes of `id`; None if none are registered."""
     return gym.spec(id).max_episode_steps
 
 
@@ -95,16 +95,16 @@ def _is_native(id: str, spec: EnvSpec, render_mode: str | None) -> bool:
     entry, atari = gym.spec(id).vector_entry_point, extras.is_atari(id)
     if spec.vectorization == "native":
         if entry is None:
-            raise TownletError(f"{id} has no native vectorization", USE_ROWS)
+            raise TownletError(f"{id} has no native vectorization", USE_SEPARATE_ROWS)
         if spec.per_row_keys and not atari:
-            raise TownletError(f"{spec.per_row_keys[0]} does not work with vectorization: native", USE_ROWS)
-        return not atari or render_mode is None  # Atari's cannot render; separate rows observe the same
+            raise TownletError(f"{spec.per_row_keys[0]} does not work with vectorization: native", USE_SEPARATE_ROWS)
+        return not atari or render_mode is None  # Atari's cannot render; separate rows have the same observations
     # Atari's vectorization also skips frames, clips rewards and handles lives differently: only on request.
     return spec.vectorization == "auto" and entry is not None and not spec.per_row_keys and not atari
 
 
 def without_autoreset_steps(id: str, spec: EnvSpec) -> EnvSpec:
-    """The spec with vectorization `auto` replaced by sync if it would choose native, which has autoreset steps."""
+    """The spec, with vectorization `auto` replaced by `sync` if it would choose `native`, which has autoreset steps."""
     _prepare(id, spec)
     native = spec.vectorization == "auto" and _is_native(id, spec, None)
     return spec.model_copy(update={"vectorization": "sync"}) if native else spec
@@ -138,7 +138,7 @@ def _make_native(factory: RowFactory, rows: int) -> VectorEnv[Any, Any, Any]:
 def _native_atari_kwargs(id: str, spec: EnvSpec) -> dict[str, Any]:
     """Arguments of Atari's vector implementation; raises for keys that it does not support."""
     if spec.observation not in ("vector", "rgb"):
-        raise TownletError(f"Atari's native vectorization has no observation '{spec.observation}'", USE_ROWS)
+        raise TownletError(f"Atari's native vectorization has no observation '{spec.observation}'", USE_SEPARATE_ROWS)
     height, width = spec.resize or ATARI_SCREEN
     kwargs: dict[str, Any] = {"img_height": height, "img_width": width, "grayscale": spec.grayscale}
     kwargs |= {"stack_num": spec.frame_stack, "reward_clipping": False}
@@ -150,7 +150,7 @@ def _native_atari_kwargs(id: str, spec: EnvSpec) -> dict[str, Any]:
         elif not isinstance(wrapper, ActionMaskSpec):  # `ActionMasks` reads masks for all rows at once
             limit = f" with limit {wrapper.limit:g}" if isinstance(wrapper, ClipRewardSpec) else ""
             what = f"Atari's native vectorization does not support the wrapper '{wrapper.name}'{limit}"
-            raise TownletError(what, USE_ROWS)
+            raise TownletError(what, USE_SEPARATE_ROWS)
     if spec.frame_skip > 1:  # 1 keeps the default of the id
         kwargs["frameskip"] = spec.frame_skip
     kwargs |= spec.kwargs
@@ -161,11 +161,12 @@ def _native_atari_kwargs(id: str, spec: EnvSpec) -> dict[str, Any]:
 
 
 def _action_names(factory: RowFactory) -> tuple[str, ...] | None:
+    """Names of the actions, from a single environment, if it can be made."""
     if gym.spec(factory.id).entry_point is None:
         return None
     try:
         env = gym.make(factory.id, disable_env_checker=True, **factory.spec.kwargs)
-    except (TypeError, ValueError, gym.error.Error):  # it may take other kwargs than its vector implementation
+    except (TypeError, ValueError, gym.error.Error):  # its vector implementation may take other kwargs
         return None
     names = action_names(env)
     env.close()

@@ -1,6 +1,6 @@
 """Console games through stable-retro as Gymnasium ids: `retro/Airstriker-Genesis-v0`.
 
-Importing this module registers every game that stable-retro lists. Most of them need a ROM of the user's.
+Importing this module registers every game that stable-retro lists. Most of them need a ROM that the user owns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Construction of one row of a Gymnasium environment. Worker processes import this module; it does without torch."""
+"""Construction of one row of a Gymnasium environment. Worker processes import this module, so it avoids torch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RowFactory:
             env = AtariObjects(env, self.id)
         if self.skips_frames:
             env = FrameSkip(env, spec.frame_skip)
-            if spec.max_episode_steps is not None:  # counts the agent's steps
+            if spec.max_episode_steps is not None:  # in steps of the agent, not in frames
                 env = TimeLimit(env, spec.max_episode_steps)
         for wrapper in spec.wrappers:
             env = wrap(env, wrapper)
@@ -95,12 +95,12 @@ class RowFactory:
             kwargs["render_mode"] = mode
         limit = spec.max_episode_steps
         if self.skips_frames and limit is not None:
-            limit = -1  # the wrapper around the frame skip limits episodes
+            limit = -1  # no limit here: the TimeLimit around FrameSkip truncates
         return construct(self.id, lambda: gym.make(self.id, limit, disable_env_checker=True, **kwargs))
 
 
 def construct(name: str, make: Callable[[], T]) -> T:
-    """Call `make`; errors of the environment become a `TownletError` about the recipe."""
+    """Call `make`; errors of the environment become a `TownletError` that suggests how to change the recipe."""
     try:
         return make()
     except EnvironmentFailed as failed:

@@ -29,7 +29,7 @@ class SubspaceWriter:
     path: tuple[str | int, ...]
     columns: slice
     shape: tuple[int, ...]  # of an image: [(frames,) channels, height, width]
-    order: tuple[int, ...] | None  # of an image: permutes the axes from the environment's order to that of `shape`
+    order: tuple[int, ...] | None  # of an image: permutation of the environment's axes to the order of `shape`
 
     def write(self, obs: Any, out: Floats) -> None:
         """Write this subspace of a batch of n observations into out [n, D]."""
@@ -125,7 +125,7 @@ class ObservationEncoder:
         self._size += size
 
     def _add_block(self, block: BlockSpec, low: Floats | None = None, high: Floats | None = None) -> None:
-        """Add a block; `low` and `high` bound each element, by default all as the block."""
+        """Add a block; `low` and `high` are the bounds of each element, by default those of the block."""
         _, shape, block_low, block_high, *_ = block
         size = int(np.prod(shape))
         self._blocks.append(block)
@@ -157,7 +157,7 @@ def actions_from_space(space: Space, names: Sequence[str] | None, where: str) ->
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             fix = "write a wrapper that bounds its action_space, such as gymnasium.wrappers.TransformAction"
             raise TownletError(f"the actions of {where} have no bounds", fix)
-        if np.issubdtype(space.dtype, np.integer):  # rounded later: every integer gets an interval of equal length
+        if np.issubdtype(space.dtype, np.integer):  # actions are rounded: every integer gets an interval of length 1
             low, high = low - 0.5, high + 0.5
         return Continuous(tuple(map(str, range(len(low)))), tuple(low.tolist()), tuple(high.tolist()))
     what = f"{where} has {type(space).__name__} actions, which no agent supports"
@@ -165,7 +165,7 @@ def actions_from_space(space: Space, names: Sequence[str] | None, where: str) ->
 
 
 def action_encoder(space: Space, rows: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Function from agent actions ([N] or [N, n]) to batched environment actions.
+    """A function that converts agent actions, [N] or [N, n], to batched environment actions.
 
     It always returns new arrays: environments and wrappers keep references to the last action.
     """

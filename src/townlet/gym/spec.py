@@ -26,20 +26,20 @@ class EnvSpec(StrictModel):
     vectorization: Literal["auto", "sync", "async", "native"] = Field(
         "auto",
         description="sync: step the rows one after the other. async: one process per row, for slow environments. "
-        "native: the environment's vector implementation, the fastest, if it has one. auto: native if possible, else "
-        "sync; sync for recurrent networks.",
+        "native: the environment's own vector implementation, which is the fastest. auto: native if it has one, else "
+        "sync; never native for Atari and recurrent networks; async for consoles.",
     )
     observation: Literal["vector", "rgb", "ram", "objects"] = Field(
         "vector",
         description="vector: the environment's observation. rgb: images, rendered if needed. ram: the memory of an "
         "Atari console. objects: positions of ball and paddles, for Pong and Breakout.",
     )
-    grayscale: bool = Field(False, description="Convert images to gray: a third of the numbers.")
+    grayscale: bool = Field(False, description="Convert images to gray: a third of the inputs.")
     resize: tuple[Side, Side] | None = Field(
-        None, description="[height, width] of scaled images. Lower it for speed at less detail."
+        None, description="[height, width] of scaled images. Lower it for more speed and less detail."
     )
     frame_stack: int = Field(
-        1, ge=1, le=64, description="Observations that are stacked. Raise it if one does not show motion."
+        1, ge=1, le=64, description="Observations that are stacked. Raise it if a single one does not show motion."
     )
     frame_skip: int = Field(
         1,

@@ -24,12 +24,12 @@ from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.rng import Streams
 
 SEED_RANGE: Final = 2**31  # accepted by every family of environments
-FINITE_CHECK_LIMIT: Final = 4096  # larger observations are images, which are always finite
+FINITE_CHECK_LIMIT: Final = 4096  # larger observations are assumed to be images, which are always finite
 Bools = NDArray[np.bool_]
 
 
 class GymVecEnv:
-    """N rows of a Gymnasium environment, made by `gym.make.make_vec`. On the CPU a step overwrites the last tensors."""
+    """N rows of a Gymnasium environment, made by `make_vec`. On the CPU, each step writes to the same tensors."""
 
     components: tuple[str, ...] = ("reward",)
 
@@ -74,7 +74,7 @@ class GymVecEnv:
         self._ended = self._none_ended
 
     def _read_step(self) -> Step:
-        """The buffers as tensors; copies unless on the CPU."""
+        """The buffers as tensors; on the CPU they share memory."""
         reward = self._reward
         buffers = [self._obs, self._masks.current, reward[:, 0], reward, self._terminated, self._truncated]
         if self._next_step:
@@ -165,7 +165,7 @@ class GymVecEnv:
         return autoreset
 
     def _final(self, rows: NDArray[np.int64], info: Mapping[str, Any]) -> tuple[Floats, Bools]:
-        """Final observations [k, D] and masks [k, K] of ended rows; afterwards the buffers hold the next episode."""
+        """Final observations [k, D] and masks [k, K] of ended rows, whose buffers then hold the next episode."""
         final_obs = self._final_obs[: len(rows)]
         if self._mode is AutoresetMode.DISABLED:
             final_obs[:] = self._raw[rows]
@@ -189,10 +189,10 @@ class GymVecEnv:
         return self._ended
 
     def copy_transforms(self, other: GymVecEnv) -> None:
-        """Use the normalization statistics of another environment and freeze them: for evaluation."""
+        """Copy the normalization statistics of another environment and freeze them, for evaluation."""
         # An environment that stacks images natively lacks the last transform, the stack, which has no statistics.
-        for mine, theirs in zip(self._transforms, other._transforms, strict=False):
-            mine.copy_statistics(theirs)
+        for own, source in zip(self._transforms, other._transforms, strict=False):
+            own.copy_statistics(source)
         for transform in self._transforms:
             transform.frozen = True
 
@@ -205,7 +205,7 @@ class GymVecEnv:
         return scaling
 
     def restore_transforms(self, state: Mapping[str, Any], *, exact: bool = False) -> None:
-        """Restore the normalization statistics of a saved `state`; with `exact` also the transforms' episode state."""
+        """Restore the normalization statistics of a saved `state`; with `exact`, also running frame stacks."""
         saved = get_part(dict(state), "transforms", "environment")
         for index, transform in enumerate(self._transforms):
             transform.restore(get_part(saved, str(index), "environment"), exact=exact)

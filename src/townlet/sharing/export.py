@@ -21,7 +21,7 @@ from townlet.errors import TownletError
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Continuous
 from townlet.runs.disk import replace_file
-from townlet.train.policies import TrainedPolicy, as_tensors, scaled
+from townlet.train.policies import TrainedPolicy, as_tensors, scale_obs
 
 if TYPE_CHECKING:
     import onnx
@@ -146,7 +146,7 @@ class GreedyStep(nn.Module):
             self.low, self.high = torch.tensor(actions.low), torch.tensor(actions.high)
 
     def forward(self, obs: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        obs = scaled(obs, self.scaling)
+        obs = scale_obs(obs, self.scaling)
         before = rest[-1] if self.recurrent else obs.new_zeros((obs.shape[0], 0))
         outputs, after = self.network(obs, before)
         if self.kind in ("values", "discrete"):

@@ -103,7 +103,7 @@ def train_trial(trial: Trial, config: SweepConfig, sink: Callable[[Recipe], Sink
         if outcome.ending.why == PRUNED:
             write_run_report(session.run, loaded.recipe)
             raise TrialPruned
-        if outcome.summary is None or outcome.ending.last is None:
+        if outcome.summary is None or outcome.ending.evaluation is None:
             raise KeyboardInterrupt  # the user stopped the training
-        scores.append(outcome.ending.last.score(loaded.recipe.metric))
+        scores.append(outcome.ending.evaluation.score(loaded.recipe.metric))
     return median(scores)

@@ -21,8 +21,8 @@ from townlet.town.world.tables import World
 FIVE_NUMBERS: Final = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
 FIVE_NUMBER_LABELS: Final = ("min", "25 %", "median", "75 %", "max")
 MIN_USES: Final = 0.05  # affordances that every policy uses less often per episode are left out of the table
-GENERALIZES_FROM: Final = 0.9  # fraction of the mean length on the training map
-HARDLY_BETTER: Final = 1.25  # up to this multiple of a random agent's mean length
+GENERALIZATION_RATIO: Final = 0.9  # mean length on other maps / on the training map that counts as generalizing
+HARDLY_BETTER: Final = 1.25  # mean length / that of a random agent that counts as hardly better
 
 
 class ResultTable(NamedTuple):
@@ -47,9 +47,9 @@ def format_return(value: float) -> str:
 
 @dataclass(frozen=True)
 class TownComparison:
-    """The same towns played by three policies.
+    """The same episodes of a world played by three policies.
 
-    `on_training_map` is set if `trained` was evaluated on other maps than the one that the agent was trained on.
+    If these are on other maps than the agent was trained on, `on_training_map` has its results on that one.
     """
 
     title: str
@@ -81,13 +81,13 @@ class TownComparison:
 
     def tables(self) -> list[ResultTable]:
         """Two tables: episode lengths, and uses of affordances."""
-        paid = self.trained.works is not None
+        has_jobs = self.trained.works is not None
         rows = []
         for name, result in self.metrics().items():
             lengths = [f"{result[key]:.0f}" for key in ("mean", *FIVE_NUMBERS)]
-            work_cells = (f"{result['works']:.0%}", f"{result['work_per_episode']:.1f}") if paid else ()
+            work_cells = (f"{result['works']:.0%}", f"{result['work_per_episode']:.1f}") if has_jobs else ()
             rows.append((name, *lengths, f"{result['survived']:.0%}", *work_cells))
-        work_headings = ("earn money", "work/episode") if paid else ()
+        work_headings = ("earn money", "work/episode") if has_jobs else ()
         headings = ("episode length", "mean", *FIVE_NUMBER_LABELS, "reach the limit", *work_headings)
         lengths_table = ResultTable(self.title, headings, rows)
         uses = {name: uses_per_episode(result) for name, result in self.by_name().items()}
@@ -107,7 +107,7 @@ class TownComparison:
         start = f"On its training map it survives {on_training_map.mean_length:.0f} steps"
         if on_training_map.mean_length <= HARDLY_BETTER * self.random.mean_length:
             return f"{start}, hardly more than a random agent: it has learned very little."
-        if self.trained.mean_length >= GENERALIZES_FROM * on_training_map.mean_length:
+        if self.trained.mean_length >= GENERALIZATION_RATIO * on_training_map.mean_length:
             return f"{start}, on other maps {self.trained.mean_length:.0f}: it generalizes to other layouts."
         if self.trained.mean_length <= HARDLY_BETTER * self.random.mean_length:
             return f"{start}, on other maps hardly more than a random agent: it has only memorized its map."
@@ -123,7 +123,7 @@ def compare_town(
     greedy: bool = True,
     training_map: World | None = None,
 ) -> TownComparison:
-    """Evaluate a policy, a random one and the planner; with `training_map`, evaluate the policy in that world too."""
+    """Evaluate a policy, a random one and the planner; with `training_map`, evaluate the policy on that one too."""
     random = RandomPolicy(Discrete(world.actions), Streams(seed).torch("random"))
     return TownComparison(
         f"{world.name}: {episodes} episodes each, seed {seed}",
@@ -178,10 +178,10 @@ class GymSummary:
         sampling = "" if self.greedy else ", with sampled actions"
         lowest, highest = format_return(trained.returns.min()), format_return(trained.returns.max())
         sentences = [
-            f"A random agent gets a return of {format_return(random.score('return'))} "
-            f"in {random.mean_length:.0f} steps.",
-            f"This agent gets {format_return(trained.score('return'))} in {trained.mean_length:.0f} steps, "
-            f"from {lowest} to {highest} over {len(trained.returns)} episodes{sampling}.",
+            f"A random agent gets a mean return of {format_return(random.score('return'))} "
+            f"in {random.mean_length:.0f} steps on average.",
+            f"This agent gets a mean return of {format_return(trained.score('return'))} ({lowest} to {highest}) "
+            f"in {trained.mean_length:.0f} steps on average, over {len(trained.returns)} episodes{sampling}.",
         ]
         if self.threshold is not None:
             solves = "solves" if self.solved else "does not solve"
@@ -204,7 +204,7 @@ class GymComparison(GymSummary):
         for name, result in self.by_name().items():
             metrics = gym_metrics(result)
             returns = [format_return(metrics[key]) for key in ("mean", *FIVE_NUMBERS)]
-            rows.append((name, *returns, f"{metrics['length']:.0f}", f"{metrics['to_the_limit']:.0%}"))
+            rows.append((name, *returns, f"{metrics['length']:.0f}", f"{metrics['survived']:.0%}"))
         return [ResultTable(self.title, ("return", "mean", *FIVE_NUMBER_LABELS, "steps", "reach the limit"), rows)]
 
     def metrics(self) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def gym_metrics(result: EvaluationResult) -> dict[str, Any]:
         "length": result.mean_length,
         "length_min": int(result.length.min()),
         "length_max": int(result.length.max()),
-        "to_the_limit": result.survived,
+        "survived": result.survived,
         "causes": dict(Counter(result.causes).most_common()),
     }
 

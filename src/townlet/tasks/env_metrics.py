@@ -28,14 +28,14 @@ from townlet.town.episode_recorder import EpisodeRecorder, Recording
 from townlet.town.state import OUT_OF_TIME, cause_codes
 from townlet.town.usage_counts import UsageCounter
 
-PERIODS: Final = 24  # the budget is divided into so many periods; the first episode that ends in each is kept
-PERIOD_GROWTH: Final = 1.1  # the next one is kept at this multiple of env_steps or later: a long run keeps few
+PERIODS: Final = 24  # the budget is divided into this many periods; the first episode that ends in each is kept
+PERIOD_GROWTH: Final = 1.1  # env_steps grow at least by this factor between periodic samples: a long run keeps few
 OPEN_ENDED_PERIOD: Final = 10**6  # env_steps of a period if the budget does not limit them
-LONGER_BY, SHORTER_BY = 1.1, 0.8  # a new longest or shortest episode must differ this much from the last one kept
+LONGER_BY, SHORTER_BY = 1.1, 0.8  # factors by which a new longest or shortest episode must differ from the last kept
 MAX_NOVELTY_CELLS: Final = 4096  # on a larger map computing the novelty of every cell would cost too much
 EPISODE_SECONDS: Final = 0.4  # least time between two episodes in the feed: the page shows one for longer than that
 OVERVIEW_SECONDS: Final = 0.2  # least time between two overviews in the feed
-OVERVIEW_ROWS: Final = 64  # an overview shows the first rows
+OVERVIEW_ROWS: Final = 64  # an overview shows this many first rows
 
 EpisodeCallback = Callable[[int, Recording, str], None]  # row, recording, cause of its end
 
@@ -53,12 +53,12 @@ class EnvMetrics:
         return np.where(terminated, 0, 1)
 
     def on_episodes(self, ended: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
-        """Record the k episodes that ended in the last step, with the stage [k] and final values of each."""
+        """Record the k episodes that ended in the last step, rows ascending, with their stages [k] and final values."""
 
     def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
         """Record rows whose stage of the curriculum has changed."""
 
-    def flush(self, store: MetricsStore, counters: dict[str, int]) -> dict[str, float]:
+    def flush(self, store: MetricsStore, position: dict[str, int]) -> dict[str, float]:
         """Write what was collected since the last call to the store; returns the metrics of the interval."""
         return {}
 
@@ -70,7 +70,7 @@ class EnvMetrics:
         return {}
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was saved."""
+        """Continue from a saved state."""
 
 
 class Highlights:
@@ -81,9 +81,9 @@ class Highlights:
         self._recorder = EpisodeRecorder(town, agent.describe_outputs)
         self.recorded_rows = self._recorder.rows
         self._next = 0  # the first episode that ends at or after this env_steps is kept
-        self._longest, self._shortest = 0, 0  # lengths of the last ones kept
-        self._stages: list[int] = []  # stages of which the first episode was kept
-        self._decided: list[str] = []  # stage changes of which an episode was kept
+        self._longest, self._shortest = 0, 0  # lengths of the last longest and shortest episode kept
+        self._stages: list[int] = []  # stages whose first episode was kept
+        self._decided: list[str] = []  # kinds of stage changes for which an episode was kept: "advanced from 2"
         # Recording, cause and return of each recorded row whose episode ended in the last step.
         self._last: dict[int, tuple[Recording, str, float]] = {}
         self.on_episode: EpisodeCallback | None = None
@@ -93,16 +93,16 @@ class Highlights:
         self._last.clear()
 
     def on_episodes(self, ended: Episodes, stage: Tensor | None, causes: Sequence[str]) -> None:
-        """Finish the recordings of episodes that ended in the last step, with the stage [k] of each; keep some."""
-        for k, row in enumerate(ended.rows.tolist()):  # recorded rows come first
+        """Finish the recordings of the episodes that ended in the last step, rows ascending; keep some."""
+        for k, row in enumerate(ended.rows.tolist()):  # recorded rows are the lowest
             if row >= self.recorded_rows:
                 return
             recording = self._recorder.finish_episode(row)
             episode_return = float(ended.reward[k])
             self._last[row] = recording, causes[k], episode_return
-            length, its_stage = int(ended.length[k]), 0 if stage is None else int(stage[k])
-            if reason := self._reason_to_keep(length, its_stage, causes[k]):
-                self._keep(reason, row, recording, its_stage, causes[k], length, episode_return)
+            length, row_stage = int(ended.length[k]), 0 if stage is None else int(stage[k])
+            if reason := self._reason_to_keep(length, row_stage, causes[k]):
+                self._keep(reason, row, recording, row_stage, causes[k], length, episode_return)
             if self.on_episode:
                 self.on_episode(row, recording, causes[k])
 
@@ -164,7 +164,7 @@ class Highlights:
 
 
 def _obs_of_all_cells(env: Town) -> Tensor | None:
-    """The observation at each cell [C, D], of a town with a row on every cell; None if the map is too large."""
+    """The first observation of an episode that starts at each cell [C, D]; None if the map is too large."""
     cells = env.world.tables.next_cell.shape[1]
     if cells > MAX_NOVELTY_CELLS:
         return None
@@ -185,7 +185,7 @@ class FeedSink(Sink):
         self._lethal = [int(m) for m in town.world.tables.lethal] or slice(None)
 
     def on_episode(self, row: int, recording: Recording, cause: str) -> None:
-        """Publish an episode of a recorded row, unless the last one is recent."""
+        """Publish an episode of a recorded row, unless one was published a moment ago."""
         now = time.monotonic()
         if now - self._last_episode < EPISODE_SECONDS or not self._feed.has_readers:
             return
@@ -197,7 +197,7 @@ class FeedSink(Sink):
         self._feed.publish(EPISODE_ENDED, json.dumps(header).encode() + b"\n" + recording.to_bytes())
 
     def on_rollout(self, counters: Counters) -> None:
-        """Publish an overview of the first rows, unless the last one is recent."""
+        """Publish an overview of the first rows, unless one was published a moment ago."""
         now = time.monotonic()
         if now - self._last_overview < OVERVIEW_SECONDS or not self._feed.has_readers:
             return
@@ -242,30 +242,30 @@ class TownMetrics(EnvMetrics):
 
     def on_episodes(self, ended: Episodes, stage: Tensor | None, final_values: NDArray[np.float32]) -> None:
         rows, recorded = ended.rows.numpy(), self.highlights.recorded_rows
-        if rows[0] < recorded:  # rows ascend
+        if rows[0] < recorded:  # rows are in ascending order
             codes = cause_codes(self._world, final_values[rows < recorded])
             self.highlights.on_episodes(ended, stage, [self.causes[code] for code in codes])
 
     def on_stage_changes(self, changes: Sequence[StageChange]) -> None:
         self.highlights.on_stage_changes(changes)
 
-    def flush(self, store: MetricsStore, counters: dict[str, int]) -> dict[str, float]:
+    def flush(self, store: MetricsStore, position: dict[str, int]) -> dict[str, float]:
         usage, world = self._usage.flush(), self._world
-        names, when = np.array(world.affordances), {"env_steps": counters["env_steps"]}
+        names, when = np.array(world.affordances), {"env_steps": position["env_steps"]}
         used = np.flatnonzero(usage.uses)
         store.add("affordance_visits", {**when, "affordance": names[used].tolist(), "count": usage.uses[used]})
         start, end = np.nonzero(usage.transitions)
         transitions = {"from": names[start].tolist(), "to": names[end].tolist(), "count": usage.transitions[start, end]}
         store.add("affordance_transitions", {**when, **transitions})
         if world.size:
-            novelty = self._novelty()  # of all cells: it matters most where there are no visits
+            novelty = self._novelty()  # includes cells without visits, where it matters most
             cells = np.flatnonzero(usage.cells) if novelty is None else np.arange(len(usage.cells))
             values = {"novelty": None if novelty is None else novelty[cells]}
             store.add("cell_visits", {**when, "cell": cells, "count": usage.cells[cells], **values})
         return {f"{METER_PREFIX}{name}": float(value) for name, value in zip(world.meters, usage.meters, strict=True)}
 
     def _novelty(self) -> NDArray[np.float64] | None:
-        """The novelty bonus of each cell [C] at the start of an episode, without counting a visit; None if unknown."""
+        """The novelty bonus of each cell [C] at the start of an episode; counts no visits. None if unknown."""
         if self._agent.bonus is None or self._cell_obs is None:
             return None
         return np.asarray(novelty_map(self._agent.bonus, self._town.layout, self._cell_obs).double().cpu())

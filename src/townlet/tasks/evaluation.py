@@ -18,15 +18,16 @@ from torch import Tensor
 from townlet.agents.agent import no_interrupt
 from townlet.interfaces.vec_env import Actions, Continuous, Discrete, FinalObs, VecEnv
 
-TIME_LIMIT: Final = "time"  # cause of the end of a truncated episode
-ENVIRONMENT_END: Final = "the end"  # cause of the end of a terminated one in Gymnasium, whether won or lost
+# Causes of the end of an episode: it was truncated, or a Gymnasium environment terminated it, won or lost.
+TIME_LIMIT: Final = "time"
+ENVIRONMENT_END: Final = "the end"
 
 
 class ActingPolicy(Protocol):
     """A policy that can be evaluated, such as `townlet.agents.policy.Policy`."""
 
     def reset(self, rows: int) -> None:
-        """Reset the memory of all rows."""
+        """Reset the hidden state of all rows."""
 
     def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         """Actions of all rows; `episode_start` [N] marks rows at the start of an episode."""
@@ -54,7 +55,7 @@ class RandomPolicy:
         return (draws < 0.5).long()
 
 
-# Called after every step; returns further columns [k, …] for the k episodes that ended in it.
+# Called after every step; returns additional columns [k, …] for the k episodes that ended in it.
 EpisodeStats = Callable[[FinalObs], dict[str, NDArray[Any]]]
 
 
@@ -78,7 +79,7 @@ class EvaluationResult:
         return float(1 - self.terminated.mean())
 
     def score(self, metric: str) -> float:
-        """The mean length if the metric is "length", else the mean return: the higher, the better the evaluation."""
+        """The mean length if the metric is "length", else the mean return: higher is better."""
         return self.mean_length if metric == "length" else float(self.returns.mean())
 
     def columns(self, policy: str, metric: str) -> dict[str, Any]:

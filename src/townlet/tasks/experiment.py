@@ -33,8 +33,8 @@ LAYOUTS: Final = {
     "fixed": ("map.layout=fixed",),
     "shuffled": ("map.layout=shuffled", "map.allow_hidden_layout=true"),
 }
-# Keys that may change when a run is resumed, since its results so far do not depend on them. The name of a section
-# stands for all of its keys.
+# Keys that may change when a run is resumed, without invalidating its results so far. The name of a section stands
+# for all of its keys.
 RESUMABLE_KEYS: Final = (
     "budget", "agent.lr", "checkpoints", "metrics", "video", "evaluation.every", "evaluation.episodes", "threads",
     "device",
@@ -60,7 +60,7 @@ class TrainingTask(Task, Protocol):
         """Evaluate a policy as the recipe specifies."""
 
     def render(self, policy: ActingPolicy, recipe: Recipe, device: str = "cpu") -> RenderedEnv:
-        """Episodes of an evaluation as images, with the policy's network on `device`; an error if there are none."""
+        """Episodes of an evaluation as images, with the policy's network on `device`; raises if it has none."""
 
     def summarize(
         self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, trained: EvaluationResult,
@@ -77,7 +77,7 @@ class LoadedExperiment(LoadedRecipe):
 
     @property
     def worlds(self) -> Worlds:
-        """The worlds of a town; an error for any other environment."""
+        """The worlds of a town; raises TownletError for any other environment."""
         if not isinstance(self.task, TownTask):
             raise TownletError(f"{self.recipe.env} is not a town", "this works for runs in towns only")
         return self.task.worlds
@@ -128,7 +128,7 @@ def make_task(recipe: Recipe, node: Node, worlds: Worlds | None = None) -> Train
 
 
 def _gym_location(diagnostic: Diagnostic, node: Node) -> SourceLocation:
-    """Location of the `gym` key that a diagnostic mentions; by default that of the environment's id."""
+    """Location of the `gym` key that a diagnostic mentions, else of one on the command line, else of the id."""
     gym, text = node.child("gym"), f"{diagnostic.what} {diagnostic.fix}"
     keys = gym.value if gym is not None and isinstance(gym.value, dict) else ()
     overridden = (key for key in keys if node.location_of("gym", key).source.startswith("command line"))
@@ -137,7 +137,7 @@ def _gym_location(diagnostic: Diagnostic, node: Node) -> SourceLocation:
 
 
 def check_task(recipe: Recipe, node: Node, task: TrainingTask, repaired: Collection[str] = ()) -> list[Diagnostic]:
-    """Errors of the recipe with regard to its environment; rules about `repaired` parts are skipped."""
+    """Errors in the recipe that depend on its environment; rules about `repaired` parts are skipped."""
     diagnostics: list[Diagnostic] = []
     if not {"agent", "gym"} & {*repaired}:
         diagnostics += _unsupported(recipe, node, task)
@@ -165,12 +165,12 @@ def _missing_rewards(recipe: Recipe, node: Node, world: World) -> Iterator[Diagn
     """Rewards that the curriculum's stages use and the world does not have."""
     if recipe.curriculum is None:
         return
-    paid = {name for stage in recipe.curriculum.stage_list for name, weight in stage.reward_weights.items() if weight}
-    if lacking := sorted(paid - set(world.rewards)):
+    used = {name for stage in recipe.curriculum.stage_list for name, weight in stage.reward_weights.items() if weight}
+    if lacking := sorted(used - set(world.rewards)):
         has = f"{world.name} has only {', '.join(world.rewards)}"
         what = f"the curriculum's stages use the rewards {', '.join(lacking)}, but {has}"
-        guided = "potential: 1, or " if lacking == ["potential"] else ""
-        fix = f"add {guided}change: {{rewards: [{', '.join((*world.rewards, *lacking))}]}}"
+        shaping = "potential: 1, or " if lacking == ["potential"] else ""
+        fix = f"add {shaping}change: {{rewards: [{', '.join((*world.rewards, *lacking))}]}}"
         yield Diagnostic(what, fix, node.location_of("curriculum"))
 
 
@@ -207,12 +207,12 @@ def reopen(run: Run, overrides: Sequence[str] = ()) -> LoadedExperiment:
     _refuse_changes(run, before.recipe, loaded)
     hashes = zip(loaded.recipe.user_files, run.meta().get("code", ()), code_hashes(loaded.recipe), strict=False)
     changed = [file for file, recorded, current in hashes if recorded != current]
-    code = [f"{file} has changed since this run started: the new code is used from here on." for file in changed]
+    code_notes = [f"{file} has changed since this run started: the new code is used from here on." for file in changed]
     if copies is None:
-        return replace(loaded, notes=(*loaded.notes, *code))
+        return replace(loaded, notes=(*loaded.notes, *code_notes))
     name = Path(loaded.recipe.world or loaded.recipe.env).stem  # a copy is not named after its file
     worlds = Worlds(*(replace(world, name=name) for world in copies))
-    return replace(loaded, task=TownTask(worlds), notes=(*_changed_worlds(run, loaded), *code))
+    return replace(loaded, task=TownTask(worlds), notes=(*_changed_worlds(run, loaded), *code_notes))
 
 
 def world_file(run: Run, role: str) -> Path:
@@ -228,7 +228,8 @@ def _changed_worlds(run: Run, loaded: LoadedExperiment) -> tuple[str, ...]:
     except ConfigError:
         return (f"The world {name} is missing or cannot be read; this run has a copy in {run.worlds}.",)
     same = all(a.content_hash == b.content_hash for a, b in zip(now, loaded.worlds, strict=True))
-    return () if same else (f"The world {name} has changed since; this run uses its copy in {run.worlds}.",)
+    note = f"The world {name} has changed since this run started; the run uses its copy in {run.worlds}."
+    return () if same else (note,)
 
 
 def code_hashes(recipe: Recipe) -> list[str | None]:

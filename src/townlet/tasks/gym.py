@@ -113,7 +113,7 @@ class GymTask:
         return self._training
 
     def make_eval_env(self, rows: int = 1, device: str = "cpu", render_mode: str | None = None) -> GymVecEnv:
-        """An environment with its original rewards and the current normalization of the training environment."""
+        """An environment with its original rewards, and the training environment's current normalization."""
         env = make_vec(self.name, self.spec.unshaped(), rows, device, render_mode=render_mode)
         env.copy_transforms(self._normalizing_env)
         return env
@@ -170,7 +170,7 @@ class GymTask:
     def render_episodes(
         self, player: ActingPolicy, seed: int, mode: RenderMode | None, *, greedy: bool = True, device: str = "cpu"
     ) -> RenderedGym:
-        """Episodes of a player, the first with this seed; an error if the environment does not support the mode."""
+        """Episodes of a player, the first with this seed; raises if the environment does not support `mode`."""
         if mode is not None and mode not in self.render_info.modes:
             raise TownletError(f"{self.name} cannot render images", "drop --window, --video and `video`")
         return RenderedGym(self.make_eval_env(1, device, mode), self.render_info.fps, player, seed, greedy=greedy)
@@ -202,5 +202,5 @@ class GymTask:
         return {"limit": self.limit, "threshold": self.threshold}
 
     def files(self) -> dict[str, str]:
-        """None: the environment belongs to another package."""
+        """No files: the environment belongs to another package."""
         return {}

@@ -25,7 +25,7 @@ class RolloutTransition(NamedTuple):
     """The step that led to a frame."""
 
     action: NDArray[Any]  # [] int64, or [A] binary or continuous
-    outputs: dict[str, NDArray[np.float32]]  # of the network, by name, each [A]
+    outputs: dict[str, NDArray[np.float32]]  # the network's outputs by name, each [A]
     reward: float
 
 
@@ -141,10 +141,10 @@ class RenderedGym:
         return " ".join(f"{name} {number:.2f}" for name, number in values)
 
     def render_text(self, columns: int, lines: int, color: bool) -> str:
-        """The environment's text, or its image in half blocks; below it step, return and action."""
+        """The environment's text, or its image in half blocks, with step, return and action below."""
         image, drawing = self.rollout.frames[-1].image, ""
         if isinstance(image, str):
-            # A colored background, such as that of the agent's position, becomes brackets.
+            # Without color, a colored background, such as that of the agent's position, becomes brackets.
             marked = re.sub(r"\x1b\[[\d;]*4[0-7]m(.*?)\x1b\[0m", r"[\1]", image)
             drawing = image if color else re.sub(r"\x1b\[[\d;]*m", "", marked)
         elif image is not None and color:

@@ -97,7 +97,7 @@ def load_world_with(recipe: Recipe, node: Node, overrides: Sequence[Override]) -
 
 
 def _load(path: Path, overrides: Sequence[Override]) -> World:
-    """The world with these overrides; errors point at their position in the recipe."""
+    """The world with these overrides; errors point to the override's position in the recipe."""
     locations = {f"command line: {shorten(text, MAX_SHOWN)}": location for text, location in overrides}
     try:
         return load(path, [text for text, _ in overrides])
@@ -195,7 +195,7 @@ class TownTask:
         )  # fmt: skip
 
     def render(self, policy: ActingPolicy, recipe: Recipe, device: str = "cpu") -> RenderedTown:
-        """Episodes of the evaluation, from its first one on."""
+        """Episodes of the evaluation, starting with its first."""
         settings = recipe.evaluation
         player = PolicyPlayer(policy, settings.deterministic, device)
         seed = Streams(town_evaluation.town_seed(settings.seed)).key("town")

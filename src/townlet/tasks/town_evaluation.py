@@ -24,9 +24,8 @@ from townlet.town.world.tables import World
 
 PARALLEL_TOWNS: Final = 512
 LIMIT_FACTOR: Final = 4  # the raised limit, as a multiple of `max_steps`: the initial money does not last that long
-HARDLY_ANY: Final = 0.05  # fraction of episodes
-NEARLY_ALL: Final = 0.95  # fraction of episodes
-NEARLY_BROKE: Final = 0.05  # value of the currency meter: less buys hardly anything
+HARDLY_ANY, NEARLY_ALL = 0.05, 0.95  # fractions of episodes
+NEARLY_BROKE: Final = 0.05  # value of the currency meter below which it buys hardly anything
 
 
 class PlannerPolicy:
@@ -37,7 +36,7 @@ class PlannerPolicy:
         self._town: Town | None = None
 
     def attach(self, town: Town) -> None:
-        """Plan in this town from now on."""
+        """Set the town to plan in."""
         self._town = town
 
     def reset(self, rows: int) -> None:
@@ -139,10 +138,10 @@ class TownSummary:
         raised_limit = longer.world.spec.max_steps
         sentences.append(
             f"With the limit raised to {raised_limit} it survives {longer.mean_length:.0f} steps; "
-            f"{share_text(longer.survived)} of its episodes reach it."
+            f"{share_text(longer.survived)} of its episodes reach that limit."
         )
         if longer.survived < NEARLY_ALL and death_causes(longer) != death_causes(trained):
-            sentences.append(f"Causes of death then: {death_causes(longer)}.")
+            sentences.append(f"Causes of death with the raised limit: {death_causes(longer)}.")
         sentences += money_summary(longer)
         return [*sentences, self.best.sentence()] if self.best else sentences
 
@@ -153,7 +152,7 @@ def with_limit(world: World, max_steps: int) -> World:
 
 
 def money_summary(result: TownEvaluation) -> list[str]:
-    """Whether the agent works or lives on its initial money, in a sentence; none if no affordance pays."""
+    """One sentence on whether the agent works or lives on its initial money; [] if no affordance pays."""
     world, works = result.world, result.works
     if works is None:
         return []
@@ -163,12 +162,12 @@ def money_summary(result: TownEvaluation) -> list[str]:
         return [
             f"It earns money in {share_text(works)} of these episodes; in the others it lives on its initial money."
         ]
-    consequence = "which suffices here"
+    consequence = ", which suffices here"
     if result.survived < 0.5:
         money_left = float(result.meters[result.terminated, world.tables.currency].mean())
         broke = money_left < NEARLY_BROKE
-        consequence = "and dies when it is spent" if broke else "and dies of other causes before it is spent"
-    return [f"It has not learned to work: it lives on its initial money {consequence}."]
+        consequence = " and dies when it is spent" if broke else " and dies of other causes before it is spent"
+    return [f"It has not learned to work: it lives on its initial money{consequence}."]
 
 
 def share_text(fraction: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Train(ModuleType):
-    """Makes the package callable: `townlet.train` is also a function, whichever was imported first."""
+    """Makes the package callable, so that `townlet.train(…)` works although `townlet.train` is also a package."""
 
     def __call__(self, *arguments: Any, **settings: Any) -> Any:
         from townlet.train.api import train

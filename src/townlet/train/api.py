@@ -31,7 +31,7 @@ Overrides = Mapping[str, Any] | Sequence[str] | str
 class TrainedRun(Run):
     """A finished run with its result."""
 
-    score: float | None  # of the evaluation at its end, by the recipe's metric
+    score: float | None  # of the final evaluation, by the recipe's metric
     outcome: TrainingOutcome = field(repr=False, compare=False)
 
     @property
@@ -67,13 +67,13 @@ def train(
     outcome = start(loaded, Path(root), sinks=[console_sink(Console(stderr=True), loaded.recipe)] if progress else ())
     if outcome.ending.why == "interrupted":
         raise KeyboardInterrupt
-    last = outcome.ending.last
-    score = None if last is None else last.score(loaded.recipe.metric)
+    final = outcome.ending.evaluation
+    score = None if final is None else final.score(loaded.recipe.metric)
     return TrainedRun(outcome.run.path, score, outcome)
 
 
 def format_overrides(overrides: Overrides) -> list[str]:
-    """Overrides as `key=value`; a mapping may have any value that JSON can write."""
+    """Overrides as `key=value`; the values of a mapping are written as JSON."""
     if isinstance(overrides, str):
         return [overrides]
     if isinstance(overrides, Mapping):
@@ -101,8 +101,8 @@ class SmokeResult:
 
     title: str
     works: bool
-    reason: str = ""  # why not, in a line
-    missing: bool = False  # a package that it needs is not installed
+    reason: str = ""  # why it does not work, in one line
+    missing: bool = False  # whether a required package is not installed
     seconds: float = 0.0
 
 

@@ -75,12 +75,12 @@ class Checkpointer:
         stop.best = None if best is None else float(best.info["score"])
         if info.get("ended"):  # the run continues only with a larger budget
             same = info.get("budget") == stop.recipe.budget.model_dump()
-            stop.already_over = stop.ending(t, None) or (info["ended"] if same else None)
+            stop.already_over = stop.end_reason(t, None) or (info["ended"] if same else None)
         return lost
 
 
 def choose_checkpoint(run: Run, which: str = "best") -> Checkpoint:
-    """The best checkpoint of a run (the last if none was evaluated), or the last."""
+    """The run's best checkpoint (its last if none was evaluated), or its last if `which` is "last"."""
     if which == "best" and (damaged := checkpoint.scan(run.checkpoints)[1]):
         path, error = next(iter(damaged.items()))
         what = f"the best checkpoint cannot be determined: {error.diagnostics[0].what}"
@@ -99,14 +99,14 @@ def training_state(chosen: Checkpoint) -> tuple[State, dict[str, Any]]:
 
 
 def warm_start(t: Training, source: Run) -> dict[str, Any]:
-    """Load the weights of another run's best checkpoint, which needs the same interface and network.
+    """Load the weights of another run's best checkpoint, which must have the same interface and network.
 
     Returns the entry for meta.json.
     """
     chosen = choose_checkpoint(source)
     state, info = training_state(chosen)
     if info.get("interface") != t.task.interface:
-        what = f"the agent of {source.name} has an observation or actions that differ from those of {t.task.name}"
+        what = f"the agent of {source.name} has another observation or other actions than {t.task.name}"
         fix = "name a run of a world with the same observation and actions; `townlet runs list` shows all runs"
         raise TownletError(what, fix, SourceLocation("init_from"))
     t.agent.load_weights(state["agent"]["network"])

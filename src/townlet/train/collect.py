@@ -17,7 +17,10 @@ from townlet.train.training import Training
 def collect(
     t: Training, steps: int, listener: RolloutListener, check_interrupt: Callable[[], None] = no_interrupt
 ) -> None:
-    """Take `steps` steps in every row; `check_interrupt` is called before each and may raise."""
+    """Take `steps` steps in every row; `check_interrupt` is called before each and may raise.
+
+    A `GraphedRollout` ignores both: it always takes the agent's `update_interval` steps.
+    """
     if t.graphed is not None:
         t.graphed.collect(t.obs, listener)
         return

@@ -22,12 +22,12 @@ from townlet.interfaces.vec_env import Episodes, FinalObs, Step
 
 SHAPING: Final = "potential"  # the component with the shaping reward, which does not change the optimal policy
 SUMS: Final = ("length", "reward", "intrinsic", "entropy", "guidance")
-# Columns of a finished episode; its final values follow.
+# Columns of `EpisodeTable.table`, followed by the final values.
 COLUMNS: Final = (
     "env_steps", "updates", "row", "start", "length", "return", "extrinsic", "intrinsic", "stage", "epsilon", "cause",
 )  # fmt: skip
 INTEGER_COLUMNS: Final = ("env_steps", "updates", "row", "start", "length", "stage")
-# Columns stored when an episode ends: the progress of the run, the episode itself, then its final values.
+# Columns stored by `EpisodeTable.add`: the progress of the run, the episode itself, then its final values.
 PROGRESS: Final = ("env_steps", "updates", "epsilon")
 EPISODE: Final = ("row", "length", "return", "intrinsic", "guidance", "terminated", "stage")
 ROW, LENGTH, RETURN, INTRINSIC, GUIDANCE, TERMINATED, STAGE, FINAL = range(
@@ -52,13 +52,13 @@ class RolloutListener:
     def on_rollout_episodes(
         self, episodes: Episodes, final_values: NDArray[np.float32], ago: NDArray[np.float64] | None = None
     ) -> None:
-        """Called after a rollout with episodes that ended during it, and their final values [k, E].
+        """Called after a rollout with k episodes that ended during it, and their E final values [k, E].
 
-        `ago` [k] are the env_steps since their end, if known.
+        `ago` [k] is the number of env_steps since the end of each, if known.
         """
 
     def on_stage_changes(self, changes: list[StageChange]) -> None:
-        """Called when rows changed their stage of the curriculum."""
+        """Called when the curriculum has changed the stage of some rows."""
 
 
 class NullListener(RolloutListener):
@@ -108,7 +108,7 @@ class EpisodeTracker:
             sums.masked_fill_(step.episode_starts, 0)
 
     def _add_rewards(self, step: Step) -> None:
-        """Add the components column by column, which is fastest for a few."""
+        """Add the components column by column, which is fastest if there are few."""
         if not self._shaping:
             self.reward += step.reward
             return

@@ -22,8 +22,8 @@ from townlet.train.monitors import check_reward
 def can_graph(agent: Agent, env: VecEnv, curriculum: Curriculum | None, max_episode_steps: int | None) -> bool:
     """Whether rollouts can be captured as CUDA graphs.
 
-    Not with a curriculum, which acts between steps. Episodes must have a time limit, and a rollout must be no longer
-    than it, so that each row is truncated at most once per rollout.
+    A curriculum rules it out, because it acts between steps. Episodes must have a time limit, and a rollout must not
+    be longer than that, so that each row is truncated at most once per rollout.
     """
     return (
         agent.graphed is not None
@@ -36,7 +36,7 @@ def can_graph(agent: Agent, env: VecEnv, curriculum: Curriculum | None, max_epis
 
 
 class GraphedRollout:
-    """Collects the rollouts of a training run; statistics of each step are stored in preallocated tensors [T, N]."""
+    """Collects the rollouts of a run; the statistics of its T steps and N rows are in preallocated tensors [T, N]."""
 
     def __init__(
         self, agent: Agent, env: VecEnv, tracker: EpisodeTracker, counters: Counters,
@@ -72,7 +72,7 @@ class GraphedRollout:
         self._graphed.mark_rollout_full()
         self._counters.env_steps += self._length.numel()
         episodes, final_values = self._ended_episodes()
-        check_reward(episodes.reward, f"up to env_steps {self._counters.env_steps}")
+        check_reward(episodes.reward, f"in the rollout up to env_steps {self._counters.env_steps}", episodes.rows)
         if len(episodes):
             self._on_episodes(episodes)
             self._agent.on_episodes_end(episodes)
@@ -114,7 +114,7 @@ class GraphedRollout:
 
 
 def _to_host(*tensors: Tensor) -> list[Tensor]:
-    """Copies on the host, through pinned memory with one synchronization; pageable copies would synchronize each."""
+    """Copies on the host, through pinned memory with one synchronization; each pageable copy would need its own."""
     if not tensors[0].is_cuda:
         return list(tensors)
     staged = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]

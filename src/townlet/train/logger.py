@@ -1,7 +1,7 @@
 """The metrics of a run: collected over intervals, then written to the store and the sinks.
 
 Intervals end at fixed env_steps, so that equal runs log the same metrics, however fast they are. A checkpoint includes
-what was collected since the last interval.
+what was collected since the end of the last interval.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ from townlet.train.monitors import Monitors
 from townlet.train.training import Training
 from townlet.train.tuning import SettingChange
 
-FLUSH_SECONDS: Final = 1.0  # between flushes, after which readers see an interval; a checkpoint flushes in any case
+FLUSH_SECONDS: Final = 1.0  # least time between flushes, which show intervals to readers; a checkpoint always flushes
 GOAL_FRACTION: Final = 0.95  # fraction of the time limit that is a good enough episode length
 QUANTILES: Final = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
 
 class MetricsLogger(RolloutListener):
-    """Logs a run every `every` env_steps; the first `full_episodes` episodes of an interval are stored individually."""
+    """Logs a run every `every` env_steps; the first `whole_episodes` of each interval are stored individually."""
 
-    def __init__(self, t: Training, every: int, full_episodes: int, store: MetricsStore, sinks: Sequence[Sink]) -> None:
-        self._t, self._every, self._full, self._store, self._sinks = t, every, full_episodes, store, sinks
+    def __init__(
+        self, t: Training, every: int, whole_episodes: int, store: MetricsStore, sinks: Sequence[Sink]
+    ) -> None:
+        self._t, self._every, self._store, self._sinks = t, every, store, sinks
+        self._whole_episodes = whole_episodes
         self._counters = t.counters
         self.env_metrics = t.task.make_metrics(t.recipe, t.env, t.agent, t.counters, t.curriculum, store)
         self._episodes = EpisodeTable(self.env_metrics.cause_codes, len(t.task.final_value_names), t.rows)
@@ -139,7 +142,7 @@ class MetricsLogger(RolloutListener):
         return time.monotonic(), self._counters.env_steps, self._counters.updates
 
     def _speed(self) -> dict[str, float]:
-        """Speed since the last call, and memory in use: metrics that depend on the machine."""
+        """Speed since the last call, and peak memory: metrics that depend on the machine."""
         before, self._last = self._last, self._now()
         seconds, env_steps, updates = (b - a for a, b in zip(before, self._last, strict=True))
         counts = {"steps_per_second": env_steps, "updates_per_second": updates}
@@ -147,22 +150,22 @@ class MetricsLogger(RolloutListener):
         return {name: count / max(1e-9, seconds) for name, count in counts.items()} | {"memory_mb": memory / 1e6}
 
     def _write_episodes(self) -> dict[str, float]:
-        """Write the episodes of the interval to the store. Returns metrics: means over them."""
+        """Write the episodes of the interval to the store. Returns their means as metrics."""
         table = self._episodes.table()
         if not len(table):
             return {}
         meters, causes = self._t.task.final_value_names, self.env_metrics.causes
         column = {name: table[:, index] for index, name in enumerate(COLUMNS)}
         final_values = table[:, len(COLUMNS) :]
-        if self._full:
-            first = slice(0, self._full)
-            full: dict[str, Any] = {
+        if self._whole_episodes:
+            first = slice(0, self._whole_episodes)
+            whole: dict[str, Any] = {
                 name: values[first].astype(np.int64) if name in INTEGER_COLUMNS else values[first]
                 for name, values in column.items()
             }
-            full["cause"] = [causes[int(code)] for code in column["cause"][first]]
-            full["meters"] = [dict(zip(meters, line, strict=True)) for line in final_values[first].round(4).tolist()]
-            self._store.add("episodes", full)
+            whole["cause"] = [causes[int(code)] for code in column["cause"][first]]
+            whole["meters"] = [dict(zip(meters, line, strict=True)) for line in final_values[first].round(4).tolist()]
+            self._store.add("episodes", whole)
         stages = [str(stage) for stage in range(int(column["stage"].max()) + 1)]
         self._store.add("episode_intervals", [{
             **self._position,
@@ -195,7 +198,7 @@ class MetricsLogger(RolloutListener):
         }
 
     def roll_back(self, state: State) -> None:
-        """Undo what was logged since `state` was taken, at the current step."""
+        """Undo what was logged since `state` was taken; the counters are already those of that time."""
         self.restore(state)
         self._store.flush()
         self._store.rewind(self._counters.env_steps)

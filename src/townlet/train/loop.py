@@ -21,11 +21,11 @@ from townlet.train.training import Training
 
 @dataclass(frozen=True)
 class LoopResult:
-    """Why a loop ended, and its last evaluation."""
+    """Why the loop ended, and the evaluation of its last step."""
 
     why: str
-    finished: bool  # False if it was interrupted or paused
-    last: EvaluationResult | None  # None if the last step was not evaluated
+    finished: bool  # False if the loop was interrupted or paused
+    evaluation: EvaluationResult | None  # None if the last step was not evaluated
 
 
 def train_loop(
@@ -40,15 +40,15 @@ def train_loop(
         return LoopResult(stop.already_over, True, evaluate())
     last, why, weights = None, None, t.agent.parameters()
     # The evaluation of the last step may have been interrupted; a resumed run starts with it.
-    collected = stop.evaluation_pending or (t.counters.env_steps > 0 and stop.ending(t, None) is not None)
-    stopped = None if collected else stop.pausing(t)
+    collected = stop.evaluation_pending or (t.counters.env_steps > 0 and stop.end_reason(t, None) is not None)
+    stopped = None if collected else stop.pause_reason(t)
     while not stopped:
         with suppress(Interrupted):  # the rollout was undone, or its evaluation is pending
             if not collected:
                 _collect_and_learn(t, weights, logger, stop.check_interrupt)
             collected, last = False, None
             last, why = _evaluate_if_due(t, stop, logger, evaluate)
-        stopped = why or stop.pausing(t)
+        stopped = why or stop.pause_reason(t)
         if why:
             logger.finish()
         if stopped or stop.is_best(last) or stop.save_due(t):
@@ -71,7 +71,7 @@ def _collect_and_learn(
         if t.multi_process:
             t.multi_process.start_rollout()
         collect(t, t.agent.update_interval, logger, check)
-        t.tuning.follow(logger)
+        t.tuning.apply_edits(logger)
         if t.multi_process:
             t.multi_process.sync_settings()
         metrics = t.agent.learn(check)
@@ -93,10 +93,10 @@ def _collect_and_learn(
 def _evaluate_if_due(
     t: Training, stop: StopConditions, logger: MetricsLogger, evaluate: Callable[[], EvaluationResult]
 ) -> tuple[EvaluationResult | None, str | None]:
-    """Evaluate if that is due. Returns the result, and why the run is over; the end of a run is always evaluated."""
+    """Evaluate if it is due or the run is over. Returns the result, and why the run is over; each may be None."""
     stop.evaluation_pending = True
     last = _evaluate(t, logger, evaluate) if stop.evaluation_due(t) else None
-    if (why := stop.ending(t, last)) and last is None:
+    if (why := stop.end_reason(t, last)) and last is None:
         last = _evaluate(t, logger, evaluate)
     stop.evaluation_pending = False
     return last, why
@@ -111,7 +111,7 @@ def _evaluate(t: Training, logger: MetricsLogger, evaluate: Callable[[], Evaluat
 def _save(
     t: Training, stop: StopConditions, checkpointer: Checkpointer, last: EvaluationResult | None, why: str | None
 ) -> None:
-    """Save a checkpoint unless this step is already saved; record whether its evaluation is the best so far."""
+    """Save a checkpoint unless this step is already saved, and update the best score."""
     if not why and stop.last_saved == (t.counters.env_steps, stop.evaluation_pending):
         return
     score = None if last is None else last.score(stop.recipe.metric)

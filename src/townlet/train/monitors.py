@@ -18,18 +18,18 @@ from townlet.interfaces.state import State
 from townlet.runs.metrics_reader import TIMED_METRICS
 
 LOWER_LR: Final = (
-    "lower agent.lr and resume, since the last checkpoint is from before this; "
-    "or start again with a lower agent.reward_scale"
+    "lower agent.lr and resume: the last checkpoint is from before this; "
+    "or start a new run with a lower agent.reward_scale"
 )
 
 ENVIRONMENT_REWARD: Final = (
-    "it comes from the environment: check its rewards and reward wrappers, and resume, "
-    "since the last checkpoint is from before this"
+    "it comes from the environment: check its rewards and reward wrappers, then resume: "
+    "the last checkpoint is from before this"
 )
 
 
 class Diverged(TownletError):
-    """Training produced a value that is NaN or infinite; `tensor` names it."""
+    """Training produced a value that is NaN or infinite; `tensor` is the name of that value."""
 
     exit_code = 3
 
@@ -38,17 +38,18 @@ class Diverged(TownletError):
         self.tensor = tensor
 
 
-def check_reward(reward: Tensor, when: str) -> None:
-    """Raise `Diverged` if a reward [N] is not finite."""
+def check_reward(reward: Tensor, when: str, rows: Tensor | None = None) -> None:
+    """Raise `Diverged` if a reward [k] is not finite; `rows` [k] are their rows, by default 0 to k − 1."""
     if bad := first_bad_reward(reward):
-        row, value = bad
+        index, value = bad
+        row = index if rows is None else int(rows[index])
         raise Diverged(f"reward of row {row}", value, when, ENVIRONMENT_REWARD)
 
 
 def first_bad_reward(reward: Tensor) -> tuple[int, float] | None:
-    """The first row whose reward [N] is not finite, and that reward; None if all are finite.
+    """Index and value of the first reward [k] that is not finite; None if all are finite.
 
-    A finite sum proves that all are, with one synchronization.
+    A finite sum proves that all are finite, with one synchronization.
     """
     if math.isfinite(float(reward.sum())):
         return None
@@ -67,7 +68,7 @@ def check_metrics(metrics: Mapping[str, float], when: str) -> None:
 
 @torch.no_grad()
 def check_weights(weights: Mapping[str, Tensor], when: str) -> None:
-    """Raise `Diverged` if a weight is not finite; a finite total norm proves that all are."""
+    """Raise `Diverged` if a weight is not finite; a finite total norm proves that all are finite."""
     if math.isfinite(nn.utils.get_total_norm(weights.values()).item()):
         return
     for name, values in weights.items():
@@ -133,35 +134,35 @@ class Monitor:
     message: str
     tip: str
     patience: int = PATIENCE_INTERVALS
-    needs: tuple[str, float] | None = None  # another metric, and the value that it must exceed
+    needs: tuple[str, float] | None = None  # the rule applies only while this other metric exceeds this value
 
 
 def above(limit: float) -> Callable[[float, MetricHistory], bool]:
-    """Bad above this limit, and if not a number."""
+    """A rule: a value is bad if it is above this limit or NaN."""
     return lambda value, past: not value <= limit
 
 
 def below(limit: float) -> Callable[[float, MetricHistory], bool]:
-    """Bad below this limit, and if not a number."""
+    """A rule: a value is bad if it is below this limit or NaN."""
     return lambda value, past: not value >= limit
 
 
 SCORE: Final = "score"  # stands for the metric of evaluations: episode_return or episode_length
-SMALLER: Final = "lower agent.lr, agent.epochs or agent.clip"
-LARGER: Final = (
+SMALLER_UPDATES: Final = "lower agent.lr, agent.epochs or agent.clip"
+LARGER_UPDATES: Final = (
     "if it learns too slowly, raise agent.lr or agent.epochs; near the end of a learning-rate schedule this is normal"
 )
 # Ratios are measured before each gradient step, so with a single one the policy has not changed yet.
 SEVERAL_STEPS: Final = ("gradient_steps", 1.0)
-DIVERGING: Final = "lower agent.lr or agent.reward_scale"
+LOWER_LR_OR_SCALE: Final = "lower agent.lr or agent.reward_scale"
 MONITORS: Final = (
     Monitor("kl high", "approx_kl", above(0.05), "approx_kl is {value:.3g} per update, above 0.05",
-            f"updates are too large: {SMALLER}, or set agent.target_kl"),
+            f"updates are too large: {SMALLER_UPDATES}, or set agent.target_kl"),
     Monitor("kl low", "approx_kl", below(0.001), "approx_kl is {value:.3g} per update, below 0.001",
-            LARGER, needs=SEVERAL_STEPS),
+            LARGER_UPDATES, needs=SEVERAL_STEPS),
     Monitor("clip high", "clip_fraction", above(0.5), "clip_fraction is {value:.0%}, above 50%",
-            f"updates are too large: {SMALLER}"),
-    Monitor("clip low", "clip_fraction", below(0.05), "clip_fraction is {value:.1%}, below 5%", LARGER,
+            f"updates are too large: {SMALLER_UPDATES}"),
+    Monitor("clip low", "clip_fraction", below(0.05), "clip_fraction is {value:.1%}, below 5%", LARGER_UPDATES,
             needs=SEVERAL_STEPS),
     Monitor("explained variance", "explained_variance", below(-0.2),
             "explained_variance is {value:.3g}, below -0.2: the value function predicts worse than a constant",
@@ -181,15 +182,16 @@ MONITORS: Final = (
             "{value:.0%} of the relu units are dead (0 for all observations), above 50%",
             "lower agent.lr, use network.layer_norm or another network.activation, or normalize observations"),
     Monitor("exploding gradients", "grad_norm", lambda value, past: not value <= max(1e3, 100 * past.first),
-            "the gradient norm is {value:.3g}, initially {first:.3g}", f"{DIVERGING}, or agent.max_grad_norm"),
+            "the gradient norm is {value:.3g}, initially {first:.3g}", f"{LOWER_LR_OR_SCALE}, or agent.max_grad_norm"),
     Monitor("vanishing gradients", "grad_norm", below(1e-8), "the gradient norm is {value:.2g}: nothing is learned",
             "check dead_units and agent.lr, and that the environment ever gives a nonzero reward"),
-    Monitor("loss diverges", "loss", lambda value, past: not abs(value) <= 1e4, "loss is {value:.3g}", DIVERGING),
-    Monitor("value loss", "value_loss", above(1e4), "value_loss is {value:.3g}", DIVERGING),
+    Monitor("loss diverges", "loss", lambda value, past: not abs(value) <= 1e4, "loss is {value:.3g}",
+            LOWER_LR_OR_SCALE),
+    Monitor("value loss", "value_loss", above(1e4), "value_loss is {value:.3g}", LOWER_LR_OR_SCALE),
     Monitor("td error", "td_error", above(1e3), "td_error is {value:.3g}",
-            f"value estimates diverge: {DIVERGING}, or raise agent.target_every"),
+            f"value estimates diverge: {LOWER_LR_OR_SCALE}, or raise agent.target_every"),
     Monitor("values diverge", "mean_q", lambda value, past: not abs(value) <= 1e4, "mean_q is {value:.3g}",
-            f"if returns are not that large, set agent.double: true, or {DIVERGING}"),
+            f"if returns are not that large, set agent.double: true, or {LOWER_LR_OR_SCALE}"),
     Monitor("rnd loss", "rnd_loss", above(100.0), "rnd_loss is {value:.3g}",
             "if it does not fall, the intrinsic reward is uninformative: lower explore.bonus.lr"),
     Monitor("steps_per_second", "steps_per_second",
@@ -209,7 +211,7 @@ class Alert(NamedTuple):
 
 
 class Monitors:
-    """Checks the metrics of every interval. `score` is the metric to maximize; from `goal` on it may stall or fall."""
+    """Checks the metrics of every interval. `score` is maximized; at or above `goal` it may stall or fall."""
 
     def __init__(self, score: str = "episode_return", goal: float | None = None) -> None:
         self._score, self._goal = score, goal
@@ -242,7 +244,7 @@ class Monitors:
         return Alert(monitor.name, monitor.message.format(metric=name, value=value, **history), value, monitor.tip)
 
     def state(self) -> State:
-        """The history of each metric and its bad intervals in a row, without metrics that depend on the clock."""
+        """Histories and numbers of bad intervals in a row, except for metrics that depend on the clock."""
         past = {name: asdict(past) for name, past in self._past.items() if name not in TIMED_METRICS}
         return {"past": past, "bad": {name: count for name, count in self._bad.items() if name not in TIMED_METRICS}}
 

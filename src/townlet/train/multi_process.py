@@ -45,16 +45,16 @@ class MultiProcess:
         self._counters, self._on_episodes = counters, on_episodes
         self._axes: dict[tuple[str, ...], int] = {("env",): 0, ("tracker",): 0}
         self._axes |= {("agent", *path.split("/")): axis for path, axis in agent_axes.items()}
-        self._steps = 0  # in this rollout
-        self._episodes: list[Tensor] = []  # that ended in this rollout
+        self._steps = 0  # steps of this rollout so far
+        self._episodes: list[Tensor] = []  # episodes that ended in this rollout
         self._settings: dict[str, Any] | None = None  # the agent's settings that were sent last
-        self._bad_rewards: list[list[float]] = []  # (row, reward) pairs that are not finite
-        self._in_rollout = False  # while the others wait for collectives, not for commands
+        self._bad_rewards: list[list[float]] = []  # (row, reward) of rewards that are not finite
+        self._in_rollout = False  # whether the others wait for a collective operation and not for a command
 
     def start(self, run: Run, overrides: Sequence[str]) -> None:
-        """As the leader: make the other processes open this run."""
+        """As the leader: make the others open this run."""
         resume = f"townlet train --resume {run.path}"
-        self._group.fix = f"see its output, then resume from the last checkpoint: {resume}"
+        self._group.advice = f"see the output of the process that ended, then resume from the last checkpoint: {resume}"
         self._command(RUN, str(run.path), list(overrides))
 
     def restore(self, name: str) -> None:
@@ -106,7 +106,7 @@ class MultiProcess:
         bad = torch.cat(self._group.all_gather(torch.tensor(self._bad_rewards[:1], dtype=torch.float64).view(-1, 2)))
         if len(bad):
             row, value = bad[0].tolist()
-            when = f"at env_steps {self._counters.env_steps}"
+            when = f"in the rollout up to env_steps {self._counters.env_steps}"
             raise Diverged(f"reward of row {row:.0f}", value, when, ENVIRONMENT_REWARD)
 
     def sync_settings(self) -> None:
@@ -128,7 +128,7 @@ class MultiProcess:
         return local_state(state, self._env.rows, self._axes, self._group.rank, self._group.size)
 
     def close(self) -> None:
-        """Leave the group. The leader ends the others; if it is in a rollout, they fail in their next collective."""
+        """Leave the group. The leader ends the others; during a rollout, their next collective fails instead."""
         if not self._in_rollout:
             with suppress(ProcessLost):
                 self._command(END)
@@ -161,9 +161,10 @@ def require_shareable(recipe: Recipe, group: ProcessGroup) -> None:
     if rows % size or rows < RECORDED_ROWS * size:
         fitting = [str(count) for count in range(1, rows // RECORDED_ROWS + 1) if rows % count == 0]
         enough = max(RECORDED_ROWS, round(rows / size)) * size
-        fix = f"start {_alternatives(fitting[:6])}, or start a run with rows={enough}"
-        raise TownletError(f"{rows} rows cannot be split evenly over {size} processes", fix)
-    gpus, local = torch.cuda.device_count(), group.on_this_machine
+        what = f"{rows} rows cannot be split evenly over {size} processes with at least {RECORDED_ROWS} rows each"
+        fix = f"number of processes that fit: {_alternatives(fitting[:6])}; or start a run with rows={enough}"
+        raise TownletError(what, fix)
+    gpus, local = torch.cuda.device_count(), group.local_size
     if recipe.device.startswith("cuda") and (recipe.device != "cuda" or local > gpus):
         what = f"device {recipe.device} cannot be shared by {local} processes"
         raise TownletError(what, f"write device=cuda and start one process for each GPU: {gpus}")

@@ -24,15 +24,15 @@ CONFIDENCE: Final = 0.95
 
 
 def iqm(scores: Sequence[float]) -> float:
-    """The interquartile mean: the mean of the middle half, in which a score may count in part."""
+    """The interquartile mean: the mean of the middle half; a score at its edge counts in part."""
     return float(_iqms(np.asarray([scores], np.float64))[0])
 
 
-def _iqms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The interquartile mean of each row [k, n] → [k]."""
-    edges = np.arange(rows.shape[1] + 1) / rows.shape[1]
+def _iqms(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The interquartile mean [k] of each of k samples [k, n]."""
+    edges = np.arange(samples.shape[1] + 1) / samples.shape[1]
     weights = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0, None)
-    means: NDArray[np.float64] = (np.sort(rows) * weights).sum(1) / weights.sum()
+    means: NDArray[np.float64] = (np.sort(samples) * weights).sum(1) / weights.sum()
     return means
 
 
@@ -74,17 +74,17 @@ class MultiSeedResult:
     @property
     def scores(self) -> list[float]:
         """The score of each run's last evaluation."""
-        return [o.ending.last.score(self.metric) for o in self.outcomes if o.ending.last is not None]
+        return [final.score(self.metric) for o in self.outcomes if (final := o.ending.evaluation) is not None]
 
     def summary(self) -> str:
         """The interquartile mean with its confidence interval, and the seeds that failed."""
         if not self.scores:
-            return "no seed was finished"
+            return "no seed finished"
         low, high = bootstrap_interval(self.scores)
         count = f"{len(self.scores)} seed" + "s" * (len(self.scores) != 1)
         text = f"IQM of {self.metric} over {count}: {iqm(self.scores):.1f}, 95 % interval {low:.1f} to {high:.1f}"
         seeds = ", ".join(str(failure.seed) for failure in self.failed)
-        return f"{text}; without the failed seed{'s' * (len(self.failed) != 1)} {seeds}" if seeds else text
+        return f"{text}; failed: seed{'s' * (len(self.failed) != 1)} {seeds}" if seeds else text
 
 
 def train_seeds(

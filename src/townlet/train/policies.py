@@ -50,7 +50,7 @@ class TrainedPolicy:
 
     @property
     def world(self) -> World:
-        """The town it was trained in; an error for any other environment."""
+        """The world it was trained in; raises TownletError if that is not a town."""
         return self.loaded.worlds.training
 
     @property
@@ -68,7 +68,7 @@ class TrainedPolicy:
         return Policy(self.network, self.kind, streams.torch("policy"))
 
     def use_greedy(self, sample: bool | None = None) -> bool:
-        """Whether to take the most likely actions: not `sample` if it is set, else as in the recipe's evaluations."""
+        """Whether to act greedily: `not sample` if it is given, else as in the recipe's evaluations."""
         if sample is not None:
             return not sample
         return self.kind == "values" or self.loaded.recipe.evaluation.deterministic
@@ -129,7 +129,7 @@ class TrainedPolicy:
 
     def _inputs(self, obs: Any, mask: Any, episode_start: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Scaled obs [N, D], mask [N, K] and episode_start [N] as tensors."""
-        obs = scaled(_rows(obs, torch.float32, self.layout.size, "an observation"), self._scaling)
+        obs = scale_obs(_rows(obs, torch.float32, self.layout.size, "an observation"), self._scaling)
         mask = None if mask is None else _rows(mask, torch.bool, self.actions.choices, "a mask")
         episode_start = None if episode_start is None else _tensor(episode_start, torch.bool).reshape(-1)
         for name, part in (("mask", mask), ("episode_start", episode_start)):
@@ -145,7 +145,7 @@ def as_tensors(scaling: Sequence[NDArray[np.float32]] | None) -> list[Tensor] | 
     return None if scaling is None else [torch.from_numpy(part.copy()) for part in scaling]
 
 
-def scaled(obs: Tensor, scaling: list[Tensor] | None) -> Tensor:
+def scale_obs(obs: Tensor, scaling: list[Tensor] | None) -> Tensor:
     """Scaled and clipped observations [N, D]."""
     if scaling is None:
         return obs

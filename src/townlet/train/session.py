@@ -45,7 +45,7 @@ class TrainingOutcome:
 
     run: Run
     ending: LoopResult
-    summary: TrainingSummary | None  # None if it was stopped before its end
+    summary: TrainingSummary | None  # None if the run was stopped before its end
     seconds: float
     seed: int
     trained: bool = True  # False if the run was finished before and only evaluated again
@@ -65,11 +65,11 @@ def create_session(loaded: LoadedExperiment, root: Path, group: ProcessGroup = S
     loaded = replace(loaded, recipe=loaded.recipe.resolved())
     recipe = loaded.recipe
     training, init_from = _build_new(loaded, root, group)
-    texts = (original_text(loaded), resolved_text(loaded))
-    settings = provenance.parse_settings(texts[1].encode())
+    original, resolved = original_text(loaded), resolved_text(loaded)
+    settings = provenance.parse_settings(resolved.encode())
     meta = _new_meta(loaded, init_from) | {"recipe_hash": provenance.recipe_hash(settings)}
     worlds, tune = loaded.task.files(), tune_text(recipe.agent)
-    run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, worlds, tune)
+    run = Run.create(root, recipe.env, recipe.variant or "run", original, resolved, meta, worlds, tune)
     return TrainingSession(loaded, training, run)
 
 
@@ -83,7 +83,7 @@ def resume(
     """
     loaded = reopen(run, overrides)
     all_overrides = [*run.meta().get("resumed_with", ()), *overrides]
-    with Lock(run.path) as lock:  # before reading: a process that still writes may add a checkpoint
+    with Lock(run.path) as lock:  # taken before reading: another process may still add a checkpoint
         if run.checkpoints.is_dir():
             checkpoint.reject_symlinks(run.checkpoints)
         last = checkpoint.latest(run.checkpoints)
@@ -171,9 +171,9 @@ class TrainingSession:
             signals.urgent = True  # everything is saved: from now on a signal interrupts immediately
             seconds = stop.previous_seconds if stop.already_over else stop.seconds
             summary = None
-            if ending.finished and ending.last and not signals.requested:
+            if ending.finished and ending.evaluation and not signals.requested:
                 random = self._evaluate_random()
-                summary = t.task.summarize(t.agent.policy(), recipe, random, ending.last, self._best())
+                summary = t.task.summarize(t.agent.policy(), recipe, random, ending.evaluation, self._best())
             result = {"ended": ending.why, "finished": ending.finished}
             result |= {"summary": summary.sentences() if summary else []}
             result |= {} if stop.already_over else {"seconds": round(seconds, 1)}
@@ -225,11 +225,11 @@ class TrainingSession:
     ) -> None:
         """Evaluate the random baseline and save a checkpoint, so that a run that is killed early can be resumed."""
         run, t = self.run, self.training
-        if reached := store.last_env_steps:  # no step is made before the first checkpoint is committed
+        if reached := store.last_env_steps:  # no step is taken before the first checkpoint is committed
             what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reached:,}"
             fix = "restore the folder from a backup, or start a new run; nothing was removed"
             raise TownletError(what, fix, run.checkpoints)
-        store.rewind(-1)  # removes what a process left that was killed before its first checkpoint
+        store.rewind(-1)  # a process that was killed before its first checkpoint may have left metrics
         if self.overrides:
             run.update_meta(resumed_with=list(self.overrides))
         videos.rewind(run.videos, -1)
@@ -249,15 +249,15 @@ class TrainingSession:
         # Only now: an override that does not fit the checkpoint must leave nothing behind.
         if not stop.already_over:
             run.update_meta(ended=None, finished=False, diverged=None, resumed_with=list(self.overrides))
-        elif lost:  # the checkpoint written below has them
+        elif lost:  # the checkpoint saved below records the overrides
             run.update_meta(resumed_with=list(self.overrides))
         for error in checkpoint.scan(run.checkpoints)[1].values():
-            logger.alert("checkpoint", f"{error.diagnostics[0].what}; it is kept, and is neither best nor last")
+            logger.alert("checkpoint", f"{error.diagnostics[0].what}; it is kept on disk, but not used")
         if not t.env.exact:
-            logger.message(f"Episodes start again: {t.task.name} cannot be saved in the middle of one.")
+            logger.message(f"New episodes start: {t.task.name} cannot be saved in the middle of one.")
         if lost:
-            checkpointer.save(last.info.get("score"), stop.already_over)  # it refers to the new metrics
-            logger.alert("metrics", f"they start again at env_steps {last.env_steps:,}: the old ones are missing")
+            checkpointer.save(last.info.get("score"), stop.already_over)  # this checkpoint refers to the new metrics
+            logger.alert("metrics", f"the earlier ones are missing; new ones start at env_steps {last.env_steps:,}")
             logger.on_evaluation(self._evaluate_random(), "random")
             logger.on_evaluation(self._evaluate())
 
@@ -303,15 +303,15 @@ class TrainingSession:
 
 
 def write_run_report(run: Run, recipe: Recipe) -> None:
-    """Write the report of a run, if its recipe has one."""
+    """Write the report of a run, unless its recipe has `metrics.report: false`."""
     if recipe.metrics.report:
         from townlet.runs.report import write_report  # lazily: it imports matplotlib, which would delay the first step
 
         write_report(run)
 
 
-def follow(group: ProcessGroup) -> None:
-    """Train as a worker until the leader ends it: step the local rows, take part in updates, write nothing."""
+def run_worker(group: ProcessGroup) -> None:
+    """Train as a worker until the leader sends END: step the local rows, take part in updates, write nothing."""
     for number in STOP_SIGNALS:  # the leader handles them
         signal.signal(number, signal.SIG_IGN)
     t: Training | None = None

@@ -1,4 +1,4 @@
-"""Sinks: the console, the log file and TensorBoard. The metrics store is no sink: the logger writes to it directly."""
+"""Sinks: console, log file and TensorBoard. The metrics store is not a sink: the logger writes to it directly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINE_METRICS: Final = ("episode_length", "stage", "loss", "epsilon", "entropy") 
 
 @contextmanager
 def closing_sinks(sinks: list[Sink]) -> Iterator[list[Sink]]:
-    """Close all sinks at the end, also those added meanwhile. After an error, errors of `close` are suppressed."""
+    """Close all sinks at the end, including those added later. After an error, errors of `close` are suppressed."""
     try:
         yield sinks
     except BaseException:
@@ -33,7 +33,7 @@ def closing_sinks(sinks: list[Sink]) -> Iterator[list[Sink]]:
             with suppress(Exception):
                 sink.close()
         raise
-    with ExitStack() as stack:  # closes all, also if one fails
+    with ExitStack() as stack:  # closes all, even if one fails
         for sink in reversed(sinks):
             stack.callback(sink.close)
 
@@ -48,7 +48,7 @@ def evaluation_text(evaluation: Mapping[str, Any]) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """Steps per second; a unit begins where rounding would show 1000 of the unit below."""
+    """Steps per second, in units of 1, k or M; the thresholds keep rounding from showing "1000 k/s"."""
     if rate >= 999_500:
         return f"{rate / 1e6:.2f} M/s"
     return f"{rate / 1e3:.0f} k/s" if rate >= 999.5 else f"{rate:.0f}/s"
@@ -90,7 +90,7 @@ class LogFile(LineSink):
 
 
 class PlainConsole(LineSink):
-    """Console output that is not a terminal: a line of metrics at most every `seconds`."""
+    """Output for a console that is not a terminal: at most one line of metrics every `seconds`."""
 
     def __init__(self, stream: IO[str], seconds: float = 5.0) -> None:
         self._stream, self._seconds, self._last = stream, seconds, time.monotonic()
@@ -135,17 +135,17 @@ class TensorBoard(Sink):
 
 
 def tensorboard_tag(name: str) -> str:
-    """The tag `group/name` of a metric; the group follows from the prefix, and is `updates` for all others."""
+    """The tag `group/name` of a metric; the group is `meters` or `episodes` by the name's prefix, else `updates`."""
     if name.startswith("meter_"):
         return f"meters/{name}"
     return f"episodes/{name}" if name.startswith("episode_") else f"updates/{name}"
 
 
 class ProgressBar(LineSink):
-    """Console output on a terminal: a progress bar, a line of metrics below it, evaluations and messages above.
+    """Output for a terminal: a progress bar, a line of metrics below it, evaluations and messages above.
 
-    It fits into 80 columns. Nothing is drawn before the first rollout, so that early errors appear on a clean screen,
-    and the cursor stays visible, so that it need not be restored.
+    It fits into 80 columns. Nothing is drawn before the first rollout, so that early errors appear on a clean screen.
+    The cursor stays visible, so that it need not be restored.
     """
 
     def __init__(self, console: Console, title: str, budget: int | None) -> None:
@@ -154,10 +154,11 @@ class ProgressBar(LineSink):
         from rich.live import Live
         from rich.text import Text
 
-        title_column, left_label = progress.TextColumn("[bold]{task.description}"), progress.TextColumn("left")
-        elapsed, remaining = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
-        bar, percentage = progress.BarColumn(), progress.TaskProgressColumn()
-        columns = (title_column, bar, percentage, elapsed, left_label, remaining)
+        columns = (
+            progress.TextColumn("[bold]{task.description}"), progress.BarColumn(), progress.TaskProgressColumn(),
+            progress.TimeElapsedColumn(), progress.TextColumn("elapsed ·"),
+            progress.TimeRemainingColumn(), progress.TextColumn("left"),
+        )  # fmt: skip
         self._progress = progress.Progress(*columns, console=console)
         self._task = self._progress.add_task(title, total=budget)
         self._line = Text(style="dim", no_wrap=True, overflow="ellipsis")
@@ -166,7 +167,7 @@ class ProgressBar(LineSink):
         self._last = 0.0
 
     def on_rollout(self, counters: Counters) -> None:
-        """Advance the bar, at most every `REFRESH_SECONDS`."""
+        """Advance the bar, at most once every `REFRESH_SECONDS`."""
         if not self._live.is_started:
             self._live.start()
             self._live.console.show_cursor(True)
@@ -194,7 +195,7 @@ class ProgressBar(LineSink):
 
 
 def console_sink(console: Console, recipe: Recipe) -> Sink:
-    """A progress bar on a terminal, plain lines elsewhere."""
+    """A progress bar in a terminal or in Jupyter; plain lines elsewhere, including dumb terminals."""
     if console.is_jupyter or (console.is_terminal and not console.is_dumb_terminal):
         return ProgressBar(console, recipe.title, recipe.budget.env_steps)
     return PlainConsole(console.file)

@@ -44,7 +44,7 @@ class SignalHandler:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> SignalHandler:
-        if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
+        if threading.current_thread() is threading.main_thread():  # Python allows signal handlers nowhere else
             self._previous = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
         return self
 
@@ -72,13 +72,13 @@ class StopConditions:
     pause_at: int | None = None
     stop_requested: Callable[[], bool] = lambda: False  # whether a signal has requested a stop
     stop_reason: Callable[[], str | None] = lambda: None  # why the calling program stops the run, if it does
-    previous_seconds: float = 0.0  # of training in earlier processes
-    best: float | None = None  # score of the best evaluation so far
+    previous_seconds: float = 0.0  # training time in earlier processes
+    best: float | None = None  # highest score of an evaluation so far
     already_over: str | None = None  # why the run had ended before this process started
     started: float = field(default_factory=time.monotonic)
     saved_at: float = field(default_factory=time.monotonic)
     saved_episodes: int = 0
-    evaluation_pending: bool = False  # the evaluation of this step was interrupted
+    evaluation_pending: bool = False  # whether the evaluation of this step was interrupted
     last_saved: tuple[int, bool] | None = None  # (env_steps, evaluation_pending) of the last checkpoint
 
     @property
@@ -86,7 +86,7 @@ class StopConditions:
         """Wall-clock time of training, including earlier processes."""
         return self.previous_seconds + time.monotonic() - self.started
 
-    def ending(self, t: Training, last: EvaluationResult | None) -> str | None:
+    def end_reason(self, t: Training, last: EvaluationResult | None) -> str | None:
         """Why the run is over, or None."""
         budget, score = self.recipe.budget, None if last is None else last.score(self.recipe.metric)
         limits: dict[str, tuple[float | None, float | None]] = {
@@ -101,7 +101,7 @@ class StopConditions:
                 return END_REASONS[key]
         return None
 
-    def pausing(self, t: Training) -> str | None:
+    def pause_reason(self, t: Training) -> str | None:
         """Why the run stops before its end, or None."""
         if self.stop_requested():
             return "interrupted"
@@ -122,7 +122,7 @@ class StopConditions:
         return now // self.evaluate_every > (now - steps) // self.evaluate_every
 
     def is_best(self, result: EvaluationResult | None) -> bool:
-        """Whether this evaluation is better than all before."""
+        """Whether this evaluation is better than all earlier ones."""
         return result is not None and (self.best is None or result.score(self.recipe.metric) > self.best)
 
     def save_due(self, t: Training) -> bool:

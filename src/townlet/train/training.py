@@ -44,7 +44,7 @@ class Training:
     curriculum: Curriculum | None = None
     group: ProcessGroup = SINGLE_PROCESS
     multi_process: MultiProcess | None = None  # None in a single process
-    graphed: GraphedRollout | None = None  # if rollouts are captured as CUDA graphs
+    graphed: GraphedRollout | None = None  # None unless rollouts are captured as CUDA graphs
 
     @property
     def rows(self) -> int:
@@ -60,7 +60,7 @@ class Training:
         return parts | ({"curriculum": self.curriculum} if self.curriculum else {})
 
     def state(self) -> State:
-        """Everything that determines later steps; in the leader of several processes, of all of them."""
+        """Everything that determines later steps; in the leader of a group, for the rows of all processes."""
         state = {name: part.state() for name, part in self._parts().items()} | {"env": dict(self.env.state())}
         return self.multi_process.gather(state) if self.multi_process else state
 
@@ -76,10 +76,10 @@ class Training:
 
 
 def build_training(loaded: LoadedExperiment, group: ProcessGroup = SINGLE_PROCESS) -> Training:
-    """Build a run before its first step (in a group, this process's part); equal recipes and seeds give equal bits."""
+    """Build the live objects of a run, in a group this process's part; equal recipes and seeds give equal bits."""
     recipe, task = loaded.recipe, loaded.task
     # Processes on one machine share its threads. Results may differ in the last bits with another number of threads.
-    threads = max(1, recipe.thread_count // group.on_this_machine)
+    threads = max(1, recipe.thread_count // group.local_size)
     torch.set_num_threads(threads)
     select_matmul_backend(isinstance(recipe.network, CnnSpec))
     streams = Streams(recipe.seed)

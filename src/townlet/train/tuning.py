@@ -27,24 +27,24 @@ from townlet.runs import disk
 
 
 class PlateauTracker:
-    """One `plateau` rule, and since when there has been no progress; times are in env_steps."""
+    """One `plateau` rule, with the time of the last progress; times are in env_steps."""
 
     def __init__(self, spec: PlateauSpec, patience: int) -> None:
         self.spec, self.patience = spec, patience
         self._best: float | None = None
-        self._since = 0  # when progress was made or the rule was applied last
+        self._since = 0  # when there was progress or the rule was applied, whichever is later
         self.before: list[Any] = []  # [the value to restore], or [] if the rule was not applied
 
-    def progress(self, score: float, now: int) -> bool:
-        """Whether this score is better than the best one by at least `min_delta`; it is then the best one."""
+    def add_score(self, score: float, now: int) -> bool:
+        """Record a score. Returns whether it is progress: better than the best so far by at least `min_delta`."""
         best = self._best
         if best is not None and (score <= best or score - best < self.spec.min_delta):
             return False
         self._best, self._since = score, now
         return True
 
-    def due(self, now: int) -> bool:
-        """Whether `patience` has passed without progress; it then starts again."""
+    def check_patience(self, now: int) -> bool:
+        """Whether `patience` has passed without progress; if so, it starts again."""
         if now - self._since < self.patience:
             return False
         self._since = now
@@ -72,7 +72,7 @@ class SettingChange(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.key} is {to_flow_yaml(self.new)} from now on, it was {to_flow_yaml(self.old)} ({self.why})"
+        return f"{self.key} changed from {to_flow_yaml(self.old)} to {to_flow_yaml(self.new)} ({self.why})"
 
 
 class TuningListener(Protocol):
@@ -91,13 +91,13 @@ class Tuning:
     def __init__(self, agent: Agent, counters: Counters, plateaus: Sequence[PlateauTracker] = ()) -> None:
         self._agent, self._counters, self._plateaus = agent, counters, plateaus
         self._recipe = dump_settings(agent.settings)  # all settings as in the recipe
-        self._changed: dict[str, Any] = {}  # those that were changed, and their values
+        self._changed: dict[str, Any] = {}  # changed settings and their values
         self._file_values: dict[str, Any] = {}  # settings in tune.yaml when it was last applied
         self.file: Path | None = None
         self._stamp: tuple[int, int] | None = None  # modification time and size of the file
 
-    def follow(self, listener: TuningListener) -> None:
-        """Apply the file if it was edited."""
+    def apply_edits(self, listener: TuningListener) -> None:
+        """Apply tune.yaml if it was edited."""
         if self.file is None or (stamp := _stamp(self.file)) == self._stamp:
             return
         self._stamp = stamp
@@ -115,10 +115,10 @@ class Tuning:
         now = self._counters.env_steps
         for plateau in self._plateaus:
             spec = plateau.spec
-            if plateau.progress(score, now):
+            if plateau.add_score(score, now):
                 if spec.revert and plateau.before:
                     self._apply({spec.key: plateau.before.pop()}, "there is progress again", listener)
-            elif plateau.due(now):
+            elif plateau.check_patience(now):
                 before = (self._recipe | self._changed)[spec.key]
                 value = getattr(self._agent.settings, spec.key)
                 new = spec.after(None if value is None else value_at(value, self._counters))
@@ -176,7 +176,7 @@ class Tuning:
         return values | {"plateaus": plateaus}
 
     def restore(self, state: State) -> None:
-        """Continue exactly where `state` was taken; a change is dropped if the recipe's value differs since then."""
+        """Continue exactly where `state` was taken; a change is dropped if the recipe's value has changed since."""
         replaced = state["recipe"]
         self._changed = {key: value for key, value in state["changed"].items() if replaced[key] == self._recipe[key]}
         self._file_values, self._stamp = dict(state["file"]), None

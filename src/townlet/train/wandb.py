@@ -68,7 +68,7 @@ def sweep_overrides() -> list[str]:
 
 
 class WandbSink(Sink):
-    """Sends the metrics of intervals and evaluations, and the recipe; its files are in the run's folder.
+    """Sends the metrics of intervals and evaluations, and the recipe; local files of wandb are in the run's folder.
 
     Neither code nor facts about the machine are sent.
     """
@@ -80,7 +80,7 @@ class WandbSink(Sink):
             self._run = wandb.init(
                 dir=str(run.path),
                 project=os.environ.get("WANDB_PROJECT", DEFAULT_PROJECT),
-                id=os.environ.get("WANDB_RUN_ID", run.name),  # so that a resumed run continues there
+                id=os.environ.get("WANDB_RUN_ID", run.name),  # the same id when the run is resumed
                 name=run.name,
                 resume="allow",
                 config=recipe.model_dump(mode="json"),

@@ -18,7 +18,7 @@ MASK_KEY: Final = "action_mask"  # key of the info dict
 
 
 class ActionMasks:
-    """Masks of all rows, `current` [N, K]: all actions, a fixed list, or those in the environment's info."""
+    """Masks of all rows, `current` [N, K]: all actions, a fixed list, or masks from the environment's info."""
 
     def __init__(self, spec: ActionMaskSpec | None, rows: int, choices: int, name: str) -> None:
         self.current: Bools = np.ones((rows, choices), np.bool_)
@@ -52,6 +52,7 @@ class ActionMasks:
         return mask
 
     def _parse(self, info: Mapping[str, Any]) -> Bools:
+        """The masks [N, K] in an info."""
         if MASK_KEY not in info:
             fix = "list the valid actions: {name: action_mask, valid: [0, 1]}, or drop action_mask"
             raise TownletError(f"the info of {self._name} has no '{MASK_KEY}'", fix)

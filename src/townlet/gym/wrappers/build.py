@@ -61,7 +61,7 @@ CONSTRUCTORS: Final[dict[type[StrictModel], Callable[[Env, Any], Env]]] = {
     specs.KeysSpec: lambda env, spec: _keep_keys(env, spec.keep),
     specs.MiniGridOneHotSpec: lambda env, spec: MiniGridOneHot(env),
     specs.RemapActionsSpec: lambda env, spec: RemapActions(env, spec.use),
-    specs.ActionMaskSpec: lambda env, spec: env,  # `ActionMasks` reads masks for all rows at once
+    specs.ActionMaskSpec: lambda env, spec: env,  # nothing to wrap: `ActionMasks` reads masks for all rows at once
     specs.StickyActionsSpec: lambda env, spec: StickyAction(env, spec.probability),
     specs.FrameSkipSpec: lambda env, spec: FrameSkip(env, spec.frames, spec.max_frames),
     specs.ClipRewardSpec: lambda env, spec: ClipReward(env, -spec.limit, spec.limit),

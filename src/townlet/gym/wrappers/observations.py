@@ -1,4 +1,4 @@
-"""Observation wrappers: discrete encodings, MiniGrid cells, Atari objects, smaller images."""
+"""Observation wrappers: encodings of discrete observations and MiniGrid cells, Atari objects, smaller images."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ class AtariObjects(gym.Wrapper[Any, Any, Any, Any]):
     def _read(self, ram: NDArray[np.uint8]) -> NDArray[np.float32]:
         positions = ram[self._addresses].astype(np.float32)
         ball = positions[-2:]
-        # 0 means that there is no ball, hence no velocity from or to there.
+        # A coordinate of 0 means that there is no ball; velocities to or from it are 0.
         velocity = np.where((ball > 0) & (self._ball > 0), (ball - self._ball) / MAX_BALL_SPEED, 0)
         self._ball = ball.copy()
         return np.concatenate([positions / 255, np.clip(velocity, -1, 1)]).astype(np.float32)
 
 
 class ResizeImage(gym.ObservationWrapper[Any, Any, Any]):
-    """Converts uint8 images [H, W, 3] or [H, W] to [h, w] gray or [h, w, 3], also those in a Dict observation."""
+    """Converts uint8 images [H, W, 3] or [H, W] to [h, w] gray or [h, w, 3], including those in a Dict observation."""
 
     def __init__(self, env: gym.Env[Any, Any], gray: bool, size: tuple[int, int] | None) -> None:
         super().__init__(env)
@@ -154,7 +154,7 @@ class ResizeImage(gym.ObservationWrapper[Any, Any, Any]):
         return self._resize(observation)
 
     def _resize(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Box averaging keeps small objects visible, such as a ball of two pixels."""
+        """Resize by box averaging, which keeps small objects visible, such as a ball of two pixels."""
         resized = Image.fromarray(image)
         if self._gray:
             resized = resized.convert("L")

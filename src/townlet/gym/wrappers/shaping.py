@@ -1,4 +1,4 @@
-"""Potential-based reward shaping, which keeps the optimal policy (Ng, Harada & Russell 1999); a count bonus may not."""
+"""Reward shaping. Potentials keep the optimal policy (Ng, Harada & Russell 1999); the count bonus may change it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], ABC):
     def __init__(self, env: gym.Env[Any, Any], gamma: float, size: int, name: str) -> None:
         super().__init__(env)
         if env.observation_space.shape != (size,):
-            what = f"{name} needs an observation of {size} numbers, this one is {env.observation_space}"
-            raise TownletError(what, "put it first among the wrappers, on the environment it is made for")
+            what = f"{name} needs an observation of {size} numbers, but this one is {env.observation_space}"
+            raise TownletError(what, "put it first among the wrappers, and use it only for its environment")
         self._gamma, self._potential = gamma, 0.0
 
     @abstractmethod
@@ -83,8 +83,8 @@ class MountainCarPotential(PotentialShaping):
         """Step with the shaped reward and the count bonus."""
         obs, reward, terminated, truncated, info = super().step(action)
         if self._count:
-            shares = ((obs[0] - CAR_LEFT) / (CAR_RIGHT - CAR_LEFT), (obs[1] + CAR_MAX_SPEED) / (2 * CAR_MAX_SPEED))
-            cell = tuple(min(self._bins - 1, max(0, int(share * self._bins))) for share in shares)
+            fractions = (obs[0] - CAR_LEFT) / (CAR_RIGHT - CAR_LEFT), (obs[1] + CAR_MAX_SPEED) / (2 * CAR_MAX_SPEED)
+            cell = tuple(min(self._bins - 1, max(0, int(fraction * self._bins))) for fraction in fractions)
             self._visits[cell] += 1
             reward = float(reward) + self._count / math.sqrt(self._visits[cell])
         return obs, reward, terminated, truncated, info

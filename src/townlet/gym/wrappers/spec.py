@@ -43,7 +43,7 @@ class RemapActionsSpec(StrictModel):
 
     name: Literal["remap_actions"] = "remap_actions"
     use: tuple[ActionIndex, ...] = Field(
-        min_length=1, description="The environment's actions, in the agent's order. Leave out useless ones."
+        min_length=1, description="Indices of the environment's actions, in the agent's order. Leave out useless ones."
     )
 
 

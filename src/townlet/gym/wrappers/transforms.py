@@ -18,7 +18,7 @@ from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.interfaces.state import SAME_SETTINGS, State, get_part
 from townlet.interfaces.task import Scaling
 
-CLIP: Final = 10.0  # standard deviations
+CLIP: Final = 10.0  # largest normalized value, in standard deviations
 EPSILON: Final = 1e-8
 UNBOUNDED: Final = 1e30  # a bound of this magnitude or more means that there is none
 Bools = NDArray[np.bool_]
@@ -27,7 +27,7 @@ Output = tuple[ObservationLayout, Floats]  # layout and buffer of the transforme
 
 
 class ObservationTransform(Protocol):
-    """Maps observations [N, D] to [N, E], in an output buffer that is reused."""
+    """Maps observations [N, D] to [N, E], in an output buffer that is reused; statistics do not change if `frozen`."""
 
     frozen: bool = False
 
@@ -40,8 +40,8 @@ class ObservationTransform(Protocol):
     def step(self, obs: Floats, is_first: Bools, ended_rows: Rows, final_obs: Floats) -> tuple[Floats, Floats]:
         """Transform the observations of a step.
 
-        Rows in `is_first` [N] start an episode. `final_obs` [k, D] are the last observations of `ended_rows` [k];
-        empty if `obs` still shows them.
+        `is_first` [N] marks rows that start an episode. `final_obs` [k, D] are the last observations of `ended_rows`
+        [k]; it is empty if `obs` still contains them.
         """
 
     def scaling(self, before: Scaling | None) -> Scaling | None:
@@ -52,7 +52,7 @@ class ObservationTransform(Protocol):
         return
 
     def copy_statistics(self, other: Any) -> None:
-        """Take over the running statistics of a transform of the same kind."""
+        """Copy the running statistics of a transform of the same kind."""
         return
 
     def state(self) -> State:
@@ -65,7 +65,7 @@ class ObservationTransform(Protocol):
 
 
 class Normalize(ObservationTransform):
-    """Base class of both normalizations: subtract a center, divide by a scale."""
+    """Base class of both normalizations, which subtract a center and divide by a scale."""
 
     _center: Floats
     _scale: Floats

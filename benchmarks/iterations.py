@@ -1,6 +1,6 @@
-"""Speed of rollouts and updates of PPO on a device: `python benchmarks/rounds.py`.
+"""Speed of rollouts and updates of PPO on a device: `python benchmarks/iterations.py`.
 
-The same as `townlet bench train --device cuda`, for environments without the dependencies of the command line.
+The same measurement as `townlet bench train --device cuda`, for machines without the dependencies of the command line.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import argparse
 
 from sim import device, machine, short
 from townlet.agents.sb3_comparison import GPU_RECIPE
-from townlet.bench.rollouts import EPOCHS, ITERATIONS, MINIBATCHES, measure_iterations
+from townlet.bench.iterations import EPOCHS, ITERATIONS, MINIBATCHES, measure_iterations
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("words", nargs="*", help="further overrides, like agent.n_steps=64")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="such as agent.n_steps=64")
     parser.add_argument("--recipe", default=GPU_RECIPE)
     parser.add_argument("--device", type=device, default="cuda")
     parser.add_argument("--rows", type=int, nargs="+", default=[65536, 262144])
     parser.add_argument("--epochs", type=int, nargs="+", default=EPOCHS)
     parser.add_argument("--minibatches", type=int, default=MINIBATCHES)
-    parser.add_argument("--rounds", type=int, default=ITERATIONS)
+    parser.add_argument("--iterations", type=int, default=ITERATIONS)
     return parser.parse_args()
 
 
@@ -33,10 +33,12 @@ def main() -> None:
     for rows in o.rows:
         for epochs in o.epochs:
             found = measure_iterations(
-                rows, epochs, o.device, recipe=o.recipe, minibatches=o.minibatches, rounds=o.rounds, overrides=o.words
-            )
-            played, learned = found.played_s * 1000, found.learned_s * 1000
-            times = f"{played:.1f} ms | {learned:.1f} ms | {short(found.per_second)} | {found.first_s:.1f} s"
+                rows, epochs, o.device, recipe=o.recipe, minibatches=o.minibatches, iterations=o.iterations,
+                overrides=o.overrides,
+            )  # fmt: skip
+            rollout_ms, update_ms = found.rollout_s * 1000, found.update_s * 1000
+            rate, first = short(found.steps_per_second), f"{found.first_s:.1f} s"
+            times = f"{rollout_ms:.1f} ms | {update_ms:.1f} ms | {rate} | {first}"
             print(f"| {rows:,} | {epochs} | {times} |", flush=True)
 
 

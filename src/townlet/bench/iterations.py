@@ -1,4 +1,4 @@
-"""Benchmark of on-policy training on a device, iteration by iteration.
+"""Benchmark of on-policy training on a device: times of iterations.
 
 An iteration is a rollout and its update, without logging. The first one compiles everything and is reported separately.
 """
@@ -27,35 +27,36 @@ ITERATIONS: Final = 12
 
 @dataclass(frozen=True)
 class IterationTimes:
-    """Median times of several iterations, in seconds."""
+    """Median times of the rollouts and updates of several iterations, in seconds."""
 
     rows: int
-    steps: int  # of every row in a rollout
+    steps: int  # steps of every row in a rollout
     epochs: int
     device: str
-    played_s: float
-    learned_s: float
-    first_s: float  # including compilation
+    rollout_s: float
+    update_s: float
+    first_s: float  # the first iteration, including compilation
 
     @property
-    def per_second(self) -> float:
-        return self.rows * self.steps / (self.played_s + self.learned_s)
+    def steps_per_second(self) -> float:
+        """Environment steps of an iteration divided by the sum of both medians."""
+        return self.rows * self.steps / (self.rollout_s + self.update_s)
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"median_per_wall_s": round(self.per_second)}
+        return asdict(self) | {"steps_per_second": round(self.steps_per_second)}
 
 
 def measure_iterations(
     rows: int, epochs: int, device: str, *, recipe: str = GPU_RECIPE, minibatches: int = MINIBATCHES,
-    rounds: int = ITERATIONS, overrides: Sequence[str] = (),
+    iterations: int = ITERATIONS, overrides: Sequence[str] = (),
 ) -> IterationTimes:  # fmt: skip
-    """Time iterations of a recipe with these rows, epochs and minibatches, and further `overrides`."""
+    """Time `iterations` of a recipe with these rows, epochs and minibatches, and further `overrides`."""
     sizes = [f"device={device}", f"rows={rows}", f"agent.epochs={epochs}", f"agent.batch_size={1 / minibatches}"]
     t = build_training(load_experiment(recipe, [*sizes, *overrides]))
     rollout = partial(collect, t, t.agent.update_interval, NullListener())
-    times = [(_seconds(rollout, device), _seconds(t.agent.learn, device)) for _ in range(rounds + 1)]
-    played, learned = (statistics.median(column) for column in zip(*times[1:], strict=True))
-    return IterationTimes(rows, t.agent.update_interval, epochs, device, played, learned, sum(times[0]))
+    times = [(_seconds(rollout, device), _seconds(t.agent.learn, device)) for _ in range(iterations + 1)]
+    rollout_s, update_s = (statistics.median(column) for column in zip(*times[1:], strict=True))
+    return IterationTimes(rows, t.agent.update_interval, epochs, device, rollout_s, update_s, sum(times[0]))
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
