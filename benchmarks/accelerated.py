@@ -34,11 +34,11 @@ def measure(recipe: str, seconds: float, overrides: list[str]) -> tuple[list[flo
             time_iteration(training)
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
-        for training, found in zip(both, times, strict=True):
-            found.append(time_iteration(training))
+        for training, samples in zip(both, times, strict=True):
+            samples.append(time_iteration(training))
     for training in both:
         training.env.close()
-    accelerated, autograd = ([1000 * median(column) for column in zip(*found, strict=True)] for found in times)
+    accelerated, autograd = ([1000 * median(column) for column in zip(*samples, strict=True)] for samples in times)
     return accelerated, autograd
 
 

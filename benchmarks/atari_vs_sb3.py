@@ -118,7 +118,7 @@ def main() -> None:
     o = parse()
     results, ratios = measure(o)
     report: dict[str, Any] = {"machine": machine(), "turns": o.turns}
-    report["ratios"] = {clock: statistics.quantiles(found, n=4) for clock, found in ratios.items()}
+    report["ratios"] = {clock: statistics.quantiles(values, n=4) for clock, values in ratios.items()}
     report["results"] = [result.as_json() for result in results]
     if o.json:
         o.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

@@ -66,12 +66,12 @@ def main() -> None:
         return
     print("| recipe | before (ms) | after (ms) | ratio |\n|---|---:|---:|---:|", flush=True)
     for recipe in options.recipes:
-        found = []
+        times = []
         for cores in CORES:
             trees = options.tree.resolve(), HERE
-            both = [start(tree, recipe, options.seconds, core) for tree, core in zip(trees, cores, strict=True)]
-            found.append([float(process.communicate()[0]) for process in both])
-        before, after = (sum(column) / len(found) for column in zip(*found, strict=True))
+            processes = [start(tree, recipe, options.seconds, core) for tree, core in zip(trees, cores, strict=True)]
+            times.append([float(process.communicate()[0]) for process in processes])
+        before, after = (sum(column) / len(times) for column in zip(*times, strict=True))
         print(f"| {recipe} | {before:.2f} | {after:.2f} | {after / before:.3f} |", flush=True)
 
 

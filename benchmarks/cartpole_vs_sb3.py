@@ -43,7 +43,7 @@ DQN_NORM: Final = 10.0
 
 def overrides(agent: str, seed: int, threads: int) -> list[str]:
     """Every setting that affects the amount of work or the result."""
-    both = {
+    common = {
         "rows": ROWS, "threads": threads, "seed": seed, "env_steps": BUDGET, "agent.reward_scale": 1.0,
         "evaluation.episodes": EPISODES,
     }  # fmt: skip
@@ -60,7 +60,7 @@ def overrides(agent: str, seed: int, threads: int) -> list[str]:
         "agent.double": False, "agent.dueling": False, "agent.prioritized": None, "agent.max_grad_norm": DQN_NORM,
         "explore.action_selection.schedule": EPSILON,
     }  # fmt: skip
-    return format_overrides(both | (ppo if agent == "ppo" else dqn))
+    return format_overrides(common | (ppo if agent == "ppo" else dqn))
 
 
 def their_model(agent: str, seed: int) -> Any:
@@ -73,19 +73,19 @@ def their_model(agent: str, seed: int) -> Any:
         return lambda remaining: start * remaining
 
     carts = make_vec_env(ENV, n_envs=ROWS, seed=seed)
-    both: dict[str, Any] = {"seed": seed, "device": "cpu", "verbose": 0}
+    common: dict[str, Any] = {"seed": seed, "device": "cpu", "verbose": 0}
     if agent == "ppo":
         return PPO(
             "MlpPolicy", carts, n_steps=STEPS, n_epochs=EPOCHS, batch_size=STEPS * ROWS, gae_lambda=GAE, gamma=GAMMA,
             learning_rate=linear(LR), clip_range=linear(CLIP), ent_coef=0.0, vf_coef=0.5, max_grad_norm=PPO_NORM,
-            policy_kwargs={"net_arch": list(PPO_HIDDEN), "activation_fn": nn.Tanh}, **both,
+            policy_kwargs={"net_arch": list(PPO_HIDDEN), "activation_fn": nn.Tanh}, **common,
         )  # fmt: skip
     return DQN(
         "MlpPolicy", carts, learning_rate=DQN_LR, gamma=DQN_GAMMA, batch_size=BATCH, buffer_size=REPLAY,
         learning_starts=WARMUP, train_freq=WAIT, gradient_steps=UPDATES, target_update_interval=WAIT * ROWS,
         exploration_initial_eps=EPSILON["start"], exploration_final_eps=EPSILON["end"],
         exploration_fraction=EPSILON["to"] / BUDGET, max_grad_norm=DQN_NORM,
-        policy_kwargs={"net_arch": list(DQN_HIDDEN), "activation_fn": nn.ReLU}, **both,
+        policy_kwargs={"net_arch": list(DQN_HIDDEN), "activation_fn": nn.ReLU}, **common,
     )  # fmt: skip
 
 
@@ -133,8 +133,8 @@ def our_steps(agent: str, seed: int, threads: int) -> int | None:
             while training.counters.env_steps // EVERY == due:
                 collect(training, training.agent.update_interval, NullListener())
                 training.agent.learn()
-            found = loaded.task.evaluate(training.agent.policy(), loaded.recipe, no_interrupt)
-            yield training.counters.env_steps, found.score("return")
+            evaluation = loaded.task.evaluate(training.agent.policy(), loaded.recipe, no_interrupt)
+            yield training.counters.env_steps, evaluation.score("return")
 
     return _first(scores())
 
@@ -168,11 +168,11 @@ def _first(scores: Iterator[tuple[int, float]]) -> int | None:
 
 def speeds(agents: Sequence[str], threads: int, seconds: float, rounds: int) -> dict[str, dict[str, BenchmarkResult]]:
     """Steps per second of both libraries, interleaved."""
-    found = {}
+    results = {}
     for agent in agents:
         subjects = [our_subject(agent, threads), their_subject(agent, threads)]
-        found[agent] = dict(zip((TOWNLET, SB3), run_interleaved(subjects, seconds, rounds), strict=True))
-    return found
+        results[agent] = dict(zip((TOWNLET, SB3), run_interleaved(subjects, seconds, rounds), strict=True))
+    return results
 
 
 def as_markdown(report: dict[str, Any]) -> str:
@@ -220,12 +220,11 @@ def main() -> None:
         }
         for agent in o.agents
     }
-    report = {
-        "machine": machine(),
-        "speed": {agent: {side: found.as_json() for side, found in both.items()} for agent, both in speed.items()},
-        "ratios": {a: both[TOWNLET].median_per_wall_s / both[SB3].median_per_wall_s for a, both in speed.items()},
-        "steps": steps,
-    }
+    speed_json, ratios = {}, {}
+    for agent, by_side in speed.items():
+        speed_json[agent] = {side: result.as_json() for side, result in by_side.items()}
+        ratios[agent] = by_side[TOWNLET].median_per_wall_s / by_side[SB3].median_per_wall_s
+    report = {"machine": machine(), "speed": speed_json, "ratios": ratios, "steps": steps}
     if o.json:
         o.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     print(as_markdown(report))

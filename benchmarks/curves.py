@@ -77,9 +77,9 @@ def measure(engine: str, device: str, seconds: float, what: str, size: int, rows
         engine_benchmark(world, WARMUP_ROWS, engine, 1)  # loads and compiles everything
     before = resident()
     subject = engine_benchmark(world, rows, engine, None if on_gpu else 1, device)
-    found = run_interleaved([subject], seconds, ROUNDS)[0].as_json()
+    result = run_interleaved([subject], seconds, ROUNDS)[0].as_json()
     held = torch.cuda.max_memory_allocated() if on_gpu else resident() - before
-    return {"varied": what, "size": size, "seen": world.layout.size, "bytes": held, **found, "machine": machine()}
+    return {"varied": what, "size": size, "seen": world.layout.size, "bytes": held, **result, "machine": machine()}
 
 
 def main() -> None:

@@ -36,13 +36,13 @@ START_SECONDS: Final = 60.0
 
 
 @contextlib.contextmanager
-def service(words: Sequence[str]) -> Iterator[int]:
+def service(overrides: Sequence[str]) -> Iterator[int]:
     """Run a service; yields its port."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
         probe.close()
-        command = [sys.executable, "-m", "townlet", "decide", "serve", DOMAIN, *words]
+        command = [sys.executable, "-m", "townlet", "decide", "serve", DOMAIN, *overrides]
         process = subprocess.Popen(
             [*command, "--folder", folder, "--port", str(port), "--no-token"], stdout=subprocess.DEVNULL
         )
@@ -69,17 +69,17 @@ def _wait_until_ready(port: int) -> None:
 def stats(port: int) -> dict[str, Any]:
     """Statistics of the service."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/decide/stats", timeout=20) as answer:
-        found: dict[str, Any] = json.loads(answer.read())
-        return found
+        result: dict[str, Any] = json.loads(answer.read())
+        return result
 
 
 def observations() -> list[dict[str, Any]]:
     """Observations of a game without decisions."""
-    game, found = DOMAINS[DOMAIN].make_game(7, "scenes", 2), []
+    game, observed = DOMAINS[DOMAIN].make_game(7, "scenes", 2), []
     for _ in range(OBSERVATIONS):
-        found.append(game.observe())
+        observed.append(game.observe())
         game.advance()
-    return found
+    return observed
 
 
 class Load:
@@ -97,37 +97,37 @@ class Load:
         async with contextlib.AsyncExitStack() as stack:
             sockets = []
             for _ in range(self.games):
-                one = await stack.enter_async_context(
+                connection = await stack.enter_async_context(
                     connect(self.url, proxy=None, compression=None, ping_interval=None)
                 )
-                sockets.append(one)
+                sockets.append(connection)
             start = time.perf_counter() + 0.5
-            await asyncio.gather(*(self._game(index, one, start) for index, one in enumerate(sockets)))
+            await asyncio.gather(*(self._game(index, connection, start) for index, connection in enumerate(sockets)))
 
-    async def _game(self, index: int, link: ClientConnection, start: float) -> None:
+    async def _game(self, index: int, connection: ClientConnection, start: float) -> None:
         interval = self.games / self.rate
         count = int(self.seconds / interval)
         due = [start + (turn + index / self.games) * interval for turn in range(count)]
-        listening = asyncio.create_task(self._listen(link, due))
+        listening = asyncio.create_task(self._listen(connection, due))
         for turn, moment in enumerate(due):
             if (wait := moment - time.perf_counter()) > 0:
                 await asyncio.sleep(wait)
             about = {"timestamp": float(turn), "territoryId": f"{self.name} {index}"}
             observation = self._observations[(turn + index) % OBSERVATIONS] | about
-            await link.send(json.dumps(observation, separators=(",", ":")))
+            await connection.send(json.dumps(observation, separators=(",", ":")))
         await asyncio.wait_for(listening, 60)
 
-    async def _listen(self, link: ClientConnection, due: Sequence[float]) -> None:
+    async def _listen(self, connection: ClientConnection, due: Sequence[float]) -> None:
         for moment in due:
-            reply = json.loads(await link.recv())
+            reply = json.loads(await connection.recv())
             self.latency.append(time.perf_counter() - moment)
             kind = reply.get("code") or ("by the gate alone" if reply.get("modelVersion") == 0 else reply["type"])
             self.kinds[kind] = self.kinds.get(kind, 0) + 1
 
 
-def measure(words: Sequence[str], games: int, rate: float, seconds: float) -> dict[str, Any]:
+def measure(overrides: Sequence[str], games: int, rate: float, seconds: float) -> dict[str, Any]:
     """Measure one service under one load."""
-    with service(words) as port:
+    with service(overrides) as port:
         warm = Load(port, "warming up", 1, 100.0, 2.0)
         asyncio.run(warm.run())
         load = Load(port, "game", games, rate, seconds)
@@ -153,21 +153,21 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    o, found = parse(), []
+    o, results = parse(), []
     print(", ".join(f"{name} {value}" for name, value in machine().items()), flush=True)
     print("| games | learning | sent/s | answered/s | p50 ms | p99 ms | max ms | versions | answers |")
     print("|---:|---|---:|---:|---:|---:|---:|---:|---|", flush=True)
     for games in o.games:
         for rate in o.rate:
-            for name, words in (("no", (NO_LEARNING,)), ("yes", LEARNING)):
-                one = measure([f"policy={o.policy}", *words], games, rate, o.seconds) | {"learning": name}
-                found.append(one)
-                answers = ", ".join(f"{kind} {count}" for kind, count in sorted(one["answers"].items()))
-                figures = " | ".join(f"{one[key]:,.1f}" for key in ("p50_ms", "p99_ms", "max_ms"))
-                rates = f"{one['sent_per_s']:,.0f} | {one['answered_per_s']:,.0f}"
-                print(f"| {games} | {name} | {rates} | {figures} | {one['versions']} | {answers} |", flush=True)
+            for name, overrides in (("no", (NO_LEARNING,)), ("yes", LEARNING)):
+                result = measure([f"policy={o.policy}", *overrides], games, rate, o.seconds) | {"learning": name}
+                results.append(result)
+                answers = ", ".join(f"{kind} {count}" for kind, count in sorted(result["answers"].items()))
+                figures = " | ".join(f"{result[key]:,.1f}" for key in ("p50_ms", "p99_ms", "max_ms"))
+                rates = f"{result['sent_per_s']:,.0f} | {result['answered_per_s']:,.0f}"
+                print(f"| {games} | {name} | {rates} | {figures} | {result['versions']} | {answers} |", flush=True)
     if o.json:
-        o.json.write_text(json.dumps(found, indent=2))
+        o.json.write_text(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class Trial(NamedTuple):
     seed: int
     territories: int
     observations: int
-    words: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
 
 
 class Played(NamedTuple):
@@ -70,12 +70,12 @@ def played(trial: Trial) -> dict[str, Any]:
     """The results of a trial, as one line of JSON."""
     torch.set_num_threads(1)
     begun = time.perf_counter()
-    found, more = _learning(trial) if trial.who in LEARNERS else (_baseline(trial), {})
+    decisions, more = _learning(trial) if trial.who in LEARNERS else (_baseline(trial), {})
     half = trial.observations * OBSERVATION_TICKS / 2
-    parts = np.minimum(found.time / (2 * half) * COLUMNS, COLUMNS - 1).astype(int)
+    parts = np.minimum(decisions.time / (2 * half) * COLUMNS, COLUMNS - 1).astype(int)
     return {
-        "who": trial.who, "seed": trial.seed, "curve": [_mean(found.reward[parts == n]) for n in range(COLUMNS)],
-        "sent": len(found.time), "chunks": _chunks(found.action[parts >= COLUMNS - 2]),
+        "who": trial.who, "seed": trial.seed, "curve": [_mean(decisions.reward[parts == n]) for n in range(COLUMNS)],
+        "sent": len(decisions.time), "chunks": _chunks(decisions.action[parts >= COLUMNS - 2]),
         "seconds": time.perf_counter() - begun, **more,
     }  # fmt: skip
 
@@ -115,15 +115,15 @@ def _territory(game: HiveGame, baseline: Baseline, rng: np.random.Generator, obs
 
 def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
     """The service decides for all territories together, and learns between observations."""
-    found: list[tuple[float, int, float]] = []
+    decisions: list[tuple[float, int, float]] = []
 
     def on_outcome(experience: Experience, outcome: float, how: str) -> None:
-        found.append((experience.decision.time, experience.decision.action, outcome))
+        decisions.append((experience.decision.time, experience.decision.action, outcome))
 
     now = [0.0]
-    words = [f"policy={trial.who}", f"seed={trial.seed}", *trial.words]
+    overrides = [f"policy={trial.who}", f"seed={trial.seed}", *trial.overrides]
     with tempfile.TemporaryDirectory() as folder:
-        service = Service(Path(folder), DOMAIN, load_settings("hive", words, DOMAINS), lambda: now[0])
+        service = Service(Path(folder), DOMAIN, load_settings("hive", overrides, DOMAINS), lambda: now[0])
         rounds, entropy = TrainingThread(service), []
         service.state.outcome_listeners.append(on_outcome)
         rounds.publish()
@@ -144,7 +144,7 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
                 entropy.append(rounds.progress.last.entropy)
         more = {"steps": rounds.progress.steps, "verdicts": rounds.progress.verdicts, "entropy": entropy}
         service.close()
-    times, actions, rewards = (np.array(column) for column in zip(*found, strict=True))
+    times, actions, rewards = (np.array(column) for column in zip(*decisions, strict=True))
     return Played(times, actions, rewards), more
 
 
@@ -163,7 +163,7 @@ def as_markdown(lines: Sequence[dict[str, Any]]) -> str:
     text = [f"| who | {' | '.join(f'{n + 1}' for n in range(COLUMNS))} | chunks, favorite |"]
     text.append("|---" * (COLUMNS + 2) + "|")
     curves = {
-        who: np.array([line["curve"] for line in sorted(lines, key=lambda one: one["seed"]) if line["who"] == who])
+        who: np.array([line["curve"] for line in sorted(lines, key=lambda line: line["seed"]) if line["who"] == who])
         for who in dict.fromkeys(line["who"] for line in lines)
     }
     for who, curve in curves.items():
@@ -189,17 +189,17 @@ def over_seeds(values: NDArray[np.float64]) -> str:
 
 def run(trials: Iterable[Trial], jobs: int) -> list[dict[str, Any]]:
     """Run all trials, `jobs` at a time, each in a separate process."""
-    found = []
+    results = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         for done in as_completed([pool.submit(played, trial) for trial in trials]):
-            found.append(done.result())
-            print(json.dumps(found[-1]), flush=True)
-    return found
+            results.append(done.result())
+            print(json.dumps(results[-1]), flush=True)
+    return results
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("words", nargs="*", help="settings of the service: key=value")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings of the service")
     parser.add_argument("--who", nargs="+", default=[*LEARNERS, *DOMAIN.baselines])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--territories", type=int, default=32)
@@ -212,10 +212,11 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     o = parse()
     seeds = range(FIRST_SEED, FIRST_SEED + o.seeds)
-    found = run((Trial(who, s, o.territories, o.observations, tuple(o.words)) for s in seeds for who in o.who), o.jobs)
+    games = (o.territories, o.observations, tuple(o.overrides))
+    results = run((Trial(who, seed, *games) for seed in seeds for who in o.who), o.jobs)
     if o.json:
-        o.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    print("\n" + as_markdown(found))
+        o.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print("\n" + as_markdown(results))
 
 
 if __name__ == "__main__":

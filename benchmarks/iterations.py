@@ -32,14 +32,14 @@ def main() -> None:
     )
     for rows in o.rows:
         for epochs in o.epochs:
-            found = measure_iterations(
+            times = measure_iterations(
                 rows, epochs, o.device, recipe=o.recipe, minibatches=o.minibatches, iterations=o.iterations,
                 overrides=o.overrides,
             )  # fmt: skip
-            rollout_ms, update_ms = found.rollout_s * 1000, found.update_s * 1000
-            rate, first = short(found.steps_per_second), f"{found.first_s:.1f} s"
-            times = f"{rollout_ms:.1f} ms | {update_ms:.1f} ms | {rate} | {first}"
-            print(f"| {rows:,} | {epochs} | {times} |", flush=True)
+            rollout_ms, update_ms = times.rollout_s * 1000, times.update_s * 1000
+            rate, first = short(times.steps_per_second), f"{times.first_s:.1f} s"
+            columns = f"{rollout_ms:.1f} ms | {update_ms:.1f} ms | {rate} | {first}"
+            print(f"| {rows:,} | {epochs} | {columns} |", flush=True)
 
 
 if __name__ == "__main__":

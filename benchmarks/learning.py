@@ -31,7 +31,7 @@ class Trial(NamedTuple):
 
     name: str
     recipe: str
-    words: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
 
 
 RECIPES: Final = (
@@ -63,26 +63,26 @@ PLAIN: Final = ("agent.entropy_coef=0.01", "potential=0", "starts=null", "change
 def trials(table: str, only: Sequence[str]) -> list[Trial]:
     """All lines of a table, or those with the given names."""
     if table == "life":
-        found = [Trial("town:life as it is", "town:life")]
-        found += [Trial(name, "town:life", words) for name, words in PARTS.items()]
-        found.append(Trial("none of it: plain PPO", "town:life", PLAIN))
+        all_trials = [Trial("town:life as it is", "town:life")]
+        all_trials += [Trial(name, "town:life", overrides) for name, overrides in PARTS.items()]
+        all_trials.append(Trial("none of it: plain PPO", "town:life", PLAIN))
     elif table == "gyms":
-        found = [Trial(recipe, recipe) for recipe in GYMS]
+        all_trials = [Trial(recipe, recipe) for recipe in GYMS]
     else:
-        found = [*(Trial(recipe, recipe) for recipe in RECIPES), WITHOUT_MEMORY]
-    return [t for t in found if not only or t.name in only]
+        all_trials = [*(Trial(recipe, recipe) for recipe in RECIPES), WITHOUT_MEMORY]
+    return [t for t in all_trials if not only or t.name in only]
 
 
 def train(trial: Trial, seed: int) -> Row:
     """Train to the end; the results of the last evaluation, and the time."""
     # Without the recipe's time limit, which would end trainings early on a busy machine.
-    words = [*trial.words, f"seed={seed}", "threads=1", "metrics.tensorboard=false", "metrics.report=false"]
-    words += ["budget.minutes=600"]
+    overrides = [*trial.overrides, f"seed={seed}", "threads=1", "metrics.tensorboard=false", "metrics.report=false"]
+    overrides += ["budget.minutes=600"]
     with tempfile.TemporaryDirectory() as root:
-        outcome = start(load_experiment(trial.recipe, words), Path(root))
+        outcome = start(load_experiment(trial.recipe, overrides), Path(root))
         with MetricsReader(outcome.run.metrics_file) as metrics:
-            found = metrics.read("evaluations", ["env_steps", "score", "policy"])
-    curve = [list(at) for *at, policy in zip(*found.values(), strict=True) if policy != "random"]
+            evaluations = metrics.read("evaluations", ["env_steps", "score", "policy"])
+    curve = [list(at) for *at, policy in zip(*evaluations.values(), strict=True) if policy != "random"]
     took = {"seconds": outcome.seconds, "why": outcome.ending.why, "curve": curve}
     return {"name": trial.name, "seed": seed, **_of_town(outcome), **_of_gym(outcome), **took}
 
@@ -129,14 +129,14 @@ def gyms_as_markdown(rows: Iterable[Row]) -> str:
         "| recipe | final return by seed | episodes | solved at | first solved after steps | random | seconds |",
         "|---|---|---:|---:|---|---:|---:|",
     ]
-    for name, found in by_name(rows).items():
-        threshold = found[0]["threshold"]
-        reached = [next((steps for steps, score in row["curve"] if score >= threshold), None) for row in found]
-        each = ", ".join(f"{row['mean']:.2f}" for row in found)
+    for name, results in by_name(rows).items():
+        threshold = results[0]["threshold"]
+        reached = [next((steps for steps, score in row["curve"] if score >= threshold), None) for row in results]
+        each = ", ".join(f"{row['mean']:.2f}" for row in results)
         first = ", ".join("never" if steps is None else f"{steps:,}" for steps in reached)
-        seconds = ", ".join(f"{row['seconds']:.0f}" for row in found)
-        beside = f"{found[0]['episodes']} | {threshold:g} | {first} | {found[0]['random']:.1f}"
-        lines.append(f"| {name} | {each} | {beside} | {seconds} |")
+        seconds = ", ".join(f"{row['seconds']:.0f}" for row in results)
+        columns = f"{results[0]['episodes']} | {threshold:g} | {first} | {results[0]['random']:.1f}"
+        lines.append(f"| {name} | {each} | {columns} | {seconds} |")
     return "\n".join(lines)
 
 
@@ -147,16 +147,16 @@ def as_markdown(rows: Iterable[Row]) -> str:
         "| mean with raised limit | random agent | seconds |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for name, found in by_name(rows).items():
+    for name, results in by_name(rows).items():
 
-        def over(key: str, of: list[Row] = found) -> float:
+        def over(key: str, of: list[Row] = results) -> float:
             return statistics.fmean(row[key] for row in of)
 
-        works = "–" if found[0]["works"] is None else f"{over('works'):.0%}"
-        each = ", ".join(f"{row['mean']:.0f}" for row in found)
-        seconds = ", ".join(f"{row['seconds']:.0f}" for row in found)
+        works = "–" if results[0]["works"] is None else f"{over('works'):.0%}"
+        each = ", ".join(f"{row['mean']:.0f}" for row in results)
+        seconds = ", ".join(f"{row['seconds']:.0f}" for row in results)
         lines.append(
-            f"| {name} | {each} | {found[0]['limit']} | {over('mean'):.0f} | {over('survived'):.0%} "
+            f"| {name} | {each} | {results[0]['limit']} | {over('mean'):.0f} | {over('survived'):.0%} "
             f"| {works} | {over('longer'):.0f} | {over('random'):.0f} | {seconds} |"
         )
     return "\n".join(lines)

@@ -185,10 +185,10 @@ def fastest(seconds: Sequence[float]) -> float:
     return statistics.quantiles(seconds, n=10)[0]
 
 
-def as_markdown(found: Mapping[str, Mapping[str, Any]]) -> str:
+def as_markdown(results: Mapping[str, Mapping[str, Any]]) -> str:
     """A table to paste into RESULTS.md."""
     head = [f"| recipe | slices | {' | '.join(COLUMNS)} |", "|---|---:" + "|---:" * len(COLUMNS) + "|"]
-    return "\n".join([*head, *(as_line(name, summary) for name, summary in found.items())])
+    return "\n".join([*head, *(as_line(name, summary) for name, summary in results.items())])
 
 
 def as_line(name: str, summary: Mapping[str, Any]) -> str:
@@ -208,16 +208,16 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     o = parse()
     changes = ["threads=1", *(word for word in o.words if "=" in word)]
-    found = {}
+    results = {}
     for name in [word for word in o.words if "=" not in word] or RECIPES:
         loaded = load_experiment(name, changes)
-        found[name] = report(loaded, measure(loaded, o.seconds))
-        print(as_line(name, found[name]), file=sys.stderr, flush=True)  # an interrupted run shows the first results
+        results[name] = report(loaded, measure(loaded, o.seconds))
+        print(as_line(name, results[name]), file=sys.stderr, flush=True)  # an interrupted run shows the first results
     about = machine()
     if o.json:
-        o.json.write_text(json.dumps({"machine": about, "recipes": found}, indent=2) + "\n", encoding="utf-8")
+        o.json.write_text(json.dumps({"machine": about, "recipes": results}, indent=2) + "\n", encoding="utf-8")
     print(f"{' '.join(changes)}; {', '.join(f'{name} {value}' for name, value in about.items())}\n")
-    print(as_markdown(found))
+    print(as_markdown(results))
 
 
 if __name__ == "__main__":

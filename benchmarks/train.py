@@ -42,8 +42,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     o = parse()
-    found = compare(o.world, o.agents, o.rows, o.threads, o.seconds, o.rounds, peers=not o.no_peers)
-    report = {"machine": machine(), **found.as_json()}
+    comparison = compare(o.world, o.agents, o.rows, o.threads, o.seconds, o.rounds, peers=not o.no_peers)
+    report = {"machine": machine(), **comparison.as_json()}
     if o.json:
         o.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     print(as_markdown(report))

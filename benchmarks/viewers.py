@@ -71,8 +71,8 @@ async def alternate(
 def speeds(run: Run, periods: Sequence[Period], settle: float) -> list[tuple[Period, float]]:
     """env_steps per second of each period with at least two records, without its first `settle` seconds."""
     with MetricsReader(run.metrics_file) as store:
-        found = store.read("updates", ("env_steps", "wall"), where={"name": "steps_per_second"})
-    records = list(zip(found["wall"], found["env_steps"], strict=True))
+        columns = store.read("updates", ("env_steps", "wall"), where={"name": "steps_per_second"})
+    records = list(zip(columns["wall"], columns["env_steps"], strict=True))
     rates = []
     for period in periods:
         inside = [record for record in records if period.begin + settle <= record[0] <= period.end]
@@ -100,15 +100,16 @@ def main() -> None:
     parser.add_argument("--interval", type=int, default=4000, help="env_steps between records of the metrics")
     o = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        words = ["train", o.recipe, "--live", "--port=0", f"--root={folder}", f"--minutes={o.minutes}", "--steps=1e12"]
-        words.append(f"metrics.every={o.interval}")  # the default is a fraction of the budget, which is endless here
-        process = subprocess.Popen([sys.executable, "-m", "townlet", *words], stdout=subprocess.PIPE, text=True)
+        arguments = ["train", o.recipe, "--live", "--port=0", f"--root={folder}", f"--minutes={o.minutes}"]
+        # The default of metrics.every is a fraction of the budget, which is endless here.
+        arguments += ["--steps=1e12", f"metrics.every={o.interval}"]
+        process = subprocess.Popen([sys.executable, "-m", "townlet", *arguments], stdout=subprocess.PIPE, text=True)
         ended: list[int | None] = [None]
         assert process.stdout is not None
         ((address, token),) = re.findall(r"(127\.0\.0\.1:\d+)/\?token=(\S+)", process.stdout.readline())
         (run,) = Run.list(Path(folder))
 
-        async def both() -> list[Period]:
+        async def watch_training() -> list[Period]:
             async def wait() -> None:
                 ended[0] = await asyncio.to_thread(process.wait)
 
@@ -117,13 +118,13 @@ def main() -> None:
             await waiting
             return periods
 
-        rates = speeds(run, asyncio.run(both()), settle=0.5)
-    found = ratios(rates)
-    low, middle, high = statistics.quantiles(found, n=4)
+        rates = speeds(run, asyncio.run(watch_training()), settle=0.5)
+    relative_speeds = ratios(rates)
+    low, middle, high = statistics.quantiles(relative_speeds, n=4)
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     without = statistics.median(speed for period, speed in rates if not period.viewers)
     print(f"{o.recipe}: {without:,.0f} steps/s without viewers; {middle:.1%} of that with {o.viewers} "
-          f"(quartiles {low:.1%} … {high:.1%}, {len(found)} periods of {o.seconds:.0f} s)")  # fmt: skip
+          f"(quartiles {low:.1%} … {high:.1%}, {len(relative_speeds)} periods of {o.seconds:.0f} s)")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -390,7 +390,7 @@ class AgentConformance:
         trained = load_policy(case.run(), "last")
         graph = onnxruntime.InferenceSession(export(trained, "onnx", tmp_path / "policy.onnx"))
         obs, mask = observations(trained, TRIED)
-        memory = {"hidden": np.zeros((TRIED, trained.hidden), np.float32)} if trained.hidden else {}
+        memory = {"hidden": np.zeros((TRIED, trained.hidden_size), np.float32)} if trained.hidden_size else {}
         actions = graph.run(None, {"obs": obs.numpy(), "mask": mask.numpy(), **memory})[0]
         trained.reset(TRIED)
         assert actions.tolist() == trained.act(obs, mask).tolist()

@@ -83,7 +83,7 @@ def test_onnx_matches_the_policy(
     trained = package.load(name, root=runs)
     for rows in (1, 7):
         trained.reset(rows)
-        memory = {"hidden": np.zeros((rows, trained.hidden), np.float32)} if trained.hidden else {}
+        memory = {"hidden": np.zeros((rows, trained.hidden_size), np.float32)} if trained.hidden_size else {}
         for step in range(5):  # the hidden state is passed on from step to step
             obs, mask = rows_of(trained, rows, seed=step)
             wanted = trained.outputs(obs, mask)["values" if trained.kind == "values" else "logits"]

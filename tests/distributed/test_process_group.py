@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup, ProcessLost
 
 
 class KnownPeers(ProcessGroup):
@@ -32,6 +34,26 @@ def test_every_index_is_local_to_one_process(size: int, rows: int, slots: int, s
         found.append(mine[group.local_indices(drawn, rows)])
         assert torch.equal(found[-1], drawn[group.is_local(drawn, rows)])  # in the order in which they were drawn
     assert sorted(torch.cat(found).tolist()) == sorted(drawn.tolist())
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (RuntimeError("[/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1234"), True),
+        (dist.DistBackendError("NCCL error: remote process exited or there was a network error"), True),
+        (
+            RuntimeError("[enforce fail at /gloo/transport/tcp/pair.cc:446] op.preamble.length <= op.nbytes. 8 vs 4"),
+            False,
+        ),
+        (RuntimeError("tensors must be contiguous"), False),
+    ],
+)
+def test_only_network_errors_count_as_a_lost_process(error: RuntimeError, lost: bool) -> None:
+    with pytest.raises(ProcessLost if lost else RuntimeError) as caught, ProcessGroup(0, 2)._collective():
+        raise error
+    assert (caught.value.__cause__ if lost else caught.value) is error
+    if lost:
+        assert "one of the 2 processes that train together is gone or cannot be reached" in str(caught.value)
 
 
 @given(size=st.integers(1, 5), rows=st.integers(1, 6))

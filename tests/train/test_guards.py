@@ -18,6 +18,11 @@ def test_bad_reward_is_named_by_its_row(value: float) -> None:
         check_reward(reward, "at env_steps 8000")
 
 
+def test_bad_reward_of_an_episode_is_named_by_the_row_of_the_episode() -> None:
+    with pytest.raises(Diverged, match="reward of row 40 is nan"):
+        check_reward(torch.tensor([0, NAN]), "now", torch.tensor([7, 40]))
+
+
 def test_infinities_of_both_signs_do_not_hide_each_other() -> None:
     with pytest.raises(Diverged, match="reward of row 1 is -inf"):
         check_reward(torch.tensor([0, -INF, INF]), "now")

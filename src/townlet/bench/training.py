@@ -69,8 +69,8 @@ def compare(
             subjects = [townlet_benchmark(world, agent, rows, threads)]
             if peers and not missing:
                 subjects.append(sb3_benchmark(world, agent, rows, threads))
-            found = run_interleaved(subjects, seconds, rounds)
-            results[agent] = dict(zip((TOWNLET, SB3), found, strict=False))
+            measured = run_interleaved(subjects, seconds, rounds)
+            results[agent] = dict(zip((TOWNLET, SB3), measured, strict=False))
     finally:
         torch.set_num_threads(before)
     skipped = ("stable-baselines3 is not installed: pip install stable-baselines3",) if missing else ()

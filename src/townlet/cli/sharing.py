@@ -45,8 +45,8 @@ def export(
         path = write(trained, form, to)
     echo(f"Wrote {path} ({path.stat().st_size / 1024:.0f} kB).")
     if form == "onnx":
-        inputs = ["obs", *(["mask"] if trained.actions.choices else []), *(["hidden"] if trained.hidden else [])]
-        outputs = ["action", *OUTPUTS[trained.kind], *(["next_hidden"] if trained.hidden else [])]
+        inputs = ["obs", *(["mask"] if trained.actions.choices else []), *(["hidden"] if trained.hidden_size else [])]
+        outputs = ["action", *OUTPUTS[trained.kind], *(["next_hidden"] if trained.hidden_size else [])]
         echo(f"Inputs: {', '.join(inputs)}. Outputs: {', '.join(outputs)}.")
     echo("The file's metadata describes the observation, the actions and how to use the network (key `readme`).")
 

@@ -13,7 +13,7 @@ Side = Annotated[int, Field(ge=1, le=4096)]
 
 RESERVED_KWARGS: Final = {
     "render_mode": "`townlet play`, the live page and `video` choose it",
-    "max_episode_steps": "write it beside kwargs",
+    "max_episode_steps": "write gym.max_episode_steps instead",
 }
 
 

@@ -159,7 +159,7 @@ class Episodes(NamedTuple):
 
     rows: Tensor  # int64; ascending among episodes that ended in the same step
     length: Tensor  # int64, steps
-    reward: Tensor  # float32, sum of extrinsic rewards, unscaled
+    reward: Tensor  # float32, sum of the environment's rewards without shaping, unscaled
     intrinsic: Tensor  # float32, sum of the unweighted intrinsic reward; 0 without one
     entropy: Tensor  # float32, mean normalized entropy of the behavior policy in [0, 1]; 0 if not tracked
     terminated: Tensor  # bool

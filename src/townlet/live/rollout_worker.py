@@ -135,7 +135,7 @@ class RolloutWorker:
             episode.add(frame)
             pending.append(torch.from_numpy(frame.obs))
             rollout.frames[at] = frame._replace(image=None, obs=NO_OBSERVATION)  # the episode has its own copy
-            if len(pending) == VALUE_BATCH and not trained.hidden:  # recurrent networks need all timesteps at once
+            if len(pending) == VALUE_BATCH and not trained.hidden_size:  # recurrent networks need all timesteps at once
                 compute_values()
             if rollout.over or at == MAX_STEPS or episode.image_bytes > MAX_IMAGE_BYTES:
                 break

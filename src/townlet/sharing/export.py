@@ -88,7 +88,7 @@ def metadata(trained: TrainedPolicy, layout: ObservationLayout) -> dict[str, str
         "actions": actions.names,
         "network": recipe.network.model_dump(mode="json"),
         "agent": agent,
-        "hidden": trained.hidden,
+        "hidden": trained.hidden_size,
         "env_steps": trained.env_steps,
         "score": trained.info.get("score"),
     }
@@ -139,7 +139,7 @@ class GreedyStep(nn.Module):
 
     def __init__(self, trained: TrainedPolicy, scaling: Scaling | None) -> None:
         super().__init__()
-        self.network, self.kind, self.recurrent = trained.network, trained.kind, trained.hidden > 0
+        self.network, self.kind, self.recurrent = trained.network, trained.kind, trained.hidden_size > 0
         self.scaling = as_tensors(scaling)
         actions = trained.actions
         if isinstance(actions, Continuous):
@@ -164,7 +164,7 @@ def to_onnx(trained: TrainedPolicy) -> bytes:
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise TownletError(f"the exporter for ONNX needs {' and '.join(missing)}", "pip install 'townlet[onnx]'")
-    hidden_size, raw = trained.hidden, trained.loaded.task.raw_observation()
+    hidden_size, raw = trained.hidden_size, trained.loaded.task.raw_observation()
     rows = torch.export.Dim("rows", min=1)
     inputs = {"obs": torch.zeros(2, raw.layout.size)}
     if choices := trained.actions.choices:
@@ -196,7 +196,7 @@ def _with_metadata(model: onnx.ModelProto, trained: TrainedPolicy, layout: Obser
     import onnx
     from onnx import helper, numpy_helper
 
-    choices, hidden_size, count = trained.actions.choices, trained.hidden, trained.actions.n
+    choices, hidden_size, count = trained.actions.choices, trained.hidden_size, trained.actions.n
     if choices:
         # An input with an initializer is optional. The initializer has one row, which is broadcast.
         mask = next(value for value in model.graph.input if value.name == "mask")

@@ -156,10 +156,11 @@ def run_episodes(
         returns += step.reward.cpu().numpy()
         ended = env.final_obs()
         ended_rows = ended.rows.cpu().numpy()
-        more = stats(ended) if stats else {}
+        extra_columns = stats(ended) if stats else {}
         if len(ended_rows):
             terminated = step.terminated.cpu().numpy()[ended_rows]
-            finished = {"length": length[ended_rows], "returns": returns[ended_rows], "terminated": terminated, **more}
+            finished = {"length": length[ended_rows], "returns": returns[ended_rows], "terminated": terminated}
+            finished |= extra_columns
             counted = done[ended_rows] < quota[ended_rows]
             index = (first[ended_rows] + done[ended_rows])[counted]
             for name, values in finished.items():

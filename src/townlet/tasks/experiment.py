@@ -66,7 +66,7 @@ class TrainingTask(Task, Protocol):
         self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, trained: EvaluationResult,
         best: BestCheckpoint | None,
     ) -> TrainingSummary:  # fmt: skip
-        """The result of a training run; may evaluate the policy further."""
+        """The result of a training run; may make further evaluations of the policy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,8 +155,8 @@ def _unsupported(recipe: Recipe, node: Node, task: TrainingTask) -> Iterator[Dia
         others = [e.name for e in entries() if isinstance(task.actions, e.actions)]
         yield Diagnostic(what, f"use {' or '.join(others)}", where)
     elif agent.observations == "index" and [(b.kind, b.size) for b in layout] != [("index", 1)]:
-        seen = ", ".join(layout.names)
-        what = f"{agent.name} needs a single discrete observation, but this one has the blocks {seen}"
+        blocks = ", ".join(layout.names)
+        what = f"{agent.name} needs a single discrete observation, but this one has the blocks {blocks}"
         others = [e.name for e in entries() if e.observations == "any" and isinstance(task.actions, e.actions)]
         yield Diagnostic(what, f"use {' or '.join(others[:3])}, or an environment with discrete observations", where)
 

@@ -27,7 +27,7 @@ from townlet.train.tuning import dump_settings
 
 # Commands of the leader, sent alone or followed by arguments.
 RUN, RESTORE, ROLLOUT, STATE, END = "run", "restore", "rollout", "state", "end"
-# Columns of an exchanged episode: the step of the rollout, the columns of `Episodes` from `rows` on, its final values.
+# Columns of an exchanged episode: the step of the rollout, the columns of `Episodes` (`rows` first), its final values.
 STEP, ROW = 0, 1
 # Types of the columns of `Episodes`.
 DTYPES: Final = (torch.int64, torch.int64, torch.float32, torch.float32, torch.float32, torch.bool, torch.float32)
@@ -77,8 +77,8 @@ class MultiProcess:
     def on_step(self, reward: Tensor) -> None:
         """Count a step. A reward [N] that is not finite is reported after the rollout, so that no process hangs."""
         self._steps += 1
-        if found := first_bad_reward(reward):
-            row, value = found
+        if bad := first_bad_reward(reward):
+            row, value = bad
             self._bad_rewards.append([row + self._group.rank * self._env.rows, value])
 
     def add_episodes(self, episodes: Episodes, ended: FinalObs) -> None:

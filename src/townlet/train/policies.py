@@ -58,7 +58,7 @@ class TrainedPolicy:
         return int(self.info["env_steps"])
 
     @property
-    def hidden(self) -> int:
+    def hidden_size(self) -> int:
         """Size of the hidden state of a row; 0 for a feed-forward network."""
         return int(getattr(self.network, "hidden_size", 0))
 
@@ -113,7 +113,7 @@ class TrainedPolicy:
 
         The observations must already be scaled.
         """
-        steps = obs.unsqueeze(1) if self.hidden else obs  # a feed-forward network takes the steps as a batch
+        steps = obs.unsqueeze(1) if self.hidden_size else obs  # a feed-forward network takes the steps as a batch
         outputs = self.full_network(steps, cast(Any, self.full_network).initial_hidden(steps.shape[-2]))
         values: Tensor = outputs[1] if self._agent.kind == "policy" else outputs[0].amax(-1)
         return values.flatten()

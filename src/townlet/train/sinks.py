@@ -180,8 +180,8 @@ class ProgressBar(LineSink):
         """Update the line of metrics; those missing in this interval keep their last value, so the layout is stable."""
         self._metrics |= interval.metrics
         parts = [f"{format_count(interval.env_steps)} steps", rate_text(interval.metrics["steps_per_second"])]
-        shown = {name: self._metrics[name] for name in LINE_METRICS if name in self._metrics}
-        parts += [f"{name.removeprefix('episode_')} {value:.3g}" for name, value in shown.items()]
+        values = {name: self._metrics[name] for name in LINE_METRICS if name in self._metrics}
+        parts += [f"{name.removeprefix('episode_')} {value:.3g}" for name, value in values.items()]
         self._line.plain = "  " + " · ".join(parts)
 
     def message(self, text: str) -> None:

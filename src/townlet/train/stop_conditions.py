@@ -65,11 +65,11 @@ class SignalHandler:
 
 @dataclass
 class StopConditions:
-    """When the loop ends, and when it evaluates and saves. Intervals are in env_steps."""
+    """When the loop ends, evaluates and saves; `evaluate_every` is in env_steps."""
 
     recipe: Recipe
     evaluate_every: int
-    pause_at: int | None = None
+    pause_at: int | None = None  # env_steps
     stop_requested: Callable[[], bool] = lambda: False  # whether a signal has requested a stop
     stop_reason: Callable[[], str | None] = lambda: None  # why the calling program stops the run, if it does
     previous_seconds: float = 0.0  # training time in earlier processes
@@ -115,7 +115,7 @@ class StopConditions:
             raise Interrupted
 
     def evaluation_due(self, t: Training) -> bool:
-        """Whether the last rollout passed a multiple of the evaluation interval."""
+        """Whether the last rollout passed a multiple of the evaluation interval, and the warm-up is over."""
         now, steps = t.counters.env_steps, t.rows * t.agent.update_interval
         if (warmup := self.recipe.evaluation.warmup) and now < self.recipe.to_env_steps(warmup):
             return False
