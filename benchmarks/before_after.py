@@ -1,7 +1,7 @@
 """Processor time of training in two source trees: `python benchmarks/before_after.py OTHER_TREE RECIPE ...`.
 
-Both trees train at the same time, each on a separate core, then again with the cores exchanged. The time is
-that of rollouts and updates, after a warm-up, on one thread.
+Both trees train at the same time, each on a separate core, then again with the cores exchanged. The time
+is that of rollouts and updates, after a warm-up, on one thread.
 """
 
 from __future__ import annotations

@@ -212,8 +212,8 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     o = parse()
     seeds = range(FIRST_SEED, FIRST_SEED + o.seeds)
-    games = (o.territories, o.observations, tuple(o.overrides))
-    results = run((Trial(who, seed, *games) for seed in seeds for who in o.who), o.jobs)
+    common = (o.territories, o.observations, tuple(o.overrides))
+    results = run((Trial(who, seed, *common) for seed in seeds for who in o.who), o.jobs)
     if o.json:
         o.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print("\n" + as_markdown(results))

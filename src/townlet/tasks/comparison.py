@@ -21,8 +21,8 @@ from townlet.town.world.tables import World
 FIVE_NUMBERS: Final = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
 FIVE_NUMBER_LABELS: Final = ("min", "25 %", "median", "75 %", "max")
 MIN_USES: Final = 0.05  # affordances that every policy uses less often per episode are left out of the table
-GENERALIZATION_RATIO: Final = 0.9  # mean length on other maps / on the training map that counts as generalizing
-HARDLY_BETTER: Final = 1.25  # mean length / that of a random agent that counts as hardly better
+GENERALIZATION_RATIO: Final = 0.9  # at least this fraction of the mean length on the training map is needed
+HARDLY_BETTER: Final = 1.25  # up to this multiple of a random agent's mean length
 
 
 class ResultTable(NamedTuple):
@@ -49,7 +49,7 @@ def format_return(value: float) -> str:
 class TownComparison:
     """The same episodes of a world played by three policies.
 
-    If these are on other maps than the agent was trained on, `on_training_map` has its results on that one.
+    `on_training_map` is the trained agent on its own map, if the others were evaluated on other maps.
     """
 
     title: str

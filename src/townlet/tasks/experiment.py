@@ -60,7 +60,7 @@ class TrainingTask(Task, Protocol):
         """Evaluate a policy as the recipe specifies."""
 
     def render(self, policy: ActingPolicy, recipe: Recipe, device: str = "cpu") -> RenderedEnv:
-        """Episodes of an evaluation as images, with the policy's network on `device`; raises if it has none."""
+        """Episodes of an evaluation as images, with the policy's network on `device`; raises if there are none."""
 
     def summarize(
         self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, trained: EvaluationResult,

@@ -34,7 +34,7 @@ def train_loop(
 ) -> LoopResult:  # fmt: skip
     """Train until the budget is spent or a stop is requested; the run is saved either way.
 
-    Each step is saved at most once, after everything has been logged, so a run that is killed resumes exactly.
+    A step is saved after everything about it has been logged, so a run that is killed resumes exactly.
     """
     if stop.already_over:
         return LoopResult(stop.already_over, True, evaluate())

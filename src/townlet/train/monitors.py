@@ -78,7 +78,7 @@ def check_weights(weights: Mapping[str, Tensor], when: str) -> None:
 
 
 PATIENCE_INTERVALS: Final = 5  # bad intervals in a row before an alert
-WINDOW: Final = 10  # intervals that are averaged
+WINDOW: Final = 10  # intervals over which a metric is averaged
 STALE_INTERVALS: Final = 30  # intervals without a new best mean
 FALL_FRACTION: Final = 0.3  # fraction of the total gain whose loss counts as a fall
 

@@ -68,7 +68,7 @@ class TrainedPolicy:
         return Policy(self.network, self.kind, streams.torch("policy"))
 
     def use_greedy(self, sample: bool | None = None) -> bool:
-        """Whether to act greedily: `not sample` if it is given, else as in the recipe's evaluations."""
+        """Whether to act greedily: `not sample` if given; by default as in evaluations, or if the agent learns values."""
         if sample is not None:
             return not sample
         return self.kind == "values" or self.loaded.recipe.evaluation.deterministic
@@ -92,7 +92,7 @@ class TrainedPolicy:
         self._policy.reset(rows)
 
     def act(self, obs: Any, mask: Any = None, episode_start: Any = None, greedy: bool = True) -> Any:
-        """The actions for obs [N, D], or the one for obs [D] as an int; no mask [N, K] means that all are valid.
+        """The actions for obs [N, D], or one for obs [D], an int if discrete; no mask [N, K] means that all are valid.
 
         Observations are as the environment returns them; learned normalization is applied here. Takes tensors, arrays
         and lists; tensors give a tensor [N] int64, all else an array. Binary actions are [N, A] int64, continuous ones

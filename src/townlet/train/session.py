@@ -77,7 +77,7 @@ def resume(
     run: Run, overrides: Sequence[str] = (), *, sinks: Sequence[Sink] = (), pause_at: int | None = None,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> TrainingOutcome:  # fmt: skip
-    """Resume a run from its last checkpoint, bit for bit; `overrides` may enlarge its budget.
+    """Resume a run from its last checkpoint, bit for bit; `overrides` may change its budget and other resumable keys.
 
     A run that was killed before its first checkpoint starts again.
     """

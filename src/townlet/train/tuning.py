@@ -33,7 +33,7 @@ class PlateauTracker:
         self.spec, self.patience = spec, patience
         self._best: float | None = None
         self._since = 0  # when there was progress or the rule was applied, whichever is later
-        self.before: list[Any] = []  # [the value to restore], or [] if the rule was not applied
+        self.before: list[Any] = []  # [the value to restore], or [] if the rule is not in effect
 
     def add_score(self, score: float, now: int) -> bool:
         """Record a score. Returns whether it is progress: better than the best so far by at least `min_delta`."""
@@ -44,7 +44,7 @@ class PlateauTracker:
         return True
 
     def check_patience(self, now: int) -> bool:
-        """Whether `patience` has passed without progress; if so, it starts again."""
+        """Whether `patience` has passed without progress; if so, the wait starts again."""
         if now - self._since < self.patience:
             return False
         self._since = now
@@ -59,7 +59,7 @@ class PlateauTracker:
 
 TUNE_HEADER: Final = """\
 # Settings of the agent that may change during training, with the values of the recipe. Remove the # of a line, change
-# the value and save: it applies from the next update on. Without its line the recipe's value applies again.
+# the value and save: it applies at the next update. Without its line the recipe's value applies again.
 """
 
 

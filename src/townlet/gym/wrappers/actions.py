@@ -95,7 +95,7 @@ class RemapActions(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
-    """Repeats each action `frames` times, or a random number of times up to `max_frames`, and sums the rewards."""
+    """Repeats each action `frames` times, or a random number from `frames` to `max_frames`, and sums the rewards."""
 
     def __init__(self, env: gym.Env[Any, Any], frames: int, max_frames: int | None = None) -> None:
         super().__init__(env)
