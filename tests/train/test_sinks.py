@@ -116,7 +116,7 @@ def test_progress_bar_fits_80_columns() -> None:
     bar.close()
     lines = plain(screen)
     assert max(map(len, lines)) <= 80
-    assert any(re.match(r"town:dqn-curriculum ━+╺?━+  50% 0:00:00 left ", line) for line in lines)
+    assert any(re.match(r"town:dqn-curriculum ━+╺?━+  50% 0:00:00 elapsed · \S+ left", line) for line in lines)
     figures = "  12M steps · 12 k/s · length 99.2 · stage 3.25 · loss 0.5 · epsilon 0.1"
     assert any(line.startswith(figures) and line.endswith("…") for line in lines)  # the rest does not fit
     assert "12,000,000 steps  evaluation: 1999 of 2000 steps, 100% survive, 25% earn money" in lines

@@ -68,7 +68,7 @@ class TrainedPolicy:
         return Policy(self.network, self.kind, streams.torch("policy"))
 
     def use_greedy(self, sample: bool | None = None) -> bool:
-        """Whether to act greedily: `not sample` if given; by default as in evaluations, or if the agent learns values."""
+        """Whether to act greedily: `not sample` if given, else as in evaluations; value-based agents do by default."""
         if sample is not None:
             return not sample
         return self.kind == "values" or self.loaded.recipe.evaluation.deterministic
