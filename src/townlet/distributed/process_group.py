@@ -22,8 +22,7 @@ from townlet.distributed import LEADER
 from townlet.errors import TownletError
 
 GLOO_SOURCE: Final = re.compile(r"^\[(?!enforce fail).*?\] ")  # prefix of gloo's I/O errors: its source file and line
-# Longer than any evaluation, during which the other processes wait. Gloo and torchrun notice a dead process at once.
-TIMEOUT: Final = timedelta(hours=12)
+TIMEOUT: Final = timedelta(hours=12)  # longer than any evaluation; gloo and torchrun notice a dead process at once
 
 
 class ProcessLost(TownletError):
@@ -72,10 +71,9 @@ class ProcessGroup:
         return values[self.rank * rows : (self.rank + 1) * rows]
 
     def local_indices(self, indices: Tensor, rows: int) -> Tensor:
-        """The local ones of `indices` [B], as indices [b] into this process's buffer with `rows` rows per slot.
+        """The local ones of `indices` [B], as indices [b] into a buffer of this process's `rows` rows.
 
-        A slot is a position in time. An index is slot · R + row, where R is the number of rows per slot: here that of
-        all processes in `indices`, and `rows` in the result.
+        An index is slot · R + row: a slot is a position in time, R is `rows` in the result, and all rows before.
         """
         if self.size == 1:
             return indices

@@ -31,7 +31,6 @@ class UnsupportedValue(ValueError):
 
 
 def _tagged(kind: str, value: Any, **more: Any) -> dict[str, Any]:
-    """A mapping that encodes a value of this kind."""
     return {TAG: kind, "is": value, **more}
 
 

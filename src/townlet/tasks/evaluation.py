@@ -156,11 +156,10 @@ def run_episodes(
         returns += step.reward.cpu().numpy()
         ended = env.final_obs()
         ended_rows = ended.rows.cpu().numpy()
-        extra_columns = stats(ended) if stats else {}
+        extra = stats(ended) if stats else {}
         if len(ended_rows):
             terminated = step.terminated.cpu().numpy()[ended_rows]
-            finished = {"length": length[ended_rows], "returns": returns[ended_rows], "terminated": terminated}
-            finished |= extra_columns
+            finished = {"length": length[ended_rows], "returns": returns[ended_rows], "terminated": terminated, **extra}
             counted = done[ended_rows] < quota[ended_rows]
             index = (first[ended_rows] + done[ended_rows])[counted]
             for name, values in finished.items():

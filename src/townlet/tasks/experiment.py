@@ -228,8 +228,7 @@ def _changed_worlds(run: Run, loaded: LoadedExperiment) -> tuple[str, ...]:
     except ConfigError:
         return (f"The world {name} is missing or cannot be read; this run has a copy in {run.worlds}.",)
     same = all(a.content_hash == b.content_hash for a, b in zip(now, loaded.worlds, strict=True))
-    note = f"The world {name} has changed since this run started; the run uses its copy in {run.worlds}."
-    return () if same else (note,)
+    return () if same else (f"The world {name} has changed since the run started; its copy in {run.worlds} is used.",)
 
 
 def code_hashes(recipe: Recipe) -> list[str | None]:
