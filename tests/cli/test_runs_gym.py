@@ -33,7 +33,7 @@ def test_report_states_solved_and_resources(gym_runs: dict[str, Run]) -> None:
 def test_recipe_threshold_overrides_the_environment(tmp_path: Path) -> None:
     run = train_gym("ppo", tmp_path, "reward_threshold=2", REPORT)
     report = run.report_md.read_text()
-    assert "| yes, from 2 |" in report
+    assert "| yes (threshold 2) |" in report
     assert "That solves the environment: the threshold is 2.00." in report
 
 
