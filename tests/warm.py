@@ -164,13 +164,16 @@ def serve(fd: int) -> None:
     """Fork a child for each order, and report its exit code."""
     import numba  # noqa: F401
     import torch
+    import typer.main
 
     import townlet.cli.app
     import townlet.decide.app
     import townlet.live.app
-    import townlet.train.session  # noqa: F401
+    import townlet.train.session
 
     torch.set_num_threads(1)
+    typer.main.get_command = cache(typer.main.get_command)
+    typer.main.get_command(townlet.cli.app.app)
     orders, (wake, woken) = socket.socket(fileno=fd), os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
-from typer.main import get_command
+import typer.main
 
 from townlet.cli.app import app, main
+
+typer.main.get_command = cache(typer.main.get_command)  # building all commands takes longer than most of them
 
 
 @dataclass(frozen=True)
@@ -47,5 +50,5 @@ def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple
         yield from _commands(below, (*words, name))
 
 
-COMMANDS: dict[tuple[str, ...], Any] = dict(_commands(get_command(app)))
+COMMANDS: dict[tuple[str, ...], Any] = dict(_commands(typer.main.get_command(app)))
 LEAF_COMMANDS = [words for words, command in COMMANDS.items() if not hasattr(command, "commands")]

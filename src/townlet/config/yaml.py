@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -90,6 +91,7 @@ def _error(what: str, fix: str, where: SourceLocation) -> ConfigError:
     return ConfigError([Diagnostic(what, fix, where)])
 
 
+@lru_cache(maxsize=32)  # a command reads the files of a run several times
 def parse(text: str | bytes, source: str) -> Node:
     """Parse a text to a mapping; raises ConfigError with file, line and column."""
     root = _Builder(source).run(_decode(text, source))
