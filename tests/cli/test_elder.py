@@ -31,7 +31,7 @@ def test_shipped_run_is_listed_as_published_and_suggested(townlet: Program, tmp_
     assert "published" in shown
     assert "problem" not in shown
     assert "did you mean 'elder'?" in townlet("play", "eldr", "--root", str(tmp_path)).err
-    assert "one that is shipped: elder" in townlet("eval", "latest", "--root", str(tmp_path)).err
+    assert "use a shipped one: elder" in townlet("eval", "latest", "--root", str(tmp_path)).err
 
 
 def test_user_run_takes_precedence_over_the_shipped_one(tmp_path: Path) -> None:

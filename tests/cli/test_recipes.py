@@ -72,7 +72,7 @@ def test_recipe_is_shown_with_value_origins(
     ("words", "message"),
     [
         (["town-l0-dal"], "no recipe matches 'town-l0-dal'"),
-        (["town", "agent.lr=1e-3"], "name it as ENV:VARIANT"),
+        (["town", "agent.lr=1e-3"], "name one as ENV:VARIANT"),
         (["none.yaml:dqn"], "there is no file 'none.yaml'"),
         (["--keys", "flux"], "no key of a recipe matches 'flux'"),
     ],
