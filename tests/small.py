@@ -51,7 +51,7 @@ SMALL_GYM: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "qlearning": ("FrozenLake-v1:qlearning", (*GYM, "env_steps=2000", "gym.max_episode_steps=60")),
     "numbers": ("Pendulum-v1:ppo", (*PPO, "gym.normalize_obs=running", "gym.max_episode_steps=60")),
-    "scaled": ("Acrobot-v1:ppo", (*PPO, "gym.max_episode_steps=80")),
+    "scaled": ("Acrobot-v1:ppo", (*PPO, "gym.max_episode_steps=40")),
 }  # fmt: skip
 
 

@@ -19,7 +19,8 @@ from townlet.rng import Streams
 from townlet.tasks.evaluation import RandomPolicy
 
 ENDLESS = float(np.finfo(np.float32).max)
-QUICK = ["rows=2", "agent.n_steps=16", "--steps", "200", "evaluation.episodes=2"]
+SHORT = ["--steps", "200", "evaluation.episodes=2", "metrics.report=false", "metrics.tensorboard=false"]
+QUICK = ["rows=2", "agent.n_steps=16", *SHORT]
 
 
 class FaultyEnv(gym.Env[Any, Any]):
@@ -145,7 +146,7 @@ def test_allowed_file_may_register_an_environment(
             ["CartPole-v1:ppo", "explore.action_selection.end=.05", *QUICK],
             "ppo does not use explore.action_selection",
         ),
-        (["FrozenLake-v1:qlearning", "network.hidden=[3]", "--steps", "200"], "qlearning does not use network"),
+        (["FrozenLake-v1:qlearning", "network.hidden=[3]", *SHORT], "qlearning does not use network"),
     ],
 )
 def test_ineffective_settings_are_reported(townlet: Program, tmp_path: Path, words: list[str], message: str) -> None:

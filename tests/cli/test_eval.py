@@ -67,16 +67,14 @@ def test_changes_reach_the_world(measured: Any) -> None:
 
 
 def test_world_matches_the_evaluations_of_the_run(measured: Any) -> None:
-    assert measured("town-l2:drqn")["trained"]["limit"] == 400
+    assert measured("town-l2-drqn", "--seed", "10001")["trained"]["limit"] == 400
     assert measured("town-l2:drqn", "max_steps=600")["trained"]["limit"] == 600
 
 
-def test_shuffled_layout_is_compared_with_the_trained_map(measured: Any, townlet: Program, runs: Path) -> None:
+def test_shuffled_layout_is_compared_with_the_trained_map(measured: Any) -> None:
     moved = measured("town-ppo", "--layout", "shuffled")
     assert moved["layout"] == "shuffled"
     assert moved["trained, original map"] == measured("town-ppo")["trained"]
-    done = townlet("eval", "town-ppo", "--layout", "shuffled", "--episodes", "8", "--root", str(runs))
-    assert "On its training map it survives" in done.out
 
 
 def test_tables_and_sentences_fit_80_columns(
@@ -90,6 +88,7 @@ def test_tables_and_sentences_fit_80_columns(
     assert f"This agent survives {figures['trained']['mean']:.0f} of 500 steps" in done.out
     assert f"A random agent survives {figures['random']['mean']:.0f}" in done.out
     assert "CoffeeShop" in done.out
+    assert "On its training map it survives" in " ".join(done.out.split())
 
 
 def test_world_without_work_omits_the_work_column(townlet: Program, runs: Path) -> None:

@@ -94,7 +94,7 @@ def test_safetensors_metadata_describes_observation_scaling(gym_runs: dict[str, 
     network = Branch(TypeAdapter(NetworkSpec).validate_json(about["network"]), layout, 3, POLICY_GAIN)
     network.load_state_dict(tensors)
     center, scale, limit = (np.array(json.loads(about[name]), np.float32) for name in ("center", "scale", "limit"))
-    env = gymnasium.make("Acrobot-v1", max_episode_steps=80)
+    env = gymnasium.make("Acrobot-v1", max_episode_steps=40)
     wanted, seed = episode(trained)
     obs, _ = env.reset(seed=seed)
     for action in wanted:

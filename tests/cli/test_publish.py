@@ -21,7 +21,10 @@ from ruamel.yaml import YAML
 
 import warm
 from cli.program import Program
+from small import GYM, SMALL
 from townlet.runs.folder import Run
+from townlet.tasks.experiment import load_experiment
+from townlet.train.session import start
 from video_info import read_video
 
 
@@ -103,8 +106,9 @@ def test_earlier_publication_is_kept_until_the_next_is_complete(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["agent", "bare", "broken", "link"]
 
 
-def test_town_is_published(townlet: Program, runs: Path, tmp_path: Path) -> None:
-    published(townlet, Run.open("town-l0-dqn", runs), tmp_path / "agent")
+def test_town_is_published(townlet: Program, tmp_path: Path) -> None:
+    words = [*SMALL["town-l0:dqn"], "change.max_steps=20", "budget.env_steps=320"]
+    published(townlet, start(load_experiment("town-l0:dqn", words), tmp_path / "runs").run, tmp_path / "agent")
     about = check_card(tmp_path / "agent")
     assert about["model-index"][0]["results"][0]["metrics"][0]["type"] == "mean_length"
     done = townlet("play", str(tmp_path / "agent"), "--table-episodes", "3")
@@ -113,7 +117,7 @@ def test_town_is_published(townlet: Program, runs: Path, tmp_path: Path) -> None
 
 
 def test_card_mentions_a_missing_video(townlet: Program, tmp_path: Path) -> None:
-    words = ["rows=4", "threads=1", "env_steps=512", "agent.n_steps=16", "evaluation.episodes=2", "metrics.every=128"]
+    words = ["rows=4", "agent.n_steps=16", "env_steps=512", "metrics.every=128", *GYM]
     assert townlet("train", "Bandit-v0:ppo", *words, "--root", str(tmp_path / "runs")).code == 0
     run = Run.open("latest", tmp_path / "runs")
     assert "Bandit-v0 cannot render images" in published(townlet, run, tmp_path / "agent")

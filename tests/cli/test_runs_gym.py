@@ -31,14 +31,14 @@ def test_report_states_solved_and_resources(gym_runs: dict[str, Run]) -> None:
 
 
 def test_recipe_threshold_overrides_the_environment(tmp_path: Path) -> None:
-    run = train_gym("ppo", tmp_path, "reward_threshold=2", REPORT)
+    run = train_gym("ppo", tmp_path, "reward_threshold=2", "budget.env_steps=256", REPORT)
     report = run.report_md.read_text()
     assert "| yes (threshold 2) |" in report
     assert "That solves the environment: the threshold is 2.00." in report
 
 
 def test_seeds_are_pooled_by_return(townlet: Program, tmp_path: Path) -> None:
-    runs = [train_gym("numbers", tmp_path, f"seed={seed}") for seed in (1, 2, 3)]
+    runs = [train_gym("numbers", tmp_path, f"seed={seed}", "budget.env_steps=256") for seed in (1, 2, 3)]
     found = json.loads(townlet("runs", "compare", *(run.name for run in runs), "--json", "--root", str(tmp_path)).out)
     (group,) = found["groups"]
     last = [one["evaluations"]["return"][-1] for one in found["runs"]]

@@ -24,17 +24,18 @@ BOLTZMANN: Final = (
     "explore={action_selection: {name: boltzmann, temperature: 0.5}, bonus: {name: counts}, "
     "weight: {name: scheduled, value: 0.1}}"
 )
+SHORT: Final = "budget.env_steps=800"
 SCHEDULED: Final = (
     "agent.clip=lin_0.2", "agent.value_clip=lin_0.2", "agent.value_coef=lin_0.5",
     "plateau={key: lr, patience: 400, min_delta: 1e6, multiply: .5}",
 )  # fmt: skip
 RECIPES: Final = {
-    "town:dqn": (*DQN, REPORT),
+    "town:dqn": (*DQN, SHORT, REPORT),
     "town:ppo": (*PPO, *SCHEDULED),
-    "town:dqn-rnd": (*DQN, "explore.bonus.hidden=[8]", "agent.prioritized={}"),
-    "town:dqn-curriculum": (*DQN, STAGES, "change.max_steps=12"),
-    "town-l2:drqn": (*(word for word in DQN if not word.startswith("network")), RECURRENT, BOLTZMANN),
-    "Pendulum-v1:ppo": tuple(word for word in PPO if not word.startswith("change")),
+    "town:dqn-rnd": (*DQN, SHORT, "explore.bonus.hidden=[8]", "agent.prioritized={}"),
+    "town:dqn-curriculum": (*DQN, SHORT, STAGES, "change.max_steps=12"),
+    "town-l2:drqn": (*(word for word in DQN if not word.startswith("network")), SHORT, RECURRENT, BOLTZMANN),
+    "Pendulum-v1:ppo": (*(word for word in PPO if not word.startswith("change")), SHORT),
 }
 
 
