@@ -91,13 +91,13 @@ def _baseline(trial: Trial) -> Played:
 
 def _territory(game: HiveGame, baseline: Baseline, rng: np.random.Generator, observations: int) -> Played:
     """Play without a service; gate and rewards are those of the service. The outcome of the last action is unknown."""
-    settings, memory, previous = HiveGateSettings(), DOMAIN.initial_memory(), None
+    settings, state, previous = HiveGateSettings(), DOMAIN.initial_territory_state(), None
     played: list[list[float]] = []  # time, action and reward
     for turn in range(observations):
         if turn >= observations / 2:
             game.kill_range = DOUBLED_RANGE
         observation = DOMAIN.parse_observation(game.observe())
-        batch = {name: value[None] for name, value in (observation.row | memory).items()}
+        batch = {name: value[None] for name, value in (observation.row | state).items()}
         if previous is not None:
             played[-1][2] = float(reward_from_next(previous, batch)[0])
         previous, gated = None, DOMAIN.gate(batch, np.array([observation.time]), settings)
@@ -105,7 +105,7 @@ def _territory(game: HiveGame, baseline: Baseline, rng: np.random.Generator, obs
         if gated.send[0, action]:
             played.append([observation.time, action, FAILED_OUTCOME])
             if game.spawn(action % CHUNKS, TYPES[action // CHUNKS]):
-                memory, previous = DOMAIN.memory_after(memory, action, observation.time), batch
+                state, previous = DOMAIN.territory_state_after(state, action, observation.time), batch
                 played[-1][2] = np.nan
         game.advance()
     times, actions, rewards = np.array(played).reshape(-1, 3).T

@@ -64,7 +64,7 @@ def test_a_hole_in_the_decision_log_is_reported_and_nothing_is_truncated(count: 
                 byte = int(message.split("at byte ")[1].split(":")[0])
                 assert byte <= at + 512  # the record in which the hole begins
                 assert at < byte + RECORD.size + 2000 or byte == 0
-            else:  # up to the end of the file: the control data name its last record
+            else:  # up to the end of the file: the control file names its last record
                 assert "refers to record 4" in message
     finally:
         segment.path.write_bytes(intact)
@@ -111,7 +111,7 @@ def referred_by_version(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("refer", "source"),
     [
-        (referred_by_control, "its control data"),
+        (referred_by_control, "its control file"),
         (referred_by_snapshot, "snapshots/step-"),
         (referred_by_version, "versions/step-"),
     ],

@@ -76,7 +76,7 @@ def test_flipped_bits_in_every_kind_of_file_are_named(flips: int, copy: Path) ->
                 assert any(part.name == "log/control" and part.state == "noted" for part in found.items)
             else:
                 assert not found.intact, (path, place)
-                # A flip in the last record of the log looks like an incomplete write, except for its control data.
+                # A flip in the last record of the log looks like an incomplete write, except for its control file.
                 names = (str(path.relative_to(copy).parent), *(["length of the log"] if path.suffix == ".wal" else []))
                 assert any(name.startswith(names) for name in damaged(found)), path
             seen.add(path.suffix or path.name)

@@ -89,9 +89,9 @@ def cut_off(path: Path, intact: bytes) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (missing, "ends with change 0, but the control data of the log refers to change"),
-        (emptied, "ends with change 0, but the control data of the log refers to change"),
-        (without_last_line, r"ends with change \d, but the control data of the log refers to change \d"),
+        (missing, "ends with change 0, but the control file of the log refers to change"),
+        (emptied, "ends with change 0, but the control file of the log refers to change"),
+        (without_last_line, r"ends with change \d, but the control file of the log refers to change \d"),
         (without_first_line, "lines before line 1 of serving.jsonl are missing"),
         (cut_off, "the last line of serving.jsonl .* is cut off"),
     ],

@@ -119,7 +119,7 @@ class World:
         model = predict_rewards(features, fit_rewards(features[lines, self.action], self.reward))
         chances = self.chances(candidate.network), self.chances(self.network)
         return collect_evidence(
-            compare_policies(*chances, self.action, approved, model=model if self.modeled else None), self.reward,
+            compare_policies(*chances, self.action, approved, predictions=model if self.modeled else None), self.reward,
             self.propensity, candidate.steps, settings, self.rng,
             weights_finite=all(bool(weight.isfinite().all()) for weight in candidate.network.parameters()),
         )  # fmt: skip

@@ -178,6 +178,13 @@ def test_option_among_settings_is_named(townlet: Program) -> None:
     assert "write --port 8790" in found.err
 
 
+def test_unknown_domain_is_the_only_message(townlet: Program) -> None:
+    found = townlet("serve", "hivee")
+    assert found.code == 2
+    assert "no domain is called 'hivee'; did you mean 'hive'" in found.err.replace("\n", " ")
+    assert "Opening" not in found.err
+
+
 def test_missing_service_is_not_reported_as_a_disk_error(monkeypatch: pytest.MonkeyPatch, townlet: Program) -> None:
     monkeypatch.setattr("townlet.decide.simulate.PING_TIMEOUT", 0.5)
     found = townlet("simulate", "bandit-ads", "--url", "ws://127.0.0.1:1/ws")

@@ -161,6 +161,24 @@ def test_interval_coverage_on_a_thousand_logs() -> None:
     assert all(0.90 <= share <= 0.98 for share in found.values()), found
 
 
+def test_both_estimators_are_reported() -> None:
+    bandit = Bandit(np.random.default_rng(11))
+    log = bandit.log(300)
+    predicted, expected = log.modeled(bandit.policy, bandit.means)
+    given = log.reward, log.propensity, log.chosen(bandit.policy), log.propensity
+    robust = compare(*given, keyed(), model=(predicted, expected, predicted))
+    plain = compare(*given, keyed())
+    for one, other in zip(robust, plain, strict=True):
+        assert one.snips is not None
+        assert other.snips is None
+        found, right = one.snips, other
+        assert (found.value, found.low, found.high) == pytest.approx((right.value, right.low, right.high))
+        assert (found.effective, found.count) == (right.effective, right.count)
+    assert robust[0].value != plain[0].value
+    assert str(robust[2]).endswith(f"; SNIPS {plain[2].value:+.4f}")
+    assert "SNIPS" not in str(plain[2])
+
+
 def test_difference_has_a_narrower_interval() -> None:
     bandit = Bandit(np.random.default_rng(8))
     log = bandit.log(500)

@@ -35,7 +35,7 @@ def fill(folder: Path, payloads: list[bytes], segment_bytes: int = 1 << 20) -> N
 
 
 def crashed(folder: Path, payloads: list[bytes]) -> None:
-    """The same in a process that is killed right afterwards, so that the control data are outdated."""
+    """The same in a process that is killed right afterwards, so that the control file is outdated."""
     control = (folder / "control").read_bytes()
     fill(folder, payloads)
     (folder / "control").write_bytes(control)
@@ -113,7 +113,7 @@ def test_every_truncation_of_the_last_segment_leaves_a_prefix(cut: int, tmp_path
         left = before + sum(end <= length for end in ends[1:])
         assert content(tmp_path) == PAYLOADS[:left]
         if left < 2:
-            with pytest.raises(TownletError, match=f"ends at record {left}, but its control data refers to record 2"):
+            with pytest.raises(TownletError, match=f"ends at record {left}, but its control file refers to record 2"):
                 WriteAheadLog(tmp_path)
             assert last.read_bytes() == whole[:length]
             continue
@@ -128,7 +128,7 @@ def test_every_truncation_of_the_last_segment_leaves_a_prefix(cut: int, tmp_path
 
 
 def test_every_flipped_byte_is_refused(tmp_path: Path) -> None:
-    """In the last record, too: the control data of a clean end know that it was on the disk."""
+    """In the last record, too: the control file of a clean end knows that it was on the disk."""
     fill(tmp_path, PAYLOADS[:3], segment_bytes=1)
     fill(tmp_path, PAYLOADS[3:])
     for path in segments(tmp_path):
@@ -139,7 +139,7 @@ def test_every_flipped_byte_is_refused(tmp_path: Path) -> None:
                 path.write_bytes(whole[:place] + bytes([flipped]) + whole[place + 1 :])
                 if in_last and place >= len(whole) - len(PAYLOADS[-1]) - RECORD.size:
                     assert content(tmp_path) == PAYLOADS[:-1]
-                    with pytest.raises(TownletError, match="ends at record 5, but its control data refers to record 6"):
+                    with pytest.raises(TownletError, match="ends at record 5, but its control file refers to record 6"):
                         WriteAheadLog(tmp_path)
                     assert path.stat().st_size == len(whole)
                     continue

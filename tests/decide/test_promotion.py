@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from decide.candidates import ACTIONS, BAD, GOOD, World
 from townlet.decide.estimate import Estimate, compare_policies, concatenate
-from townlet.decide.offline_eval import Evidence, VersionSteps, collect_evidence, review_candidate, review_serving
+from townlet.decide.offline_eval import Evidence, VersionSteps, collect_evidence, judge_candidate, judge_serving
 from townlet.decide.settings import PromotionSettings
 
 SETTINGS = PromotionSettings()
@@ -39,7 +39,7 @@ def verdicts(worlds: int, first: int) -> dict[str, Counter[str]]:
     for seed in range(first, first + worlds):
         world = World(seed)
         for kind, said in found.items():
-            said[review_candidate(world.evidence(world.make(kind), SETTINGS), SETTINGS).action] += 1
+            said[judge_candidate(world.evidence(world.make(kind), SETTINGS), SETTINGS).action] += 1
     return found
 
 
@@ -70,7 +70,7 @@ def test_old_weights_with_a_new_step_are_not_promoted() -> None:
     for seed in range(2000, 2040):
         world = World(seed)
         assert world.value(world.older) < world.value(world.network) - 0.05
-        said[review_candidate(world.evidence(world.make("old weights"), SETTINGS), SETTINGS).action] += 1
+        said[judge_candidate(world.evidence(world.make("old weights"), SETTINGS), SETTINGS).action] += 1
     print(dict(said))
     assert said["promote"] == 0, said
 
@@ -84,8 +84,8 @@ def test_serving_version_is_rolled_back_if_the_previous_was_better() -> None:
         world.act(1500)
         world.gated = False
         worse, same = (replace_before(world, network) for network in (good, world.older))
-        rolled[review_serving(worse, SETTINGS).action] += 1
-        assert review_serving(same, SETTINGS).action == "keep"
+        rolled[judge_serving(worse, SETTINGS).action] += 1
+        assert judge_serving(same, SETTINGS).action == "keep"
     assert rolled["roll_back"] >= 2, rolled  # the others are held by too little evidence
 
 
@@ -151,7 +151,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_verdicts(case: str) -> None:
     found, action, pattern = CASES[case]
-    verdict = review_candidate(found, SETTINGS)
+    verdict = judge_candidate(found, SETTINGS)
     assert verdict.action == action, verdict
     assert re.search(pattern, verdict.reason), verdict
 
@@ -165,7 +165,7 @@ def test_verdicts(case: str) -> None:
     ],
 )  # fmt: skip
 def test_review_of_the_serving_version(case: str, action: str) -> None:
-    assert review_serving(CASES[case][0], SETTINGS).action == action
+    assert judge_serving(CASES[case][0], SETTINGS).action == action
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_review_of_the_serving_version(case: str, action: str) -> None:
     ],
 )
 def test_every_setting_changes_a_verdict(case: str, change: dict[str, float], action: str) -> None:
-    assert review_candidate(CASES[case][0], SETTINGS).action != action
-    assert review_candidate(CASES[case][0], PromotionSettings(**change)).action == action  # type: ignore[arg-type]
+    assert judge_candidate(CASES[case][0], SETTINGS).action != action
+    assert judge_candidate(CASES[case][0], PromotionSettings(**change)).action == action  # type: ignore[arg-type]
 
 
 share = st.floats(0, 1)
@@ -204,11 +204,9 @@ def test_better_candidate_never_gets_a_worse_verdict(
     )
     better = estimate(value + 0.05, width, effective, count)
     richer = replace(one, difference=better)
-    ranks = [
-        order.index(review_candidate(each, SETTINGS).action) for each in (one, richer, replace(one, pass_rate=1.0))
-    ]
+    ranks = [order.index(judge_candidate(each, SETTINGS).action) for each in (one, richer, replace(one, pass_rate=1.0))]
     assert ranks[0] <= min(ranks[1:])
-    assert review_candidate(replace(one, finite=False), SETTINGS).action == "refuse"
+    assert judge_candidate(replace(one, finite=False), SETTINGS).action == "refuse"
 
 
 def test_evidence_of_known_policies() -> None:
@@ -243,7 +241,7 @@ def test_experiences_without_outcomes_count_for_the_policy_only() -> None:
     chances, reward = rng.dirichlet(np.ones(5), 50), rng.normal(size=50)
     reward[20:] = np.nan
     model = np.zeros((50, 5))
-    seen = compare_policies(chances, chances, rng.integers(5, size=50), np.ones((50, 5), bool), model=model)
+    seen = compare_policies(chances, chances, rng.integers(5, size=50), np.ones((50, 5), bool), predictions=model)
     given = (reward, np.full(50, 0.2), NEWER, SETTINGS, rng)
     found = collect_evidence(seen, *given, weights_finite=True, known=np.arange(50) < 20)
     assert found.count == found.difference.count == 20
@@ -257,14 +255,12 @@ def test_broken_probabilities_are_evidence_not_an_error(broken: float) -> None:
     bad[3] = broken
     done, given = (np.zeros(30, int), np.ones((30, ACTIONS), bool)), (np.zeros(30), np.full(30, 0.1), NEWER, SETTINGS)
     rng = np.random.default_rng(0)
-    seen = compare_policies(bad, chances, *done, model=np.zeros((30, ACTIONS)))
+    seen = compare_policies(bad, chances, *done, predictions=np.zeros((30, ACTIONS)))
     found = collect_evidence(seen, *given, rng, weights_finite=True)
     assert (found.finite, found.entropy, found.change) == (False, None, None)
-    assert review_candidate(found, SETTINGS).action == "refuse"
+    assert judge_candidate(found, SETTINGS).action == "refuse"
     beside = collect_evidence(compare_policies(chances, bad, *done), *given, rng, weights_finite=True)
-    assert (
-        review_candidate(beside, SETTINGS).action == "hold"
-    )  # the serving version is broken, which its review handles
+    assert judge_candidate(beside, SETTINGS).action == "hold"  # `judge_serving` handles the broken version
 
 
 def test_evidence_without_observations() -> None:
@@ -273,16 +269,17 @@ def test_evidence_without_observations() -> None:
     found = collect_evidence(
         seen, np.empty(0), np.empty(0), NEWER, SETTINGS, np.random.default_rng(0), weights_finite=True
     )
-    assert review_candidate(found, SETTINGS).action == "hold"
+    assert judge_candidate(found, SETTINGS).action == "hold"
 
 
 def test_policy_diff_can_be_computed_in_parts() -> None:
     rng = np.random.default_rng(0)
     new, old = rng.dirichlet(np.ones(6), (2, 40))
     given = rng.integers(6, size=40), rng.random((40, 6)) < 0.5, rng.normal(size=(40, 6))
-    whole = compare_policies(new, old, given[0], given[1], model=given[2])
+    whole = compare_policies(new, old, given[0], given[1], predictions=given[2])
     parts = [slice(0, 1), slice(1, 30), slice(30, 40)]
-    found = concatenate([compare_policies(new[p], old[p], given[0][p], given[1][p], model=given[2][p]) for p in parts])
+    action, approved, model = given
+    found = concatenate([compare_policies(new[p], old[p], action[p], approved[p], predictions=model[p]) for p in parts])
     for name, one, other in zip(whole._fields, whole, found, strict=True):
         assert np.allclose(np.asarray(one, float), np.asarray(other, float)), name
     assert len(found) == 40

@@ -194,12 +194,12 @@ def test_hanging_disk_is_reported_and_delays_no_answer(tmp_path: Path, monkeypat
 def test_failed_action_is_removed_from_memory(tmp_path: Path) -> None:
     service, _, _ = start_service(tmp_path)
     (reply,) = ask(service, request(10.0))
-    assert service.state.territory("a").memory["shown"][reply["ad"]] == 10.0
+    assert service.state.territory("a").state["shown"][reply["ad"]] == 10.0
     service.report(click(reply["decisionId"], shown=False))
-    assert service.state.territory("a").memory["shown"][reply["ad"]] < -1e9
+    assert service.state.territory("a").state["shown"][reply["ad"]] < -1e9
     service.close()
     again, _, _ = start_service(tmp_path)
-    assert again.state.territory("a").memory["shown"][reply["ad"]] < -1e9
+    assert again.state.territory("a").state["shown"][reply["ad"]] < -1e9
     again.close()
 
 

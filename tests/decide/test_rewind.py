@@ -128,14 +128,14 @@ def test_verdict_on_a_replaced_version_is_ignored(tmp_path: Path) -> None:
     bad = service.versions.publish(service.trainer.step, state, service.trainer.copy(), {}).version
     service.versions.promote(bad, "by mistake")
     Operator(service, bad, to=2)
-    verdict = training.review()
+    verdict = training.review_serving()
     assert verdict is not None
     assert (verdict.action, verdict.reason) == ("keep", "another version started serving during the evaluation")
     serving = service.versions.serving
     assert serving is not None
     assert serving.version == 2
     service.versions.promote(bad, "once more")
-    verdict = training.review()
+    verdict = training.review_serving()
     assert verdict is not None
     assert verdict.action == "roll_back"  # no operator interferes
     service.close()

@@ -34,11 +34,11 @@ def test_all_errors_are_reported_at_once_with_their_lines(tmp_path: Path) -> Non
     messages = {(m.where.line if m.where else 0): str(m) for m in found.value.diagnostics}
     assert sorted(messages) == [2, 5, 6, 7, 9, 10, 12]
     assert "plain" in messages[2]
-    assert "min_batch_size is 8, but learning.batch_size only 4" in messages[5]
+    assert "min_batch_size is 8, but learning.batch_size is 4" in messages[5]
     assert "interval" in messages[6]
     assert "sum to 1.2" in messages[7]
-    assert "capacity is 7, but learning.min_batch_size 8" in messages[9]
-    assert "held_out_capacity is 99, but promotion.min_count 100" in messages[10]
+    assert "capacity is 7, but learning.min_batch_size is 8" in messages[9]
+    assert "held_out_capacity is 99, but promotion.min_count is 100" in messages[10]
     assert "threshold" in messages[12]
 
 

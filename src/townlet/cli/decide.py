@@ -88,8 +88,7 @@ def serve(
         if equals and key.strip() in SERVE_OPTIONS:
             fix = "write --open" if key.strip() == "open" else f"write --{key.strip()} {value}"
             raise TownletError(f"'{key.strip()}' is an option, not a setting", fix)
-    echo_err(f"Opening {folder} …")  # the imports below take seconds
-    from townlet.decide.app import access, load_service_tokens
+    from townlet.decide.app import access, load_service_tokens, open_app
     from townlet.decide.domains import DOMAINS
     from townlet.decide.settings import load_settings
     from townlet.web.server import Server
@@ -101,8 +100,7 @@ def serve(
     server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, access=access)
     if port not in (0, server.port):
         echo_err(f"Port {port} is taken; listening on port {server.port}.")
-    from townlet.decide.app import open_app
-
+    echo_err(f"Opening {folder} …")  # replaying a long log takes seconds
     sys.setswitchinterval(SWITCH_INTERVAL)
     application = open_app(folder, settings, accept_data_loss, server.descriptors)
     gc.collect()

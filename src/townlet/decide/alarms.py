@@ -17,7 +17,7 @@ COLLAPSE_WINDOW: Final = 200  # latest decisions made by a network, checked for 
 MIN_DECISIONS: Final = 50  # decisions needed to check the mean entropy
 DOMINANCE: Final = 0.9  # share of one action above which a policy has collapsed
 RECENT: Final = 60.0  # seconds for which an alarm lasts after a failure
-UNANSWERED: Final = 20  # decisions sent without any outcome that raise an alarm, after half of the expiry time
+UNANSWERED: Final = 20  # this many decisions without an outcome, for half of the expiry time, raise an alarm
 
 
 class Alarm(NamedTuple):
@@ -57,7 +57,7 @@ class Alarms:
         self._unanswered = 0
 
     def active(self, overloaded: int) -> list[Alarm]:
-        """Active alarms, critical ones first; `overloaded` is the number of observations in overload so far."""
+        """Active alarms, critical ones first; `overloaded` counts observations affected by overload so far."""
         now = self._service.clock()
         alarms = [*self._storage(), *self._collapse(), *self._training(now), *self._traffic(overloaded, now)]
         alarms += self._versions()
@@ -70,7 +70,7 @@ class Alarms:
             what = f"The log cannot be written, so nothing is learned: {problem}"
             yield Alarm("log", True, what, "Free disk space. Decisions are made as before.")
         if problem := self._service.log.control_problem:
-            yield Alarm("control", False, f"The control data of the log are out of date: {problem}", "Check the disk.")
+            yield Alarm("control", False, f"The control file of the log is out of date: {problem}", "Check the disk.")
         for notice in self._service.notices:
             yield Alarm(notice.name, notice.critical, notice.what, notice.fix)
 
@@ -98,7 +98,8 @@ class Alarms:
             fix = "It is restarted every second. If this persists, restart the service."
             yield Alarm("training", True, f"The trainer is not running{reason}", fix)
         elif restarted:
-            yield Alarm("training", True, f"The trainer crashed and was restarted: {problem}", "Check its output.")
+            what = f"The trainer crashed and was restarted: {problem}"
+            yield Alarm("training", True, what, "Check the output of the service.")
         elif failing:
             what = f"{progress.failed} training rounds have failed since the start, the last one with: {problem}"
             yield Alarm("training", False, what, "Each was undone, and training continues. Lower learning.lr.")
@@ -111,7 +112,7 @@ class Alarms:
             yield Alarm("silence", False, what, fix)
         if self._overload.grew_recently(overloaded, now):
             refused = self._service.settings.overload.mode == "refuse"
-            how = "refused" if refused else "decided by the gate alone or refused"
+            how = "refused" if refused else "answered by the gate alone or refused"
             what = f"The service is overloaded: {overloaded} observations have been {how} since the start"
             yield Alarm("overload", False, what, "Send fewer observations, or raise overload.waiting and .patience.")
         games, limits = self._limits.games, self._limits
@@ -129,9 +130,9 @@ class Alarms:
             what = f"The serving log cannot be trusted, so only the gate decides: {fault}"
             fix = "Check which version serves and whether one is pinned, then switch gate-only mode off (or on)."
             yield Alarm("serving_log", True, what, fix)
-        if pinned := versions.instead_of or (versions.pinned if versions.serving is None else None):
+        if damaged_pin := versions.instead_of or (None if versions.serving else versions.pinned):
             now = f"version {versions.pinned} is pinned instead" if versions.serving else "the gate decides alone"
-            what = f"The pinned version {pinned} was damaged at startup: {now}"
+            what = f"The pinned version {damaged_pin} was damaged at startup: {now}"
             yield Alarm("pin", True, what, "Pin an intact version, or unpin.")
         if damaged := versions.damaged:
             version, error = max(damaged.items())

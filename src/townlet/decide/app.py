@@ -38,11 +38,11 @@ CLIENT: Final = Path(__file__).parent / "static" / "client.js"  # for games in a
 TICK: Final = 1.0  # seconds between two periodic checks, and between two updates of a dashboard
 PUBLIC_PATHS: Final = ("/health", "/client.js")  # besides static files: load balancers and game pages have no token
 STATIC_PATH: Final = "/static/"
-GAMES: Final = frozenset({tokens.GAME})
+GAME_ROLES: Final = frozenset({tokens.GAME})
 
 
 class OperatorAction(StrictModel):
-    """An operator action with its reason."""
+    """Base of the operator actions: the reason, which is stored in the history."""
 
     reason: str = "manual"
 
@@ -60,7 +60,7 @@ class PinVersion(OperatorAction):
 
 
 class RollBack(OperatorAction):
-    """Roll back to a version, by default the previous one, and with `pin` also pin it."""
+    """Roll back to a version, by default the previous one, and pin it if `pin` is set."""
 
     version: int | None = None
     pin: bool = False
@@ -69,11 +69,11 @@ class RollBack(OperatorAction):
 def access(method: str, path: str) -> frozenset[str] | None:
     """Roles that may use a path, None for public paths: games use `/ws`, viewers read, operators read and change."""
     if method == "WEBSOCKET":
-        return GAMES if path == "/ws" else READERS
+        return GAME_ROLES if path == "/ws" else READERS
     if method in ("GET", "HEAD") and (path in PUBLIC_PATHS or path.startswith(STATIC_PATH)):
         return None
     if path == "/api/decide/schema":
-        return READERS | GAMES
+        return READERS | GAME_ROLES
     return tokens.default_access(method, path)
 
 
@@ -155,7 +155,7 @@ def make_app(service: Service, training: TrainingThread, descriptors: Descriptor
         with suppress(LogStopped):  # reported by `log.problem`
             service.close()
 
-    app = FastAPI(title="Townlet decides", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(title="Decision service", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(TownletError, _error_response)
 
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
@@ -252,7 +252,7 @@ def _add_operator_actions(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/decide/rollback")
     async def roll_back(action: RollBack, request: Request) -> dict[str, Any]:
-        """Roll back; unless `pin` is set, the next promotion replaces the version again."""
+        """Roll back; unless `pin` is set, the next promotion may replace the version again."""
 
         def change() -> ServingChange:
             if (pinned := versions.pinned) is not None:
@@ -265,7 +265,7 @@ def _add_operator_actions(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/decide/gate-only")
     async def gate_only(action: SetGateOnly, request: Request) -> dict[str, Any]:
-        """Set the kill switch: while it is on, also after a restart, no network decides."""
+        """Set the kill switch: while it is on, even after a restart, no network decides."""
         return await run(versions.set_gate_only, action.on, _reason(action, request))
 
 

@@ -1,4 +1,4 @@
-"""Micro-batching: queued observations are decided together, and answered once their log records are on disk."""
+"""Micro-batching: queued observations are evaluated in one batch, and answered once their records are on disk."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Final, NamedTuple
 from townlet.decide.service import Answer, Service, error_message
 
 logger = logging.getLogger(__name__)
-BATCH_BYTES: Final = 1 << 16  # observations, as JSON, that are decided in one iteration of the event loop
+BATCH_BYTES: Final = 1 << 16  # maximum size of a batch as JSON, so that parsing does not block the event loop
 LATENCY_WINDOW: Final = 1000  # latest replies whose latency is kept
 
 FutureReply = asyncio.Future[dict[str, Any]]
 
 
 class QueuedObservation(NamedTuple):
-    """An observation that waits for its decision."""
+    """An observation that waits for its answer."""
 
     message: Mapping[str, Any]
     size: int  # bytes, as JSON
@@ -28,7 +28,7 @@ class QueuedObservation(NamedTuple):
 
 
 class Batcher:
-    """Micro-batches for the service, in the thread of the event loop."""
+    """Collects observations into batches for the service. Runs in the thread of the event loop."""
 
     def __init__(self, service: Service) -> None:
         self.service, self._settings = service, service.settings.overload
@@ -36,9 +36,9 @@ class Batcher:
         self._queues: OrderedDict[str, deque[QueuedObservation]] = OrderedDict()  # by client, the next in turn first
         # Answers whose records are not on disk yet, with the time of arrival if the latency is measured.
         self._unsynced: deque[tuple[Answer, FutureReply, float | None]] = deque()
-        self._count = self._bytes = 0  # of queued observations
+        self._count = self._bytes = 0  # number and size of queued observations
         self._scheduled = False
-        self.overloaded = 0  # observations refused or decided by the gate alone because of overload
+        self.overloaded = 0  # observations refused or answered by the gate alone because of overload
         self.latency: deque[float] = deque(maxlen=LATENCY_WINDOW)  # seconds from an observation to its reply
         service.log.on_commit = self._on_commit
 
@@ -48,7 +48,7 @@ class Batcher:
     def submit(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> FutureReply:
         """The future reply to an observation; an immediate error if the queue is full.
 
-        Observations of one client are decided in order: otherwise an earlier one of the same territory would be stale.
+        Observations of one client are answered in order: otherwise an earlier one of the same territory would be stale.
         Clients take turns, so that many or large observations of one do not delay the others.
         """
         reply: FutureReply = self._loop.create_future()
@@ -61,7 +61,7 @@ class Batcher:
         self._bytes += size
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._decide)  # after the other input of this iteration
+            self._loop.call_soon(self._process_batch)  # after the other input of this iteration
         return reply
 
     def reply_when_synced(self, answer: Answer) -> FutureReply:
@@ -70,7 +70,7 @@ class Batcher:
         self._schedule_reply(answer, future, None)
         return future
 
-    def _decide(self) -> None:
+    def _process_batch(self) -> None:
         batch = self._next_batch()
         late_before = self._loop.time() - self._settings.patience
         late = [queued for queued in batch if queued.since < late_before]
@@ -84,10 +84,10 @@ class Batcher:
             self._answer(batch)
         self._scheduled = bool(self._queues)
         if self._scheduled:
-            self._loop.call_soon(self._decide)
+            self._loop.call_soon(self._process_batch)
 
     def _next_batch(self) -> list[QueuedObservation]:
-        """The observations to decide in this iteration; fewer if they are large, since parsing takes time."""
+        """The next observations, one per client in turn; fewer if they are large, since parsing takes time."""
         batch: list[QueuedObservation] = []
         size = 0
         while self._queues and len(batch) < self._settings.batch_size:
@@ -110,12 +110,12 @@ class Batcher:
             self._resolve(refusal, queued.reply, queued.since)
 
     def _answer(self, batch: list[QueuedObservation], skip_network: bool = False) -> None:
-        """Decide a batch; an unexpected error affects only this batch."""
+        """Answer a batch; an unexpected error affects only this batch."""
         try:
             clients = [queued.client for queued in batch]
             answers = self.service.answer([queued.message for queued in batch], skip_network, clients)
         except Exception:
-            logger.exception("%d observations could not be decided", len(batch))
+            logger.exception("%d observations could not be answered", len(batch))
             answers = [Answer(error_message("INTERNAL", "internal error; see the output of the service"))] * len(batch)
         for queued, answer in zip(batch, answers, strict=True):
             self._schedule_reply(answer, queued.reply, queued.since)

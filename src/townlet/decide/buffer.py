@@ -25,7 +25,6 @@ ALPHA: Final = 0.6  # priority exponent (Schaul et al. 2016)
 BETA: Final = 0.4  # exponent of the importance-sampling correction
 EPSILON: Final = 1e-6  # added to every error, so that no experience has priority 0
 
-
 DECISION_COLUMNS: Final = {  # fields of an experience besides its observation
     name: ColumnSpec((), dtype)
     for dtype, names in {
@@ -110,27 +109,27 @@ class ExperienceBuffer:
         return arrays
 
     def sample(
-        self, batch: int, generator: np.random.Generator, train_on_wait: bool = False,
+        self, batch_size: int, generator: np.random.Generator, train_on_wait: bool = False,
         *, min_batch_size: int = 1, stratified: bool = False, prioritized: bool = False,
     ) -> ExperienceBatch | None:  # fmt: skip
-        """Up to `batch` distinct eligible experiences; None if fewer than `min_batch_size` are eligible.
+        """Up to `batch_size` distinct eligible experiences; None if fewer than `min_batch_size` are eligible.
 
-        Eligible are experiences with an outcome, with `train_on_wait` also decisions to wait. If `stratified`, half of
-        the batch has a positive outcome; if there are too few on one side, the other side fills up.
+        Experiences with an outcome are eligible; with `train_on_wait`, so are decisions to wait. If `stratified`, half
+        of the batch has a positive outcome; if one half has too few experiences, the other half fills the batch.
         """
         with self._lock:
             eligible = self._columns["has_outcome"][: self._filled]
             if train_on_wait:
                 eligible = eligible | ~self._columns["send"][: self._filled]
             pool = np.flatnonzero(eligible)  # scanning all slots is cheaper than an index
-            count = min(batch, len(pool))
-            if count < max(min(batch, min_batch_size), 1):
+            count = min(batch_size, len(pool))
+            if count < max(min(batch_size, min_batch_size), 1):
                 return None
             if stratified:
                 positive = self._columns["send"][pool] & (self._columns["outcome"][pool] > 0)
                 n_positive = min(max(count // 2, count - int((~positive).sum())), int(positive.sum()))
                 halves = (pool[positive], n_positive), (pool[~positive], count - n_positive)
-                slots = np.concatenate([self._draw(part, size, generator, prioritized) for part, size in halves])
+                slots = np.concatenate([self._draw(half, size, generator, prioritized) for half, size in halves])
             else:
                 slots = self._draw(pool, count, generator, prioritized)
             sampled = self._copy(slots)
@@ -162,13 +161,13 @@ class ExperienceBuffer:
             return known[-limit:]
 
     def newest(self, limit: int) -> ExperienceBatch:
-        """The newest experiences, oldest first, whether eligible or not."""
+        """The newest experiences, oldest first, with or without an outcome."""
         with self._lock:
             count = min(limit, self._filled)
             return self._copy((self._head - count + np.arange(count)) % self.capacity)
 
     def changes(self, numbers: NDArray[np.int64]) -> tuple[ExperienceBatch, ExperienceBatch]:
-        """All experiences in slot order without observations, and with observations those that changed.
+        """All experiences in slot order, without their observations; and those that changed, with observations.
 
         `numbers` [capacity] holds the number of the decision that the caller has cached for each slot.
         """

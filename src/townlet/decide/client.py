@@ -22,15 +22,15 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 FIRST_DELAY, MAX_DELAY = 0.05, 5.0  # seconds between attempts to connect, doubled after each failure
-MAX_UNANSWERED: Final = 32  # messages; the service reads at most twice as many ahead
+MAX_UNANSWERED: Final = 32  # messages in flight; the service reads at most twice as many
 CLOSE_TIMEOUT: Final = 1.0  # seconds for the closing handshake
 MAX_ANSWER: Final = 1 << 20  # bytes of an answer
-STATUS_TEXTS: Final = {  # why a handshake was refused; some servers answer 403 whatever the reason
+STATUS_TEXTS: Final = {  # why a handshake was refused; some servers answer 403 for any reason
     401: "the token is missing or wrong",
     403: "the token is not a game's, or this Origin is not allowed",
     421: "the server does not accept this host name",
     429: "too many wrong tokens from this address",
-    404: "nothing listens under this path; the usual one is /ws",
+    404: "there is no service at this path; the usual one is /ws",
 }
 PERMANENT: Final = (401, 403, 421)  # statuses after which a retry does not help
 TRY_AGAIN_LATER: Final = 1013  # close code: too many games
@@ -111,7 +111,7 @@ class Client:
                 finally:
                     try:
                         await socket.close()
-                    finally:  # also if the closing handshake was cancelled
+                    finally:  # even if the closing handshake was cancelled
                         socket.transport.abort()
             except (OSError, WebSocketException, TimeoutError) as error:
                 closed = error.rcvd if isinstance(error, ConnectionClosed) else None

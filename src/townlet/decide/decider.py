@@ -15,8 +15,8 @@ from townlet.decide.domain import Decision, Domain, GateResult, Observation, Obs
 from townlet.decide.storage.versions import NetworkVersion
 from townlet.jit import jit_if_available
 
-NO_VERSION: Final = 0  # decided by the gate alone
-SMALL_BATCH: Final = 16  # maximum number of observations for the domain's small-batch function instead of torch
+NO_VERSION: Final = 0  # version number of decisions that the gate made alone
+SMALL_BATCH: Final = 16  # largest batch for which a policy's `small_batch` function is faster than torch
 
 
 class LazyBatch(dict[str, NDArray[Any]]):
@@ -27,7 +27,7 @@ class LazyBatch(dict[str, NDArray[Any]]):
         self._rows = rows
 
     def __missing__(self, name: str) -> NDArray[Any]:
-        # Single observations are the common case: a view takes a fifth of the time of a copy. For several, np.array
+        # For a single observation, the common case, a view takes a fifth of the time of a copy; for several, np.array
         # takes a fraction of the time of np.stack.
         rows = self._rows
         column = np.asarray(rows[0][name])[None] if len(rows) == 1 else np.array([row[name] for row in rows])

@@ -151,22 +151,22 @@ class Domain(Protocol):
     def make_game(self) -> Callable[[int, str, int], SimulatedGame]:
         """Factory of simulated games: seed, territory, stage (from 0)."""
 
-    def initial_memory(self) -> ObservationRow:
-        """Memory of a new territory: the columns that the service carries from one observation to the next."""
+    def initial_territory_state(self) -> ObservationRow:
+        """State of a new territory: columns that the service carries from one observation to the next."""
 
     def parse_observation(self, message: Mapping[str, Any]) -> Observation:
-        """Parse an observation, without the memory columns; raises `InvalidMessage`."""
+        """Parse an observation, without the columns of the territory state; raises `InvalidMessage`."""
 
     def parse_report(self, message: Mapping[str, Any]) -> OutcomeReport:
         """Parse a report; raises `InvalidMessage`."""
 
-    def memory_after(self, memory: ObservationRow, action: int, time: float) -> ObservationRow:
-        """The memory after an action carried out at this time; `memory` is not changed."""
+    def territory_state_after(self, state: ObservationRow, action: int, time: float) -> ObservationRow:
+        """The state after an action is sent at this time; `state` is not changed."""
 
-    def memory_without(
-        self, memory: ObservationRow, before: ObservationRow, action: int, time: float
+    def territory_state_after_failure(
+        self, state: ObservationRow, before: ObservationRow, action: int, time: float
     ) -> ObservationRow:
-        """The memory without an action that failed; `before` is the observation for which it was decided."""
+        """The state as if an action that failed had not been sent; `before` is the observation that it answered."""
 
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         """Confidence [B] of a policy with these action probabilities [B, K]."""
@@ -188,27 +188,27 @@ class Domain(Protocol):
 
 
 class LastTimes:
-    """Memory of a domain in one column: the time at which each target of actions (an ad, a chunk) was last chosen."""
+    """Territory state in one column: the time at which each target of actions (an ad, a chunk) was last chosen."""
 
-    memory_column: str
+    state_column: str
     n_targets: int  # the target of an action is action % n_targets
 
-    def initial_memory(self) -> ObservationRow:
-        return {self.memory_column: np.full(self.n_targets, NEVER)}
+    def initial_territory_state(self) -> ObservationRow:
+        return {self.state_column: np.full(self.n_targets, NEVER)}
 
-    def memory_after(self, memory: ObservationRow, action: int, time: float) -> ObservationRow:
-        times = memory[self.memory_column].copy()
+    def territory_state_after(self, state: ObservationRow, action: int, time: float) -> ObservationRow:
+        times = state[self.state_column].copy()
         times[action % self.n_targets] = time
-        return {self.memory_column: times}
+        return {self.state_column: times}
 
-    def memory_without(
-        self, memory: ObservationRow, before: ObservationRow, action: int, time: float
+    def territory_state_after_failure(
+        self, state: ObservationRow, before: ObservationRow, action: int, time: float
     ) -> ObservationRow:
-        """A new memory without an action that failed, unless a later one had the same target."""
-        times, target = memory[self.memory_column].copy(), action % self.n_targets
+        """The time of the target is reset, unless a later action had the same target."""
+        times, target = state[self.state_column].copy(), action % self.n_targets
         if times[target] == time:
-            times[target] = before[self.memory_column][target]
-        return {self.memory_column: times}
+            times[target] = before[self.state_column][target]
+        return {self.state_column: times}
 
 
 class InvalidMessage(Exception):

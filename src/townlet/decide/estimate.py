@@ -1,14 +1,14 @@
 """Off-policy evaluation: the mean reward that a policy would have earned on logged decisions of other policies.
 
 A log has N decisions, each with its reward and its propensity. The evaluated policy enters as `chosen`, the probability
-that it gives to the logged action. With a reward model the estimate is doubly robust: consistent if the propensities or
-the model are right (Dudík, Langford and Li 2011).
+that it gives to the logged action. The estimator SNIPS needs nothing else (Swaminathan and Joachims 2015). The doubly
+robust one needs a reward model; it is consistent if the propensities or the model are right (Dudík et al. 2011).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,10 +22,10 @@ Floats = NDArray[np.floating]  # [N], or [N, K] for probabilities
 Both = NDArray[np.floating]  # [2, N], of the candidate and of the version before it
 RESAMPLES: Final = 500
 LEVEL: Final = 0.95  # confidence level of intervals
-# Intervals are widened by this divided by n, since resamples of n decisions vary too little: by 1/2n in their spread,
-# and by (z² + 1)/4n as Student's t is wider than a normal distribution. Both are about 1.7/n; skewed weights need more.
+# Intervals are widened by the fraction SMALL_SAMPLE / n (n: effective sample size): resamples vary too little, by 1/2n,
+# and Student's t is wider than a normal distribution, by (z² + 1)/4n: 1.7/n in all; skewed weights need more.
 SMALL_SAMPLE: Final = 2.5
-CHUNK_PRODUCTS: Final = 1 << 17  # per matmul; from about twice as many, BLAS uses threads that decisions need
+CHUNK_PRODUCTS: Final = 1 << 17  # multiplications per matmul; with twice as many, BLAS takes cores from decisions
 ROUNDING: Final = 1e-4  # a probability stored as float32 may exceed 1 slightly
 
 
@@ -39,12 +39,14 @@ class Estimate:
     effective: float  # effective sample size, (Σw)² / Σw²
     count: int  # number of decisions
     clipped: float = 0.0  # share of decisions whose weight was clipped
+    snips: Estimate | None = None  # the SNIPS estimate of the same quantity, if this one is doubly robust
 
     def __str__(self) -> str:
         if self.value is None:
             return f"unknown from {self.count} experiences"
         interval = f" ({self.low:+.4f} to {self.high:+.4f})" if self.low is not None and self.high is not None else ""
-        return f"{self.value:+.4f}{interval} from {self.count} experiences, effective size {self.effective:.0f}"
+        snips = f"; SNIPS {self.snips.value:+.4f}" if self.snips and self.snips.value is not None else ""
+        return f"{self.value:+.4f}{interval} from {self.count} experiences, effective size {self.effective:.0f}{snips}"
 
 
 def compare(
@@ -55,37 +57,46 @@ def compare(
     """Mean rewards of a new policy and of the serving one, and their difference, from the same resamples.
 
     `chosen` and `serving` are their probabilities of the logged actions [N]. SNIPS is Σ w r / Σ w with
-    w = chosen / propensity (Swaminathan and Joachims 2015). A `model` predicts the reward of the logged action, and the
-    expected rewards of both policies; with it, the estimate is the mean of expected reward + w (reward − prediction),
-    which is doubly robust. Common variance cancels in the difference, so its interval is the one to decide by. `clip`
-    limits the weights: less variance, more bias. `yield_cpu` is called repeatedly.
+    w = chosen / propensity. `model` holds the predicted rewards of the logged actions and the expected rewards of both
+    policies, [N] each; with it, the estimates are doubly robust, means of expected reward + w (reward − prediction),
+    and their `snips` are those without it. Common variance cancels in the difference, so its interval is the one to
+    decide by. `clip` limits the weights: less variance, more bias. `yield_cpu` is called repeatedly.
     """
     rewards, propensities, (new, old, *model_columns) = _validate(reward, propensity, chosen, serving, *model)
     predicted, *expected = model_columns or (None, None, None)
-    columns: list[Values] = []  # an estimate is the sum of one column over the sum of the next
+    snips, robust = list[Values](), list[Values]()  # an estimate is the sum of one column over the sum of the next
     sizes: list[tuple[float, float]] = []  # effective sample size, and share of clipped weights
     for probability, policy_reward in zip((new, old), expected, strict=True):
         with np.errstate(all="ignore"):  # probabilities of a broken version may not be finite
             weights = probability / propensities
             clipped = 0.0 if clip is None or not weights.size else float((weights > clip).mean())
             weights = weights if clip is None else np.minimum(weights, clip)
-            if predicted is None or policy_reward is None:
-                numerator, denominator = weights * rewards, weights
-            else:
-                numerator = policy_reward + weights * (rewards - predicted)
-                denominator = np.ones_like(numerator)
-        columns += (numerator, denominator)
+            snips += (weights * rewards, weights)
+            if predicted is not None and policy_reward is not None:
+                robust += (policy_reward + weights * (rewards - predicted), np.ones_like(rewards))
         sizes.append((effective_size(weights), clipped))
-    resampled = _resample(np.stack(columns, 1), resamples, rng, yield_cpu)
-    estimates = []
+    resampled = _resample(np.stack([*robust, *snips], 1), resamples, rng, yield_cpu)
+    by_snips = _estimate_both(snips, resampled[:, -2:], level, sizes)
+    if not robust:
+        return by_snips
+    doubly_robust = _estimate_both(robust, resampled[:, :2], level, sizes)
+    first, second, difference = (replace(one, snips=plain) for one, plain in zip(doubly_robust, by_snips, strict=True))
+    return first, second, difference
+
+
+def _estimate_both(
+    columns: Sequence[Values], resampled: Values, level: float, sizes: Sequence[tuple[float, float]]
+) -> tuple[Estimate, Estimate, Estimate]:
+    """Estimates of both policies and of their difference, from pairs of columns and their resampled ratios."""
+    estimates, count = [], len(columns[0])
     for index, size in enumerate(sizes):
         total, weight = (float(column.sum()) for column in columns[2 * index : 2 * index + 2])
         value = total / weight if 0 < weight < np.inf else np.nan
-        estimates.append(_estimate(value, resampled[:, index], level, *size, len(rewards)))
+        estimates.append(_estimate(value, resampled[:, index], level, *size, count))
     first, second = estimates
     value = np.nan if first.value is None or second.value is None else first.value - second.value
     effective, clipped = min(first.effective, second.effective), max(first.clipped, second.clipped)
-    return first, second, _estimate(value, resampled[:, 0] - resampled[:, 1], level, effective, clipped, len(rewards))
+    return first, second, _estimate(value, resampled[:, 0] - resampled[:, 1], level, effective, clipped, count)
 
 
 def effective_size(weights: ArrayLike) -> float:
@@ -173,7 +184,7 @@ class PolicyDiff(NamedTuple):
     predicted: Floats | None  # reward of the logged action, according to the model
     change: Floats  # total variation distance between the two policies
     choices: NDArray[np.integer]  # number of possible actions
-    finite: tuple[bool, bool]  # whether all probabilities are
+    finite: tuple[bool, bool]  # whether all probabilities of each policy are finite
 
     def __len__(self) -> int:  # a NamedTuple would count its fields
         return len(self.change)
@@ -181,13 +192,14 @@ class PolicyDiff(NamedTuple):
 
 def compare_policies(
     candidate: Floats, before: Floats, action: NDArray[np.integer], approved: NDArray[np.bool_],
-    *, model: Floats | None = None, allowed: NDArray[np.bool_] | None = None,
+    *, predictions: Floats | None = None, allowed: NDArray[np.bool_] | None = None,
     entropies: tuple[Floats, Floats] | None = None,
 ) -> PolicyDiff:  # fmt: skip
-    """Compare action probabilities of two versions, with the gate's approval and a reward model, all [N, K].
+    """Compare the action probabilities of two versions on N observations.
 
-    `action` [N] is the logged action, `allowed` [N, K] marks possible actions (default: all), `entropies` are those of
-    both versions if already known.
+    `approved` marks actions that the gate approves, `predictions` are a model's predicted rewards, and `allowed` marks
+    possible actions (default: all), [N, K] each. `action` [N] is the logged action; `entropies` [N] are those of both
+    versions if already known.
     """
     versions, rows = (candidate, before), np.arange(len(action))
 
@@ -199,8 +211,8 @@ def compare_policies(
             np.stack([probabilities[rows, action] for probabilities in versions]),
             np.stack(entropies or [_entropy(probabilities) for probabilities in versions]),
             expectations(approved),
-            None if model is None else expectations(model),
-            None if model is None else model[rows, action],
+            None if predictions is None else expectations(predictions),
+            None if predictions is None else predictions[rows, action],
             np.abs(candidate - before).sum(1) / 2,
             np.full(len(action), candidate.shape[1]) if allowed is None else allowed.sum(1),
             (bool(np.isfinite(candidate).all()), bool(np.isfinite(before).all())),

@@ -1,7 +1,7 @@
 """Offline evaluation of a version: evidence from held-out decisions, and the verdict that follows.
 
-A candidate is compared with the serving version on decisions that were held out of training. `review_serving` compares
-the serving version with the previous one in the same way.
+A candidate is compared with the serving version on decisions that were held out of training. The serving
+version is compared with the previous one in the same way.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class VersionSteps:
 class Evidence:
     """Comparison of a version with the previous one (for a candidate, the serving one). None: unknown."""
 
-    finite: bool  # whether its weights and probabilities are
+    finite: bool  # whether all weights and probabilities of the version are finite
     steps: VersionSteps
     count: int  # held-out experiences with an outcome
     entropy: float | None  # mean normalized entropy
@@ -51,7 +51,7 @@ class Evidence:
     pass_rate: float | None  # mean probability that the gate approves
     pass_rate_before: float | None
     change: float | None  # mean total variation distance between the two
-    difference: Estimate  # its mean reward minus that of the previous version
+    difference: Estimate  # mean reward of the version minus that of the previous one
 
 
 class Verdict(NamedTuple):
@@ -85,7 +85,7 @@ def collect_evidence(
     return Evidence(finite, steps, len(rows), entropy, entropy_before, pass_rate, pass_rate_before, change, difference)
 
 
-def review_candidate(evidence: Evidence, settings: PromotionSettings) -> Verdict:
+def judge_candidate(evidence: Evidence, settings: PromotionSettings) -> Verdict:
     """Promote a candidate, hold it for lack of evidence, or refuse it."""
     steps, objection = evidence.steps, ""
     behind = steps.serving_step - steps.parent_step
@@ -97,7 +97,7 @@ def review_candidate(evidence: Evidence, settings: PromotionSettings) -> Verdict
     return Verdict("refuse", objection) if objection else _promote_or_hold(evidence, settings)
 
 
-def review_serving(evidence: Evidence, settings: PromotionSettings) -> Verdict:
+def judge_serving(evidence: Evidence, settings: PromotionSettings) -> Verdict:
     """Keep the serving version, or roll back to the previous one."""
     if objection := _objection(evidence, settings):
         return Verdict("roll_back", objection)
@@ -136,7 +136,7 @@ def _summarize(diff: PolicyDiff, which: int) -> tuple[float | None, float | None
 
 
 def _promote_or_hold(evidence: Evidence, settings: PromotionSettings) -> Verdict:
-    """Verdict without objections: a large change must be shown to do no harm, a small one only appear to do none."""
+    """Verdict without objections: a large change must be shown to be harmless; a small one need only appear so."""
     gain, tolerance = evidence.difference, settings.tolerance
     small = evidence.change is not None and evidence.change <= settings.small_change
     size = "an unknown fraction" if evidence.change is None else f"{evidence.change:.3f}"
@@ -181,14 +181,14 @@ class OfflineEvaluator:
         """`yield_cpu` is called repeatedly, because decisions are more urgent than evaluations."""
         self._service, self._yield_cpu = service, yield_cpu
         capacity = service.state.held_out.capacity
-        # They stay valid, since the gate changes only at a restart.
+        # These stay valid, since the gate changes only at a restart.
         self._gate_results, self._inputs = RowCache(capacity), RowCache(capacity)
         self._probabilities: dict[int, RowCache] = {}  # by version, of the last evaluation
 
     def evaluate(self, candidate: NetworkVersion, before: NetworkVersion, rng: np.random.Generator) -> Evidence:
-        """Evidence about a version, compared with another one.
+        """Evidence about a version, compared with the one before it.
 
-        The estimate is the mean reward of a decision; an action that the gate would not send earns 0.
+        Estimates are of the mean reward per decision; an action that the gate would not send earns 0.
         """
         service = self._service
         with service.lock:
@@ -197,10 +197,10 @@ class OfflineEvaluator:
             self._update_cache(new, slice(first, first + CHUNK))
         with service.lock:
             trained = service.state.buffer.newest(REWARD_MODEL_SIZE)
-        weights = self._fit_reward_model(trained)
+        reward_model = self._fit_reward_model(trained)
         self._yield_cpu()
         parts = [
-            self._compare(candidate, before, held, slice(first, min(first + CHUNK, len(held))), weights)
+            self._compare(candidate, before, held, slice(first, min(first + CHUNK, len(held))), reward_model)
             for first in range(0, max(len(held), 1), CHUNK)
         ]
         self._probabilities = {number: self._probabilities[number] for number in (candidate.version, before.version)}
@@ -219,20 +219,21 @@ class OfflineEvaluator:
 
     def _compare(
         self, candidate: NetworkVersion, before: NetworkVersion, held: ExperienceBatch, part: slice,
-        weights: Values | None,
+        reward_model: Values | None,
     ) -> tuple[PolicyDiff, NDArray[np.bool_]]:  # fmt: skip
-        """Compare both policies on some observations; also returns whether the gate would send the actions now."""
+        """Compare both policies on some observations; also returns whether the gate would now send each action."""
         gate, action = GateResult(*self._gate_results.rows(part)), held.action[part]
-        new, entropy = self._policy(candidate, held.number, part)
-        old, entropy_before = self._policy(before, held.number, part)
+        new, entropy = self._run_policy(candidate, held.number, part)
+        old, entropy_before = self._run_policy(before, held.number, part)
         allowed = (new > 0) | (old > 0)
         if not self._service.settings.explore:  # the entropies stay those of the networks, which show a collapse
             new, old = _greedy(new), _greedy(old)
-        model = None
-        if weights is not None:
-            model = np.where(gate.send, estimate.predict_rewards(gate.components, weights), 0.0)
-        entropies = (entropy, entropy_before)
-        diff = estimate.compare_policies(new, old, action, gate.send, model=model, allowed=allowed, entropies=entropies)
+        predictions = None
+        if reward_model is not None:
+            predictions = np.where(gate.send, estimate.predict_rewards(gate.components, reward_model), 0.0)
+        diff = estimate.compare_policies(
+            new, old, action, gate.send, predictions=predictions, allowed=allowed, entropies=(entropy, entropy_before)
+        )
         self._yield_cpu()
         return diff, gate.select(action).send
 
@@ -245,8 +246,8 @@ class OfflineEvaluator:
         self._gate_results.write(new.slots[part], new.number[part], gate)
         self._yield_cpu()
 
-    def _policy(self, version: NetworkVersion, number: NDArray[np.int64], part: slice) -> list[NDArray[np.float32]]:
-        """Probabilities [N, K] and entropies [N] of a version on some observations with these decision numbers."""
+    def _run_policy(self, version: NetworkVersion, number: NDArray[np.int64], part: slice) -> list[NDArray[np.float32]]:
+        """Probabilities [n, K] and entropies [n] of a version on n observations: a part of those with these numbers."""
         cache = self._probabilities.setdefault(version.version, RowCache(len(self._gate_results.number)))
         new = np.flatnonzero(cache.number[part] != number[part])
         if len(new) or not len(number):
@@ -259,7 +260,7 @@ class OfflineEvaluator:
         return cache.rows(part)
 
     def _fit_reward_model(self, trained: ExperienceBatch) -> Values | None:
-        """Weights of a reward model, fitted to training experience rather than to the held-out experience."""
+        """Weights of a reward model, fitted to experience used in training, not to held-out experience."""
         rows = np.flatnonzero(trained.has_outcome)
         if not len(rows):
             return None

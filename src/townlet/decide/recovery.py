@@ -63,7 +63,7 @@ def recover(
     """Bring state and trainer to the end of the log, at the record `last`; returns notices of damaged snapshots."""
     notices: list[StorageNotice] = []
     newest = snapshots.load_newest(folder.parent / SNAPSHOTS, log_id, last, notices)
-    snapshot, published, anchor = _plan(folder, newest, state, versions)
+    snapshot, version_events, anchor = _plan(folder, newest, state, versions)
     record = snapshot.record if snapshot else 0
     segments = list_segments(folder)
     if segments and segments[0].first > record + 1:
@@ -71,13 +71,13 @@ def recover(
         raise TownletError(what, "restore a backup, or start in a new folder with --folder", folder)
     if snapshot:
         snapshots.restore(snapshot, state, trainer)
-    replayer = Replayer(trainer, published, lambda version: versions.open(version)[1])
+    replayer = Replayer(trainer, version_events, lambda version: versions.open(version)[1])
     for event in read_events(folder, record):
         state.apply(event)
         if event == anchor:
             trainer.restore(versions.open(anchor.version)[1])
             anchor = None
-        elif anchor is None:  # steps before the anchor are part of its weights
+        elif anchor is None:  # steps before the anchor are already in its weights
             replayer.apply(event)
     return notices
 
@@ -85,32 +85,32 @@ def recover(
 def _plan(
     folder: Path, snapshot: Snapshot | None, state: ServiceState, versions: VersionStore
 ) -> tuple[Snapshot | None, list[Event], VersionPublished | None]:
-    """The shortest recovery: the snapshot to start from, the publish events after it, and the version to load (anchor).
+    """The shortest recovery: the snapshot to start from, the version events after it, and the version to load (anchor).
 
     Training steps before the anchor are not repeated. A snapshot cannot be used if a version before it must be rebuilt.
     """
     if snapshot:
-        published, learning = publish_events(folder, snapshot.record), snapshot.settings(state.domain).learning
-        anchor = None if _prioritized(published, learning) else _newest_intact(published, versions)
-        if anchor or _rewinds_available(published, versions):
-            return snapshot, published, anchor
-    published = publish_events(folder)
-    anchor = None if _prioritized(published, state.settings.learning) else _newest_intact(published, versions)
-    if anchor is None and not _rewinds_available(published, versions):
-        anchor = _newest_intact(published, versions)  # the steps cannot all be repeated: continue with other priorities
-    return None, published, anchor
+        after, learning = read_version_events(folder, snapshot.record), snapshot.settings(state.domain).learning
+        anchor = None if _prioritized(after, learning) else _newest_intact(after, versions)
+        if anchor or _rewinds_available(after, versions):
+            return snapshot, after, anchor
+    every = read_version_events(folder)
+    anchor = None if _prioritized(every, state.settings.learning) else _newest_intact(every, versions)
+    if anchor is None and not _rewinds_available(every, versions):
+        anchor = _newest_intact(every, versions)  # the steps cannot all be repeated: continue with other priorities
+    return None, every, anchor
 
 
-def publish_events(folder: Path, after: int = 0) -> list[Event]:
-    """Events that change the settings of the trainer, publish a version, or rewind to one."""
+def read_version_events(folder: Path, after: int = 0) -> list[Event]:
+    """Events after a record that change the settings of the trainer, publish a version, or rewind to one."""
     kinds = ServiceStarted | VersionPublished | TrainerRewound
     return [event for event in read_events(folder, after) if isinstance(event, kinds)]
 
 
-def _rewinds_available(published: Sequence[Event], versions: VersionStore) -> bool:
+def _rewinds_available(version_events: Sequence[Event], versions: VersionStore) -> bool:
     """Whether each version that is rewound to is either published in these events or still stored."""
     rebuilt: set[int] = set()
-    for event in published:
+    for event in version_events:
         if isinstance(event, VersionPublished):
             rebuilt.add(event.version)
         elif isinstance(event, TrainerRewound) and not (event.version in rebuilt or _intact(versions, event.version)):
@@ -118,19 +118,19 @@ def _rewinds_available(published: Sequence[Event], versions: VersionStore) -> bo
     return True
 
 
-def _prioritized(published: Sequence[Event], first: LearningSettings) -> bool:
+def _prioritized(version_events: Sequence[Event], first: LearningSettings) -> bool:
     """Whether priorities were ever used; they depend on every step, so all steps must be repeated."""
     return first.prioritized or any(
-        isinstance(event, ServiceStarted) and event.settings["learning"]["prioritized"] for event in published
+        isinstance(event, ServiceStarted) and event.settings["learning"]["prioritized"] for event in version_events
     )
 
 
-def _newest_intact(published: Sequence[Event], versions: VersionStore) -> VersionPublished | None:
+def _newest_intact(version_events: Sequence[Event], versions: VersionStore) -> VersionPublished | None:
     stored = set(versions.list_versions())
-    for index, event in reversed(list(enumerate(published))):
+    for index, event in reversed(list(enumerate(version_events))):
         if not isinstance(event, VersionPublished) or event.version not in stored:
             continue
-        if _intact(versions, event.version) and _rewinds_available(published[index:], versions):
+        if _intact(versions, event.version) and _rewinds_available(version_events[index:], versions):
             return event
     return None
 
@@ -146,9 +146,9 @@ def _intact(versions: VersionStore, version: int) -> bool:
 class Replayer:
     """Repeats the steps of a trainer. `load` returns the trainer's state in a version published before the replay."""
 
-    def __init__(self, trainer: Trainer, published: Iterable[Event], load: Callable[[int], State]) -> None:
+    def __init__(self, trainer: Trainer, version_events: Iterable[Event], load: Callable[[int], State]) -> None:
         self._trainer, self._load = trainer, load
-        self._rewound = {event.version for event in published if isinstance(event, TrainerRewound)}
+        self._rewound = {event.version for event in version_events if isinstance(event, TrainerRewound)}
         self._states: dict[int, State] = {}  # of replayed versions that the trainer will be rewound to
 
     def apply(self, event: Event) -> None:
@@ -170,7 +170,7 @@ class Replayer:
             raise TownletError(what, "restore a backup")
         try:
             self._trainer.learn(batch)
-        except Exception:  # it failed originally too: the next event is StepUndone
+        except Exception:  # the original step failed too: the next event is StepUndone
             self._trainer.undo()
 
 
@@ -186,7 +186,7 @@ def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
         loaded: State = checkpoint.load(folder / VERSIONS / checkpoint.folder_name(version))[0]["trainer"]
         return loaded
 
-    replayer = Replayer(trainer, publish_events(folder / LOG), load)
+    replayer = Replayer(trainer, read_version_events(folder / LOG), load)
     for event in read_events(folder / LOG):
         state.apply(event)
         replayer.apply(event)

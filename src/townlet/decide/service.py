@@ -83,13 +83,13 @@ class Service:
         build, log_id = domain.policies[settings.policy].build, self.log.log_id.hex()
         template = build(Streams(0).torch("empty"))  # its weights are replaced by those of a version
         self.versions = VersionStore(
-            folder / VERSIONS, template, settings.versions, record=lambda: self.log.synced, log_id=log_id
+            folder / VERSIONS, template, settings.versions, synced_record=lambda: self.log.synced, log_id=log_id
         )
         damaged = recover(folder / LOG, log_id, self.log.last, self.state, self.trainer, self.versions)
         self.notices = [*self.log.notices, *damaged]
-        # The serving log must agree with the write-ahead log and its control data; if not, the kill switch is on.
-        if not accept_data_loss or control.gate_only:  # data loss that was accepted does not count as missing
-            self.versions.cross_check("the control data of the log", control.serving, control.gate_only)
+        # The serving log must agree with the write-ahead log and its control file; if not, the kill switch is on.
+        if not accept_data_loss or control.gate_only:  # accepting data loss must not turn the kill switch off
+            self.versions.cross_check("the control file of the log", control.serving, control.gate_only)
         if (logged := self.state.serving) is not None:
             self.versions.cross_check("the log", logged.number, logged.gate_only)
         self.versions.on_change = self._log_serving
@@ -108,16 +108,18 @@ class Service:
         )
 
     def _log_serving(self, change: ServingChange) -> None:
-        """Store a serving change in the log and in its control data, which can be written on a full disk."""
-        state = change.serving or 0, f"{change.kind}: {change.reason}", change.at, change.number
-        self._try_write(events.ServingChanged(*state, change.gate_only, change.pinned))
+        """Store a serving change in the log and in its control file, which can be written on a full disk."""
+        why = f"{change.kind}: {change.reason}"
+        self._try_write(
+            events.ServingChanged(change.serving or 0, why, change.at, change.number, change.gate_only, change.pinned)
+        )
         self.log.set_serving(change.number, change.gate_only)
 
     def warm_up(self) -> None:
         """Make a decision and discard it, so that lazy loading and compilation do not delay the first game."""
         domain, settings = self.domain, self.settings
         observation = domain.parse_observation(domain.make_game(0, "warm-up", 0).observe())
-        observation = observation._replace(row=observation.row | domain.initial_memory())
+        observation = observation._replace(row=observation.row | domain.initial_territory_state())
         decider = Decider(domain, settings.policy, settings.explore, Streams(0).numpy("warm-up"))
         decider.decide([observation], self.gate, self.versions.serving)
 
@@ -137,7 +139,7 @@ class Service:
     def answer(
         self, messages: Sequence[Mapping[str, Any]], skip_network: bool = False, clients: Sequence[str] = ()
     ) -> list[Answer]:
-        """Decide for a batch of observations, from these clients; with `skip_network` the gate decides alone."""
+        """Answer a batch of observations; with `skip_network` the gate decides alone. `clients` are their owner ids."""
         clients = clients or [""] * len(messages)
         answers: list[Answer | None] = [None] * len(messages)
         remaining: list[tuple[int, Observation]] = []
@@ -158,7 +160,7 @@ class Service:
                     batch[observation.territory] = index, observation
             requests = []
             for territory, (index, observation) in batch.items():
-                row = observation.row | self.state.territory(territory).memory
+                row = observation.row | self.state.territory(territory).state
                 requests.append((observation._replace(row=row), messages[index], clients[index]))
             decided = self._decide(requests, skip_network) if requests else []
             for (index, _), answer in zip(batch.values(), decided, strict=True):
@@ -216,7 +218,7 @@ class Service:
         return self.state.join.pending_before(observation.territory, observation.time)
 
     def _record(self, observation: Observation, decision: Decision, message: dict[str, Any], client: str) -> Answer:
-        """Number a decision and log it; if logging fails, it is answered nevertheless."""
+        """Number a decision and log it; if logging fails, the observation is answered nevertheless."""
         number = self.state.decisions + 1
         reply = self.domain.reply(self.state.ids.create(number), decision)
         event = events.DecisionMade(
@@ -250,9 +252,9 @@ class Service:
         value = self.domain.failed_outcome if report.value is None else report.value
         with self.lock:
             join = self.state.join
-            if report.value is None and not report.failed:  # it was carried out; its outcome is observed later
+            if report.value is None and not report.failed:  # the action was carried out; its outcome is observed later
                 return _contradiction(report.id) if join.count_if_contradicting(number) else Answer(ack)
-            if not join.is_pending(number):  # counted, but not logged: a flood of them must not fill the disk
+            if not join.is_pending(number):  # counted, but not logged: a flood of reports must not fill the disk
                 status = join.count_rejected(number, report_digest(value, report.failed))
                 contradicting = status is OutcomeStatus.CONTRADICTING
                 return _contradiction(report.id) if contradicting else Answer(ack, self.log.last)

@@ -29,16 +29,16 @@ class RewardSettings(StrictModel):
     actual: Share = Field(0.7, description="Weight of the outcome. Higher: the gate's estimate counts less.")
     gate: Share = Field(0.3, description="Weight of the gate's estimate. Higher: learning follows the gate.")
     disagreement: Share = Field(
-        0.5, description="Weight of the gate's estimate if it would not send the decision now. Higher: trusts it more."
+        0.5, description="Weight of the gate's estimate if the gate would no longer send the decision."
     )
     skip_disagreement: bool = Field(False, description="Skip decisions that the gate would no longer send.")
-    wait: Share = Field(0.5, description="Weight of the expected reward of unsent decisions. Higher: they count more.")
+    wait: Share = Field(0.5, description="Weight of the gate's estimate for unsent decisions. Higher: they count more.")
 
 
 class LearningSettings(StrictModel):
     """Settings of the trainer."""
 
-    interval: float = Field(1.0, ge=0, le=3600, description="Seconds between rounds; 0: as samples_per_insert allows.")
+    interval: float = Field(1.0, ge=0, le=3600, description="Seconds between rounds; 0: as fast as possible.")
     batch_size: int = Field(32, ge=1, le=4096, description="Batch size. Higher: steadier gradients and slower steps.")
     min_batch_size: int = Field(8, ge=1, le=4096, description="Smallest batch. Higher: learning starts later.")
     gradient_steps: int = Field(
@@ -65,10 +65,10 @@ class MemorySettings(StrictModel):
     expired_outcome: float | None = Field(
         None, ge=-1, le=1, description="Outcome of expired decisions; null: not used in training."
     )
-    territories: int = Field(10_000, ge=1, description="Territories; beyond, the least recently used are evicted.")
-    pending: int = Field(100_000, ge=1, description="Decisions that may be pending; beyond, the oldest expire.")
-    territory_bytes: Bytes = Field(512 << 20, description="Bytes for territories; beyond, they are evicted.")
-    pending_bytes: Bytes = Field(512 << 20, description="Bytes for pending decisions; beyond, the oldest expire.")
+    territories: int = Field(10_000, ge=1, description="Territories stored; above, the least recently used leave.")
+    pending: int = Field(100_000, ge=1, description="Decisions that may be pending; above, the oldest expire.")
+    territory_bytes: Bytes = Field(512 << 20, description="Bytes for territories; above, some are evicted.")
+    pending_bytes: Bytes = Field(512 << 20, description="Bytes for pending decisions; above, the oldest expire.")
 
 
 class OverloadSettings(StrictModel):
@@ -82,14 +82,14 @@ class OverloadSettings(StrictModel):
     waiting_bytes: int = Field(
         16 << 20, ge=1 << 17, description="Bytes of waiting observations; further ones are refused."
     )
-    batch_size: int = Field(64, ge=1, le=1024, description="Largest batch of observations that is decided together.")
+    batch_size: int = Field(64, ge=1, le=1024, description="Largest batch of observations.")
     patience: float = Field(0.05, gt=0, le=10, description="Seconds that a request waits before `mode` applies.")
 
 
 class LimitSettings(StrictModel):
     """Rate limits per token, over all its connections."""
 
-    messages_per_second: float = Field(5000.0, gt=0, le=1e9, description="Sustained rate; messages beyond are refused.")
+    messages_per_second: float = Field(5000.0, gt=0, le=1e9, description="Sustained rate; the excess is refused.")
     burst: float = Field(10_000.0, ge=1, le=1e9, description="Messages per token in a burst.")
 
 
@@ -110,9 +110,11 @@ class PromotionSettings(StrictModel):
     tolerance: float = Field(0.02, ge=0, description="Tolerated loss of reward. Higher: worse versions may serve.")
     max_loss: float = Field(0.1, ge=0, description="Estimated loss above which a version is refused outright.")
     small_change: Share = Field(
-        0.1, description="Fraction of changed decisions up to which no significant gain is required. Higher: faster."
+        0.1, description="Fraction of changed decisions up to which a version need only appear harmless."
     )
-    stale_steps: int = Field(1000, ge=0, description="Steps by which the parent may be older than the serving version.")
+    stale_steps: int = Field(
+        1000, ge=0, description="Steps by which the version it was trained from may be older than the serving version."
+    )
     patience: int = Field(50, ge=1, description="Versions held in a row until training returns to the serving one.")
     confidence_level: float = Field(0.95, gt=0, lt=1, description="Confidence level. Higher: more versions are held.")
     resamples: int = Field(500, ge=20, le=100_000, description="Bootstrap resamples. Higher: steadier and slower.")
@@ -174,14 +176,14 @@ def _inconsistencies(settings: DecideSettings, node: Node) -> list[Diagnostic]:
         (abs(total - 1) > TOLERANCE + 1e-9, ("learning", "reward"),
          f"learning.reward: actual and gate sum to {total:g}", "they must sum to 1"),
         (learning.min_batch_size > learning.batch_size, ("learning", "min_batch_size"),
-         f"learning.min_batch_size is {learning.min_batch_size}, but learning.batch_size only {learning.batch_size}",
+         f"learning.min_batch_size is {learning.min_batch_size}, but learning.batch_size is {learning.batch_size}",
          "lower min_batch_size or raise batch_size"),
         (learning.min_batch_size > memory.capacity, ("memory", "capacity"),
-         f"memory.capacity is {memory.capacity}, but learning.min_batch_size {learning.min_batch_size}: "
+         f"memory.capacity is {memory.capacity}, but learning.min_batch_size is {learning.min_batch_size}: "
          "training cannot start",
          "raise capacity or lower min_batch_size"),
         (promotion.min_count > memory.held_out_capacity, ("memory", "held_out_capacity"),
-         f"memory.held_out_capacity is {memory.held_out_capacity}, but promotion.min_count {promotion.min_count}: "
+         f"memory.held_out_capacity is {memory.held_out_capacity}, but promotion.min_count is {promotion.min_count}: "
          "rewards cannot be compared", "raise held_out_capacity or lower min_count"),
     )  # fmt: skip
     return [Diagnostic(what, fix, node.location_of(*path)) for wrong, path, what, fix in checks if wrong]

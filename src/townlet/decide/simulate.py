@@ -31,7 +31,7 @@ PING_TIMEOUT: Final = 5.0  # seconds for the first answer of the service
 
 
 def client_tokens(url: str, folder: Path, token_file: Path | None) -> tuple[str | None, str | None]:
-    """Tokens of a game and of a reader for the service at `url`; those of a folder are sent only to this machine."""
+    """Game token and reader token for the service at `url`; tokens from `folder` are sent only to this machine."""
     if token_file is not None:
         given = read_token_file(token_file)
     else:
@@ -96,7 +96,7 @@ async def simulate(
 ) -> SimulationResult:  # fmt: skip
     """Run games concurrently, each with its own connection and this number of observations.
 
-    `territories` replace the territory names of the games, for a service that has seen those before.
+    `territories` replace the territory names of the games, in case the service has already seen those.
     """
     await _ping(url, token)
     result, started = SimulationResult(), time.monotonic()
@@ -169,7 +169,7 @@ class _Player:
         result.latency.append(time.perf_counter() - started)
         result.observations += 1
         reports = self._game.apply(reply)
-        refused, waits = reply["type"] == "error", "reason" in reply
+        refused, waits = reply["type"] == "error", "reason" in reply  # only a decision to wait has a reason
         result.refused += refused
         if refused and not result.refusal:
             result.refusal = f"{reply['code']}: {reply['message']}"

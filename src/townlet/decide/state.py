@@ -3,8 +3,8 @@
 Live and replayed events are applied by the same code, so a service that was killed continues as if it had not been.
 
 A decision id is `<start>-<number>-<tag>`. Every start of the service draws a random key; `<start>` is a hash of the
-key, `<tag>` a keyed hash of the number. So ids cannot be guessed, and an id made after a log was truncated or copied is
-unknown to the other copy, although both continue from the same number.
+key, `<tag>` a keyed hash of the number. So ids cannot be guessed, and after a log was copied, ids created by one copy
+are unknown to the other, although both continue from the same number.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _tag(key: bytes, number: int) -> str:
 
 
 class Experience(NamedTuple):
-    """A decision and its observation, while the outcome is pending."""
+    """A decision and its observation, kept until the outcome is known."""
 
     row: ObservationRow
     decision: events.DecisionMade
@@ -94,7 +94,7 @@ class Experience(NamedTuple):
 class Totals:
     """Totals since the first start of the service."""
 
-    sent: int = 0  # decisions
+    sent: int = 0  # decisions that were sent
     reasons: dict[str, int] = field(default_factory=dict)  # decisions by reason
     completed: int = 0  # experiences with an outcome
     actual: float = 0.0  # sum of outcomes
@@ -128,7 +128,7 @@ class ServiceState:
 
     def territory(self, name: str) -> Territory:
         """The territory of this name, or a new one."""
-        return self.territories.get(name) or Territory(self.domain.initial_memory(), -np.inf)
+        return self.territories.get(name) or Territory(self.domain.initial_territory_state(), -np.inf)
 
     def apply(self, event: events.Event, observation: Observation | None = None) -> None:
         """Apply an event; `observation` is the parsed message of a decision, if available."""
@@ -170,9 +170,9 @@ class ServiceState:
 
     def _add_decision(self, decision: events.DecisionMade, observation: Observation | None) -> None:
         territory = self.territory(decision.territory)
-        memory = territory.memory
-        # The memory is added only here: the territory may have been evicted since the observation was parsed.
-        row = (observation or self.domain.parse_observation(decision.message)).row | memory
+        territory_state = territory.state
+        # The state is added again here: the territory may have been evicted since the action was chosen.
+        row = (observation or self.domain.parse_observation(decision.message)).row | territory_state
         self.join.add_decision(decision.number, decision.territory, decision.time, decision.at, decision.send)
         self.totals.reasons[decision.reason] = self.totals.reasons.get(decision.reason, 0) + 1
         # `_make` takes a tenth of the time of `_replace`.
@@ -180,13 +180,14 @@ class ServiceState:
         experience = Experience(row, decision)
         if decision.send:
             self.totals.sent += 1
-            memory = self.domain.memory_after(memory, decision.action, decision.time)
+            territory_state = self.domain.territory_state_after(territory_state, decision.action, decision.time)
             self.pending[decision.number] = experience
         elif self.settings.learning.train_on_wait or self._is_held_out(decision):
             self._store(experience, None)
         last = territory.last
         earlier = (*territory.earlier, (territory.time, to_json(last.reply))) if last else ()
-        self.territories.store(decision.territory, Territory(memory, decision.time, decision, earlier[-MAX_ANSWERS:]))
+        stored = Territory(territory_state, decision.time, decision, earlier[-MAX_ANSWERS:])
+        self.territories.store(decision.territory, stored)
         self.territories.trim(self._max_territories)
 
     def _add_outcome(self, outcome: events.OutcomeRecorded) -> None:
@@ -197,8 +198,10 @@ class ServiceState:
         if accepted and (experience := self.pending.pop(outcome.number, None)):
             row, decision = experience
             if failed and (territory := self.territories.get(decision.territory)):
-                memory = self.domain.memory_without(territory.memory, row, decision.action, decision.time)
-                self.territories[decision.territory] = replace(territory, memory=memory)
+                restored = self.domain.territory_state_after_failure(
+                    territory.state, row, decision.action, decision.time
+                )
+                self.territories[decision.territory] = replace(territory, state=restored)
             self._complete(experience, outcome.value, outcome.how)
 
     def _complete(self, experience: Experience, value: float, how: str) -> None:

@@ -23,19 +23,19 @@ from townlet.decide.training_thread import TrainingThread
 from townlet.decide.websocket import ConnectionLimits
 
 POINT_INTERVAL: Final = 2.0  # seconds between two points of a curve
-SLACK: Final = 0.5  # seconds by which a point may be early
+SLACK: Final = 0.5  # seconds by which a point may come early
 MAX_POINTS: Final = 300
 RATE_WINDOW: Final = 10  # updates, one per second, over which a rate is measured
 DIGITS: Final = 4  # significant digits of a value in a curve
 CURVES: Final = (
     "decisions_per_second", "p50_ms", "p99_ms", "pass_rate", "entropy", "expected", "actual", "loss",
 )  # fmt: skip
-HISTORY_LENGTH: Final = 20  # entries of a summarized history
-NOTED_VERDICTS: Final = ("hold", "refuse")  # with which the reason of a note may begin
+HISTORY_LENGTH: Final = 20  # entries of the summarized history
+NOTED_VERDICTS: Final = ("hold", "refuse")  # verdicts that the reason of a note may begin with
 MAX_LISTED: Final = 50  # decisions that are listed one by one
 WINDOW: Final = 1000  # recent decisions for means and histograms
 REPLAYED_RECORDS: Final = 5000  # log records from which recent decisions are read at startup
-BINS: Final = 10  # of the histogram of confidences
+BINS: Final = 10  # bins of the histogram of confidences
 PAIRS: Final = 200  # recent pairs of expected and actual rewards; also the decisions averaged in a point of a curve
 COUNTERS: Final = (  # values that only grow
     "step", "steps", "failed", "restarts", "decisions", "joined", "expired", "not_executed", "waited", "duplicates",
@@ -105,7 +105,7 @@ class ServiceStats:
         self.batcher: Batcher | None = None  # set when the server starts
         self._started = time.monotonic()
         self._alarms, self._curves = Alarms(service, training, self._limits), RecentCurves()
-        self._decision_counts: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)  # by time
+        self._decision_counts: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)  # (time, count)
         self._step_counts: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)
         self._listed: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._actions: deque[int] = deque(maxlen=WINDOW)

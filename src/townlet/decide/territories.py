@@ -47,7 +47,7 @@ class Clients:
 
     @contextmanager
     def connect(self, name: str, key: str | None) -> Iterator[tuple[str, TokenBucket]]:
-        """Count a connection with the token of this name while the block runs; yields its owner and its rate limit."""
+        """Count a connection with this token name while the block runs; yields its owner id and its rate limit."""
         owner, limits = owner_id(name, key), self._limits
         bucket = self._buckets.setdefault(name, TokenBucket(limits.messages_per_second, limits.burst))
         self._connections[owner] += 1
@@ -84,9 +84,9 @@ def _hash(text: str) -> str:
 
 @dataclass(frozen=True)
 class Territory:
-    """The state of one territory."""
+    """A territory: its state, and its latest answers."""
 
-    memory: ObservationRow  # columns that the domain carries over
+    state: ObservationRow  # columns that the domain carries from one observation to the next
     time: float  # of the last observation
     last: DecisionMade | None = None  # the last decision, for repeated requests
     earlier: Answers = ()  # the answers before it, oldest first
@@ -103,13 +103,14 @@ class Territory:
 class Territories(OrderedDict[str, Territory]):
     """Territories by name, the least recently used first.
 
-    Territories of the token with the most are evicted first, so that one game cannot push out the territories of others
-    and take them over. Eviction depends on the log alone, so a replay evicts the same territories.
+    The token with the most territories loses one first, so that a game cannot push out the territories of others and
+    take them over. Eviction depends on the log alone, so a replay evicts the same territories.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._tokens: dict[str, OrderedDict[str, None]] = {}  # names by the token that used them last, same order
+        # Names by the token that used them last, in the same order.
+        self._tokens: dict[str, OrderedDict[str, None]] = {}
 
     def store(self, name: str, territory: Territory) -> None:
         """Store the newest state of a territory, and move it to the end."""
@@ -143,5 +144,5 @@ def max_pending(domain: Domain, memory: MemorySettings) -> int:
 
 def max_territories(domain: Domain, memory: MemorySettings) -> int:
     """Number of territories that may be stored, by count and by bytes."""
-    columns = sum(column.nbytes + ARRAY_BYTES for column in domain.initial_memory().values())
+    columns = sum(column.nbytes + ARRAY_BYTES for column in domain.initial_territory_state().values())
     return min(memory.territories, memory.territory_bytes // (columns + ANSWER_BYTES * (MAX_ANSWERS + 1) + ENTRY_BYTES))

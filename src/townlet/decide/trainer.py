@@ -46,9 +46,9 @@ class StepMetrics:
 
     step: int
     loss: float
-    batch: int  # size
-    reward: float  # mean
-    entropy: float
+    batch: int  # number of experiences
+    reward: float  # mean training reward
+    entropy: float  # mean, normalized
     agreement: float  # share of decisions on which the current gate agrees
     grad_norm: float
 
@@ -71,7 +71,7 @@ class Trainer:
     def __init__(self, domain: Domain, state: ServiceState) -> None:
         self.domain, self.service_state, settings = domain, state, state.settings
         select_matmul_backend(has_convolutions=False)
-        torch.set_num_threads(THREADS)  # here, so that a replay sums in the same order
+        torch.set_num_threads(THREADS)  # set here, so that a replay sums in the same order
         self._policy = domain.policies[settings.policy]
         self._streams = Streams(settings.seed).child("trainer")
         self.network = self._policy.build(self._streams.torch("network"))
@@ -96,7 +96,7 @@ class Trainer:
     def sample(self) -> ExperienceBatch | None:
         """Start the next step and sample its batch, under the service's lock; None without enough experience."""
         learning = self._learning
-        if learning.prioritized:  # here, so that a replay does it at the same record of the log
+        if learning.prioritized:  # updated here, so that a replay does it at the same record of the log
             self.service_state.buffer.update_priorities(**self._errors)
         batch = self.service_state.buffer.sample(
             learning.batch_size,
@@ -155,7 +155,7 @@ class Trainer:
         advantage = torch.from_numpy(rewards.reward - self.mean_reward).float()
         objective = (weight * advantage * chosen * used).sum() / used.sum().clamp(min=1)
         safe = torch.where(log_prob.isfinite(), log_prob, 0.0)
-        max_entropy = log_prob.isfinite().sum(1).clamp(min=2).log()  # at least log 2, also with a single action
+        max_entropy = log_prob.isfinite().sum(1).clamp(min=2).log()  # at least log 2, even with a single action
         entropy = (-(log_prob.exp() * safe).sum(1) / max_entropy).mean()
         return -objective - learning.entropy_coef * entropy, entropy
 

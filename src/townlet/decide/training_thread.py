@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from townlet.decide.events import StepUndone, TrainerRewound, TrainingStep, VersionPublished
-from townlet.decide.offline_eval import OfflineEvaluator, Verdict, review_candidate, review_serving
+from townlet.decide.offline_eval import OfflineEvaluator, Verdict, judge_candidate, judge_serving
 from townlet.decide.service import Service
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.log import LogStopped
@@ -39,7 +39,7 @@ class TrainingProgress:
     failed: int = 0
     restarts: int = -1  # the first start does not count
     seconds: float = 0.0  # duration of the last step
-    agreed: float = 0.0  # sum of the agreement over all steps
+    agreed: float = 0.0  # sum of `StepMetrics.agreement` over all steps
     last: StepMetrics | None = None
     problem: str = ""  # the last error
     held: int = 0  # number of versions held in a row
@@ -122,7 +122,7 @@ class TrainingThread:
             return None
         version = self.publish()
         if version.version % REVIEW_INTERVAL == 0:
-            self.review()
+            self.review_serving()
         return version
 
     def step(self) -> bool:
@@ -139,7 +139,7 @@ class TrainingThread:
         started = time.perf_counter()
         try:
             metrics = trainer.learn(batch, self._yield_cpu)
-        except Exception as error:  # whatever it is: a replay must give the same weights
+        except Exception as error:  # any error: the step must be undone, and a replay must undo it too
             trainer.undo()
             self.service.write(StepUndone(trainer.step, str(error)[:300]))
             self._note_failure(error)
@@ -180,7 +180,7 @@ class TrainingThread:
             verdict = Verdict("refuse", "its weights are not finite")
         else:
             evidence = self._evaluator.evaluate(candidate, serving, self._generator)
-            verdict, estimate = review_candidate(evidence, service.settings.promotion), evidence.difference
+            verdict, estimate = judge_candidate(evidence, service.settings.promotion), evidence.difference
         change = None
         with service.versions.lock:  # the operator cannot intervene between this check and the promotion
             if verdict.action == "promote" and service.versions.serving is not serving:
@@ -196,14 +196,14 @@ class TrainingThread:
             self._rewind()
         return verdict
 
-    def review(self) -> Verdict | None:
-        """Compare the serving version with the previous one, and roll back if it is worse; None if there is none."""
+    def review_serving(self) -> Verdict | None:
+        """Compare the serving version with the previous one, and roll back if it is worse; None if not applicable."""
         versions = self.service.versions
         serving, previous = versions.serving, versions.previous
         if serving is None or previous is None or versions.pinned is not None:
             return None
         evidence = self._evaluator.evaluate(serving, previous, self._generator)
-        verdict = review_serving(evidence, self.service.settings.promotion)
+        verdict = judge_serving(evidence, self.service.settings.promotion)
         if verdict.action != "roll_back":
             return verdict
         with versions.lock:

@@ -21,7 +21,7 @@ from townlet.web.mailbox import DISCONNECTED, Mailbox, run_until_first
 
 logger = logging.getLogger(__name__)
 MAX_DASHBOARDS: Final = 256
-DASHBOARD_SHARE: Final = 16  # at most one in so many WebSockets is a dashboard
+SOCKETS_PER_DASHBOARD: Final = 16  # at most one in 16 WebSockets may be a dashboard
 # Messages of one game that may await their reply; further ones are not read. `territories.MAX_ANSWERS` is larger by 2.
 MAX_IN_FLIGHT: Final = 64
 BROADCAST_BATCH: Final = 16  # dashboards per batch, about 1 ms of work
@@ -29,11 +29,11 @@ BROADCAST_PAUSE: Final = 0.005  # seconds between two batches, so that replies t
 
 
 class ConnectionLimits:
-    """Limits on game and dashboard connections that fit the process's file-descriptor limit."""
+    """Limits on connections of games and dashboards, within the process's limit on file descriptors."""
 
     def __init__(self, descriptors: DescriptorBudget | None = None) -> None:
         available = descriptors.app_websockets if descriptors else MAX_GAMES + MAX_DASHBOARDS
-        dashboards = min(MAX_DASHBOARDS, available // DASHBOARD_SHARE)
+        dashboards = min(MAX_DASHBOARDS, available // SOCKETS_PER_DASHBOARD)
         games = min(MAX_GAMES, available - dashboards)
         self.games = WebSocketLimit(games, "too many games are connected")
         self.dashboards = WebSocketLimit(dashboards, "too many dashboards are open; retrying")
@@ -42,7 +42,7 @@ class ConnectionLimits:
 
 
 async def serve_game(socket: WebSocket, batcher: Batcher, token_name: str) -> None:
-    """Serve one game until it disconnects or stops reading. `token_name` is the name of its access token."""
+    """Serve one game until it disconnects or stops reading. `token_name` names its access token."""
     client_key = socket.query_params.get("client")
     if client_key is not None and not CLIENT_KEY.fullmatch(client_key):
         what = f"the query parameter `client` must match {CLIENT_KEY.pattern}\n"

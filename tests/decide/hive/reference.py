@@ -52,10 +52,10 @@ class Sample:
 
     def row(self) -> ObservationRow:
         """The observation as columns, as in the service."""
-        memory = DOMAIN.initial_memory()
+        state = DOMAIN.initial_territory_state()
         for chunk, time in self.spawned:
-            memory = DOMAIN.memory_after(memory, chunk, time)
-        return DOMAIN.parse_observation(self.message()).row | memory
+            state = DOMAIN.territory_state_after(state, chunk, time)
+        return DOMAIN.parse_observation(self.message()).row | state
 
 
 def batch_of(*samples: Sample) -> ObservationBatch:

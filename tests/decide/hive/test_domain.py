@@ -7,9 +7,9 @@ import numpy as np
 from townlet.decide.domains.hive import DOMAIN
 
 
-def test_memory_update_leaves_the_old_memory_unchanged() -> None:
-    fresh = DOMAIN.initial_memory()
-    then = DOMAIN.memory_after(fresh, 400 + 7, 12.5)
+def test_state_update_leaves_the_old_state_unchanged() -> None:
+    fresh = DOMAIN.initial_territory_state()
+    then = DOMAIN.territory_state_after(fresh, 400 + 7, 12.5)
     assert (fresh["spawned"] == -1e18).all()
     assert then["spawned"][7] == 12.5
     assert np.flatnonzero(then["spawned"] != fresh["spawned"]).tolist() == [7]

@@ -135,7 +135,7 @@ def test_workers_flee_within_three_chunks(far: int, flees: bool) -> None:
     game = quiet_game(stage=0)
     worker = game.workers[0]
     worker.x, worker.z = center(210)
-    worker.activity, worker.left = MINE, 10
+    worker.activity, worker.ticks_left = MINE, 10
     game.spawn(210 + far, "combat")
     game.tick()
     assert (worker.activity == FLEE) == flees
@@ -148,7 +148,7 @@ def test_fleeing_lasts_five_ticks_then_work_resumes() -> None:
     worker = game.workers[0]
     worker.x, worker.z = center(210)
     worker.spot = center(210)
-    worker.activity, worker.left = MINE, 10
+    worker.activity, worker.ticks_left = MINE, 10
     game.spawn(211, "combat")
     game.parasites[0] = game.parasites[0]._replace(until=1)
     activities = []

@@ -25,7 +25,7 @@ VALID = Sample(present=(1, 2), mining=(45,), protectors=(41,), start=((3, "energ
 def test_observation_is_parsed_exactly(sample: Sample) -> None:
     observation = DOMAIN.parse_observation(json.loads(json.dumps(sample.message())))
     assert (observation.territory, observation.time) == ("north", sample.time)
-    row = observation.row | DOMAIN.initial_memory()
+    row = observation.row | DOMAIN.initial_territory_state()
     assert set(row) == set(DOMAIN.columns)
     for name, column in DOMAIN.columns.items():
         assert (row[name].shape, row[name].dtype) == (column.shape, np.dtype(column.dtype)), name

@@ -17,17 +17,17 @@ def play(baseline: str, seed: int, decisions: int, kill_range: float = 2.0) -> N
     """Reward of each action that was carried out, with the gate and the rewards of the service."""
     game, rng, settings = HiveGame(seed, kill_range=kill_range), np.random.default_rng(seed), HiveGateSettings()
     rewards: list[float] = []
-    memory, previous = DOMAIN.initial_memory(), None
+    state, previous = DOMAIN.initial_territory_state(), None
     for _ in range(decisions):
         observation = DOMAIN.parse_observation(game.observe())
-        batch = {name: value[None] for name, value in (observation.row | memory).items()}
+        batch = {name: value[None] for name, value in (observation.row | state).items()}
         if previous is not None:
             rewards.append(float(reward_from_next(previous, batch)[0]))
         previous, gated = None, DOMAIN.gate(batch, np.array([observation.time]), settings)
         action = int(DOMAIN.baselines[baseline](batch, gated, rng)[0])
         if gated.send[0, action]:
             if game.spawn(action % CHUNKS, TYPES[action // CHUNKS]):
-                memory, previous = DOMAIN.memory_after(memory, action, observation.time), batch
+                state, previous = DOMAIN.territory_state_after(state, action, observation.time), batch
             else:
                 rewards.append(FAILED_OUTCOME)
         game.advance()

@@ -26,9 +26,9 @@ OUTPUT_GAIN: Final = 0.01  # small initial weights of the last layer make the in
 # Simulated visitors.
 CLICK_WEIGHTS: Final = Streams(2020).numpy("tastes of visitors").normal(size=(ADS, TRAITS))  # the same for all sites
 BASE_LOG_ODDS: Final = -2.0  # log-odds of a click if all traits are 0
-VISIT_SECONDS: Final = 5.0  # between two visitors
+VISIT_SECONDS: Final = 5.0  # seconds between two visitors
 FUNDED_PROBABILITY, BUDGET = 0.9, 100.0  # an ad has this budget with this probability, else none
-UNREPORTED: Final = 0.1  # share of impressions without a report
+UNREPORTED: Final = 0.1  # fraction of impressions without a report
 MAX_DELAY: Final = 5  # a report arrives 0 to 5 visitors later
 
 Floats = NDArray[np.float64]
@@ -96,7 +96,7 @@ class ClickPolicy(nn.Module):
 class AdSite:
     """Simulated site. Reports are up to five visitors late, and one in ten never arrives."""
 
-    def __init__(self, seed: int, territory: str, stage: int = 0) -> None:  # there is one stage only
+    def __init__(self, seed: int, territory: str, stage: int = 0) -> None:  # there is only one stage
         self._rng = Streams(seed).numpy(f"visitors of {territory}")
         self._territory, self._time, self._visitors = territory, 0.0, 0
         self._traits = np.zeros(TRAITS)
@@ -135,7 +135,7 @@ class BanditAds(domain.LastTimes):
     name = "bandit-ads"
     observation_type, report_type = "ad_request", "click_report"
     n_actions = n_targets = ADS
-    memory_column = "shown"
+    state_column = "shown"
     columns: Mapping[str, ColumnSpec] = {
         "traits": ColumnSpec((TRAITS,), "float64"),
         "budgets": ColumnSpec((ADS,), "float64"),

@@ -12,7 +12,7 @@ TOKENS: Final = "tokens.json"
 class StorageNotice(NamedTuple):
     """A problem with a stored file, found at startup: logged as a warning and raised as an alarm."""
 
-    name: str  # of the alarm
+    name: str  # name of the alarm
     what: str
     fix: str
     critical: bool = True

@@ -1,7 +1,7 @@
-"""Consistent copy of a service folder, also while the service runs.
+"""Consistent copy of a service folder, even while the service runs.
 
-Any intact prefix of the log is a state of the service. Snapshots are copied first and the log next; then the serving
-changes and versions that were written before the last copied record, so that the copied log covers all references.
+Any intact prefix of the log is a state of the service. Snapshots are copied first, then the log, then the serving
+changes and versions that were written before the last copied record. So the copied log covers all references.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _copy(folder: Path, target: Path) -> BackupSummary:
         if valid := [slot for slot in slots if slot is not None]:
             break
     else:
-        what = f"the control data of {folder} are missing or damaged"
+        what = f"the control file of {folder} is missing or damaged"
         raise TownletError(what, "run `townlet decide verify` to see what can be used", folder)
     original = max(valid)[1]
     snapshots = _copy_checkpoints(folder, target, SNAPSHOTS)
@@ -122,11 +122,11 @@ def _copy_log(folder: Path, target: Path, original: control.ControlData) -> tupl
     for segment, stop in with_stops(segments):
         data = read_segment(segment)
         end = find_segment_end(segment, data, stop)
-        if end.offset:  # otherwise its header is just being written
+        if end.offset:  # otherwise the header of the segment is just being written
             _write(target / segment.path.name, data[: end.offset])
         last = end.last
     if last < original.synced:
-        raise control.DataLossError(control.missing_records(last, original.synced, "its control data"), folder)
+        raise control.DataLossError(control.missing_records(last, original.synced, "its control file"), folder)
     return last, segments[0].first if segments else 1
 
 

@@ -1,6 +1,6 @@
-"""Control data of the decision log, and opening a log, which is checked against its control data.
+"""Control file of the decision log, and opening a log, which is checked against its control file.
 
-A separate file stores which records are known to be synced, so that startup detects records missing at the end of the
+The control file stores which records are known to be synced, so that startup detects records missing at the end of the
 log. Its two slots have checksums and are written in turn, so that a torn write leaves the other one intact. The file
 never grows, so it can be written on a full disk.
 """
@@ -128,12 +128,12 @@ def open_log(
 ) -> tuple[ControlFile, ControlData, segments.SegmentWriter, list[StorageNotice]]:
     """Open the end of a log for writing; raises `LogDamage` or `DataLossError` before anything is written.
 
-    The control data are those read at startup, or rebuilt from the log if they were lost.
+    The returned control data are those read from the control file, or rebuilt from the log if it was lost.
     """
     notices = cut_at_damage(folder) if accept_data_loss else []
     control_file, log_end = ControlFile(folder), segments.find_log_end(folder)
     try:
-        with disk.os_errors(f"cannot open the control data in {folder}"):
+        with disk.os_errors(f"cannot open the control file in {folder}"):
             control = control_file.open()
         if control is not None:
             notices += _check_control(folder, control, log_end, accept_data_loss)
@@ -185,8 +185,8 @@ def _set_aside(folder: Path, damage: segments.LogDamage, files: list[segments.Se
 
 def missing_records(last: int, referenced: int, source: str) -> str:
     """The message that the log ends before a record that another file refers to."""
-    lost = f"record {referenced}" if referenced == last + 1 else f"records {last + 1} to {referenced}"
-    return f"the log ends at record {last}, but {source} refers to record {referenced}: {lost} missing"
+    lost = "it is missing" if referenced == last + 1 else f"records {last + 1} to {referenced} are missing"
+    return f"the log ends at record {last}, but {source} refers to record {referenced}: {lost}"
 
 
 def loss_notice(what: str) -> StorageNotice:
@@ -201,12 +201,12 @@ def _check_control(
     """Refuse a log with another id, or one that ends before a record that was synced."""
     segment, end = log_end.segment, log_end.end
     if end.log_id and end.log_id != control.log_id:
-        what = "the segments and the control data belong to different logs"
+        what = "the segments and the control file belong to different logs"
         raise TownletError(what, "restore the folder from a backup", folder)
     if segment is not None and log_end.oldest > control.oldest:
         what = f"the log begins with record {log_end.oldest}, but should begin with record {control.oldest}"
     elif end.last < control.synced:
-        what = missing_records(end.last, control.synced, "its control data")
+        what = missing_records(end.last, control.synced, "its control file")
         if segment is not None and end.torn:
             what += f" ({segment.path.name} is unreadable from byte {end.offset} on)"
     else:
@@ -219,10 +219,10 @@ def _check_control(
 def _check_without_control(
     folder: Path, control_file: ControlFile, log_end: segments.LogEnd, accept_data_loss: bool
 ) -> list[StorageNotice]:
-    """Continue without control data, unless the end of the log suggests that records are missing."""
+    """Continue without the control file, unless the end of the log suggests that records are missing."""
     if (log_end.end.torn or log_end.segment is None) and not accept_data_loss:
         state = "its last write was cut off" if log_end.segment else "there are no segments"
-        what = f"the control data of the log are lost ({control_file.damage}), and {state}: records may be missing"
+        what = f"the control file of the log is lost ({control_file.damage}), and {state}: records may be missing"
         raise DataLossError(what, folder)
-    fix = "They were rebuilt from the log, which is intact. Check the disk."
-    return [StorageNotice("control", f"The control data of the log were lost: {control_file.damage}", fix)]
+    fix = "It was rebuilt from the log, which is intact. Check the disk."
+    return [StorageNotice("control", f"The control file of the log was lost: {control_file.damage}", fix)]

@@ -1,7 +1,7 @@
 """Write-ahead log with group commit.
 
 `append` never blocks. One thread writes all queued records together, with one fdatasync, and reports the last synced
-record; another writes the control data every few seconds.
+record; another writes the control file every few seconds.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from townlet.errors import TownletError
 from townlet.runs import disk
 from townlet.runs.lock import Lock
 
-SEGMENT_BYTES: Final = 64 << 20  # size at which a new segment is started
+SEGMENT_BYTES: Final = 64 << 20  # size at which the next segment begins
 MAX_PENDING_BYTES: Final = 64 << 20  # limit on records that are not synced yet
 STALL_SECONDS: Final = 3.0  # a write that takes longer counts as a failure
 RETRY_SECONDS: Final = 1.0  # pause between attempts while the disk fails
-LOCK_CHECK_SECONDS: Final = 1.0  # interval
-CONTROL_SECONDS: Final = 5.0  # interval of writing the control data, which delays one commit by an fsync
-LOGGER: Final = logging.getLogger(__name__)
+LOCK_CHECK_SECONDS: Final = 1.0  # between two checks of the lock
+CONTROL_SECONDS: Final = 5.0  # between two writes of the control file, each of which delays a commit by an fsync
+logger = logging.getLogger(__name__)
 
 
 class LogStopped(TownletError):
@@ -59,15 +59,15 @@ class WriteAheadLog:
             raise
         self.log_id = self.control_at_start.log_id
         for notice in self.notices:
-            LOGGER.warning("%s. %s", notice.what, notice.fix)
+            logger.warning("%s. %s", notice.what, notice.fix)
         self.last = self.synced = self._writer.synced  # the last accepted and the last synced record
         self.problem: str | None = None
-        self.control_problem: str | None = None  # why the control data could not be written
+        self.control_problem: str | None = None  # why the control file could not be written
         self._pending: list[bytes] = []  # accepted, but not synced
         self._pending_bytes = 0
         self._write_started = 0.0  # monotonic time
         self._closing = False
-        self._misplaced: str | None = None  # error message while the path names another folder
+        self._misplaced: str | None = None  # error message while the path does not name the locked folder
         self._open_batches = 0
         self.on_commit: Callable[[int], object] = lambda synced: None  # called in the commit thread after every commit
         self._mutex, self._control_mutex = threading.Lock(), threading.Lock()
@@ -147,19 +147,19 @@ class WriteAheadLog:
             raise LogStopped(f"{lost} records could not be written: {self.problem}")
 
     def set_serving(self, number: int, gate_only: bool) -> None:
-        """Store the state of the serving log in the control data as well."""
+        """Store the state of the serving log in the control file as well."""
         self._serving = number, gate_only
         self.write_control()
 
     def write_control(self) -> None:
-        """Write the control data now. A failure is stored in `control_problem` and retried within a second."""
+        """Write the control file now. A failure is stored in `control_problem` and retried within a second."""
         with self._control_mutex:
             with self._mutex:
                 synced, (segment, size) = self.synced, self._segment
             control = ControlData(self.log_id, synced, self.control_at_start.oldest, segment, size, *self._serving)
             try:
                 self._lock.check()
-                with disk.os_errors(f"cannot write the control data in {self.folder}"):
+                with disk.os_errors(f"cannot write the control file in {self.folder}"):
                     self._control_file.write(control)
                 self.control_problem = None
             except TownletError as error:
@@ -178,7 +178,7 @@ class WriteAheadLog:
             self._misplaced = misplaced
 
     def _control_loop(self) -> None:
-        """Check the lock and write the control data periodically, in a separate thread, so that commits never wait.
+        """Check the lock and write the control file periodically, in a separate thread, so that commits never wait.
 
         Commits in between cannot reach another folder, since they write to an open file of this one.
         """
@@ -231,4 +231,4 @@ class WriteAheadLog:
         try:
             self.on_commit(self.synced)
         except Exception:  # the commit thread must survive any error
-            LOGGER.exception("a callback of the log failed")
+            logger.exception("a callback of the log failed")

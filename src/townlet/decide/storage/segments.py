@@ -1,8 +1,8 @@
 """Segment files of the decision log: format, reading and writing.
 
 A segment is a header followed by records. Each record carries a marker, its number, and how many records before it
-were not yet synced when it was written. A valid record therefore proves that the earlier ones had been synced: if one
-of them is unreadable, the log is damaged. Unreadable bytes without such a proof are a torn tail, what is left of a
+were not yet synced when it was written. A valid record therefore proves that the records before those had been synced:
+if one of them is unreadable, the log is damaged. Unreadable bytes without such a proof are a torn tail: the rest of a
 write that was never acknowledged (power loss may keep the end of a write and lose its beginning).
 """
 
@@ -270,7 +270,7 @@ class SegmentWriter:
         self._first, self._size = segment.first, end.offset
 
     def _save_torn_tail(self, segment: Segment, end: SegmentEnd) -> bool:
-        """Copy the torn tail; returns whether it may be truncated now. On a full disk it stays in place."""
+        """Copy the torn tail; returns whether it may be truncated now. If it cannot be copied, it stays in place."""
         torn = read_segment(segment)[end.offset :]
         copy = self._folder / f"torn-{end.last + 1:012d}-{timestamp()}.bin"
         where = f"after record {end.last} of {segment.path.name}"
@@ -283,7 +283,7 @@ class SegmentWriter:
         except OSError:
             with suppress(OSError):
                 copy.unlink(missing_ok=True)
-            what = f"{what} stay there: no space for a copy"
+            what = f"{what} stay there, since they could not be copied"
             self.notices.append(StorageNotice("torn_tail", what, fix, critical=False))
             return False
         self.notices.append(StorageNotice("torn_tail", f"{what} were moved to {copy.name}", fix, critical=False))

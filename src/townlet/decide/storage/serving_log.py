@@ -1,7 +1,7 @@
 """Serving log: one line per change of the serving version, with the complete state after it.
 
 Each line carries its CRC-32 and that of the line before. A damaged, missing or truncated line means that the kill
-switch may have been on: only the gate decides until an operator switches again, which writes a new file.
+switch may have been on: only the gate decides until an operator sets the switch, which writes a new file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from townlet.runs import checkpoint, disk
 SERVING_LOG: Final = "serving.jsonl"
 KEPT_CHANGES: Final = 1000  # the file is rewritten when it holds twice as many
 SHOWN_CHANGES: Final = 50  # newest changes in a summary
-MAX_BYTES: Final = 64 << 20  # of the file
+MAX_BYTES: Final = 64 << 20  # largest file that is read
 ChangeKind = Literal["promote", "roll_back", "pin", "unpin", "note", "gate_only", "gate_and_network"]
 
 
@@ -37,16 +37,16 @@ class ServingChange(StrictModel):
     version: int
     reason: str
     at: float  # Unix time
-    served: bool  # whether it took effect; False: only recorded, as is everything while another version is pinned
+    served: bool  # whether it took effect; False: only recorded, such as a promotion while a version is pinned
     estimate: Estimate | None = None
     serving: int | None = None
     pinned: int | None = None
-    instead_of: int | None = None  # the version an operator had pinned, if it was damaged at startup
+    instead_of: int | None = None  # the pinned version that `pinned` replaces, because it was damaged at startup
     gate_only: bool = False  # whether the kill switch is on
     trail: tuple[int, ...] = ()  # versions that served, the current one last
     number: int = 0  # of this change: 1, 2, …
     record: int = 0  # the last synced record of the log before this change
-    fault: str = ""  # why the log could not be trusted, until an operator switches
+    fault: str = ""  # why the log could not be trusted, until an operator sets the kill switch
     previous: str = ""  # CRC-32 of the line before; empty in the first line of the file
 
 
@@ -59,13 +59,13 @@ class ServingLogContents(NamedTuple):
 
     changes: tuple[ServingChange, ...]
     fault: str
-    damaged: bool  # whether lines are damaged or missing: a fault may also have been recorded earlier
+    damaged: bool  # whether lines are damaged or missing; if not, `fault` was recorded by an earlier start
     lines: int
     checksum: str  # CRC-32 of the last line
 
 
 class ServingLog:
-    """The file of changes. Each line is appended and synced; the file is occasionally replaced by its last lines."""
+    """The file of changes. Each line is appended and synced; a long file is replaced by its last lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

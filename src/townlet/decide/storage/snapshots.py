@@ -25,11 +25,11 @@ from townlet.interfaces.state import State
 from townlet.runs import checkpoint
 
 SNAPSHOT_INTERVAL: Final = 20_000  # records
-SNAPSHOT_SCHEMA: Final = f"{SCHEMA}.2"  # of the events in a snapshot, and of its own layout
+SNAPSHOT_SCHEMA: Final = f"{SCHEMA}.3"  # fingerprint of the events in a snapshot, and version of its own layout
 
 
 class Snapshot(NamedTuple):
-    """The state of a service after one record of its log."""
+    """The state of a service and its trainer after one record of its log."""
 
     record: int
     state: State
@@ -70,7 +70,7 @@ class StateCopy(NamedTuple):
     """A consistent copy of the state. Territories and experiences are immutable, so references to them suffice."""
 
     settings: DecideSettings
-    other: State  # everything else, already copied
+    other: State  # everything besides the fields here, already copied
     territories: dict[str, Territory]
     pending: list[Experience]
 
@@ -102,7 +102,7 @@ def serialize(copy: StateCopy) -> State:
         "territories": {
             "names": encode_json(list(copy.territories)),
             "last": _encode_decisions(territory.last for territory in territories),
-            "memory": _stack_observations([territory.memory for territory in territories]),
+            "states": _stack_observations([territory.state for territory in territories]),
             "earlier": {  # the answers of all territories, and how many belong to each
                 "counts": np.array([len(territory.earlier) for territory in territories], np.int64),
                 "times": np.array([time for time, _ in answers], np.float64),
@@ -131,13 +131,13 @@ def restore(snapshot: Snapshot, service: ServiceState, trainer: Trainer) -> None
     service.held_out.restore(state["held_out"])
     territories = state["territories"]
     names, last_decisions = _decode_json(territories["names"]), _decode_decisions(territories["last"])
-    memories = _split_observations(territories["memory"], len(names), service.domain.initial_memory())
+    states = _split_observations(territories["states"], len(names), service.domain.initial_territory_state())
     earlier = territories["earlier"]
     times, replies = np.asarray(earlier["times"]).tolist(), bytes(np.asarray(earlier["replies"]))
     answers = zip(times, replies.split(b"\n") if times else (), strict=True)  # no replies would be split into one
     answers_of_each = [tuple(islice(answers, count)) for count in np.asarray(earlier["counts"]).tolist()]
-    for name, memory, last, of_territory in zip(names, memories, last_decisions, answers_of_each, strict=True):
-        service.territories.store(name, Territory(memory, last.time, last, of_territory))
+    for name, territory_state, last, answered in zip(names, states, last_decisions, answers_of_each, strict=True):
+        service.territories.store(name, Territory(territory_state, last.time, last, answered))
     decisions = _decode_decisions(state["pending"]["decisions"])
     rows = _split_observations(state["pending"]["observations"], len(decisions), service.domain.columns)
     experiences = [Experience(row, decision) for row, decision in zip(rows, decisions, strict=True)]

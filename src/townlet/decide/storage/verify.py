@@ -22,7 +22,7 @@ from townlet.runs import checkpoint
 from townlet.runs.verify import IntegrityReport
 
 SET_ASIDE: Final = ("torn-*.bin", "set-aside-*", "serving-damaged-*.jsonl")  # names of files that were set aside
-MAX_VIOLATIONS: Final = 5  # violations by events that the report lists
+MAX_VIOLATIONS: Final = 5  # violations that the report lists
 COMPARED_COUNTS: Final = ("decisions", "joined", "expired", "waited", "failed")  # compared between snapshots and log
 
 
@@ -105,7 +105,7 @@ def _check_checkpoints(folder: Path, report: IntegrityReport, name: str) -> dict
 def _check_length(
     report: IntegrityReport, control: ControlData | None, last: int, references: list[serving_log.LogReference]
 ) -> None:
-    known = [(control.synced, "its control data")] if control else []
+    known = [(control.synced, "its control file")] if control else []
     known += [(newest.record, newest.source) for newest in references[-1:]]
     problems = [missing_records(last, record, source) for record, source in known if record > last]
     for problem in problems:
@@ -153,7 +153,7 @@ def _check_serving_log(
     contents = serving_log.read_serving_log(folder / VERSIONS / serving_log.SERVING_LOG)
     problems = [contents.fault] if contents.fault else []
     last = contents.changes[-1] if contents.changes else serving_log.NOTHING_SERVES
-    sources = [("the control data", control.serving, control.gate_only)] if control else []
+    sources = [("the control file", control.serving, control.gate_only)] if control else []
     if logged.state is not None and (serving := logged.state.serving) is not None:
         sources.append(("the log", serving.number, serving.gate_only))
     by_number = {change.number: change.gate_only for change in contents.changes}
@@ -242,7 +242,7 @@ class EventChecker:
             case events.VersionPublished(version=version, digest=digest):
                 self.published[version] = digest
             case events.TrainerRewound(version=version) if version not in self.published and self.published:
-                return [f"a rollback to version {version}, which was never published"]
+                return [f"the trainer was rewound to version {version}, which was never published"]
             case events.ServingChanged(version=version):
                 if version and version not in self.published and self.published:
                     return [f"version {version} serves, but was never published"]

@@ -67,7 +67,7 @@ class VersionStore:
 
     def __init__(
         self, folder: Path, template: nn.Module, keep: int = 20, clock: Callable[[], float] = time.time,
-        record: Callable[[], int] = lambda: 0, log_id: str = "",
+        synced_record: Callable[[], int] = lambda: 0, log_id: str = "",
     ) -> None:  # fmt: skip
         self.folder, self._keep, self._clock = folder, max(keep, 1), clock
         self._log_id = log_id  # the log that versions must belong to; empty: any log
@@ -77,7 +77,7 @@ class VersionStore:
         self._info: dict[int, dict[str, Any]] = {}  # manifests of valid versions; replaced, never modified
         self.damaged: dict[int, TownletError] = {}  # damaged versions; replaced, never modified
         self.serving: NetworkVersion | None = None  # None until one is promoted
-        self._synced_record = record  # the last synced record of the log
+        self._synced_record = synced_record  # returns the last synced record of the log
         self.on_change: Callable[[ServingChange], object] = lambda change: None  # for changes that took effect
         with disk.os_errors(f"cannot open the versions in {folder}"):
             disk.make_folder(folder)
@@ -107,7 +107,7 @@ class VersionStore:
 
     @property
     def fault(self) -> str:
-        """Why the serving log cannot be trusted; empty if it can."""
+        """Why the serving log cannot be trusted; empty if it can be."""
         return self._log.fault
 
     @property
@@ -212,7 +212,8 @@ class VersionStore:
     def roll_back(self, reason: str, estimate: Estimate | None = None, to: int | None = None) -> ServingChange:
         """Serve an earlier version again, the previous one or `to`. While one is pinned, this is only recorded."""
         with self.lock:
-            earlier = next(self._load_valid(self._log.last.trail[-2::-1]), None) if to is None else self._load(to)
+            trail = self._log.last.trail[-2::-1]  # without the serving version, the newest first
+            earlier = next(self._load_valid(trail), None) if to is None else self._load(to)
             if earlier is None:
                 raise TownletError("there is no version to go back to", "pin a version, or turn gate-only on")
             noted = self.pinned is not None
@@ -221,7 +222,7 @@ class VersionStore:
             return self._append_applied(change)
 
     def pin(self, version: int, reason: str = "manual") -> ServingChange:
-        """Serve a version until `unpin`; promotions and rollbacks have no effect meanwhile."""
+        """Serve a version until `unpin`; meanwhile promotions and rollbacks are only recorded."""
         with self.lock:
             pinned = self._load(version)
             change = self._make_change("pin", version, reason, pinned=version)
@@ -257,7 +258,7 @@ class VersionStore:
         except TownletError as error:
             self._notify(change.model_copy(update={"number": self._log.number}))
             (problem,) = error.diagnostics
-            what = f"done, but not stored, so that after a restart the gate decides alone: {problem.what}"
+            what = f"done, but not stored; after a restart the gate decides alone: {problem.what}"
             raise TownletError(what, problem.fix) from error
         return self._notify(change)
 

@@ -1,4 +1,4 @@
-"""The hive as a decision domain: columns, rewards, baselines and the memory of spawns."""
+"""The hive as a decision domain: columns, rewards, baselines and the state of a territory."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def nearest_worker(batch: ObservationBatch, gated: GateResult, rng: np.random.Ge
 
 
 class Hive(domain.LastTimes):
-    """A domain whose outcomes follow from the next observation; its memory is the last spawn time in each chunk."""
+    """Outcomes follow from the next observation; the state of a territory is the last spawn time in each chunk."""
 
     name = "hive"
     observation_type = "observation_data"
     report_type = "spawn_result"
     n_actions = ACTIONS
-    memory_column, n_targets = "spawned", CHUNKS
+    state_column, n_targets = "spawned", CHUNKS
     columns: Mapping[str, ColumnSpec] = {
         **dict.fromkeys(COUNTS, ColumnSpec((CHUNKS,), "uint8")),
         **dict.fromkeys(AMOUNTS, ColumnSpec((), "float64")),

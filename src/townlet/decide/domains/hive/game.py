@@ -8,7 +8,7 @@ A tick is a second. Each tick, in this order:
    within 2 chunks strikes first: with probability .4 the protector is down instead, and returns to the player's home
    after 30 ticks.
 3. Workers within 3 chunks of a parasite flee from it for 5 ticks. An energy parasite also drains 4 % of the player's
-   energy for each worker within 6.
+   energy for each worker within 6 chunks.
 4. The other workers go to a mining spot at 1 chunk per tick, mine a unit there for 10 ticks, and bring it home: the
    player gains .5 energy and .3 minerals. Then they choose another of the three spots, which are drawn every 100
    ticks. A worker that fled resumes its task.
@@ -17,7 +17,7 @@ A tick is a second. Each tick, in this order:
 A spawn fails without enough energy, off the map, or in the chunk of a protector. So a good chunk has many workers
 within 3 chunks, more within 6 and no protector within 4, and a bad one is empty or guarded.
 
-Positions are exact, in chunks; the center of chunk (x, z) is (x + ½, z + ½).
+Positions are continuous, in chunks; the center of chunk (x, z) is (x + ½, z + ½).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WORKER_SPEED, PROTECTOR_SPEED = 1.0, 1.5  # chunks per tick
 MINING_TICKS, FLEEING_TICKS = 10, 5
 EDGE: Final = SIDE - 1e-6  # largest coordinate
 SPOTS: Final = tuple(center(chunk) for chunk in (45, 67, 123, 189, 234, 312, 378))
-HOME: Final = 210  # the chunk to which workers bring what they mine
+HOME: Final = 210  # the chunk to which workers bring what they have mined
 QUEEN_START, QUEEN_MAX, QUEEN_GAIN = 50.0, 100.0, 0.5
 PLAYER_ENERGY, PLAYER_MINERALS = 100.0, 50.0
 UNIT_ENERGY, UNIT_MINERALS = 0.5, 0.3  # gain of the player per mined unit
@@ -57,14 +57,14 @@ ACTIVE_SPOTS, SPOT_TICKS = 3, 100  # spots that are mined at a time, and for how
 
 
 class Unit:
-    """A unit that moves by (dx, dz) in each of the next `left` ticks."""
+    """A unit that moves by (dx, dz) in each of the next `ticks_left` ticks."""
 
-    __slots__ = ("dx", "dz", "left", "x", "z")
+    __slots__ = ("dx", "dz", "ticks_left", "x", "z")
 
     def __init__(self, position: Position) -> None:
         self.x, self.z = position
         self.dx = self.dz = 0.0
-        self.left = 0
+        self.ticks_left = 0
 
     @property
     def chunk(self) -> int:
@@ -73,8 +73,8 @@ class Unit:
     def head_to(self, position: Position, speed: float) -> None:
         """Start moving to a position, in equal steps."""
         dx, dz = position[0] - self.x, position[1] - self.z
-        self.left = max(1, ceil(hypot(dx, dz) / speed))
-        self.dx, self.dz = dx / self.left, dz / self.left
+        self.ticks_left = max(1, ceil(hypot(dx, dz) / speed))
+        self.dx, self.dz = dx / self.ticks_left, dz / self.ticks_left
 
 
 class Worker(Unit):
@@ -94,20 +94,20 @@ class Worker(Unit):
     def flee(self, position: Position) -> None:
         dx, dz = self.x - position[0], self.z - position[1]
         distance = hypot(dx, dz)
-        self.activity, self.left = FLEE, FLEEING_TICKS
+        self.activity, self.ticks_left = FLEE, FLEEING_TICKS
         self.dx, self.dz = (dx / distance, dz / distance) if distance else (WORKER_SPEED, 0.0)
 
     def tick(self) -> bool:
         """Advance by a tick; returns whether the worker has arrived at home."""
-        self.left -= 1
+        self.ticks_left -= 1
         if self.activity != MINE:
             self.x, self.z = self.x + self.dx, self.z + self.dz
             if self.activity == FLEE:
                 self.x, self.z = min(max(self.x, 0.0), EDGE), min(max(self.z, 0.0), EDGE)
-        if self.left > 0:
+        if self.ticks_left > 0:
             return False
         if self.activity == GO_OUT:
-            (self.x, self.z), self.activity, self.left = self.spot, MINE, MINING_TICKS
+            (self.x, self.z), self.activity, self.ticks_left = self.spot, MINE, MINING_TICKS
             return False
         if self.activity == RETURN:
             self.x, self.z = self.home
@@ -128,16 +128,16 @@ class Protector(Unit):
 
     def patrol(self) -> bool:
         """Move one step; returns whether it has arrived and needs another goal."""
-        if self.left <= 0:
+        if self.ticks_left <= 0:
             return True
-        self.x, self.z, self.left = self.x + self.dx, self.z + self.dz, self.left - 1
-        return self.left == 0
+        self.x, self.z, self.ticks_left = self.x + self.dx, self.z + self.dz, self.ticks_left - 1
+        return self.ticks_left == 0
 
     def hunt(self, position: Position, distance: float) -> float:
         """Move one step towards a position at this distance; returns the remaining distance."""
         share = min(1.0, PROTECTOR_SPEED / distance) if distance else 1.0
         self.x, self.z = self.x + share * (position[0] - self.x), self.z + share * (position[1] - self.z)
-        self.left = 0  # the next patrol needs another goal
+        self.ticks_left = 0  # the next patrol needs another goal
         return distance * (1 - share)
 
 
@@ -269,7 +269,7 @@ class HiveGame:
         if distance >= self.kill_range:
             return
         if prey.kind == "combat" and distance < STRIKE_RANGE and self._random() < STRIKE_PROBABILITY:
-            protector.down, protector.left = DOWN_TICKS, 0
+            protector.down, protector.ticks_left = DOWN_TICKS, 0
             protector.x, protector.z = center(HOME)
         else:
             del self.parasites[number]

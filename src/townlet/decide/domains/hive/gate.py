@@ -20,7 +20,7 @@ from townlet.jit import jit_if_available
 
 REASONS: Final = ("positive_reward", "negative_reward", "insufficient_energy", "gate_disabled")
 POSITIVE, NEGATIVE, INSUFFICIENT, DISABLED = range(4)
-# Reasons by the number of flags that are set, of `rated` and `send`.
+# Reason by the number of flags set, among `rated` and `send` (which implies `rated`).
 REASON: Final = np.array([INSUFFICIENT, NEGATIVE, POSITIVE], np.uint8)
 REASON_DISABLED: Final = np.array([INSUFFICIENT, DISABLED, DISABLED], np.uint8)
 COMPONENTS: Final = ("survival", "disruption", "location", "exploration")
@@ -38,23 +38,21 @@ class HiveGateSettings(StrictModel):
 
     enabled: bool = Field(True, description="Apply the threshold. Off: every affordable action is sent.")
     threshold: float = Field(
-        0.6, ge=-2, le=2, description="Minimum estimate at which an action is sent. Higher: fewer spawns."
+        0.6, ge=-2, le=2, description="An action is sent if its estimate exceeds this. Higher: fewer spawns."
     )
-    margin: float = Field(
-        1e-9, ge=0, le=0.1, description="Added to the threshold. Higher: hides larger rounding errors."
-    )
+    margin: float = Field(1e-9, ge=0, le=0.1, description="Added to the threshold, to tolerate rounding errors.")
     survival_weight: Weight = Field(0.4, description="Weight of survival. Higher: protectors are avoided more.")
-    disruption_weight: Weight = Field(0.5, description="Weight of disturbed units. Higher: crowds attract more.")
+    disruption_weight: Weight = Field(0.5, description="Weight of disturbed units. Higher: crowds attract more spawns.")
     location_weight: Weight = Field(0.1, description="Weight of the location. Higher: far chunks are avoided.")
-    kill_range: Distance = Field(2.0, description="Nearer protectors kill. Higher: more chunks are lost.")
-    threat_reach: Distance = Field(8.0, description="Nearer protectors are a threat. Higher: more count.")
-    threat_decay: float = Field(0.5, ge=0, le=100, description="Decay of the threat. Higher: fewer count.")
-    worker_reach: Distance = Field(6.0, description="Energy disturbs nearer workers. Higher: more are hit.")
-    protector_reach: Distance = Field(1.2, description="Nearer protectors shield workers. Higher: fewer hit.")
-    combat_reach: Distance = Field(7.5, description="Combat disturbs nearer units. Higher: combat is sent more often.")
+    kill_range: Distance = Field(2.0, description="Nearer protectors always kill. Higher: more chunks are avoided.")
+    threat_reach: Distance = Field(8.0, description="Nearer protectors are a threat. Higher: more of them count.")
+    threat_decay: float = Field(0.5, ge=0, le=100, description="Decay of the threat with distance.")
+    worker_reach: Distance = Field(6.0, description="Energy parasites disturb nearer workers. Higher: more count.")
+    protector_reach: Distance = Field(1.2, description="Nearer protectors shield workers. Higher: more shielding.")
+    combat_reach: Distance = Field(7.5, description="Combat parasites disturb nearer units. Higher: more count.")
     hive_weight: Share = Field(0.3, description="Cost of distance to the hive. Higher: spawns stay near it.")
-    nearest_weight: Share = Field(0.4, description="Cost of distance to workers. Higher: spawns stay near.")
-    far: float = Field(DIAGONAL, gt=0, le=100, description="Distance with the full cost. Lower: more cost.")
+    nearest_weight: Share = Field(0.4, description="Cost of distance to the nearest worker. Higher: spawns stay near.")
+    far: float = Field(DIAGONAL, gt=0, le=100, description="Distance with the full cost. Lower: distance costs more.")
     exploration: Weight = Field(0.2, description="Bonus for chunks without a recent spawn. Higher: more spread.")
     exploration_seconds: float = Field(300.0, gt=0, le=1e6, description="Time to the full bonus. Higher: later reuse.")
     energy_cost: Price = Field(COSTS[ENERGY], description="Price of an energy parasite. Higher: fewer are affordable.")
@@ -85,7 +83,7 @@ def gate(
     jit_if_available(rate_actions)(
         *(np.ascontiguousarray(batch[name]) for name in COLUMNS), np.ascontiguousarray(time, np.float64),
         ALL_ACTIONS if actions is None else np.ascontiguousarray(actions, np.int64),
-        reach.survive, reach.workers, reach.protectors, DISTANCE,
+        reach.survival, reach.workers, reach.protectors, DISTANCE,
         (s.survival_weight, s.disruption_weight, s.location_weight, s.hive_weight, s.nearest_weight, s.far,
          s.exploration, s.exploration_seconds),
         (s.energy_cost, s.combat_cost), s.threshold + s.margin if s.enabled else -np.inf,

@@ -25,15 +25,16 @@ def read_only(table: NDArray[Any]) -> NDArray[Any]:
 
 
 Z, X = np.divmod(np.arange(CHUNKS), SIDE)  # coordinates of each chunk
-DISTANCE: Final[NDArray[np.float64]] = read_only(np.hypot(X[:, None] - X, Z[:, None] - Z))  # [from, to] in chunks
+DISTANCE: Final[NDArray[np.float64]] = read_only(np.hypot(X[:, None] - X, Z[:, None] - Z))  # [from, to], in chunks
 
 
 class ReachTables(NamedTuple):
-    """Effect of a unit in one chunk on a parasite: [400, 400] by chunk or [400, 800] by action."""
+    """Interaction of a unit, by its chunk, with a parasite, by its chunk [400, 400] or by its action [400, 800]."""
 
-    survive: NDArray[np.float64]  # by chunk: probability of surviving this protector
-    workers: NDArray[np.float32]  # by action: 1 if this worker is disturbed
-    protectors: NDArray[np.float32]  # by action: −1 if this protector shields from energy, 1 if combat disturbs it
+    survival: NDArray[np.float64]  # by chunk: probability that the parasite survives this protector
+    workers: NDArray[np.float32]  # by action: 1 if the parasite disturbs this worker
+    # By action: −1 if this protector shields workers from an energy parasite, 1 if a combat parasite disturbs it.
+    protectors: NDArray[np.float32]
 
 
 @lru_cache(maxsize=8)
@@ -41,12 +42,12 @@ def reach_tables(
     kill_range: float, threat_reach: float, decay: float, worker_reach: float, protector_reach: float,
     combat_reach: float,
 ) -> ReachTables:  # fmt: skip
-    """The tables for these ranges. Those with small integers are float32, whose sums are exact in any order."""
+    """The tables for these distances. Those with small integers are float32, whose sums are exact in any order."""
     threat = np.where(kill_range > DISTANCE, 1.0, np.exp(-decay * np.maximum(DISTANCE - kill_range, 0.0)))
     threat[threat_reach <= DISTANCE] = 0.0
-    in_combat = combat_reach > DISTANCE
+    in_combat_reach = combat_reach > DISTANCE
     return ReachTables(
         read_only(1 - threat),
-        read_only(np.hstack((worker_reach > DISTANCE, in_combat)).astype(np.float32)),
-        read_only(np.hstack((-1.0 * (protector_reach > DISTANCE), in_combat)).astype(np.float32)),
+        read_only(np.hstack((worker_reach > DISTANCE, in_combat_reach)).astype(np.float32)),
+        read_only(np.hstack((-1.0 * (protector_reach > DISTANCE), in_combat_reach)).astype(np.float32)),
     )

@@ -10,47 +10,48 @@ from math import exp, floor
 
 
 def rate_actions(  # type: ignore[no-untyped-def]
-    present, mining, protectors, hive, spawned, energy, time, actions,
-    survive, disturbed, shielded, distance, weights, costs, threshold, expected, components, rated, send,
+    present, mining, protectors, hive, spawned, energy, time, actions, survival_table, worker_table, protector_table,
+    distance, weights, costs, threshold, expected, components, rated, send,
 ):  # fmt: skip
     """Rate all actions, or one per row if `actions` is not empty, into `expected` [B, A] and `components` [B, A, C].
 
-    `rated` [B, A] marks affordable actions, `send` [B, A] those whose estimate exceeds `threshold`; nothing is written
-    for the others. A single action is computed exactly like all of them.
+    A is the number of rated actions, C of components; the tables are those of `ReachTables`. `rated` [B, A] marks
+    affordable actions, `send` [B, A] those whose estimate exceeds `threshold`; nothing is written for the others.
+    A single action is computed exactly like all of them.
     """
     chunks = distance.shape[1]
     w_survival, w_disruption, w_location, w_hive, w_nearest, far, bonus, seconds = weights
     for row in range(len(time)):
-        n_workers, n_guards = 0, 0
+        n_worker_chunks, n_protectors = 0, 0
         for chunk in range(chunks):
-            n_workers += present[row, chunk] > 0 or mining[row, chunk] > 0
-            n_guards += protectors[row, chunk]
-        workers, guards = [0] * n_workers, [0] * n_guards
-        n_workers, n_guards = 0, 0
+            n_worker_chunks += present[row, chunk] > 0 or mining[row, chunk] > 0
+            n_protectors += protectors[row, chunk]
+        worker_chunks, protector_chunks = [0] * n_worker_chunks, [0] * n_protectors
+        n_worker_chunks, n_protectors = 0, 0
         for chunk in range(chunks):
             if present[row, chunk] > 0 or mining[row, chunk] > 0:
-                workers[n_workers] = chunk
-                n_workers += 1
+                worker_chunks[n_worker_chunks] = chunk
+                n_worker_chunks += 1
             for _ in range(protectors[row, chunk]):
-                guards[n_guards] = chunk
-                n_guards += 1
+                protector_chunks[n_protectors] = chunk
+                n_protectors += 1
         for column in range(expected.shape[1]):
             action = column if len(actions) == 0 else actions[row]
-            kind, chunk = action // chunks, action % chunks
-            if energy[row] < costs[kind]:
+            type_index, chunk = action // chunks, action % chunks
+            if energy[row] < costs[type_index]:
                 continue
             survival, affected = 1.0, 0.0
-            for guard in guards:
-                survival *= survive[guard, chunk]
-                affected += shielded[guard, action]
-            near = distance[hive[row], chunk] if n_workers == 0 else distance[workers[0], chunk]
-            for worker in workers:
-                near = min(near, distance[worker, chunk])
-                affected += disturbed[worker, action]
-            targets = n_workers + (n_guards if kind == 1 else 0)
-            # Protectors without workers shield nothing, and the share is never below −1.
+            for protector_chunk in protector_chunks:
+                survival *= survival_table[protector_chunk, chunk]
+                affected += protector_table[protector_chunk, action]
+            near = distance[hive[row], chunk] if n_worker_chunks == 0 else distance[worker_chunks[0], chunk]
+            for worker_chunk in worker_chunks:
+                near = min(near, distance[worker_chunk, chunk])
+                affected += worker_table[worker_chunk, action]
+            targets = n_worker_chunks + (n_protectors if type_index == 1 else 0)
+            # Disturbed units minus shielding protectors, relative to the units that can be disturbed; at least −1.
             disruption = 0.0 if targets == 0 else max(affected / targets, -1.0)
-            location = -(w_hive if n_workers == 0 else w_nearest) * min(near / far, 1.0)
+            location = -(w_hive if n_worker_chunks == 0 else w_nearest) * min(near / far, 1.0)
             # A clock that was set back counts as no elapsed time.
             exploration = bonus * max(min((time[row] - spawned[row, chunk]) / seconds, 1.0), 0.0)
             rated[row, column] = True
@@ -68,14 +69,14 @@ def summarize(  # type: ignore[no-untyped-def]
     present, mining, protectors, energy_start, energy_end, combat_start, combat_end,
     queen_energy, player_before, player_after, crowds, costs, saturation, features,
 ):  # fmt: skip
-    """Write features [B, 28]: five for each of the `crowds` largest groups of workers, then three about energy."""
+    """Write features [B, 28]: five for each of the `crowds` chunks with the most workers, then three about energy."""
     rows, chunks = present.shape
     for row in range(rows):
-        workers, guards = 0, 0
+        n_workers, n_protectors = 0, 0
         for chunk in range(chunks):
-            workers += int(present[row, chunk]) + int(mining[row, chunk])
-            guards += int(protectors[row, chunk])
-        last_count, last_chunk = 1 << 16, -1  # of the previous crowd
+            n_workers += int(present[row, chunk]) + int(mining[row, chunk])
+            n_protectors += int(protectors[row, chunk])
+        last_count, last_chunk = 1 << 16, -1  # workers and chunk of the previous crowd
         for crowd in range(crowds):
             most, top = 0, -1
             for chunk in range(chunks):  # the next largest, ties to the lowest chunk
@@ -87,8 +88,8 @@ def summarize(  # type: ignore[no-untyped-def]
             last_count, last_chunk = most, top
             first = 5 * crowd
             features[row, first] = top / (chunks - 1)
-            features[row, first + 1] = most / workers
-            features[row, first + 2] = int(protectors[row, top]) / max(guards, 1)
+            features[row, first + 1] = most / n_workers
+            features[row, first + 2] = int(protectors[row, top]) / max(n_protectors, 1)
             start, end = float(energy_start[row, top]), float(energy_end[row, top])  # bytes are unsigned
             features[row, first + 3] = (end - start) / max(start, end, 1.0)
             start, end = float(combat_start[row, top]), float(combat_end[row, top])
@@ -100,29 +101,29 @@ def summarize(  # type: ignore[no-untyped-def]
 
 
 def reward(  # type: ignore[no-untyped-def]
-    before_mining, after_mining, before_guards, after_guards, before_energy, after_energy,
-    weights, cleared_bonus, guard_bonus, idle_penalty, negligible, rewards,
+    before_mining, after_mining, before_protectors, after_protectors, before_energy, after_energy,
+    weights, cleared_bonus, protector_bonus, idle_penalty, negligible, rewards,
 ):  # fmt: skip
     """Write rewards [B] in [−1, 1]: weighted growth rates, bonuses, and a penalty if nothing changed."""
     rows, chunks = before_mining.shape
     for row in range(rows):
-        mining_before, mining_after, guards_before, guards_after, cleared = 0.0, 0.0, 0.0, 0.0, 0
+        mining_before, mining_after, protectors_before, protectors_after, cleared = 0.0, 0.0, 0.0, 0.0, 0
         for chunk in range(chunks):
             mining_before += before_mining[row, chunk]
             mining_after += after_mining[row, chunk]
-            guards_before += before_guards[row, chunk]
-            guards_after += after_guards[row, chunk]
+            protectors_before += before_protectors[row, chunk]
+            protectors_after += after_protectors[row, chunk]
             cleared += before_mining[row, chunk] > 0 and after_mining[row, chunk] == 0
         total, idle = 0.0, True
         energy = (before_energy[row], after_energy[row])
-        changes = ((mining_before, mining_after), (guards_before, guards_after), energy)
-        for kind in range(3):
-            before, after = changes[kind]
+        changes = ((mining_before, mining_after), (protectors_before, protectors_after), energy)
+        for index in range(3):
+            before, after = changes[index]
             growth = (after - before) / max(before, after) if max(before, after) > 0.0 else 0.0
             idle = idle and abs(growth) < negligible
-            total += weights[kind] * growth
+            total += weights[index] * growth
         total += cleared_bonus * cleared
-        total += guard_bonus * max(guards_before - guards_after, 0.0)
+        total += protector_bonus * max(protectors_before - protectors_after, 0.0)
         if idle:
             total += idle_penalty
         rewards[row] = min(max(total, -1.0), 1.0)
@@ -133,7 +134,7 @@ def factored_probabilities(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Forward pass of `FactoredPolicy`, features [B, 28] → probabilities [B, 800].
 
-    For a few rows, its 15,000 multiplications take less time than one call to torch.
+    The 15,000 multiplications per row take less time than a call to torch, if there are only a few rows.
     """
     chunks = len(b_chunk)
     first, second, third = [0.0] * len(b_first), [0.0] * len(b_second), [0.0] * len(b_third)

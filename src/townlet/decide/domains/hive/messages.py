@@ -14,7 +14,7 @@ from townlet.decide.domain import DecisionId, Reason, UnitInterval, WireMessage,
 from townlet.decide.domains.hive.grid import CHUNKS, COUNTS, SIDE, TYPES
 
 MAX_ENTRIES: Final = 255  # maximum length of a list, so that a count fits into a byte
-OFFSETS: Final = {name: index * CHUNKS for index, name in enumerate(COUNTS)}  # of the columns in one buffer
+OFFSETS: Final = {name: index * CHUNKS for index, name in enumerate(COUNTS)}  # of each column in a shared buffer
 
 Chunk = Annotated[int, Field(ge=0, lt=CHUNKS, description=f"Index of a chunk: x + {SIDE} * z.")]
 Amount = Annotated[float, Field(ge=0, le=1e9)]
@@ -160,7 +160,7 @@ def reply(id: str, decision: domain.Decision) -> dict[str, Any]:
 
 
 def _counts(data: ObservationData) -> dict[str, NDArray[np.uint8]]:
-    """Counts per chunk [CHUNKS] for each name in `COUNTS`. All share one buffer: allocating arrays would cost most."""
+    """Counts per chunk [CHUNKS] for each name in `COUNTS`, as views of one buffer, which is faster than many arrays."""
     buffer = bytearray(len(COUNTS) * CHUNKS)
     for name, chunks in (("present", data.workers_present), ("mining", data.mining_workers)):
         for chunk in chunks:
