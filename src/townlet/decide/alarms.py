@@ -102,7 +102,7 @@ class Alarms:
             yield Alarm("training", True, what, "Check the output of the service.")
         elif failing:
             what = f"{progress.failed} training rounds have failed since the start, the last one with: {problem}"
-            yield Alarm("training", False, what, "Each was undone, and training continues. Lower learning.lr.")
+            yield Alarm("training", False, what, "Failed steps were undone, and training continues.")
 
     def _traffic(self, overloaded: int, now: float) -> Iterator[Alarm]:
         silent, limit = now - self._unanswered_since, self._service.settings.memory.expire_after / 2

@@ -19,7 +19,7 @@ from townlet.errors import TownletError
 
 Values = NDArray[np.float64]
 Floats = NDArray[np.floating]  # [N], or [N, K] for probabilities
-Both = NDArray[np.floating]  # [2, N], of the candidate and of the version before it
+PolicyPair = NDArray[np.floating]  # [2, N]: of the candidate, and of the version before it
 RESAMPLES: Final = 500
 LEVEL: Final = 0.95  # confidence level of intervals
 # Intervals are widened by the fraction SMALL_SAMPLE / n (n: effective sample size): resamples vary too little, by 1/2n,
@@ -177,10 +177,10 @@ def _estimate(value: float, resampled: Values, level: float, effective: float, c
 class PolicyDiff(NamedTuple):
     """Two policies on N observations. `expected` and `predicted` are None without a reward model."""
 
-    chosen: Both  # probability of the logged action
-    entropy: Both
-    passes: Both  # probability that the gate approves the action
-    expected: Both | None  # expected reward of the policy, according to the model
+    chosen: PolicyPair  # probability of the logged action
+    entropy: PolicyPair
+    passes: PolicyPair  # probability that the gate approves the action
+    expected: PolicyPair | None  # expected reward of the policy, according to the model
     predicted: Floats | None  # reward of the logged action, according to the model
     change: Floats  # total variation distance between the two policies
     choices: NDArray[np.integer]  # number of possible actions
@@ -203,7 +203,7 @@ def compare_policies(
     """
     versions, rows = (candidate, before), np.arange(len(action))
 
-    def expectations(values: NDArray[Any]) -> Both:
+    def expectations(values: NDArray[Any]) -> PolicyPair:
         return np.stack([np.einsum("nk,nk->n", probabilities, values) for probabilities in versions])
 
     with np.errstate(all="ignore"):  # probabilities of a broken version may not be finite

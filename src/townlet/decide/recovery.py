@@ -90,10 +90,10 @@ def _plan(
     Training steps before the anchor are not repeated. A snapshot cannot be used if a version before it must be rebuilt.
     """
     if snapshot:
-        after, learning = read_version_events(folder, snapshot.record), snapshot.settings(state.domain).learning
-        anchor = None if _prioritized(after, learning) else _newest_intact(after, versions)
-        if anchor or _rewinds_available(after, versions):
-            return snapshot, after, anchor
+        later, learning = read_version_events(folder, snapshot.record), snapshot.settings(state.domain).learning
+        anchor = None if _prioritized(later, learning) else _newest_intact(later, versions)
+        if anchor or _rewinds_available(later, versions):
+            return snapshot, later, anchor
     every = read_version_events(folder)
     anchor = None if _prioritized(every, state.settings.learning) else _newest_intact(every, versions)
     if anchor is None and not _rewinds_available(every, versions):

@@ -65,10 +65,10 @@ class MemorySettings(StrictModel):
     expired_outcome: float | None = Field(
         None, ge=-1, le=1, description="Outcome of expired decisions; null: not used in training."
     )
-    territories: int = Field(10_000, ge=1, description="Territories stored; above, the least recently used leave.")
-    pending: int = Field(100_000, ge=1, description="Decisions that may be pending; above, the oldest expire.")
-    territory_bytes: Bytes = Field(512 << 20, description="Bytes for territories; above, some are evicted.")
-    pending_bytes: Bytes = Field(512 << 20, description="Bytes for pending decisions; above, the oldest expire.")
+    territories: int = Field(10_000, ge=1, description="Maximum number; the least recently used are evicted.")
+    pending: int = Field(100_000, ge=1, description="Maximum number of pending decisions; the oldest expire.")
+    territory_bytes: Bytes = Field(512 << 20, description="Maximum size; the least recently used are evicted.")
+    pending_bytes: Bytes = Field(512 << 20, description="Maximum size of all pending decisions; the oldest expire.")
 
 
 class OverloadSettings(StrictModel):
@@ -89,7 +89,7 @@ class OverloadSettings(StrictModel):
 class LimitSettings(StrictModel):
     """Rate limits per token, over all its connections."""
 
-    messages_per_second: float = Field(5000.0, gt=0, le=1e9, description="Sustained rate; the excess is refused.")
+    messages_per_second: float = Field(5000.0, gt=0, le=1e9, description="Sustained rate; excess messages are refused.")
     burst: float = Field(10_000.0, ge=1, le=1e9, description="Messages per token in a burst.")
 
 

@@ -44,7 +44,7 @@ COUNTERS: Final = (  # values that only grow
 EXPORTED: Final = ("service", "training", "buffer", "gate", "decisions")  # sections for Prometheus
 
 
-def growth_rate(samples: Sequence[tuple[float, int]]) -> float:
+def rate_per_second(samples: Sequence[tuple[float, int]]) -> float:
     """Growth per second of a count between the first and the last of these samples (time, count)."""
     (first_time, first_count), (last_time, last_count) = (samples[0], samples[-1]) if samples else ((0.0, 0), (0.0, 0))
     return (last_count - first_count) / (last_time - first_time) if last_time > first_time else 0.0
@@ -166,7 +166,7 @@ class ServiceStats:
         p50, p99 = self._latency()
         last = self.training.progress.last
         values = {
-            "decisions_per_second": growth_rate(self._decision_counts), "p50_ms": p50, "p99_ms": p99,
+            "decisions_per_second": rate_per_second(self._decision_counts), "p50_ms": p50, "p99_ms": p99,
             "pass_rate": _mean(list(self._sent)[-PAIRS:]), "entropy": _mean(list(self._entropy)[-PAIRS:]),
             "expected": expected, "actual": actual, "loss": last.loss if last else None,
         }  # fmt: skip
@@ -219,7 +219,7 @@ class ServiceStats:
             "running": self.training.running,
             "interval": self.service.settings.learning.interval,
             "steps": progress.steps,
-            "steps_per_second": growth_rate(self._step_counts),
+            "steps_per_second": rate_per_second(self._step_counts),
             "step_seconds": progress.seconds,
             "failed": progress.failed,
             "restarts": max(progress.restarts, 0),
@@ -264,7 +264,7 @@ class ServiceStats:
         confidence, _ = np.histogram(self._confidence, BINS, (0.0, 1.0))
         (p50, p99), completed = self._latency(), totals.completed
         return {
-            "per_second": growth_rate(self._decision_counts),
+            "per_second": rate_per_second(self._decision_counts),
             "p50_ms": p50,
             "p99_ms": p99,
             "waiting": len(self.batcher) if self.batcher is not None else 0,

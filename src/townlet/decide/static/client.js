@@ -5,8 +5,8 @@
 //   const decision = await client.request({ type: "observation_data", … });
 //   await client.request({ type: "spawn_result", decisionId: decision.decisionId, success: true });
 //
-// Resending is safe: the same observation gets the same answer, and a report counts once. Answers come in the order of
-// messages.
+// Resending is safe: the same observation gets the same answer, and a report counts once. Answers arrive in the
+// order of the messages.
 
 const FIRST_DELAY = 50; // milliseconds between attempts to connect
 const MAX_DELAY = 5000;

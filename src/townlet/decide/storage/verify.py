@@ -58,7 +58,7 @@ def _check_control_file(folder: Path, report: IntegrityReport) -> ControlData | 
     elif None in slots:
         report.note(name, "one of its two slots is unreadable, which a crash may cause; the other one is intact")
     else:
-        report.add(name, text=f"record {newest[1].synced} was on the disk")
+        report.add(name, text=f"records up to {newest[1].synced} are known to be on disk")
     return newest[1] if newest else None
 
 
@@ -186,8 +186,8 @@ def _add_usable(report: IntegrityReport, last: int, intact: bool) -> None:
         report.usable.append("A service can start from this folder.")
         return
     if not intact or "length of the log" in damaged:
-        report.usable.append(f"Records up to {last} of the log are intact. Restore a backup if there is one.")
-        move = "continues after them and moves the rest to a separate folder."
+        report.usable.append(f"The log is intact up to record {last}. Restore a backup if there is one.")
+        move = "continues from there and moves the rest to a separate folder."
         report.usable.append(f"`townlet decide serve {ACCEPT_DATA_LOSS}` {move}")
     else:
         report.usable.append("The log is intact: all decisions and outcomes can be used.")

@@ -276,7 +276,7 @@ class VersionStore:
         self, kind: ChangeKind, version: int, reason: str, estimate: Estimate | None = None, pinned: int | None = None,
         *, noted: bool = False, gate_only: bool | None = None,
     ) -> ServingChange:  # fmt: skip
-        """A change with the state after it; does not apply it."""
+        """A change with the state after it, not yet applied; `noted`: it is only recorded."""
         trail = self._log.last.trail
         if kind == "roll_back" and not noted:
             trail = trail[: trail.index(version) + 1] if version in trail else (version,)

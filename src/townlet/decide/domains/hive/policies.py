@@ -19,7 +19,7 @@ from townlet.decide.domains.hive.kernels import factored_probabilities, summariz
 from townlet.jit import jit_if_available
 from townlet.nets.layers import MLP, make_head
 
-CROWDS: Final = 5  # number of chunks with the most workers that are described by five features each
+CROWDS: Final = 5  # the chunks with the most workers, each described by five features
 FEATURES: Final = 5 * CROWDS + 3
 ENERGY_COLUMNS: Final = ("queen_energy", "player_energy_start", "player_energy_end")
 AFFORDABLE_SATURATION: Final = (6.0, 4.0)  # number of affordable parasites of each type at which the feature is 1
@@ -27,7 +27,7 @@ AFFORDABLE_SATURATION: Final = (6.0, 4.0)  # number of affordable parasites of e
 NEARBY: Final = ("workers", "mining", "protectors", "parasites")
 RADIUS: Final = 2  # chunks to each side that count as nearby: workers there flee from a parasite
 COUNT_SATURATION: Final = 8.0  # number nearby, or in total, at which the feature is 1
-ACTION_FEATURES: Final = len(COMPONENTS) + 2 + len(NEARBY) + 1 + 4
+ACTION_FEATURES: Final = len(COMPONENTS) + 2 + len(NEARBY) + 1 + 4  # in the order of `action_features`
 OUTPUT_GAIN: Final = 0.01  # small initial weights of the last layers make initial policies nearly uniform
 
 Inputs = NDArray[np.float32]
@@ -55,7 +55,7 @@ def candidate_mask(gated: GateResult) -> NDArray[np.bool_]:
 
 
 def action_features(batch: ObservationBatch, gated: GateResult) -> Inputs:
-    """Features of each action [B, 800, 15]: the gate's estimate, counts nearby, and global features."""
+    """Features of each action [B, 800, 15]: the gate's components and estimate, type, counts nearby, price, globals."""
     rows = len(gated.send)
     out = np.empty((rows, len(TYPES), CHUNKS, ACTION_FEATURES), np.float32)
     flat = out.reshape(rows, ACTIONS, ACTION_FEATURES)
