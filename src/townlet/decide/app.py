@@ -81,7 +81,7 @@ class ServiceTokens(NamedTuple):
     """The access tokens of a service, and their source."""
 
     tokens: Tokens
-    source: str  # of the operator token: a file name, or "the environment"
+    source: str  # source of the operator token: a file name, or "the environment"
     new: bool = False  # whether they were just generated
     stored: bool = False  # whether the operator token is stored in the folder of the service
 

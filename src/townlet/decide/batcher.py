@@ -129,7 +129,7 @@ class Batcher:
     def _resolve(self, reply: dict[str, Any], future: FutureReply, since: float | None) -> None:
         if since is not None:
             self.latency.append(self._loop.time() - since)
-        if not future.done():  # cancelled if the client has disconnected
+        if not future.done():  # canceled if the client has disconnected
             future.set_result(reply)
 
     def release_unsynced(self) -> None:

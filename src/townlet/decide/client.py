@@ -111,7 +111,7 @@ class Client:
                 finally:
                     try:
                         await socket.close()
-                    finally:  # even if the closing handshake was cancelled
+                    finally:  # even if the closing handshake was canceled
                         socket.transport.abort()
             except (OSError, WebSocketException, TimeoutError) as error:
                 closed = error.rcvd if isinstance(error, ConnectionClosed) else None

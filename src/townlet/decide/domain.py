@@ -86,7 +86,7 @@ class PolicySpec(NamedTuple):
 class Decision(NamedTuple):
     """The decision for one observation, before it is numbered and logged."""
 
-    version: int  # of the policy; 0 if no network was used
+    version: int  # version of the policy; 0 if no network was used
     action: int
     propensity: float  # probability with which the action was sampled
     confidence: float
@@ -95,7 +95,7 @@ class Decision(NamedTuple):
     expected: float | None  # the gate's estimate; None if it rated nothing
     components: NDArray[np.float64]  # [C], terms of the estimate
     probabilities: NDArray[np.float32]  # [K], from which the action was sampled
-    entropy: float  # of the probabilities, normalized by its maximum
+    entropy: float  # entropy of the probabilities, divided by its maximum
 
 
 RewardFromNext = Callable[[ObservationBatch, ObservationBatch], NDArray[np.float64]]  # rewards [B] in [−1, 1]

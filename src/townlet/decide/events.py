@@ -25,7 +25,7 @@ class ServiceStarted(NamedTuple):
 class DecisionMade(NamedTuple):
     """An observation was answered."""
 
-    number: int  # of the decision: 1, 2, …
+    number: int  # number of the decision: 1, 2, …
     territory: str
     time: float  # seconds by the game's clock
     at: float  # seconds by the server's clock
@@ -37,7 +37,7 @@ class DecisionMade(NamedTuple):
     reason: str
     expected: float | None  # the gate's estimate; None if it rated nothing
     gate: str  # hash of the gate's settings
-    version: int  # of the network that decided; 0 if the gate decided alone
+    version: int  # version of the network that decided; 0 if the gate decided alone
     reply: dict[str, Any]  # as sent, for repeated requests
     client: str  # hash of the client that owns the territory; not used in learning
 
@@ -91,7 +91,7 @@ class ServingChanged(NamedTuple):
     version: int  # 0: no version serves
     why: str
     at: float
-    number: int  # of this change in the serving log
+    number: int  # number of this change in the serving log
     gate_only: bool  # whether the kill switch is on
     pinned: int | None
 

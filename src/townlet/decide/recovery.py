@@ -149,7 +149,7 @@ class Replayer:
     def __init__(self, trainer: Trainer, version_events: Iterable[Event], load: Callable[[int], State]) -> None:
         self._trainer, self._load = trainer, load
         self._rewound = {event.version for event in version_events if isinstance(event, TrainerRewound)}
-        self._states: dict[int, State] = {}  # of replayed versions that the trainer will be rewound to
+        self._states: dict[int, State] = {}  # states of replayed versions that are rewound to later
 
     def apply(self, event: Event) -> None:
         """Repeat the training of an event that the service state has applied."""

@@ -214,7 +214,7 @@ class ServiceState:
             listener(experience, value, how)
 
     def _is_held_out(self, decision: events.DecisionMade) -> bool:
-        """Whether it is held out of training; never a decision of the gate alone, which no network made."""
+        """Whether a decision is held out of training; one that the gate made alone never is."""
         return decision.version > 0 and is_held_out(decision.number, self.settings.memory.held_out)
 
     def _store(self, experience: Experience, value: float | None) -> None:

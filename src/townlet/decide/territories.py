@@ -87,7 +87,7 @@ class Territory:
     """A territory: its state, and its latest answers."""
 
     state: ObservationRow  # columns that the domain carries from one observation to the next
-    time: float  # of the last observation
+    time: float  # time of the last observation
     last: DecisionMade | None = None  # the last decision, for repeated requests
     earlier: Answers = ()  # the answers before it, oldest first
 

@@ -100,7 +100,7 @@ class AdSite:
         self._rng = Streams(seed).numpy(f"visitors of {territory}")
         self._territory, self._time, self._visitors = territory, 0.0, 0
         self._traits = np.zeros(TRAITS)
-        self._due_reports: dict[int, list[dict[str, Any]]] = {}  # by number of visitors
+        self._due_reports: dict[int, list[dict[str, Any]]] = {}  # by the number of the visitor after whom they are due
         self.clicks = self.shown = 0
 
     def observe(self) -> dict[str, Any]:

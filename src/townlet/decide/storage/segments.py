@@ -57,7 +57,7 @@ class LogRecord(NamedTuple):
     """A valid record in a segment."""
 
     number: int
-    position: int  # in its group of records that were written together
+    position: int  # position in the group of records that were written together: 1, 2, …
     payload: bytes
     offset: int
     end: int  # the byte after it

@@ -44,7 +44,7 @@ class ServingChange(StrictModel):
     instead_of: int | None = None  # the pinned version that `pinned` replaces, because it was damaged at startup
     gate_only: bool = False  # whether the kill switch is on
     trail: tuple[int, ...] = ()  # versions that served, the current one last
-    number: int = 0  # of this change: 1, 2, …
+    number: int = 0  # number of this change: 1, 2, …
     record: int = 0  # the last synced record of the log before this change
     fault: str = ""  # why the log could not be trusted, until an operator sets the kill switch
     previous: str = ""  # CRC-32 of the line before; empty in the first line of the file
@@ -73,8 +73,8 @@ class ServingLog:
             temporary.unlink()
         contents = read_serving_log(path)
         self.changes, self.fault, self._checksum = contents.changes, contents.fault, contents.checksum
-        self.number = self.last.number  # of the last change known from any source
-        self._damaged = contents.damaged  # if so, a copy is kept when the file is replaced
+        self.number = self.last.number  # number of the last change known from any source
+        self._damaged = contents.damaged  # if damaged, a copy is kept when the file is replaced
         self._lines = None if self._damaged or not path.exists() else contents.lines  # None: rewrite at the next change
 
     @property
@@ -180,7 +180,7 @@ class LogReference(NamedTuple):
     """A file that refers to a record of the log."""
 
     record: int
-    source: str  # for messages
+    source: str  # the file, as named in messages
     path: Path
 
 

@@ -62,7 +62,7 @@ class VersionStore:
     """All versions in a folder, for its only writer.
 
     `serving` is replaced by a single assignment. A reader reads it once and uses only that object, so it sees one
-    consistent version without a lock, whatever is published meanwhile.
+    consistent version without a lock, whatever is published in the meantime.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class VersionStore:
         self.damaged: dict[int, TownletError] = {}  # damaged versions; replaced, never modified
         self.serving: NetworkVersion | None = None  # None until one is promoted
         self._synced_record = synced_record  # returns the last synced record of the log
-        self.on_change: Callable[[ServingChange], object] = lambda change: None  # for changes that took effect
+        self.on_change: Callable[[ServingChange], object] = lambda change: None  # called after changes that took effect
         with disk.os_errors(f"cannot open the versions in {folder}"):
             disk.make_folder(folder)
             checkpoint.remove_leftovers(folder)

@@ -22,10 +22,10 @@ AMOUNTS: Final = (
 )  # fmt: skip
 FAILED_OUTCOME: Final = -0.5  # outcome of a spawn that could not be carried out
 GROWTH_WEIGHTS: Final = (-0.4, -0.3, -0.3)  # weights of the growth of mining, protectors and the player's energy
-CLEARED_BONUS: Final = 0.2  # for each chunk that is no longer mined
-PROTECTOR_BONUS: Final = 0.15  # for each protector that is gone
-IDLE_PENALTY: Final = -0.1  # if nothing changed
-NEGLIGIBLE_GROWTH: Final = 0.05
+CLEARED_BONUS: Final = 0.2  # reward for each chunk that is no longer mined
+PROTECTOR_BONUS: Final = 0.15  # reward for each protector that is gone
+IDLE_PENALTY: Final = -0.1  # reward if nothing changed
+NEGLIGIBLE_GROWTH: Final = 0.05  # smaller growth counts as no change
 
 Actions = NDArray[np.int64]
 

@@ -134,7 +134,7 @@ class Protector(Unit):
         return self.ticks_left == 0
 
     def hunt(self, position: Position, distance: float) -> float:
-        """Move one step towards a position at this distance; returns the remaining distance."""
+        """Move one step toward a position at this distance; returns the remaining distance."""
         share = min(1.0, PROTECTOR_SPEED / distance) if distance else 1.0
         self.x, self.z = self.x + share * (position[0] - self.x), self.z + share * (position[1] - self.z)
         self.ticks_left = 0  # the next patrol needs another goal

@@ -25,7 +25,7 @@ REASON: Final = np.array([INSUFFICIENT, NEGATIVE, POSITIVE], np.uint8)
 REASON_DISABLED: Final = np.array([INSUFFICIENT, DISABLED, DISABLED], np.uint8)
 COMPONENTS: Final = ("survival", "disruption", "location", "exploration")
 COLUMNS: Final = ("present", "mining", "protectors", "hive", "spawned", "queen_energy")
-ALL_ACTIONS: Final = np.empty(0, np.int64)  # for `rate_actions`
+ALL_ACTIONS: Final = np.empty(0, np.int64)  # an empty list makes `rate_actions` rate all actions
 
 Weight = Annotated[float, Field(ge=0, le=2)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -14,7 +14,7 @@ from townlet.decide.domain import DecisionId, Reason, UnitInterval, WireMessage,
 from townlet.decide.domains.hive.grid import CHUNKS, COUNTS, SIDE, TYPES
 
 MAX_ENTRIES: Final = 255  # maximum length of a list, so that a count fits into a byte
-OFFSETS: Final = {name: index * CHUNKS for index, name in enumerate(COUNTS)}  # of each column in a shared buffer
+OFFSETS: Final = {name: index * CHUNKS for index, name in enumerate(COUNTS)}  # offsets of columns in a buffer
 
 Chunk = Annotated[int, Field(ge=0, lt=CHUNKS, description=f"Index of a chunk: x + {SIDE} * z.")]
 Amount = Annotated[float, Field(ge=0, le=1e9)]
