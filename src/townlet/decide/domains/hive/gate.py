@@ -40,13 +40,13 @@ class HiveGateSettings(StrictModel):
     threshold: float = Field(
         0.6, ge=-2, le=2, description="An action is sent if its estimate exceeds this. Higher: fewer spawns."
     )
-    margin: float = Field(1e-9, ge=0, le=0.1, description="Added to the threshold, to tolerate rounding errors.")
+    margin: float = Field(1e-9, ge=0, le=0.1, description="Added to the threshold. Higher: tolerates larger errors.")
     survival_weight: Weight = Field(0.4, description="Weight of survival. Higher: protectors are avoided more.")
     disruption_weight: Weight = Field(0.5, description="Weight of disturbed units. Higher: crowds attract more spawns.")
     location_weight: Weight = Field(0.1, description="Weight of the location. Higher: far chunks are avoided.")
     kill_range: Distance = Field(2.0, description="Nearer protectors always kill. Higher: more chunks are avoided.")
     threat_reach: Distance = Field(8.0, description="Nearer protectors are a threat. Higher: more of them count.")
-    threat_decay: float = Field(0.5, ge=0, le=100, description="Decay of the threat with distance.")
+    threat_decay: float = Field(0.5, ge=0, le=100, description="Decay with distance. Higher: far ones count less.")
     worker_reach: Distance = Field(6.0, description="Energy parasites disturb nearer workers. Higher: more count.")
     protector_reach: Distance = Field(1.2, description="Nearer protectors shield workers. Higher: more shielding.")
     combat_reach: Distance = Field(7.5, description="Combat parasites disturb nearer units. Higher: more count.")
