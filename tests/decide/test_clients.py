@@ -92,7 +92,7 @@ def test_timeout_names_the_last_error() -> None:
 
     with (
         listening(echo, process_request=not_found) as url,
-        pytest.raises(NoAnswer, match=r"for 0.5 s: 404, nothing listens"),
+        pytest.raises(NoAnswer, match=r"for 0.5 s: 404, there is no service"),
     ):
         asyncio.run(ping(url, 0.5))
     with socket.socket() as taken:

@@ -181,7 +181,7 @@ def test_option_among_settings_is_named(townlet: Program) -> None:
 def test_unknown_domain_is_the_only_message(townlet: Program) -> None:
     found = townlet("serve", "hivee")
     assert found.code == 2
-    assert found.err.split() == "no domain is called 'hivee' fix: did you mean 'hive'?".split()
+    assert " ".join(found.err.split()) == "no domain is called 'hivee' fix: did you mean 'hive'?"
 
 
 def test_missing_service_is_not_reported_as_a_disk_error(monkeypatch: pytest.MonkeyPatch, townlet: Program) -> None:

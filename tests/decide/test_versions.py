@@ -291,7 +291,7 @@ def test_a_full_disk_promotes_nothing_but_still_rolls_back(tmp_path: Path, monke
         with pytest.raises(TownletError, match="the disk is full"):
             versions.promote(4, "better")
         assert serves(versions) == 3
-        with pytest.raises(TownletError, match=r"done, but not stored, .*the disk is full"):
+        with pytest.raises(TownletError, match=r"done, but not stored; .*the disk is full"):
             versions.roll_back("bad")
         assert serves(versions) == 2
         with pytest.raises(TownletError, match="done, but not stored"):
