@@ -35,21 +35,21 @@ SMALL: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 # The same for Gymnasium environments: every kind of action, network and observation once.
 GYM: Final = ("threads=1", "evaluation.episodes=5", "metrics.tensorboard=false", "metrics.report=false")
-PPO: Final = (*GYM, "rows=4", "network.hidden=[16]", "agent.n_steps=64", "agent.epochs=2", "budget.env_steps=1024")
+PPO: Final = (*GYM, "rows=4", "network.hidden=[16]", "agent.n_steps=64", "agent.epochs=2", "budget.env_steps=512")
 SMALL_GYM: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "ppo": ("CartPole-v1:ppo", (*PPO, "evaluation.every=512")),
+    "ppo": ("CartPole-v1:ppo", (*PPO, "evaluation.every=256")),
     "dqn": (
         "CartPole-v1:dqn",
-        (*GYM, "network.hidden=[16]", "agent.warmup=100", "agent.batch_size=16", "env_steps=800"),
+        (*GYM, "network.hidden=[16]", "agent.warmup=100", "agent.batch_size=16", "env_steps=400"),
     ),
     "reinforce": (
-        "CartPole-v1:ppo", (*GYM, "network.hidden=[16]", "agent={name: reinforce}", "rows=4", "env_steps=800"),
+        "CartPole-v1:ppo", (*GYM, "network.hidden=[16]", "agent={name: reinforce}", "rows=4", "env_steps=400"),
     ),
     "pqn": (
         "CartPole-v1:ppo",
-        (*GYM, "network={hidden: [16], layer_norm: true}", "agent={name: pqn}", "rows=4", "env_steps=1024"),
+        (*GYM, "network={hidden: [16], layer_norm: true}", "agent={name: pqn}", "rows=4", "env_steps=512"),
     ),
-    "qlearning": ("FrozenLake-v1:qlearning", (*GYM, "env_steps=2000", "gym.max_episode_steps=60")),
+    "qlearning": ("FrozenLake-v1:qlearning", (*GYM, "env_steps=1000", "gym.max_episode_steps=60")),
     "numbers": ("Pendulum-v1:ppo", (*PPO, "gym.normalize_obs=running", "gym.max_episode_steps=60")),
     "scaled": ("Acrobot-v1:ppo", (*PPO, "gym.max_episode_steps=40")),
 }  # fmt: skip
