@@ -1,7 +1,9 @@
-"""Run by test_disk.py in a mount namespace: fills a small disk, then remounts it read-only."""
+"""Run by test_disk.py: fills a small disk in a mount namespace of its own, then remounts it read-only."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +17,9 @@ from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.runs.metrics_store import MetricsStore
 
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUSER = 0x10000000
+
 
 def expect_error(what: str, action: Callable[[], object]) -> None:
     try:
@@ -25,7 +30,18 @@ def expect_error(what: str, action: Callable[[], object]) -> None:
         sys.exit(f"{what} was not refused")
 
 
+def enter_namespaces() -> None:
+    """Become root in new user and mount namespaces, as `unshare -rm` does."""
+    ids = {"uid_map": os.getuid(), "gid_map": os.getgid()}
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWUSER | CLONE_NEWNS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    Path("/proc/self/setgroups").write_text("deny")
+    for name, own in ids.items():
+        Path("/proc/self", name).write_text(f"0 {own} 1")
+
+
 def main(place: Path) -> None:
+    enter_namespaces()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)], check=True)
     folder, big = place / "checkpoints", {"x": torch.zeros(1_000_000)}
     save(folder, folder_name(1), {"x": torch.ones(10)}, {})

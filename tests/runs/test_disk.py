@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import warm
 from townlet.errors import TownletError
 from townlet.runs.checkpoint import folder_name, load, save
 from townlet.runs.disk import read_bounded, replace_file
@@ -29,11 +30,10 @@ def may_mount() -> bool:
 
 @pytest.mark.skipif(not may_mount(), reason="needs permission to mount a tmpfs in a namespace")
 def test_full_and_read_only_disks_are_reported_and_keep_existing_files(tmp_path: Path) -> None:
-    command = ["unshare", "-rm", sys.executable, str(SCRIPT), str(tmp_path)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+    command = [sys.executable, str(SCRIPT), str(tmp_path)]
+    done = warm.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []  # the disk was mounted in that process only
     messages = dict(line.split(": ", 1) for line in done.stdout.splitlines())
     assert "the disk is full; free some space there, then resume from step-000000000001" in messages["checkpoint"]
     assert "the disk is full" in messages["metrics"]

@@ -35,14 +35,14 @@ class WaitPolicy:
 
 
 class LateWaitPolicy(PlannerPolicy):
-    """Plans for 500 steps, then always waits."""
+    """Plans for 200 steps, then always waits."""
 
     def reset(self, rows: int) -> None:
         self._age = 0
 
     def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         self._age += 1
-        if self._age > 500:
+        if self._age > 200:
             return WaitPolicy().act(obs, mask, episode_start, greedy)
         return super().act(obs, mask, episode_start, greedy)
 
@@ -60,10 +60,10 @@ def summary_of(world: World, player: type[WaitPolicy] | type[PlannerPolicy]) -> 
 
 
 def test_summary_of_an_agent_that_works_and_survives() -> None:
-    found, said = summary_of(load_world("town"), PlannerPolicy)
-    assert f"A random agent survives {found.random.mean_length:.0f} of 500 steps." in said
-    assert "This agent survives 500: all of its 5 episodes reach the limit." in said
-    assert "With the limit raised to 2000 it survives 2000 steps; all of its episodes reach that limit." in said
+    found, said = summary_of(with_limit(load_world("town"), 200), PlannerPolicy)
+    assert f"A random agent survives {found.random.mean_length:.0f} of 200 steps." in said
+    assert "This agent survives 200: all of its 5 episodes reach the limit." in said
+    assert "With the limit raised to 800 it survives 800 steps; all of its episodes reach that limit." in said
     assert "It earns money in all of these episodes." in said
     assert "Causes of death" not in said
 
@@ -76,7 +76,7 @@ def test_summary_of_a_passive_agent_names_its_cause_of_death() -> None:
 
 
 def test_summary_names_the_cause_of_death_beyond_the_limit() -> None:
-    found, said = summary_of(load_world("town"), LateWaitPolicy)
+    found, said = summary_of(with_limit(load_world("town"), 200), LateWaitPolicy)
     assert found.trained.survived == 1
     assert "Causes of death:" not in said
     assert f"Causes of death with the raised limit: no {found.with_raised_limit.causes[0]} (5)." in said
