@@ -34,7 +34,13 @@ RECIPES: Final = {
     "town:ppo": (*PPO, *SCHEDULED),
     "town:dqn-rnd": (*DQN, SHORT, "explore.bonus.hidden=[8]", "agent.prioritized={}"),
     "town:dqn-curriculum": (*DQN, SHORT, STAGES, "change.max_steps=12"),
-    "town-l2:drqn": (*(word for word in DQN if not word.startswith("network")), SHORT, RECURRENT, BOLTZMANN),
+    "town-l2:drqn": (
+        *(word for word in DQN if not word.startswith("network")),
+        SHORT,
+        RECURRENT,
+        BOLTZMANN,
+        "agent.update_every=8",
+    ),
     "Pendulum-v1:ppo": (*(word for word in PPO if not word.startswith("change")), SHORT),
 }
 
