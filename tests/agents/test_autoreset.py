@@ -120,12 +120,13 @@ def test_rollout_of_autoreset_steps_alone_is_discarded() -> None:
 
 
 def test_chain_with_autoreset_steps_is_learned() -> None:
+    def check() -> None:
+        assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
+
     _, loop = make_ppo_loop(n_steps=16)
-    loop.run(16 * 30)
-    assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
+    loop.run_until(check, 16 * 30)
     _, loop = make_dqn_loop(gamma=0.9, lr=3e-3)
-    loop.run(600)
-    assert success_rate(loop.agent.policy(), Chain(16)) == 1.0
+    loop.run_until(check, 600)
 
 
 @pytest.mark.parametrize("priority", [None, PrioritySpec()], ids=["uniform", "prioritized"])

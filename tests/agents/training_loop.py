@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,6 +40,20 @@ class TrainingLoop:
             self.vector_steps += 1
             if self.vector_steps % self.agent.update_interval == 0 and (learned := self.agent.learn()):
                 history.append(learned)
+        return history
+
+    def run_until(self, check: Callable[[], None], steps: int) -> list[dict[str, float]]:
+        """Train until `check` passes, tried ten times in at most this many vector steps; the metrics of each update."""
+        history = []
+        for part in range(10):
+            history += self.run(steps // 10)
+            try:
+                check()
+            except AssertionError:
+                if part == 9:
+                    raise
+            else:
+                break
         return history
 
     def _episodes(self, rows: Tensor, reward: Tensor, terminated: Tensor) -> Episodes:
