@@ -50,27 +50,23 @@ class FaultInjector:
         self.shim, self.mark, self.exhaustive = shim, mark, exhaustive
         self.faults: list[dict[str, Any]] = []
 
-    def repeat(
-        self, what: str, attempt: Callable[[], None], settle: Callable[[], None], lasting: bool = True,
-        sampled: bool = False,
-    ) -> None:  # fmt: skip
+    def repeat(self, what: str, attempt: Callable[[], None], settle: Callable[[], None], lasting: bool = True) -> None:
         """Run `attempt` under every fault; `settle` checks what is left and commits once more without a fault.
 
-        `lasting`: also under faults that last until the attempt ends. `sampled`: unless exhaustive, at the first
-        operations and then at growing distances, for actions that take long.
+        `lasting`: also under faults that last until the attempt ends.
         """
         for kind, error in FAULTS:
-            self.series(what, kind, error, attempt, settle, sampled)
-        self.series(what, "write", errno.ENOSPC, attempt, settle, sampled, short=True)
+            self.series(what, kind, error, attempt, settle)
+        self.series(what, "write", errno.ENOSPC, attempt, settle, short=True)
         for kind, error in (("write", errno.ENOSPC), ("sync", errno.EIO)) if lasting else ():
-            self.series(what, kind, error, attempt, settle, sampled, lasting=True)
+            self.series(what, kind, error, attempt, settle, lasting=True)
 
     def series(
         self, what: str, kind: str, error: int, attempt: Callable[[], None], settle: Callable[[], None],
-        sampled: bool = False, **how: bool,
+        **how: bool,
     ) -> None:  # fmt: skip
-        """The same for one kind of fault, at its first operation, at its second, …"""
-        for at in SAMPLED if sampled and not self.exhaustive else range(1, 1000):
+        """The same for one kind of fault: at every operation if exhaustive, otherwise at growing distances."""
+        for at in range(1, 1000) if self.exhaustive else SAMPLED:
             self.shim.fail(kind, error, at, **how)
             message, exception = "", ""
             try:
@@ -124,7 +120,7 @@ def checkpoints(injector: FaultInjector, folder: Path) -> None:
             assert (one.worlds / "evaluation.yaml").is_file()
         create()
 
-    injector.repeat("new run", create, whole_runs, sampled=True)
+    injector.repeat("new run", create, whole_runs)
 
 
 def metrics(injector: FaultInjector, folder: Path) -> None:
@@ -152,7 +148,7 @@ def metrics(injector: FaultInjector, folder: Path) -> None:
 
     commit()
     injector.repeat("metrics", commit, settle)
-    injector.repeat("metrics, closed and opened", resume, settle, sampled=True)
+    injector.repeat("metrics, closed and opened", resume, settle)
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM updates").fetchall()
@@ -234,7 +230,7 @@ def snapshots(injector: FaultInjector, folder: Path) -> None:
         assert list(read_events(folder / f"other {number}" / "ads" / LOG))
         number += 1
 
-    injector.repeat("new service", create, again, lasting=False, sampled=True)
+    injector.repeat("new service", create, again, lasting=False)
 
 
 def publications(injector: FaultInjector, folder: Path) -> None:
