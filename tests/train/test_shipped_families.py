@@ -21,11 +21,13 @@ RECIPES = (
     "VizdoomBasic-v1:ppo", "MiniGrid-DoorKey-5x5-v0:ppo",
 )  # fmt: skip
 
-# Similar to other recipes here; Pong from images has its own tests.
-SIMILAR = ("ALE/Pong-v5:ram", "ALE/Breakout-v5:rgb", "ALE/Breakout-v5:objects")
+# Slow to start, or like another recipe of the same console; tests/gym_envs covers their environments.
+SLOW = (
+    "ALE/Pong-v5:ram", "ALE/Pong-v5:objects", "ALE/Breakout-v5:rgb", "ALE/Breakout-v5:objects", "VizdoomBasic-v1:ppo",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("title", [pytest.param(t, marks=pytest.mark.long if t in SIMILAR else ()) for t in RECIPES])
+@pytest.mark.parametrize("title", [pytest.param(t, marks=pytest.mark.long if t in SLOW else ()) for t in RECIPES])
 def test_recipe_trains_evaluates_and_resumes(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # Doom leaves a file where it is started
     part = start(load_experiment(title, SMALL), tmp_path, pause_at=64).run
