@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,11 @@ def test_color_frames_are_stacked_along_channels() -> None:
     assert torch.allclose(middle[1], torch.tensor([144.0, 72.0, 17.0]), atol=3)
 
 
-def test_native_vectorization_conforms() -> None:
-    keys = {"resize": (20, 20), "max_episode_steps": 9}
-    for promise in (conformance.values_in_range, conformance.final_observations):
-        promise(lambda rows: native("Breakout", rows, **keys))
+@pytest.mark.parametrize(
+    "check", [conformance.final_observations, pytest.param(conformance.values_in_range, marks=pytest.mark.long)]
+)
+def test_native_vectorization_conforms(check: Callable[[conformance.MakeEnv], None]) -> None:
+    check(lambda rows: native("Breakout", rows, resize=(20, 20), max_episode_steps=9))
 
 
 def test_max_episode_steps_counts_agent_steps() -> None:

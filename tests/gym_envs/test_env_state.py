@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -58,7 +58,6 @@ def equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-@settings(max_examples=100, deadline=None)
 @given(rows=st.lists(st.fixed_dictionaries({"a": VALUES, "b": ARRAYS}), min_size=1, max_size=3))
 def test_values_round_trip_through_a_checkpoint(rows: list[dict[str, Any]]) -> None:
     packed = pack([{"layer": {name: encode(value) for name, value in row.items()}} for row in rows])

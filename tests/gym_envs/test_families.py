@@ -32,7 +32,7 @@ BOX2D = pytest.mark.skipif(find_spec("Box2D") is None, reason="Box2D is not inst
     ("id", "keys", "exact"),
     [
         pytest.param("LunarLander-v3", {}, False, marks=BOX2D),
-        ("InvertedPendulum-v5", {}, True),
+        pytest.param("InvertedPendulum-v5", {}, True, marks=pytest.mark.long),
         ("HalfCheetah-v5", {}, True),
     ],
 )

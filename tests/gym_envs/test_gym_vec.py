@@ -151,8 +151,8 @@ def test_a_list_of_valid_actions_is_the_mask() -> None:
         ("Pendulum-v1", {"max_episode_steps": 70}),
         ("FrozenLake-v1", {}),
         ("Taxi-v4", {"max_episode_steps": 60}),
-        ("Acrobot-v1", {"max_episode_steps": 70}),
-        ("MountainCar-v0", {"max_episode_steps": 70}),
+        pytest.param("Acrobot-v1", {"max_episode_steps": 70}, marks=pytest.mark.long),
+        pytest.param("MountainCar-v0", {"max_episode_steps": 70}, marks=pytest.mark.long),
         ("Bandit-v0", {"kwargs": {"length": 50}}),
     ],
 )

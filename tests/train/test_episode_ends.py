@@ -120,7 +120,9 @@ def evaluate_checkpoint(run: Run, found: checkpoint.Checkpoint) -> tuple[float, 
     return measured.score(loaded.recipe.metric), len(measured.returns)
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    "agent", [pytest.param(name, marks=pytest.mark.long if name in ("drqn", "reinforce") else ()) for name in AGENTS]
+)
 def test_evaluations_use_the_current_weights_and_checkpoints_score_as_recorded(agent: str, tmp_path: Path) -> None:
     loaded = small(agent)
     run = start(loaded, tmp_path).run

@@ -167,12 +167,13 @@ def test_automatic_thread_count_is_stored_as_a_number(tmp_path: Path) -> None:
 
 def test_run_older_than_a_setting_resumes_with_its_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As written by an earlier release: without `agent.accelerate` in resolved.yaml and in its hash."""
-    whole = start(tiny("town:dqn"), tmp_path / "whole").run
+    short = "budget={env_steps: 400}"
+    whole = start(tiny("town:dqn", short), tmp_path / "whole").run
     lines = whole.resolved_file.read_text().splitlines(keepends=True)
     (new,) = [line for line in lines if line.startswith("  accelerate: true")]
     assert not any(line.startswith("  file:") for line in lines), "of an agent that is registered without one"
     monkeypatch.setattr(session, "resolved_text", lambda loaded: resolved_text(loaded).replace(new, ""))
-    run = start(tiny("town:dqn"), tmp_path / "earlier", pause_at=100).run
+    run = start(tiny("town:dqn", short), tmp_path / "earlier", pause_at=100).run
     monkeypatch.undo()
     assert "accelerate" not in run.resolved_file.read_text()
     assert "accelerate" not in checkpoint.latest(run.checkpoints).info["recipe"]["agent"]  # type: ignore[union-attr]

@@ -33,8 +33,9 @@ AGENTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("recipe", AGENTS)
-@pytest.mark.parametrize("form", ["cosine", "lin_0.001"])
+@pytest.mark.parametrize(
+    ("recipe", "form"), [*((recipe, "cosine") for recipe in AGENTS), ("CartPole-v1:ppo", "lin_0.001")]
+)
 def test_every_schedule_changes_the_run_as_written(recipe: str, form: str, tmp_path: Path) -> None:
     every, own, keys = AGENTS[recipe]
     text = LONG.format(0.4, 0.01, form) if "_" not in form else form

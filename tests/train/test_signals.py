@@ -126,8 +126,13 @@ def stores(tmp_path: Path) -> Iterator[tuple[MetricsStore, MetricsStore]]:
 
 @pytest.mark.parametrize(
     ("patience", "rollouts"),
-    [(20, 0), (COLLECT - 3, 0), (COLLECT + 3, 0), (COLLECT + LEARN + 90, 1), (2 * COLLECT + LEARN + 3, 1)],
-    ids=["acting", "acting, after changes of stage", "learning", "acting again", "learning again"],
+    [
+        pytest.param(20, 0, id="acting", marks=pytest.mark.long),
+        pytest.param(COLLECT - 3, 0, id="acting, after changes of stage"),
+        pytest.param(COLLECT + 3, 0, id="learning"),
+        pytest.param(COLLECT + LEARN + 90, 1, id="acting again", marks=pytest.mark.long),
+        pytest.param(2 * COLLECT + LEARN + 3, 1, id="learning again"),
+    ],
 )
 def test_interrupted_rollout_is_undone(patience: int, rollouts: int, stores: tuple[MetricsStore, MetricsStore]) -> None:
     one, uninterrupted, stop_requested = ResumableLoop(stores[0]), ResumableLoop(stores[1]), StopAfter(patience)

@@ -31,6 +31,7 @@ AGENTS = {
     "CartPole-v1:reinforce": ("agent={name: reinforce, episodes: 4}",),
     "FrozenLake-v1:qlearning": ("evaluation.episodes=8",),
 }
+ALIKE = [pytest.param(name, marks=pytest.mark.long if "reinf" in name or "Frozen" in name else ()) for name in AGENTS]
 
 
 def small(recipe: str = "CartPole-v1:ppo", *words: str) -> LoadedExperiment:
@@ -74,7 +75,7 @@ def test_tune_file_explains_all_settings_and_changes_nothing(tmp_path: Path) -> 
         assert f"\n# {key}  # " in text
 
 
-@pytest.mark.parametrize("recipe", AGENTS)
+@pytest.mark.parametrize("recipe", ALIKE)
 def test_edit_takes_effect_at_the_next_update_and_is_recorded(recipe: str, tmp_path: Path) -> None:
     editor = Editor(tmp_path, {512: "lr: 2e-5\n", 768: "# lr: 2e-5\n"})
     run = start(small(recipe, "agent.lr=1e-3", "env_steps=2048"), tmp_path, sinks=[editor], pause_at=1024).run
@@ -230,7 +231,7 @@ def test_invalid_plateau_rule_is_refused(recipe: str, words: str, says: str) -> 
 PLATEAU = "plateau={key: lr, patience: 256, min_delta: 1e6, multiply: .5, revert: true}"
 
 
-@pytest.mark.parametrize("recipe", AGENTS)
+@pytest.mark.parametrize("recipe", ALIKE)
 def test_resumed_run_equals_an_uninterrupted_one_with_changed_settings(recipe: str, tmp_path: Path) -> None:
     """The same edit at the same step, in an uninterrupted run and in one that is paused after it."""
     loaded = small(recipe, PLATEAU)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from townlet.errors import TownletError
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
@@ -61,7 +62,7 @@ def test_missing_login_is_reported_before_writing(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     environment |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc")}
     command = [sys.executable, "-m", "townlet", "train", "Bandit-v0:ppo", *words]
-    done = subprocess.run(
+    done = warm.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
     )
     assert done.returncode == 2, done.stderr
