@@ -5,6 +5,7 @@ Processes that tests start inherit the number of threads.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if any(map(_minutes, items)):
         order, half = sorted(items, key=_minutes, reverse=True), (len(items) + 1) // 2
         items[::2], items[1::2] = order[:half], order[half:]
+
+
+def pytest_collection_finish() -> None:
+    """Exclude modules and collected tests from garbage collection, which would traverse them again and again."""
+    gc.freeze()
 
 
 def _minutes(item: pytest.Item) -> float:

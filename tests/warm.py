@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import json
 import os
 import runpy
@@ -174,6 +175,7 @@ def serve(fd: int) -> None:
     torch.set_num_threads(1)
     typer.main.get_command = cache(typer.main.get_command)
     typer.main.get_command(townlet.cli.app.app)
+    gc.freeze()  # garbage collections in children would otherwise copy every page of this process
     orders, (wake, woken) = socket.socket(fileno=fd), os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)

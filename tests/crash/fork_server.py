@@ -7,6 +7,7 @@ by the fork server of `vectorization: async`.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -110,6 +111,7 @@ def warm_up() -> None:
 def main() -> None:
     torch.set_num_threads(1)
     warm_up()
+    gc.freeze()  # garbage collections in children would otherwise copy every page of this process
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)
