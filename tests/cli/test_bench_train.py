@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cli.program import Program
-from townlet.agents.sb3_comparison import BATCHES, STEPS, TARGET
+from townlet.agents.sb3_comparison import MINIBATCHES, PPO_STEPS, TARGET_EVERY
 from townlet.bench.iterations import measure_iterations
 from townlet.bench.training import equal_overrides, sb3_model
 from townlet.tasks.experiment import load_experiment
@@ -38,11 +38,11 @@ def test_both_sides_do_the_same_work() -> None:
         assert sum(w.numel() for w in ours.parameters().values()) == sum(w.numel() for w in network.parameters())
         assert theirs.n_envs == loaded.recipe.row_count
         if agent == "ppo":
-            assert ours.update_interval == theirs.n_steps == STEPS
-            assert theirs.batch_size * BATCHES == STEPS * 4
+            assert ours.update_interval == theirs.n_steps == PPO_STEPS
+            assert theirs.batch_size * MINIBATCHES == PPO_STEPS * 4
         else:
             assert ours.update_interval == theirs.train_freq.frequency == theirs.gradient_steps == 1
-            assert theirs.target_update_interval // theirs.n_envs == TARGET
+            assert theirs.target_update_interval // theirs.n_envs == TARGET_EVERY
 
 
 def test_missing_peer_skips_the_comparison(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
