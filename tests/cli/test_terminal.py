@@ -19,7 +19,7 @@ def lines(seen: str) -> list[str]:
 
 
 def test_progress_fits_80_columns_and_resume_command_is_one_line(tmp_path: Path) -> None:
-    code, seen = at_a_terminal([*TRAIN, "--steps", "100000000", "--root", str(tmp_path)], ["\x03"], 80, b" left ")
+    code, seen = at_a_terminal([*TRAIN, "--steps", "100000000", "--root", str(tmp_path)], ["\x03"], 80, b" left")
     assert code == 130
     (run,) = Run.list(tmp_path)
     shown = lines(seen)
