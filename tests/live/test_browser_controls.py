@@ -152,7 +152,7 @@ def test_recording_replays_from_its_end(view: PageView) -> None:
 def test_finished_run_is_shown_as_not_training(view: PageView) -> None:
     view.button("Training").click()
     hint = view.page.locator(".town-hint").first
-    expect(hint).to_contain_text("This run is finished: it is not training now.")
+    expect(hint).to_contain_text("The run is finished. It is not training now.")
     view.button("Play a checkpoint").click()
     expect(view.button("Checkpoint")).to_have_attribute("aria-pressed", "true")
     expect(hint).to_be_hidden()

@@ -113,7 +113,7 @@ def over(view: PageView) -> None:
     expect(page.locator("#run-state")).to_have_text("interrupted")
     expect(page.locator("#rows-overview")).to_be_hidden()
     expect(page.get_by_role("heading", name="Latest training episodes")).to_be_visible()
-    view.wait_until(lambda: "Training is interrupted" in view.text(".town-hint"), seconds=30)
+    view.wait_until(lambda: "The run was interrupted" in view.text(".town-hint"), seconds=30)
     page.locator(".town-hint").get_by_role("button").click()
     expect(page.locator("#town-label")).to_contain_text("latest checkpoint")
     view.expect_moving()

@@ -1,6 +1,6 @@
 /** Dispatches server messages to the store and the playbacks. */
 
-import { stateLabel } from './format.js';
+import { stateSentence } from './format.js';
 import { announce, toast } from './notifications.js';
 
 /**
@@ -56,7 +56,7 @@ export class Dispatcher {
   onRunStatus(status) {
     const before = this.store.state.status;
     this.store.set({ status });
-    if (before && before.state !== status.state) this.runs.onStateChange(`The run is now ${stateLabel(status.state)}.`);
+    if (before && before.state !== status.state) this.runs.onStateChange(stateSentence(status.state));
   }
 
   /** @param {import('./types.js').EpisodeEnd} end */

@@ -1,6 +1,7 @@
 /** Placeholders: connecting, no runs, server offline, and hints on an empty town. */
 
 import { byId, el, setText } from './dom.js';
+import { stateSentence } from './format.js';
 import { affordanceColor, affordanceIcon } from './icons.js';
 
 /**
@@ -89,9 +90,9 @@ export function showTownHint(store, session, town) {
     let offer = null;
     if (about && empty && source === 'training' && status) {
       if (status.state === 'running') message = 'Waiting for an episode of training to end. It is then shown from its first step.';
-      else { message = `This run is ${status.state}: it is not training now.`; offer = ['Play a checkpoint', 'checkpoint']; }
+      else { message = `${stateSentence(status.state)} It is not training now.`; offer = ['Play a checkpoint', 'checkpoint']; }
     } else if (about && over && source === 'training' && status && status.state !== 'running') {
-      message = `Training is ${status.state}. This was its last episode.`;
+      message = `${stateSentence(status.state)} This was its last episode.`;
       offer = ['Play a checkpoint', 'checkpoint'];
     } else if (about && empty && link === 'open' && source === 'recording' && !about.recordings.length) {
       message = 'This run has no recordings yet.';

@@ -60,6 +60,19 @@ export const plural = (number, noun) => `${formatCount(number)} ${noun}${number 
 /** Label of a run's state. @param {import('./types.js').RunState} state */
 export const stateLabel = (state) => (state === 'running' ? 'training' : state);
 
+/** @type {Record<import('./types.js').RunState, string>} */
+const STATE_SENTENCES = {
+  running: 'The run is training.',
+  finished: 'The run is finished.',
+  interrupted: 'The run was interrupted.',
+  diverged: 'The run has diverged.',
+  published: 'The run was published.',
+  damaged: 'The run is damaged.',
+};
+
+/** A run's state as a sentence. @param {import('./types.js').RunState} state */
+export const stateSentence = (state) => STATE_SENTENCES[state];
+
 /** Label of a cause of an episode's end. @param {string} cause */
 export const causeLabel = (cause) => (cause === 'time' ? 'reached the limit' : `no ${humanize(cause)}`);
 

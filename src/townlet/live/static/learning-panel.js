@@ -154,7 +154,7 @@ export function makeStageLog(store) {
     const changes = [...store.state.stages.values()].sort((a, b) => b.env_steps - a.env_steps || a.row - b.row);
     details.hidden = !changes.length;
     const [last] = changes;
-    if (last) summary.textContent = `Latest change: row ${last.row}, ${last.reason.split(':')[0]}. Reasons`;
+    if (last) summary.textContent = `Latest change: row ${last.row}, ${last.reason.split(':')[0]}. Show reasons`;
     reasons.replaceChildren(...changes.map((change) => el('li', {},
       el('b', { text: `Row ${change.row}` }), el('span', { text: change.reason }), el('small', { text: `after ${formatCompact(change.env_steps)} steps` }))));
   };

@@ -124,7 +124,7 @@ export class TownControls {
     const recordings = [...(about?.recordings ?? [])].reverse();
     this.recording.replaceChildren(...(recordings.length ? recordings.map((one) => el('option', {
       value: one.number,
-      text: `${one.kind}: ${one.length} steps, ${causeLabel(one.cause)} (after ${formatCompact(one.env_steps)})`,
+      text: `${one.kind}: ${one.length} steps, ${causeLabel(one.cause)} (after ${formatCompact(one.env_steps)} training steps)`,
     })) : [el('option', { value: '', text: 'none yet' })]));
     if (recording !== null) this.recording.value = String(recording);
   }

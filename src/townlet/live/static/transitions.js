@@ -114,7 +114,7 @@ function drawGraph(transitions, width, affordances) {
   const at = (name) => /** @type {GraphNode} */ (spots.get(name));
   const lines = visibleTransitions(walked).reverse().map((transition) => drawArrow(transition, at(transition.from), at(transition.to), most, { x: width / 2, y: height / 2 }));
   const summary = walked.slice(0, 5).map((transition) => `${humanize(transition.from)} to ${humanize(transition.to)}, ${formatPercent(transition.share)}`).join('; ');
-  return svg('svg', { class: 'transitions-graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Transitions between affordances. Most frequent: ${summary}. The table below lists them all.` },
+  return svg('svg', { class: 'transitions-graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Transitions between affordances. Most frequent: ${summary}. The table below lists the most frequent ones.` },
     ...lines, ...[...spots.values()].map((spot) => drawNode(spot, affordances)));
 }
 
