@@ -74,14 +74,14 @@ def test_chain_is_learned(switches: dict[str, Any]) -> None:
 )
 def test_resume_is_bit_identical(explore: ExploreSpec | None, switches: dict[str, Any]) -> None:
     whole = make_loop(explore=explore, **switches)
-    whole.run(61)
+    whole.run(31)
     saved = whole.state()
-    history = whole.run(61)
+    history = whole.run(31)
     resumed = make_loop(seed=99, explore=explore, **switches)
     resumed.run(7)  # its earlier state must not matter
     resumed.restore(saved)
-    assert resumed.run(61) == history
-    assert history
+    assert resumed.run(31) == history
+    assert len(history) > 10
     assert differing_leaves(whole.state(), resumed.state()) == []
 
 

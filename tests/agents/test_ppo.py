@@ -89,7 +89,7 @@ def test_truncation_is_not_termination(deadly: bool) -> None:
     """With truncation every step is worth 1 / (1 − γ); with termination at most 1 + γ + … + γ⁴."""
     env = Treadmill(8, deadly)
     loop = make_loop(env, gamma=0.8, max_grad_norm=None)
-    loop.run(16 * 40)
+    loop.run(16 * 12)
     worth = filled(loop).rollout.value.mean().item()
     assert (1.0 < worth < 3.36) if deadly else worth == pytest.approx(5.0, abs=0.25)
 
@@ -205,9 +205,9 @@ def test_every_optimizer_makes_its_own_step(optimizer: str) -> None:
 
 
 def test_batch_fraction_is_rounded_down_to_at_least_one_step() -> None:
-    """Adam counts the gradient steps of one epoch over 200 steps. As floats .145 × 200 falls short of 29."""
-    for share, steps in ((0.0099, 200), (1e-9, 200), (0.145, -(-200 // 29))):
-        agent = filled(make_loop(Chain(10), epochs=1, batch_size=share, n_steps=20))
+    """Adam counts the gradient steps of one epoch. As floats .145 × 200 falls short of 29."""
+    for rows, share, steps in ((2, 0.049, 40), (2, 1e-9, 40), (10, 0.145, -(-200 // 29))):
+        agent = filled(make_loop(Chain(rows), epochs=1, batch_size=share, n_steps=20))
         agent.learn()
         assert {int(kept["step"]) for kept in agent.state()["optimizer"].values()} == {steps}, share
 

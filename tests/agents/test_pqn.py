@@ -127,14 +127,14 @@ def test_microbatches_give_the_gradient_of_the_whole_minibatch(monkeypatch: pyte
 )
 def test_resume_is_bit_identical(explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
     whole = make_loop(explore=explore, **settings)
-    whole.run(61)  # in the middle of a rollout
+    whole.run(29)  # in the middle of a rollout
     saved = whole.state()
-    history = whole.run(61)
+    history = whole.run(29)
     resumed = make_loop(seed=99, explore=explore, **settings)
     resumed.run(7)
     resumed.restore(saved)
-    assert resumed.run(61) == history
-    assert history
+    assert resumed.run(29) == history
+    assert len(history) >= 3
     assert differing_leaves(whole.state(), resumed.state()) == []
 
 

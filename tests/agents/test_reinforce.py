@@ -180,14 +180,14 @@ def test_open_episodes_wait_for_their_end(toy: type[Chain]) -> None:
 def test_resume_is_bit_identical(toy: type[ToyEnv], explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
     settings = {"episodes": 5} | settings
     whole = make_loop(toy(6), explore=explore, **settings)
-    whole.run(43)
+    whole.run(25)
     saved = whole.state()
-    history = whole.run(60)
+    history = whole.run(35)
     resumed = make_loop(toy(6), seed=99, explore=explore, **settings)
     resumed.run(7)
     resumed.restore(saved)
-    assert resumed.run(60) == history
-    assert len(history) > 3
+    assert resumed.run(35) == history
+    assert len(history) >= 2
     assert differing_leaves(whole.state(), resumed.state()) == []
 
 

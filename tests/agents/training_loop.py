@@ -75,7 +75,7 @@ class TrainingLoop:
         self.length, self.vector_steps = state["length"].clone(), state["vector_steps"]
 
 
-def success_rate(policy: Policy, env: VecEnv, steps: int = 200, seed: int = 1) -> float:
+def success_rate(policy: Policy, env: VecEnv, steps: int = 44, seed: int = 1) -> float:
     """Fraction of episodes that end with a positive reward under the greedy policy."""
     observed = env.reset(seed)
     policy.reset(env.rows)
