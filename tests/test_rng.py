@@ -83,7 +83,7 @@ def test_torch_streams_follow_the_same_law() -> None:
     import torch
 
     def rand(seed: int, name: str) -> list[float]:
-        return torch.rand(4, generator=Streams(seed).torch(name)).tolist()  # type: ignore[no-any-return]
+        return torch.rand(4, generator=Streams(seed).torch(name)).tolist()
 
     assert rand(1, "a") == rand(1, "a")
     assert rand(1, "a") != rand(1, "b")

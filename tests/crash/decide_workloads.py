@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -150,13 +151,14 @@ class Publications:
             mark(begins="change")
             versions.promote(number, "the next")
             serving()
-            for turn, change in (
+            changes: tuple[tuple[int, Callable[[], object]], ...] = (
                 (5, lambda: versions.roll_back("every fifth")),
                 (7, lambda: versions.pin(versions.list_versions()[0])),
                 (9, lambda: versions.unpin()),
                 (11, lambda: versions.set_gate_only(True, "an operator")),
                 (13, lambda: versions.set_gate_only(False, "an operator")),
-            ):
+            )
+            for turn, change in changes:
                 if number % 14 == turn:
                     mark(begins="change")
                     change()

@@ -288,10 +288,9 @@ WORKLOADS: Final[dict[str, Callable[[FaultInjector, Path], None]]] = {
 
 def main(exhaustive: bool) -> None:
     torch.set_num_threads(1)
-    WriteAheadLog.__init__.__defaults__ = (
-        *WriteAheadLog.__init__.__defaults__[:-1],
-        0.01,
-    )  # seconds between attempts
+    defaults = WriteAheadLog.__init__.__defaults__
+    assert defaults is not None
+    WriteAheadLog.__init__.__defaults__ = (*defaults[:-1], 0.01)  # seconds between attempts
     shim, root, found = Shim.attached(), Path(os.environ["SHIM_ROOT"]), {}
     for name in WORKLOADS:
         shim.mark(f"workload {name}")

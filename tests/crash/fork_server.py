@@ -83,7 +83,8 @@ def child(request: dict[str, Any]) -> int:
         os.dup2(output, stream)
     passed = watch_commits(request)
     if "killed_after" in request:
-        kill_between_checkpoints(*request["killed_after"], passed)
+        commits, steps = request["killed_after"]
+        kill_between_checkpoints(commits, steps, passed)
     logger.FLUSH_SECONDS = request.get("flush_seconds", logger.FLUSH_SECONDS)  # type: ignore[misc]
     user_code.permit()
     try:

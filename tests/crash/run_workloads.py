@@ -78,8 +78,8 @@ class Checkpoints:
         run = Run.open(acknowledged[0]["run"], runs)
         whole, damaged = checkpoint.scan(run.checkpoints)
         assert not damaged, damaged
-        for one in whole:
-            state, info = checkpoint.load(one.path)
+        for saved_one in whole:
+            state, info = checkpoint.load(saved_one.path)
             assert not differing_leaves(flatten(state), flatten(state_of(info["number"])))
         least = 0
         for one in acknowledged[1:]:

@@ -169,7 +169,7 @@ def _identical(x: Any, y: Any) -> bool:
     """Compare bits, not values: NaN equals itself, and 0 differs from −0."""
     if not isinstance(x, torch.Tensor):
         return bool(x == y)
-    return x.dtype == y.dtype and x.shape == y.shape and x.numpy().tobytes() == y.numpy().tobytes()
+    return bool(x.dtype == y.dtype and x.shape == y.shape and x.numpy().tobytes() == y.numpy().tobytes())
 
 
 def differences(one: Path, other: Path) -> list[str]:

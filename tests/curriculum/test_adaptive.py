@@ -102,7 +102,7 @@ def test_a_perfect_row_is_not_locked_by_a_reward_that_cannot_rise() -> None:
     assert [s.to_stage for s in play(curriculum(), 40, 500, per_step=0.11)] == [2, 3, 4, 5]
 
 
-def at_stage_two(**keys: object) -> AdaptiveCurriculum:
+def at_stage_two(**keys: int) -> AdaptiveCurriculum:
     c = curriculum(**keys)
     assert len(play(c, 10, 450)) == 1
     return c
@@ -147,7 +147,8 @@ def test_progress_weighs_an_episode_by_its_steps() -> None:
     c = curriculum()
     play(c, 10, 400, per_step=0.1, entropy=0.9)
     play(c, 9, 500, per_step=0.2, entropy=0.55)
-    last = Episodes(*(torch.tensor([v]) for v in (0, 100, -100.0, 0.0, 0.0)), torch.tensor([True]), torch.zeros(1))
+    row, length, reward, none = (torch.tensor([v]) for v in (0, 100, -100.0, 0.0))
+    last = Episodes(row, length, reward, none, none, torch.tensor([True]), none)
     (change,) = c.update(last)
     assert change.progress == pytest.approx((9 * 500 * 0.2 - 100) / 4600 - 0.1)
     assert change.survival == pytest.approx(4600 / 10 / 500)

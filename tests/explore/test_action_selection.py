@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
 
+from narrow import instance
 from townlet.config.schedule import Schedule
 from townlet.errors import TownletError
-from townlet.explore.action_selection import ActionSelector, make_action_selector, normalized_entropy
+from townlet.explore.action_selection import ActionSelector, EpsilonGreedy, make_action_selector, normalized_entropy
 from townlet.explore.spec import BoltzmannSpec, EpsilonSpec, ExploreSpec, RndSpec, ScheduledWeightSpec
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.vec_env import Episodes
@@ -34,6 +35,10 @@ SPECS: tuple[Spec, ...] = (
 
 def selector(spec: Spec, rows: int, counters: Counters | None = None, seed: int = 1) -> ActionSelector:
     return make_action_selector(spec, rows, counters or Counters(), Streams(seed).torch("choice"))
+
+
+def epsilon_greedy(spec: EpsilonSpec, rows: int, counters: Counters | None = None) -> EpsilonGreedy:
+    return instance(selector(spec, rows, counters), EpsilonGreedy)
 
 
 def episodes(*rows: int) -> Episodes:
@@ -97,12 +102,14 @@ def test_ties_go_to_the_first_action() -> None:
 
 def test_a_temperature_of_0_is_greedy() -> None:
     values, mask = many([5.0, 1.0, 2.0, 1.9], [False, True, True, True], 200)
-    assert selector(BoltzmannSpec(temperature="lin_0"), 200).select(values, mask).tolist() == [2] * 200
+    assert (
+        selector(BoltzmannSpec.model_validate({"temperature": "lin_0"}), 200).select(values, mask).tolist() == [2] * 200
+    )
 
 
 def test_each_row_has_its_own_epsilon() -> None:
     rows = 10_000
-    one = selector(EpsilonSpec(start=1.0, end=0.25, decay=0.5), rows)
+    one = epsilon_greedy(EpsilonSpec(start=1.0, end=0.25, decay=0.5), rows)
     evens = episodes(*range(0, rows, 2))
     one.on_episodes_end(evens)
     assert one.epsilon[:4].tolist() == [0.5, 1.0, 0.5, 1.0]
@@ -116,7 +123,7 @@ def test_each_row_has_its_own_epsilon() -> None:
 
 
 def test_epsilon_decays_by_a_factor_per_episode() -> None:
-    one = selector(EpsilonSpec(), 2)
+    one = epsilon_greedy(EpsilonSpec(), 2)
     assert one.epsilon.tolist() == [1.0, 1.0]
     for _ in range(100):
         one.on_episodes_end(episodes(1))
@@ -128,7 +135,7 @@ def test_epsilon_decays_by_a_factor_per_episode() -> None:
 
 def test_a_schedule_in_steps_replaces_the_decay() -> None:
     clock = Counters(budget=1000)
-    one = selector(EpsilonSpec(schedule=Schedule(start=0.8, end=0.2, to=0.5)), 3, clock)
+    one = epsilon_greedy(EpsilonSpec(schedule=Schedule(start=0.8, end=0.2, to=0.5)), 3, clock)
     values, mask = many([1.0, 0.0], [True, True], 3)
     for steps, epsilon in ((0, 0.8), (250, 0.5), (700, 0.2)):
         clock.env_steps = steps
@@ -174,7 +181,7 @@ def test_normalized_entropy_is_in_the_unit_interval(weights: list[float]) -> Non
     ("wrong", "says"),
     [
         (lambda: EpsilonSpec(start=0.1, end=0.2), "cannot be above 0.1"),
-        (lambda: EpsilonSpec(schedule="lin_2"), "values from 0 to 1"),
+        (lambda: EpsilonSpec.model_validate({"schedule": "lin_2"}), "values from 0 to 1"),
         (lambda: BoltzmannSpec(temperature=-1.0), "must not be negative"),
         (lambda: ScheduledWeightSpec(value=-0.1), "would penalize novelty"),
         (lambda: ExploreSpec(bonus=RndSpec()), "a bonus without weight has no effect"),

@@ -132,7 +132,7 @@ def test_only_the_predictor_learns() -> None:
     target, predictor = deepcopy(one.target.state_dict()), deepcopy(one.predictor.state_dict())
     assert one.learn(at(1, 2))["rnd_loss"] > 0
     assert all(torch.equal(w, target[name]) for name, w in one.target.state_dict().items())
-    assert not torch.equal(one.predictor[0].weight, predictor["0.weight"])
+    assert not torch.equal(one.predictor.state_dict()["0.weight"], predictor["0.weight"])
 
 
 def test_novelty_by_hand() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -73,10 +74,12 @@ class CountingOne(gym.Env[Any, Any]):
     """Single environment, needed to register an id with a vector entry point."""
 
 
+ENTRY_POINT: Callable[..., VectorEnv[Any, Any, Any]] = Counting
+
 for name in AutoresetMode:
     gym.register(
         f"Counting{name.value}-v0",
         entry_point=None,
-        vector_entry_point=Counting,
+        vector_entry_point=ENTRY_POINT,
         kwargs={"mode": name.value},
     )

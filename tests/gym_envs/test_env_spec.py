@@ -44,7 +44,8 @@ def test_unshaped_drops_shaping_wrappers() -> None:
 
 def models(of: type[StrictModel]) -> set[type[StrictModel]]:
     """A model and all models in its fields."""
-    found, to_see = set(), [of]
+    found: set[type[StrictModel]] = set()
+    to_see: list[Any] = [of]
     while to_see:
         model = to_see.pop()
         if isinstance(model, type) and issubclass(model, StrictModel):

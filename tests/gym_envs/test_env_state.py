@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,11 +13,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.toy_text.taxi import TaxiEnv
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from gym_envs.unsavable import ID
+from narrow import instance
 from townlet.errors import TownletError
 from townlet.gym import env_state
 from townlet.gym.codec import UnsupportedValue, decode, digest, encode, pack, unpack
@@ -126,9 +129,10 @@ def test_unchanged_large_table_is_saved_as_digest() -> None:
     taxi = env_state.RowEnv(gym.make("Taxi-v4"))
     taxi.reset(seed=0)
     *_, (where, _) = env_state.layers(taxi.env)
-    assert taxi.env_state[where]["plain"]["P"] == {"~": "table", "is": digest(taxi.unwrapped.P)}
-    taxi.unwrapped.P[0][0] = [(1.0, 7, -1, False)]
-    assert equal(decode(taxi.env_state[where]["plain"]["P"]), taxi.unwrapped.P)
+    game = instance(taxi.unwrapped, TaxiEnv)
+    assert taxi.env_state[where]["plain"]["P"] == {"~": "table", "is": digest(game.P)}
+    game.P[0][0] = [(1.0, 7, -1, False)]
+    assert equal(decode(taxi.env_state[where]["plain"]["P"]), game.P)
 
 
 class State:
@@ -182,6 +186,7 @@ def test_ale_state_is_saved_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Game, "__module__", "ale_py.env")
     monkeypatch.setitem(sys.modules, "ale_py", ModuleType("ale_py"))
     gym.registry.pop("Game-v0", None)
-    gym.register("Game-v0", Game)
+    game: Callable[..., gym.Env[Any, Any]] = Game
+    gym.register("Game-v0", game)
     conformance.restored_state_continues(lambda rows: make_vec("Game-v0", EnvSpec(), rows))
     assert make_vec("Game-v0", EnvSpec(), 1).exact

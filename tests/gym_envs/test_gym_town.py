@@ -23,7 +23,7 @@ def play(env: Any, steps: int, seed: int) -> list[tuple[Any, ...]]:
     """Observations, rewards and infos of random valid actions, over several episodes."""
     chance = np.random.default_rng(seed)
     obs, info = env.reset(seed=seed)
-    seen = [(obs.tobytes(), info["action_mask"].tobytes())]
+    seen: list[tuple[Any, ...]] = [(obs.tobytes(), info["action_mask"].tobytes())]
     for _ in range(steps):
         obs, reward, terminated, truncated, info = env.step(chance.choice(np.flatnonzero(info["action_mask"])))
         seen.append((obs.tobytes(), info["action_mask"].tobytes(), reward, terminated, truncated))

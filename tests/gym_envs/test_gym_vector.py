@@ -10,6 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import townlet
+from narrow import instance
 from townlet.errors import TownletError
 from townlet.town.gymnasium import TownEnv, TownVectorEnv
 
@@ -29,7 +30,7 @@ def test_make_vec_steps_every_id_within_its_spaces(name: str) -> None:
     chance = np.random.default_rng(0)
     for _ in range(130):
         assert obs in env.observation_space
-        assert info["action_mask"].shape == (3, env.single_action_space.n)
+        assert info["action_mask"].shape == (3, instance(env.single_action_space, gym.spaces.Discrete).n)
         obs, reward, terminated, truncated, info = env.step(valid(info, chance))
         assert reward.shape == terminated.shape == truncated.shape == (3,)
         assert np.allclose(sum(v for k, v in info["rewards"].items() if k[0] != "_"), reward, atol=1e-5)
@@ -78,7 +79,8 @@ def test_autoreset_matches_gymnasium_vector_env() -> None:
     ends = []
     for age in range(1, 131):
         actions = np.array([RIGHT, WAIT, RIGHT if age > 40 else WAIT])
-        expected, got = theirs.step(actions), ours.step(actions)
+        expected: tuple[Any, ...] = theirs.step(actions)
+        got: tuple[Any, ...] = ours.step(actions)
         for a, b in zip(expected[:4], got[:4], strict=True):
             assert a.dtype == b.dtype
             assert np.allclose(a, b)
@@ -86,7 +88,7 @@ def test_autoreset_matches_gymnasium_vector_env() -> None:
             assert (key in expected[4]) == (key in got[4])
             if key in expected[4]:
                 assert same(expected[4][key], got[4][key]), key
-        ends += [(age, row, got[4]["final_info"]["cause"][row]) for row in np.flatnonzero(got[2] | got[3])]
+        ends += [(age, int(row), got[4]["final_info"]["cause"][row]) for row in np.flatnonzero(got[2] | got[3])]
     assert ends == [(100, 0, "energy"), (116, 2, "energy"), (120, 1, "time")]
 
 
@@ -135,5 +137,6 @@ def test_every_row_is_rendered() -> None:
     env.step(np.array([RIGHT, WAIT, 0]))
     frames = env.render()
     assert frames is not None
-    assert [frame.shape for frame in frames] == [(640, 960, 3)] * 3
-    assert (frames[0] != frames[1]).any()
+    images = [instance(frame, np.ndarray) for frame in frames]
+    assert [image.shape for image in images] == [(640, 960, 3)] * 3
+    assert (images[0] != images[1]).any()

@@ -13,6 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 import townlet
+from narrow import instance
 from townlet.errors import TownletError
 from townlet.town.gymnasium import TownEnv
 from townlet.town.render import ansi, picture
@@ -33,16 +34,16 @@ def scene_at(world: str, cell: str, actions: tuple[int, ...] = (), *overrides: s
 
 def changed(a: Scene, b: Scene) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Where the images of two scenes differ."""
-    return (picture.frame(a) != picture.frame(b)).any(axis=2)
+    return np.asarray((picture.frame(a) != picture.frame(b)).any(axis=2))
 
 
 @pytest.mark.parametrize("name", townlet.IDS)
 def test_every_id_renders_in_every_mode(name: str) -> None:
-    frames = {}
+    frames: dict[str, Any] = {}
     for mode in ("rgb_array", "ansi", "human"):
         env = gym.make(name, render_mode=mode)
         env.reset(seed=0)
-        env.step(env.action_space.n - 1)
+        env.step(instance(env.action_space, gym.spaces.Discrete).n - 1)
         frames[mode] = env.render()
         env.close()
     assert frames["rgb_array"].shape == (640, 960, 3)
@@ -56,7 +57,9 @@ def test_the_window_shows_the_picture() -> None:
 
     env = TownEnv("town-l0", render_mode="human")
     env.reset(seed=0)
-    shown = pygame.surfarray.array3d(pygame.display.get_surface()).swapaxes(0, 1)
+    surface = pygame.display.get_surface()
+    assert surface is not None
+    shown = pygame.surfarray.array3d(surface).swapaxes(0, 1)
     assert (shown == picture.frame(env.scene())).all()
     env.close()
     assert not pygame.display.get_init()

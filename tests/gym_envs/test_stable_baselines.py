@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def one_thread() -> Iterator[None]:
 def test_ppo_learns_to_sleep_in_time() -> None:
     """A random agent survives about 137 of 300 steps, a waiting one 191; more requires the Bed."""
     towns = VecNormalize(make_vec_env("Townlet/Town-L0-v0", n_envs=32, seed=0), norm_obs=False, gamma=0.995)
-    settings = {"n_steps": 128, "batch_size": 512, "n_epochs": 8, "learning_rate": 1e-3}
+    settings: dict[str, Any] = {"n_steps": 128, "batch_size": 512, "n_epochs": 8, "learning_rate": 1e-3}
     model = PPO("MlpPolicy", towns, gamma=0.995, gae_lambda=0.98, ent_coef=0.01, seed=0, **settings)
     model.learn(49_152)
     env, ages = TownEnv("town-l0"), []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import gymnasium as gym
@@ -25,4 +26,5 @@ class Unsavable(gym.Env[Any, Any]):
         return self.np_random.random(1).astype(np.float32), 1.0, bool(self.np_random.random() < 0.1), False, {}
 
 
-gym.register(ID, Unsavable)
+ENTRY_POINT: Callable[..., gym.Env[Any, Any]] = Unsavable
+gym.register(ID, ENTRY_POINT)

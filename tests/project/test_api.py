@@ -12,6 +12,7 @@ import torch
 import townlet
 from small import REPORT, SMALL, ctrl_c_once_training
 from townlet.errors import TownletError
+from townlet.interfaces.vec_env import MaskedObs
 from townlet.runs.folder import Run
 
 WORDS = [*SMALL["town:ppo"], "budget.env_steps=256"]
@@ -86,8 +87,8 @@ def test_loaded_policy_acts_in_a_vector_environment(trained: Run) -> None:
     policy.reset(16)
     for _ in range(5):
         step = env.step(policy.act(seen.obs, seen.mask))
-        seen = step
-    assert step.obs.shape == (16, 88)
+        seen = MaskedObs(step.obs, step.mask)
+    assert seen.obs.shape == (16, 88)
     env.close()
 
 

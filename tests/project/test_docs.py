@@ -67,7 +67,7 @@ def run(script: str, folder: Path) -> str:
     command = [sys.executable, "-W", "error", "-c", script]
     done = warm.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda text: text.splitlines()[0])

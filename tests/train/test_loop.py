@@ -19,6 +19,7 @@ from townlet.tasks.evaluation import EvaluationResult
 from townlet.tasks.experiment import LoadedExperiment
 from townlet.tasks.town_evaluation import evaluate_town
 from townlet.town.env import Town
+from townlet.train.checkpointer import Checkpointer
 from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
 from townlet.train.logger import MetricsLogger
@@ -29,7 +30,7 @@ from train.tiny import STAGES, RecordingSink, build_with_logger, tiny
 
 
 @dataclass
-class FakeCheckpointer:
+class FakeCheckpointer(Checkpointer):
     """A checkpointer that saves nothing and records the calls."""
 
     t: Training

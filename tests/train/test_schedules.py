@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,7 +42,8 @@ def test_every_schedule_changes_the_run_as_written(recipe: str, form: str, tmp_p
     text = LONG.format(0.4, 0.01, form) if "_" not in form else form
     words = [*SMALL, f"metrics.every={every}", *own, *(f"{key}={text}" for key in keys)]
     loaded = load_experiment(recipe.replace(":reinforce", ":ppo"), words)
-    way = loaded.recipe.agent.lr
+    agent: Any = loaded.recipe.agent  # of any class with a learning rate
+    way = agent.lr
     assert isinstance(way, Schedule)
     run = start(loaded, tmp_path).run
     with MetricsReader(run.metrics_file) as store:

@@ -55,9 +55,8 @@ def test_every_episode_is_summed_once(steps: list[list[tuple[int, int, str]]], s
 
 def test_shaping_is_summed_separately_from_the_reward_of_the_world() -> None:
     tracker, none = EpisodeTracker(2, components=("milestone", "potential", "vitality")), torch.zeros(2, 1)
-    for components in ([[1, 10, 0.5], [2, 20, 0]], [[4, -30, 0], [8, 1, 0.25]]):
-        paid = torch.tensor(components, dtype=torch.float32)
-        over = torch.tensor([components[0][0] == 4] * 2)
+    for paid in torch.tensor([[[1, 10, 0.5], [2, 20, 0]], [[4, -30, 0], [8, 1, 0.25]]]):
+        over = torch.tensor([bool(paid[0, 0] == 4)] * 2)
         step = Step(none, none.bool(), paid.sum(1), paid, over, ~over & False)
         rows = torch.nonzero(over).squeeze(1)
         ended = tracker.step(step, FinalObs(rows, none[rows], none[rows].bool()), torch.zeros(2), None)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -135,12 +136,13 @@ def test_wrong_tune_file_is_reported_once_and_changes_nothing(text: str, says: s
 
 def test_unchanged_tune_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = create_session(small(), tmp_path)
-    tuning, listener, read = session.training.tuning, _Listener(), []
+    tuning, listener = session.training.tuning, _Listener()
     tuning.file = session.run.tune_file
-    monkeypatch.setattr("townlet.runs.disk.read_bounded", lambda *of: read.append(of) or b"lr: 1e-2\n")
+    read = Mock(return_value=b"lr: 1e-2\n")
+    monkeypatch.setattr("townlet.runs.disk.read_bounded", read)
     for _ in range(5):
         tuning.apply_edits(listener)
-    assert len(read) == 1
+    assert read.call_count == 1
     assert [change.new for change in listener.changes] == [1e-2]
 
 

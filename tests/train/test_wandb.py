@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 import warm
+from narrow import instance
+from townlet.agents.ppo import PpoSettings
 from townlet.errors import TownletError
+from townlet.nets.spec import MlpSpec
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
 from townlet.train import wandb
@@ -47,8 +50,8 @@ def test_sweep_agent_takes_its_settings_from_the_sweep(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (run,) = Run.list(tmp_path / "runs")
     recipe = load_experiment(str(run.resolved_file)).recipe
-    assert recipe.agent.name == "ppo"
-    assert (recipe.agent.lr, recipe.rows, recipe.network.hidden) == (0.004, 4, (8,))
+    agent, network = instance(recipe.agent, PpoSettings), instance(recipe.network, MlpSpec)
+    assert (agent.lr, recipe.rows, network.hidden) == (0.004, 4, (8,))
     logs = list(run.path.glob("wandb/offline-run-*/*.wandb"))
     assert len(logs) == 1
     assert b"evaluation/score" in logs[0].read_bytes()
