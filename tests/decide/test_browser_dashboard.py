@@ -124,9 +124,9 @@ def game(server: Process) -> Iterator[Game]:
         yield Game(socket, f"watched at {time.time()}")
 
 
-def opened(open_page: OpenPage, service: Process, **how: Any) -> PageView:
-    """The page, once it shows data."""
-    view = open_page(service, ready=False, **how)
+def opened(open_page: OpenPage, service: Process, motion: bool = False, **how: Any) -> PageView:
+    """The page, once it shows data; bars that move at every message are most of the cost of drawing it."""
+    view = open_page(service, ready=False, motion=motion, **how)
     expect(view.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=PATIENT)
     return view
 
@@ -159,7 +159,7 @@ def decides(view: PageView) -> int:
 
 
 def test_dashboard_updates_and_counts_add_up(open_page: OpenPage, service: Process) -> None:
-    view = opened(open_page, service)
+    view = opened(open_page, service, motion=True)
     before, version = number(view, "#sum-rule"), decides(view)
     view.wait_until(lambda: number(view, "#sum-rule") > before, why="no decision was made")
     view.wait_until(lambda: decides(view) > version, why="no version was promoted")
@@ -320,7 +320,7 @@ def test_dashboard_layout_and_contrast(open_page: OpenPage, service: Process) ->
     answer: dict[str, list[str]] = {}
     service.post("/api/decide/pin", version=COLLAPSED, reason="so that there is an alarm")
     for size, theme in SIZES.items():
-        view = opened(open_page, service, size=size)
+        view = opened(open_page, service, motion=True, size=size)
         expect(view.page.locator("[data-alarm=collapsed]")).to_be_visible(timeout=PATIENT)
         view.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         view.wait_until(view.page.locator(".scroll-table td").count)

@@ -9,8 +9,10 @@ import asyncio
 import json
 import re
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -51,6 +53,18 @@ FEWER_FRAMES: Final = """(() => {
 PROGRAM: Final = shutil.which("chromium")
 
 
+class Blank(BaseHTTPRequestHandler):
+    """An empty page of the site that all servers belong to: between pages of one site chromium keeps the process."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
 class Chromium:
     """One browser with one context. Between tests its event loop is detached, because other tests run their own."""
 
@@ -63,6 +77,8 @@ class Chromium:
         self._context = self._browser.new_context()  # shared: scripts and styles stay in its cache
         self._context.add_init_script(FEWER_FRAMES)
         self._idle: list[Page] = []
+        self._blank = ThreadingHTTPServer(("127.0.0.1", 0), Blank)
+        threading.Thread(target=self._blank.serve_forever, daemon=True).start()
         asyncio._set_running_loop(None)
 
     @contextmanager
@@ -85,7 +101,7 @@ class Chromium:
         except Error:  # no storage where the server is gone
             page.close()
         else:
-            page.goto("about:blank")
+            page.goto(f"http://127.0.0.1:{self._blank.server_port}/")
             self._idle.append(page)
 
     def close(self) -> None:
@@ -93,6 +109,8 @@ class Chromium:
         with self.attached():
             self._browser.close()
             self._playwright.stop()
+        self._blank.shutdown()
+        self._blank.server_close()
 
 
 class PageView:
@@ -235,12 +253,16 @@ def open_page(chromium: Chromium) -> Iterator[OpenPage]:
             at: str = "",
             ready: bool = True,
             link: str = "",
+            motion: bool = True,
         ) -> PageView:
             served.wait()
             page = chromium.take_page()
             page.bring_to_front()  # a page in the background is drawn once per second
             page.set_viewport_size({"width": size[0], "height": size[1]})
-            page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+            page.emulate_media(
+                color_scheme="dark" if theme == "dark" else "light",
+                reduced_motion="no-preference" if motion else "reduce",
+            )
             view = PageView(page)
             views.append(view)
             page.goto(address(link or served.link, at), timeout=60_000)
