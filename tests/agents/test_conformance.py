@@ -6,7 +6,7 @@ import fcntl
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -42,6 +42,7 @@ from townlet.runs.folder import Run
 from townlet.sharing.export import export
 from townlet.sweep.space import check_space, search_space
 from townlet.sweep.trial import RUNS, SweepConfig, train_trial
+from townlet.tasks.evaluation import ActingPolicy
 from townlet.tasks.experiment import LoadedExperiment, load_experiment, reopen
 from townlet.train.checkpointer import warm_start
 from townlet.train.collect import collect
@@ -169,7 +170,7 @@ def switches(entry: AgentEntry) -> Iterator[tuple[str, Any]]:
     for key, info in entry.settings.model_fields.items():
         kinds = allowed_types_of_field(info)
         choices = [choice for kind in kinds for choice in kind.choices] if key != "name" else []
-        values = [not info.default] if info.default in (True, False) and kinds[0].type is bool else choices
+        values: list[Any] = [not info.default] if info.default in (True, False) and kinds[0].type is bool else choices
         if NoneType in get_args(info.annotation) and key != "file":
             models = [kind.model for kind in kinds if kind.model not in (None, Schedule)]
             values += [None] if info.default is not None else [{} if models else 0.5]
@@ -203,7 +204,7 @@ class AgentConformance:
         fresh = build_training(case.load("seed=9"))
         before = clone_weights(fresh.agent.parameters())
         warm_start(fresh, case.run())
-        state = fresh.agent.state()
+        state: Mapping[str, Any] = fresh.agent.state()
         assert not same(fresh.agent.parameters(), before)
         assert same(state["network"], load_weights_of(case.run()))
         assert same(state.get("target", state["network"]), state["network"])
@@ -341,6 +342,9 @@ class AgentConformance:
         assert episode.start_message().output_kind == ("values" if case.entry.kind == "value" else "probabilities")
         frame = episode.frame(0, moments)
         for action, outputs, mask in zip(frame.action[1:], frame.outputs[1:], frame.mask[1:], strict=True):
+            assert action is not None
+            assert outputs is not None
+            assert mask is not None
             assert mask[action]
             valid = [value for value, is_valid in zip(outputs, mask, strict=True) if is_valid]
             assert outputs[action] == max(valid), "the greedy action has the largest output"
@@ -374,7 +378,7 @@ class AgentConformance:
         fresh = case.entry.network(t.agent.settings, t.recipe.network, t.env.layout, t.env.actions)
         exported: Any = getattr(fresh, "actor", fresh) if case.entry.kind == "policy" else fresh
         exported.load_state_dict(load_file(export(trained, "safetensors", tmp_path / "policy.safetensors")))
-        policies = [t.agent.policy(), trained, Policy(exported, trained.kind)]
+        policies: list[ActingPolicy] = [t.agent.policy(), trained, Policy(exported, trained.kind)]
         for policy in policies:
             policy.reset(TRIED)
         for step in range(4):

@@ -32,7 +32,14 @@ GREEDY = ExploreSpec(action_selection=EpsilonSpec(start=0.0, end=0.0))
 
 def table_agent(explore: ExploreSpec = GREEDY, rows: int = 1, **switches: Any) -> Dqn:
     """An agent whose values are all zero, in both networks."""
-    plain = {"lr": LR, "gamma": 0.5, "batch_size": 4, "warmup": 1, "optimizer": "sgd", "max_grad_norm": None}
+    plain: dict[str, Any] = {
+        "lr": LR,
+        "gamma": 0.5,
+        "batch_size": 4,
+        "warmup": 1,
+        "optimizer": "sgd",
+        "max_grad_norm": None,
+    }
     settings = DqnSettings(**(plain | {"double": False, "dueling": False, "target_every": 10**6} | switches))
     agent = Dqn(settings, AgentContext(MlpSpec(hidden=()), explore, Chain(rows), Counters(), Streams(1), 20))
     for network in (agent.network, agent.target_network):

@@ -26,9 +26,12 @@ torch.set_num_threads(1)
 LENGTH = 10
 EXPLORE = ExploreSpec(action_selection=EpsilonSpec(decay=0.97, end=0.05))
 RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
-QUICK = {"lr": 5e-3, "gamma": 0.95, "batch_size": 16, "warmup": 200, "target_every": 20, "replay": 4000}
-WHOLE = {"sequence_length": LENGTH, "burn_in": 0}  # sequences as long as an episode
-SHORT = {"sequence_length": LENGTH // 2, "burn_in": LENGTH}  # half as long, with the whole past as burn-in
+QUICK: dict[str, Any] = {"lr": 5e-3, "gamma": 0.95, "batch_size": 16, "warmup": 200, "target_every": 20, "replay": 4000}
+WHOLE: dict[str, Any] = {"sequence_length": LENGTH, "burn_in": 0}  # sequences as long as an episode
+SHORT: dict[str, Any] = {
+    "sequence_length": LENGTH // 2,
+    "burn_in": LENGTH,
+}  # half as long, with the whole past as burn-in
 UNEQUAL = (1.0, 0.5)
 LSTM = RecurrentSpec(size=16, post_widths=())
 
@@ -71,7 +74,7 @@ def test_feed_forward_agent_stays_at_chance() -> None:
 
 @pytest.mark.parametrize("switch", ["bptt", "carry"])
 def test_cue_is_forgotten_without_each_part_of_the_recurrence(switch: str) -> None:
-    assert 0.4 < score(make_loop(**WHOLE, **{switch: False})) < 0.6
+    assert 0.4 < score(make_loop(**(WHOLE | {switch: False}))) < 0.6
 
 
 @pytest.mark.parametrize(("burn_in", "low", "high"), [(LENGTH, 0.95, 1.0), (0, 0.4, 0.6)])
@@ -152,7 +155,7 @@ def test_targets_come_from_the_target_network_over_the_same_steps(double: bool) 
                 mask = sequences.mask[5 + k + 1, row]
                 valid = [a for a in range(3) if mask[a]]
                 ranking = online if double else target
-                best = max(valid, key=lambda a, at=ranking[k + 1]: at[a].item())
+                best = max(valid, key=ranking[k + 1].tolist().__getitem__)
                 expected = sequences.reward[5 + k, row] + sequences.discount[5 + k, row] * target[k + 1][best]
                 assert found[k, row].item() == pytest.approx(expected.item(), abs=1e-5)
 
@@ -275,7 +278,7 @@ def test_n_step_targets_end_with_the_episode_and_with_the_sequence(n: int) -> No
 
 
 def test_stored_state_equals_a_burn_in_of_the_whole_episode() -> None:
-    never = {"warmup": 10**9, "sequence_length": 3}
+    never: dict[str, Any] = {"warmup": 10**9, "sequence_length": 3}
     stored, burnt = make_loop(burn_in=0, stored_state=True, **never), make_loop(burn_in=LENGTH, **never)
     values = []
     for loop in (stored, burnt):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from agents.toy_envs import Chain, ToyEnv
 from agents.training_loop import TrainingLoop, differing_leaves, rollout_obs, success_rate
+from narrow import instance
 from townlet.agents import ppo
 from townlet.agents.agent import AgentContext
 from townlet.agents.ppo import Ppo, PpoSettings
@@ -159,7 +160,8 @@ FALLING = {"start": 0.4, "end": 0.0, "to": 512.0}  # 256 env_steps per rollout: 
 )
 def test_coefficients_follow_their_schedules(key: str, figure: str) -> None:
     """The metrics report the value, and the update matches that with the same constant."""
-    scheduled, fixed, other = (make_loop(**{key: way}) for way in (FALLING, 0.2, 0.4))
+    ways: tuple[Any, ...] = (FALLING, 0.2, 0.4)
+    scheduled, fixed, other = (make_loop(**{key: way}) for way in ways)
     metrics = [loop.run(16 * 1)[0] for loop in (scheduled, fixed, other)]
     assert metrics[0].pop(figure) == pytest.approx(0.2)
     assert figure not in metrics[1], "constants are in the recipe"
@@ -198,7 +200,7 @@ def test_every_optimizer_makes_its_own_step(optimizer: str) -> None:
     before = weights(agent)["actor.body.encoder.0.weight"]
     agent.learn()
     after = agent.parameters()["actor.body.encoder.0.weight"]
-    grad = after.grad
+    grad = instance(after.grad, torch.Tensor)
     step = 1e-2 * (grad if optimizer == "sgd" else grad / (grad.abs() + 1e-8))
     decayed = before * (1 - 1e-2 * 0.01) if optimizer == "adamw" else before
     torch.testing.assert_close(after.detach(), decayed - step, atol=1e-6, rtol=1e-4)
@@ -222,7 +224,7 @@ def test_minibatch_sizes_differ_by_at_most_one() -> None:
 
 
 def test_microbatches_give_the_gradient_of_the_whole_minibatch(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"optimizer": "sgd", "epochs": 2, "batch_size": 100, "value_clip": 0.1}
+    settings: dict[str, Any] = {"optimizer": "sgd", "epochs": 2, "batch_size": 100, "value_clip": 0.1}
     whole, parts = filled(make_loop(**settings)), filled(make_loop(**settings))
     metrics = whole.learn()
     monkeypatch.setattr(ppo, "microbatch_size", lambda device: 7)

@@ -8,8 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
+from narrow import instance
 from townlet.agents.distributions import distribution_family
 from townlet.agents.networks import ActorCritic
 from townlet.agents.on_policy import explained_variance
@@ -92,8 +93,8 @@ def test_loss_of_one_step_by_hand() -> None:
     """π = (¼, ¾) over the valid actions; the old policy chose the second with probability ½. A = 2, V = 2, R = 5."""
     network = ActorCritic(MlpSpec(hidden=()), ObservationLayout.of(("one", (1,), 0.0, 1.0)), 3, shared=True)
     with torch.no_grad():
-        network.actor.head.bias.copy_(torch.tensor([0.0, math.log(3.0), 9.0]))
-        network.critic.bias.fill_(2.0)
+        instance(network.actor.head, nn.Linear).bias.copy_(torch.tensor([0.0, math.log(3.0), 9.0]))
+        instance(network.critic, nn.Linear).bias.fill_(2.0)
     batch = Minibatch(
         torch.zeros(1, 1), torch.tensor([[True, True, False]]), torch.tensor([1]), torch.tensor([math.log(0.5)]),
         torch.tensor([2.0]), torch.tensor([2.0]), torch.tensor([5.0]), network.initial_hidden(1),

@@ -130,7 +130,7 @@ def test_minibatches_are_whole_rows() -> None:
 
 
 def test_microbatches_give_the_gradient_of_the_whole_minibatch(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"optimizer": "sgd", "epochs": 2, "batch_size": 1.0, "rows": 12, "n_steps": 21}
+    settings: dict[str, Any] = {"optimizer": "sgd", "epochs": 2, "batch_size": 1.0, "rows": 12, "n_steps": 21}
     whole, parts = (filled(make_loop("lstm", **settings), rounds=1) for _ in range(2))
     metrics = whole.learn()
     monkeypatch.setattr(ppo, "microbatch_size", lambda device: 5 * 21)
@@ -150,7 +150,7 @@ def test_microbatches_give_the_gradient_of_the_whole_minibatch(monkeypatch: pyte
     ],
 )
 def test_resume_is_bit_identical(explore: ExploreSpec | None, shared: bool) -> None:
-    settings = {"explore": explore, "shared": shared, "rows": 12, "n_steps": 11}
+    settings: dict[str, Any] = {"explore": explore, "shared": shared, "rows": 12, "n_steps": 11}
     whole = make_loop("lstm", **settings)
     whole.run(11 * 2 + 5)
     saved = whole.state()

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
+from torch import nn
 
 from agents.test_action_kinds import mean_reward
 from agents.toy_envs import AutoresetChain, Bits, Chain, Target, ToyEnv
 from agents.training_loop import TrainingLoop, differing_leaves, success_rate
+from narrow import instance
 from townlet.agents import reinforce
 from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import distribution_family
@@ -84,8 +86,8 @@ def test_loss_of_one_step_by_hand() -> None:
     """π = (¼, ¾) over the valid actions, of which the second was taken. Advantage 2, V = 2, G = 5."""
     network = ActorCritic(MlpSpec(hidden=()), ObservationLayout.of(("one", (1,), 0.0, 1.0)), 3, shared=True)
     with torch.no_grad():
-        network.actor.head.bias.copy_(torch.tensor([0.0, math.log(3.0), 9.0]))
-        network.critic.bias.fill_(2.0)
+        instance(network.actor.head, nn.Linear).bias.copy_(torch.tensor([0.0, math.log(3.0), 9.0]))
+        instance(network.critic, nn.Linear).bias.fill_(2.0)
     steps = EpisodeSteps(torch.zeros(1, 1), torch.tensor([[True, True, False]]), torch.tensor([1]), torch.tensor([2.0]))
     loss, _ = reinforce_loss(
         network, distribution_family(Discrete(("a", "b", "c"))), steps, torch.tensor([2.0]), torch.tensor([5.0]),

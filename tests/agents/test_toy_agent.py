@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,6 +194,11 @@ def test_broken_agent_package_does_not_affect_others(tmp_path: Path, monkeypatch
 def test_entry_that_contradicts_its_settings_is_rejected() -> None:
     user_code.execute_file(FILE)
     toy = registry.entry("toy")
-    for facts in ({"tunable": ("clip",)}, {"sweep": {"clip": registry.LR_RANGE}}, {"smoke": {"clip": 1}}):
+    wrong: list[dict[str, Any]] = [
+        {"tunable": ("clip",)},
+        {"sweep": {"clip": registry.LR_RANGE}},
+        {"smoke": {"clip": 1}},
+    ]
+    for facts in wrong:
         with pytest.raises(TownletError, match="the agent 'toy' has no setting 'clip'"):
-            registry.register(replace(toy, **facts))  # type: ignore[arg-type]
+            registry.register(replace(toy, **facts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -13,6 +13,7 @@ from townlet.agents.agent import AgentContext, no_interrupt
 from townlet.agents.policy import Policy
 from townlet.agents.registry import LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AgentSettings
+from townlet.explore.intrinsic_reward import IntrinsicReward
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import State, restore_generator
 from townlet.interfaces.vec_env import Actions, Episodes, FinalObs, MaskedObs, Step
@@ -27,26 +28,30 @@ class ToySettings(AgentSettings):
     lr: float = Field(0.01, gt=0, description="Learning rate of policy and value. Higher learns faster, less stably.")
 
 
-class LinearPolicy(nn.Linear):
+class LinearPolicy(nn.Module):
     """Logits that are linear in the observation; nothing is remembered."""
 
-    hidden = 0
+    hidden_size = 0
+
+    def __init__(self, layout: ObservationLayout, actions: Actions) -> None:
+        super().__init__()
+        self.linear = nn.Linear(layout.size, actions.n)
 
     def initial_hidden(self, rows: int) -> Tensor:
-        return self.weight.new_zeros(rows, 0)
+        return self.linear.weight.new_zeros(rows, 0)
 
-    def forward(self, obs: Tensor, hidden: Tensor) -> Any:
-        return super().forward(obs), hidden
+    def forward(self, obs: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        return self.linear(obs), hidden
 
 
 class LinearActorCritic(nn.Module):
     """Linear logits and a linear state value."""
 
-    hidden = 0
+    hidden_size = 0
 
     def __init__(self, layout: ObservationLayout, actions: Actions) -> None:
         super().__init__()
-        self.actor, self.critic = LinearPolicy(layout.size, actions.n), nn.Linear(layout.size, 1)
+        self.actor, self.critic = LinearPolicy(layout, actions), nn.Linear(layout.size, 1)
         self.initial_hidden = self.actor.initial_hidden
 
     def forward(self, obs: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -56,7 +61,9 @@ class LinearActorCritic(nn.Module):
 class Toy:
     """Learns from every step when it is made; metrics are reported every 8 steps."""
 
-    name, update_interval, interruptible, bonus, graphed = "toy", 8, True, None, None
+    name, update_interval, interruptible, graphed = "toy", 8, True, None
+    bonus: IntrinsicReward | None = None
+    action_outputs: Tensor
     output_label: Literal["probabilities"] = "probabilities"
 
     def __init__(self, settings: ToySettings, given: AgentContext) -> None:
@@ -88,7 +95,8 @@ class Toy:
         loss.backward()
         with torch.no_grad():
             for weight in self.network.parameters():
-                weight -= self.settings.lr * weight.grad
+                assert weight.grad is not None
+                weight.sub_(self.settings.lr * weight.grad)
             self._sums += torch.stack((loss.detach(), delta.abs().mean()))
         self.counters.updates += 1
 
@@ -113,7 +121,8 @@ class Toy:
     def metrics(self) -> dict[str, float]:
         return {"lr": self.settings.lr}
 
-    def tune(self, settings: ToySettings) -> None:
+    def tune(self, settings: AgentSettings) -> None:
+        assert isinstance(settings, ToySettings)
         self.settings = settings
 
     def on_env_reset(self) -> None: ...

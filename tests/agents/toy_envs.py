@@ -22,7 +22,7 @@ class ToyEnv:
 
     layout: ObservationLayout
     actions: Actions
-    components = ("reward",)
+    components: tuple[str, ...] = ("reward",)
     exact = True
     autoreset_steps = False
     device = "cpu"

@@ -66,7 +66,8 @@ class TrainingLoop:
     def state(self) -> dict[str, Any]:
         """A copy of the whole state."""
         parts = {"agent": self.agent.state(), "env": self.env.state(), "counters": self.counters.state()}
-        return clone_state(parts | {"length": self.length, "vector_steps": self.vector_steps})
+        copy: dict[str, Any] = clone_state(parts | {"length": self.length, "vector_steps": self.vector_steps})
+        return copy
 
     def restore(self, state: dict[str, Any]) -> None:
         self.agent.restore(state["agent"])

@@ -12,9 +12,9 @@ from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import ReplayBuffer
 from townlet.buffers.sequence_replay import SequenceReplay
 from townlet.buffers.storage import ImageCompression, VectorTransition
-from townlet.interfaces.layout import ObservationLayout
+from townlet.interfaces.layout import BlockSpec, ObservationLayout
 
-SCREEN = ("screen", (1, 3, 4), 0.0, 1.0, "picture", (), 255)
+SCREEN: BlockSpec = ("screen", (1, 3, 4), 0.0, 1.0, "picture", (), 255)
 MIXED = ObservationLayout.of(("speed", (2,), -9.0, 9.0), SCREEN, ("state", (1,), 0.0, 5.0, "index"))
 UNCOMPRESSED = ObservationLayout.of(*((b.name, b.shape, b.low, b.high, b.kind) for b in MIXED))
 OTHER = ObservationLayout.of(

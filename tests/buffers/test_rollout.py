@@ -51,7 +51,7 @@ def feed(rollout: RolloutBuffer, script: Script, start: int = 0, stop: int | Non
         components = step.reward.unsqueeze(1)
         outcome = Step(step.obs, step.mask, step.reward, components, step.terminated, step.truncated)
         last = FinalObs(ended, step.obs[ended], step.mask[ended])
-        rollout.add_outcome(outcome, last, lambda index, final=bootstrap[ended]: final[index], intrinsic=step.intrinsic)
+        rollout.add_outcome(outcome, last, bootstrap[ended].__getitem__, intrinsic=step.intrinsic)
     return rollout
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ class FaultyEnv(gym.Env[Any, Any]):
     """Short episodes with a requested failure after some steps."""
 
     def __init__(self, wrong: str = "", seen: str = "endless", done: str = "choice") -> None:
-        boxes = {"endless": spaces.Box(-ENDLESS, ENDLESS, (3,)), "stack": spaces.Box(0, 255, (20, 18, 12), np.uint8)}
+        boxes: dict[str, spaces.Space[Any]] = {
+            "endless": spaces.Box(-ENDLESS, ENDLESS, (3,)),
+            "stack": spaces.Box(0, 255, (20, 18, 12), np.uint8),
+        }
         self.observation_space = boxes[seen]
         whole = spaces.Box(-1, 1, (1,), np.int64)
         self.action_space = spaces.Discrete(2) if done == "choice" else whole
@@ -53,7 +57,8 @@ class FaultyEnv(gym.Env[Any, Any]):
         return np.full(self.observation_space.shape or (), 3, self.observation_space.dtype)
 
 
-gym.register("FaultyEnv-v0", FaultyEnv)
+ENTRY_POINT: Callable[..., gym.Env[Any, Any]] = FaultyEnv
+gym.register("FaultyEnv-v0", ENTRY_POINT)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ class Operator:
 
     def __init__(self, service: Service, heard: int, to: int) -> None:
         network = service.versions._load(heard).network
-        self._act = lambda: service.versions.roll_back("by hand", to=to)
+        self._act: Callable[[], object] = lambda: service.versions.roll_back("by hand", to=to)
         self._hook: Any = network.register_forward_hook(self)
 
     def __call__(self, *_: object) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from examples import examples
-from townlet.interfaces.layout import ObservationLayout
+from townlet.interfaces.layout import BlockSpec, ObservationLayout
 from townlet.nets.body import Body, build_body
 from townlet.nets.layers import initialize
 from townlet.nets.spec import CnnSpec, KeypointsSpec, MlpSpec, NetworkSpec, RecurrentSpec, SpatialSpec
@@ -24,7 +26,7 @@ def layouts(draw: st.DrawFn) -> ObservationLayout:
     size = draw(st.lists(side, min_size=1, max_size=3))
     kinds, window = draw(st.integers(2, 4)), (draw(st.sampled_from((1, 3))),) * min(len(size), 2)
     cells = torch.zeros(size).numel()
-    every = (
+    every: tuple[BlockSpec, ...] = (
         ("position_onehot", (cells,), 0.0, 1.0),
         ("position", (len(size),), 0.0, 1.0),
         ("window", window, 0.0, 1.0),
@@ -51,7 +53,7 @@ def networks(
         RecurrentSpec, kind=st.sampled_from(("lstm", "gru")), size=st.just(6), post_widths=st.just((7,))
     )
     part = {None: st.none() | recurrent, True: recurrent, False: st.none()}[memory]
-    common = {
+    common: dict[str, Any] = {
         "activation": draw(st.sampled_from(("tanh", "silu") if smooth else ("tanh", "silu", "relu"))),
         "layer_norm": draw(st.booleans()),
         "embedding": 3,

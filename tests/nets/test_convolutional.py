@@ -55,8 +55,9 @@ def test_byte_and_unit_range_images_give_the_same_features(spec: NetworkSpec) ->
 
 
 def test_other_blocks_are_concatenated_with_the_image_features() -> None:
-    camera, gear = ("camera", (1, 8, 8), 0.0, 1.0, "picture"), ("gear", (), 0.0, 5.0, "index")
-    layout = ObservationLayout.of(("speed", (2,), 0.0, 1.0), camera, gear)
+    layout = ObservationLayout.of(
+        ("speed", (2,), 0.0, 1.0), ("camera", (1, 8, 8), 0.0, 1.0, "picture"), ("gear", (), 0.0, 5.0, "index")
+    )
     body = make(CnnSpec(name="impala"), layout)
     obs = observations(layout, 1).repeat(3, 1)
     obs[1, 0] += 1

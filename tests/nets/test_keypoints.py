@@ -44,7 +44,8 @@ def on_map(own: Cell, places: dict[int, Cell], position: str = "position_onehot"
 def read(layout: ObservationLayout, obs: Tensor) -> Tensor:
     """Keypoints of the one typed block, at the end of the features: [dx, dy, seen] by kind."""
     kinds = layout.blocks[-1].shape[-1] - 1
-    return Keypoints(KeypointsSpec(), layout)(obs)[0, -3 * kinds :].reshape(3, kinds)
+    features: Tensor = Keypoints(KeypointsSpec(), layout)(obs)
+    return features[0, -3 * kinds :].reshape(3, kinds)
 
 
 def test_offsets_by_hand() -> None:

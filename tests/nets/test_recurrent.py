@@ -22,7 +22,7 @@ def core_of(kind: str, inputs: int = E, size: int = H) -> RecurrentLayer:
     with torch.no_grad():  # biases begin at zero, where a mistake with them would not show
         for name, weights in core.named_parameters():
             if "bias" in name:
-                weights += draws(*weights.shape, seed=len(name))
+                weights.add_(draws(*weights.shape, seed=len(name)))
     return core
 
 

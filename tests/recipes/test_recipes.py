@@ -9,6 +9,10 @@ import pytest
 from rich.console import Console
 
 from conftest import Write
+from narrow import instance
+from townlet.agents.dqn import DqnSettings
+from townlet.agents.ppo import PpoSettings
+from townlet.config.schedule import Schedule
 from townlet.errors import TownletError
 from townlet.recipes import catalog
 from townlet.recipes.catalog import recipe_names, shipped_recipes
@@ -46,6 +50,10 @@ variants:
     agent: {n_step: 3}
 """
 )
+
+
+def dqn(recipe: Recipe) -> DqnSettings:
+    return instance(recipe.agent, DqnSettings)
 
 
 def errors(asked: str, *overrides: str) -> list[str]:
@@ -180,15 +188,14 @@ def test_base_then_variant_then_command_line(write: Write) -> None:
         load_experiment("my.yaml:a").recipe,
         load_experiment("my.yaml:a", ["rows=32", "agent.lr=1e-5"]).recipe,
     )
-    assert (plain.rows, plain.agent.lr, plain.agent.replay) == (16, 5e-4, 4000)  # type: ignore[union-attr]
-    assert (changed.rows, changed.agent.lr, changed.agent.replay) == (32, 1e-5, 4000)  # type: ignore[union-attr]
+    assert (plain.rows, dqn(plain).lr, dqn(plain).replay) == (16, 5e-4, 4000)
+    assert (changed.rows, dqn(changed).lr, dqn(changed).replay) == (32, 1e-5, 4000)
 
 
 def test_variant_does_not_inherit_description_and_result(write: Write) -> None:
     write("my.yaml", FAMILY)
     first, second = load_experiment("my.yaml:a").recipe, load_experiment("my.yaml:b").recipe
-    assert (second.rows, second.agent.lr) == (16, 5e-4)
-    assert second.agent.n_step == 3  # type: ignore[union-attr]
+    assert (second.rows, dqn(second).lr, dqn(second).n_step) == (16, 5e-4, 3)
     assert (first.tuned, len(first.result), first.result[0].what) == (True, 1, "lives long")
     assert (second.tuned, second.result, second.description) == (False, (), "")
 
@@ -197,8 +204,8 @@ def test_file_overrides_what_it_extends(write: Write) -> None:
     write("my.yaml", FAMILY)
     write("child.yaml", "extends: my.yaml\nrows: 99\nvariants:\n  a: {agent: {lr: 7e-4}}\n  c: {extends: b}\n")
     a, b, c = (load_experiment(f"child.yaml:{v}").recipe for v in "abc")
-    assert (a.rows, a.agent.lr) == (99, 7e-4)
-    assert (b.rows, b.agent.lr, b.agent.n_step) == (99, 5e-4, 3)  # type: ignore[union-attr]
+    assert (a.rows, dqn(a).lr) == (99, 7e-4)
+    assert (b.rows, dqn(b).lr, dqn(b).n_step) == (99, 5e-4, 3)
     assert c.agent == b.agent
     assert c.variant == "c"
 
@@ -261,14 +268,15 @@ def test_parts_with_default_name_need_no_name() -> None:
 
 def test_scientific_notation_gives_integers() -> None:
     recipe = load_experiment("town:dqn", ["budget.env_steps=1e5", "agent.replay=2.5e4", "rows=32.0"]).recipe
-    assert (recipe.budget.env_steps, recipe.agent.replay, recipe.rows) == (100_000, 25_000, 32)  # type: ignore[union-attr]
-    assert load_experiment("town:ppo", ["agent.batch_size=1.0"]).recipe.agent.batch_size == 1.0
+    assert (recipe.budget.env_steps, dqn(recipe).replay, recipe.rows) == (100_000, 25_000, 32)
+    ppo = load_experiment("town:ppo", ["agent.batch_size=1.0"]).recipe.agent
+    assert instance(ppo, PpoSettings).batch_size == 1.0
 
 
 def test_partial_schedule_starts_at_inherited_value() -> None:
-    lr = load_experiment("town-l0:dqn", ["agent.lr=1e-3", "agent.lr.end=0", "agent.lr.from=.5"]).recipe.agent.lr
-    assert getattr(lr, "start", None) == 1e-3
-    assert getattr(lr, "from_", None) == 0.5
+    recipe = load_experiment("town-l0:dqn", ["agent.lr=1e-3", "agent.lr.end=0", "agent.lr.from=.5"]).recipe
+    lr = instance(dqn(recipe).lr, Schedule)
+    assert (lr.start, lr.from_) == (1e-3, 0.5)
 
 
 # --- custom worlds

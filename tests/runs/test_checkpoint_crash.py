@@ -56,12 +56,13 @@ def assert_whole(folder: Path, allowed: set[int]) -> int:
 
 @pytest.mark.parametrize("point", COMMIT_POINTS)
 def test_kill_at_each_commit_point_leaves_an_intact_checkpoint(point: str, tmp_path: Path) -> None:
+    last = point
     for moment in (100, 150, 200):
         put(tmp_path, moment)
 
     def commit() -> None:
-        def crash(here: str) -> None:
-            if here == point:
+        def crash(point: str) -> None:
+            if point == last:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         checkpoint.on_point = crash

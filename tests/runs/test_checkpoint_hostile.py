@@ -33,7 +33,8 @@ sys.addaudithook(_record_event)
 def watched() -> Iterator[list[tuple[str, str]]]:
     """Audit events of files, processes, imports and sockets in this block."""
     global _watch
-    _watch = seen = []
+    seen: list[tuple[str, str]] = []
+    _watch = seen
     try:
         yield seen
     finally:
@@ -91,7 +92,7 @@ def test_unmodified_checkpoint_is_accepted(forged: ForgedCheckpoint) -> None:
 
 A = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
 C = {"dtype": "I64", "shape": [], "data_offsets": [16, 24]}
-HEADERS = {
+HEADERS: dict[str, tuple[dict[str, Any] | bytes, bytes, int | None]] = {
     "no header": (b"", b"", None),
     "a header longer than the file": (b"{}", b"", 10_000),
     "a header of 2^63 bytes": (b"{}", b"", 2**63),

@@ -331,10 +331,11 @@ def test_open_reader_does_not_block_the_end_of_a_run(tmp_path: Path) -> None:
 
 def test_store_reports_whether_anything_was_written(tmp_path: Path) -> None:
     with MetricsStore(tmp_path / "metrics.db") as store:
-        assert store.empty
+        empty = [store.empty]
         store.add("updates", {"env_steps": 1, "name": "loss", "value": 0.5})
-        assert not store.empty
+        empty.append(store.empty)
         store.flush()
-        assert not store.empty
+        empty.append(store.empty)
         store.rewind(-1)
-        assert store.empty
+        empty.append(store.empty)
+    assert empty == [True, False, False, True]

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from crash.training_process import differences
+from narrow import instance
+from townlet.agents.ppo import PpoSettings
 from townlet.errors import ConfigError, TownletError
 from townlet.gym.make import make_vec
 from townlet.gym.spec import EnvSpec
@@ -127,7 +129,8 @@ def test_recurrent_network_gets_rows_without_reset_steps(tmp_path: Path) -> None
 
 
 def test_interrupted_evaluation_closes_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    task, closed = small("CartPole-v1:ppo").task, []
+    task = instance(small("CartPole-v1:ppo").task, GymTask)
+    closed: list[GymVecEnv] = []
     monkeypatch.setattr(GymVecEnv, "close", lambda env: closed.append(env))
 
     def check_interrupt() -> None:
@@ -185,7 +188,7 @@ def test_episode_limit_counts_agent_steps() -> None:
 
 def test_batch_size_one_is_a_fraction_and_a_minibatch_of_one_step_is_rejected() -> None:
     recipe = small("CartPole-v1:ppo", "agent.batch_size=1").recipe
-    assert recipe.agent.batch_steps(64) == 64
+    assert instance(recipe.agent, PpoSettings).batch_steps(64) == 64
     with pytest.raises(ConfigError, match="minibatches of one step"):
         small("CartPole-v1:ppo", "agent.batch_size=.001")
 

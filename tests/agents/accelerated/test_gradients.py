@@ -8,8 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
+from narrow import instance
 from nets.layouts import law
 from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, mlp_layers
 from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
@@ -50,13 +51,17 @@ def perturbed(network: ActorCritic, seed: int) -> ActorCritic:
     network = network.double()
     with torch.no_grad():
         for weight in network.parameters():
-            weight += 0.3 * torch.randn(weight.shape, generator=draws, dtype=torch.float64)
+            weight.add_(0.3 * torch.randn(weight.shape, generator=draws, dtype=torch.float64))
     return network
 
 
 def twin(network: ActorCritic) -> tuple[ActorCritic, FlatOptimizer]:
     network = deepcopy(network)
     return network, FlatOptimizer("sgd", network, 0.1)
+
+
+def gradients_of(network: nn.Module) -> Gradients:
+    return {name: instance(weight.grad, Tensor) for name, weight in network.named_parameters()}
 
 
 def assert_equal(found: Gradients, wanted: Gradients) -> None:
@@ -105,7 +110,7 @@ def test_analytic_ppo_gradients_match_autograd(
     found = mlp_layers(fast)
     assert found is not None
     evaluated = AnalyticPpo(found, kind, torch.float64).backward(batch, coefficients, 0.7)
-    assert_equal(*({name: weight.grad for name, weight in of.named_parameters()} for of in (fast, readable)))
+    assert_equal(gradients_of(fast), gradients_of(readable))
     for name, values in evaluated._asdict().items():
         torch.testing.assert_close(values, getattr(wanted, name).detach(), rtol=1e-9, atol=1e-9, msg=name)
 

@@ -33,7 +33,8 @@ def train(settings: Any, accelerate: bool) -> tuple[TrainingLoop, list[dict[str,
     context = AgentContext(MlpSpec(hidden=(32, 16), activation="tanh"), ExploreSpec(), env, counters, Streams(3), 20)
     agent = make_agent(settings.model_copy(update={"accelerate": accelerate}), context)
     assert (agent.accelerated is not None) == accelerate  # type: ignore[attr-defined]
-    loop, metrics = TrainingLoop(agent, env, counters), []
+    loop = TrainingLoop(agent, env, counters)
+    metrics: list[dict[str, float]] = []
     while len(metrics) < UPDATES:
         metrics += loop.run(agent.update_interval)
     return loop, metrics
