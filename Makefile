@@ -49,6 +49,7 @@ lint: $(TEST_STAMP)
 
 types: $(TEST_STAMP)
 	$(BIN)/mypy
+	$(BIN)/mypy --no-explicit-package-bases benchmarks
 
 coverage: $(TEST_STAMP) ## run the quick tests with line coverage; fails below the threshold in pyproject.toml
 	rm -f .coverage .coverage.*
