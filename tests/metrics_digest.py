@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from townlet.runs.database import TABLES, WALL_TIME
-from townlet.runs.metrics_reader import TIMED_METRICS, MetricsReader, as_rows
+from townlet.runs.metrics_reader import IRREPRODUCIBLE_METRICS, MetricsReader, as_rows
 
 
 def content_digest(store: MetricsReader) -> str:
@@ -14,6 +14,6 @@ def content_digest(store: MetricsReader) -> str:
     for table, columns in TABLES.items():
         digest.update(table.encode())
         for row in as_rows(store.read(table, [column for column in columns if column != WALL_TIME])):
-            if row.get("name") not in TIMED_METRICS:
+            if row.get("name") not in IRREPRODUCIBLE_METRICS:
                 digest.update(repr(row).encode())
     return digest.hexdigest()

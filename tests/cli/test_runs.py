@@ -205,7 +205,8 @@ def test_export_writes_every_metric_once(townlet: Program, runs: Path, tmp_path:
         rows = list(csv.DictReader(file))
     assert [row["env_steps"] for row in rows if row["name"] == "evaluation_length"] == ["512", "1024"]
     assert len({(row["env_steps"], row["name"]) for row in rows}) == len(rows)
-    assert {"loss", "episode_length", "meter_energy", "evaluation_return", "works"} <= {row["name"] for row in rows}
+    names = {row["name"] for row in rows}
+    assert {"loss", "episode_length", "meter_energy", "evaluation_return", "earns_money"} <= names
 
 
 def test_prune_removes_only_with_yes(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric; a `timed` one depends on the clock. `townlet.train.monitors` has the thresholds of alerts."""
+    """A metric; one that is not `reproducible` (speed, memory) differs between otherwise identical runs."""
 
     name: str
     about: str
     formula: str
     unit: str = ""
-    timed: bool = False
+    reproducible: bool = True
 
 
 _ALL: Final = (
@@ -25,11 +25,12 @@ _ALL: Final = (
     Metric("extrinsic", "return of an episode, including shaping", "Σ reward", "reward"),
     Metric("intrinsic", "intrinsic return of an episode, unweighted", "Σ bonus", "reward"),
     Metric("stage", "curriculum stage, mean over rows", "mean stage", "stage"),
-    # Evaluation: no exploration, new episodes
+    # Evaluation: separate episodes with the greedy policy
     Metric("evaluation_length", "mean length of evaluation episodes", "mean length", "steps"),
     Metric("evaluation_return", "mean return of evaluation episodes", "mean Σ reward", "reward"),
     Metric("survived", "fraction of evaluation episodes that reached the limit", "truncated / episodes", "fraction"),
-    Metric("works", "fraction of evaluation episodes that earned money", "episodes with income / episodes", "fraction"),
+    Metric("earns_money", "fraction of evaluation episodes that earned money", "episodes with income / episodes",
+           "fraction"),
     # Exploration
     Metric("epsilon", "probability of a random action, mean over rows", "ε", "fraction"),
     Metric("intrinsic_weight", "weight of the intrinsic reward", "w"),
@@ -46,23 +47,24 @@ _ALL: Final = (
     Metric("grad_norm", "gradient norm before clipping", "‖∇‖₂"),
     Metric("lr", "learning rate", "lr"),
     Metric("beta", "exponent of the importance weights of prioritized replay", "β", "fraction"),
-    Metric("dead_units", "fraction of ReLU units that are 0 for every observation", "over at least 256 observations"),
-    # Policy learning
-    Metric("policy_loss", "policy loss", "−mean A log π, or clipped −mean min(r A, clip(r) A)"),
+    Metric("dead_units", "fraction of ReLU units that are 0 for each of up to 511 observations",
+           "units with maximum 0 / units", "fraction"),
+    # Policy learning; ρ is the probability ratio of the new and the old policy
+    Metric("policy_loss", "policy loss", "−mean A log π, or clipped: −mean min(ρ A, clip(ρ) A)"),
     Metric("value_loss", "value loss", "mean (V − return)²"),
-    Metric("approx_kl", "KL divergence of the policy in one update", "mean (r − 1 − log r)", "nats"),
-    Metric("clip_fraction", "fraction of clipped samples", "mean (|r − 1| > clip)", "fraction"),
+    Metric("approx_kl", "KL divergence of the policy in one update", "mean (ρ − 1 − log ρ)", "nats"),
+    Metric("clip_fraction", "fraction of clipped samples", "mean (|ρ − 1| > clip)", "fraction"),
     Metric("explained_variance", "variance of returns explained by the value", "1 − Var(return − V) / Var(return)"),
     Metric("clip", "current clip range of the probability ratio", "ε"),
     Metric("value_clip", "current clip range of values", "ε of V", "reward"),
-    Metric("entropy_coef", "current entropy coefficient", "c₂"),
-    Metric("value_coef", "current value coefficient", "c₁"),
-    Metric("epochs_done", "epochs of the update", "epochs until the end or `target_kl`", "epochs"),
-    Metric("gradient_steps", "gradient steps of one update", "epochs × batches", "steps"),
+    Metric("entropy_coef", "current entropy coefficient", "c_e"),
+    Metric("value_coef", "current value coefficient", "c_v"),
+    Metric("epochs_done", "epochs of the update", "all, or those until `target_kl` is exceeded", "epochs"),
+    Metric("gradient_steps", "gradient steps of one update", "epochs × minibatches", "steps"),
     # Resources
-    Metric("steps_per_second", "speed of training", "Δ env_steps / Δ time", "steps/s", timed=True),
-    Metric("updates_per_second", "speed of learning", "Δ updates / Δ time", "1/s", timed=True),
-    Metric("memory_mb", "peak memory of the process", "largest resident set", "MB", timed=True),
+    Metric("steps_per_second", "steps per second of training", "Δ env_steps / Δ time", "steps/s", reproducible=False),
+    Metric("updates_per_second", "updates per second of training", "Δ updates / Δ time", "1/s", reproducible=False),
+    Metric("memory_mb", "peak memory of the process", "largest resident set", "MB", reproducible=False),
 )  # fmt: skip
 
 METER_PREFIX: Final = "meter_"  # followed by the name of a meter

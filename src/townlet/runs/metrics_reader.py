@@ -18,7 +18,7 @@ from townlet.runs.metric_catalog import METRICS
 
 Columns = dict[str, list[Any]]
 ROW_NUMBER: Final = "number"  # SQLite's rowid
-TIMED_METRICS: Final = tuple(name for name, metric in METRICS.items() if metric.timed)
+IRREPRODUCIBLE_METRICS: Final = tuple(name for name, metric in METRICS.items() if not metric.reproducible)
 
 
 class MetricsReader:
@@ -156,7 +156,7 @@ EVALUATION_METRICS: Final = {
     "length": "evaluation_length",
     "return": "evaluation_return",
     "survived": "survived",
-    "works": "works",
+    "works": "earns_money",
 }
 
 

@@ -160,7 +160,8 @@ class MetricsStore(MetricsReader):
     def _require_position(self, head: bytes, position: StorePosition) -> None:
         """Raise an error if the rows do not match the digest of the position."""
         for table in TABLES:
-            for damage in integrity.damages(self._connection, table, integrity.groups(self._connection, table)):
+            chain = integrity.groups(self._connection, table)
+            if damage := next(integrity.find_damage(self._connection, table, chain), None):
                 raise damage.error(self.path)
         if head.hex() != position.digest:
             what = "the metrics do not match the checkpoint: the last checksum differs"

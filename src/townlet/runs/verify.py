@@ -77,7 +77,7 @@ def verify(run: Run) -> IntegrityReport:
     known = _meta(run, report)
     unchanged = _files(run, report, known)
     saved = _checkpoints(run, report)
-    damages = _metrics(run, report, known, saved)
+    damage = _metrics(run, report, known, saved)
     _report(run, report)
     checked = {item.name.partition("/")[0] for item in report.items}
     for path in sorted(run.path.iterdir()):
@@ -94,11 +94,11 @@ def verify(run: Run) -> IntegrityReport:
         usable = "The run cannot be resumed or played until meta.json, resolved.yaml and the worlds are restored."
     else:
         after_move = "" if saved[-1].path in newest else ", once the damaged checkpoints after it are moved away"
-        new_metrics = ", with new metrics once metrics.db is moved away" if damages else ""
+        new_metrics = ", with new metrics once metrics.db is moved away" if damage else ""
         usable = f"Resume, play and eval work from step {saved[-1].env_steps:,}{after_move}{new_metrics}."
     report.usable.append(usable)
-    if damages:
-        begins = [damage.begin for damage in damages if damage.begin is not None]
+    if damage:
+        begins = [part.begin for part in damage if part.begin is not None]
         intact = f"; records up to env_steps {min(begins):,} are intact" if begins else ""
         report.usable.append(f"No command reports metrics of a damaged table{intact}.")
     return report
@@ -186,7 +186,7 @@ def _metrics(
             try:
                 connection.execute("BEGIN")
                 groups = {table: integrity.groups(connection, table) for table in TABLES}
-                damages = [d for table in TABLES for d in integrity.damages(connection, table, groups[table])]
+                damage = [d for table in TABLES for d in integrity.find_damage(connection, table, groups[table])]
                 fault = integrity.structural_fault(connection)
                 digests = integrity.digests(connection)
             finally:
@@ -194,16 +194,16 @@ def _metrics(
     except TownletError as error:
         report.add(name, _message(error))
         return [integrity.Damage("", _message(error))]
-    damages += [integrity.Damage("", fault)] if fault and not damages else []
-    for damage in damages:
-        report.add(name, str(damage))
+    damage += [integrity.Damage("", fault)] if fault and not damage else []
+    for part in damage:
+        report.add(name, str(part))
     for verified in saved[-1:]:  # earlier checkpoints may refer to metrics that were moved away
-        if not damages and verified.info.get("metrics_digest", integrity.START.hex()) not in digests:
-            damages.append(integrity.Damage("", f"they do not match the checkpoint {verified.name}"))
-            report.add(name, damages[-1].why)
-    if not damages:
+        if not damage and verified.info.get("metrics_digest", integrity.START.hex()) not in digests:
+            damage.append(integrity.Damage("", f"they do not match the checkpoint {verified.name}"))
+            report.add(name, damage[-1].why)
+    if not damage:
         report.add(name)
-    return damages
+    return damage
 
 
 def _report(run: Run, report: IntegrityReport) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from townlet.errors import TownletError
 from townlet.interfaces.state import State
-from townlet.runs.metrics_reader import TIMED_METRICS
+from townlet.runs.metrics_reader import IRREPRODUCIBLE_METRICS
 
 LOWER_LR: Final = (
     "lower agent.lr and resume: the last checkpoint is from before this; "
@@ -244,9 +244,10 @@ class Monitors:
         return Alert(monitor.name, monitor.message.format(metric=name, value=value, **history), value, monitor.tip)
 
     def state(self) -> State:
-        """Histories and numbers of bad intervals in a row, except for metrics that depend on the clock."""
-        past = {name: asdict(past) for name, past in self._past.items() if name not in TIMED_METRICS}
-        return {"past": past, "bad": {name: count for name, count in self._bad.items() if name not in TIMED_METRICS}}
+        """Histories and numbers of bad intervals in a row, except for metrics that are not reproducible."""
+        past = {name: asdict(past) for name, past in self._past.items() if name not in IRREPRODUCIBLE_METRICS}
+        bad = {name: count for name, count in self._bad.items() if name not in IRREPRODUCIBLE_METRICS}
+        return {"past": past, "bad": bad}
 
     def restore(self, state: State) -> None:
         self._past = {name: MetricHistory(**past) for name, past in state["past"].items()}
