@@ -25,7 +25,7 @@ def test_pipe_prints_a_line_per_episode_and_a_summary(townlet: Program, gym_runs
     assert "\x1b" not in done.out
     for name in ("trained", "random"):
         episodes = re.findall(
-            rf"^{name}, episode (\d): (\d+)(?:\.\d+)? in (\d+) steps, the end$", done.out, re.MULTILINE
+            rf"^{name}, episode (\d): (\d+)(?:\.\d+)? in (\d+) steps, terminated$", done.out, re.MULTILINE
         )
         assert [number for number, *_ in episodes] == ["1", "2"]
         assert all(won == steps for _, won, steps in episodes)  # the reward of every step is 1

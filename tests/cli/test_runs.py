@@ -16,7 +16,7 @@ from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.runs.metrics_store import MetricsStore
-from townlet.runs.overview import sparkline
+from townlet.runs.overview import make_overview, sparkline
 
 
 def stored(root: Path, variant: str, scores: list[float], seed: int = 0, saved: bool = True, **keys: object) -> Run:
@@ -25,7 +25,7 @@ def stored(root: Path, variant: str, scores: list[float], seed: int = 0, saved: 
     meta = {"recipe": f"town:{variant}", "seed": seed, "finished": True, "ended": "all steps are spent", "seconds": 9.0}
     run = Run.create(root, "town", variant, "", json.dumps(resolved), meta)
     with MetricsStore(run.metrics_file) as store:
-        store.add("evaluations", [{"env_steps": 0, "policy": "random", "length": 100.0}])
+        store.add("evaluations", [{"env_steps": 0, "policy": "random", "length": 100.0, "score": 100.0}])
         for place, score in enumerate(scores):
             row = {"policy": "greedy", "length": score, "score": score, "survived": 0.5, "works": 0.25, "limit": 500}
             store.add("evaluations", [{"env_steps": 1000 * (place + 1), **row}])
@@ -88,6 +88,17 @@ def test_narrow_list_drops_columns_instead_of_wrapping(
     assert "480.0" in line
     assert "finished" in line.split()
     assert len(lines[0].split()) == shown
+
+
+def test_random_score_is_in_the_metric_of_the_scores(tmp_path: Path) -> None:
+    run = stored(tmp_path, "ppo", [])
+    run.update_meta(metric="return")
+    with MetricsStore(run.metrics_file) as store:
+        row = {"env_steps": 1, "length": 90.0, "return": 2.5, "score": 2.5}
+        store.add("evaluations", [row | {"policy": "random"}, row | {"policy": "greedy", "return": 7.5, "score": 7.5}])
+    overview = make_overview(run)
+    assert (overview.score_metric, overview.last, overview.random_score) == ("return", 7.5, 2.5)
+    assert (overview.curve, overview.random_evaluation["length"]) == ([90.0], 90.0)
 
 
 def test_locked_run_is_listed_as_running(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:

@@ -284,13 +284,13 @@ def _print_comparison(overviews: dict[str, Overview], differences: dict[str, lis
         "state": [o.state for o in compared],
         "steps": [format_count(o.env_steps) for o in compared],
         "seconds": [format_number(o.meta.get("seconds")) for o in compared],
-        "metric": [o.metric for o in compared],
+        "metric": [o.score_metric for o in compared],
         "best": [format_number(o.best) for o in compared],
         "last": [format_number(o.last) for o in compared],
         "reach the limit": [format_percent((o.evaluations["survived"] or [None])[-1]) for o in compared],
         "earn money": [format_percent((o.evaluations["works"] or [None])[-1]) for o in compared],
         "random agent": [format_number(o.random_score) for o in compared],
-        "evaluations": [sparkline(o.curve, 12) for o in compared],
+        "evaluations": [sparkline(o.scores, 12) for o in compared],
     }
     if not any(o.terms is TOWN_TERMS for o in compared):
         del lines["earn money"]
@@ -365,7 +365,7 @@ def _seed_groups(overviews: dict[str, Overview]) -> list[dict[str, Any]]:
     return [
         {
             "recipe": key[-1],
-            "metric": overviews[next(iter(scores))].metric,
+            "metric": overviews[next(iter(scores))].score_metric,
             "labels": list(scores),
             "runs": [overviews[label].run.name for label in scores],
             "iqm": iqm(list(scores.values())),

@@ -59,7 +59,7 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
                 run = {
                     **overview.as_json(),
                     "scores": overview.scores[-SPARKLINE_POINTS:],
-                    "random": overview.random_score,
+                    "random": overview.random_evaluation.get(overview.terms.curve_metric),
                 }
                 del run["path"]
                 runs.append(run)

@@ -17,7 +17,7 @@ from townlet.runs import checkpoint, disk
 from townlet.runs.checkpoint import REMOVED_PREFIX
 from townlet.runs.folder import LATEST, Run
 from townlet.runs.lock import Lock, lock_holder
-from townlet.runs.metrics_reader import Columns, MetricsReader
+from townlet.runs.metrics_reader import Columns, MetricsReader, as_rows
 from townlet.runs.summary_text import ReportTerms, report_terms
 
 EVALUATION_COLUMNS: Final = ("env_steps", "episodes", "limit", "length", "survived", "works", "return", "score", "wall")
@@ -33,8 +33,8 @@ class Overview:
     meta: dict[str, Any] = field(repr=False)
     env_steps: int
     checkpoints: int
-    evaluations: Columns = field(repr=False)  # oldest first
-    random_score: float | None
+    evaluations: Columns = field(repr=False)  # of the greedy policy, oldest first
+    random_evaluation: dict[str, Any] = field(repr=False)  # columns of the random policy; {} if it was not evaluated
     problem: str = ""  # what is wrong with the files of the run
 
     @property
@@ -50,14 +50,14 @@ class Overview:
         return report_terms(self.meta)
 
     @property
-    def metric(self) -> str:
-        """What scores measure: length or return of episodes."""
-        return str(self.meta.get("metric") or self.terms.metric)
+    def score_metric(self) -> str:
+        """What scores measure, as set by the recipe: length or return of episodes."""
+        return str(self.meta.get("metric") or self.terms.curve_metric)
 
     @property
     def curve(self) -> list[float]:
-        """Mean length or return of each evaluation."""
-        return [float(value) for value in self.evaluations[self.terms.metric] if value is not None]
+        """Mean length (in a town) or mean return (elsewhere) of each evaluation; the score may be the other one."""
+        return [float(value) for value in self.evaluations[self.terms.curve_metric] if value is not None]
 
     @property
     def scores(self) -> list[float]:
@@ -70,6 +70,10 @@ class Overview:
     @property
     def last(self) -> float | None:
         return self.scores[-1] if self.scores else None
+
+    @property
+    def random_score(self) -> float | None:
+        return self.random_evaluation.get("score")
 
     @property
     def created(self) -> datetime | None:
@@ -110,7 +114,8 @@ def make_overview(run: Run) -> Overview:
     """The overview of a run; damage is reported in `problem` instead of raised."""
     meta: dict[str, Any] = {}
     greedy: Columns = {name: [] for name in EVALUATION_COLUMNS}
-    random, recorded = [], []
+    random: list[dict[str, Any]] = []
+    recorded_steps: list[int] = []
     folders = checkpoint.paths(run.checkpoints)
     problems = [*checkpoint.scan(run.checkpoints)[1].values()]
     try:
@@ -120,20 +125,17 @@ def make_overview(run: Run) -> Overview:
     try:
         # A run that has just started has no checkpoint and no metrics, and a published one has no metrics.
         if run.metrics_file.exists() or (folders and not meta.get("published")):
-            metric = report_terms(meta).metric
             with MetricsReader(run.metrics_file) as store:
-                greedy, random, recorded = (
-                    store.read("evaluations", EVALUATION_COLUMNS, where={"policy": "greedy"}),
-                    store.read("evaluations", (metric,), where={"policy": "random"}, last=1)[metric],
-                    store.read("updates", ("env_steps",), last=1)["env_steps"],
-                )
+                greedy = store.read("evaluations", EVALUATION_COLUMNS, where={"policy": "greedy"})
+                random = as_rows(store.read("evaluations", EVALUATION_COLUMNS, where={"policy": "random"}, last=1))
+                recorded_steps = store.read("updates", ("env_steps",), last=1)["env_steps"]
     except TownletError as error:
         problems.append(error)
-    saved = [checkpoint.step_and_serial(path)[0] for path in folders[-1:]]
-    env_steps = max([0, *greedy["env_steps"], *recorded, *saved])
+    saved_steps = [checkpoint.step_and_serial(path)[0] for path in folders[-1:]]
+    env_steps = max([0, *greedy["env_steps"], *recorded_steps, *saved_steps])
     problem = "; ".join(f"{d.what} (fix: {d.fix})" for error in problems for d in error.diagnostics)
     state = state_of(run, meta, bool(problems))
-    return Overview(run, state, meta, env_steps, len(folders), greedy, random[0] if random else None, problem)
+    return Overview(run, state, meta, env_steps, len(folders), greedy, random[0] if random else {}, problem)
 
 
 def list_overviews(root: Path) -> list[Overview]:
@@ -143,17 +145,19 @@ def list_overviews(root: Path) -> list[Overview]:
 
 def sort_by_score(runs: Iterable[Overview]) -> list[Overview]:
     """Best first; runs that were never evaluated come last, in the order given."""
-    return sorted(runs, key=lambda run: -run.best if run.best is not None else float("inf"))
+    return sorted(runs, key=lambda run: float("-inf") if run.best is None else run.best, reverse=True)
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
     """Values as one line of small bars; neighbors are averaged where there are more than `width`."""
     if not values:
         return ""
-    cuts = [round(i * len(values) / min(width, len(values))) for i in range(min(width, len(values)) + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(cuts)]
+    bars = min(width, len(values))
+    bounds = [round(i * len(values) / bars) for i in range(bars + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
     low, high = min(0.0, *means), max(0.0, *means)
-    return "".join(BARS[round((mean - low) / ((high - low) or 1.0) * (len(BARS) - 1))] for mean in means)
+    span = (high - low) or 1.0
+    return "".join(BARS[round((mean - low) / span * (len(BARS) - 1))] for mean in means)
 
 
 def state_of(run: Run, meta: dict[str, Any], damaged: bool = False) -> str:
@@ -177,7 +181,9 @@ def prunable(runs: Sequence[Overview], keep: int | None = None) -> list[tuple[Ru
 
     Runs that are running, published, damaged, links to folders elsewhere, or new and without a checkpoint are kept.
     """
-    candidates, kept, now = [], Counter[str](), datetime.now(UTC)
+    now = datetime.now(UTC)
+    candidates: list[tuple[Run, str]] = []
+    ranked = Counter[str]()  # runs with a checkpoint so far, by recipe
     for overview in sort_by_score(runs):
         new = overview.created is not None and (now - overview.created).total_seconds() < MIN_AGE
         protected = overview.state in ("running", "published", "damaged") or overview.run.path.is_symlink()
@@ -186,8 +192,8 @@ def prunable(runs: Sequence[Overview], keep: int | None = None) -> list[tuple[Ru
         if not overview.checkpoints:
             candidates.append((overview.run, "it has no checkpoint"))
             continue
-        kept[overview.recipe] += 1
-        if keep is not None and kept[overview.recipe] > keep:
+        ranked[overview.recipe] += 1
+        if keep is not None and ranked[overview.recipe] > keep:
             candidates.append((overview.run, f"not among the best {keep} of {overview.recipe}"))
     return candidates
 

@@ -92,9 +92,9 @@ def _sections(run: Run, meta: Mapping[str, Any], store: MetricsReader) -> list[S
 
 def _read_scores(store: MetricsReader, terms: ReportTerms) -> tuple[EpisodeCurve, Evaluations, float | None]:
     """Training episodes, evaluations of the agent, and the score of a random agent."""
-    curve = read_episode_curve(store, terms.metric)
+    curve = read_episode_curve(store, terms.curve_metric)
     greedy, random = (store.read("evaluations", where={"policy": policy}) for policy in ("greedy", "random"))
-    return curve, greedy, random[terms.metric][-1] if random[terms.metric] else None
+    return curve, greedy, random[terms.curve_metric][-1] if random[terms.curve_metric] else None
 
 
 def _summary(
@@ -284,7 +284,8 @@ def write_comparison(runs: Mapping[str, Overview], path: Path) -> None:
         axes = figure.subplots()
         for label, run in runs.items():
             title = f"{label} {run.recipe} seed {run.seed}"
-            axes.plot(run.evaluations["env_steps"], run.evaluations[run.terms.metric], "o-", markersize=3, label=title)
+            env_steps, values = run.evaluations["env_steps"], run.evaluations[run.terms.curve_metric]
+            axes.plot(env_steps, values, "o-", markersize=3, label=title)
         axes.set_xlabel("env_steps")
         terms = {run.terms for run in runs.values()}
         axes.set_ylabel(" / ".join(sorted(f"{kind.axis_label}, evaluated" for kind in terms)))

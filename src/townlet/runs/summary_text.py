@@ -14,9 +14,9 @@ from townlet.runs.curves import EpisodeCurve
 
 @dataclass(frozen=True)
 class ReportTerms:
-    """Terms of a kind of task; `metric` is the episode column that is its score."""
+    """Terms of a kind of task; `curve_metric` is the episode column that its curves show."""
 
-    metric: Literal["length", "return"]
+    curve_metric: Literal["length", "return"]
     curve_title: str
     plot_name: str
     axis_label: str
@@ -24,7 +24,7 @@ class ReportTerms:
     score_label: str
 
     def format_score(self, value: float) -> str:
-        return f"{value:.0f}" if self.metric == "length" or abs(value) >= 100 else f"{value:.3g}"
+        return f"{value:.0f}" if self.curve_metric == "length" or abs(value) >= 100 else f"{value:.3g}"
 
 
 TOWN_TERMS: Final = ReportTerms(
@@ -58,7 +58,7 @@ def cards(
     last = {name: values[-1] if values else None for name, values in greedy.items()}
     terms = report_terms(meta)
     limit = f" of {last['limit']}" if last["limit"] and terms is TOWN_TERMS else ""
-    score = last[terms.metric]
+    score = last[terms.curve_metric]
     threshold = meta.get("threshold")
     solved = "–"
     if threshold is not None:
@@ -105,7 +105,7 @@ def _summarize(terms: ReportTerms, greedy: Evaluations, random_score: float | No
     if random_score is not None:
         random = f"survives {random_score:.0f} steps" if town else f"gets a return of {random_score:.4g}"
         sentences.append(f"A random agent {random}.")
-    if not greedy[terms.metric] or greedy[terms.metric][-1] is None:
+    if not greedy[terms.curve_metric] or greedy[terms.curve_metric][-1] is None:
         if len(curve.env_steps):
             tenth = slice(-max(1, len(curve.env_steps) // 10), None)
             mean = float(np.average(curve.score[tenth], weights=np.maximum(curve.count[tenth], 1e-12)))
@@ -129,7 +129,7 @@ def _summarize(terms: ReportTerms, greedy: Evaluations, random_score: float | No
 
 
 def _better_before(terms: ReportTerms, greedy: Evaluations) -> Sequence[str]:
-    scores = greedy[terms.metric]
+    scores = greedy[terms.curve_metric]
     known = [(score, -at) for score, at in zip(scores, greedy["env_steps"], strict=True) if score is not None]
     if not known or scores[-1] is None:
         return []

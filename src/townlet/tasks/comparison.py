@@ -186,7 +186,7 @@ class GymSummary:
         if self.threshold is not None:
             solves = "solves" if self.solved else "does not solve"
             sentences.append(f"That {solves} the environment: the threshold is {format_return(self.threshold)}.")
-        return [*sentences, self.best.sentence()] if self.best else sentences
+        return [*sentences, self.best.note()] if self.best else sentences
 
 
 @dataclass(frozen=True, kw_only=True)

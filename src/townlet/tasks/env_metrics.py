@@ -22,7 +22,7 @@ from townlet.recipes.schema import Recipe
 from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
 from townlet.runs.metric_catalog import METER_PREFIX
 from townlet.runs.metrics_store import MetricsStore
-from townlet.tasks.evaluation import ENVIRONMENT_END, TIME_LIMIT
+from townlet.tasks.evaluation import TERMINATED, TIME_LIMIT
 from townlet.town.env import Town
 from townlet.town.episode_recorder import EpisodeRecorder, Recording
 from townlet.town.state import OUT_OF_TIME, cause_codes
@@ -43,7 +43,7 @@ EpisodeCallback = Callable[[int, Recording, str], None]  # row, recording, cause
 class EnvMetrics:
     """Base class of metrics that depend on the kind of environment. For Gymnasium: only why episodes end."""
 
-    causes: tuple[str, ...] = (ENVIRONMENT_END, TIME_LIMIT)  # why episodes end, by code
+    causes: tuple[str, ...] = (TERMINATED, TIME_LIMIT)  # why episodes end, by code
 
     def on_step(self, actions: Tensor) -> None:
         """Record a step of all rows with these actions [N]."""

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.interfaces.vec_env import Actions, Continuous, Discrete, FinalObs, VecEnv
+from townlet.interfaces.vec_env import Actions, Binary, Discrete, FinalObs, VecEnv
 
-# Causes of the end of an episode: it was truncated, or a Gymnasium environment terminated it, won or lost.
+# Why an episode ended: it was truncated at the time limit, or the Gymnasium environment terminated it.
 TIME_LIMIT: Final = "time"
-ENVIRONMENT_END: Final = "the end"
+TERMINATED: Final = "terminated"
 
 
 class ActingPolicy(Protocol):
@@ -43,16 +43,17 @@ class RandomPolicy:
         """Nothing to reset."""
 
     def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
-        kind = self._actions
-        if isinstance(kind, Discrete):
+        actions = self._actions
+        if isinstance(actions, Discrete):
             assert mask is not None
             draws = torch.rand(mask.shape, generator=self._generator, device=mask.device)
-            return draws.masked_fill(mask.logical_not(), -1.0).argmax(1)
-        draws = torch.rand((len(obs), kind.n), generator=self._generator, device=obs.device)
-        if isinstance(kind, Continuous):
-            low, high = (torch.tensor(bound, device=obs.device) for bound in (kind.low, kind.high))
-            return low + (high - low) * draws
-        return (draws < 0.5).long()
+            return draws.masked_fill(mask.logical_not(), -1.0).argmax(1)  # the valid action with the largest draw
+        draws = torch.rand((len(obs), actions.n), generator=self._generator, device=obs.device)
+        if isinstance(actions, Binary):
+            return (draws < 0.5).long()
+        low = torch.tensor(actions.low, device=obs.device)
+        high = torch.tensor(actions.high, device=obs.device)
+        return low + (high - low) * draws
 
 
 # Called after every step; returns additional columns [k, …] for the k episodes that ended in it.
@@ -61,7 +62,7 @@ EpisodeStats = Callable[[FinalObs], dict[str, NDArray[Any]]]
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Complete episodes, one entry each [n]."""
+    """Results of complete episodes, one entry per episode [n]."""
 
     limit: int | None  # steps after which an episode is truncated
     length: NDArray[np.int64]
@@ -83,7 +84,7 @@ class EvaluationResult:
         return self.mean_length if metric == "length" else float(self.returns.mean())
 
     def columns(self, policy: str, metric: str) -> dict[str, Any]:
-        """This evaluation as a row of the metrics store, without its counters."""
+        """This evaluation as a row of the metrics store, without the columns env_steps, updates and wall."""
         return {
             "policy": policy,
             "episodes": len(self.length),
@@ -101,14 +102,14 @@ class EvaluationResult:
 
 
 class BestCheckpoint(NamedTuple):
-    """The best checkpoint of a run, if it is not the last one."""
+    """The best checkpoint of a run whose last checkpoint is not the best."""
 
     env_steps: int
     metric: str
     score: float
 
-    def sentence(self) -> str:
-        """A sentence about the checkpoint that `eval` and `play` use by default."""
+    def note(self) -> str:
+        """A note for results of the last checkpoint: which one `eval` and `play` use by default."""
         return (
             f"This is the last checkpoint. `eval` and `play` use the best one ({self.metric} {self.score:.1f} "
             f"at {self.env_steps:,} env_steps) by default; use --which last for this one."
@@ -141,32 +142,37 @@ def run_episodes(
     """
     rows = env.rows
     quota = np.full(rows, episodes // rows) + (np.arange(rows) < episodes % rows)
-    first, done = np.cumsum(quota) - quota, np.zeros(rows, np.int64)
+    first_index = np.cumsum(quota) - quota  # of each row's episodes in the columns
+    finished = np.zeros(rows, np.int64)  # episodes of each row so far
     obs, mask = env.reset(seed)
     stats = make_stats() if make_stats else None
     policy.reset(rows)
     length, returns = np.zeros(rows, np.int64), np.zeros(rows)
     columns: dict[str, NDArray[Any]] = {}
     episode_start = None
-    while (done < quota).any():
+    while (finished < quota).any():
         check_interrupt()
         start = None if episode_start is None else episode_start.to(device)
         step = env.step(policy.act(obs.to(device), mask.to(device), start, greedy).to(env.device))
-        length += 1 if step.autoreset_step is None else ~step.autoreset_step.cpu().numpy()
+        if step.autoreset_step is None:
+            length += 1
+        else:
+            length += step.autoreset_step.logical_not().cpu().numpy()
         returns += step.reward.cpu().numpy()
         ended = env.final_obs()
         ended_rows = ended.rows.cpu().numpy()
         extra = stats(ended) if stats else {}
         if len(ended_rows):
             terminated = step.terminated.cpu().numpy()[ended_rows]
-            finished = {"length": length[ended_rows], "returns": returns[ended_rows], "terminated": terminated, **extra}
-            counted = done[ended_rows] < quota[ended_rows]
-            index = (first[ended_rows] + done[ended_rows])[counted]
-            for name, values in finished.items():
+            results = {"length": length[ended_rows], "returns": returns[ended_rows], "terminated": terminated, **extra}
+            counted = finished[ended_rows] < quota[ended_rows]
+            index = (first_index[ended_rows] + finished[ended_rows])[counted]
+            for name, values in results.items():
                 if name not in columns:
                     columns[name] = np.zeros((episodes, *values.shape[1:]), values.dtype)
                 columns[name][index] = values[counted]
-            done[ended_rows] += 1
-            length[ended_rows], returns[ended_rows] = 0, 0
+            finished[ended_rows] += 1
+            length[ended_rows] = 0
+            returns[ended_rows] = 0
         obs, mask, episode_start = step.obs, step.mask, step.episode_starts
     return columns

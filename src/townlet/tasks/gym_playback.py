@@ -14,7 +14,7 @@ from townlet.gym.vector_env import GymVecEnv
 from townlet.interfaces.vec_env import Actions, Discrete, MaskedObs
 from townlet.rng import Streams
 from townlet.tasks.comparison import format_return
-from townlet.tasks.evaluation import ENVIRONMENT_END, TIME_LIMIT, ActingPolicy
+from townlet.tasks.evaluation import TERMINATED, TIME_LIMIT, ActingPolicy
 
 RenderMode = Literal["rgb_array", "ansi"]
 HALF_BLOCK = "▀"
@@ -115,7 +115,7 @@ class RenderedGym:
     @property
     def over(self) -> str:
         if self.rollout.terminated:
-            return ENVIRONMENT_END
+            return TERMINATED
         return TIME_LIMIT if self.rollout.truncated else ""
 
     def describe(self) -> str:

@@ -143,7 +143,7 @@ class TownSummary:
         if longer.survived < NEARLY_ALL and death_causes(longer) != death_causes(trained):
             sentences.append(f"Causes of death with the raised limit: {death_causes(longer)}.")
         sentences += money_summary(longer)
-        return [*sentences, self.best.sentence()] if self.best else sentences
+        return [*sentences, self.best.note()] if self.best else sentences
 
 
 def with_limit(world: World, max_steps: int) -> World:

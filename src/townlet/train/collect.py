@@ -1,4 +1,4 @@
-"""A rollout: act, step, observe and report, for all rows at once."""
+"""Collection of a rollout, for all rows at once: act, step, observe, and report to a listener."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def collect(
 ) -> None:
     """Take `steps` steps in every row; `check_interrupt` is called before each and may raise.
 
-    A `GraphedRollout` ignores both: it always takes the agent's `update_interval` steps.
+    If `t.graphed` is set, `steps` and `check_interrupt` are ignored: it always takes `update_interval` steps.
     """
     if t.graphed is not None:
         t.graphed.collect(t.obs, listener)
@@ -37,7 +37,8 @@ def collect(
         ended = t.env.final_obs()
         t.agent.observe(step, ended)
         listener.on_step(actions)
-        episodes = t.tracker.step(step, ended, t.agent.intrinsic, t.agent.entropy() if needs_entropy else None)
+        entropy = t.agent.entropy() if needs_entropy else None
+        episodes = t.tracker.step(step, ended, t.agent.intrinsic, entropy)
         t.obs = MaskedObs(step.obs, step.mask)
         if len(episodes):
             if t.multi_process is None:
