@@ -47,7 +47,7 @@ from townlet.tasks.experiment import LoadedExperiment, load_experiment, reopen
 from townlet.train.checkpointer import warm_start
 from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
-from townlet.train.multi_process import require_shareable
+from townlet.train.parallel_training import require_shareable
 from townlet.train.policies import TrainedPolicy, load_policy
 from townlet.train.session import resume, start
 from townlet.train.training import Training, build_training

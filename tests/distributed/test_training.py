@@ -19,7 +19,7 @@ from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
 from townlet.train.api import train
-from townlet.train.multi_process import require_shareable
+from townlet.train.parallel_training import require_shareable
 from townlet.train.session import TrainingOutcome, resume, start
 from train.processes import WAIT, Launch, assert_same, launch, load_latest
 from train.tiny import tiny

@@ -60,8 +60,8 @@ class Checkpointer:
             what = f"{run.name} was saved by an earlier release and cannot be resumed"
             raise TownletError(what, f"start a new run with init_from={run.name}", run.path)
         t.restore(state["training"])
-        if t.multi_process:
-            t.multi_process.restore(last.path.name)
+        if t.parallel_training:
+            t.parallel_training.restore(last.path.name)
         self._logger.restore(state["logger"])
         position = StorePosition(info["metrics"], info["metrics_digest"])
         lost = self._store.empty and any(position.rows.values())  # the file was moved away

@@ -30,10 +30,10 @@ def collect(
         actions = t.agent.act(t.obs)
         step = t.env.step(actions)
         t.counters.env_steps += t.rows
-        if t.multi_process is None:
+        if t.parallel_training is None:
             check_reward(step.reward, f"at env_steps {t.counters.env_steps}")
         else:
-            t.multi_process.on_step(step.reward)
+            t.parallel_training.on_step(step.reward)
         ended = t.env.final_obs()
         t.agent.observe(step, ended)
         listener.on_step(actions)
@@ -41,15 +41,15 @@ def collect(
         episodes = t.tracker.step(step, ended, t.agent.intrinsic, entropy)
         t.obs = MaskedObs(step.obs, step.mask)
         if len(episodes):
-            if t.multi_process is None:
+            if t.parallel_training is None:
                 t.count(episodes)
             else:
-                t.multi_process.add_episodes(episodes, ended)
+                t.parallel_training.add_episodes(episodes, ended)
             t.agent.on_episodes_end(episodes)
             listener.on_episodes(episodes, ended)
             if t.curriculum and (changes := t.curriculum.update(episodes)):
                 rows = torch.tensor([change.row for change in changes])
                 t.obs = cast(ConfigurableVecEnv, t.env).set(rows, **t.curriculum.settings(rows))
                 listener.on_stage_changes(changes)
-    if t.multi_process is not None:
-        t.multi_process.exchange_episodes(listener)
+    if t.parallel_training is not None:
+        t.parallel_training.exchange_episodes(listener)

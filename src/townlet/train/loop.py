@@ -64,19 +64,19 @@ def _collect_and_learn(
     The rollout of an `interruptible` agent is undone when it is interrupted: the state before it is restored. Other
     agents have short rollouts or too large a state, and several processes cannot be rolled back together.
     """
-    undo = t.agent.interruptible and t.graphed is None and t.multi_process is None
+    undo = t.agent.interruptible and t.graphed is None and t.parallel_training is None
     before = clone_state({"training": t.state(), "logger": logger.state()}) if undo else None
     check = check_interrupt if undo else no_interrupt
     try:
-        if t.multi_process:
-            t.multi_process.start_rollout()
+        if t.parallel_training:
+            t.parallel_training.start_rollout()
         collect(t, t.agent.update_interval, logger, check)
         t.tuning.apply_edits(logger)
-        if t.multi_process:
-            t.multi_process.sync_settings()
+        if t.parallel_training:
+            t.parallel_training.sync_settings()
         metrics = t.agent.learn(check)
-        if t.multi_process:
-            t.multi_process.end_update()
+        if t.parallel_training:
+            t.parallel_training.end_update()
     except Interrupted:
         assert before is not None
         t.restore(before["training"])

@@ -31,7 +31,7 @@ from townlet.train.episodes import NullListener
 from townlet.train.logger import MetricsLogger
 from townlet.train.loop import LoopResult, train_loop
 from townlet.train.monitors import Diverged
-from townlet.train.multi_process import END, RESTORE, RUN, STATE, require_shareable
+from townlet.train.parallel_training import END, RESTORE, RUN, STATE, require_shareable
 from townlet.train.sinks import LogFile, TensorBoard, closing_sinks
 from townlet.train.stop_conditions import STOP_SIGNALS, SignalHandler, StopConditions
 from townlet.train.training import Training, build_training
@@ -165,7 +165,7 @@ class TrainingSession:
     ) -> TrainingOutcome:
         """Train to the end, or until a signal or `stop_reason` stops it. The caller holds the run's `lock`."""
         run, recipe, t = self.run, self.loaded.recipe, self.training
-        with SignalHandler(echoes=1 if t.multi_process else 0) as signals:
+        with SignalHandler(echoes=1 if t.parallel_training else 0) as signals:
             stop = StopConditions(recipe, recipe.evaluation_interval, pause_at, lambda: signals.requested, stop_reason)
             ending = self._loop(lock, sinks, stop)
             signals.urgent = True  # everything is saved: from now on a signal interrupts immediately
@@ -196,8 +196,8 @@ class TrainingSession:
             identity = loaded.fingerprint() | provenance.checkpoint_identity(run, self.overrides)
             checkpointer = Checkpointer(run, lock, t, logger, store, stop, identity)
             t.tuning.file = run.tune_file
-            if t.multi_process:
-                t.multi_process.start(run, self.overrides)
+            if t.parallel_training:
+                t.parallel_training.start(run, self.overrides)
             for note in loaded.notes:
                 logger.message(note)
             try:
@@ -217,8 +217,8 @@ class TrainingSession:
                 raise disk.describe_error(error, f"cannot write in {run.path}", then) from error
             finally:
                 t.env.close()
-                if t.multi_process:
-                    t.multi_process.close()
+                if t.parallel_training:
+                    t.parallel_training.close()
 
     def _first_checkpoint(
         self, logger: MetricsLogger, store: MetricsStore, stop: StopConditions, checkpointer: Checkpointer
@@ -237,8 +237,8 @@ class TrainingSession:
         record_video(run, t, "start")
         checkpointer.save()
         stop.mark_saved(t)
-        if t.multi_process:  # all processes start with the same weights
-            t.multi_process.restore(checkpoint.folder_name(t.counters.env_steps))
+        if t.parallel_training:  # all processes start with the same weights
+            t.parallel_training.restore(checkpoint.folder_name(t.counters.env_steps))
 
     def _restore(
         self, last: Checkpoint, logger: MetricsLogger, stop: StopConditions, checkpointer: Checkpointer
@@ -324,12 +324,12 @@ def run_worker(group: ProcessGroup) -> None:
             t.restore(checkpoint.load(run.checkpoints / arguments[0])[0]["training"])
         elif t and command == STATE:
             t.state()
-        elif t and t.multi_process:  # ROLLOUT
+        elif t and t.parallel_training:  # ROLLOUT
             try:
                 collect(t, t.agent.update_interval, NullListener())
             except Diverged as error:  # the leader reports it
                 raise SystemExit(error.exit_code) from None
-            t.multi_process.sync_settings()
+            t.parallel_training.sync_settings()
             t.agent.learn()
         command, *arguments = group.broadcast()
     if t:

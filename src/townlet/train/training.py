@@ -22,7 +22,7 @@ from townlet.rng import Streams
 from townlet.tasks.experiment import LoadedExperiment, TrainingTask
 from townlet.train.episodes import EpisodeTracker, RecentScores
 from townlet.train.graphed_rollout import GraphedRollout, can_graph
-from townlet.train.multi_process import MultiProcess
+from townlet.train.parallel_training import ParallelTraining
 from townlet.train.tuning import PlateauTracker, Tuning
 
 NO_LIMIT: Final = 10**6  # given to agents as the length of the longest episode if episodes have no time limit
@@ -43,7 +43,7 @@ class Training:
     recent: RecentScores
     curriculum: Curriculum | None = None
     group: ProcessGroup = SINGLE_PROCESS
-    multi_process: MultiProcess | None = None  # None in a single process
+    parallel_training: ParallelTraining | None = None  # None in a single process
     graphed: GraphedRollout | None = None  # None unless rollouts are captured as CUDA graphs
 
     @property
@@ -62,11 +62,11 @@ class Training:
     def state(self) -> State:
         """Everything that determines later steps; in the leader of a group, for the rows of all processes."""
         state = {name: part.state() for name, part in self._parts().items()} | {"env": dict(self.env.state())}
-        return self.multi_process.gather(state) if self.multi_process else state
+        return self.parallel_training.gather(state) if self.parallel_training else state
 
     def restore(self, state: State) -> None:
-        if self.multi_process:
-            state = self.multi_process.local(state)
+        if self.parallel_training:
+            state = self.parallel_training.local(state)
         self.obs = self.env.restore(state["env"])
         for name, part in self._parts().items():
             part.restore(state[name])
@@ -99,7 +99,7 @@ def build_training(loaded: LoadedExperiment, group: ProcessGroup = SINGLE_PROCES
     )
     if group.size > 1:
         axes = entry(recipe.agent.name).shard_axes
-        t.multi_process = MultiProcess(group, task, env, agent, counters, t.count, axes)
+        t.parallel_training = ParallelTraining(group, task, env, agent, counters, t.count, axes)
     elif can_graph(agent, env, curriculum, task.limit):
         t.graphed = GraphedRollout(agent, env, tracker, counters, t.count)
     return t

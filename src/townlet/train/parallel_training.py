@@ -34,8 +34,8 @@ DTYPES: Final = (torch.int64, torch.int64, torch.float32, torch.float32, torch.f
 WITHOUT_TORCHRUN: Final = "start it without torchrun"
 
 
-class MultiProcess:
-    """One of several processes that train a run together."""
+class ParallelTraining:
+    """The part of this process in a training run of several processes."""
 
     def __init__(
         self, group: ProcessGroup, task: Task, env: VecEnv, agent: Agent, counters: Counters,
