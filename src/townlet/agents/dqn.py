@@ -257,7 +257,7 @@ class Dqn(ValueAgent):
         bonus_metrics, updates_before = {}, self.counters.updates
         for minibatch in self.minibatches():
             self.optimizer.zero_grad()
-            step_values, next_obs = self._backward(*minibatch)
+            step_values, next_obs = self._backward(minibatch)
             stats.add(step_values)
             stats.add_grad_norm(self.optimizer.step(s.max_grad_norm))  # clips the global norm first
             self.counters.updates += 1  # gradient steps so far
@@ -269,7 +269,7 @@ class Dqn(ValueAgent):
             metrics |= self._dead_units(next_obs)
         return metrics | self.metrics()
 
-    def minibatches(self) -> Iterator[tuple[Any, ...]]:
+    def minibatches(self) -> Iterator[Any]:
         """Yield the minibatches of an update, each with its targets [B] by the current networks."""
         s = self.settings
         if self.accelerated:
@@ -279,7 +279,7 @@ class Dqn(ValueAgent):
             batch = self.buffer.sample(s.batch_size, self.intrinsic_weight.value, self._beta)
             yield batch, self.targets(batch, self.target_q(batch.next_obs))
 
-    def _backward(self, *minibatch: Any) -> tuple[dict[str, Tensor], Tensor]:
+    def _backward(self, minibatch: Any) -> tuple[dict[str, Tensor], Tensor]:
         """Backpropagate the loss of a minibatch and update its priorities.
 
         Returns `STEP_VALUES` [B], and observations [B, D] to train the bonus and to count dead units.

@@ -106,7 +106,8 @@ class Drqn(Dqn):
 
     def unroll(self, network: QNetwork, sequences: SequenceBatch) -> Tensor:
         """Q-values [T + 1, B, K] of the T steps after burn-in, and of the observation that follows them."""
-        hidden, obs = self._burn_in(network, sequences), sequences.obs[self.settings.burn_in :]
+        hidden = self._burn_in(network, sequences)
+        obs = sequences.obs[self.settings.burn_in :]
         values: Tensor
         if self.settings.bptt:
             values, _ = network(obs, hidden)
@@ -136,7 +137,8 @@ class Drqn(Dqn):
         """Targets y [T, B] of Q(h, a), with h the history; `online` [T + 1, B, K] selects actions in double Q-learning.
 
         y_t = r_t + γ Q⁻(h_{t+1}, argmax_a′ Q(h_{t+1}, a′)), and y_t = r_t where the episode terminated. For n-step
-        returns, y_{t+1} replaces the bootstrap value n − 1 times, except at the end of the episode or sequence.
+        returns the targets are recomputed n − 1 times with y_{t+1} in place of the bootstrap value, except at the last
+        step of an episode or sequence.
         """
         burn_in = self.settings.burn_in
         values = self.unroll(self.target_network, sequences)[1:]
@@ -150,13 +152,13 @@ class Drqn(Dqn):
             targets = reward + discount * torch.cat((next_target, next_value[-1:]))
         return targets
 
-    def minibatches(self) -> Iterator[tuple[SequenceBatch]]:
+    def minibatches(self) -> Iterator[SequenceBatch]:
         for _ in range(self.settings.gradient_steps):
-            yield (self.buffer.sample(self.settings.batch_size, self.intrinsic_weight.value),)
+            yield self.buffer.sample(self.settings.batch_size, self.intrinsic_weight.value)
 
-    def _backward(self, *minibatch: SequenceBatch) -> tuple[dict[str, Tensor], Tensor]:
-        """Backpropagate E[loss(Q(h_t, a_t) − y_t)] over the valid steps after burn-in; returns the same as in `Dqn`."""
-        (sequences,), burn_in = minibatch, self.settings.burn_in
+    def _backward(self, sequences: SequenceBatch) -> tuple[dict[str, Tensor], Tensor]:
+        """Backpropagate E[loss(Q(h_t, a_t) − y_t)] over the valid steps after burn-in; returns the same as `Dqn`."""
+        burn_in = self.settings.burn_in
         valid = sequences.valid[burn_in:]  # neither padding nor steps beyond the episode
         online = self.unroll(self.network, sequences)
         target = self.sequence_targets(sequences, online.detach())[valid]
@@ -164,14 +166,16 @@ class Drqn(Dqn):
         losses = td_loss(chosen, target, self.settings.loss)
         losses.mean().backward()
         step_values = {"loss": losses, "value": chosen, "target": target}
-        return step_values, sequences.obs[burn_in + 1 :][valid] if self.bonus else sequences.obs[0]
+        if self.bonus:
+            return step_values, sequences.obs[burn_in + 1 :][valid]
+        return step_values, sequences.obs[0]  # only to count dead units, for which any observations will do
 
     def state(self) -> State:
         return super().state() | {"hidden": self.hidden}
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self.hidden = self.network.initial_hidden(self.hidden.shape[0])
+        self.hidden = self.network.initial_hidden(len(self.hidden))  # `act` may have left an inference tensor
         copy_tensor(self.hidden, state["hidden"], f"{self.name}: hidden")
 
 

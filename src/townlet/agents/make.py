@@ -30,12 +30,14 @@ def make_agent(settings: AgentSettings, context: AgentContext) -> Agent:
 def accelerate(agent: object) -> None:
     """Give an agent its fast paths, unless its settings have `accelerate: false`.
 
-    Only the built-in classes have any: a fast path would bypass what a subclass overrides.
+    Only `Ppo` and `Dqn` have any, but not their subclasses: a fast path would bypass what a subclass overrides.
     """
     if type(agent) is Ppo and agent.settings.accelerate:
         _accelerate_ppo(agent)
-    if type(agent) is Dqn and (s := agent.settings).accelerate and s.gradient_steps > 1 and s.prioritized is None:
-        agent.accelerated = partial(blocked_minibatches, agent)
+    if type(agent) is Dqn:
+        s = agent.settings
+        if s.accelerate and s.gradient_steps > 1 and s.prioritized is None:
+            agent.accelerated = partial(blocked_minibatches, agent)
 
 
 def _accelerate_ppo(agent: Ppo) -> None:

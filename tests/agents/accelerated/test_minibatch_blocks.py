@@ -57,7 +57,7 @@ def gradients(agent: Dqn, updates: int) -> list[Tensor]:
     for _ in range(updates):
         for minibatch in agent.minibatches():
             agent.optimizer.zero_grad()
-            agent._backward(*minibatch)
+            agent._backward(minibatch)
             found.append(agent.optimizer.gradient.clone())
             agent.optimizer.step(10.0)
             agent.counters.updates += 1

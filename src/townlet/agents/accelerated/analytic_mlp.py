@@ -42,20 +42,22 @@ def mlp_layers(network: ActorCritic) -> list[MLPLayers] | None:
     else:
         parts = [_mlp_layers_of(network.actor.body, network.actor.head, network.critic)]
     mlps = [mlp for mlp in parts if mlp is not None]
-    covered = {id(weight) for mlp in mlps for layer in (*mlp.layers, *mlp.heads) for weight in layer}
-    complete = covered == {id(weight) for weight in network.parameters()}  # uncovered ones would get no gradient
-    return mlps if len(mlps) == len(parts) and complete else None
+    if len(mlps) < len(parts):
+        return None
+    covered = {id(parameter) for mlp in mlps for layer in (*mlp.layers, *mlp.heads) for parameter in layer}
+    complete = covered == {id(parameter) for parameter in network.parameters()}  # others would get no gradient
+    return mlps if complete else None
 
 
 def _mlp_layers_of(body: Body, *heads: nn.Module) -> MLPLayers | None:
     mlp = body.encoder
     if body.recurrent is not None or not isinstance(mlp, MLP) or mlp.inplace_activation is None:
         return None
-    layers, linear_heads = (
-        [LinearLayer(layer.weight, layer.bias) for layer in modules if isinstance(layer, nn.Linear)]
-        for modules in (mlp, heads)
-    )
-    return MLPLayers(mlp.inplace_activation, layers, linear_heads) if len(linear_heads) == len(heads) else None
+    layers = [LinearLayer(layer.weight, layer.bias) for layer in mlp if isinstance(layer, nn.Linear)]
+    linear_heads = [LinearLayer(head.weight, head.bias) for head in heads if isinstance(head, nn.Linear)]
+    if len(linear_heads) < len(heads):
+        return None
+    return MLPLayers(mlp.inplace_activation, layers, linear_heads)
 
 
 class AnalyticMLP:
@@ -73,7 +75,8 @@ class AnalyticMLP:
     def forward(self, obs: Tensor) -> list[Tensor]:
         """Outputs [B, K] of every head for obs [B, D]."""
         outputs: list[Tensor] = []
-        self._inputs, self._ones = [], obs.new_ones(len(obs), dtype=self._dtype)
+        self._inputs = []
+        self._ones = obs.new_ones(len(obs), dtype=self._dtype)  # [B], for sums over the batch
         for mlp in self._mlps:
             inputs = [obs.to(self._dtype)]
             for layer in mlp.layers:
@@ -83,12 +86,15 @@ class AnalyticMLP:
                 else:
                     inputs.append(activate_(linear(x, weight, bias), mlp.activation))
             self._inputs.append(inputs)
-            outputs += _heads(mlp, inputs[-1])
+            outputs += _head_outputs(mlp, inputs[-1])
         return outputs
 
     @torch.no_grad()
     def backward(self, grads: Sequence[Tensor]) -> None:
-        """Accumulate the gradient of a loss, given its gradients [B, K] (or [B]) with respect to the last outputs."""
+        """Accumulate the gradients of a loss.
+
+        `grads` are its gradients [B, K] (or [B]) with respect to the outputs of the last `forward`.
+        """
         remaining = iter(grads)
         for mlp, inputs in zip(self._mlps, self._inputs, strict=True):
             grad = self._backward_heads(mlp, inputs[-1], [next(remaining) for _ in mlp.heads])
@@ -103,11 +109,12 @@ class AnalyticMLP:
         transposed = [(grad.unsqueeze(0) if grad.dim() == 1 else grad.t()).to(self._dtype) for grad in grads]
         for head, grad in zip(mlp.heads, transposed, strict=True):
             self._add_gradient(head, grad, features)
-        weight = _joined(mlp.heads)[0].to(self._dtype)
-        return (transposed[0] if len(transposed) == 1 else torch.cat(transposed)).t().mm(weight)
+        joined = transposed[0] if len(transposed) == 1 else torch.cat(transposed)
+        weight, _ = _concatenated(mlp.heads)
+        return joined.t().mm(weight.to(self._dtype))
 
     def _add_gradient(self, layer: LinearLayer, grad: Tensor, inputs: Tensor) -> None:
-        """∂L/∂W += gᵀx and ∂L/∂b += Σg, for the output gradient g [O, B] and inputs x [B, I] of a layer."""
+        """∂L/∂W += g x and ∂L/∂b += Σ_B g, for the transposed output gradient g [O, B] and the inputs x [B, I]."""
         weight, bias = layer.weight.grad, layer.bias.grad
         assert weight is not None
         assert bias is not None
@@ -119,19 +126,19 @@ class AnalyticMLP:
             bias += grad.sum(1, dtype=bias.dtype)
 
 
-def _heads(mlp: MLPLayers, features: Tensor) -> list[Tensor]:
+def _head_outputs(mlp: MLPLayers, features: Tensor) -> list[Tensor]:
     """Outputs [B, K] of each head from one matrix product, with the action dimension first in memory.
 
     Separate products with few columns, and sums over a last dimension of few actions, would be slow.
     """
-    weight, bias = (part.to(features.dtype) for part in _joined(mlp.heads))
+    weight, bias = (part.to(features.dtype) for part in _concatenated(mlp.heads))
     outputs = torch.addmm(bias.unsqueeze(1), weight, features.t()).to(mlp.heads[0].weight.dtype)
     if len(mlp.heads) == 1:
         return [outputs.t()]
     return [part.t() for part in torch.split(outputs, [len(head.bias) for head in mlp.heads])]
 
 
-def _joined(heads: Sequence[LinearLayer]) -> tuple[Tensor, Tensor]:
+def _concatenated(heads: Sequence[LinearLayer]) -> tuple[Tensor, Tensor]:
     """Weights and biases of all heads, concatenated."""
     if len(heads) == 1:
         return heads[0]
