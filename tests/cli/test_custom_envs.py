@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from cli.program import Program
 from townlet.gym.make import make_vec
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 from townlet.interfaces.vec_env import Continuous
 from townlet.rng import Streams
 from townlet.tasks.evaluation import RandomPolicy
@@ -90,7 +90,7 @@ def test_nan_reward_is_attributed_to_the_environment(townlet: Program, tmp_path:
 
 
 def test_integer_actions_are_reached_uniformly() -> None:
-    env = make_vec("FaultyEnv-v0", EnvSpec(kwargs={"done": "whole"}), 1)
+    env = make_vec("FaultyEnv-v0", GymSettings(kwargs={"done": "whole"}), 1)
     assert isinstance(env.actions, Continuous)
     chance = RandomPolicy(env.actions, Streams(0).torch("whole"))
     seen = env.reset(0)
@@ -106,12 +106,12 @@ def test_integer_actions_are_reached_uniformly() -> None:
 
 
 def test_infinite_bounds_are_not_used_for_scaling() -> None:
-    env = make_vec("FaultyEnv-v0", EnvSpec(normalize_obs="static"), 1)
+    env = make_vec("FaultyEnv-v0", GymSettings(normalize_obs="static"), 1)
     assert env.reset(0).obs.tolist() == [[3.0, 3.0, 3.0]]
 
 
 def test_color_stacks_have_channels_last() -> None:
-    (block,) = make_vec("FaultyEnv-v0", EnvSpec(kwargs={"seen": "stack"}), 1).layout
+    (block,) = make_vec("FaultyEnv-v0", GymSettings(kwargs={"seen": "stack"}), 1).layout
     assert block.shape == (12, 20, 18)
 
 

@@ -31,7 +31,7 @@ def episode(trained: TrainedPolicy) -> tuple[list[Any], int]:
     """Actions of the run in one episode, and the seed of the environment."""
     task = trained.loaded.task
     assert isinstance(task, GymTask)
-    task.spec = task.spec.model_copy(update={"vectorization": "sync"})  # seeded like `gymnasium.make` below
+    task.settings = task.settings.model_copy(update={"vectorization": "sync"})  # seeded like `gymnasium.make` below
     env = task.make_eval_env()
     played = Rollout(env, 3, trained.policy()).play()
     env.close()

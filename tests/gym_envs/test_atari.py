@@ -11,7 +11,7 @@ import torch
 
 from townlet.errors import TownletError
 from townlet.gym.make import make_vec
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 from townlet.gym.vector_env import GymVecEnv
 from townlet.interfaces import conformance
 
@@ -19,7 +19,7 @@ SMALL: dict[str, Any] = {"grayscale": True, "resize": (36, 36), "frame_stack": 2
 
 
 def console(game: str, rows: int = 2, render_mode: str | None = None, **keys: Any) -> GymVecEnv:
-    return make_vec(f"ALE/{game}-v5", EnvSpec.model_validate(keys), rows, render_mode=render_mode)
+    return make_vec(f"ALE/{game}-v5", GymSettings.model_validate(keys), rows, render_mode=render_mode)
 
 
 def native(game: str, rows: int = 2, **keys: Any) -> GymVecEnv:
@@ -66,7 +66,7 @@ def rewards(env: GymVecEnv, steps: int) -> set[float]:
 @pytest.mark.parametrize("way", ["native", "sync"])
 def test_rewards_are_clipped_in_training_only(way: str) -> None:
     """In Ms. Pacman unclipped rewards are at least 10."""
-    spec = EnvSpec.model_validate({**SMALL, "vectorization": way, "wrappers": ({"name": "clip_reward"},)})
+    spec = GymSettings.model_validate({**SMALL, "vectorization": way, "wrappers": ({"name": "clip_reward"},)})
     assert rewards(make_vec("ALE/MsPacman-v5", spec, 2), 60) == {0, 1}
     assert max(rewards(make_vec("ALE/MsPacman-v5", spec.unshaped(), 2), 60)) >= 10
 

@@ -24,7 +24,7 @@ from townlet.errors import TownletError
 from townlet.gym import env_state
 from townlet.gym.codec import UnsupportedValue, decode, digest, encode, pack, unpack
 from townlet.gym.make import make_vec
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 from townlet.interfaces import conformance
 from townlet.runs import checkpoint, serialization
 
@@ -85,7 +85,7 @@ def test_generators_continue_with_the_same_draws() -> None:
 
 @pytest.mark.parametrize("way", ["sync", "native"])
 def test_cart_pole_resumes_from_a_file(way: str, tmp_path: Path) -> None:
-    spec = EnvSpec.model_validate({"vectorization": way, "normalize_obs": "running", "frame_stack": 2})
+    spec = GymSettings.model_validate({"vectorization": way, "normalize_obs": "running", "frame_stack": 2})
     one, two = (make_vec("CartPole-v1", spec, 3) for _ in range(2))
     *_, last = conformance.random_steps(one, one.reset(0), 50)
     checkpoint.save(tmp_path, checkpoint.folder_name(50), {"env": dict(one.state())}, {})
@@ -97,12 +97,12 @@ def test_cart_pole_resumes_from_a_file(way: str, tmp_path: Path) -> None:
 
 
 def test_unsavable_environment_restarts_reproducibly() -> None:
-    env = make_vec(ID, EnvSpec(), 3)
+    env = make_vec(ID, GymSettings(), 3)
     assert not env.exact
-    conformance.check(lambda rows: make_vec(ID, EnvSpec(), rows))
+    conformance.check(lambda rows: make_vec(ID, GymSettings(), rows))
     first = env.reset(5).obs.clone()
     state = env.state()
-    one, two = (make_vec(ID, EnvSpec(), 3).restore(state).obs for _ in range(2))
+    one, two = (make_vec(ID, GymSettings(), 3).restore(state).obs for _ in range(2))
     assert torch.equal(one, two)
     assert not torch.equal(one, first)
     env.restore(state)
@@ -111,18 +111,18 @@ def test_unsavable_environment_restarts_reproducibly() -> None:
 
 
 def test_state_of_another_map_is_rejected() -> None:
-    small = EnvSpec(kwargs={"desc": ["SFFG"] * 8})
-    lake, other = (make_vec("FrozenLake-v1", s, 2) for s in (small, EnvSpec(kwargs={"map_name": "8x8"})))
+    small = GymSettings(kwargs={"desc": ["SFFG"] * 8})
+    lake, other = (make_vec("FrozenLake-v1", s, 2) for s in (small, GymSettings(kwargs={"map_name": "8x8"})))
     lake.reset(0)
     with pytest.raises(TownletError, match="other observations or actions"):
         other.restore(lake.state())
 
 
 def test_state_with_other_wrappers_is_rejected() -> None:
-    env = make_vec("Acrobot-v1", EnvSpec(frame_skip=2), 2)
+    env = make_vec("Acrobot-v1", GymSettings(frame_skip=2), 2)
     env.reset(0)
     with pytest.raises(TownletError, match="saved wrappers are"):
-        make_vec("Acrobot-v1", EnvSpec(), 2).restore(env.state())
+        make_vec("Acrobot-v1", GymSettings(), 2).restore(env.state())
 
 
 def test_unchanged_large_table_is_saved_as_digest() -> None:
@@ -188,5 +188,5 @@ def test_ale_state_is_saved_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     gym.registry.pop("Game-v0", None)
     game: Callable[..., gym.Env[Any, Any]] = Game
     gym.register("Game-v0", game)
-    conformance.restored_state_continues(lambda rows: make_vec("Game-v0", EnvSpec(), rows))
-    assert make_vec("Game-v0", EnvSpec(), 1).exact
+    conformance.restored_state_continues(lambda rows: make_vec("Game-v0", GymSettings(), rows))
+    assert make_vec("Game-v0", GymSettings(), 1).exact

@@ -10,7 +10,7 @@ import pytest
 
 from townlet.errors import TownletError
 from townlet.gym.make import make_vec
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 from townlet.interfaces import conformance
 from townlet.interfaces.vec_env import Discrete
 
@@ -21,8 +21,8 @@ def _in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def spec(**keys: Any) -> EnvSpec:
-    return EnvSpec.model_validate({"max_episode_steps": 50, **keys})
+def spec(**keys: Any) -> GymSettings:
+    return GymSettings.model_validate({"max_episode_steps": 50, **keys})
 
 
 BOX2D = pytest.mark.skipif(find_spec("Box2D") is None, reason="Box2D is not installed here")

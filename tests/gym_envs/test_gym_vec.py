@@ -19,7 +19,7 @@ from gym_envs.counting import Counting
 from gym_envs.taxi import taxi_masks
 from townlet.errors import TownletError
 from townlet.gym.make import make_vec
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 from townlet.gym.vector_env import GymVecEnv
 from townlet.gym.wrappers.spec import ActionMaskSpec
 from townlet.interfaces import conformance
@@ -39,8 +39,8 @@ def counting(mode: AutoresetMode, rows: int = 3, **how: Any) -> GymVecEnv:
     return GymVecEnv(vec, "Counting", **how)
 
 
-def spec(**keys: Any) -> EnvSpec:
-    return EnvSpec.model_validate(keys)
+def spec(**keys: Any) -> GymSettings:
+    return GymSettings.model_validate(keys)
 
 
 def idle(env: GymVecEnv) -> torch.Tensor:
@@ -198,7 +198,7 @@ def test_async_rows_equal_sync_rows() -> None:
 
 def test_worker_process_does_not_import_torch() -> None:
     """Importing it would cost each process seconds and much memory."""
-    code = "import sys, townlet.gym.row_env; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
+    code = "import sys, townlet.gym.row_factory; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

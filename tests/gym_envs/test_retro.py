@@ -29,11 +29,11 @@ def test_retro_games_work_as_rows(tmp_path: Path) -> None:
         """
 import torch
 from townlet.gym.make import make_vec
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 from townlet.errors import TownletError
 
 if __name__ == "__main__":
-    env = make_vec("retro/Runner-Toy-v0", EnvSpec(kwargs={"actions": "discrete"}), 2)
+    env = make_vec("retro/Runner-Toy-v0", GymSettings(kwargs={"actions": "discrete"}), 2)
     assert env.actions.names == ("b", "left", "right"), env.actions
     assert env.layout.blocks[0].kind == "picture"
     env.reset(0)
@@ -41,15 +41,15 @@ if __name__ == "__main__":
     assert [int(step.reward[0]) for step in steps] == [1] * 8
     assert bool(steps[-1].terminated[0]) and not bool(steps[-1].terminated[1])
     env.close()
-    switches = make_vec("retro/Runner-Toy-v0", EnvSpec(), 1)
+    switches = make_vec("retro/Runner-Toy-v0", GymSettings(), 1)
     assert type(switches.actions).__name__ == "Binary", switches.actions
     switches.close()
-    memory = make_vec("retro/Runner-Toy-v0", EnvSpec(kwargs={"obs_type": "ram"}), 1)
+    memory = make_vec("retro/Runner-Toy-v0", GymSettings(kwargs={"obs_type": "ram"}), 1)
     assert memory.layout.size == 16, memory.layout
     memory.close()
     for id, keys in (("Runner-Toy-v0", {"vectorization": "sync"}), ("Secret-Toy-v0", {}), ("Runer-Toy-v0", {})):
         try:
-            make_vec(f"retro/{id}", EnvSpec(**keys), 2)
+            make_vec(f"retro/{id}", GymSettings(**keys), 2)
         except TownletError as error:
             print(error)
 """,

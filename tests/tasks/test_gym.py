@@ -13,7 +13,7 @@ from narrow import instance
 from townlet.agents.ppo import PpoSettings
 from townlet.errors import ConfigError, TownletError
 from townlet.gym.make import make_vec
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 from townlet.gym.vector_env import GymVecEnv
 from townlet.rng import Streams
 from townlet.runs.folder import Run
@@ -199,7 +199,7 @@ def test_policy_accepts_raw_observations(tmp_path: Path) -> None:
     assert isinstance(trained.loaded.task, GymTask)
     env = trained.loaded.task.make_eval_env(8)
     env.reset(0)
-    plain = make_vec("CartPole-v1", EnvSpec(), 8)
+    plain = make_vec("CartPole-v1", GymSettings(), 8)
     raw = plain.reset(Streams(0).key("env")).obs.clone()
     shown = env.reset(Streams(0).key("env"))
     assert torch.equal(trained.act(raw), trained.policy().act(shown.obs))

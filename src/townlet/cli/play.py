@@ -197,14 +197,14 @@ def _env_target(id: str, options: PlayOptions) -> GymTarget:
     from townlet.config.merge import apply_overrides
     from townlet.config.validate import validate_model
     from townlet.config.yaml import Node
-    from townlet.gym.spec import EnvSpec
+    from townlet.gym.settings import GymSettings
     from townlet.tasks.gym import GymTask
 
     _reject_trained(id, options)
     _reject_table_episodes(id, options)
     overrides = [override.removeprefix("gym.") for override in options.overrides]  # recipes write gym.kwargs…
-    spec = validate_model(EnvSpec, apply_overrides(Node({}, SourceLocation("command line")), overrides))
-    task = GymTask(id, spec)
+    settings = validate_model(GymSettings, apply_overrides(Node({}, SourceLocation("command line")), overrides))
+    task = GymTask(id, settings)
     task.check()
     return GymTarget(task, None, options.seed)
 

@@ -11,15 +11,15 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from townlet.config import user_code
 from townlet.errors import TownletError
 from townlet.gym import extras
-from townlet.gym.row_env import RowFactory, action_names, construct
-from townlet.gym.spec import EnvSpec
+from townlet.gym.row_factory import RowFactory, action_names, construct
+from townlet.gym.settings import GymSettings
 from townlet.gym.vector_env import GymVecEnv
 from townlet.gym.wrappers.spec import ActionMaskSpec, ClipRewardSpec, StickyActionsSpec
 from townlet.gym.wrappers.transforms import FrameStack, ObservationTransform, RunningNormalize, StaticNormalize
 
 # A process that has run Numba kernels cannot fork safely. A fork server can; it imports the modules once for all rows.
 START_METHOD: Final = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-PRELOADED: Final = ["__main__", "townlet.gym.row_env"]
+PRELOADED: Final = ["__main__", "townlet.gym.row_factory"]
 DEFAULT_FPS: Final = 30
 ATARI_SCREEN: Final = (210, 160)
 USE_SEPARATE_ROWS: Final = "write vectorization: sync or async"
@@ -37,77 +37,78 @@ def registered_limit(id: str) -> int | None:
     return gym.spec(id).max_episode_steps
 
 
-def render_info(id: str, spec: EnvSpec) -> RenderInfo:
+def render_info(id: str, settings: GymSettings) -> RenderInfo:
     """Render modes and frame rate of `id`; makes one row."""
-    env = _row_factory(id, spec, None)()
+    env = _row_factory(id, settings, None)()
     metadata = env.metadata
     env.close()
     fps = max(1, round(float(metadata.get("render_fps") or DEFAULT_FPS)))
     return RenderInfo(tuple(metadata.get("render_modes") or ()), fps)
 
 
-def _row_factory(id: str, spec: EnvSpec, render_mode: str | None) -> RowFactory:
-    _prepare(id, spec)
-    return RowFactory(id, spec, render_mode, user_code.executed_files())
+def _row_factory(id: str, settings: GymSettings, render_mode: str | None) -> RowFactory:
+    _prepare(id, settings)
+    return RowFactory(id, settings, render_mode, user_code.executed_files())
 
 
-def _prepare(id: str, spec: EnvSpec) -> None:
+def _prepare(id: str, settings: GymSettings) -> None:
     """Execute the files of user-defined wrappers, which may register environments, and check that `id` is available."""
-    for file in spec.user_files:
+    for file in settings.user_files:
         user_code.execute_if_permitted(file)
     extras.require(id)
 
 
 def make_vec(
-    id: str, spec: EnvSpec | None = None, rows: int = 1, device: str = "cpu", *, render_mode: str | None = None
+    id: str, settings: GymSettings | None = None, rows: int = 1, device: str = "cpu", *, render_mode: str | None = None
 ) -> GymVecEnv:
     """Make N rows of the environment `id` as one batched environment with tensors on `device`.
 
     A rendered environment resets in a separate step, so that the last frame of an episode is visible.
     """
-    spec = spec or EnvSpec()
+    settings = settings or GymSettings()
     if render_mode is not None:
-        spec = spec.model_copy(update={"vectorization": "sync"})
+        settings = settings.model_copy(update={"vectorization": "sync"})
     if rows < 1:
         raise TownletError(f"an environment cannot have {rows} rows", "give at least 1")
-    factory = _row_factory(id, spec, render_mode)
+    factory = _row_factory(id, settings, render_mode)
     vec: VectorEnv[Any, Any, Any]
-    if native := _is_native(id, spec, render_mode):
+    if native := _is_native(id, settings, render_mode):
         vec, names = _make_native(factory, rows), None
     else:
         vec = separate_envs = _make_rows(factory, rows)
         names = separate_envs.call("action_names")[0]
     transforms: list[ObservationTransform] = []
-    if spec.normalize_obs != "none":
-        transforms.append(StaticNormalize() if spec.normalize_obs == "static" else RunningNormalize())
-    if spec.frame_stack > 1 and not (native and extras.is_atari(id)):  # Atari's vectorization stacks frames itself
-        transforms.append(FrameStack(spec.frame_stack))
+    if settings.normalize_obs != "none":
+        transforms.append(StaticNormalize() if settings.normalize_obs == "static" else RunningNormalize())
+    if settings.frame_stack > 1 and not (native and extras.is_atari(id)):  # Atari's vectorization stacks frames itself
+        transforms.append(FrameStack(settings.frame_stack))
     try:
         names = names or _action_names(factory)
-        return GymVecEnv(vec, id, device=device, action_names=names, mask=spec.mask, transforms=transforms)
+        return GymVecEnv(vec, id, device=device, action_names=names, mask=settings.mask, transforms=transforms)
     except TownletError:
         vec.close()
         raise
 
 
-def _is_native(id: str, spec: EnvSpec, render_mode: str | None) -> bool:
+def _is_native(id: str, settings: GymSettings, render_mode: str | None) -> bool:
     """Whether the environment's vector implementation is used."""
     entry, atari = gym.spec(id).vector_entry_point, extras.is_atari(id)
-    if spec.vectorization == "native":
+    if settings.vectorization == "native":
         if entry is None:
             raise TownletError(f"{id} has no native vectorization", USE_SEPARATE_ROWS)
-        if spec.per_row_keys and not atari:
-            raise TownletError(f"{spec.per_row_keys[0]} does not work with vectorization: native", USE_SEPARATE_ROWS)
+        if settings.per_row_keys and not atari:
+            what = f"{settings.per_row_keys[0]} does not work with vectorization: native"
+            raise TownletError(what, USE_SEPARATE_ROWS)
         return not atari or render_mode is None  # Atari's cannot render; separate rows have the same observations
     # Atari's vectorization also skips frames, clips rewards and handles lives differently: only on request.
-    return spec.vectorization == "auto" and entry is not None and not spec.per_row_keys and not atari
+    return settings.vectorization == "auto" and entry is not None and not settings.per_row_keys and not atari
 
 
-def without_autoreset_steps(id: str, spec: EnvSpec) -> EnvSpec:
-    """The spec, with vectorization `auto` replaced by `sync` if it would choose `native`, which has autoreset steps."""
-    _prepare(id, spec)
-    native = spec.vectorization == "auto" and _is_native(id, spec, None)
-    return spec.model_copy(update={"vectorization": "sync"}) if native else spec
+def without_autoreset_steps(id: str, settings: GymSettings) -> GymSettings:
+    """The settings, with vectorization `sync` if `auto` would choose `native`, which has autoreset steps."""
+    _prepare(id, settings)
+    native = settings.vectorization == "auto" and _is_native(id, settings, None)
+    return settings.model_copy(update={"vectorization": "sync"}) if native else settings
 
 
 def _make_rows(factory: RowFactory, rows: int) -> SyncVectorEnv | AsyncVectorEnv:
@@ -115,9 +116,9 @@ def _make_rows(factory: RowFactory, rows: int) -> SyncVectorEnv | AsyncVectorEnv
     autoreset = AutoresetMode.SAME_STEP if factory.render_mode is None else AutoresetMode.NEXT_STEP
     family = extras.family(factory.id)
     one_per_process = family is not None and family.one_per_process
-    if one_per_process and factory.spec.vectorization == "sync":
+    if one_per_process and factory.settings.vectorization == "sync":
         raise TownletError(f"only one {factory.id} can run per process", "write vectorization: auto or async")
-    if one_per_process or factory.spec.vectorization == "async":
+    if one_per_process or factory.settings.vectorization == "async":
         factory().close()  # so that errors are raised in this process
         multiprocessing.set_forkserver_preload(PRELOADED)
         return AsyncVectorEnv([factory] * rows, copy=False, context=START_METHOD, autoreset_mode=autoreset)
@@ -125,24 +126,25 @@ def _make_rows(factory: RowFactory, rows: int) -> SyncVectorEnv | AsyncVectorEnv
 
 
 def _make_native(factory: RowFactory, rows: int) -> VectorEnv[Any, Any, Any]:
-    spec = factory.spec
+    settings = factory.settings
     if extras.is_atari(factory.id):
-        kwargs = _native_atari_kwargs(factory.id, spec)
+        kwargs = _native_atari_kwargs(factory.id, settings)
     else:
-        optional = {"max_episode_steps": spec.max_episode_steps, "render_mode": factory.render_mode}
-        kwargs = {**spec.kwargs, **{name: value for name, value in optional.items() if value is not None}}
+        optional = {"max_episode_steps": settings.max_episode_steps, "render_mode": factory.render_mode}
+        kwargs = {**settings.kwargs, **{name: value for name, value in optional.items() if value is not None}}
     mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
     return construct(factory.id, lambda: gym.make_vec(factory.id, rows, mode, **kwargs))
 
 
-def _native_atari_kwargs(id: str, spec: EnvSpec) -> dict[str, Any]:
+def _native_atari_kwargs(id: str, settings: GymSettings) -> dict[str, Any]:
     """Arguments of Atari's vector implementation; raises for keys that it does not support."""
-    if spec.observation not in ("vector", "rgb"):
-        raise TownletError(f"Atari's native vectorization has no observation '{spec.observation}'", USE_SEPARATE_ROWS)
-    height, width = spec.resize or ATARI_SCREEN
-    kwargs: dict[str, Any] = {"img_height": height, "img_width": width, "grayscale": spec.grayscale}
-    kwargs |= {"stack_num": spec.frame_stack, "reward_clipping": False}
-    for wrapper in spec.wrappers:
+    if settings.observation not in ("vector", "rgb"):
+        what = f"Atari's native vectorization has no observation '{settings.observation}'"
+        raise TownletError(what, USE_SEPARATE_ROWS)
+    height, width = settings.resize or ATARI_SCREEN
+    kwargs: dict[str, Any] = {"img_height": height, "img_width": width, "grayscale": settings.grayscale}
+    kwargs |= {"stack_num": settings.frame_stack, "reward_clipping": False}
+    for wrapper in settings.wrappers:
         if isinstance(wrapper, ClipRewardSpec) and wrapper.limit == 1:
             kwargs["reward_clipping"] = True
         elif isinstance(wrapper, StickyActionsSpec):
@@ -151,12 +153,12 @@ def _native_atari_kwargs(id: str, spec: EnvSpec) -> dict[str, Any]:
             limit = f" with limit {wrapper.limit:g}" if isinstance(wrapper, ClipRewardSpec) else ""
             what = f"Atari's native vectorization does not support the wrapper '{wrapper.name}'{limit}"
             raise TownletError(what, USE_SEPARATE_ROWS)
-    if spec.frame_skip > 1:  # 1 keeps the default of the id
-        kwargs["frameskip"] = spec.frame_skip
-    kwargs |= spec.kwargs
-    if spec.max_episode_steps is not None:  # the argument counts frames
+    if settings.frame_skip > 1:  # 1 keeps the default of the id
+        kwargs["frameskip"] = settings.frame_skip
+    kwargs |= settings.kwargs
+    if settings.max_episode_steps is not None:  # the argument counts frames
         skip = kwargs.get("frameskip", gym.spec(id).kwargs.get("frameskip", 1))
-        kwargs["max_num_frames_per_episode"] = spec.max_episode_steps * int(skip)
+        kwargs["max_num_frames_per_episode"] = settings.max_episode_steps * int(skip)
     return kwargs
 
 
@@ -165,7 +167,7 @@ def _action_names(factory: RowFactory) -> tuple[str, ...] | None:
     if gym.spec(factory.id).entry_point is None:
         return None
     try:
-        env = gym.make(factory.id, disable_env_checker=True, **factory.spec.kwargs)
+        env = gym.make(factory.id, disable_env_checker=True, **factory.settings.kwargs)
     except (TypeError, ValueError, gym.error.Error):  # its vector implementation may take other kwargs
         return None
     names = action_names(env)

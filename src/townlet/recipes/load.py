@@ -17,7 +17,7 @@ from townlet.config.models import json_schema
 from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, nearest
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 from townlet.recipes.catalog import FILE_KEYS, find_layers
 from townlet.recipes.layers import normalize, with_absolute_paths
 from townlet.recipes.schema import Budget, CheckpointSettings, EvaluationSettings, MetricsSettings, Recipe
@@ -36,7 +36,7 @@ SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "checkpoints": CheckpointSettings,
     "metrics": MetricsSettings,
     "change": WorldSpec,
-    "gym": EnvSpec,
+    "gym": GymSettings,
 }
 SYNONYMS: Final = {"n_envs": "rows", "num_envs": "rows"}  # names in other libraries
 

@@ -13,7 +13,7 @@ from townlet.agents.settings import AgentSettings
 from townlet.config.models import RegistryUnion, SearchRange, StrictModel
 from townlet.curriculum.spec import CurriculumSpec
 from townlet.explore.spec import ExploreSpec
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 from townlet.nets.spec import MlpSpec, NetworkSpec
 from townlet.rng import MAX_SEED
 from townlet.town.state import StartsSpec
@@ -220,7 +220,7 @@ class Recipe(StrictModel):
         min_length=1,
         description="A shipped world, or the path of a world file relative to the recipe file; `env` by default.",
     )
-    gym: EnvSpec | None = Field(
+    gym: GymSettings | None = Field(
         None, description="How the Gymnasium environment `env` is created and wrapped; if left out, `env` is a town."
     )
     change: dict[str, Any] = Field(

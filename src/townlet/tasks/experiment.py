@@ -118,8 +118,8 @@ def make_task(recipe: Recipe, node: Node, worlds: Worlds | None = None) -> Train
         what = f"'{GENERIC_GYM}' is not an environment; it holds default settings for any Gymnasium environment"
         raise ConfigError([Diagnostic(what, fix, node.location_of("env"))])
     try:
-        spec = without_autoreset_steps(recipe.env, recipe.gym) if recipe.network.is_recurrent else recipe.gym
-        task = GymTask(recipe.env, spec, recipe.reward_threshold)
+        settings = without_autoreset_steps(recipe.env, recipe.gym) if recipe.network.is_recurrent else recipe.gym
+        task = GymTask(recipe.env, settings, recipe.reward_threshold)
         task.check()
     except TownletError as error:
         located = [Diagnostic(d.what, d.fix, d.where or _gym_location(d, node)) for d in error.diagnostics]

@@ -20,8 +20,8 @@ from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import TownletError
 from townlet.gym import extras
 from townlet.gym.make import RenderInfo, make_vec, registered_limit, render_info
-from townlet.gym.row_env import construct
-from townlet.gym.spec import EnvSpec
+from townlet.gym.row_factory import construct
+from townlet.gym.settings import GymSettings
 from townlet.gym.vector_env import GymVecEnv
 from townlet.gym.wrappers.spec import TimeLimitSpec
 from townlet.interfaces.counters import Counters
@@ -44,14 +44,14 @@ PARALLEL_EPISODES: Final = 16  # rows of an evaluation; few, since an environmen
 class GymTask:
     """One environment, by its id and the settings of a recipe; see `townlet.tasks.experiment.TrainingTask`."""
 
-    def __init__(self, id: str, spec: EnvSpec, threshold: float | None = None) -> None:
-        self.name, self.spec, self._threshold = id, spec, threshold
+    def __init__(self, id: str, settings: GymSettings, threshold: float | None = None) -> None:
+        self.name, self.settings, self._threshold = id, settings, threshold
         self._training: GymVecEnv | None = None
 
     @cached_property
     def _probe(self) -> GymVecEnv:
         """An environment of one row, to read its spaces and settings."""
-        return make_vec(self.name, self.spec, 1)
+        return make_vec(self.name, self.settings, 1)
 
     def check(self) -> None:
         """Make one row and step it once, so that a faulty environment is reported before training."""
@@ -73,11 +73,12 @@ class GymTask:
 
     @property
     def limit(self) -> int | None:
-        limits = [wrapper.steps for wrapper in self.spec.wrappers if isinstance(wrapper, TimeLimitSpec)]
-        if self.spec.max_episode_steps is not None:
-            limits.append(self.spec.max_episode_steps)
+        limits = [wrapper.steps for wrapper in self.settings.wrappers if isinstance(wrapper, TimeLimitSpec)]
+        if self.settings.max_episode_steps is not None:
+            limits.append(self.settings.max_episode_steps)
         elif (registered := registered_limit(self.name)) is not None:
-            limits.append(registered if extras.is_atari(self.name) else math.ceil(registered / self.spec.frame_skip))
+            frames_per_step = 1 if extras.is_atari(self.name) else self.settings.frame_skip
+            limits.append(math.ceil(registered / frames_per_step))
         return min(limits, default=None)
 
     @property
@@ -95,7 +96,7 @@ class GymTask:
         scaling = self._normalizing_env.scaling
         if scaling is None:
             return RawObservation(self.layout, None)
-        plain = make_vec(self.name, self.spec.model_copy(update={"normalize_obs": "none"}))
+        plain = make_vec(self.name, self.settings.model_copy(update={"normalize_obs": "none"}))
         plain.close()
         return RawObservation(plain.layout, scaling)
 
@@ -109,12 +110,12 @@ class GymTask:
 
     def make_env(self, recipe: Recipe, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> GymVecEnv:
         """The training environment; its rows are not divided among processes."""
-        self._training = make_vec(self.name, self.spec, recipe.row_count, recipe.device)
+        self._training = make_vec(self.name, self.settings, recipe.row_count, recipe.device)
         return self._training
 
     def make_eval_env(self, rows: int = 1, device: str = "cpu", render_mode: str | None = None) -> GymVecEnv:
         """An environment with its original rewards, and the training environment's current normalization."""
-        env = make_vec(self.name, self.spec.unshaped(), rows, device, render_mode=render_mode)
+        env = make_vec(self.name, self.settings.unshaped(), rows, device, render_mode=render_mode)
         env.copy_transforms(self._normalizing_env)
         return env
 
@@ -161,7 +162,7 @@ class GymTask:
     @cached_property
     def render_info(self) -> RenderInfo:
         """Render modes and frame rate."""
-        return render_info(self.name, self.spec)
+        return render_info(self.name, self.settings)
 
     def render(self, policy: ActingPolicy, recipe: Recipe, device: str = "cpu") -> RenderedGym:
         settings = recipe.evaluation
@@ -195,7 +196,7 @@ class GymTask:
         )
 
     def fingerprint(self) -> dict[str, Any]:
-        settings = json.dumps(self.spec.model_dump(mode="json"), sort_keys=True)
+        settings = json.dumps(self.settings.model_dump(mode="json"), sort_keys=True)
         return {"gym": hashlib.sha256(settings.encode()).hexdigest(), "interface": self.interface}
 
     def describe(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from narrow import instance
 from townlet.config import user_code
 from townlet.errors import TownletError
 from townlet.gym.make import make_vec
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 from townlet.gym.wrappers.build import wrap
 from townlet.gym.wrappers.observations import AtariObjects, EncodeDiscrete
 from townlet.gym.wrappers.shaping import PotentialShaping
@@ -33,8 +33,8 @@ from townlet.interfaces import conformance
 from townlet.interfaces.vec_env import Discrete
 
 
-def spec(*wrappers: dict[str, Any], **keys: Any) -> EnvSpec:
-    return EnvSpec.model_validate({"wrappers": wrappers, "vectorization": "sync", **keys})
+def spec(*wrappers: dict[str, Any], **keys: Any) -> GymSettings:
+    return GymSettings.model_validate({"wrappers": wrappers, "vectorization": "sync", **keys})
 
 
 class Numbers(gym.Env[Any, Any]):
@@ -177,7 +177,7 @@ def test_count_bonus_fades_until_reseeded() -> None:
 @pytest.mark.parametrize("how", [{"observation": "rgb"}, {"wrappers": ({"name": "pixels"},)}])
 def test_images_are_resized_and_gray(how: dict[str, Any]) -> None:
     keys = {"vectorization": "sync", "grayscale": True, "resize": (40, 60), **how}
-    env = make_vec("CartPole-v1", EnvSpec.model_validate(keys), 2)
+    env = make_vec("CartPole-v1", GymSettings.model_validate(keys), 2)
     assert [(b.shape, b.kind) for b in env.layout] == [((1, 40, 60), "picture")]
     obs = env.reset(0).obs
     assert 0 <= obs.min() < 0.5 < obs.max() <= 1  # a dark cart on a white background

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gym_envs.counting import Counting
 from townlet.gym.make import make_vec
+from townlet.gym.settings import GymSettings
 from townlet.gym.spaces import ObservationEncoder
-from townlet.gym.spec import EnvSpec
 from townlet.gym.vector_env import GymVecEnv
 from townlet.gym.wrappers.transforms import FrameStack, RunningNormalize
 from townlet.interfaces import conformance
@@ -23,8 +23,8 @@ NEXT = AutoresetMode.NEXT_STEP
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 
 
-def spec(**keys: Any) -> EnvSpec:
-    return EnvSpec.model_validate({"vectorization": "sync", **keys})
+def spec(**keys: Any) -> GymSettings:
+    return GymSettings.model_validate({"vectorization": "sync", **keys})
 
 
 @MODES

@@ -78,7 +78,7 @@ class RemapActions(gym.Wrapper[Any, Any, Any, Any]):
         n = int(env.action_space.n)
         if invalid := [action for action in use if action >= n]:
             raise TownletError(f"the environment has no action {invalid[0]}", f"its actions are 0 to {n - 1}")
-        self.use = use
+        self.used_actions = use
         self._start = int(env.action_space.start)
         self.action_space = spaces.Discrete(len(use))
 
@@ -87,11 +87,11 @@ class RemapActions(gym.Wrapper[Any, Any, Any, Any]):
         return obs, self._remap_mask(info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = self.env.step(self._start + self.use[int(action)])
+        obs, reward, terminated, truncated, info = self.env.step(self._start + self.used_actions[int(action)])
         return obs, reward, terminated, truncated, self._remap_mask(info)
 
     def _remap_mask(self, info: dict[str, Any]) -> dict[str, Any]:
-        return info if MASK_KEY not in info else {**info, MASK_KEY: np.asarray(info[MASK_KEY])[list(self.use)]}
+        return info if MASK_KEY not in info else {**info, MASK_KEY: np.asarray(info[MASK_KEY])[list(self.used_actions)]}
 
 
 class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):

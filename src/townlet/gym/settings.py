@@ -17,7 +17,7 @@ RESERVED_KWARGS: Final = {
 }
 
 
-class EnvSpec(StrictModel):
+class GymSettings(StrictModel):
     """How a Gymnasium environment is made, observed and wrapped."""
 
     kwargs: dict[str, Any] = Field(
@@ -59,7 +59,7 @@ class EnvSpec(StrictModel):
     )
 
     @model_validator(mode="after")
-    def _is_consistent(self) -> EnvSpec:
+    def _is_consistent(self) -> GymSettings:
         for key in RESERVED_KWARGS.keys() & self.kwargs.keys():
             raise ValueError(f"`kwargs.{key}` cannot be set; {RESERVED_KWARGS[key]}")
         if sum(isinstance(w, ActionMaskSpec) for w in self.wrappers) > 1:
@@ -76,7 +76,7 @@ class EnvSpec(StrictModel):
         """Files of user-defined wrappers."""
         return [w.file for w in self.wrappers if isinstance(w, CustomSpec) and w.file is not None]
 
-    def unshaped(self) -> EnvSpec:
+    def unshaped(self) -> GymSettings:
         """The same without wrappers that change rewards, for evaluation."""
         wrappers = (w for w in self.wrappers if not isinstance(w, SHAPING) and not getattr(w, "training_only", False))
         return self.model_copy(update={"wrappers": tuple(wrappers)})

@@ -8,14 +8,14 @@ import pytest
 from pydantic import ValidationError
 
 from townlet.config.models import StrictModel
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 
 
 def test_wrappers_are_chosen_by_name() -> None:
-    spec = EnvSpec.model_validate(
+    settings = GymSettings.model_validate(
         {"wrappers": ({"name": "time_limit", "steps": 9}, {"name": "encode", "to": "binary"})}
     )
-    assert [w.name for w in spec.wrappers] == ["time_limit", "encode"]
+    assert [w.name for w in settings.wrappers] == ["time_limit", "encode"]
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_wrappers_are_chosen_by_name() -> None:
 )
 def test_errors_name_the_key(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
-        EnvSpec.model_validate(given)
+        GymSettings.model_validate(given)
 
 
 def test_unshaped_drops_shaping_wrappers() -> None:
-    spec = EnvSpec.model_validate({"wrappers": ({"name": "cart_pole_shaping"}, {"name": "sticky_actions"})})
-    assert [w.name for w in spec.unshaped().wrappers] == ["sticky_actions"]
+    settings = GymSettings.model_validate({"wrappers": ({"name": "cart_pole_shaping"}, {"name": "sticky_actions"})})
+    assert [w.name for w in settings.unshaped().wrappers] == ["sticky_actions"]
 
 
 def models(of: type[StrictModel]) -> set[type[StrictModel]]:
@@ -57,7 +57,7 @@ def models(of: type[StrictModel]) -> set[type[StrictModel]]:
 
 
 def test_every_key_has_a_description() -> None:
-    seen = models(EnvSpec)
+    seen = models(GymSettings)
     assert len(seen) > 10
     for model in seen:
         for key, field in model.model_fields.items():

@@ -1,4 +1,4 @@
-"""Construction of one row of a Gymnasium environment. Worker processes import this module, so it avoids torch."""
+"""Factory of single rows of a Gymnasium environment. Worker processes import this module, so it avoids torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from townlet.config import user_code
 from townlet.errors import EnvironmentFailed, TownletError
 from townlet.gym import extras
 from townlet.gym.env_state import RowEnv
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 from townlet.gym.wrappers.actions import FrameSkip, RemapActions
 from townlet.gym.wrappers.build import render_pixels, wrap
 from townlet.gym.wrappers.observations import AtariObjects, ResizeImage
@@ -47,55 +47,56 @@ class RowFactory:
     """Makes one row when called; can be sent to another process."""
 
     id: str
-    spec: EnvSpec
+    settings: GymSettings
     render_mode: str | None = None
     user_files: tuple[str, ...] = ()  # executed before the row is made
 
     @property
     def skips_frames(self) -> bool:
         """Whether frames are skipped by a wrapper; Atari environments skip them internally."""
-        return self.spec.frame_skip > 1 and not extras.is_atari(self.id)
+        return self.settings.frame_skip > 1 and not extras.is_atari(self.id)
 
     def __call__(self) -> RowEnv:
         """The environment with all its wrappers."""
         for path in self.user_files:
             user_code.execute_file(path)
         extras.require(self.id)
-        spec, atari = self.spec, extras.is_atari(self.id)
+        settings, atari = self.settings, extras.is_atari(self.id)
         env = self._make(atari)
-        if spec.observation == "objects":
+        if settings.observation == "objects":
             env = AtariObjects(env, self.id)
         if self.skips_frames:
-            env = FrameSkip(env, spec.frame_skip)
-            if spec.max_episode_steps is not None:  # in steps of the agent, not in frames
-                env = TimeLimit(env, spec.max_episode_steps)
-        for wrapper in spec.wrappers:
+            env = FrameSkip(env, settings.frame_skip)
+            if settings.max_episode_steps is not None:  # in steps of the agent, not in frames
+                env = TimeLimit(env, settings.max_episode_steps)
+        for wrapper in settings.wrappers:
             env = wrap(env, wrapper)
-        if spec.observation == "rgb" and not atari:
+        if settings.observation == "rgb" and not atari:
             env = render_pixels(env)
-        if spec.grayscale or spec.resize:
-            env = ResizeImage(env, spec.grayscale, spec.resize)
+        if settings.grayscale or settings.resize:
+            env = ResizeImage(env, settings.grayscale, settings.resize)
         return RowEnv(env, action_names(env))
 
     def _make(self, atari: bool) -> gym.Env[Any, Any]:
         """The environment without Townlet's wrappers."""
-        spec = self.spec
-        kwargs = dict(spec.kwargs)
+        settings = self.settings
+        kwargs = dict(settings.kwargs)
         if atari:
-            kwargs |= {"obs_type": {"ram": "ram", "objects": "ram"}.get(spec.observation, "rgb")}
-            kwargs |= {"frameskip": spec.frame_skip} if spec.frame_skip > 1 else {}
-        elif spec.observation in ("ram", "objects"):
-            what = f"{self.id} is not an Atari game and has no observation '{spec.observation}'"
+            kwargs["obs_type"] = "ram" if settings.observation in ("ram", "objects") else "rgb"
+            if settings.frame_skip > 1:  # 1 keeps the default of the id
+                kwargs["frameskip"] = settings.frame_skip
+        elif settings.observation in ("ram", "objects"):
+            what = f"{self.id} is not an Atari game and has no observation '{settings.observation}'"
             raise TownletError(what, "write observation: vector or rgb")
-        mode = self.render_mode
-        if (spec.observation == "rgb" and not atari) or any(w.name == "pixels" for w in spec.wrappers):
-            mode = "rgb_array"
-        if mode is not None:
+        render_mode = self.render_mode
+        if (settings.observation == "rgb" and not atari) or any(w.name == "pixels" for w in settings.wrappers):
+            render_mode = "rgb_array"
+        if render_mode is not None:
             use_headless_driver()
-            kwargs["render_mode"] = mode
-        limit = spec.max_episode_steps
+            kwargs["render_mode"] = render_mode
+        limit = settings.max_episode_steps
         if self.skips_frames and limit is not None:
-            limit = -1  # no limit here: the TimeLimit around FrameSkip truncates
+            limit = -1  # Gymnasium's value for no limit: the TimeLimit around FrameSkip truncates instead
         return construct(self.id, lambda: gym.make(self.id, limit, disable_env_checker=True, **kwargs))
 
 
@@ -117,7 +118,7 @@ def _construction_error(name: str, error: BaseException | None) -> TownletError:
         fix = f"install it: {family.command}" if family else "install the package it needs"
     elif isinstance(error, ImportError):
         install = f"pip install {error.name}" if error.name else "install the package it needs"
-        fix = f"{install}, or use another version"
+        fix = f"{install}, or use another version of the environment"
     return TownletError(f"{name} cannot be made: {reason}", fix)
 
 
@@ -127,11 +128,11 @@ def action_names(env: gym.Env[Any, Any]) -> tuple[str, ...] | None:
         return None
     if isinstance(env, RemapActions):
         inner = action_names(env.env)
-        return None if inner is None else tuple(inner[use] for use in env.use)
-    if callable(meanings := getattr(env, "get_action_meanings", None)):
-        return tuple(str(name).lower() for name in meanings())
+        return None if inner is None else tuple(inner[action] for action in env.used_actions)
+    if callable(get_names := getattr(env, "get_action_meanings", None)):  # as in Atari
+        return tuple(str(name).lower() for name in get_names())
     if isinstance(env, gym.Wrapper):
         return action_names(env.env)
-    if names := getattr(getattr(env, "world", None), "actions", None):
+    if names := getattr(getattr(env, "world", None), "actions", None):  # a town
         return tuple(names)
-    return ACTION_NAMES.get(env.spec.name) if env.spec is not None else None
+    return None if env.spec is None else ACTION_NAMES.get(env.spec.name)
