@@ -35,14 +35,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="threads of torch and the town; all cores by default")
     parser.add_argument("--seconds", type=float, default=60.0, help="per agent and library, over all rounds")
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--no-peers", action="store_true", help="measure only Townlet")
+    parser.add_argument("--no-sb3", action="store_true", help="measure only Townlet")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
     return parser.parse_args(arguments)
 
 
 def main() -> None:
     o = parse()
-    comparison = compare(o.world, o.agents, o.rows, o.threads, o.seconds, o.rounds, peers=not o.no_peers)
+    comparison = compare(o.world, o.agents, o.rows, o.threads, o.seconds, o.rounds, with_sb3=not o.no_sb3)
     report = {"machine": machine(), **comparison.as_json()}
     if o.json:
         o.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

@@ -45,7 +45,7 @@ def test_both_sides_do_the_same_work() -> None:
             assert theirs.target_update_interval // theirs.n_envs == TARGET_EVERY
 
 
-def test_missing_peer_skips_the_comparison(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sb3_skips_the_comparison(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("townlet.bench.training.find_spec", lambda name: None)
     done = townlet("bench", "train", "--agent", "ppo", *QUICK)
     assert done.code == 0

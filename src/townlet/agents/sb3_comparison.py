@@ -20,19 +20,19 @@ DQN_STEPS, BATCH_SIZE, REPLAY, WARMUP, TARGET_EVERY, EPSILON, DQN_MAX_GRAD_NORM 
 class Sb3Comparison:
     """Settings with which an agent of Stable-Baselines3 and Townlet's agent do the same work."""
 
-    library_class: str  # name of the class in stable_baselines3
+    sb3_class: str  # name of the class in stable_baselines3
     activation: str
     updates: int  # calls of `learn` in one pass of the benchmark
     steps: int  # vector steps in one pass
     overrides: Mapping[str, Any]  # for Townlet's recipe
     sb3_arguments: Mapping[str, Any]  # arguments of the class in stable_baselines3
-    per_row: Mapping[str, float]  # further arguments of that class, to be multiplied by the number of rows
+    sb3_arguments_per_row: Mapping[str, float]  # further arguments, to be multiplied by the number of rows
     reported: Mapping[str, Any]  # settings stated with the results
 
 
 SB3_COMPARISONS: Final = {
     "ppo": Sb3Comparison(
-        library_class="PPO",
+        sb3_class="PPO",
         activation="tanh",
         updates=1,
         steps=PPO_STEPS,
@@ -57,11 +57,11 @@ SB3_COMPARISONS: Final = {
             "vf_coef": VALUE_COEF,
             "max_grad_norm": PPO_MAX_GRAD_NORM,
         },
-        per_row={"batch_size": PPO_STEPS / MINIBATCHES},
+        sb3_arguments_per_row={"batch_size": PPO_STEPS / MINIBATCHES},
         reported={"n_steps": PPO_STEPS, "epochs": EPOCHS, "minibatches": MINIBATCHES, "activation": "tanh"},
     ),
     "dqn": Sb3Comparison(
-        library_class="DQN",
+        sb3_class="DQN",
         activation="relu",
         updates=DQN_STEPS,
         steps=DQN_STEPS,
@@ -90,7 +90,7 @@ SB3_COMPARISONS: Final = {
             "exploration_final_eps": EPSILON,
             "max_grad_norm": DQN_MAX_GRAD_NORM,
         },
-        per_row={"target_update_interval": TARGET_EVERY},
+        sb3_arguments_per_row={"target_update_interval": TARGET_EVERY},
         reported={
             "batch_size": BATCH_SIZE,
             "replay": REPLAY,

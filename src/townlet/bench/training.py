@@ -1,6 +1,6 @@
 """Training benchmark: rollouts and updates only, compared with Stable-Baselines3 at equal settings.
 
-Both have the same town, rows, network, batch size, updates and threads. Stable-Baselines3 (the *peer*) steps the town
+Both libraries have the same town, rows, network, batch size, updates and threads. Stable-Baselines3 steps the town
 through Gymnasium, as its users do; Townlet steps all rows as one batch. Rates count the steps of all rows.
 """
 
@@ -29,7 +29,7 @@ TOWNLET, SB3 = "townlet", "stable-baselines3"
 
 
 @dataclass(frozen=True)
-class PeerComparison:
+class LibraryComparison:
     """Results of Townlet and Stable-Baselines3 for each agent, and why some are missing."""
 
     results: dict[str, dict[str, BenchmarkResult]]  # agent → library → result
@@ -54,33 +54,40 @@ class PeerComparison:
 
 
 def compare(
-    world: str, agents: Sequence[str], rows: int, threads: int | None, seconds: float, rounds: int, peers: bool = True
-) -> PeerComparison:
-    """Measure each agent in Townlet and in Stable-Baselines3, in turns, for `seconds` each over all rounds."""
+    world: str, agents: Sequence[str], rows: int, threads: int | None, seconds: float, rounds: int,
+    *, with_sb3: bool = True,
+) -> LibraryComparison:  # fmt: skip
+    """Measure each agent in Townlet and, if installed, in Stable-Baselines3, alternately in `rounds` rounds.
+
+    `seconds` is the total time of an agent in one library. `threads` defaults to all available cores.
+    """
     if world not in IDS.values():
         raise TownletError(f"there is no Gymnasium id for the world '{world}'", did_you_mean(world, list(IDS.values())))
     threads = threads or available_cores()
-    before = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    missing = peers and find_spec("stable_baselines3") is None
+    sb3_installed = find_spec("stable_baselines3") is not None
     results = {}
     try:
         for agent in agents:
-            subjects = [townlet_benchmark(world, agent, rows, threads)]
-            if peers and not missing:
-                subjects.append(sb3_benchmark(world, agent, rows, threads))
-            measured = run_interleaved(subjects, seconds, rounds)
-            results[agent] = dict(zip((TOWNLET, SB3), measured, strict=False))
+            benchmarks = {TOWNLET: townlet_benchmark(world, agent, rows, threads)}
+            if with_sb3 and sb3_installed:
+                benchmarks[SB3] = sb3_benchmark(world, agent, rows, threads)
+            measured = run_interleaved(list(benchmarks.values()), seconds, rounds)
+            results[agent] = dict(zip(benchmarks, measured, strict=True))
     finally:
-        torch.set_num_threads(before)
-    skipped = ("stable-baselines3 is not installed: pip install stable-baselines3",) if missing else ()
-    return PeerComparison(results, skipped)
+        torch.set_num_threads(threads_before)
+    skipped: tuple[str, ...] = ()
+    if with_sb3 and not sb3_installed:
+        skipped = ("stable-baselines3 is not installed: pip install stable-baselines3",)
+    return LibraryComparison(results, skipped)
 
 
 def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
     """Benchmark of Townlet's agent, built from a recipe as for training."""
     training = build_training(load_experiment(f"town:{agent}", equal_overrides(world, agent, rows, threads)))
-    listener, updates = NullListener(), SB3_COMPARISONS[agent].updates
+    listener = NullListener()
+    updates = SB3_COMPARISONS[agent].updates
 
     def run_pass() -> int:
         for _ in range(updates):
@@ -93,16 +100,17 @@ def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchm
 
 def equal_overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
     """Overrides of every setting that determines the work, so that changes of recipes do not affect the benchmark."""
-    both = {
+    shared = {
         "world": world, "potential": 0, "starts": None, "rows": rows, "threads": threads, "seed": 0,
         "network.hidden": HIDDEN, "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
     }  # fmt: skip
-    return format_overrides(both | dict(SB3_COMPARISONS[agent].overrides))
+    return format_overrides(shared | dict(SB3_COMPARISONS[agent].overrides))
 
 
 def sb3_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
     """Benchmark of the agent of Stable-Baselines3 with its own training loop, in one process."""
-    model, steps = sb3_model(world, agent, rows), SB3_COMPARISONS[agent].steps
+    model = sb3_model(world, agent, rows)
+    steps = SB3_COMPARISONS[agent].steps
 
     def run_pass() -> int:
         with default_kernels():
@@ -129,11 +137,11 @@ def sb3_model(world: str, agent: str, rows: int) -> Any:
     from stable_baselines3.common.env_util import make_vec_env
     from torch import nn
 
-    name = next(key for key, value in IDS.items() if value == world)
-    towns = make_vec_env(name, n_envs=rows, seed=0)
+    env_id = next(key for key, value in IDS.items() if value == world)
+    env = make_vec_env(env_id, n_envs=rows, seed=0)
     common: dict[str, Any] = {"learning_rate": LR, "gamma": GAMMA, "seed": 0, "device": "cpu", "verbose": 0}
     comparison = SB3_COMPARISONS[agent]
     network = {"net_arch": list(HIDDEN), "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[comparison.activation]}
-    per_row = {key: int(value * rows) for key, value in comparison.per_row.items()}
-    make = getattr(stable_baselines3, comparison.library_class)
-    return make("MlpPolicy", towns, policy_kwargs=network, **common, **comparison.sb3_arguments, **per_row)
+    scaled = {key: int(value * rows) for key, value in comparison.sb3_arguments_per_row.items()}
+    sb3_class = getattr(stable_baselines3, comparison.sb3_class)
+    return sb3_class("MlpPolicy", env, policy_kwargs=network, **common, **comparison.sb3_arguments, **scaled)

@@ -81,7 +81,11 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `townlet`; exit codes are 0 (success), 1 (check failed), 2 (user error), 3 (diverged), 130 (interrupted)."""
+    """Run `townlet` and exit.
+
+    Exit codes: 0 (success), 1 (a failed check, a lost process, an unexpected error), 2 (user error), 3 (training
+    diverged), 130 (interrupted).
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the parent process
@@ -95,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except typer.TyperException as error:  # invalid arguments
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "townlet"
-        what = error.format_message().replace("Value error, ", "").replace("Input should be", "it should be")
+        what = _without_pydantic_phrases(error.format_message())
         code = _report(TownletError(what, f"see `{command} --help`", SourceLocation(command)))
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
@@ -104,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if allocation_error is None:
             raise
         code = _report(allocation_error)
-    except OSError as error:  # a full disk, a missing device
+    except OSError as error:  # such as a full disk
         code = _report(TownletError(f"cannot continue: {error}", "check free space and write permissions"))
     sys.exit(code)
 
@@ -112,3 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _report(error: TownletError) -> int:
     print_error(error)
     return error.exit_code
+
+
+def _without_pydantic_phrases(message: str) -> str:
+    return message.replace("Value error, ", "").replace("Input should be", "it should be")

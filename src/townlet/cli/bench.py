@@ -14,7 +14,7 @@ from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
     from townlet.bench.simulation import BenchmarkResult
-    from townlet.bench.training import PeerComparison
+    from townlet.bench.training import LibraryComparison
 
 app = CommandGroup("Benchmark simulation and training on this machine.")
 
@@ -85,7 +85,7 @@ def _table(title: str, text_headings: tuple[str, ...], number_headings: tuple[st
     "townlet bench train",
     "townlet bench train town-l2 --agent ppo --rows 256 --threads 1",
     "townlet bench train --seconds 60 --json",
-    "townlet bench train --no-peers",
+    "townlet bench train --no-sb3",
     "townlet bench train --device cuda --rows 65536 --json",
 )
 def train(
@@ -100,11 +100,11 @@ def train(
         int | None, typer.Option(min=2, help=f"Parallel towns; {DEFAULT_ROWS} by default, {DEFAULT_GPU_ROWS} on a GPU.")
     ] = None,
     device: Annotated[
-        str, typer.Option(metavar="cpu|cuda", help="Device; cuda ignores --threads, --seconds and --peers.")
+        str, typer.Option(metavar="cpu|cuda", help="Device; cuda ignores --threads, --seconds and --sb3.")
     ] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads; all cores by default.")] = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="Seconds of measurement per agent and library.")] = 12.0,
-    peers: Annotated[bool, typer.Option(help="Also measure Stable-Baselines3, if installed.")] = True,
+    sb3: Annotated[bool, typer.Option(help="Also measure Stable-Baselines3, if installed.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Measure training speed and compare it with Stable-Baselines3.
@@ -121,7 +121,7 @@ def train(
     if unknown := [name for name in agents if name not in AGENTS]:
         raise TownletError(f"'{unknown[0][:60]}' has no training benchmark", did_you_mean(unknown[0], AGENTS))
     with err().status(f"{world}, {rows} rows, {', '.join(agents)}"):
-        comparison = compare(world, agents, rows, threads, seconds, TRAINING_ROUNDS, peers)
+        comparison = compare(world, agents, rows, threads, seconds, TRAINING_ROUNDS, with_sb3=sb3)
     if as_json:
         print(json.dumps(comparison.as_json(), indent=2))
     else:
@@ -152,7 +152,7 @@ def _measure_iterations(world: str, agent: list[str] | None, rows: int, device: 
     out().print(table)
 
 
-def _print_comparison(comparison: PeerComparison) -> None:
+def _print_comparison(comparison: LibraryComparison) -> None:
     results = [r for libraries in comparison.results.values() for r in libraries.values()]
     first = results[0]
     title = f"{first.world} · {first.rows} rows · {first.threads} threads · environment steps/s"

@@ -17,9 +17,12 @@ EDITED_FILE: Final = "edited.yaml"  # file name in messages about an edited text
 def world_json(world: World) -> dict[str, Any]:
     """Everything the page draws of a world: map, affordances, meters, actions and rewards."""
     spec, t = world.spec, world.tables
-    lethal = {int(m) for m in t.lethal}
-    draining = {int(s) for s, target in zip(t.cascade_source, t.cascade_target, strict=True) if int(target) in lethal}
-    groups = {**dict.fromkeys(draining, "draining"), **dict.fromkeys(lethal, "lethal")}
+    lethal = {int(meter) for meter in t.lethal}
+    groups = {}
+    for source, target in zip(t.cascade_source, t.cascade_target, strict=True):
+        if int(target) in lethal:  # a low source lowers a lethal meter
+            groups[int(source)] = "drains_lethal"
+    groups |= dict.fromkeys(lethal, "lethal")
     return {
         "name": world.name,
         "description": spec.description,
@@ -49,15 +52,16 @@ def _affordance_json(world: World, k: int) -> dict[str, Any]:
     """One affordance; `price` and `effects` are totals of a complete session."""
     spec, t = world.spec.affordances[k], world.tables
     effect, ticks = np.asarray(t.effect), int(t.ticks[k])
-    totals = effect[2 * k] * (ticks - 1) + effect[2 * k + 1]
+    each_tick, last_tick = effect[2 * k], effect[2 * k + 1]
+    totals = each_tick * (ticks - 1) + last_tick
     return {
         "name": spec.name,
         "icon": spec.icon,
-        "cell": int(np.asarray(t.cell_of)[0][k]) if not t.shuffled else None,
+        "cell": None if t.shuffled else int(np.asarray(t.cell_of)[0][k]),
         "hours": list(spec.hours) if spec.hours else None,
         "open_at": [bool(v) for v in np.asarray(t.open_at)[k]],
         "ticks": ticks,
-        "price": round(float(t.price[k]) * ticks * float(world.spec.dollars or 0), 2),
+        "price": round(float(t.price[k]) * ticks * float(world.spec.dollars), 2),
         "effects": {world.meters[m]: round(float(v), 4) for m, v in enumerate(totals) if abs(float(v)) > 1e-6},
     }
 
@@ -77,5 +81,5 @@ def parse_world(text: str) -> World:
 def error_json(error: Diagnostic) -> dict[str, Any]:
     """An error with its line and column; 0 where unknown."""
     where = error.where
-    place = {"line": where.line or 0, "column": where.column or 0} if where else {"line": 0, "column": 0}
-    return {**place, "what": error.what, "fix": error.fix}
+    line, column = (where.line, where.column) if where else (None, None)
+    return {"line": line or 0, "column": column or 0, "what": error.what, "fix": error.fix}
