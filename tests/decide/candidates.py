@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from townlet.decide.estimate import compare_policies, fit_rewards, predict_rewards
+from townlet.decide.estimate import diff_policies, fit_rewards, predict_rewards
 from townlet.decide.offline_eval import Evidence, VersionSteps, collect_evidence
 from townlet.decide.settings import PromotionSettings
 
@@ -119,7 +119,7 @@ class World:
         model = predict_rewards(features, fit_rewards(features[lines, self.action], self.reward))
         chances = self.chances(candidate.network), self.chances(self.network)
         return collect_evidence(
-            compare_policies(*chances, self.action, approved, predictions=model if self.modeled else None), self.reward,
+            diff_policies(*chances, self.action, approved, predictions=model if self.modeled else None), self.reward,
             self.propensity, candidate.steps, settings, self.rng,
             weights_finite=all(bool(weight.isfinite().all()) for weight in candidate.network.parameters()),
         )  # fmt: skip

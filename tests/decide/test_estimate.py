@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
-from townlet.decide.estimate import Estimate, compare, effective_size, fit_rewards, predict_rewards
+from townlet.decide.estimate import (
+    Estimate,
+    ModelRewards,
+    compare_rewards,
+    effective_size,
+    fit_rewards,
+    predict_rewards,
+)
 from townlet.errors import TownletError
 
 Floats = NDArray[np.float64]
@@ -19,14 +26,16 @@ Floats = NDArray[np.float64]
 def snips(
     reward: ArrayLike, propensity: ArrayLike, chosen: ArrayLike, rng: np.random.Generator, **options: Any
 ) -> Estimate:
-    return compare(reward, propensity, chosen, chosen, rng, **options)[0]
+    return compare_rewards(reward, propensity, chosen, chosen, rng, **options)[0]
 
 
 def doubly_robust(
     reward: ArrayLike, propensity: ArrayLike, chosen: ArrayLike, model: ArrayLike, expected: ArrayLike,
     rng: np.random.Generator, **options: Any,
 ) -> Estimate:  # fmt: skip
-    return compare(reward, propensity, chosen, chosen, rng, model=(model, expected, expected), **options)[0]
+    return compare_rewards(
+        reward, propensity, chosen, chosen, rng, model=ModelRewards(model, expected, expected), **options
+    )[0]
 
 
 class Bandit:
@@ -55,7 +64,7 @@ class Logged(NamedTuple):
     reward: Floats
     propensity: Floats
 
-    def chosen(self, policy: Floats) -> Floats:
+    def action_probability(self, policy: Floats) -> Floats:
         return policy[self.context, self.action]
 
     def modeled(self, policy: Floats, model: Floats) -> tuple[Floats, Floats]:
@@ -69,12 +78,14 @@ def softmax(logits: Floats) -> Floats:
 
 
 def by_snips(bandit: Bandit, log: Logged, resamples: int = 200) -> Estimate:
-    return snips(log.reward, log.propensity, log.chosen(bandit.policy), bandit.rng, resamples=resamples)
+    return snips(log.reward, log.propensity, log.action_probability(bandit.policy), bandit.rng, resamples=resamples)
 
 
 def by_robust(bandit: Bandit, log: Logged, model: Floats, resamples: int = 200) -> Estimate:
     parts = log.modeled(bandit.policy, model)
-    return doubly_robust(log.reward, log.propensity, log.chosen(bandit.policy), *parts, bandit.rng, resamples=resamples)
+    return doubly_robust(
+        log.reward, log.propensity, log.action_probability(bandit.policy), *parts, bandit.rng, resamples=resamples
+    )
 
 
 def assert_right_in_the_mean(values: list[float], truth: float) -> None:
@@ -109,7 +120,9 @@ def test_doubly_robust_is_unbiased_with_wrong_propensities() -> None:
         log = bandit.log(200)
         wrong = np.full_like(log.propensity, 1 / 6)
         parts = log.modeled(bandit.policy, bandit.means)
-        found.append(doubly_robust(log.reward, wrong, log.chosen(bandit.policy), *parts, bandit.rng, resamples=20))
+        found.append(
+            doubly_robust(log.reward, wrong, log.action_probability(bandit.policy), *parts, bandit.rng, resamples=20)
+        )
     assert_right_in_the_mean(values_of(found), bandit.value(bandit.policy))
 
 
@@ -138,9 +151,11 @@ def coverage(repeats: int, seed: int) -> dict[str, float]:
         log, truth, before = bandit.log(400), bandit.value(bandit.policy), bandit.value(bandit.logging)
         model = bandit.means + bandit.rng.normal(scale=0.2, size=bandit.means.shape)
         said, hoped = log.modeled(bandit.policy, model)
-        given = log.reward, log.propensity, log.chosen(bandit.policy), log.propensity, bandit.rng
-        plain, *_ = compare(*given)
-        robust, _, difference = compare(*given, model=(said, hoped, log.modeled(bandit.logging, model)[1]))
+        given = log.reward, log.propensity, log.action_probability(bandit.policy), log.propensity, bandit.rng
+        plain, *_ = compare_rewards(*given)
+        robust, _, difference = compare_rewards(
+            *given, model=ModelRewards(said, hoped, log.modeled(bandit.logging, model)[1])
+        )
         cases = ((plain, truth), (robust, truth), (difference, truth - before))
         for name, (one, right) in zip(held, cases, strict=True):
             assert one.low is not None
@@ -165,9 +180,9 @@ def test_both_estimators_are_reported() -> None:
     bandit = Bandit(np.random.default_rng(11))
     log = bandit.log(300)
     predicted, expected = log.modeled(bandit.policy, bandit.means)
-    given = log.reward, log.propensity, log.chosen(bandit.policy), log.propensity
-    robust = compare(*given, keyed(), model=(predicted, expected, predicted))
-    plain = compare(*given, keyed())
+    given = log.reward, log.propensity, log.action_probability(bandit.policy), log.propensity
+    robust = compare_rewards(*given, keyed(), model=ModelRewards(predicted, expected, predicted))
+    plain = compare_rewards(*given, keyed())
     for one, other in zip(robust, plain, strict=True):
         assert one.snips is not None
         assert other.snips is None
@@ -183,7 +198,9 @@ def test_difference_has_a_narrower_interval() -> None:
     bandit = Bandit(np.random.default_rng(8))
     log = bandit.log(500)
     near = softmax(np.log(bandit.logging) + 0.1 * bandit.means)
-    new, _, difference = compare(log.reward, log.propensity, log.chosen(near), log.propensity, bandit.rng)
+    new, _, difference = compare_rewards(
+        log.reward, log.propensity, log.action_probability(near), log.propensity, bandit.rng
+    )
     assert difference.low is not None
     assert difference.high is not None
     assert new.low is not None
@@ -205,7 +222,7 @@ def test_unknown_estimate_is_none_not_nan(chosen: list[float]) -> None:
     nothing = Estimate(None, None, None, 0.0, count)
     reward, drawn = [0.1, 0.0, 0.3][:count], [0.5] * count
     assert snips(reward, drawn, chosen, rng) == nothing
-    assert compare(reward, drawn, chosen, drawn, rng)[2] == nothing
+    assert compare_rewards(reward, drawn, chosen, drawn, rng)[2] == nothing
     assert "unknown" in str(nothing)
 
 
@@ -272,8 +289,8 @@ def test_estimates_do_not_depend_on_order(log: list[tuple[float, float, float, f
 @given(rows)
 def test_logging_policy_is_worth_its_mean_reward(log: list[tuple[float, float, float, float]]) -> None:
     reward, drawn, _, model = columns(log)
-    for model_columns in ((), (model, model, model)):
-        one, _, gain = compare(reward, drawn, drawn, drawn, keyed(), model=model_columns, resamples=50)
+    for rewards in (None, ModelRewards(model, model, model)):
+        one, _, gain = compare_rewards(reward, drawn, drawn, drawn, keyed(), model=rewards, resamples=50)
         assert one.value == pytest.approx(reward.mean(), abs=1e-12)
         assert one.effective == pytest.approx(len(reward))
         assert (gain.value, gain.low, gain.high) == (0.0, 0.0, 0.0)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decide.candidates import ACTIONS, BAD, GOOD, World
-from townlet.decide.estimate import Estimate, compare_policies, concatenate
+from townlet.decide.estimate import Estimate, concatenate, diff_policies
 from townlet.decide.offline_eval import Evidence, VersionSteps, collect_evidence, judge_candidate, judge_serving
 from townlet.decide.settings import PromotionSettings
 
@@ -91,7 +91,7 @@ def test_serving_version_is_rolled_back_if_the_previous_was_better() -> None:
 
 def replace_before(world: World, before: torch.nn.Module) -> Evidence:
     """Evidence about the serving network compared with a previous one."""
-    found = compare_policies(
+    found = diff_policies(
         world.chances(world.network), world.chances(before), world.action, np.ones(world.estimate.shape, bool)
     )
     return collect_evidence(found, world.reward, world.propensity, NEWER, SETTINGS, world.rng, weights_finite=True)
@@ -136,7 +136,7 @@ CASES = {
     "uncertain and large": (known(estimate(0.0, width=0.05), change=0.5), "hold", "changes 0.500"),
     "uncertain and small": (known(estimate(0.0, width=0.05)), "promote", "changes only 0.030"),
     "little known, small": (known(estimate(-0.01, effective=20)), "promote", "effective size 20"),
-    "few, small": (known(estimate(-0.01, count=20)), "promote", "from 20 experiences"),
+    "few, small": (known(estimate(-0.01, count=20)), "promote", "from 20 decisions"),
     "little known, large": (known(estimate(0.3, effective=20), change=0.4), "hold", "there is too little evidence"),
     "little known speaks against it": (known(estimate(-0.1, effective=20)), "hold", "there is too little evidence"),
     "nothing known, small": (known(estimate(None)), "promote", "unknown"),
@@ -214,7 +214,7 @@ def test_evidence_of_known_policies() -> None:
     candidate = np.array([[1.0, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]])
     before = np.array([[0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25]])
     approved = np.array([[True, False, False, False], [True, True, False, False]])
-    seen = compare_policies(candidate, before, np.array([0, 3]), approved)
+    seen = diff_policies(candidate, before, np.array([0, 3]), approved)
     found = collect_evidence(
         seen, np.array([1.0, 0.0]), np.array([0.5, 0.25]), NEWER, SETTINGS, np.random.default_rng(0),
         weights_finite=True,
@@ -227,13 +227,13 @@ def test_evidence_of_known_policies() -> None:
     assert json.loads(json.dumps(asdict(found)))["steps"]["step"] == 11
 
 
-def test_entropy_is_normalized_by_possible_actions() -> None:
+def test_entropy_is_normalized_by_valid_actions() -> None:
     chances = np.array([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
-    allowed = np.array([[True, True, False, False], [True, False, False, False]])
-    seen = compare_policies(chances, chances, np.array([0, 0]), np.ones((2, 4), bool), allowed=allowed)
+    valid = np.array([[True, True, False, False], [True, False, False, False]])
+    seen = diff_policies(chances, chances, np.array([0, 0]), np.ones((2, 4), bool), valid=valid)
     given = (np.zeros(2), np.array([0.5, 1.0]), NEWER, SETTINGS)
     found = collect_evidence(seen, *given, np.random.default_rng(0), weights_finite=True)
-    assert found.entropy == pytest.approx(1.0)  # the second had one possible action and does not count
+    assert found.entropy == pytest.approx(1.0)  # the second had one valid action and does not count
 
 
 def test_experiences_without_outcomes_count_for_the_policy_only() -> None:
@@ -241,7 +241,7 @@ def test_experiences_without_outcomes_count_for_the_policy_only() -> None:
     chances, reward = rng.dirichlet(np.ones(5), 50), rng.normal(size=50)
     reward[20:] = np.nan
     model = np.zeros((50, 5))
-    seen = compare_policies(chances, chances, rng.integers(5, size=50), np.ones((50, 5), bool), predictions=model)
+    seen = diff_policies(chances, chances, rng.integers(5, size=50), np.ones((50, 5), bool), predictions=model)
     given = (reward, np.full(50, 0.2), NEWER, SETTINGS, rng)
     found = collect_evidence(seen, *given, weights_finite=True, known=np.arange(50) < 20)
     assert found.count == found.difference.count == 20
@@ -255,17 +255,17 @@ def test_broken_probabilities_are_evidence_not_an_error(broken: float) -> None:
     bad[3] = broken
     done, given = (np.zeros(30, int), np.ones((30, ACTIONS), bool)), (np.zeros(30), np.full(30, 0.1), NEWER, SETTINGS)
     rng = np.random.default_rng(0)
-    seen = compare_policies(bad, chances, *done, predictions=np.zeros((30, ACTIONS)))
+    seen = diff_policies(bad, chances, *done, predictions=np.zeros((30, ACTIONS)))
     found = collect_evidence(seen, *given, rng, weights_finite=True)
     assert (found.finite, found.entropy, found.change) == (False, None, None)
     assert judge_candidate(found, SETTINGS).action == "refuse"
-    beside = collect_evidence(compare_policies(chances, bad, *done), *given, rng, weights_finite=True)
+    beside = collect_evidence(diff_policies(chances, bad, *done), *given, rng, weights_finite=True)
     assert judge_candidate(beside, SETTINGS).action == "hold"  # `judge_serving` handles the broken version
 
 
 def test_evidence_without_observations() -> None:
     nothing = np.empty((0, 4))
-    seen = compare_policies(nothing, nothing, np.empty(0, int), np.empty((0, 4), bool))
+    seen = diff_policies(nothing, nothing, np.empty(0, int), np.empty((0, 4), bool))
     found = collect_evidence(
         seen, np.empty(0), np.empty(0), NEWER, SETTINGS, np.random.default_rng(0), weights_finite=True
     )
@@ -276,10 +276,10 @@ def test_policy_diff_can_be_computed_in_parts() -> None:
     rng = np.random.default_rng(0)
     new, old = rng.dirichlet(np.ones(6), (2, 40))
     given = rng.integers(6, size=40), rng.random((40, 6)) < 0.5, rng.normal(size=(40, 6))
-    whole = compare_policies(new, old, given[0], given[1], predictions=given[2])
+    whole = diff_policies(new, old, given[0], given[1], predictions=given[2])
     parts = [slice(0, 1), slice(1, 30), slice(30, 40)]
     action, approved, model = given
-    found = concatenate([compare_policies(new[p], old[p], action[p], approved[p], predictions=model[p]) for p in parts])
+    found = concatenate([diff_policies(new[p], old[p], action[p], approved[p], predictions=model[p]) for p in parts])
     for name, one, other in zip(whole._fields, whole, found, strict=True):
         assert np.allclose(np.asarray(one, float), np.asarray(other, float)), name
     assert len(found) == 40

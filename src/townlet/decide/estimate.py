@@ -1,8 +1,9 @@
 """Off-policy evaluation: the mean reward that a policy would have earned on logged decisions of other policies.
 
-A log has N decisions, each with its reward and its propensity. The evaluated policy enters as `chosen`, the probability
-that it gives to the logged action. The estimator SNIPS needs nothing else (Swaminathan and Joachims 2015). The doubly
-robust one needs a reward model; it is consistent if the propensities or the model are right (Dudík et al. 2011).
+A log has N decisions, each with its reward and its propensity. Of a policy, the estimators need the probabilities that
+it gives to the logged actions. SNIPS needs nothing else (Swaminathan and Joachims 2015). The doubly robust estimator
+also needs a reward model; it is consistent if the propensities or the model are right (Dudík et al. 2011).
+A *candidate* is compared with a *baseline*: a new version with the serving one, or the serving one with the previous.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from townlet.errors import TownletError
 
 Values = NDArray[np.float64]
 Floats = NDArray[np.floating]  # [N], or [N, K] for probabilities
-PolicyPair = NDArray[np.floating]  # [2, N]: of the candidate, and of the version before it
+PolicyPair = NDArray[np.floating]  # [2, N]: of the candidate and of the baseline
+Fraction = tuple[Values, Values]  # numerators and denominators [N] of an estimate, which is the ratio of their sums
+Callback = Callable[[], object]
 RESAMPLES: Final = 500
 LEVEL: Final = 0.95  # confidence level of intervals
-# Intervals are widened by the fraction SMALL_SAMPLE / n (n: effective sample size): resamples vary too little, by 1/2n,
-# and Student's t is wider than a normal distribution, by (z² + 1)/4n: 1.7/n in all; skewed weights need more.
+# Intervals are widened by the fraction SMALL_SAMPLE / n (n: effective sample size): resamples vary too little, by 1/n,
+# and Student's t is wider than a normal distribution, by (z² + 1)/4n: 2.2/n in all; skewed weights need more.
 SMALL_SAMPLE: Final = 2.5
-CHUNK_PRODUCTS: Final = 1 << 17  # multiplications per matmul; with twice as many, BLAS takes cores from decisions
+CHUNK_PRODUCTS: Final = 1 << 17  # multiplications per matmul; BLAS threads of larger ones would delay decisions
 ROUNDING: Final = 1e-4  # a probability stored as float32 may exceed 1 slightly
 
 
@@ -43,60 +46,71 @@ class Estimate:
 
     def __str__(self) -> str:
         if self.value is None:
-            return f"unknown from {self.count} experiences"
+            return f"unknown ({self.count} decisions)"
         interval = f" ({self.low:+.4f} to {self.high:+.4f})" if self.low is not None and self.high is not None else ""
         snips = f"; SNIPS {self.snips.value:+.4f}" if self.snips and self.snips.value is not None else ""
-        return f"{self.value:+.4f}{interval} from {self.count} experiences, effective size {self.effective:.0f}{snips}"
+        return f"{self.value:+.4f}{interval} from {self.count} decisions, effective size {self.effective:.0f}{snips}"
 
 
-def compare(
-    reward: ArrayLike, propensity: ArrayLike, chosen: ArrayLike, serving: ArrayLike, rng: np.random.Generator,
-    *, model: Sequence[ArrayLike] = (), clip: float | None = None, resamples: int = RESAMPLES, level: float = LEVEL,
-    yield_cpu: Callable[[], object] = no_interrupt,
+class ModelRewards(NamedTuple):
+    """Rewards according to a reward model, [N] each."""
+
+    predicted: ArrayLike  # of the logged actions
+    candidate: ArrayLike  # expected if the candidate acts
+    baseline: ArrayLike  # expected if the baseline acts
+
+
+def compare_rewards(
+    reward: ArrayLike, propensity: ArrayLike, candidate: ArrayLike, baseline: ArrayLike, rng: np.random.Generator,
+    *, model: ModelRewards | None = None, clip: float | None = None, resamples: int = RESAMPLES, level: float = LEVEL,
+    yield_cpu: Callback = no_interrupt,
 ) -> tuple[Estimate, Estimate, Estimate]:  # fmt: skip
-    """Mean rewards of a new policy and of the serving one, and their difference, from the same resamples.
+    """Mean rewards of a candidate and of a baseline, and their difference, from the same resamples.
 
-    `chosen` and `serving` are their probabilities of the logged actions [N]. SNIPS is Σ w r / Σ w with
-    w = chosen / propensity. `model` holds the predicted rewards of the logged actions and the expected rewards of both
-    policies, [N] each; with it, the estimates are doubly robust, means of expected reward + w (reward − prediction),
-    and their `snips` are those without it. Common variance cancels in the difference, so its interval is the one to
-    decide by. `clip` limits the weights: less variance, more bias. `yield_cpu` is called repeatedly.
+    `candidate` and `baseline` are the probabilities [N] that the policies give to the logged actions. SNIPS is
+    Σ w r / Σ w with w = probability / propensity. With a model, the estimates are doubly robust, means of
+    expected reward + w (reward − predicted reward), and the field `snips` of each holds the SNIPS estimate. Common
+    variance cancels in the difference, so its interval is the one to decide by. `clip` limits the weights: less
+    variance, more bias. `yield_cpu` is called repeatedly.
     """
-    rewards, propensities, (new, old, *model_columns) = _validate(reward, propensity, chosen, serving, *model)
-    predicted, *expected = model_columns or (None, None, None)
-    snips, robust = list[Values](), list[Values]()  # an estimate is the sum of one column over the sum of the next
+    rewards, propensities, *probabilities = _validate(reward, propensity, candidate, baseline)
+    snips, robust = list[Fraction](), list[Fraction]()  # of the candidate, then of the baseline
     sizes: list[tuple[float, float]] = []  # effective sample size, and share of clipped weights
-    for probability, policy_reward in zip((new, old), expected, strict=True):
-        with np.errstate(all="ignore"):  # probabilities of a broken version may not be finite
-            weights = probability / propensities
-            clipped = 0.0 if clip is None or not weights.size else float((weights > clip).mean())
-            weights = weights if clip is None else np.minimum(weights, clip)
-            snips += (weights * rewards, weights)
-            if predicted is not None and policy_reward is not None:
-                robust += (policy_reward + weights * (rewards - predicted), np.ones_like(rewards))
-        sizes.append((effective_size(weights), clipped))
-    resampled = _resample(np.stack([*robust, *snips], 1), resamples, rng, yield_cpu)
-    by_snips = _estimate_both(snips, resampled[:, -2:], level, sizes)
-    if not robust:
+    with np.errstate(all="ignore"):  # probabilities of a broken version may not be finite
+        for probability in probabilities:
+            weights, clipped = probability / propensities, 0.0
+            if clip is not None and weights.size:
+                clipped = float((weights > clip).mean())
+                weights = np.minimum(weights, clip)
+            snips.append((weights * rewards, weights))
+            sizes.append((effective_size(weights), clipped))
+        if model is not None:
+            predicted, *expected = _validate(rewards, propensities, *model)[2:]
+            for policy_reward, (_, weights) in zip(expected, snips, strict=True):
+                robust.append((policy_reward + weights * (rewards - predicted), np.ones_like(rewards)))
+    resampled = _resample([*robust, *snips], resamples, rng, yield_cpu)
+    by_snips = _estimate_both(snips, resampled[:, len(robust) :], level, sizes)
+    if model is None:
         return by_snips
-    doubly_robust = _estimate_both(robust, resampled[:, :2], level, sizes)
-    first, second, difference = (replace(one, snips=plain) for one, plain in zip(doubly_robust, by_snips, strict=True))
-    return first, second, difference
+    doubly_robust = _estimate_both(robust, resampled[:, : len(robust)], level, sizes)
+    estimates = [replace(one, snips=plain) for one, plain in zip(doubly_robust, by_snips, strict=True)]
+    return estimates[0], estimates[1], estimates[2]
 
 
 def _estimate_both(
-    columns: Sequence[Values], resampled: Values, level: float, sizes: Sequence[tuple[float, float]]
+    fractions: Sequence[Fraction], resampled: Values, level: float, sizes: Sequence[tuple[float, float]]
 ) -> tuple[Estimate, Estimate, Estimate]:
-    """Estimates of both policies and of their difference, from pairs of columns and their resampled ratios."""
-    estimates, count = [], len(columns[0])
-    for index, size in enumerate(sizes):
-        total, weight = (float(column.sum()) for column in columns[2 * index : 2 * index + 2])
-        value = total / weight if 0 < weight < np.inf else np.nan
-        estimates.append(_estimate(value, resampled[:, index], level, *size, count))
-    first, second = estimates
-    value = np.nan if first.value is None or second.value is None else first.value - second.value
-    effective, clipped = min(first.effective, second.effective), max(first.clipped, second.clipped)
-    return first, second, _estimate(value, resampled[:, 0] - resampled[:, 1], level, effective, clipped, count)
+    """Estimates of both policies and of their difference, from their fractions and the resampled ratios [..., 2]."""
+    estimates, count = [], len(fractions[0][0])
+    for (numerators, denominators), ratios, size in zip(fractions, resampled.T, sizes, strict=True):
+        total = float(denominators.sum())
+        value = float(numerators.sum()) / total if 0 < total < np.inf else np.nan
+        estimates.append(_estimate(value, ratios, level, *size, count))
+    candidate, baseline = estimates
+    value = np.nan if candidate.value is None or baseline.value is None else candidate.value - baseline.value
+    effective, clipped = min(candidate.effective, baseline.effective), max(candidate.clipped, baseline.clipped)
+    difference = _estimate(value, resampled[:, 0] - resampled[:, 1], level, effective, clipped, count)
+    return candidate, baseline, difference
 
 
 def effective_size(weights: ArrayLike) -> float:
@@ -129,25 +143,27 @@ def predict_rewards(features: ArrayLike, weights: Values) -> Values:
     return np.asarray(np.asarray(features, np.float64) @ weights[:-1] + weights[-1])
 
 
-def _validate(reward: ArrayLike, propensity: ArrayLike, *more: ArrayLike) -> tuple[Values, Values, list[Values]]:
-    """The columns as arrays. An invalid log is refused; an invalid policy is not, but its estimate is unknown."""
-    rewards, propensities, *others = (np.asarray(column, np.float64) for column in (reward, propensity, *more))
-    if rewards.ndim != 1 or any(column.shape != rewards.shape for column in (propensities, *others)):
+def _validate(*columns: ArrayLike) -> list[Values]:
+    """The columns as arrays. Rewards and propensities, the first two, must be valid; the others need not be."""
+    arrays = [np.asarray(column, np.float64) for column in columns]
+    rewards, propensities = arrays[:2]
+    if rewards.ndim != 1 or any(array.shape != rewards.shape for array in arrays):
         raise TownletError("the columns of the log have different lengths", "give one value for each decision")
     if wrong := np.flatnonzero(~((propensities > 0) & (propensities <= 1 + ROUNDING))).tolist():
         what = f"decision {wrong[0]} of the log has the propensity {propensities[wrong[0]]}"
         raise TownletError(what, "a propensity is above 0 and at most 1")
     if wrong := np.flatnonzero(~np.isfinite(rewards)).tolist():
         raise TownletError(f"decision {wrong[0]} of the log has the reward {rewards[wrong[0]]}", "leave it out")
-    return rewards, propensities, others
+    return arrays
 
 
-def _resample(columns: Values, resamples: int, rng: np.random.Generator, yield_cpu: Callable[[], object]) -> Values:
-    """Bayesian bootstrap (Rubin 1981) of the ratios of sums of columns [N, 2 J]: 0 over 1, 2 over 3, …
+def _resample(fractions: list[Fraction], resamples: int, rng: np.random.Generator, yield_cpu: Callback) -> Values:
+    """Bayesian bootstrap (Rubin 1981): ratios [resamples, J] of the sums of each of J fractions.
 
-    Returns ratios [resamples, J]. Every decision has an exponential weight instead of a count, so no resample has a
-    total weight of 0; a few calls draw many resamples, and release the GIL for decisions.
+    Every decision has an exponential weight instead of a count, so no resample has a total weight of 0; a few calls
+    draw many resamples, and release the GIL for decisions.
     """
+    columns = np.stack([column for fraction in fractions for column in fraction], 1)  # [N, 2 J]
     count, width = columns.shape
     sums = np.zeros((resamples, width))
     chunk = max(1, min(resamples, CHUNK_PRODUCTS // max(count * width, 1)))
@@ -158,7 +174,7 @@ def _resample(columns: Values, resamples: int, rng: np.random.Generator, yield_c
             rng.standard_exponential(out=weights)
             np.matmul(weights, columns, out=sums[start : start + len(weights)])
             yield_cpu()
-        return np.asarray(sums[:, 0::2] / sums[:, 1::2])
+        return np.asarray(sums[:, 0::2] / sums[:, 1::2])  # numerators / denominators
 
 
 def _estimate(value: float, resampled: Values, level: float, effective: float, clipped: float, count: int) -> Estimate:
@@ -177,54 +193,56 @@ def _estimate(value: float, resampled: Values, level: float, effective: float, c
 class PolicyDiff(NamedTuple):
     """Two policies on N observations. `expected` and `predicted` are None without a reward model."""
 
-    chosen: PolicyPair  # probability of the logged action
+    action_probability: PolicyPair  # of the logged action
     entropy: PolicyPair
-    passes: PolicyPair  # probability that the gate approves the action
+    approval: PolicyPair  # probability of an action that the gate approves
     expected: PolicyPair | None  # expected reward of the policy, according to the model
     predicted: Floats | None  # reward of the logged action, according to the model
     change: Floats  # total variation distance between the two policies
-    choices: NDArray[np.integer]  # number of possible actions
+    valid_actions: NDArray[np.integer]  # number of valid actions
     finite: tuple[bool, bool]  # whether all probabilities of each policy are finite
 
     def __len__(self) -> int:  # a NamedTuple would count its fields
         return len(self.change)
 
 
-def compare_policies(
-    candidate: Floats, before: Floats, action: NDArray[np.integer], approved: NDArray[np.bool_],
-    *, predictions: Floats | None = None, allowed: NDArray[np.bool_] | None = None,
+def diff_policies(
+    candidate: Floats, baseline: Floats, action: NDArray[np.integer], approved: NDArray[np.bool_],
+    *, predictions: Floats | None = None, valid: NDArray[np.bool_] | None = None,
     entropies: tuple[Floats, Floats] | None = None,
 ) -> PolicyDiff:  # fmt: skip
-    """Compare the action probabilities of two versions on N observations.
+    """Compare the action probabilities [N, K] of two policies on N observations.
 
-    `approved` marks actions that the gate approves, `predictions` are a model's predicted rewards, and `allowed` marks
-    possible actions (default: all), [N, K] each. `action` [N] is the logged action; `entropies` [N] are those of both
-    versions if already known.
+    `approved` marks actions that the gate approves, `predictions` are a model's predicted rewards, and `valid` marks
+    valid actions (default: all), [N, K] each. `action` [N] is the logged action; `entropies` [N] are those of both
+    policies if already known.
     """
-    versions, rows = (candidate, before), np.arange(len(action))
+    policies, rows = (candidate, baseline), np.arange(len(action))
 
     def expectations(values: NDArray[Any]) -> PolicyPair:
-        return np.stack([np.einsum("nk,nk->n", probabilities, values) for probabilities in versions])
+        return np.stack([np.einsum("nk,nk->n", probabilities, values) for probabilities in policies])
 
     with np.errstate(all="ignore"):  # probabilities of a broken version may not be finite
         return PolicyDiff(
-            np.stack([probabilities[rows, action] for probabilities in versions]),
-            np.stack(entropies or [_entropy(probabilities) for probabilities in versions]),
-            expectations(approved),
-            None if predictions is None else expectations(predictions),
-            None if predictions is None else predictions[rows, action],
-            np.abs(candidate - before).sum(1) / 2,
-            np.full(len(action), candidate.shape[1]) if allowed is None else allowed.sum(1),
-            (bool(np.isfinite(candidate).all()), bool(np.isfinite(before).all())),
+            action_probability=np.stack([probabilities[rows, action] for probabilities in policies]),
+            entropy=np.stack(entropies or [_entropy(probabilities) for probabilities in policies]),
+            approval=expectations(approved),
+            expected=None if predictions is None else expectations(predictions),
+            predicted=None if predictions is None else predictions[rows, action],
+            change=np.abs(candidate - baseline).sum(1) / 2,
+            valid_actions=np.full(len(action), candidate.shape[1]) if valid is None else valid.sum(1),
+            finite=(bool(np.isfinite(candidate).all()), bool(np.isfinite(baseline).all())),
         )
 
 
 def concatenate(parts: Sequence[PolicyDiff]) -> PolicyDiff:
     """Concatenate comparisons of the same two policies; there must be at least one."""
-    *columns, finite = zip(*parts, strict=True)
-    new, old = zip(*finite, strict=True)
-    whole: list[Any] = [None if column[0] is None else np.concatenate(column, axis=-1) for column in columns]
-    return PolicyDiff(*[*whole, (all(new), all(old))])
+    columns: dict[str, Any] = {}
+    for name in set(PolicyDiff._fields) - {"finite"}:
+        values = [getattr(part, name) for part in parts]
+        columns[name] = None if values[0] is None else np.concatenate(values, axis=-1)
+    finite = all(part.finite[0] for part in parts), all(part.finite[1] for part in parts)
+    return PolicyDiff(**columns, finite=finite)
 
 
 def _entropy(probabilities: Floats) -> Floats:

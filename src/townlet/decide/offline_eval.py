@@ -76,11 +76,12 @@ def collect_evidence(
     entropy, pass_rate = _summarize(diff, 0) if finite else (None, None)
     entropy_before, pass_rate_before = _summarize(diff, 1) if finite_before else (None, None)
     change = float(diff.change.mean()) if finite and finite_before and len(diff) else None
-    model = () if diff.expected is None or diff.predicted is None else (diff.predicted, *diff.expected)
-    *_, difference = estimate.compare(
-        reward[rows], propensity[rows], diff.chosen[0][rows], diff.chosen[1][rows], rng,
-        model=[column[rows] for column in model], clip=settings.clip, resamples=settings.resamples,
-        level=settings.confidence_level, yield_cpu=yield_cpu,
+    model = None
+    if diff.predicted is not None and diff.expected is not None:
+        model = estimate.ModelRewards(diff.predicted[rows], *diff.expected[:, rows])
+    *_, difference = estimate.compare_rewards(
+        reward[rows], propensity[rows], *diff.action_probability[:, rows], rng, model=model, clip=settings.clip,
+        resamples=settings.resamples, level=settings.confidence_level, yield_cpu=yield_cpu,
     )  # fmt: skip
     return Evidence(finite, steps, len(rows), entropy, entropy_before, pass_rate, pass_rate_before, change, difference)
 
@@ -130,9 +131,9 @@ def _summarize(diff: PolicyDiff, which: int) -> tuple[float | None, float | None
     """Mean normalized entropy and mean pass rate of one of the two policies; None without observations."""
     if not len(diff):
         return None, None
-    free = diff.choices > 1  # with a single action the entropy is always 0
-    normalized = diff.entropy[which][free] / np.log(diff.choices[free])
-    return float(normalized.mean()) if free.any() else None, float(diff.passes[which].mean())
+    free = diff.valid_actions > 1  # with a single action the entropy is always 0
+    normalized = diff.entropy[which][free] / np.log(diff.valid_actions[free])
+    return float(normalized.mean()) if free.any() else None, float(diff.approval[which].mean())
 
 
 def _promote_or_hold(evidence: Evidence, settings: PromotionSettings) -> Verdict:
@@ -225,14 +226,14 @@ class OfflineEvaluator:
         gate, action = GateResult(*self._gate_results.rows(part)), held.action[part]
         new, entropy = self._run_policy(candidate, held.number, part)
         old, entropy_before = self._run_policy(before, held.number, part)
-        allowed = (new > 0) | (old > 0)
+        valid = (new > 0) | (old > 0)
         if not self._service.settings.explore:  # the entropies stay those of the networks, which show a collapse
             new, old = _greedy(new), _greedy(old)
         predictions = None
         if reward_model is not None:
             predictions = np.where(gate.send, estimate.predict_rewards(gate.components, reward_model), 0.0)
-        diff = estimate.compare_policies(
-            new, old, action, gate.send, predictions=predictions, allowed=allowed, entropies=(entropy, entropy_before)
+        diff = estimate.diff_policies(
+            new, old, action, gate.send, predictions=predictions, valid=valid, entropies=(entropy, entropy_before)
         )
         self._yield_cpu()
         return diff, gate.select(action).send
