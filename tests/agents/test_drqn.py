@@ -74,13 +74,13 @@ def test_feed_forward_agent_stays_at_chance() -> None:
 
 @pytest.mark.parametrize("switch", ["bptt", "carry"])
 def test_cue_is_forgotten_without_each_part_of_the_recurrence(switch: str) -> None:
-    assert 0.4 < score(make_loop(**(WHOLE | {switch: False}))) < 0.6
+    assert 0.4 < score(make_loop(**(WHOLE | {switch: False})), 300) < 0.6
 
 
 @pytest.mark.parametrize(("burn_in", "low", "high"), [(LENGTH, 0.95, 1.0), (0, 0.4, 0.6)])
 def test_sequences_shorter_than_an_episode_need_burn_in(burn_in: int, low: float, high: float) -> None:
     # With unequal rewards all values along the corridor depend on the cue, so short sequences can propagate it.
-    assert low <= score(make_loop(rewards=UNEQUAL, sequence_length=5, burn_in=burn_in)) <= high
+    assert low <= score(make_loop(rewards=UNEQUAL, sequence_length=5, burn_in=burn_in), 300) <= high
 
 
 @pytest.mark.long
@@ -204,15 +204,15 @@ def test_hidden_state_is_reset_only_in_rows_that_ended() -> None:
 @pytest.mark.parametrize("explore", [EXPLORE, RND], ids=["epsilon", "rnd"])
 def test_resume_in_mid_episode_is_bit_identical(explore: ExploreSpec) -> None:
     whole = make_loop(explore=explore, sequence_length=5, burn_in=3, warmup=100)
-    whole.run(43)
+    whole.run(23)
     saved = whole.state()
     assert saved["agent"]["hidden"].abs().sum() > 0
-    history = whole.run(40)
+    history = whole.run(24)
     resumed = make_loop(seed=99, explore=explore, sequence_length=5, burn_in=3, warmup=100)
     resumed.run(6)
     resumed.restore(saved)
-    assert resumed.run(40) == history
-    assert len(history) == 10
+    assert resumed.run(24) == history
+    assert len(history) == 6
     assert differing_leaves(whole.state(), resumed.state()) == []
 
 

@@ -11,4 +11,4 @@ law = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 # The eager torch engine is a thousand times slower than Numba: a few examples here, all in `make test-long`.
-brief = settings(law, max_examples=6)
+brief = settings(law, max_examples=4)

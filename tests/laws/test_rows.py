@@ -10,7 +10,7 @@ from laws.compare import any_actions, plain, scatter
 from townlet.town.engines.engine import Engine, make_engine
 from townlet.town.world.load import load
 
-STEPS = {"numba": 200, "torch": 45}  # of episodes that end after 20
+STEPS = {"numba": 200, "torch": 28}  # of episodes that end after 20
 SHOWN = ("obs", "mask", "reward", "components", "terminated", "truncated")
 
 

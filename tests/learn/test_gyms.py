@@ -38,8 +38,8 @@ GOALS = {
 # Overrides for runs of seconds. Random agents reach 26 in CartPole, 0.02 in FrozenLake and 50 in Bandit. Each budget is
 # several times what its seed needs.
 SHORT = {
-    "CartPole-v1:ppo": ("env_steps=6e4", "budget.threshold=300", "evaluation.every=.05", "evaluation.episodes=20"),
-    "CartPole-v1:dqn": ("env_steps=4e4", "budget.threshold=150", "evaluation.every=.05", "evaluation.episodes=20"),
+    "CartPole-v1:ppo": ("env_steps=6e4", "budget.threshold=150", "evaluation.every=.05", "evaluation.episodes=10"),
+    "CartPole-v1:dqn": ("env_steps=4e4", "budget.threshold=150", "evaluation.every=.05", "evaluation.episodes=10"),
     "CartPole-v1:reinforce": (
         "env_steps=1e5",
         "budget.threshold=150",

@@ -19,7 +19,7 @@ from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
-UPDATES = 16
+UPDATES = 10
 CASES = {
     "ppo": PpoSettings(n_steps=16, epochs=2, gamma=0.9),
     "ppo apart": PpoSettings(n_steps=16, epochs=1, shared=False, value_clip=0.2, target_kl=0.02),
