@@ -90,7 +90,12 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
+ALIKE = ("braces", "many keys", "open words in lists", "carriage returns")  # brackets, keys, lines of words, line ends
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in ALIKE else ()) for name in SHAPES]
+)
 def test_hostile_structure_fails_fast(name: str) -> None:
     text = SHAPES[name]
     assert len(text) <= SIZE

@@ -15,7 +15,7 @@ SHORT = (
     "metrics.tensorboard=false",
     "metrics.report=false",
     "evaluation.every=.05",
-    "evaluation.episodes=50",
+    "evaluation.episodes=25",
 )
 
 
@@ -38,7 +38,7 @@ def random_length(outcome: TrainingOutcome) -> float:
 
 
 def test_dqn_learns_to_sleep_in_time(tmp_path: Path) -> None:
-    found = train("town-l0:dqn", tmp_path, "budget={env_steps: 2e5, threshold: 250}")
+    found = train("town-l0:dqn", tmp_path, "budget={env_steps: 2e5, threshold: 250}", "evaluation.every=.03")
     assert found.ending.why == "an evaluation reached the threshold"
     assert random_length(found) < 160  # of 300
 

@@ -113,11 +113,11 @@ def test_exploring_starts_change_only_the_meters(kind: str) -> None:
 
 
 def check_equal_episodes(world: str, kinds: tuple[str, ...]) -> None:
-    engines = [make_engine(load(world, ["max_steps=25"]), 24, kind, starts=POOR) for kind in kinds]
+    engines = [make_engine(load(world, ["max_steps=15"]), 24, kind, starts=POOR) for kind in kinds]
     draws = np.random.default_rng(1)
     for engine in engines:
         engine.reset(77)
-    for _ in range(60):
+    for _ in range(40):
         actions = draws.integers(0, len(engines[0].world.actions), 24)
         for engine in engines:
             engine.step(actions)

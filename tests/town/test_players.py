@@ -57,6 +57,7 @@ def test_planner_reaches_the_limit(name: str) -> None:
     assert measure_survival(world, PlannerPlayer(world), 24, key=5).reached >= 0.9
 
 
+@pytest.mark.long  # test_town_is_sustainable follows it for 1500 steps
 def test_planner_outlives_the_limit_in_town() -> None:
     world = load("town")
     assert measure_survival(world, PlannerPlayer(world), 16, key=7, limit=2500).mean >= 2000

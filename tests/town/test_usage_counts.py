@@ -266,19 +266,19 @@ def test_restored_counters_continue_exactly(kind: str) -> None:
             town.step(torch.multinomial(torch.as_tensor(town.engine.mask).float(), 1, generator=chance).squeeze(1))
             counter.update()
 
-    world = load("town-l3", ["max_steps=40"])
+    world = load("town-l3", ["max_steps=18"])
     one = Town(world, 16, engine=kind)
     one.reset(4)
     counter = UsageCounter(one, 8)
-    play(one, counter, 50, 1)
+    play(one, counter, 22, 1)
     town_state, counter_state = one.state(), counter.state()
-    play(one, counter, 60, 2)
+    play(one, counter, 28, 2)
 
     two = Town(world, 16, engine=kind)
     two.restore(town_state)
     again = UsageCounter(two, 8)
     again.restore(counter_state)
-    play(two, again, 60, 2)
+    play(two, again, 28, 2)
     for a, b in zip(counter.flush(), again.flush(), strict=True):
         np.testing.assert_array_equal(a, b)
     for tracked in (4, 12):  # a resumed run may track other rows
