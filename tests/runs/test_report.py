@@ -307,7 +307,7 @@ def test_every_metric_is_described() -> None:
         "epsilon",
         "stage",
         "intrinsic_reward",
-        "works",
+        "earns_money",
     }
     assert columns <= set(METRICS)
 

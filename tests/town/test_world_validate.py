@@ -37,7 +37,7 @@ CASES = {
     "vitality meter twice": (
         "  - survival",
         "  - {name: vitality, meters: [joy, joy]}",
-        "'joy' occurs twice in the product",
+        "'joy' occurs twice in the meters of 'vitality'",
     ),
     "cascade to itself": (
         "{source: joy, target: energy, strength",
@@ -80,7 +80,11 @@ CASES = {
     "closes after the day": ("hours: [2, 8]", "hours: [2, 11]", "'Bed' cannot be open from 2 to 11"),
     "closes at 0": ("hours: [2, 8]", "hours: [2, 0]", "'Bed' cannot be open from 2 to 0"),
     "never open": ("hours: [2, 8]", "hours: [2, 2]", "'Bed' cannot be open from 2 to 2"),
-    "start hour": ("day: 10}", "day: 10, start: 10}", "cannot start at hour 10; use 0 to 9"),
+    "start hour": (
+        "day: 10}",
+        "day: 10, start: 10}",
+        "cannot start at hour 10: a day has 10 hours; use 0 to 9",
+    ),
     "price without currency": (
         "currency: money",
         "dollars: 10",

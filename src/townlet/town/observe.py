@@ -1,7 +1,8 @@
 """Rule 12, the observation: one function per block, which returns entry k of the block.
 
 The Numba engine calls these functions with the values of one row and a number k, the torch engine with columns [N, 1]
-and all k at once. The functions of one-hot blocks return a class; the engine writes the one-hot vector.
+and all k at once. The functions of one-hot blocks return a class, of which the engine writes the one-hot vector: all
+zeros for a number beyond the last class.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def window(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> 
 
 @rule
 def clock(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
-    """The hour, or its sine and cosine."""
+    """hour / day, or sine and cosine of that fraction of a full turn."""
     return w.clock[s.hour, k]
 
 
@@ -65,7 +66,7 @@ def affordance_here(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Ta
 
 @rule
 def window_typed(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
-    """The affordance on each cell around the agent; a cell outside the map has no class."""
+    """The affordance on each cell around the agent; for a cell outside the map a number beyond the last class."""
     return kind_at[layout_index, w.window_cell[s.cell, k]]
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from townlet.town.world import schema, tables
 from townlet.town.world.schema import Milestone, Potential, Proximity, Survival, Vitality, WorldSpec
-from townlet.town.world.sessions import is_open, restorers, session
+from townlet.town.world.sessions import is_open, make_session, restorers
 from townlet.town.world.tables import Floats, Ints, World
 
 # Moves in three dimensions, last axis first, −1 before +1; fewer dimensions use the last ones.
@@ -78,7 +78,10 @@ def moves(size: Sequence[int], boundary: str) -> tuple[Ints, Ints]:
 
 
 def windows(size: Sequence[int], boundary: str, side: int) -> Ints:
-    """Cells around each cell on the same level, row by row: int [C, side or side²]; C is outside."""
+    """Cells around each cell on the same level, row by row: int [C, side or side²].
+
+    The number C stands for a cell outside the map.
+    """
     cells = coordinates(size)
     dimensions = min(len(size), 2)
     offsets = np.arange(side, dtype=np.int32) - side // 2
@@ -90,7 +93,8 @@ def windows(size: Sequence[int], boundary: str, side: int) -> Ints:
         if axis < dimensions:
             # x runs along the last axis of the window, y along the one before.
             at = at + offsets.reshape([side if i == dimensions - 1 - axis else 1 for i in range(dimensions)])
-            inside &= (at >= 0) & (at < n) if boundary != "wrap" else True
+            if boundary != "wrap":
+                inside &= (at >= 0) & (at < n)
             at = at % n
         axes.append(np.broadcast_to(at, shape))
     numbers = np.where(inside, cell_number(axes, size), len(cells))
@@ -103,7 +107,7 @@ def positions(size: Sequence[int]) -> Floats:
 
 
 def distances(size: Sequence[int], boundary: str) -> Ints:
-    """Fewest moves from each cell to each other: int [C, C]. A bounce ends where the opposite move would."""
+    """Fewest moves between cells: int [C, C]. A bounce shortens no path: it ends where the opposite move would."""
     cells = coordinates(size)
     total = np.zeros((len(cells), len(cells)), dtype=np.int32)
     for axis, n in enumerate(size):
@@ -121,6 +125,7 @@ def _floats(values: ArrayLike) -> Floats:
 
 
 def _map(spec: WorldSpec) -> dict[str, Any]:
+    """Tables of actions and cells."""
     names = action_names(spec)
     cost = np.zeros((len(names), len(spec.meters)))
     for k, action in enumerate(names):
@@ -142,9 +147,10 @@ def _cells(spec: WorldSpec) -> dict[str, Any]:
         cell_of = _ints([[cell_number(a.cell or (), size) for a in spec.affordances]])
     else:
         cell_of = _ints([range(n)])  # a placeholder: every episode draws its layout
-    kind_at = np.full((1, cells + 1), n, dtype=np.int32)
+    none, outside = n, n + 1
+    kind_at = np.full((1, cells + 1), none, dtype=np.int32)
     kind_at[0, cell_of[0]] = np.arange(n)
-    kind_at[0, cells] = n + 1
+    kind_at[0, cells] = outside
     side = schema.window_side(spec)
     return {
         "next_cell": _ints(np.vstack([next_cell, stay, stay])),
@@ -160,12 +166,12 @@ def _cells(spec: WorldSpec) -> dict[str, Any]:
 def _no_cells(spec: WorldSpec) -> dict[str, Any]:
     """Tables of a world without a map: cell a is affordance a, reached by its INTERACT; the last cell is nowhere."""
     n = len(spec.affordances)
-    cells = n + 1
-    next_cell = np.tile(np.arange(cells), (cells, 1))  # WAIT, the last action, stays
+    actions, cells = n + 1, n + 1
+    next_cell = np.tile(np.arange(cells), (actions, 1))  # WAIT, the last action, stays
     next_cell[:n] = np.arange(n)[:, None]
     return {
         "next_cell": _ints(next_cell),
-        "passable": np.ones((cells, cells), dtype=np.int32),
+        "passable": np.ones((actions, cells), dtype=np.int32),
         "start_cells": _ints([n]),
         "kind_at": _ints([range(n + 2)]),
         "cell_of": _ints([range(n)]),
@@ -195,14 +201,14 @@ def _meters(spec: WorldSpec) -> dict[str, Any]:
 
 def _affordances(spec: WorldSpec) -> dict[str, Any]:
     temporal, day, n = spec.clock.temporal, spec.clock.day, len(spec.affordances)
-    sessions = [session(a, temporal) for a in spec.affordances]
+    sessions = [make_session(a, temporal) for a in spec.affordances]
     ticks = np.array([s.ticks for s in sessions] + [1])
     open_at = np.zeros((n + 1, day))
     effect = np.zeros((2 * (n + 1), len(spec.meters)))
-    for a, (affordance, used) in enumerate(zip(spec.affordances, sessions, strict=True)):
+    for a, (affordance, session) in enumerate(zip(spec.affordances, sessions, strict=True)):
         open_at[a] = [not temporal or is_open(affordance, hour) for hour in range(day)]
-        effect[2 * a] = [used.inner.get(m.name, 0.0) for m in spec.meters]
-        effect[2 * a + 1] = [used.last.get(m.name, 0.0) for m in spec.meters]
+        effect[2 * a] = [session.inner.get(m.name, 0.0) for m in spec.meters]
+        effect[2 * a + 1] = [session.last.get(m.name, 0.0) for m in spec.meters]
     return {
         "ticks": _ints(ticks),
         "tick_share": _floats(1.0 / ticks),
@@ -215,9 +221,9 @@ def _affordances(spec: WorldSpec) -> dict[str, Any]:
 
 
 def _time(spec: WorldSpec) -> dict[str, Any]:
-    turn = np.arange(spec.clock.day) / spec.clock.day
-    angle = 2 * np.pi * turn
-    columns = [np.sin(angle), np.cos(angle)] if schema.clock_encoding(spec) == "sincos" else [turn]
+    day_fraction = np.arange(spec.clock.day) / spec.clock.day
+    angle = 2 * np.pi * day_fraction
+    columns = [np.sin(angle), np.cos(angle)] if schema.clock_encoding(spec) == "sincos" else [day_fraction]
     return {
         "clock": _floats(np.stack(columns, axis=1)),
         "day": spec.clock.day,
@@ -235,11 +241,12 @@ def _reward(spec: WorldSpec, default: R) -> R:
 
 
 def _rewards(spec: WorldSpec) -> dict[str, Any]:
-    names, index = {r.name for r in spec.rewards}, {m.name: i for i, m in enumerate(spec.meters)}
+    names = {r.name for r in spec.rewards}
+    index = {m.name: i for i, m in enumerate(spec.meters)}
     milestone = _reward(spec, Milestone(name="milestone"))
-    vitality = _reward(spec, Vitality(name="vitality")).meters or spec.lethal
+    vitality_meters = _reward(spec, Vitality(name="vitality")).meters or spec.lethal
+    survival_meter = _reward(spec, Survival(name="survival")).meter or spec.lethal[0]
     proximity = _reward(spec, Proximity(name="proximity"))
-    survival = spec.meters[index[_reward(spec, Survival(name="survival")).meter or spec.lethal[0]]]
     bonus = [m.bonus or schema.Bonus() for m in spec.meters]
     distance = distances(spec.map.size, spec.map.boundary) if "proximity" in names else np.zeros((1, 1), np.int32)
     restores = np.zeros((len(spec.meters), len(spec.affordances)))
@@ -248,7 +255,7 @@ def _rewards(spec: WorldSpec) -> dict[str, Any]:
     return {
         "reward_kind": _ints([tables.REWARD_KIND[r.name] for r in spec.rewards]),
         "reward_weight": _floats([r.weight for r in spec.rewards]),
-        "vitality": _ints([index[name] for name in vitality]),
+        "vitality": _ints([index[name] for name in vitality_meters]),
         "bonus_above": _floats([b.above for b in bonus]),
         "bonus_reward": _floats([b.reward for b in bonus]),
         "bonus_below": _floats([b.below for b in bonus]),
@@ -260,8 +267,8 @@ def _rewards(spec: WorldSpec) -> dict[str, Any]:
         "milestone_big_bonus": milestone.big_bonus,
         "milestone_death": milestone.death,
         "potential_gamma": _reward(spec, Potential(name="potential")).gamma,
-        "survival_decay": survival.decay if "survival" in names else 1.0,
-        "survival_move": survival.move if "survival" in names else 0.0,
+        "survival_decay": spec.meters[index[survival_meter]].decay,
+        "survival_move": spec.meters[index[survival_meter]].move,
         "restores": _ints(restores),
         "distance": distance,
         "proximity_below": proximity.below,

@@ -30,7 +30,7 @@ def session_total(affordance: Affordance) -> dict[str, float]:
     return _effect(affordance, affordance.ticks)
 
 
-def session(affordance: Affordance, temporal: bool) -> Session:
+def make_session(affordance: Affordance, temporal: bool) -> Session:
     """The session as it is played with or without time of day."""
     if temporal:
         return Session(affordance.ticks, affordance.price, dict(affordance.each_tick), _effect(affordance, 1))
@@ -81,13 +81,13 @@ def survival_bound(spec: WorldSpec, meter: Meter) -> SurvivalBound:
     loss = meter.decay + sum(m.base for m in spec.modulations if m.target == meter.name)
     # The most that one tick restores, that a free tick restores, that one unit of money buys, and that a tick earns.
     gain = free = per_money = income = 0.0
-    for used in (session(a, spec.clock.temporal) for a in spec.affordances):
-        price = max(0.0, used.price - TOLERANCE)
+    for session in (make_session(a, spec.clock.temporal) for a in spec.affordances):
+        price = max(0.0, session.price - TOLERANCE)
         if price > 1.0:
             continue  # more than an agent can own
-        best = used.best(meter.name)
+        best = session.best(meter.name)
         gain = max(gain, best)
-        income = max(income, used.best(spec.currency) if spec.currency else 0.0)
+        income = max(income, session.best(spec.currency) if spec.currency else 0.0)
         if price:
             per_money = max(per_money, best / price)
         else:
@@ -112,7 +112,7 @@ def warnings(spec: WorldSpec) -> Iterator[str]:
     if spec.currency is None:
         return
     for affordance in spec.affordances:
-        price = session(affordance, spec.clock.temporal).price
+        price = make_session(affordance, spec.clock.temporal).price
         if price > 1.0 + TOLERANCE:
             cost = f"it costs ${price * spec.dollars:g} at once, and no agent owns more than ${spec.dollars:g}"
             yield f"'{affordance.name}' is never affordable: {cost}"

@@ -18,7 +18,10 @@ MAX_PROXIMITY_CELLS: Final = 4096  # the table of distances has the square of th
 
 
 class Report(Protocol):
-    """Report a problem at a path of the file, or at `prefer` if that value was written nearer to the user."""
+    """Report a problem at a path of the file, or at the path `prefer` if the value there has precedence.
+
+    Values on the command line have precedence over those in the file, and those over values in its parents.
+    """
 
     def __call__(self, what: str, fix: str, *path: str | int, prefer: tuple[str, ...] = ()) -> None: ...
 
@@ -28,18 +31,21 @@ def check(spec: WorldSpec, node: Node, with_survival: bool = True) -> list[Diagn
     problems: list[Diagnostic] = []
 
     def report(what: str, fix: str, *path: str | int, prefer: tuple[str, ...] = ()) -> None:
-        where, other = node.location_of(*path), node.location_of(*prefer)
-        problems.append(Diagnostic(what, fix, other if prefer and nearness(other) > nearness(where) else where))
+        where = node.location_of(*path)
+        if prefer and precedence(node.location_of(*prefer)) > precedence(where):
+            where = node.location_of(*prefer)
+        problems.append(Diagnostic(what, fix, where))
 
-    def nearness(location: SourceLocation) -> int:
-        """How near to the user a value was written: 0 in a parent, 1 in the file, 2 on the command line."""
+    def precedence(location: SourceLocation) -> int:
+        """0 for a value in a parent, 1 in the file, 2 on the command line."""
         return 2 if not location.line else int(location.source == node.location.source)
 
     for check_part in (_names, _references, _affordances, _meters, _rewards, _map, _blocks, _observation):
         check_part(spec, report)
     start, day = spec.clock.start, spec.clock.day
     if start != "random" and start >= day:
-        report(f"a day of {day} hours cannot start at hour {start}", f"use 0 to {day - 1}, or random", "clock", "start")
+        what = f"an episode cannot start at hour {start}: a day has {day} hours"
+        report(what, f"use 0 to {day - 1}, or random", "clock", "start")
     if with_survival and not problems:  # the bound needs values that have passed the other checks
         _check_survival(spec, report)
     return problems
@@ -56,47 +62,47 @@ def _names(spec: WorldSpec, report: Report) -> None:
     }
     for key, names in lists.items():
         for i in repeats(names):
-            fix = "rename one of them" if key not in ("lethal", "rewards") else "keep one of them"
+            fix = "keep one of them" if key in ("lethal", "rewards") else "rename one of them"
             report(f"'{names[i]}' occurs twice in {key}", fix, key, i)
 
 
 def repeats(names: Sequence[str]) -> list[int]:
-    """Indices of names that occurred before."""
+    """Indices of names that also occur earlier in the list."""
     return [i for i, name in enumerate(names) if name in names[:i]]
 
 
 def _references(spec: WorldSpec, report: Report) -> None:
     known = [m.name for m in spec.meters]
 
-    def meter(name: str, *path: str | int) -> None:
+    def require_meter(name: str, *path: str | int) -> None:
         if name not in known:
             report(f"there is no meter '{name}'", did_you_mean(name, known), *path)
 
     if spec.currency is not None:
-        meter(spec.currency, "currency")
+        require_meter(spec.currency, "currency")
     for i, name in enumerate(spec.lethal):
-        meter(name, "lethal", i)
+        require_meter(name, "lethal", i)
     all_links: dict[str, tuple[Modulation | Cascade, ...]] = {
         "modulations": spec.modulations,
         "cascades": spec.cascades,
     }
     for key, links in all_links.items():
         for i, link in enumerate(links):
-            meter(link.source, key, i, "source")
-            meter(link.target, key, i, "target")
+            require_meter(link.source, key, i, "source")
+            require_meter(link.target, key, i, "target")
             if link.source == link.target:
                 what = f"'{link.source}' is both source and target of one of the {key}"
                 report(what, "name two different meters; for a constant loss use `decay`", key, i, "target")
     for i, affordance in enumerate(spec.affordances):
         for key, effects in (("each_tick", affordance.each_tick), ("at_end", affordance.at_end)):
             for name in effects:
-                meter(name, "affordances", i, key, name)
+                require_meter(name, "affordances", i, key, name)
     for i, reward in enumerate(spec.rewards):
         if isinstance(reward, Survival) and reward.meter is not None:
-            meter(reward.meter, "rewards", i, "meter")
+            require_meter(reward.meter, "rewards", i, "meter")
         if isinstance(reward, Vitality) and reward.meters is not None:
             for j, name in enumerate(reward.meters):
-                meter(name, "rewards", i, "meters", j)
+                require_meter(name, "rewards", i, "meters", j)
 
 
 def _affordances(spec: WorldSpec, report: Report) -> None:
@@ -122,9 +128,10 @@ def _meters(spec: WorldSpec, report: Report) -> None:
         if meter.start <= 1e-3:
             what = f"'{meter.name}' is lethal and starts at {meter.start:g}: every agent starts dead"
             report(what, "start it above 0.001", "meters", index[meter.name], "start")
+    # On a map, WAIT may cost no lethal meter more than a move does, and at least one of them less.
     worst = max(lethal, key=lambda m: m.wait - m.move, default=None)
-    cheaper = any(m.wait < m.move for m in lethal)
-    if spec.map.kind == "grid" and worst is not None and (worst.wait > worst.move or not cheaper):
+    some_cheaper = any(m.wait < m.move for m in lethal)
+    if spec.map.kind == "grid" and worst is not None and (worst.wait > worst.move or not some_cheaper):
         what = f"WAIT costs {worst.wait:g} of '{worst.name}' and a move {worst.move:g}: waiting must be cheaper"
         report(what, "lower `wait` or raise `move`", "meters", index[worst.name], "wait")
     for i, name in enumerate(spec.lethal):
@@ -140,7 +147,7 @@ def _rewards(spec: WorldSpec, report: Report) -> None:
             report(what, "give a meter `bonus: {reward: .4}`", "rewards", i)
         if isinstance(reward, Vitality) and reward.meters is not None:
             for j in repeats(reward.meters):
-                what = f"'{reward.meters[j]}' occurs twice in the product"
+                what = f"'{reward.meters[j]}' occurs twice in the meters of 'vitality'"
                 report(what, "keep one of them", "rewards", i, "meters", j)
         if isinstance(reward, Survival):
             name = reward.meter or spec.lethal[0]
@@ -196,9 +203,9 @@ def _map(spec: WorldSpec, report: Report) -> None:
 def _places(spec: WorldSpec, report: Report) -> None:
     """Check that in a fixed layout every affordance has its own cell inside the map."""
     taken: dict[tuple[int, ...], str] = {}
-    misplaced = [a.name for a in spec.affordances if a.cell is not None and len(a.cell) != len(spec.map.size)]
-    if len(misplaced) == len(spec.affordances) > 1:  # the map changed, but no cell did
-        dimensions = len(spec.map.size)
+    dimensions = len(spec.map.size)
+    all_wrong = all(a.cell is not None and len(a.cell) != dimensions for a in spec.affordances)
+    if all_wrong and len(spec.affordances) > 1:  # the map changed, but no cell did
         what = f"the map has {dimensions} dimensions, but no affordance has a `cell` of {dimensions} numbers"
         report(what, "give each affordance such a cell, or use `layout: shuffled`", "map", "size")
         return
@@ -274,7 +281,8 @@ def _observation(spec: WorldSpec, report: Report) -> None:
     if values > MAX_OBSERVATION:
         report(f"an observation has {values} values", f"use smaller blocks: at most {MAX_OBSERVATION}", "observation")
     cells = prod(spec.map.size) if spec.map.kind == "grid" else 0
-    window = schema.window_side(spec) ** min(len(spec.map.size), 2)
-    if cells * window > MAX_WINDOW_TABLE and cells <= MAX_CELLS:
-        what = f"windows of {window} cells on a map of {cells} need a table of {cells * window} entries"
+    window_cells = schema.window_side(spec) ** min(len(spec.map.size), 2)
+    entries = cells * window_cells
+    if entries > MAX_WINDOW_TABLE and cells <= MAX_CELLS:
+        what = f"windows of {window_cells} cells on a map of {cells} need a table of {entries} entries"
         report(what, f"use a smaller map or window: at most {MAX_WINDOW_TABLE}", "observation")
