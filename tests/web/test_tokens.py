@@ -161,3 +161,15 @@ def test_guesses_are_limited_by_address() -> None:
     for n in range(2 * MAX_ADDRESSES):
         throttle.allows(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", False, None)
     assert len(throttle._addresses) == MAX_ADDRESSES
+
+
+def test_address_in_use_stays_accepted_among_many_others() -> None:
+    throttle = LoginThrottle(Clock())
+    assert throttle.allows("192.0.2.1", False, ANN)
+    for n in range(MAX_ADDRESSES + 9):
+        throttle.allows(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", False, None)
+        if n == 9:
+            assert throttle.allows("192.0.2.1", False, ANN)
+    for _ in range(MAX_GUESSES):
+        throttle.allows("192.0.2.1", False, None)
+    assert throttle.allows("192.0.2.1", False, ANN)  # accepted earlier, so the guesses do not lock it out

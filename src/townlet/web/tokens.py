@@ -1,6 +1,6 @@
 """Access tokens: roles and names, where tokens come from, and a throttle against guessing.
 
-Tokens come from a file or the environment, never from the command line, which every user of a machine can read:
+Tokens come from a file or the environment, not from the command line, which every user can read. A token file:
 
     game: {hive-eu: 4f9c…, hive-us: 81d2…}    # or one token for all games
     operator: 77aa…
@@ -34,7 +34,7 @@ TOKEN_VARIABLES: Final = {role: f"TOWNLET_{role.upper()}_TOKEN" for role in ROLE
 
 MIN_LENGTH: Final = 16
 MAX_LENGTH: Final = 200
-UNGUESSABLE_LENGTH: Final = 32  # length of generated tokens, which guessing cannot find
+UNGUESSABLE_LENGTH: Final = 32  # tokens of this length, such as generated ones, cannot be guessed: no throttle
 TOKEN_PATTERN: Final = re.compile(rf"[A-Za-z0-9._~-]{{{MIN_LENGTH},{MAX_LENGTH}}}")  # safe in headers, cookies, links
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,40}")
 CODE_SECONDS: Final = 60.0  # validity of a single-use code
@@ -42,7 +42,7 @@ SAFE_METHODS: Final = ("GET", "HEAD")
 
 MAX_GUESSES: Final = 10  # wrong tokens that an address may send before it is throttled
 GUESS_SECONDS: Final = 1.0  # between further guesses
-MAX_ADDRESSES: Final = 4096  # tracked; the one that was inactive longest is dropped first
+MAX_ADDRESSES: Final = 4096  # tracked; the least recently used one is dropped first
 
 Access = Callable[[str, str], frozenset[str] | None]
 """(method, path) → roles that may use it, None if no token is needed; the method of a WebSocket is WEBSOCKET."""
@@ -62,18 +62,7 @@ class Tokens:
     """The tokens of a server: one for each name of each role."""
 
     def __init__(self, tokens: Mapping[str, Mapping[str, str]], where: SourceLocation | None = None) -> None:
-        self._tokens: dict[Identity, str] = {}
-        entries = [(role, name, token) for role, named in tokens.items() for name, token in named.items()]
-        for role, name, token in entries:  # messages never contain a token
-            owner = role if role == name else f"{role} '{name}'"
-            if not NAME_PATTERN.fullmatch(name):
-                raise TownletError(f"'{name[:40]}' is not a valid {role} name", f"use {NAME_PATTERN.pattern}", where)
-            if not TOKEN_PATTERN.fullmatch(token):
-                what = f"the token of the {owner} is not {MIN_LENGTH} to {MAX_LENGTH} letters, digits or any of . _ ~ -"
-                raise TownletError(what, "make one with: openssl rand -hex 24", where)
-            if token in self._tokens.values():
-                raise TownletError(f"the token of the {owner} is used twice", "give each its own token", where)
-            self._tokens[Identity(role, name)] = token
+        self._tokens = validate_tokens(tokens, where)
 
     def identify(self, token: str) -> Identity | None:
         """The identity of a token, or None; every known token is compared, in constant time."""
@@ -113,6 +102,23 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
+def validate_tokens(tokens: Mapping[str, Mapping[str, str]], where: SourceLocation | None) -> dict[Identity, str]:
+    """Tokens by identity, from tokens by role and name; raises TownletError, whose messages never contain a token."""
+    valid: dict[Identity, str] = {}
+    for role, named in tokens.items():
+        for name, token in named.items():
+            owner = role if role == name else f"{role} '{name}'"
+            if not NAME_PATTERN.fullmatch(name):
+                raise TownletError(f"'{name[:40]}' is not a valid {role} name", f"use {NAME_PATTERN.pattern}", where)
+            if not TOKEN_PATTERN.fullmatch(token):
+                what = f"the token of the {owner} is not {MIN_LENGTH} to {MAX_LENGTH} letters, digits or any of . _ ~ -"
+                raise TownletError(what, "make one with: openssl rand -hex 24", where)
+            if token in valid.values():
+                raise TownletError(f"the token of the {owner} is used twice", "give each its own token", where)
+            valid[Identity(role, name)] = token
+    return valid
+
+
 def default_access(method: str, path: str) -> frozenset[str] | None:
     """Default access: requests that change something need the operator, all others also allow a viewer."""
     return READERS if method in SAFE_METHODS or method == "WEBSOCKET" else OPERATORS
@@ -123,16 +129,17 @@ def environment_tokens(roles: Sequence[str] = ROLES) -> dict[str, dict[str, str]
     values = {role: os.environ.get(TOKEN_VARIABLES[role], "") for role in roles}
     tokens = {role: {role: token} for role, token in values.items() if token}
     for role, named in tokens.items():
-        Tokens({role: named}, SourceLocation(TOKEN_VARIABLES[role]))  # so that an error names the variable
-    Tokens(tokens, SourceLocation("environment"))
+        validate_tokens({role: named}, SourceLocation(TOKEN_VARIABLES[role]))  # an error names the variable
+    validate_tokens(tokens, SourceLocation("environment"))
     return tokens
 
 
 def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool = True) -> dict[str, dict[str, str]]:
     """Tokens by role and name, from a file that only its owner can read."""
-    where, flags = SourceLocation(str(path)), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    where = SourceLocation(str(path))
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     try:
-        with open(os.open(path, flags if follow_links else flags | os.O_NOFOLLOW), "rb") as file:
+        with open(os.open(path, flags), "rb") as file:
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):
                 raise TownletError("the token file is not a regular file", "name a file", where)
@@ -151,7 +158,7 @@ def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool
         fix = 'write lines such as operator: "…", with the tokens in quotes'
         raise TownletError("the token file is not valid YAML or JSON", fix, place) from None
     tokens = _parse_entries(root, roles)
-    Tokens(tokens, where)
+    validate_tokens(tokens, where)
     return tokens
 
 
@@ -173,6 +180,14 @@ def _parse_entries(root: Node, roles: Sequence[str]) -> dict[str, dict[str, str]
     return tokens
 
 
+class AddressState(NamedTuple):
+    """How many wrong tokens an address may still send, and the identities that were accepted from it."""
+
+    cookie_guesses: TokenBucket  # separate: stale cookies of a page that reconnects must not lock out its new link
+    other_guesses: TokenBucket
+    accepted: set[Identity]
+
+
 class LoginThrottle:
     """Slows down guessing of tokens: an address may send a few wrong ones, then one per second.
 
@@ -182,28 +197,27 @@ class LoginThrottle:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # Guesses from links and from cookies, and accepted identities, by address. The buckets are separate, because
-        # stale cookies of a page that reconnects automatically must not lock out the link that replaces them.
-        self._addresses: OrderedDict[str, tuple[dict[bool, TokenBucket], set[Identity]]] = OrderedDict()
+        self._addresses: OrderedDict[str, AddressState] = OrderedDict()  # least recently used first
 
     def allows(self, address: str, from_cookie: bool, identity: Identity | None) -> bool:
-        """Whether the result of this attempt may be used; `identity` is None for a wrong token."""
+        """Whether this attempt may be answered; `identity` is None for a wrong token, which is counted."""
         network = _network(address)
         if network not in self._addresses:
-            buckets = {cookie: TokenBucket(1 / GUESS_SECONDS, MAX_GUESSES, self._clock) for cookie in (True, False)}
-            self._addresses[network] = buckets, set()
-        guesses, accepted = self._addresses[network]
-        if identity in accepted:
-            return True
+            cookie_guesses = TokenBucket(1 / GUESS_SECONDS, MAX_GUESSES, self._clock)
+            other_guesses = TokenBucket(1 / GUESS_SECONDS, MAX_GUESSES, self._clock)
+            self._addresses[network] = AddressState(cookie_guesses, other_guesses, set())
         self._addresses.move_to_end(network)
-        while len(self._addresses) > MAX_ADDRESSES:
+        if len(self._addresses) > MAX_ADDRESSES:
             self._addresses.popitem(last=False)
-        bucket = guesses[from_cookie]
+        state = self._addresses[network]
+        if identity in state.accepted:
+            return True
+        guesses = state.cookie_guesses if from_cookie else state.other_guesses
         if identity is None:
-            return bucket.take()
-        if bucket.level() < 1 - 1e-6:  # throttled; 1e-6 absorbs rounding
+            return guesses.take()
+        if guesses.level() < 1 - 1e-6:  # throttled; 1e-6 absorbs rounding
             return False
-        accepted.add(identity)
+        state.accepted.add(identity)
         return True
 
 
