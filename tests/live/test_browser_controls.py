@@ -50,17 +50,16 @@ def test_page_opens_and_town_moves(view: PageView, runs: tuple[Run, Run]) -> Non
     assert view.canvas_hash() != picture
 
 
-def test_pause_and_play(view: PageView) -> None:
+def test_pause_play_and_single_steps(view: PageView) -> None:
     step = view.pause()
     picture = view.canvas_hash()
     view.page.wait_for_timeout(600)  # three steps, if it were playing
     assert (view.step(), view.canvas_hash()) == (step, picture)
     view.button("Play").click()
     view.expect_moving()
-
-
-def test_one_step_forward_and_back(view: PageView) -> None:
-    step = view.pause()
+    view.button("One step forward").click()  # pauses playback
+    expect(view.button("Play")).to_be_visible()
+    step = view.wait_until_still()
     view.button("One step forward").click()
     view.wait_until(lambda: view.step() == step + 1)
     for there in (step, max(0, step - 1)):
@@ -69,13 +68,7 @@ def test_one_step_forward_and_back(view: PageView) -> None:
     assert view.wait_until_still() == max(0, step - 1)
 
 
-def test_step_pauses_playback(view: PageView) -> None:
-    view.button("One step forward").click()
-    expect(view.button("Play")).to_be_visible()
-    view.wait_until_still()
-
-
-def test_scrubbing_seeks(view: PageView) -> None:
+def test_scrubbing_and_speed(view: PageView) -> None:
     view.pause()
     scrub = view.page.get_by_label("Position in this episode")
     box = scrub.bounding_box()
@@ -92,9 +85,8 @@ def test_scrubbing_seeks(view: PageView) -> None:
     view.wait_until(lambda: view.step() == 0)
     view.page.mouse.click(x + box["width"] * 0.5, y)
     view.wait_until(lambda: 18 <= view.step() <= 22)
-
-
-def test_speed(view: PageView) -> None:
+    view.button("New episode").click()
+    view.expect_moving()
     speed = view.page.get_by_label("Speed")
     expect(view.page.locator(".speed-text")).to_have_text("5 steps/s")
     speed.press("Home")
@@ -111,7 +103,7 @@ def test_speed(view: PageView) -> None:
     expect(view.page.locator("#episodes-body .episode-ends li").first).to_be_visible()
 
 
-def test_new_episode(view: PageView) -> None:
+def test_new_episode_and_random_actions(view: PageView) -> None:
     view.wait_until(lambda: view.step() >= 4)
     view.pause()
     before = len(view.starts)
@@ -120,8 +112,33 @@ def test_new_episode(view: PageView) -> None:
     assert len(view.starts) == before + 1
     view.expect_moving()  # playback resumes
 
+    def modes() -> list[str]:
+        """Modes of some steps of a new episode."""
+        view.button("New episode").click()
+        view.wait_until(lambda: view.step() < 3)
+        view.pause()
+        found = []
+        for _ in range(5):
+            step = view.step()
+            view.button("One step forward").click()
+            view.wait_for_step(step + 1)
+            found.append(view.text(".badge-text"))
+        return found
 
-def test_recordings(view: PageView) -> None:
+    assert set(modes()) == {"exploiting"}
+    view.select("Random actions", label="all random")
+    assert "exploring" in modes()
+
+
+def test_training_and_recordings_of_a_finished_run(view: PageView) -> None:
+    view.button("Training").click()
+    hint = view.page.locator(".town-hint").first
+    expect(hint).to_contain_text("The run is finished. It is not training now.")
+    view.button("Play a checkpoint").click()
+    expect(view.button("Checkpoint")).to_have_attribute("aria-pressed", "true")
+    expect(hint).to_be_hidden()
+    view.expect_moving()
+
     view.button("Recordings").click()
     expect(view.button("Recordings")).to_have_attribute("aria-pressed", "true")
     expect(view.page.locator("#town-label")).to_contain_text("of training")
@@ -137,26 +154,12 @@ def test_recordings(view: PageView) -> None:
     view.expect_moving()
     view.button("New episode").click()  # restarts the recording
     view.wait_until(lambda: view.step() < 3)
-
-
-def test_recording_replays_from_its_end(view: PageView) -> None:
-    view.button("Recordings").click()
     view.page.get_by_label("Speed").press("End")
     expect(view.page.locator(".end-card").first).to_be_visible()
     end = view.wait_until_still()
     view.page.get_by_label("Speed").press("Home")
-    view.page.locator(".round-button.big").click()
+    view.page.locator(".round-button.big").click()  # plays it again
     view.wait_until(lambda: view.step() < end)
-
-
-def test_finished_run_is_shown_as_not_training(view: PageView) -> None:
-    view.button("Training").click()
-    hint = view.page.locator(".town-hint").first
-    expect(hint).to_contain_text("The run is finished. It is not training now.")
-    view.button("Play a checkpoint").click()
-    expect(view.button("Checkpoint")).to_have_attribute("aria-pressed", "true")
-    expect(hint).to_be_hidden()
-    view.expect_moving()
 
 
 def test_choosing_a_checkpoint(view: PageView) -> None:
@@ -177,25 +180,6 @@ def test_choosing_a_checkpoint(view: PageView) -> None:
     assert len(set(seen.values())) == 2  # same town, different values
     view.select("Checkpoint to play", value="best")
     expect(view.page.locator("#town-label")).to_contain_text("best checkpoint, after")
-
-
-def test_random_actions(view: PageView) -> None:
-    def modes() -> list[str]:
-        """Modes of the first steps of an episode."""
-        view.button("New episode").click()
-        view.wait_until(lambda: view.step() < 3)
-        view.pause()
-        found = []
-        for _ in range(12):
-            step = view.step()
-            view.button("One step forward").click()
-            view.wait_for_step(step + 1)
-            found.append(view.text(".badge-text"))
-        return found
-
-    assert set(modes()) == {"exploiting"}
-    view.select("Random actions", label="all random")
-    assert "exploring" in modes()
 
 
 def test_compare_shows_two_checkpoints_in_the_same_town(

@@ -94,7 +94,7 @@ def test_tab_reaches_every_control_of_recordings(view: PageView) -> None:
     reached_all(view)
 
 
-def test_skip_link_leads_to_the_town(view: PageView) -> None:
+def test_skip_link_and_playback_keys(view: PageView) -> None:
     view.blur()
     view.page.keyboard.press("Tab")
     link = view.page.get_by_role("link", name="Skip to the town")
@@ -104,8 +104,6 @@ def test_skip_link_leads_to_the_town(view: PageView) -> None:
     view.page.keyboard.press("Tab")
     assert view.page.evaluate("document.activeElement.closest('#town') !== null")
 
-
-def test_space_plays_and_pauses(view: PageView) -> None:
     view.blur()
     view.page.keyboard.press("Space")
     expect(view.button("Play")).to_be_visible()
@@ -113,15 +111,8 @@ def test_space_plays_and_pauses(view: PageView) -> None:
     view.page.keyboard.press("Space")
     view.expect_moving()
 
-
-def test_space_presses_the_focused_button(view: PageView) -> None:
-    view.button("World").focus()
-    view.page.keyboard.press("Space")
-    expect(view.page.locator("#world")).to_be_visible()
-    view.expect_moving()
-
-
-def test_arrow_keys_step(view: PageView) -> None:
+    view.button("New episode").click()
+    view.wait_until(lambda: view.step() < 20)
     step = view.pause()
     view.blur()
     for key, there in (("ArrowRight", 1), ("Shift+ArrowRight", 11), ("ArrowLeft", 10), ("Shift+ArrowLeft", 0)):
@@ -129,7 +120,7 @@ def test_arrow_keys_step(view: PageView) -> None:
         view.wait_for_step(step + there)
 
 
-def test_letter_shortcuts_and_help(view: PageView) -> None:
+def test_letter_shortcuts_sliders_and_lists(view: PageView) -> None:
     view.wait_until(lambda: view.step() >= 4)
     view.blur()
     before = len(view.starts)
@@ -143,33 +134,6 @@ def test_letter_shortcuts_and_help(view: PageView) -> None:
     view.page.keyboard.press("Escape")
     expect(view.page.get_by_role("dialog")).to_be_hidden()
 
-
-def test_typing_does_not_trigger_shortcuts(view: PageView) -> None:
-    view.button("World").click()
-    before = len(view.starts)
-    view.page.get_by_label("Name").press_sequentially("rv ?")
-    assert view.page.get_by_label("Name").input_value() == "rv ?"
-    view.expect_moving()
-    assert len(view.starts) == before
-    expect(view.page.get_by_role("dialog")).to_be_hidden()
-    expect(view.page.locator("#overlay-note")).to_be_hidden()
-
-
-def test_run_list_by_keyboard(view: PageView, runs: tuple[Run, Run]) -> None:
-    switch = view.page.get_by_role("button", name="Choose a run")
-    switch.focus()
-    view.page.keyboard.press("Enter")
-    lines = view.page.locator("#run-list [role=option]")
-    expect(view.page.locator("#run-list [aria-selected=true]")).to_be_focused()
-    at = lines.evaluate_all("lines => lines.findIndex(line => line.ariaSelected === 'true')")
-    view.page.keyboard.press("ArrowDown" if at == 0 else "ArrowUp")
-    expect(lines.nth(1 - at)).to_be_focused()
-    view.page.keyboard.press("Enter")
-    expect(view.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
-    expect(switch).to_be_focused()
-
-
-def test_sliders_and_lists_by_keyboard(view: PageView) -> None:
     view.pause()
     scrub = view.page.get_by_label("Position in this episode")
     scrub.press("End")
@@ -182,11 +146,33 @@ def test_sliders_and_lists_by_keyboard(view: PageView) -> None:
     expect(view.page.locator("#town-label")).to_have_text(re.compile("^best checkpoint"))
 
 
-def test_refreshing_the_run_list_keeps_focus(view: PageView) -> None:
-    view.page.get_by_role("button", name="Choose a run").focus()
+def test_space_on_a_button_and_typing_are_no_shortcuts(view: PageView) -> None:
+    view.button("World").focus()
+    view.page.keyboard.press("Space")
+    expect(view.page.locator("#world")).to_be_visible()
+    view.expect_moving()
+    before = len(view.starts)
+    view.page.get_by_label("Name").press_sequentially("rv ?")
+    assert view.page.get_by_label("Name").input_value() == "rv ?"
+    view.expect_moving()
+    assert len(view.starts) == before
+    expect(view.page.get_by_role("dialog")).to_be_hidden()
+    expect(view.page.locator("#overlay-note")).to_be_hidden()
+
+
+def test_run_list_by_keyboard_keeps_focus_when_refreshed(view: PageView, runs: tuple[Run, Run]) -> None:
+    switch = view.page.get_by_role("button", name="Choose a run")
+    switch.focus()
     view.page.keyboard.press("Enter")
+    lines = view.page.locator("#run-list [role=option]")
     chosen = view.page.locator("#run-list [aria-selected=true]")
     expect(chosen).to_be_focused()
     chosen.evaluate("(line) => { line.id = 'before'; }")
     view.wait_until(lambda: view.page.locator("#before").count() == 0, seconds=60)  # the list was refreshed
     expect(chosen).to_be_focused()
+    at = lines.evaluate_all("lines => lines.findIndex(line => line.ariaSelected === 'true')")
+    view.page.keyboard.press("ArrowDown" if at == 0 else "ArrowUp")
+    expect(lines.nth(1 - at)).to_be_focused()
+    view.page.keyboard.press("Enter")
+    expect(view.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
+    expect(switch).to_be_focused()

@@ -41,7 +41,7 @@ def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
     return open_page(town_server)
 
 
-def test_episode_as_csv(view: PageView, runs: tuple[Run, Run]) -> None:
+def test_episode_as_csv_and_explanation_of_a_step(view: PageView, runs: tuple[Run, Run]) -> None:
     view.wait_until(lambda: view.step() >= 6)
     step = view.pause()
     with view.page.expect_download() as coming:
@@ -58,6 +58,18 @@ def test_episode_as_csv(view: PageView, runs: tuple[Run, Run]) -> None:
         assert texts == (f"${value * 100:.2f}".removesuffix(".00") if name == "money" else f"{int(value * 100 + 0.5)}%")
     assert rows[0]["action"] == ""
     assert all(row["action"] and row["why"] and float(row["reward"]) is not None for row in rows[1:])
+
+    assert len(view.text(".explanation")) > 20
+    assert re.fullmatch(r"[+−]?\d+\.\d+", view.text(".reward-total"))
+    expect(view.page.locator(".action.chosen")).to_have_count(1)
+    before = view.text(".explanation")
+    texts = {before}
+    for _ in range(6):
+        step = view.step()
+        view.button("One step forward").click()
+        view.wait_for_step(step + 1)
+        texts.add(view.text(".explanation"))
+    assert len(texts) > 1
 
 
 def test_video_of_the_town(view: PageView, runs: tuple[Run, Run]) -> None:
@@ -78,8 +90,12 @@ def test_video_of_the_town(view: PageView, runs: tuple[Run, Run]) -> None:
     expect(view.button("Record a video")).to_have_attribute("aria-pressed", "false")
 
 
-def test_choosing_another_run(view: PageView, runs: tuple[Run, Run]) -> None:
+def test_link_opens_its_run_and_the_list_another(
+    open_page: OpenPage, town_server: LiveServer, runs: tuple[Run, Run]
+) -> None:
     first, second = runs
+    view = open_page(town_server, at=f"#run={second.name}")
+    expect(view.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
     switch = view.page.get_by_role("button", name="Choose a run")
     switch.click()
     lines = view.page.locator("#run-list [role=option]")
@@ -87,26 +103,21 @@ def test_choosing_another_run(view: PageView, runs: tuple[Run, Run]) -> None:
     scores = [float(found[1]) for text in lines.all_inner_texts() if (found := re.search(r"best ([\d.]+)", text))]
     assert len(scores) == 2
     assert scores == sorted(scores, reverse=True)
-    lines.filter(has_text=second.name).click()
+    lines.filter(has_text=first.name).click()
     expect(view.page.locator("#run-list")).to_be_hidden()
-    expect(view.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
-    expect(view.page).to_have_url(re.compile(f"#run={second.name}$"))
+    expect(view.page.locator("#run-name")).to_have_text("town:dqn")
+    expect(view.page).to_have_url(re.compile(f"#run={first.name}$"))
     view.wait_until(lambda: view.step() >= 0)
     view.expect_moving()
     switch.click()
     view.page.keyboard.press("Escape")
     expect(view.page.locator("#run-list")).to_be_hidden()
     switch.click()
-    lines.filter(has_text=first.name).click()
-    expect(view.page.locator("#run-name")).to_have_text("town:dqn")
-
-
-def test_link_opens_its_run(open_page: OpenPage, town_server: LiveServer, runs: tuple[Run, Run]) -> None:
-    view = open_page(town_server, at=f"#run={runs[1].name}")
+    lines.filter(has_text=second.name).click()
     expect(view.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
 
 
-def test_views(view: PageView) -> None:
+def test_views_and_help(view: PageView) -> None:
     page = view.page
     expect(page.locator("#learning")).to_be_visible()
     expect(page.locator("#world")).to_be_hidden()
@@ -119,8 +130,25 @@ def test_views(view: PageView) -> None:
     expect(page.locator("#learning")).to_be_visible()
     expect(page.locator("#world")).to_be_hidden()
 
+    dialog = page.get_by_role("dialog")
+    button = page.get_by_role("button", name="Help and keyboard")
+    button.click()
+    expect(dialog).to_contain_text("Keyboard")
+    view.button("Close").click()
+    expect(dialog).to_be_hidden()
+    button.click()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(button).to_be_focused()  # focus returns
 
-def test_theme_is_toggled_and_remembered(view: PageView) -> None:
+
+def test_theme_follows_the_system_and_is_toggled_and_remembered(open_page: OpenPage, town_server: LiveServer) -> None:
+    view = open_page(town_server, theme="dark")
+    theme = view.page.locator("html")
+    expect(theme).to_have_attribute("data-theme", "dark")
+    view.page.emulate_media(color_scheme="light")
+    expect(theme).to_have_attribute("data-theme", "light")
+
     def ground() -> int:
         """Brightness of the page."""
         color = view.page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -138,27 +166,6 @@ def test_theme_is_toggled_and_remembered(view: PageView) -> None:
     expect(switch).to_have_attribute("title", "Theme: dark")
     switch.click()
     assert ground() == light
-
-
-def test_theme_follows_the_system(open_page: OpenPage, town_server: LiveServer) -> None:
-    view = open_page(town_server, theme="dark")
-    theme = view.page.locator("html")
-    expect(theme).to_have_attribute("data-theme", "dark")
-    view.page.emulate_media(color_scheme="light")
-    expect(theme).to_have_attribute("data-theme", "light")
-
-
-def test_help_opens_and_closes(view: PageView) -> None:
-    dialog = view.page.get_by_role("dialog")
-    button = view.page.get_by_role("button", name="Help and keyboard")
-    button.click()
-    expect(dialog).to_contain_text("Keyboard")
-    view.button("Close").click()
-    expect(dialog).to_be_hidden()
-    button.click()
-    view.page.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
-    expect(button).to_be_focused()  # focus returns
 
 
 def test_every_panel_has_an_explanation(view: PageView) -> None:
@@ -183,19 +190,3 @@ def test_every_panel_has_an_explanation(view: PageView) -> None:
             page.keyboard.press("Escape")
             expect(note).to_have_count(0)
     assert len(set(texts.values())) == len(texts) >= 7  # the rows overview exists only during training
-
-
-def test_explanation_and_reward_of_a_step(view: PageView) -> None:
-    view.wait_until(lambda: view.step() >= 2)
-    view.pause()
-    assert len(view.text(".explanation")) > 20
-    assert re.fullmatch(r"[+−]?\d+\.\d+", view.text(".reward-total"))
-    expect(view.page.locator(".action.chosen")).to_have_count(1)
-    before = view.text(".explanation")
-    texts = {before}
-    for _ in range(6):
-        step = view.step()
-        view.button("One step forward").click()
-        view.wait_for_step(step + 1)
-        texts.add(view.text(".explanation"))
-    assert len(texts) > 1

@@ -57,7 +57,7 @@ def write(view: PageView, text: str, verdict: str) -> None:
     expect(view.page.locator(".check-result")).to_have_text(re.compile(verdict))
 
 
-def test_errors_show_their_line_while_typing(view: PageView) -> None:
+def test_errors_show_and_select_their_line(view: PageView) -> None:
     text = view.page.get_by_label("The world as YAML")
     took, allowed = [1000.0], 300.0
     while min(took) >= allowed and len(took) < 12:  # a busy machine may delay some attempts
@@ -80,8 +80,6 @@ def test_errors_show_their_line_while_typing(view: PageView) -> None:
         expect(view.button("Try it with this agent")).to_be_enabled()
     assert min(took) < allowed, took
 
-
-def test_clicking_an_error_selects_its_line(view: PageView) -> None:
     original = written(view)
     write(view, original.replace("start: 1.0", "start: 7.0", 1), "error")
     line = next(k for k, one in enumerate(written(view).split("\n"), 1) if "start: 7.0" in one)
@@ -143,16 +141,14 @@ def test_moved_affordance_is_drawn_elsewhere(view: PageView) -> None:
     assert moved[1] > 3 * usual[1]
 
 
-def test_preview_with_another_observation_space_is_refused(view: PageView) -> None:
+def test_unsuitable_preview_is_refused_and_the_draft_survives_a_reload(view: PageView) -> None:
+    original = written(view)
     write(view, "extends: town-l0\n", "This world is valid.")
     view.button("Try it with this agent").click()
     expect(view.page.locator(".check-result")).to_contain_text("The agent cannot play in it")
-    expect(view.page.locator("#town-label")).not_to_contain_text("your version")
+    expect(view.page.locator("#town-label")).not_to_contain_text("your edited world")
     view.expect_moving()
-
-
-def test_draft_survives_a_reload(view: PageView) -> None:
-    changed = written(view) + "# mine\n"
+    changed = original + "# mine\n"
     write(view, changed, "This world is valid.")
     view.page.reload()
     view.wait_until(lambda: view.step() >= 0)
@@ -160,15 +156,24 @@ def test_draft_survives_a_reload(view: PageView) -> None:
     assert written(view) == changed
 
 
-def test_saving_a_world_as_a_new_file(view: PageView, town_server: LiveServer) -> None:
+def test_world_is_saved_as_a_new_file_only(view: PageView, town_server: LiveServer) -> None:
+    shipped = {path: path.read_bytes() for path in FOLDER.glob("*.yaml")}
+    view.allow_error(r"/api/worlds")  # the browser logs refused requests
     changed = written(view).replace("max_steps: 40", "max_steps: 33")
     write(view, changed, "This world is valid.")
+    for name in ("town", "town-l0"):
+        view.page.get_by_label("Name", exact=True).fill(name)
+        view.button("Save as new world").click()
+        expect(view.page.locator(".save-result")).to_contain_text(
+            f"'{name}' is a shipped world and cannot be overwritten"
+        )
+    assert {path: path.read_bytes() for path in FOLDER.glob("*.yaml")} == shipped
+    assert not town_server.worlds.exists()
     view.page.get_by_label("Name", exact=True).fill("my-town")
     view.button("Save as new world").click()
     file = town_server.worlds / "my-town.yaml"
     expect(view.page.locator(".save-result")).to_contain_text(f"Saved as {file}")
     assert file.read_text("utf-8") == changed
-    view.allow_error(r"/api/worlds")  # the browser logs refused requests
     write(view, changed + "# more\n", "This world is valid.")
     view.button("Save as new world").click()
     expect(view.page.locator(".save-result")).to_contain_text("already exists")
@@ -195,20 +200,6 @@ def test_stale_token_is_reported(open_page: OpenPage, runs: tuple[Run, Run], tmp
     view.page.goto(after.link)
     expect(view.page.locator("body")).to_have_attribute("data-phase", "ready")
     after.stop()
-
-
-def test_shipped_worlds_cannot_be_overwritten(view: PageView, town_server: LiveServer) -> None:
-    shipped = {path: path.read_bytes() for path in FOLDER.glob("*.yaml")}
-    view.allow_error(r"/api/worlds")
-    write(view, written(view).replace("max_steps: 40", "max_steps: 33"), "This world is valid.")
-    for name in ("town", "town-l0"):
-        view.page.get_by_label("Name", exact=True).fill(name)
-        view.button("Save as new world").click()
-        expect(view.page.locator(".save-result")).to_contain_text(
-            f"'{name}' is a shipped world and cannot be overwritten"
-        )
-    assert {path: path.read_bytes() for path in FOLDER.glob("*.yaml")} == shipped
-    assert not town_server.worlds.exists()
 
 
 @pytest.mark.long
