@@ -234,8 +234,8 @@ def test_roll_back_and_pin(open_page: OpenPage, service: Process, game: Game) ->
     assert game.versions() == {held}
     answer = service.get("/api/decide/versions")
     back = next(change for change in reversed(answer["history"]) if change["kind"] == "roll_back")
-    assert (back["served"], back["version"], back["reason"]) == (True, held, "it went wrong")
-    assert held < max(change["version"] for change in answer["history"] if change["served"])
+    assert (back["applied"], back["version"], back["reason"]) == (True, held, "it went wrong")
+    assert held < max(change["version"] for change in answer["history"] if change["applied"])
     log = [event for event in read_events(service.folder / LOG) if isinstance(event, ServingChanged)]
     assert {"roll_back: it went wrong", "pin: it went wrong"} <= {event.why for event in log if event.version == held}
 

@@ -194,7 +194,7 @@ def test_missing_service_is_not_reported_as_a_disk_error(monkeypatch: pytest.Mon
 
 def change(kind: str, version: int, at: float, **rest: object) -> ServingChange:
     return ServingChange.model_validate(
-        {"kind": kind, "version": version, "reason": f"because {version}", "at": at, "served": True} | rest
+        {"kind": kind, "version": version, "reason": f"because {version}", "at": at, "applied": True} | rest
     )
 
 
@@ -204,7 +204,7 @@ def test_consecutive_promotions_are_one_line(tmp_path: Path, townlet: Program) -
     for version in range(1, 41):
         notes.append(change("promote", version, 1e9 + version, serving=version))
     notes.append(change("pin", 40, 1e9 + 50, serving=40, pinned=40))
-    notes.append(change("promote", 41, 1e9 + 60, serving=40, pinned=40, served=False))
+    notes.append(change("promote", 41, 1e9 + 60, serving=40, pinned=40, applied=False))
     notes.append(change("gate_only", 40, 1e9 + 70, serving=40, pinned=40, gate_only=True))
     found = townlet("versions", "--folder", str(tmp_path))
     lines = found.out.splitlines()

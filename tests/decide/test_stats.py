@@ -207,7 +207,7 @@ def test_history_merges_repeated_verdicts_and_keeps_operator_actions(tmp_path: P
         assert [(entry["first"], entry["last"]) for entry in shown[1:]] == [(2, 2), (3, 4), (4, 4), (2, 2), (4, 4)]
         assert (shown[1]["reason"], shown[3]["reason"]) == ("to look at it", "too little is known")
         assert shown[-1]["times"] == 200
-        assert [entry["served"] for entry in shown] == [True, True, False, False, True, True]
+        assert [entry["applied"] for entry in shown] == [True, True, False, False, True, True]
 
 
 def test_updates_extend_curves(tmp_path: Path) -> None:

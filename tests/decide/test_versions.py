@@ -127,15 +127,15 @@ def test_every_promotion_has_its_reason(tmp_path: Path) -> None:
 
 def test_pinned_versions_stay_despite_promotions(tmp_path: Path) -> None:
     versions = filled(tmp_path, 3)
-    assert versions.pin(1, "a calm night").served
+    assert versions.pin(1, "a calm night").applied
     versions.publish(40, twin_state(4), {}, {})
-    assert not versions.promote(4, "better").served
-    assert not versions.roll_back("worse").served
+    assert not versions.promote(4, "better").applied
+    assert not versions.roll_back("worse").applied
     assert [serves(seen) for seen in (versions, VersionStore(tmp_path, Twin()))] == [1, 1]
     assert versions.unpin() is not None
     assert versions.unpin() is None
     assert (serves(versions), versions.pinned) == (1, None)  # until the next promotion
-    assert versions.promote(4, "better").served
+    assert versions.promote(4, "better").applied
     versions.roll_back("worse")
     assert serves(versions) == 1  # what served before
 
@@ -221,18 +221,18 @@ def test_damaged_pinned_version_is_replaced_by_another(tmp_path: Path) -> None:
     filled(tmp_path, 4).pin(2)
     damage(tmp_path, 2)
     versions = VersionStore(tmp_path, Twin())
-    assert (serves(versions), versions.pinned, versions.instead_of) == (4, 4, 2)
+    assert (serves(versions), versions.pinned, versions.replaced_pin) == (4, 4, 2)
     assert re.search("at startup, and pinned like .*step-000000000002 is damaged", versions.history[-1].reason)
     versions.publish(50, twin_state(5), {}, {})
-    assert not versions.promote(5, "better").served
+    assert not versions.promote(5, "better").applied
     damage(tmp_path, 4)
     again = VersionStore(tmp_path, Twin())
-    assert (serves(again), again.pinned, again.instead_of) == (3, 3, 2)  # an operator had pinned version 2
+    assert (serves(again), again.pinned, again.replaced_pin) == (3, 3, 2)  # an operator had pinned version 2
     again.unpin()
-    assert (serves(again), again.pinned, again.instead_of) == (3, None, None)
-    assert again.promote(5, "better").served
+    assert (serves(again), again.pinned, again.replaced_pin) == (3, None, None)
+    assert again.promote(5, "better").applied
     again.pin(1)
-    assert (again.pinned, again.instead_of, VersionStore(tmp_path, Twin()).instead_of) == (1, None, None)
+    assert (again.pinned, again.replaced_pin, VersionStore(tmp_path, Twin()).replaced_pin) == (1, None, None)
 
 
 def test_without_intact_versions_the_gate_decides(tmp_path: Path) -> None:

@@ -38,9 +38,7 @@ class DrqnSettings(ReplaySettings):
         32, ge=1, description="Steps of a sequence that are trained on. Higher: longer dependencies."
     )
     burn_in: int = Field(
-        8,
-        ge=0,
-        description="Steps before the trained ones, which only restore the hidden state; 0 disables burn-in.",
+        8, ge=0, description="Steps before the trained ones, which only restore the hidden state; 0 disables burn-in."
     )
     n_step: int = Field(
         1, ge=1, description="Rewards summed before bootstrapping. Higher propagates rewards faster, with more noise."
@@ -137,8 +135,7 @@ class Drqn(Dqn):
         """Targets y [T, B] of Q(h, a), with h the history; `online` [T + 1, B, K] selects actions in double Q-learning.
 
         y_t = r_t + γ Q⁻(h_{t+1}, argmax_a′ Q(h_{t+1}, a′)), and y_t = r_t where the episode terminated. For n-step
-        returns the targets are recomputed n − 1 times with y_{t+1} in place of the bootstrap value, except at the last
-        step of an episode or sequence.
+        returns, n − 1 recomputations bootstrap from y_{t+1} instead, except at the end of an episode or sequence.
         """
         burn_in = self.settings.burn_in
         values = self.unroll(self.target_network, sequences)[1:]

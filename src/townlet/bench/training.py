@@ -57,10 +57,7 @@ def compare(
     world: str, agents: Sequence[str], rows: int, threads: int | None, seconds: float, rounds: int,
     *, with_sb3: bool = True,
 ) -> LibraryComparison:  # fmt: skip
-    """Measure each agent in Townlet and, if installed, in Stable-Baselines3, alternately in `rounds` rounds.
-
-    `seconds` is the total time of an agent in one library. `threads` defaults to all available cores.
-    """
+    """Measure each agent in Townlet and Stable-Baselines3 alternately: `seconds` each, in `rounds` rounds."""
     if world not in IDS.values():
         raise TownletError(f"there is no Gymnasium id for the world '{world}'", did_you_mean(world, list(IDS.values())))
     threads = threads or available_cores()
@@ -86,12 +83,11 @@ def compare(
 def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
     """Benchmark of Townlet's agent, built from a recipe as for training."""
     training = build_training(load_experiment(f"town:{agent}", equal_overrides(world, agent, rows, threads)))
-    listener = NullListener()
     updates = SB3_COMPARISONS[agent].updates
 
     def run_pass() -> int:
         for _ in range(updates):
-            collect(training, training.agent.update_interval, listener)
+            collect(training, training.agent.update_interval, NullListener())
             training.agent.learn()
         return updates * training.agent.update_interval
 

@@ -81,11 +81,7 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `townlet` and exit.
-
-    Exit codes: 0 (success), 1 (a failed check, a lost process, an unexpected error), 2 (user error), 3 (training
-    diverged), 130 (interrupted).
-    """
+    """Run `townlet`. Exit codes: 0 success, 1 failure, 2 user error, 3 training diverged, 130 interrupted."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the parent process
@@ -99,7 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except typer.TyperException as error:  # invalid arguments
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "townlet"
-        what = _without_pydantic_phrases(error.format_message())
+        # Drop the fixed phrases of pydantic's messages.
+        what = error.format_message().replace("Value error, ", "").replace("Input should be", "it should be")
         code = _report(TownletError(what, f"see `{command} --help`", SourceLocation(command)))
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
@@ -116,7 +113,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _report(error: TownletError) -> int:
     print_error(error)
     return error.exit_code
-
-
-def _without_pydantic_phrases(message: str) -> str:
-    return message.replace("Value error, ", "").replace("Input should be", "it should be")

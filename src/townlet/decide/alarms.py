@@ -130,7 +130,7 @@ class Alarms:
             what = f"The serving log cannot be trusted, so only the gate decides: {fault}"
             fix = "Check which version serves and whether one is pinned, then switch gate-only mode off (or on)."
             yield Alarm("serving_log", True, what, fix)
-        if damaged_pin := versions.instead_of or (None if versions.serving else versions.pinned):
+        if damaged_pin := versions.replaced_pin or (None if versions.serving else versions.pinned):
             now = f"version {versions.pinned} is pinned instead" if versions.serving else "the gate decides alone"
             what = f"The pinned version {damaged_pin} was damaged at startup: {now}"
             yield Alarm("pin", True, what, "Pin an intact version, or unpin.")

@@ -48,7 +48,7 @@ class OperatorAction(StrictModel):
 
 
 class SetGateOnly(OperatorAction):
-    """Switch gate-only mode on or off."""
+    """Turn gate-only mode on or off."""
 
     on: bool
 
@@ -99,7 +99,9 @@ def load_service_tokens(folder: Path, token_file: Path | None) -> ServiceTokens:
         return ServiceTokens(Tokens(given), "the environment")
     path = folder / TOKENS
     check_service_folder(folder)
-    new = not os.path.lexists(path) and _create_token_file(path)
+    new = False
+    if not os.path.lexists(path):
+        new = _create_token_file(path)
     merged = Tokens({**tokens.read_token_file(path, follow_links=False), **given}, SourceLocation(str(path)))
     stored = OPERATOR not in given
     return ServiceTokens(merged, str(path) if stored else "the environment", new, stored)
@@ -208,7 +210,7 @@ def _add_queries(app: FastAPI, service: Service, stats: ServiceStats) -> None:
     @app.get("/api/decide/me")
     async def me(request: Request) -> dict[str, Any]:
         """Role and name of the access token."""
-        identity: Identity = request.scope.get("identity", ANONYMOUS)  # the guard refuses a request without one
+        identity: Identity = request.scope.get("identity", ANONYMOUS)  # None occurs only on public paths
         return {"role": identity.role, "name": identity.name}
 
     @app.get("/metrics")
@@ -255,17 +257,19 @@ def _add_operator_actions(app: FastAPI, service: Service) -> None:
         """Roll back; unless `pin` is set, the next promotion may replace the version again."""
 
         def change() -> ServingChange:
-            if (pinned := versions.pinned) is not None:
-                raise TownletError(f"version {pinned} is pinned, so nothing was rolled back", "unpin it first")
+            if versions.pinned is not None:
+                raise TownletError(f"version {versions.pinned} is pinned, so nothing was rolled back", "unpin it first")
             reason = _reason(action, request)
             rolled_back = versions.roll_back(reason, to=action.version)
-            return versions.pin(rolled_back.version, reason) if action.pin and rolled_back.served else rolled_back
+            if action.pin and rolled_back.applied:
+                return versions.pin(rolled_back.version, reason)
+            return rolled_back
 
         return await run(change)
 
     @app.post("/api/decide/gate-only")
     async def gate_only(action: SetGateOnly, request: Request) -> dict[str, Any]:
-        """Set the kill switch: while it is on, even after a restart, no network decides."""
+        """Turn gate-only mode on or off: while it is on, even after a restart, no network decides."""
         return await run(versions.set_gate_only, action.on, _reason(action, request))
 
 

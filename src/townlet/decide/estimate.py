@@ -124,10 +124,7 @@ def effective_size(weights: ArrayLike) -> float:
 
 
 def fit_rewards(features: ArrayLike, reward: ArrayLike, ridge: float = 1.0) -> Values:
-    """Weights [C + 1] of a ridge regression of rewards [N] on features [N, C]; the last is the intercept.
-
-    The intercept is not regularized, so with useless features the prediction is the mean.
-    """
+    """Weights [C + 1] of a ridge regression of rewards [N] on features [N, C]; the last is the unpenalized intercept."""
     inputs, targets = np.asarray(features, np.float64), np.asarray(reward, np.float64)
     if not targets.size:
         return np.zeros(inputs.shape[1] + 1)

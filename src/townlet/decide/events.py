@@ -86,13 +86,13 @@ class TrainerRewound(NamedTuple):
 
 
 class ServingChanged(NamedTuple):
-    """Another version serves from now on, or the pin or the kill switch changed."""
+    """Another version serves from now on, or the pin or gate-only mode changed."""
 
     version: int  # 0: no version serves
     why: str
     at: float
     number: int  # number of this change in the serving log
-    gate_only: bool  # whether the kill switch is on
+    gate_only: bool  # whether gate-only mode is on
     pinned: int | None
 
 

@@ -87,8 +87,8 @@ class Service:
         )
         damaged = recover(folder / LOG, log_id, self.log.last, self.state, self.trainer, self.versions)
         self.notices = [*self.log.notices, *damaged]
-        # The serving log must agree with the write-ahead log and its control file; if not, the kill switch is on.
-        if not accept_data_loss or control.gate_only:  # accepting data loss must not turn the kill switch off
+        # The serving log must agree with the write-ahead log and its control file; if not, gate-only mode is on.
+        if not accept_data_loss or control.gate_only:  # accepting data loss must not turn gate-only mode off
             self.versions.cross_check("the control file of the log", control.serving, control.gate_only)
         if (logged := self.state.serving) is not None:
             self.versions.cross_check("the log", logged.number, logged.gate_only)

@@ -79,7 +79,7 @@ def summarize_history(history: Iterable[ServingChange]) -> list[dict[str, Any]]:
         verdict, colon, reason = change.reason.partition(": ")
         if change.kind != "note" or not colon or verdict not in NOTED_VERDICTS:
             verdict, reason = change.kind, change.reason
-            if not change.served:
+            if not change.applied:
                 verdict, reason = "noted", f"recorded only, because another version is pinned: {verdict}, {reason}"
         if not entries or entries[-1]["verdict"] != verdict:
             entries.append({"verdict": verdict, "first": change.version, "times": 0})
@@ -87,7 +87,7 @@ def summarize_history(history: Iterable[ServingChange]) -> list[dict[str, Any]]:
             "last": change.version,
             "times": entries[-1]["times"] + 1,
             "at": change.at,
-            "served": change.served,
+            "applied": change.applied,
             "reason": reason,
             "estimate": change.estimate,
         }

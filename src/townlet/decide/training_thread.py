@@ -210,7 +210,7 @@ class TrainingThread:
             if versions.serving is not serving:  # an operator's change takes precedence
                 return Verdict("keep", REPLACED)
             change = versions.roll_back(verdict.reason, evidence.difference, previous.version)
-        if change.served:  # otherwise an operator has pinned it in the meantime
+        if change.applied:  # otherwise an operator has pinned it in the meantime
             self._rewind()
         return verdict
 

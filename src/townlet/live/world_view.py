@@ -36,12 +36,7 @@ def world_json(world: World) -> dict[str, Any]:
         "actions": list(world.actions),
         "rewards": list(world.rewards),
         "meters": [
-            {
-                "name": name,
-                "group": groups.get(m, "other"),
-                "lethal": m in lethal,
-                "decay": round(float(t.decay[m]), 5),
-            }
+            {"name": name, "group": groups.get(m, "other"), "lethal": m in lethal, "decay": round(float(t.decay[m]), 5)}
             for m, name in enumerate(world.meters)
         ],
         "affordances": [_affordance_json(world, k) for k in range(len(spec.affordances))],
@@ -71,10 +66,8 @@ def parse_world(text: str) -> World:
     node = parse(text, EDITED_FILE)
     parent = node.child("extends") if isinstance(node.value, dict) else None
     if parent is not None and parent.value not in shipped():
-        fix = f"known: {', '.join(shipped())}"
-        raise ConfigError(
-            [Diagnostic("a world edited in the page can extend only shipped worlds", fix, parent.location)]
-        )
+        what, fix = "a world edited in the page can extend only shipped worlds", f"known: {', '.join(shipped())}"
+        raise ConfigError([Diagnostic(what, fix, parent.location)])
     return from_node(node, EDITED_FILE)
 
 

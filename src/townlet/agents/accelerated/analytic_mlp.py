@@ -91,10 +91,7 @@ class AnalyticMLP:
 
     @torch.no_grad()
     def backward(self, grads: Sequence[Tensor]) -> None:
-        """Accumulate the gradients of a loss.
-
-        `grads` are its gradients [B, K] (or [B]) with respect to the outputs of the last `forward`.
-        """
+        """Accumulate gradients of a loss, given those [B, K] (or [B]) with respect to the outputs of `forward`."""
         remaining = iter(grads)
         for mlp, inputs in zip(self._mlps, self._inputs, strict=True):
             grad = self._backward_heads(mlp, inputs[-1], [next(remaining) for _ in mlp.heads])

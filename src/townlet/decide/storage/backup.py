@@ -82,7 +82,7 @@ def _copy(folder: Path, target: Path) -> BackupSummary:
 
 
 def _copy_serving(folder: Path, target: Path, last: int) -> tuple[int | None, int, bool]:
-    """Copy the changes up to a record; returns the serving version, the last change number, and the kill switch."""
+    """Copy the changes up to a record; returns the serving version, the last change number, and `gate_only`."""
     path, copy = folder / VERSIONS / serving_log.SERVING_LOG, target / VERSIONS / serving_log.SERVING_LOG
     contents = serving_log.read_serving_log(path)
     changes = [change for change in contents.changes if change.record <= last]

@@ -39,7 +39,7 @@ class ControlData(NamedTuple):
     segment: int = 1  # the first record of the current segment
     size: int = 0  # synced bytes of that segment
     serving: int = 0  # number of the last change in the serving log
-    gate_only: bool = False  # whether the kill switch was on after that change
+    gate_only: bool = False  # whether gate-only mode was on after that change
 
 
 class ControlFile:

@@ -1,7 +1,7 @@
-"""Serving log: one line per change of the serving version, with the complete state after it.
+"""Serving log: one line per change of the serving version, the pin or gate-only mode, and per note about a version.
 
-Each line carries its CRC-32 and that of the line before. A damaged, missing or truncated line means that the kill
-switch may have been on: only the gate decides until an operator sets the switch, which writes a new file.
+Each line has the complete state after the change, its own CRC-32 and that of the line before. If a line is damaged,
+missing or truncated, gate-only mode may have been on: it stays on until an operator sets it, which writes a new file.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ ChangeKind = Literal["promote", "roll_back", "pin", "unpin", "note", "gate_only"
 
 
 class ServingChange(StrictModel):
-    """A change of the serving version, the pin or the kill switch, and the state after it."""
+    """A change of the serving version, the pin or gate-only mode, or a note; and the state after it."""
 
     kind: ChangeKind
     version: int
     reason: str
     at: float  # Unix time
-    served: bool  # whether it took effect; False: only recorded, such as a promotion while a version is pinned
+    applied: bool  # False: only recorded, such as a promotion while a version is pinned
     estimate: Estimate | None = None
     serving: int | None = None
     pinned: int | None = None
-    instead_of: int | None = None  # the pinned version that `pinned` replaces, because it was damaged at startup
-    gate_only: bool = False  # whether the kill switch is on
+    replaced_pin: int | None = None  # the version pinned before; found damaged at startup and replaced by `pinned`
+    gate_only: bool = False  # whether gate-only mode is on: no network decides
     trail: tuple[int, ...] = ()  # versions that served, the current one last
     number: int = 0  # number of this change: 1, 2, …
-    record: int = 0  # the last synced record of the log before this change
-    fault: str = ""  # why the log could not be trusted, until an operator sets the kill switch
-    previous: str = ""  # CRC-32 of the line before; empty in the first line of the file
+    record: int = 0  # the last synced record of the write-ahead log before this change
+    fault: str = ""  # why the serving log could not be trusted, until an operator sets gate-only mode
+    previous_checksum: str = ""  # CRC-32 of the line before; empty in the first line of the file
 
 
 # Before the first change.
-NOTHING_SERVES: Final = ServingChange(kind="note", version=0, reason="", at=0.0, served=False)
+NOTHING_SERVES: Final = ServingChange(kind="note", version=0, reason="", at=0.0, applied=False)
 
 
 class ServingLogContents(NamedTuple):
@@ -75,7 +75,7 @@ class ServingLog:
         self.changes, self.fault, self._checksum = contents.changes, contents.fault, contents.checksum
         self.number = self.last.number  # number of the last change known from any source
         self._damaged = contents.damaged  # if damaged, a copy is kept when the file is replaced
-        self._lines = None if self._damaged or not path.exists() else contents.lines  # None: rewrite at the next change
+        self._lines = None if self._damaged or not path.exists() else contents.lines  # None: the next append rewrites
 
     @property
     def last(self) -> ServingChange:
@@ -90,9 +90,11 @@ class ServingLog:
     def append(self, change: ServingChange) -> ServingChange:
         """Append a change, numbered. If the disk fails, it is kept in memory and the next append rewrites the file."""
         self.number += 1
-        change = change.model_copy(update={"number": self.number, "previous": self._checksum if self._lines else ""})
+        previous = self._checksum if self._lines else ""
+        change = change.model_copy(update={"number": self.number, "previous_checksum": previous})
         self.changes, self.fault = (*self.changes, change)[-KEPT_CHANGES:], change.fault
-        lines, self._lines = self._lines, None
+        lines = self._lines
+        self._lines = None  # until the write succeeds: after a failure the next append rewrites the file
         if lines is None or lines >= 2 * KEPT_CHANGES:
             if self._damaged:
                 aside = self._path.with_name(f"serving-damaged-{timestamp()}.jsonl")
@@ -117,16 +119,13 @@ def read_serving_log(path: Path) -> ServingLogContents:
     *lines, incomplete = disk.read_bounded(path, MAX_BYTES).split(b"\n")
     changes, faults, checksum = list[ServingChange](), list[str](), ""
     for number, line in enumerate(lines, 1):
-        change, (stored, _, text) = None, line.partition(b" ")
-        if stored == f"{crc32(text):08x}".encode():
-            with suppress(ValidationError):
-                change = ServingChange.model_validate_json(text)
+        change = _decode_line(line)
         if change is None:
             faults.append(f"line {number} of {path.name} is damaged")
-        elif change.previous != checksum and not faults:
-            faults.append(f"lines before line {number} of {path.name} are missing")
-        if change is not None:
+        else:
             changes.append(change)
+            if change.previous_checksum != checksum:
+                faults.append(f"lines before line {number} of {path.name} are missing")
         checksum = line[:8].decode("latin-1")
     if incomplete:
         faults.append(f"the last line of {path.name} ({len(lines) + 1}) is cut off")
@@ -137,10 +136,10 @@ def read_serving_log(path: Path) -> ServingLogContents:
 
 
 def write_serving_log(path: Path, changes: Sequence[ServingChange]) -> tuple[tuple[ServingChange, ...], str]:
-    """Replace the file with these changes; returns them with their `previous`, and the CRC-32 of the last line."""
+    """Replace the file with these changes; returns them with the checksums that link them, and the last checksum."""
     lines, linked, checksum = list[bytes](), list[ServingChange](), ""
     for change in changes:
-        linked.append(change.model_copy(update={"previous": checksum}))
+        linked.append(change.model_copy(update={"previous_checksum": checksum}))
         line, checksum = _encode_line(linked[-1])
         lines.append(line)
     disk.replace_file(path, b"".join(lines))
@@ -148,24 +147,25 @@ def write_serving_log(path: Path, changes: Sequence[ServingChange]) -> tuple[tup
 
 
 def serving_summary(changes: Sequence[ServingChange], fault: str = "") -> dict[str, Any]:
-    """The state after these changes, and the last of them, as JSON; `fault`: why the log cannot be trusted."""
+    """The state after these changes, and the last of them, as JSON; `fault`: why the file cannot be trusted."""
     last = changes[-1] if changes else NOTHING_SERVES
+    omitted = {"trail", "previous_checksum"}
     return {
-        **last.model_dump(include={"serving", "pinned", "instead_of"}),
+        **last.model_dump(include={"serving", "pinned", "replaced_pin"}),
         "gate_only": bool(fault) or last.gate_only,
         "fault": fault,
         "before": last.trail[-2] if len(last.trail) > 1 else None,
-        "history": [shown.model_dump(mode="json", exclude={"trail", "previous"}) for shown in changes[-SHOWN_CHANGES:]],
+        "history": [change.model_dump(mode="json", exclude=omitted) for change in changes[-SHOWN_CHANGES:]],
     }
 
 
-def read_versions(folder: Path) -> dict[str, Any]:
-    """The summary and all versions of a folder; only reads, so another process may be writing to it."""
-    if not folder.is_dir():
-        raise TownletError(f"{folder} has no versions", "name the folder of a service with --folder")
-    valid, damaged = checkpoint.scan(folder)
+def read_versions(versions_folder: Path) -> dict[str, Any]:
+    """The summary and all versions in the folder `versions` of a service, which may be running."""
+    if not versions_folder.is_dir():
+        raise TownletError(f"there is no folder {versions_folder}", "name the folder of a service with --folder")
+    valid, damaged = checkpoint.scan(versions_folder)
     errors = {str(checkpoint.step_and_serial(path)[0]): str(error) for path, error in damaged.items()}
-    contents = read_serving_log(folder / SERVING_LOG)
+    contents = read_serving_log(versions_folder / SERVING_LOG)
     summary = serving_summary(contents.changes, contents.fault)
     return summary | {"versions": [version.info for version in valid], "damaged": errors}
 
@@ -176,8 +176,17 @@ def _encode_line(change: ServingChange) -> tuple[bytes, str]:
     return checksum.encode() + b" " + text + b"\n", checksum
 
 
+def _decode_line(line: bytes) -> ServingChange | None:
+    """The change in a line; None if the line is damaged."""
+    checksum, _, text = line.partition(b" ")
+    if checksum == f"{crc32(text):08x}".encode():
+        with suppress(ValidationError):
+            return ServingChange.model_validate_json(text)
+    return None
+
+
 class LogReference(NamedTuple):
-    """A file that refers to a record of the log."""
+    """A reference from a file to a record of the write-ahead log."""
 
     record: int
     source: str  # the file, as named in messages
@@ -185,7 +194,7 @@ class LogReference(NamedTuple):
 
 
 def log_references(folder: Path) -> Iterator[LogReference]:
-    """Everything in a service folder that refers to a record of the log: snapshots, versions, serving changes."""
+    """References in a service folder to records of the write-ahead log: snapshots, versions, serving changes."""
     for part in (SNAPSHOTS, VERSIONS):
         valid, _ = checkpoint.scan(folder / part)
         for entry in valid:
@@ -197,7 +206,7 @@ def log_references(folder: Path) -> Iterator[LogReference]:
 
 
 def check_references(folder: Path, last: int, accept_data_loss: bool) -> list[StorageNotice]:
-    """Refuse a log that ends before a record that other files refer to; or, if accepted, set these files aside."""
+    """Refuse a write-ahead log that lacks records that other files refer to; or, if accepted, set these files aside."""
     beyond = [reference for reference in log_references(folder) if reference.record > last]
     if not beyond:
         return []
@@ -213,7 +222,8 @@ def check_references(folder: Path, last: int, accept_data_loss: bool) -> list[St
             os.rename(path, target)
         else:  # only the later changes are removed; a damaged file is not changed
             disk.replace_file(target, path.read_bytes())
-            if not (contents := read_serving_log(path)).damaged:
+            contents = read_serving_log(path)
+            if not contents.damaged:
                 write_serving_log(path, [change for change in contents.changes if change.record <= last])
         disk.sync_folder(target.parent)
         disk.sync_folder(path.parent)

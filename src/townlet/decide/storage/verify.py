@@ -161,7 +161,7 @@ def _check_serving_log(
         if number > last.number:
             problems.append(f"change {number} is missing, but {source} refers to it")
         elif by_number.get(number, gate_only) != gate_only:
-            problems.append(f"the kill switch at change {number} differs from {source}")
+            problems.append(f"gate-only mode at change {number} differs from {source}")
     if last.serving is not None and not problems and not _is_intact(folder, last.serving, versions):
         problems.append(f"version {last.serving} serves, but is missing or damaged")
     state = "nothing serves yet" if last.serving is None else f"version {last.serving} serves"

@@ -1,4 +1,4 @@
-"""Versions of the network: storage, promotion, rollback, pinning, and the kill switch.
+"""Versions of the network: storage, promotion, rollback, pinning, and gate-only mode.
 
 Each version is a checkpoint named by its number. Beside them, `serving.jsonl` has one line for every change of the
 serving version, with the complete state after it. If that file cannot be trusted, only the gate decides.
@@ -96,9 +96,9 @@ class VersionStore:
         return self._log.last.pinned
 
     @property
-    def instead_of(self) -> int | None:
+    def replaced_pin(self) -> int | None:
         """The damaged version that was pinned and has been replaced, until an operator pins or unpins."""
-        return self._log.last.instead_of
+        return self._log.last.replaced_pin
 
     @property
     def gate_only(self) -> bool:
@@ -121,7 +121,7 @@ class VersionStore:
             what = f"{SERVING_LOG} ends with change {self._log.number}, but {source} refers to change {number}"
             self._log.distrust(what, number)
         elif by_number.get(number, gate_only) != gate_only:
-            what = f"{SERVING_LOG} and {source} disagree about the kill switch at change {number}"
+            what = f"{SERVING_LOG} and {source} disagree about gate-only mode at change {number}"
             self._log.distrust(what, number)
 
     @property
@@ -237,7 +237,7 @@ class VersionStore:
             return self._append_applied(self._make_change("unpin", self.pinned, reason))
 
     def set_gate_only(self, gate_only: bool, reason: str) -> ServingChange | None:
-        """Turn the kill switch on or off; None if nothing changes."""
+        """Turn gate-only mode on or off; None if nothing changes."""
         with self.lock:
             if gate_only == self.gate_only and not self.fault:
                 return None
@@ -263,12 +263,12 @@ class VersionStore:
         return self._notify(change)
 
     def _notify(self, change: ServingChange) -> ServingChange:
-        if change.served:
+        if change.applied:
             self.on_change(change)
         return change
 
     def _serve(self, version: NetworkVersion, change: ServingChange) -> None:
-        if change.served:
+        if change.applied:
             self.serving = version
         self._prune()
 
@@ -283,10 +283,10 @@ class VersionStore:
         elif not noted and gate_only is None:
             trail = (*(earlier for earlier in trail if earlier != version), version)[-MAX_TRAIL:]
         return ServingChange(
-            kind=kind, version=version, reason=reason[:MAX_REASON], at=float(self._clock()), served=not noted,
+            kind=kind, version=version, reason=reason[:MAX_REASON], at=float(self._clock()), applied=not noted,
             estimate=estimate, serving=trail[-1] if trail else None, pinned=pinned, trail=trail,
             gate_only=self.gate_only if gate_only is None else gate_only,
-            instead_of=self.instead_of if pinned is not None and kind != "pin" else None,
+            replaced_pin=self.replaced_pin if pinned is not None and kind != "pin" else None,
             record=self._synced_record(), fault=self.fault if gate_only is None else "",
         )  # fmt: skip
 
@@ -311,9 +311,9 @@ class VersionStore:
         pinned = None if last.pinned is None else version
         also = "" if pinned is None else ", and pinned like the version it replaces"
         change = self._make_change("roll_back", version, f"at startup{also}: {why}", pinned=pinned)
-        replaced = None if pinned is None else last.instead_of or last.pinned
+        replaced = None if pinned is None else last.replaced_pin or last.pinned
         with suppress(TownletError):  # the service also decides on a full disk
-            self._log.append(change.model_copy(update={"instead_of": replaced}))
+            self._log.append(change.model_copy(update={"replaced_pin": replaced}))
 
     def _load_valid(self, versions: Sequence[int] | Mapping[int, Any]) -> Iterator[NetworkVersion]:
         """Load those of the versions that exist and are intact; raises if a network has another architecture."""

@@ -64,7 +64,7 @@ export class ControlPanel {
     if (serving === null) headline = 'No version is serving yet';
     if (service.gate_only) headline = 'The gate decides alone';
     setText(this.headline, headline);
-    const change = [...versions.history].reverse().find((one) => one.served);
+    const change = [...versions.history].reverse().find((one) => one.applied);
     const since = change ? `for ${formatDuration(service.now - change.at)}: ${change.reason}` : '';
     setText(this.since, service.gate_only ? `The network is disabled. Version ${serving ?? '–'} does not decide for now; training continues.` : since);
     this.since.title = since;
