@@ -124,7 +124,7 @@ def effective_size(weights: ArrayLike) -> float:
 
 
 def fit_rewards(features: ArrayLike, reward: ArrayLike, ridge: float = 1.0) -> Values:
-    """Weights [C + 1] of a ridge regression of rewards [N] on features [N, C]; the last is the unpenalized intercept."""
+    """Ridge regression of rewards [N] on features [N, C]; returns C slopes, then the unpenalized intercept."""
     inputs, targets = np.asarray(features, np.float64), np.asarray(reward, np.float64)
     if not targets.size:
         return np.zeros(inputs.shape[1] + 1)
