@@ -26,8 +26,11 @@ def read_video(path: Path) -> VideoInfo:
     command = [get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "gray", "-"]
     done = subprocess.run(command, capture_output=True, check=True, timeout=60)
     log = done.stderr.decode()
-    width, height = map(int, re.search(r"Video: .*?, (\d+)x(\d+)", log).groups())  # type: ignore[union-attr]
-    hours, minutes, seconds = re.search(r"Duration: (\d+):(\d+):([\d.]+)", log).groups()  # type: ignore[union-attr]
+    size, length = re.search(r"Video: .*?, (\d+)x(\d+)", log), re.search(r"Duration: (\d+):(\d+):([\d.]+)", log)
+    assert size is not None
+    assert length is not None
+    width, height = map(int, size.groups())
+    hours, minutes, seconds = length.groups()
     frames = np.frombuffer(done.stdout, np.uint8).reshape(-1, height * width)
     duration = 3600 * int(hours) + 60 * int(minutes) + float(seconds)
     return VideoInfo(len(frames), (width, height), duration, frames.mean(1).tolist())

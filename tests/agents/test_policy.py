@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from townlet.agents.policy import Policy
+from townlet.agents.policy import OutputKind, Policy
 from townlet.errors import TownletError
 
 torch.set_num_threads(1)
@@ -32,8 +32,8 @@ ALL = torch.ones(1, 3, dtype=torch.bool)
 
 
 @pytest.mark.parametrize("kind", ["values", "discrete"])
-def test_best_valid_action_is_taken_and_ties_go_to_the_first(kind: str) -> None:
-    policy = Policy(Echo(), kind)  # type: ignore[arg-type]
+def test_best_valid_action_is_taken_and_ties_go_to_the_first(kind: OutputKind) -> None:
+    policy = Policy(Echo(), kind)
     obs = torch.tensor([[9.0, 1.0, 2.0], [-5.0, -9.0, -7.0], [4.0, 4.0, 4.0]])
     mask = torch.tensor([[False, True, True], [False, True, True], [True, True, True]])
     assert policy.act(obs, mask).tolist() == [2, 2, 0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -25,14 +25,14 @@ RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=Schedule
 
 
 def make_loop(
-    kind: str | None,
+    kind: Literal["lstm", "gru"] | None,
     rows: int = 64,
     seed: int = 3,
     explore: ExploreSpec | None = None,
     toy: type[Corridor | Chain] = Corridor,
     **settings: Any,
 ) -> TrainingLoop:
-    memory = RecurrentSpec(kind=kind, size=16, post_widths=()) if kind else None  # type: ignore[arg-type]
+    memory = RecurrentSpec(kind=kind, size=16, post_widths=()) if kind else None
     env, counters = toy(rows), Counters()
     network = MlpSpec(hidden=(32,), recurrent=memory)
     given = AgentContext(network, explore or ExploreSpec(), env, counters, Streams(seed), 8)
@@ -71,7 +71,7 @@ def test_cue_of_the_first_step_is_used_at_the_last() -> None:
         pytest.param("gru", True, marks=pytest.mark.long),
     ],
 )
-def test_recomputed_rollout_matches_the_collected_one(kind: str, shared: bool) -> None:
+def test_recomputed_rollout_matches_the_collected_one(kind: Literal["lstm", "gru"], shared: bool) -> None:
     """Log-probabilities and values over whole rows equal those of collection, with episode starts in between."""
     agent = filled(make_loop(kind, rows=12, n_steps=21, shared=shared), rounds=2)
     kept = agent.rollout

@@ -121,7 +121,7 @@ def test_only_truncated_episodes_bootstrap_and_from_their_final_observation() ->
     assert 0 < int(goal.sum()) < len(goal)
     assert not bootstrap[goal].any()
     final = torch.nn.functional.one_hot(place, 8).float()
-    network = loop.agent.network  # type: ignore[attr-defined]
+    network = instance(loop.agent, Reinforce).network
     with torch.no_grad():
         value = network(final, network.initial_hidden(len(final)))[1]
     torch.testing.assert_close(bootstrap[~goal], value[~goal])

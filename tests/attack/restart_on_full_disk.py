@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -87,9 +88,9 @@ def restart(place: Path, folder: Path, torn: bool) -> None:
     print("decisions:", again.state.decisions - before)
 
 
-def until(true: object) -> None:
+def until(true: Callable[[], object]) -> None:
     deadline = time.monotonic() + 20
-    while not true():  # type: ignore[operator]
+    while not true():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

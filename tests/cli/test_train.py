@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import Program
+from narrow import latest_checkpoint
 from small import REPORT, SMALL, ctrl_c_once_training
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
@@ -25,7 +26,7 @@ def test_training_prints_results_paths_and_working_commands(
     assert done.code == 0
     run = Run.open("latest", root)
     assert run.meta()["seed"] == 5
-    assert checkpoint.latest(run.checkpoints).env_steps == 800  # type: ignore[union-attr]
+    assert latest_checkpoint(run).env_steps == 800
     assert "A random agent survives" in " ".join(done.out.split())
     assert "This agent survives" in " ".join(done.out.split())
     assert "evaluation: " in done.err  # progress goes to stderr
@@ -48,9 +49,9 @@ def test_finished_run_prints_how_to_continue(townlet: Program, tmp_path: Path) -
         assert done.code == 0
         assert "This run had already finished: all steps of the budget are spent." in done.out
         assert f"townlet train --resume {run.name} budget.env_steps=…" in done.out
-        assert checkpoint.latest(run.checkpoints).env_steps == 320  # type: ignore[union-attr]
+        assert latest_checkpoint(run).env_steps == 320
     assert townlet("train", "--resume", "latest", "budget.env_steps=384", *root).code == 0
-    assert checkpoint.latest(run.checkpoints).env_steps == 384  # type: ignore[union-attr]
+    assert latest_checkpoint(run).env_steps == 384
 
 
 def test_report_can_be_written_later(townlet: Program, tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_interrupt_saves_and_exits_with_130(townlet: Program, tmp_path: Path) ->
     assert "townlet train --resume" in done.out
     assert "Traceback" not in done.err
     (run,) = Run.list(tmp_path)
-    assert checkpoint.latest(run.checkpoints).env_steps > 0  # type: ignore[union-attr]
+    assert latest_checkpoint(run).env_steps > 0
 
 
 def test_divergence_exits_with_3_and_keeps_the_last_checkpoint(townlet: Program, tmp_path: Path) -> None:

@@ -199,7 +199,8 @@ def test_rows_are_judged_independently() -> None:
 def test_rules_match_reference_implementation(episode_list: list[tuple[int, int, float, float]]) -> None:
     """Against the documented rules, implemented row by row with lists."""
     c = curriculum(3, episodes=2, steps=300, delta=0.1, entropy=0.6)
-    stage, past = [1, 1, 1], [[], [], []]  # type: ignore[var-annotated]
+    stage = [1, 1, 1]
+    past: list[list[tuple[int, float, float]]] = [[], [], []]
     for row, length, per_step, entropy in episode_list:
         c.update(episodes([row], length, per_step, entropy))
         past[row].append((length, length * per_step, entropy))

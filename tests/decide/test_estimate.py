@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -273,9 +274,9 @@ def test_estimates_scale_with_rewards(log: list[tuple[float, float, float, float
 
 @settings(max_examples=60, deadline=None)
 @given(rows, st.randoms(use_true_random=False))
-def test_estimates_do_not_depend_on_order(log: list[tuple[float, float, float, float]], chance: object) -> None:
+def test_estimates_do_not_depend_on_order(log: list[tuple[float, float, float, float]], chance: Random) -> None:
     shuffled = list(log)
-    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    chance.shuffle(shuffled)
     found = []
     for order in (log, shuffled):
         reward, drawn, chosen, model = columns(order)

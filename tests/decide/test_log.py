@@ -12,6 +12,7 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -344,11 +345,11 @@ class Disk:
             monkeypatch.setattr(os, name, self._spied(name, getattr(os, name)))
 
     def _spied(self, name: str, real: Callable[..., int]) -> Callable[..., int]:
-        def call(*args: object, **named: object) -> int:
+        def call(*args: Any, **named: Any) -> int:
             if name in self.broken and threading.current_thread().name == "log":
                 self.failures += 1
-                if name == "write" and len(args[1]) > 1:  # type: ignore[arg-type]
-                    real(args[0], args[1][:1])  # type: ignore[index]
+                if name == "write" and len(args[1]) > 1:
+                    real(args[0], args[1][:1])
                 raise OSError(5, "injected")
             return real(*args, **named)
 

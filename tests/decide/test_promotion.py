@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,10 +104,10 @@ def estimate(value: float | None, width: float = 0.01, effective: float = 400.0,
     return Estimate(value, value - width, value + width, effective, count)
 
 
-def known(gain: Estimate | None = None, **others: object) -> Evidence:
+def known(gain: Estimate | None = None, **others: Any) -> Evidence:
     """Evidence about a valid candidate with small changes, modified as given."""
     usual = Evidence(True, NEWER, 500, 0.5, 0.5, 0.6, 0.6, 0.03, gain or estimate(0.0))
-    return replace(usual, **others)  # type: ignore[arg-type]
+    return replace(usual, **others)
 
 
 CASES = {
@@ -182,9 +183,9 @@ def test_review_of_the_serving_version(case: str, action: str) -> None:
         ("of an old parent", {"stale_steps": 2000}, "promote"),
     ],
 )
-def test_every_setting_changes_a_verdict(case: str, change: dict[str, float], action: str) -> None:
+def test_every_setting_changes_a_verdict(case: str, change: dict[str, Any], action: str) -> None:
     assert judge_candidate(CASES[case][0], SETTINGS).action != action
-    assert judge_candidate(CASES[case][0], PromotionSettings(**change)).action == action  # type: ignore[arg-type]
+    assert judge_candidate(CASES[case][0], PromotionSettings(**change)).action == action
 
 
 share = st.floats(0, 1)

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import SyncVectorEnv
 
+from narrow import instance
 from townlet.errors import TownletError
 from townlet.gym.make import make_vec
 from townlet.gym.settings import GymSettings
@@ -102,7 +104,7 @@ def places(frame: np.ndarray[Any, Any], color: tuple[int, int, int]) -> tuple[fl
 def follow(game: str, steps: int, found: Any) -> dict[str, list[tuple[float, float]]]:
     """Pairs of an observed feature and its position in the rendered frame, over random actions."""
     env = console(game, 1, "rgb_array", observation="objects")
-    names = env.vec.envs[0].get_wrapper_attr("names")  # type: ignore[attr-defined]
+    names = instance(env.vec, SyncVectorEnv).envs[0].get_wrapper_attr("names")
     pairs: dict[str, list[tuple[float, float]]] = {}
     for step in conformance.random_steps(env, env.reset(3), steps):
         read = dict(zip(names, step.obs[0].tolist(), strict=True))

@@ -14,12 +14,13 @@ from small import REPORT, SMALL, ctrl_c_once_training
 from townlet.errors import TownletError
 from townlet.interfaces.vec_env import MaskedObs
 from townlet.runs.folder import Run
+from townlet.train.api import TrainedRun
 
 WORDS = [*SMALL["town:ppo"], "budget.env_steps=256"]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     torch.set_num_threads(1)
     return townlet.train("town:ppo", seed=3, overrides=[*WORDS, REPORT], root=tmp_path_factory.mktemp("runs"))
 
@@ -28,12 +29,13 @@ def test_every_public_name_exists() -> None:
     assert all(hasattr(townlet, name) for name in townlet.__all__)
 
 
-def test_train_returns_the_run(trained: Run) -> None:
+def test_train_returns_the_run(trained: TrainedRun) -> None:
     assert isinstance(trained, Run)
     assert trained.meta()["seed"] == 3
     assert trained.report_html.is_file()
-    assert trained.score > 0  # type: ignore[attr-defined]
-    assert any("This agent survives" in sentence for sentence in trained.summary)  # type: ignore[attr-defined]
+    assert trained.score is not None
+    assert trained.score > 0
+    assert any("This agent survives" in sentence for sentence in trained.summary)
     assert len(repr(trained)) < 300
 
 
@@ -58,11 +60,11 @@ def test_progress_is_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "evaluation: " in capsys.readouterr().err
 
 
-def test_run_is_loaded_by_object_path_name_or_latest(trained: Run) -> None:
+def test_run_is_loaded_by_object_path_name_or_latest(trained: TrainedRun) -> None:
     root = trained.path.parent
     obs = np.zeros(88, np.float32)
     policies = [townlet.load(trained), townlet.load(trained.path), townlet.load(str(trained.path))]
-    policies += [townlet.load(trained.name, root=root), townlet.load("latest", root=root), trained.load()]  # type: ignore[attr-defined]
+    policies += [townlet.load(trained.name, root=root), townlet.load("latest", root=root), trained.load()]
     assert len({policy.act(obs) for policy in policies}) == 1
     with pytest.raises(TownletError, match="there is no run 'missing'"):
         townlet.load("missing", root=root)

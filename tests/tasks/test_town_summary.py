@@ -51,7 +51,7 @@ def summary_of(world: World, player: type[WaitPolicy] | type[PlannerPolicy]) -> 
     """The summary of a policy without a network, and its sentences."""
 
     def evaluate(world: World) -> TownEvaluation:
-        return evaluate_town(WaitPolicy() if player is WaitPolicy else player(world), world, 5, 0)  # type: ignore[call-arg]
+        return evaluate_town(player(world) if issubclass(player, PlannerPolicy) else player(), world, 5, 0)
 
     random = evaluate_town(RandomPolicy(Discrete(world.actions), torch.Generator().manual_seed(0)), world, 20, 0)
     longer = with_limit(world, LIMIT_FACTOR * world.spec.max_steps)

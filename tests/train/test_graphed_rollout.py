@@ -10,9 +10,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from narrow import instance
+from townlet.agents.ppo import Ppo
 from townlet.interfaces.state import clone_state
 from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.tasks.experiment import load_experiment
+from townlet.town.env import Town
 from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
 from townlet.train.graphed_rollout import GraphedRollout, can_graph
@@ -33,13 +36,17 @@ class EpisodeCollector(NullListener):
 
     def on_episodes(self, over: Episodes, ended: FinalObs) -> None:
         self.over.append(over)
-        self.ends.append(self._t.env.final_meters(ended).numpy())  # type: ignore[attr-defined]
+        self.ends.append(instance(self._t.env, Town).final_meters(ended).numpy())
 
     def on_rollout_episodes(
         self, over: Episodes, final_values: NDArray[np.float32], ago: NDArray[np.float64] | None = None
     ) -> None:
         self.over.append(over)
         self.ends.append(final_values)
+
+
+def ppo(t: Training) -> Ppo:
+    return instance(t.agent, Ppo)
 
 
 def both(*words: str) -> tuple[Training, Training]:
@@ -55,11 +62,11 @@ def test_graphed_rollout_stores_and_reports_the_same() -> None:
     for _ in range(4):
         for t, collector in zip((stepwise, graphed), collectors, strict=True):
             collect(t, t.agent.update_interval, collector)
-        one, other = stepwise.agent.rollout, graphed.agent.rollout  # type: ignore[attr-defined]
+        one, other = ppo(stepwise).rollout, ppo(graphed).rollout
         for name in COLUMNS:
             assert torch.equal(getattr(one, name), getattr(other, name)), name
         assert torch.allclose(one.bootstrap[one.truncated], other.bootstrap[one.truncated], atol=1e-6)
-        assert torch.allclose(stepwise.agent.last_value, graphed.agent.last_value, atol=1e-6)  # type: ignore[attr-defined]
+        assert torch.allclose(ppo(stepwise).last_value, ppo(graphed).last_value, atol=1e-6)
         assert stepwise.counters == graphed.counters
         assert all(
             torch.equal(*sums)
@@ -67,7 +74,7 @@ def test_graphed_rollout_stores_and_reports_the_same() -> None:
         )
         truncations += int(one.truncated.sum())
         for t in (stepwise, graphed):
-            t.agent.rollout.clear()  # type: ignore[attr-defined]
+            ppo(t).rollout.clear()
     for column in Episodes._fields:
         assert torch.equal(
             *(torch.cat([getattr(over, column) for over in collector.over]) for collector in collectors)
@@ -152,7 +159,7 @@ def test_graphed_rollout_and_update_are_the_same_on_a_gpu() -> None:
     for _ in range(3):
         for t in (stepwise, graphed):
             collect(t, t.agent.update_interval, NullListener())
-        one, other = stepwise.agent.rollout, graphed.agent.rollout  # type: ignore[attr-defined]
+        one, other = ppo(stepwise).rollout, ppo(graphed).rollout
         same = (one.actions == other.actions).all(0)  # rows whose sampled actions were not changed by rounding
         assert same.float().mean() > 0.9
         for name in ("log_prob", "value", "reward"):

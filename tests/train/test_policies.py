@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from narrow import instance
+from narrow import instance, latest_checkpoint
 from shared_runs import train_once
 from small import SHARED, SMALL
 from townlet.agents.policy import Policy
@@ -70,7 +70,7 @@ def inputs(rows: int, size: int, actions: int, seed: int) -> tuple[Any, Any]:
 def test_policy_acts_as_the_saved_agent(runs: dict[str, Run], key: str) -> None:
     recipe, words = RECIPES[key]
     training = build_training(load_experiment(recipe, words))
-    state, _ = checkpoint.load(checkpoint.latest(runs[key].checkpoints).path)  # type: ignore[union-attr]
+    state, _ = checkpoint.load(latest_checkpoint(runs[key]).path)
     training.restore(state["training"])
     agent, trained = training.agent.policy(), load_policy(runs[key], "last")
     agent.reset(16)
@@ -169,7 +169,7 @@ def test_policy_player_resets_its_hidden_state(runs: dict[str, Run]) -> None:
 
 def test_best_and_last_are_two_checkpoints(tmp_path: Path) -> None:
     run = start(load_experiment("town:ppo", [*SMALL["town:ppo"], "budget.env_steps=512"]), tmp_path, pause_at=256).run
-    state, info = checkpoint.load(checkpoint.latest(run.checkpoints).path)  # type: ignore[union-attr]
+    state, info = checkpoint.load(latest_checkpoint(run).path)
     checkpoint.save(run.checkpoints, checkpoint.folder_name(128), state, {**info, "env_steps": 128, "score": 1e9})
     assert load_policy(run).env_steps == load_policy(run, "best").env_steps == 128
     assert load_policy(run, "last").env_steps == 256

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from narrow import instance, latest_checkpoint
+from townlet.agents.dqn import DqnSettings
 from townlet.errors import TownletError
 from townlet.recipes.render import resolved_text
-from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.tasks.comparison import compare_town
 from townlet.tasks.experiment import RESUMABLE_KEYS, evaluation_world, load_experiment, reopen, world_file
@@ -100,7 +101,7 @@ def test_run_keeps_its_world_if_the_file_changes(
     sink = RecordingSink()
     resume(run, sinks=[sink], pause_at=200)
     assert sink.messages == [note]
-    assert checkpoint.latest(run.checkpoints).env_steps == 200  # type: ignore[union-attr]
+    assert latest_checkpoint(run).env_steps == 200
     assert note in run.log_file.read_text(encoding="utf-8")
 
 
@@ -176,11 +177,11 @@ def test_run_older_than_a_setting_resumes_with_its_default(tmp_path: Path, monke
     run = start(tiny("town:dqn", short), tmp_path / "earlier", pause_at=100).run
     monkeypatch.undo()
     assert "accelerate" not in run.resolved_file.read_text()
-    assert "accelerate" not in checkpoint.latest(run.checkpoints).info["recipe"]["agent"]  # type: ignore[union-attr]
+    assert "accelerate" not in latest_checkpoint(run).info["recipe"]["agent"]
     resume(run)
     assert run.meta()["finished"]
-    assert load_policy(run).loaded.recipe.agent.accelerate is True  # type: ignore[attr-defined]
+    assert instance(load_policy(run).loaded.recipe.agent, DqnSettings).accelerate is True
     (found, _), (wanted, _) = load_latest(run), load_latest(whole)
     weights = [name for name in wanted if name.startswith("training/agent/network")]
     assert weights
-    assert all(torch.equal(found[name], wanted[name]) for name in weights)  # type: ignore[arg-type]
+    assert all(torch.equal(*(instance(of[name], torch.Tensor) for of in (found, wanted))) for name in weights)

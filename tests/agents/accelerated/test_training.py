@@ -12,7 +12,7 @@ from agents.training_loop import TrainingLoop
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.make import accelerate, make_agent
-from townlet.agents.ppo import PpoSettings
+from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.explore.spec import ExploreSpec
 from townlet.interfaces.counters import Counters
 from townlet.nets.spec import MlpSpec
@@ -32,7 +32,8 @@ def train(settings: Any, accelerate: bool) -> tuple[TrainingLoop, list[dict[str,
     env, counters = Chain(16), Counters(budget=10_000)
     context = AgentContext(MlpSpec(hidden=(32, 16), activation="tanh"), ExploreSpec(), env, counters, Streams(3), 20)
     agent = make_agent(settings.model_copy(update={"accelerate": accelerate}), context)
-    assert (agent.accelerated is not None) == accelerate  # type: ignore[attr-defined]
+    assert isinstance(agent, Ppo | Dqn)
+    assert (agent.accelerated is not None) == accelerate
     loop = TrainingLoop(agent, env, counters)
     metrics: list[dict[str, float]] = []
     while len(metrics) < UPDATES:
