@@ -17,7 +17,7 @@ from safetensors import safe_open
 from cli.program import Program
 from narrow import instance
 from townlet.agents.networks import POLICY_GAIN, Branch
-from townlet.gym.spec import EnvSpec
+from townlet.gym.settings import GymSettings
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Binary, Continuous
 from townlet.nets.spec import NetworkSpec
@@ -59,7 +59,7 @@ def test_onnx_reproduces_an_episode(townlet: Program, gym_runs: dict[str, Run], 
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["actions"]) == list(trained.actions.names)
     assert about["env"] == trained.loaded.recipe.env
-    spec = instance(trained.loaded.recipe.gym, EnvSpec)
+    spec = instance(trained.loaded.recipe.gym, GymSettings)
     env = gymnasium.make(trained.loaded.recipe.env, max_episode_steps=spec.max_episode_steps)
     obs, _ = env.reset(seed=seed)
     acted, over = [], False
