@@ -63,13 +63,13 @@ def test_episode_as_csv_and_explanation_of_a_step(view: PageView, runs: tuple[Ru
     assert re.fullmatch(r"[+−]?\d+\.\d+", view.text(".reward-total"))
     expect(view.page.locator(".action.chosen")).to_have_count(1)
     before = view.text(".explanation")
-    texts = {before}
+    explanations = {before}
     for _ in range(6):
         step = view.step()
         view.button("One step forward").click()
         view.wait_for_step(step + 1)
-        texts.add(view.text(".explanation"))
-    assert len(texts) > 1
+        explanations.add(view.text(".explanation"))
+    assert len(explanations) > 1
 
 
 def test_video_of_the_town(view: PageView, runs: tuple[Run, Run]) -> None:
