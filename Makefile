@@ -20,7 +20,7 @@ AUDIT_STAMP := $(AUDIT_VENV)/.installed
 EXTRAS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check lint types coverage bench install-hashed verify-dependencies sbom audit lock clean
+.PHONY: help run test test-long check lint types kernels coverage bench install-hashed verify-dependencies sbom audit lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -28,7 +28,8 @@ help: ## list the targets
 run: $(RUN_STAMP) ## train an agent in the town, watch it in a browser, and print a summary
 	$(BIN)/townlet train town:dqn --open
 
-test: check ## run the checks and the quick tests
+test: $(TEST_STAMP) ## run the checks and the quick tests
+	@$(MAKE) --no-print-directory -j2 types lint kernels
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick property tests with more examples
@@ -50,6 +51,10 @@ lint: $(TEST_STAMP)
 types: $(TEST_STAMP)
 	$(BIN)/mypy
 	$(BIN)/mypy --no-explicit-package-bases benchmarks
+
+# Compiles the kernels once; otherwise each test process would compile them.
+kernels: $(TEST_STAMP)
+	@$(BIN)/townlet recipes --smoke town-l0:dqn > /dev/null
 
 coverage: $(TEST_STAMP) ## run the quick tests with line coverage; fails below the threshold in pyproject.toml
 	rm -f .coverage .coverage.*
