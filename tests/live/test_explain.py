@@ -64,7 +64,7 @@ def test_healthy_episode_has_no_cascade_losses() -> None:
 
 def test_money_is_a_need_only_when_low() -> None:
     assert "money" not in explain_action(WORLD, life(money=0.5), 0, "values")
-    assert "The lowest need is money at 5%." in explain_action(WORLD, life(money=0.05), 0, "values")
+    assert "The lowest meter is money at 5%." in explain_action(WORLD, life(money=0.05), 0, "values")
 
 
 @pytest.mark.parametrize(

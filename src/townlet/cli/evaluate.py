@@ -40,7 +40,7 @@ def evaluate(
 ) -> None:
     """Evaluate a trained agent.
 
-    It plays unseen episodes. A random agent plays for comparison, and in towns a planner that uses the rules.
+    It plays unseen episodes. A random agent plays for comparison, and in towns a planner that knows the rules.
     """
     opened = options.open_run(run, root)
     with err().status(f"{episodes} episodes per agent"):

@@ -41,8 +41,8 @@ def explain_action(world: World, r: Recording, step: int, output_kind: Literal["
     second = int(others[scores[others].argmax()])
     lead = scores[best] - scores[second]
     close = lead <= NEARLY_EQUAL * max(1e-9, float(np.ptp(scores[allowed])))
-    comparison = "barely above" if close else f"{lead:.3g} above"
-    return f"{name}: the highest value, {comparison} {world.actions[second]}. {need}"
+    comparison = "barely more than" if close else f"{lead:.3g} more than"
+    return f"{name}: it has the highest value, {comparison} “{world.actions[second]}”. {need}"
 
 
 def _lowest_meter_text(world: World, r: Recording, step: int) -> str:
@@ -50,7 +50,7 @@ def _lowest_meter_text(world: World, r: Recording, step: int) -> str:
     meters = r.meters[step]
     candidates = [m for m, name in enumerate(world.meters) if name != world.spec.currency or meters[m] < LOW_METER]
     lowest = min(candidates, key=lambda m: float(meters[m]))
-    text = "The lowest need is" if meters[lowest] < LOW_METER else "No need is urgent; the lowest is"
+    text = "The lowest meter is" if meters[lowest] < LOW_METER else "No meter is low; the lowest is"
     return f"{text} {world.meters[lowest]} at {meters[lowest]:.0%}."
 
 

@@ -100,7 +100,7 @@ class PixelsSpec(StrictModel):
 
 
 class CartPoleShapingSpec(StrictModel):
-    """CartPole: potential-based shaping toward the center and upright. The optimal policy stays optimal."""
+    """CartPole: potential-based shaping that rewards a centered and upright pole. The optimal policy stays optimal."""
 
     name: Literal["cart_pole_shaping"] = "cart_pole_shaping"
     weight: float = Field(1.0, gt=0, description="Raise it for more guidance relative to the environment's reward.")

@@ -66,7 +66,7 @@ export class ControlPanel {
     setText(this.headline, headline);
     const change = [...versions.history].reverse().find((one) => one.applied);
     const since = change ? `for ${formatDuration(service.now - change.at)}: ${change.reason}` : '';
-    setText(this.since, service.gate_only ? `The network is disabled. Version ${serving ?? '–'} does not decide for now; training continues.` : since);
+    setText(this.since, service.gate_only ? `The network is disabled. Version ${serving ?? '–'} is suspended; training continues.` : since);
     this.since.title = since;
     this.tiles.show({
       per_second: formatNumber(decisions.per_second), p50: formatMs(decisions.p50_ms), p99: formatMs(decisions.p99_ms), games: formatCount(service.games),

@@ -24,7 +24,7 @@ const TEXTS = {
   gate: ['Gate', 'A fixed heuristic that is not trained. It estimates the reward of each decision from the components below and sends or withholds the action, however confident the network is. Agreement compares past decisions with the gate as configured now: with unchanged settings it is 100%.'],
   buffer: ['Experience', 'Every decision has one of four states: joined with its outcome, pending, expired without an outcome, or not executed. Completed decisions can be learned from; about a tenth of all decisions are held out and never trained on; the newest of these are used to evaluate new versions.'],
   versions: ['Versions', 'Before a version serves, it is compared with the serving one on held-out decisions. The dot is the estimated gain in reward per decision, the line its confidence interval, the tick in the middle zero. A version is promoted, held until more data is available, or refused, with the reason given.'],
-  recent: ['Recent decisions', 'Expected is the estimate of the gate. Actual is the measured outcome, shown as “…” while it is pending. Territories are the names that games report.'],
+  recent: ['Recent decisions', 'Expected is the estimate of the gate. Actual is the measured outcome, shown as “…” while it is pending. A territory is the name that a game sends with its observations.'],
 };
 
 const serviceStatus = new ServiceStatus(() => connection.reconnectNow());

@@ -52,7 +52,7 @@ function onHello(hello) {
   runs.connected = true;
   document.body.toggleAttribute('data-viewer', hello.role === 'viewer');
   store.set({ link: 'open', program: hello.program });
-  byId('help-button').title = `Help and keyboard (?) · Townlet ${hello.version}`;
+  byId('help-button').title = `Help and keyboard shortcuts (?) · Townlet ${hello.version}`;
   session.resetServerState();
   if (store.state.run) {
     announce('Reconnected.');

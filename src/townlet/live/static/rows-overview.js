@@ -27,10 +27,10 @@ export function initRowsOverview(store, session, playback) {
     panel.hidden = !shown;
     if (!shown || !rowsOverview || !about?.world) return;
     paint(canvas, rowsOverview, about.world, source === 'training' ? playback.start?.row ?? -1 : -1);
-    setText(byId('rows-note'), `${rowsOverview.cell.length} at ${formatCompact(rowsOverview.env_steps)} steps`);
+    setText(byId('rows-note'), `the first ${rowsOverview.cell.length}, after ${formatCompact(rowsOverview.env_steps)} steps`);
     byId('rows-stages').hidden = !rowsOverview.stage;
     const near = rowsOverview.lowest_meter.filter((value) => value < 0.2).length;
-    canvas.setAttribute('aria-label', `${rowsOverview.cell.length} parallel towns; ${near} agents are in critical condition.`);
+    canvas.setAttribute('aria-label', `The first ${rowsOverview.cell.length} parallel towns; ${near} agents are in critical condition.`);
   };
   store.on(['rowsOverview', 'status', 'theme', 'about', 'view'], draw);
   new ResizeObserver(draw).observe(panel);
