@@ -79,8 +79,9 @@ def collect_evidence(
     model = None
     if diff.predicted is not None and diff.expected is not None:
         model = estimate.ModelRewards(diff.predicted[rows], *diff.expected[:, rows])
+    candidate, baseline = diff.action_probability[:, rows]
     *_, difference = estimate.compare_rewards(
-        reward[rows], propensity[rows], *diff.action_probability[:, rows], rng, model=model, clip=settings.clip,
+        reward[rows], propensity[rows], candidate, baseline, rng, model=model, clip=settings.clip,
         resamples=settings.resamples, level=settings.confidence_level, yield_cpu=yield_cpu,
     )  # fmt: skip
     return Evidence(finite, steps, len(rows), entropy, entropy_before, pass_rate, pass_rate_before, change, difference)
