@@ -135,7 +135,7 @@ class Drqn(Dqn):
         """Targets y [T, B] of Q(h, a), with h the history; `online` [T + 1, B, K] selects actions in double Q-learning.
 
         y_t = r_t + γ Q⁻(h_{t+1}, argmax_a′ Q(h_{t+1}, a′)), and y_t = r_t where the episode terminated. For n-step
-        returns, n − 1 recomputations bootstrap from y_{t+1} instead, except at the end of an episode or sequence.
+        returns, y is recomputed n − 1 times with y_{t+1} as bootstrap value, except where an episode or sequence ends.
         """
         burn_in = self.settings.burn_in
         values = self.unroll(self.target_network, sequences)[1:]
