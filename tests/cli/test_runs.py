@@ -97,7 +97,7 @@ def test_random_score_is_in_the_metric_of_the_scores(tmp_path: Path) -> None:
         row = {"env_steps": 1, "length": 90.0, "return": 2.5, "score": 2.5}
         store.add("evaluations", [row | {"policy": "random"}, row | {"policy": "greedy", "return": 7.5, "score": 7.5}])
     overview = make_overview(run)
-    assert (overview.score_metric, overview.last, overview.random_score) == ("return", 7.5, 2.5)
+    assert (overview.score_metric, overview.last, overview.random_evaluation["score"]) == ("return", 7.5, 2.5)
     assert (overview.curve, overview.random_evaluation["length"]) == ([90.0], 90.0)
 
 

@@ -289,7 +289,7 @@ def _print_comparison(overviews: dict[str, Overview], differences: dict[str, lis
         "last": [format_number(o.last) for o in compared],
         "reach the limit": [format_percent((o.evaluations["survived"] or [None])[-1]) for o in compared],
         "earn money": [format_percent((o.evaluations["works"] or [None])[-1]) for o in compared],
-        "random agent": [format_number(o.random_score) for o in compared],
+        "random agent": [format_number(o.random_evaluation.get("score")) for o in compared],
         "evaluations": [sparkline(o.scores, 12) for o in compared],
     }
     if not any(o.terms is TOWN_TERMS for o in compared):

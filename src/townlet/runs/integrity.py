@@ -20,6 +20,7 @@ from townlet.runs.database import METRICS_FIX, ROW_GROUPS, wal_path
 
 DIGEST_BYTES: Final = 32
 START: Final = bytes(DIGEST_BYTES)  # predecessor of the first digest of a chain
+MAX_CACHED_TABLES: Final = 256  # of all files together; a full cache is cleared
 _CHAIN: Final = (
     'SELECT g.rowid, g."table", g."first", g."last", g."env_steps", g."digest", p."digest" '
     f'FROM "{ROW_GROUPS}" AS g LEFT JOIN "{ROW_GROUPS}" AS p ON p.rowid = g.rowid - 1 WHERE g."table" = ?'
@@ -186,9 +187,6 @@ _PACK: Final[dict[type, Callable[[Sequence[Any]], bytes]]] = {
     bytes: _pack_blobs,
     type(None): lambda values: b"",
 }
-
-
-MAX_CACHED_TABLES: Final = 256  # of all files together; a full cache is cleared
 
 
 class IntactTable(NamedTuple):

@@ -29,8 +29,7 @@ _ALL: Final = (
     Metric("evaluation_length", "mean length of evaluation episodes", "mean length", "steps"),
     Metric("evaluation_return", "mean return of evaluation episodes", "mean Σ reward", "reward"),
     Metric("survived", "fraction of evaluation episodes that reached the limit", "truncated / episodes", "fraction"),
-    Metric("earns_money", "fraction of evaluation episodes that earned money", "episodes with income / episodes",
-           "fraction"),
+    Metric("earns_money", "fraction of evaluation episodes with income", "episodes with income / episodes", "fraction"),
     # Exploration
     Metric("epsilon", "probability of a random action, mean over rows", "ε", "fraction"),
     Metric("intrinsic_weight", "weight of the intrinsic reward", "w"),
@@ -47,8 +46,7 @@ _ALL: Final = (
     Metric("grad_norm", "gradient norm before clipping", "‖∇‖₂"),
     Metric("lr", "learning rate", "lr"),
     Metric("beta", "exponent of the importance weights of prioritized replay", "β", "fraction"),
-    Metric("dead_units", "fraction of ReLU units that are 0 for each of up to 511 observations",
-           "units with maximum 0 / units", "fraction"),
+    Metric("dead_units", "fraction of ReLU units that are 0 for all sampled observations", "dead / all", "fraction"),
     # Policy learning; ρ is the probability ratio of the new and the old policy
     Metric("policy_loss", "policy loss", "−mean A log π, or clipped: −mean min(ρ A, clip(ρ) A)"),
     Metric("value_loss", "value loss", "mean (V − return)²"),

@@ -22,6 +22,7 @@ from townlet.runs.summary_text import ReportTerms, report_terms
 
 EVALUATION_COLUMNS: Final = ("env_steps", "episodes", "limit", "length", "survived", "works", "return", "score", "wall")
 BARS: Final = "▁▂▃▄▅▆▇█"
+MIN_AGE: Final = 60  # seconds; a younger run may not have written its first checkpoint yet
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Overview:
     env_steps: int
     checkpoints: int
     evaluations: Columns = field(repr=False)  # of the greedy policy, oldest first
-    random_evaluation: dict[str, Any] = field(repr=False)  # columns of the random policy; {} if it was not evaluated
+    random_evaluation: dict[str, Any] = field(repr=False)  # of the random policy; {} if there is none
     problem: str = ""  # what is wrong with the files of the run
 
     @property
@@ -70,10 +71,6 @@ class Overview:
     @property
     def last(self) -> float | None:
         return self.scores[-1] if self.scores else None
-
-    @property
-    def random_score(self) -> float | None:
-        return self.random_evaluation.get("score")
 
     @property
     def created(self) -> datetime | None:
@@ -171,9 +168,6 @@ def state_of(run: Run, meta: dict[str, Any], damaged: bool = False) -> str:
     if meta.get("published"):
         return "published"
     return "finished" if meta.get("finished") else "interrupted"
-
-
-MIN_AGE: Final = 60  # seconds; a younger run may not have written its first checkpoint yet
 
 
 def prunable(runs: Sequence[Overview], keep: int | None = None) -> list[tuple[Run, str]]:

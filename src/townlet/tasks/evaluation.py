@@ -22,6 +22,9 @@ from townlet.interfaces.vec_env import Actions, Binary, Discrete, FinalObs, VecE
 TIME_LIMIT: Final = "time"
 TERMINATED: Final = "terminated"
 
+# Called after every step; returns additional columns [k, …] for the k episodes that ended in it.
+EpisodeStats = Callable[[FinalObs], dict[str, NDArray[Any]]]
+
 
 class ActingPolicy(Protocol):
     """A policy that can be evaluated, such as `townlet.agents.policy.Policy`."""
@@ -54,10 +57,6 @@ class RandomPolicy:
         low = torch.tensor(actions.low, device=obs.device)
         high = torch.tensor(actions.high, device=obs.device)
         return low + (high - low) * draws
-
-
-# Called after every step; returns additional columns [k, …] for the k episodes that ended in it.
-EpisodeStats = Callable[[FinalObs], dict[str, NDArray[Any]]]
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,6 @@ def run_episodes(
                     columns[name] = np.zeros((episodes, *values.shape[1:]), values.dtype)
                 columns[name][index] = values[counted]
             finished[ended_rows] += 1
-            length[ended_rows] = 0
-            returns[ended_rows] = 0
+            length[ended_rows] = returns[ended_rows] = 0
         obs, mask, episode_start = step.obs, step.mask, step.episode_starts
     return columns

@@ -78,10 +78,7 @@ class Tokens:
 
 
 class OneTimeCodes:
-    """Single-use codes that are accepted for a minute in place of the operator's token.
-
-    A link that a program opens in a browser appears on a command line, which every user of the machine can read.
-    """
+    """Single-use codes, valid for a minute, that replace the operator's token in links on a command line."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

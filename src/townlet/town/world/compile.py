@@ -78,10 +78,7 @@ def moves(size: Sequence[int], boundary: str) -> tuple[Ints, Ints]:
 
 
 def windows(size: Sequence[int], boundary: str, side: int) -> Ints:
-    """Cells around each cell on the same level, row by row: int [C, side or side²].
-
-    The number C stands for a cell outside the map.
-    """
+    """Cells around each cell on the same level, row by row, C for cells outside the map: int [C, side or side²]."""
     cells = coordinates(size)
     dimensions = min(len(size), 2)
     offsets = np.arange(side, dtype=np.int32) - side // 2
@@ -125,7 +122,6 @@ def _floats(values: ArrayLike) -> Floats:
 
 
 def _map(spec: WorldSpec) -> dict[str, Any]:
-    """Tables of actions and cells."""
     names = action_names(spec)
     cost = np.zeros((len(names), len(spec.meters)))
     for k, action in enumerate(names):

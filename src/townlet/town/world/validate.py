@@ -18,10 +18,7 @@ MAX_PROXIMITY_CELLS: Final = 4096  # the table of distances has the square of th
 
 
 class Report(Protocol):
-    """Report a problem at a path of the file, or at the path `prefer` if the value there has precedence.
-
-    Values on the command line have precedence over those in the file, and those over values in its parents.
-    """
+    """Report a problem at `path`, or at `prefer` if that value has precedence: command line, file, parents."""
 
     def __call__(self, what: str, fix: str, *path: str | int, prefer: tuple[str, ...] = ()) -> None: ...
 
@@ -82,10 +79,8 @@ def _references(spec: WorldSpec, report: Report) -> None:
         require_meter(spec.currency, "currency")
     for i, name in enumerate(spec.lethal):
         require_meter(name, "lethal", i)
-    all_links: dict[str, tuple[Modulation | Cascade, ...]] = {
-        "modulations": spec.modulations,
-        "cascades": spec.cascades,
-    }
+    all_links: dict[str, Sequence[Modulation | Cascade]]
+    all_links = {"modulations": spec.modulations, "cascades": spec.cascades}
     for key, links in all_links.items():
         for i, link in enumerate(links):
             require_meter(link.source, key, i, "source")
@@ -211,8 +206,7 @@ def _places(spec: WorldSpec, report: Report) -> None:
         return
     for i, affordance in enumerate(spec.affordances):
         if affordance.cell is None:
-            others = [a.name for a in spec.affordances if a is not affordance]
-            near = nearest(affordance.name, others)
+            near = nearest(affordance.name, [a.name for a in spec.affordances if a is not affordance])
             fix = f"did you mean '{near}'? " if near else ""
             fix += "A new affordance needs `cell: [x, y]` with one number per dimension, or `layout: shuffled`"
             report(f"'{affordance.name}' has no cell, but the layout is fixed", fix, "affordances", i)
@@ -248,8 +242,7 @@ def _blocks(spec: WorldSpec, report: Report) -> None:
             report(f"block '{block.name}' occurs twice", "keep one of them", "observation", i)
         seen.add(block.name)
         if spec.map.kind == "aspatial" and block.name in schema.MAP_BLOCKS:
-            what = f"block '{block.name}' needs a map, but this world has none"
-            report(what, "remove it", "observation", i)
+            report(f"block '{block.name}' needs a map, but this world has none", "remove it", "observation", i)
         if not spec.clock.temporal and block.name in schema.TIME_BLOCKS:
             what = f"block '{block.name}' needs time, but `clock.temporal` is false"
             report(what, "remove it or set `temporal: true`", "observation", i)
