@@ -122,7 +122,7 @@ def test_warm_start_has_no_best_checkpoint_before_an_evaluation(
 @pytest.mark.parametrize(
     ("recipe", "words", "said"),
     [
-        ("town:dqn", ("world=town-l2",), "has an observation or actions that differ"),
+        ("town:dqn", ("world=town-l2",), "has another observation or other actions than town-l2"),
         ("town:dqn", ("network.hidden=[8]",), r"\[16, 88\], .*\[8, 88\]"),
         ("town:ppo", (), "the saved .*network"),
     ],
