@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, TypeAda
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+LOG_RATIO: Final = 100  # a range is logarithmic by default if high is at least this many times low
+
 
 class StrictModel(BaseModel):
     """Frozen model: no unknown keys, no type coercion, no NaN or infinity."""
@@ -41,9 +44,6 @@ class RegistryUnion:
 def _discriminated_union(models: tuple[type[BaseModel], ...]) -> TypeAdapter[Any]:
     union: Any = reduce(or_, models)
     return TypeAdapter(Annotated[union, Field(discriminator="name")])
-
-
-LOG_RATIO: Final = 100  # a range is logarithmic by default if high is at least this many times low
 
 
 class SearchRange(StrictModel):
@@ -84,9 +84,6 @@ class SearchRange(StrictModel):
     def checked_values(self) -> tuple[Any, ...]:
         """The values to check against the recipe: all choices, or both ends."""
         return self.choices or (self.low, self.high)
-
-
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(model: type[BaseModel], extra: dict[str, Any] | None = None) -> dict[str, Any]:

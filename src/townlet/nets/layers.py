@@ -20,6 +20,9 @@ from townlet.nets.spec import Activation, BaseNetworkSpec
 M = TypeVar("M", bound=nn.Module)
 
 MAX_VALUES: Final = 1 << 20  # maximum number of values of an index block; each has its own embedding
+# Keeps the variance of features through relu layers (Saxe et al. 2014, He et al. 2015).
+HIDDEN_GAIN: Final = 2**0.5
+MATRIX_OUTPUTS: Final = 32  # maximum number of actions for which a dueling head uses a matrix product
 
 
 def require_memory(weights: Iterable[Tensor]) -> None:
@@ -153,11 +156,6 @@ def block_encoders(blocks: Iterable[Block], spec: BaseNetworkSpec) -> list[nn.Mo
         else:
             encoders.append(Slice(block.start, block.size))
     return encoders
-
-
-# Keeps the variance of features through relu layers (Saxe et al. 2014, He et al. 2015).
-HIDDEN_GAIN: Final = 2**0.5
-MATRIX_OUTPUTS: Final = 32  # maximum number of actions for which a dueling head uses a matrix product
 
 
 class Head(nn.Linear):

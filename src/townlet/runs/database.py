@@ -100,7 +100,6 @@ _COLUMNS: Final[dict[str, dict[str, str]]] = {
 }
 TABLES: Final = {name: {**columns, WALL_TIME: "REAL"} for name, columns in _COLUMNS.items()}
 
-
 MAX_IDLE_WAL_BYTES: Final = 64 << 20  # SQLite truncates the write-ahead log to this size after a checkpoint
 READER_TIMEOUT_MS: Final = 200  # how long a closing writer waits for readers
 METRICS_FIX: Final = "move metrics.db away; `townlet train --resume` then starts new metrics, and no checkpoint is lost"

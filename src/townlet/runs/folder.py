@@ -19,6 +19,12 @@ from townlet.errors import TownletError, did_you_mean
 from townlet.runs import disk
 from townlet.runs.serialization import json_value, parse_json
 
+LATEST: Final = "latest"
+SHIPPED: Final = Path(__file__).parents[1] / "trained"  # runs of the shipped agents
+MAX_META_BYTES: Final = 4 << 20
+META_FORMAT: Final = 3  # before: 1 had no format and no checksum, 2 the names of settings of version 0.1
+SEAL_KEYS: Final = ("format", "sha256")
+
 
 class Meta(BaseModel):
     """Content of meta.json. Every key may be missing, as in older runs; unknown keys are kept."""
@@ -57,10 +63,6 @@ class Meta(BaseModel):
     summary: list[str] = []
 
 
-META_FORMAT: Final = 3  # before: 1 had no format and no checksum, 2 the names of settings of version 0.1
-SEAL_KEYS: Final = ("format", "sha256")
-
-
 def unseal_meta(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """The content without format and checksum, after checking both and all types. Format 1 has no checksum."""
     meta = {key: value for key, value in validate_meta(content, path).items() if key not in SEAL_KEYS}
@@ -91,11 +93,6 @@ def validate_meta(content: dict[str, Any], path: Path) -> dict[str, Any]:
         what = f"'{place}' in {path.name} is not valid: {first['msg']}"
         raise TownletError(what, "correct that value in the file, or restore the file from a backup", path) from None
     return content
-
-
-LATEST: Final = "latest"
-SHIPPED: Final = Path(__file__).parents[1] / "trained"  # runs of the shipped agents
-MAX_META_BYTES: Final = 4 << 20
 
 
 class _RunPath:

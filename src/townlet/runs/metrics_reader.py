@@ -19,6 +19,13 @@ from townlet.runs.metric_catalog import METRICS
 Columns = dict[str, list[Any]]
 ROW_NUMBER: Final = "number"  # SQLite's rowid
 IRREPRODUCIBLE_METRICS: Final = tuple(name for name, metric in METRICS.items() if not metric.reproducible)
+# column of an evaluation → the metric's name
+EVALUATION_METRICS: Final = {
+    "length": "evaluation_length",
+    "return": "evaluation_return",
+    "survived": "survived",
+    "works": "earns_money",
+}
 
 
 class MetricsReader:
@@ -149,15 +156,6 @@ def _column(name: str) -> str:
 def as_rows(columns: Columns) -> list[dict[str, Any]]:
     """Columns of equal length as one dictionary per row."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-# column of an evaluation → the metric's name
-EVALUATION_METRICS: Final = {
-    "length": "evaluation_length",
-    "return": "evaluation_return",
-    "survived": "survived",
-    "works": "earns_money",
-}
 
 
 def write_csv(store: MetricsReader, path: Path) -> None:

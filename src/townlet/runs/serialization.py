@@ -16,6 +16,8 @@ from townlet.errors import TownletError
 from townlet.interfaces.state import State
 
 MAX_DIGITS: Final = 40  # the state of a 128-bit generator has 39
+MAX_DEPTH: Final = 32
+_TOO_LARGE: Final = 10 ** (MAX_DIGITS - 1)  # one digit less than MAX_DIGITS, which counts the sign
 
 
 def parse_json(text: bytes, path: Path) -> dict[str, Any]:
@@ -66,10 +68,6 @@ def _parse_int(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"the number {digits[:20]}… is too large")
     return int(digits)
-
-
-MAX_DEPTH: Final = 32
-_TOO_LARGE: Final = 10 ** (MAX_DIGITS - 1)  # one digit less than MAX_DIGITS, which counts the sign
 
 
 def flatten(state: State) -> dict[str, Any]:

@@ -19,6 +19,19 @@ from townlet.runs.serialization import parse_json
 INTACT, DAMAGED, MISSING = "intact", "damaged", "missing"
 UNPROTECTED: Final = "unprotected"  # without a checksum
 NOTED: Final = "noted"  # informative and harmless
+# Files without a checksum, and why a change in them affects neither resumed weights nor reported metrics.
+NOT_CHECKED: Final = {
+    "tune.yaml": "edited by hand while training; every change is recorded in the metrics",
+    "log.txt": "a human-readable log; never read back",
+    "tensorboard": "a copy of the metrics for TensorBoard; never read back",
+    "metrics.csv": "an export of the metrics; `townlet runs export` writes it again",
+    "videos": "videos of episodes; never read back",
+    "live.feed": "messages for viewers during training; each has its own checksum",
+    "lock": "names the writing process; the lock itself is on the folder",
+    "README.md": "the card of a published agent, which may be edited",
+    "replay.mp4": "a video; never read back",
+}
+CHECKED: Final = ("checkpoints", "worlds", "metrics.db-wal", "metrics.db-shm", "report.sha256")
 
 
 @dataclass(frozen=True)
@@ -54,21 +67,6 @@ class IntegrityReport:
     def as_json(self) -> dict[str, Any]:
         items = [vars(item) for item in self.items]
         return {"subject": self.subject, "intact": self.intact, "items": items, "usable": self.usable}
-
-
-# Files without a checksum, and why a change in them affects neither resumed weights nor reported metrics.
-NOT_CHECKED: Final = {
-    "tune.yaml": "edited by hand while training; every change is recorded in the metrics",
-    "log.txt": "a human-readable log; never read back",
-    "tensorboard": "a copy of the metrics for TensorBoard; never read back",
-    "metrics.csv": "an export of the metrics; `townlet runs export` writes it again",
-    "videos": "videos of episodes; never read back",
-    "live.feed": "messages for viewers during training; each has its own checksum",
-    "lock": "names the writing process; the lock itself is on the folder",
-    "README.md": "the card of a published agent, which may be edited",
-    "replay.mp4": "a video; never read back",
-}
-CHECKED: Final = ("checkpoints", "worlds", "metrics.db-wal", "metrics.db-shm", "report.sha256")
 
 
 def verify(run: Run) -> IntegrityReport:

@@ -20,6 +20,10 @@ from townlet.runs import disk
 VideoReason = Literal["start", "best", "end"]
 FILE_NAME: Final = re.compile(r"(\d+)-(start|best|end)\.mp4")
 DIGITS: Final = 12  # so that names sort by env_steps
+SUFFIX: Final = ".mp4"
+END_PAUSE: Final = 1.0  # seconds for which the last frame stays visible
+# Small and playable everywhere; faststart puts the index first, so that players need not read the whole file.
+FFMPEG_OPTIONS: Final = ("-preset", "veryfast", "-movflags", "+faststart", "-threads", "1")
 
 
 class VideoFile(NamedTuple):
@@ -48,12 +52,6 @@ def rewind(folder: Path, env_steps: int) -> None:
             video.path.unlink(missing_ok=True)
     for rest in folder.glob(".*.mp4") if folder.is_dir() else ():
         rest.unlink(missing_ok=True)
-
-
-SUFFIX: Final = ".mp4"
-END_PAUSE: Final = 1.0  # seconds for which the last frame stays visible
-# Small and playable everywhere; faststart puts the index first, so that players need not read the whole file.
-FFMPEG_OPTIONS: Final = ("-preset", "veryfast", "-movflags", "+faststart", "-threads", "1")
 
 
 def require_encoder() -> None:
