@@ -88,9 +88,7 @@ class DqnSettings(ReplaySettings):
 
     name: Literal["dqn"] = "dqn"
     lr: FloatOrSchedule = Field(2.5e-4, description=ReplaySettings.model_fields["lr"].description)
-    batch_size: int = Field(
-        64, ge=1, description="Transitions in a minibatch. Higher: less noisy gradients at a higher cost."
-    )
+    batch_size: int = Field(64, ge=1, description="Transitions per minibatch. Higher: less noise, higher cost.")
     n_step: int = Field(
         1, ge=1, description="Rewards summed before bootstrapping. Higher propagates rewards faster, with more noise."
     )

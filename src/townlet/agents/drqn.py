@@ -31,12 +31,8 @@ class DrqnSettings(ReplaySettings):
 
     name: Literal["drqn"] = "drqn"
     lr: FloatOrSchedule = Field(1e-4, description=ReplaySettings.model_fields["lr"].description)
-    batch_size: int = Field(
-        64, ge=1, description="Sequences in a minibatch. Higher: less noisy gradients at a higher cost."
-    )
-    sequence_length: int = Field(
-        32, ge=1, description="Steps of a sequence that are trained on. Higher: longer dependencies."
-    )
+    batch_size: int = Field(64, ge=1, description="Sequences per minibatch. Higher: less noise, higher cost.")
+    sequence_length: int = Field(32, ge=1, description="Trained steps of a sequence. Higher: longer dependencies.")
     burn_in: int = Field(
         8, ge=0, description="Steps before the trained ones, which only restore the hidden state; 0 disables burn-in."
     )
@@ -48,11 +44,7 @@ class DrqnSettings(ReplaySettings):
         description="Sequences start from the hidden state stored with them; off, from zeros. Stored states "
         "come from older weights, but need less burn_in.",
     )
-    bptt: bool = Field(
-        True,
-        description="Backpropagation through time; off, the hidden state is carried between steps but gradients "
-        "are not.",
-    )
+    bptt: bool = Field(True, description="Backpropagate through time; off, the hidden state has no gradient.")
     carry: bool = Field(True, description="Carry the hidden state from step to step; off, it is always zero.")
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:

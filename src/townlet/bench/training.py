@@ -57,7 +57,7 @@ def compare(
     world: str, agents: Sequence[str], rows: int, threads: int | None, seconds: float, rounds: int,
     *, with_sb3: bool = True,
 ) -> LibraryComparison:  # fmt: skip
-    """Measure each agent in Townlet and Stable-Baselines3 alternately: `seconds` each, in `rounds` rounds."""
+    """Measure agents in Townlet and Stable-Baselines3 alternately: `seconds` in each, split into `rounds` rounds."""
     if world not in IDS.values():
         raise TownletError(f"there is no Gymnasium id for the world '{world}'", did_you_mean(world, list(IDS.values())))
     threads = threads or available_cores()
