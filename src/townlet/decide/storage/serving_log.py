@@ -205,13 +205,13 @@ def log_references(folder: Path) -> Iterator[LogReference]:
         yield LogReference(change.record, f"{VERSIONS}/{SERVING_LOG} (change {change.number})", path)
 
 
-def check_references(folder: Path, last: int, accept_data_loss: bool) -> list[StorageNotice]:
+def check_references(folder: Path, last_record: int, accept_data_loss: bool) -> list[StorageNotice]:
     """Refuse a write-ahead log that lacks records that other files refer to; or, if accepted, set these files aside."""
-    beyond = [reference for reference in log_references(folder) if reference.record > last]
+    beyond = [reference for reference in log_references(folder) if reference.record > last_record]
     if not beyond:
         return []
     newest = max(beyond)
-    what = missing_records(last, newest.record, newest.source)
+    what = missing_records(last_record, newest.record, newest.source)
     if not accept_data_loss:
         raise DataLossError(what, folder)
     aside = folder / f"set-aside-{timestamp()}"
@@ -224,7 +224,7 @@ def check_references(folder: Path, last: int, accept_data_loss: bool) -> list[St
             disk.replace_file(target, path.read_bytes())
             contents = read_serving_log(path)
             if not contents.damaged:
-                write_serving_log(path, [change for change in contents.changes if change.record <= last])
+                write_serving_log(path, [change for change in contents.changes if change.record <= last_record])
         disk.sync_folder(target.parent)
         disk.sync_folder(path.parent)
     notice = loss_notice(what)
