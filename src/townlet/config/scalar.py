@@ -22,6 +22,7 @@ NOT_FINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )
+WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 def resolve(text: str, where: SourceLocation) -> Scalar:
@@ -62,9 +63,6 @@ def describe_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return repr(shorten(value)) if isinstance(value, str) else shorten(str(value))
-
-
-WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 def to_flow_yaml(value: Any) -> str:

@@ -19,6 +19,7 @@ from townlet.rng import Streams
 SAVED: Final = ("visits", "offset", "projections", "categorical_projections")
 # Blocks with a wider range count as unbounded: their values are rounded to multiples of 1 / bins.
 MAX_RANGE: Final = 1e6
+CHUNK: Final = 4096  # observations that `novelty_map` evaluates at once
 
 
 class CountBonus:
@@ -97,7 +98,6 @@ def _bins(blocks: Sequence[Block], bins: int) -> tuple[Tensor, Tensor]:
 
 # Unweighted: agents apply the weight when they compute returns or targets.
 IntrinsicReward = RandomNetworkDistillation | CountBonus
-CHUNK: Final = 4096  # observations that `novelty_map` evaluates at once
 
 
 def make_intrinsic_reward(

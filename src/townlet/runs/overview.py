@@ -111,10 +111,11 @@ def make_overview(run: Run) -> Overview:
     """The overview of a run; damage is reported in `problem` instead of raised."""
     meta: dict[str, Any] = {}
     greedy: Columns = {name: [] for name in EVALUATION_COLUMNS}
-    random: list[dict[str, Any]] = []
+    random_rows: list[dict[str, Any]] = []
     recorded_steps: list[int] = []
     folders = checkpoint.paths(run.checkpoints)
-    problems = [*checkpoint.scan(run.checkpoints)[1].values()]
+    _, damaged = checkpoint.scan(run.checkpoints)
+    problems = list(damaged.values())
     try:
         meta = run.meta()
     except TownletError as error:
@@ -124,7 +125,7 @@ def make_overview(run: Run) -> Overview:
         if run.metrics_file.exists() or (folders and not meta.get("published")):
             with MetricsReader(run.metrics_file) as store:
                 greedy = store.read("evaluations", EVALUATION_COLUMNS, where={"policy": "greedy"})
-                random = as_rows(store.read("evaluations", EVALUATION_COLUMNS, where={"policy": "random"}, last=1))
+                random_rows = as_rows(store.read("evaluations", EVALUATION_COLUMNS, where={"policy": "random"}, last=1))
                 recorded_steps = store.read("updates", ("env_steps",), last=1)["env_steps"]
     except TownletError as error:
         problems.append(error)
@@ -132,7 +133,8 @@ def make_overview(run: Run) -> Overview:
     env_steps = max([0, *greedy["env_steps"], *recorded_steps, *saved_steps])
     problem = "; ".join(f"{d.what} (fix: {d.fix})" for error in problems for d in error.diagnostics)
     state = state_of(run, meta, bool(problems))
-    return Overview(run, state, meta, env_steps, len(folders), greedy, random[0] if random else {}, problem)
+    random = random_rows[0] if random_rows else {}
+    return Overview(run, state, meta, env_steps, len(folders), greedy, random, problem)
 
 
 def list_overviews(root: Path) -> list[Overview]:

@@ -29,6 +29,9 @@ IDENTITY_KEYS: Final = ("run_id", "recipe", "recipe_hash", "resumed_with", "env_
 URL_PASSWORD: Final = re.compile(r"(://[^\s:/@]*:)[^\s/]*(@)")
 PACKAGES: Final = ("torch", "numpy", "numba", "gymnasium")  # their versions are recorded
 MAX_BYTES: Final = 16 << 20  # maximum size of a recipe or a world
+DESCRIPTIVE_KEYS: Final = ("description", "result", "tuned")  # descriptions, not settings
+# Keys that may differ between runs of one experiment: the seed, and how results are computed and stored.
+PER_RUN_KEYS: Final = ("seed", "threads", "metrics", "checkpoints", "video")
 
 
 def recipe_hash(recipe: Mapping[str, Any], resumed_with: Sequence[str] = ()) -> str:
@@ -172,11 +175,6 @@ def _format_value(value: Any) -> str:
 
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-
-
-DESCRIPTIVE_KEYS: Final = ("description", "result", "tuned")  # descriptions, not settings
-# Keys that may differ between runs of one experiment: the seed, and how results are computed and stored.
-PER_RUN_KEYS: Final = ("seed", "threads", "metrics", "checkpoints", "video")
 
 
 def flat_settings(run: Run) -> dict[str, Any]:

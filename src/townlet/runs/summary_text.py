@@ -11,6 +11,8 @@ import numpy as np
 
 from townlet.runs.curves import EpisodeCurve
 
+Evaluations = Mapping[str, list[Any]]  # columns, oldest first
+
 
 @dataclass(frozen=True)
 class ReportTerms:
@@ -37,9 +39,6 @@ GYM_TERMS: Final = ReportTerms(
 
 def report_terms(meta: Mapping[str, Any]) -> ReportTerms:
     return GYM_TERMS if meta.get("gym") else TOWN_TERMS
-
-
-Evaluations = Mapping[str, list[Any]]  # columns, oldest first
 
 
 def summary_paragraphs(

@@ -34,7 +34,7 @@ TOKEN_VARIABLES: Final = {role: f"TOWNLET_{role.upper()}_TOKEN" for role in ROLE
 
 MIN_LENGTH: Final = 16
 MAX_LENGTH: Final = 200
-UNGUESSABLE_LENGTH: Final = 32  # tokens of this length, such as generated ones, cannot be guessed: no throttle
+UNGUESSABLE_LENGTH: Final = 32  # of generated tokens; a valid token at least this long is never throttled
 TOKEN_PATTERN: Final = re.compile(rf"[A-Za-z0-9._~-]{{{MIN_LENGTH},{MAX_LENGTH}}}")  # safe in headers, cookies, links
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,40}")
 CODE_SECONDS: Final = 60.0  # validity of a single-use code
