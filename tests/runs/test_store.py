@@ -19,8 +19,8 @@ from examples import examples
 from metrics_digest import content_digest
 from time_limit import within
 from townlet.errors import TownletError
-from townlet.runs.database import TABLES
-from townlet.runs.integrity import Damage
+from townlet.runs.database import TABLES, connect
+from townlet.runs.integrity import START, Damage, add_group
 from townlet.runs.metrics_reader import MetricsReader, write_csv
 from townlet.runs.metrics_store import MAX_BUFFERED_ROWS, MetricsStore
 
@@ -263,6 +263,13 @@ def test_store_with_other_tables_views_or_triggers_is_rejected(trick: str, tmp_p
     for kind in (MetricsReader, MetricsStore):
         with pytest.raises(TownletError, match="the metrics are damaged"):
             kind(path)
+
+
+def test_checksum_of_missing_rows_is_refused(tmp_path: Path) -> None:
+    connection = connect(tmp_path / "metrics.db", read_only=False)
+    with pytest.raises(sqlite3.DatabaseError, match="some of the rows 1 to 2 of 'alerts' are missing"):
+        add_group(connection, "alerts", 1, 2, START)
+    connection.close()
 
 
 def test_damage_names_its_table_if_it_has_one() -> None:
