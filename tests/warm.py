@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
+HASH_SEED = "2"  # PYTHONHASHSEED of the server
 MESSAGE = 1 << 20  # bytes, above the size of any environment
 
 
@@ -95,7 +96,8 @@ class Server:
         path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"import warm; warm.serve({theirs.fileno()})"],
-            pass_fds=[theirs.fileno()], env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONHASHSEED": HASH_SEED, "PYTHONPATH": path},
         )  # fmt: skip
         theirs.close()
         self._socket, self._codes, self._arrived = ours, dict[int, int](), threading.Condition()

@@ -1,8 +1,8 @@
 """A process with everything imported that forks one child per request, so that runs start immediately.
 
 Requests are JSON, one per line: what to train, or {"wait": pid}. Forking is safe because the process never uses a
-second thread. Started by `crash.training_process` with `python -c`: a `__main__` without a file is not imported again
-by the fork server of `vectorization: async`.
+second thread. Started by `crash.training_process` as a warm fork with `python -c`: a `__main__` without a file is not
+imported again by the fork server of `vectorization: async`.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import warm
 from crash.training_process import (
     DQN,
-    HASH_SEED,
     TINY,
     ForkServer,
     checkpoint_leaves,
@@ -105,7 +105,7 @@ def test_same_seed_is_bit_identical_in_another_process(
     """The processes share nothing, not even the order of sets; another seed gives another run."""
     recipe, words = ALL["dqn"][0], (*ALL["dqn"][1], BUDGET)
     options = ["--pause-at", str(PAUSE), "--root", str(tmp_path / "process")]
-    assert HASH_SEED != "1"
+    assert warm.HASH_SEED != "1"
     environment = {**os.environ, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "townlet", "train", recipe, *words, *options]
     subprocess.run(command, env=environment, check=True, capture_output=True)

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
+import warm
 from metrics_digest import content_digest
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.runs.serialization import flatten
 
-HASH_SEED = "2"  # PYTHONHASHSEED of the server
 COMMAND = "from crash.fork_server import main; main()"
 # Small towns with short episodes: a second contains many episodes, updates, metrics, evaluations and checkpoints.
 TINY = (
@@ -78,10 +78,8 @@ class ForkServer:
     """A process that forks one run per request; see fork_server.py."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join([str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": HASH_SEED, "PYTHONPATH": path}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        self._process = warm.Popen(
+            [sys.executable, "-c", COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._folder = tempfile.TemporaryDirectory()
         self._requests, self._running = 0, set[int]()

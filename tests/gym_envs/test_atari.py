@@ -65,7 +65,7 @@ def rewards(env: GymVecEnv, steps: int) -> set[float]:
     return {paid for step in conformance.random_steps(env, env.reset(1), steps) for paid in step.reward.tolist()}
 
 
-@pytest.mark.parametrize("way", ["native", "sync"])
+@pytest.mark.parametrize("way", ["native", pytest.param("sync", marks=pytest.mark.long)])
 def test_rewards_are_clipped_in_training_only(way: str) -> None:
     """In Ms. Pacman unclipped rewards are at least 10."""
     spec = GymSettings.model_validate({**SMALL, "vectorization": way, "wrappers": ({"name": "clip_reward"},)})
