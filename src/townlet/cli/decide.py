@@ -35,9 +35,7 @@ VERDICTS: Final = {
 
 app = CommandGroup("Serve decisions to live games and learn from their outcomes.")
 
-Folder = Annotated[
-    Path, typer.Option(metavar="FOLDER", help="Folder for the log and the policy versions of the service.")
-]
+Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the service: its log and policy versions.")]
 TokenFile = Annotated[
     Path | None,
     typer.Option(

@@ -11,7 +11,7 @@ import { actionIcon, affordanceColor, affordanceIcon } from './icons.js';
  */
 
 const CRITICAL = 0.2, LOW = 0.3;
-const GROUP_TITLES = { lethal: 'lethal', drains_lethal: 'drain lethal meters', other: 'other' };
+const GROUP_TITLES = { lethal: 'lethal', drains_lethal: 'indirectly lethal', other: 'other' };
 const ACTION_HISTORY = 11; // latest actions shown
 const MIN_CHANGE = 0.0295; // of a meter; smaller changes have no arrow
 

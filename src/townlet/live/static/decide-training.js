@@ -12,7 +12,7 @@ const formatOptional = (value) => (value === null ? '–' : formatNumber(value))
 const formatOptionalPercent = (share) => (share === null ? '–' : formatPercent(share));
 
 /** @type {Record<string, string>} */
-const VERDICTS = { promote: 'promoted', hold: 'held', refuse: 'refused', keep: 'kept', roll_back: 'rolled back' };
+const VERDICTS = { promote: 'promoted', hold: 'held', refuse: 'refused' };
 
 /** Fraction of promoted versions since the last start. @param {Record<string, number>} verdicts */
 function promotionRate({ promote = 0, hold = 0, refuse = 0 }) {
@@ -64,7 +64,7 @@ export class TrainingPanel {
 
 export class GatePanel {
   constructor() {
-    this.tiles = new Tiles({ passes: 'recent pass rate', ever: 'total pass rate', agrees: 'agreement, last step', agreed: 'total agreement' });
+    this.tiles = new Tiles({ passes: 'recent pass rate', ever: 'overall pass rate', agrees: 'agreement, last step', agreed: 'overall agreement' });
     this.curve = new RecentChart('Pass rate', [{ name: 'pass_rate', label: 'pass rate', color: '--well', fill: true }], 104);
     this.reasons = new Bars('Reasons (total)');
     this.components = new Bars('Components of the estimate (mean of the last 1,000)', true);
