@@ -96,7 +96,7 @@ def _of_town(outcome: TrainingOutcome) -> Row:
         "mean": last.mean_length,
         "limit": last.world.spec.max_steps,
         "survived": last.survived,
-        "works": last.works,
+        "earns_money": last.earns_money,
         "longer": summary.with_raised_limit.mean_length,
         "random": summary.random.mean_length,
     }
@@ -152,12 +152,12 @@ def as_markdown(rows: Iterable[Row]) -> str:
         def over(key: str, of: list[Row] = results) -> float:
             return statistics.fmean(row[key] for row in of)
 
-        works = "–" if results[0]["works"] is None else f"{over('works'):.0%}"
+        work = "–" if results[0]["earns_money"] is None else f"{over('earns_money'):.0%}"
         each = ", ".join(f"{row['mean']:.0f}" for row in results)
         seconds = ", ".join(f"{row['seconds']:.0f}" for row in results)
         lines.append(
             f"| {name} | {each} | {results[0]['limit']} | {over('mean'):.0f} | {over('survived'):.0%} "
-            f"| {works} | {over('longer'):.0f} | {over('random'):.0f} | {seconds} |"
+            f"| {work} | {over('longer'):.0f} | {over('random'):.0f} | {seconds} |"
         )
     return "\n".join(lines)
 

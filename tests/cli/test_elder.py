@@ -14,7 +14,7 @@ def test_elder_survives_and_works(townlet: Program, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["trained"]["mean"] >= 1900
-    assert found["trained"]["works"] == 1.0
+    assert found["trained"]["earns_money"] == 1.0
 
 
 def test_elder_is_small_and_has_a_model_card() -> None:

@@ -52,7 +52,7 @@ def test_baselines_use_the_same_world(measured: Any) -> None:
     found = measured("town:ppo")
     assert 60 < found["random"]["mean"] < 200
     assert found["planner"]["survived"] == 1
-    assert found["planner"]["works"] == 1
+    assert found["planner"]["earns_money"] == 1
     assert found["planner"]["work_per_episode"] > 1
     uses = found["planner"]["uses_per_episode"]
     assert uses["Job"] + uses["Labor"] == pytest.approx(found["planner"]["work_per_episode"])

@@ -27,8 +27,9 @@ def stored(root: Path, variant: str, scores: list[float], seed: int = 0, saved: 
     with MetricsStore(run.metrics_file) as store:
         store.add("evaluations", [{"env_steps": 0, "policy": "random", "length": 100.0, "score": 100.0}])
         for place, score in enumerate(scores):
-            row = {"policy": "greedy", "length": score, "score": score, "survived": 0.5, "works": 0.25, "limit": 500}
-            store.add("evaluations", [{"env_steps": 1000 * (place + 1), **row}])
+            row = {"policy": "greedy", "length": score, "score": score, "limit": 500}
+            fractions = {"survived": 0.5, "earns_money": 0.25}
+            store.add("evaluations", [{"env_steps": 1000 * (place + 1), **row, **fractions}])
     if saved:
         checkpoint.save(run.checkpoints, checkpoint.folder_name(1000 * len(scores)), {"x": torch.zeros(1)}, {})
     return run

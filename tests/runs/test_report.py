@@ -29,8 +29,9 @@ def fill(store: MetricsStore) -> None:
     """Record everything, with names that need escaping."""
     store.add("evaluations", {"env_steps": 0, "policy": "random", "length": 116.4})
     for moment, length in ((500, 200.0), (1000, 484.0)):
-        greedy = {"policy": "greedy", "episodes": 100, "limit": 500, "length": length, "survived": 0.25, "works": 0.0}
-        store.add("evaluations", {"env_steps": moment, **greedy})
+        greedy = {"policy": "greedy", "episodes": 100, "limit": 500, "length": length}
+        fractions = {"survived": 0.25, "earns_money": 0.0}
+        store.add("evaluations", {"env_steps": moment, **greedy, **fractions})
     count = 60
     store.add(
         "episodes",
@@ -168,20 +169,21 @@ def test_plots_of_an_older_report_are_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("works", "words"),
+    ("earns_money", "words"),
     [
         (1.0, "It earns money in every evaluation episode"),
         (0.4, "It earns money in 40 % of the evaluation episodes"),
         (None, "survives 99"),
     ],
 )
-def test_fraction_of_working_episodes_is_described(works: float | None, words: str, tmp_path: Path) -> None:
+def test_fraction_of_working_episodes_is_described(earns_money: float | None, words: str, tmp_path: Path) -> None:
     run = make(tmp_path)
     with MetricsStore(run.metrics_file) as store:
-        store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "length": [200.0, 99.0], "works": works})
+        row = {"policy": "greedy", "length": [200.0, 99.0], "earns_money": earns_money}
+        store.add("evaluations", {"env_steps": [1, 2], **row})
     text = report.write_report(run)[0].read_text()
     assert words in text
-    assert ("earns money" in text) == (works is not None)
+    assert ("earns money" in text) == (earns_money is not None)
     assert r"An earlier evaluation was better: 200 steps at 1 env\_steps." in text
 
 

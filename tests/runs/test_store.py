@@ -284,7 +284,7 @@ def test_later_format_is_named(tmp_path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("PRAGMA user_version=9")
     other.close()
-    with pytest.raises(TownletError, match="format version 9, but this Townlet reads 4"):
+    with pytest.raises(TownletError, match="format version 9, but this Townlet reads 5"):
         MetricsReader(path)
 
 

@@ -103,7 +103,7 @@ def test_evaluation_equals_an_independent_count(name: str) -> None:
         uses = [[episode["uses"][place] for place in world.affordances] for episode in episodes]
         assert found.uses.tolist() == uses
         jobs = [k for k, place in enumerate(world.affordances) if place in ("Job", "Labor")]
-        assert found.works == sum(any(episode[k] for k in jobs) for episode in uses) / 6
+        assert found.earns_money == sum(any(episode[k] for k in jobs) for episode in uses) / 6
         assert len(player.actions) == found.length.max() == 300  # not one step longer than the longest episode
         assert found.length.min() < 150  # some other rows were reset, and none of their further episodes counts
 
@@ -148,7 +148,7 @@ def test_longer_limit_prolongs_good_episodes() -> None:
     short = evaluate_town(PlannerPolicy(world), world, 5, 0)
     assert (short.mean_length, short.survived, set(short.causes)) == (500, 1, {"time"})
     longer = evaluate_town(PlannerPolicy(world), with_limit(world, 800), 5, 0)
-    assert (longer.mean_length, longer.works) == (800, 1)
+    assert (longer.mean_length, longer.earns_money) == (800, 1)
     assert longer.earned.min() > 0
     random = evaluate_town(
         RandomPolicy(Discrete(world.actions), torch.Generator().manual_seed(0)), with_limit(world, 1500), 20, 0

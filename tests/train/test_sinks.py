@@ -28,7 +28,7 @@ from train.tiny import RecordingSink
 
 FIGURES = {"steps_per_second": 12_345.0, "episode_length": 99.25, "loss": 0.5, "epsilon": 0.1, "meter_energy": 0.75}
 EVALUATION = {
-    "policy": "greedy", "length": 480.4, "limit": 500, "survived": 0.5, "works": 0.25, "return": 3.0,
+    "policy": "greedy", "length": 480.4, "limit": 500, "survived": 0.5, "earns_money": 0.25, "return": 3.0,
     "meters": {"energy": 0.5},
 }  # fmt: skip
 LINE = "2,000 steps     12 k/s  length 99.25  loss 0.5  epsilon 0.1"
@@ -42,7 +42,7 @@ def interval(env_steps: int = 2000) -> MetricsInterval:
 
 
 def test_work_is_not_mentioned_in_a_world_without_pay() -> None:
-    assert evaluation_text(EVALUATION | {"works": None}) == SENTENCE.removesuffix(", 25% earn money")
+    assert evaluation_text(EVALUATION | {"earns_money": None}) == SENTENCE.removesuffix(", 25% earn money")
 
 
 def test_plain_console_prints_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ def _evaluation_table(overview: Overview) -> Table:
     for index in sorted(indices):
         row = {name: values[index] for name, values in columns.items()}
         numbers = [format_number(row[name]) for name in ("episodes", "limit", "length")]
-        percentages = [format_percent(row[name]) for name in ("survived", "works")]
+        percentages = [format_percent(row[name]) for name in ("survived", "earns_money")]
         table.add_row(f"{row['env_steps']:,}", *numbers, *percentages, format_number(row["score"]))
     return table
 
@@ -288,7 +288,7 @@ def _print_comparison(overviews: dict[str, Overview], differences: dict[str, lis
         "best": [format_number(o.best) for o in compared],
         "last": [format_number(o.last) for o in compared],
         "reach the limit": [format_percent((o.evaluations["survived"] or [None])[-1]) for o in compared],
-        "earn money": [format_percent((o.evaluations["works"] or [None])[-1]) for o in compared],
+        "earn money": [format_percent((o.evaluations["earns_money"] or [None])[-1]) for o in compared],
         "random agent": [format_number(o.random_evaluation.get("score")) for o in compared],
         "evaluations": [sparkline(o.scores, 12) for o in compared],
     }

@@ -14,7 +14,7 @@ from townlet.errors import TownletError
 from townlet.runs import disk
 
 APPLICATION_ID: Final = 0x746F776E  # "town", in the header of the file
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 ROW_GROUPS: Final = "row_groups"  # checksums of the rows of each flush; see `integrity`
 WALL_TIME: Final = "wall"  # wall-clock seconds: in every table, but ignored when runs are compared
 
@@ -92,7 +92,7 @@ _COLUMNS: Final[dict[str, dict[str, str]]] = {
         "length_max": "REAL",
         "return": "REAL",
         "survived": "REAL",  # fraction of episodes that reached the limit
-        "works": "REAL",  # fraction of episodes that earned money
+        "earns_money": "REAL",  # fraction of episodes that earned money
         "score": "REAL",  # decides which checkpoint is the best
         "causes": "JSON",
         "meters": "JSON",

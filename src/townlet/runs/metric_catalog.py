@@ -67,6 +67,7 @@ _ALL: Final = (
 
 METER_PREFIX: Final = "meter_"  # followed by the name of a meter
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _ALL}
+EVALUATION_METRICS: Final = ("length", "return", "survived", "earns_money")  # columns of the table evaluations
 
 
 def describe_metric(name: str) -> Metric | None:

@@ -14,18 +14,11 @@ from townlet.errors import TownletError, did_you_mean
 from townlet.runs.database import DAMAGED, TABLES, connect, sqlite_errors
 from townlet.runs.disk import replace_file
 from townlet.runs.integrity import require_intact
-from townlet.runs.metric_catalog import METRICS
+from townlet.runs.metric_catalog import EVALUATION_METRICS, METRICS
 
 Columns = dict[str, list[Any]]
 ROW_NUMBER: Final = "number"  # SQLite's rowid
 IRREPRODUCIBLE_METRICS: Final = tuple(name for name, metric in METRICS.items() if not metric.reproducible)
-# column of an evaluation → the metric's name
-EVALUATION_METRICS: Final = {
-    "length": "evaluation_length",
-    "return": "evaluation_return",
-    "survived": "survived",
-    "works": "earns_money",
-}
 
 
 class MetricsReader:
@@ -167,7 +160,8 @@ def write_csv(store: MetricsReader, path: Path) -> None:
     table.writerows(zip(*columns.values(), strict=True))
     # Evaluations of the random policy are not metrics of this agent.
     rows = store.read("evaluations", ("env_steps", "updates", *EVALUATION_METRICS), where={"policy": "greedy"})
-    for column, name in EVALUATION_METRICS.items():
+    for column in EVALUATION_METRICS:
+        name = f"evaluation_{column}" if column in ("length", "return") else column
         for env_steps, updates, value in zip(rows["env_steps"], rows["updates"], rows[column], strict=True):
             if value is not None:
                 table.writerow((env_steps, updates, name, value))

@@ -20,7 +20,9 @@ from townlet.runs.lock import Lock, lock_holder
 from townlet.runs.metrics_reader import Columns, MetricsReader, as_rows
 from townlet.runs.summary_text import ReportTerms, report_terms
 
-EVALUATION_COLUMNS: Final = ("env_steps", "episodes", "limit", "length", "survived", "works", "return", "score", "wall")
+EVALUATION_COLUMNS: Final = (
+    "env_steps", "episodes", "limit", "length", "survived", "earns_money", "return", "score", "wall",
+)  # fmt: skip
 BARS: Final = "▁▂▃▄▅▆▇█"
 MIN_AGE: Final = 60  # seconds; a younger run may not have written its first checkpoint yet
 

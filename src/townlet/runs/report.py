@@ -26,6 +26,7 @@ FRACTION_BINS: Final = 40  # fewer, because fractions of few episodes fluctuate
 MIN_EPISODES: Final = 8  # on average per bin
 MAX_METRICS: Final = 15  # in the grid of small plots
 MAX_ROWS: Final = 50  # in a table
+EVALUATION_HEADINGS: Final = {"length_min": "length, min", "length_max": "length, max", "earns_money": "earn money"}
 SPARKLINE_WIDTH: Final = 16
 RESOURCE_UNITS: Final = {"steps_per_second": "steps/s", "updates_per_second": "updates/s", "memory_mb": "MB"}
 MAX_TEXT_BYTES: Final = 1 << 20
@@ -157,15 +158,16 @@ def _meta_rows(run: Run, meta: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _evaluations(greedy: Evaluations) -> Section | None:
-    names = ("env_steps", "episodes", "limit", "length", "length_min", "length_max", "return", "survived", "works")
+    fractions = ("survived", "earns_money")
+    names = ("env_steps", "episodes", "limit", "length", "length_min", "length_max", "return", *fractions)
     shown = [name for name in names if any(value is not None for value in greedy[name])]
 
     def column(name: str) -> list[str]:
-        format_value = summary_text.format_percent if name in ("survived", "works") else _format_value
+        format_value = summary_text.format_percent if name in fractions else _format_value
         return [format_value(value) for value in greedy[name][-MAX_ROWS:]]
 
     rows = list(zip(*map(column, shown), strict=True))
-    header = [name.replace("_m", ", m") for name in shown]  # length_min → length, min
+    header = [EVALUATION_HEADINGS.get(name, name) for name in shown]
     return Section("Evaluations", header=header, rows=rows) if rows else None
 
 

@@ -66,7 +66,7 @@ def cards(
         (terms.score_label, "–" if score is None else f"{terms.format_score(score)}{limit}"),
         ("a random agent", "–" if random_score is None else f"{terms.format_score(random_score)}{limit}"),
         ("reach the limit", format_percent(last["survived"])),
-        ("earn money", format_percent(last["works"])) if terms is TOWN_TERMS else ("solved", solved),
+        ("earn money", format_percent(last["earns_money"])) if terms is TOWN_TERMS else ("solved", solved),
         ("env_steps", f"{env_steps:,}"),
         ("time", "–" if meta.get("seconds") is None else format_duration(meta["seconds"])),
         ("seed", str(meta.get("seed", "–"))),
@@ -118,12 +118,12 @@ def _summarize(terms: ReportTerms, greedy: Evaluations, random_score: float | No
     sentences.append(f"This agent {score}{count}, after {last['env_steps']:,} env_steps.")
     if town and last["survived"] is not None:
         sentences.append(f"{format_percent(last['survived'])} of its episodes reached the limit.")
-    if town and last["works"] == 0:
+    if town and last["earns_money"] == 0:
         sentences.append("It does not work: no evaluation episode earned money.")
-    elif town and last["works"] == 1:
+    elif town and last["earns_money"] == 1:
         sentences.append("It earns money in every evaluation episode.")
-    elif town and last["works"] is not None:
-        sentences.append(f"It earns money in {format_percent(last['works'])} of the evaluation episodes.")
+    elif town and last["earns_money"] is not None:
+        sentences.append(f"It earns money in {format_percent(last['earns_money'])} of the evaluation episodes.")
     return sentences
 
 

@@ -81,11 +81,11 @@ class TownComparison:
 
     def tables(self) -> list[ResultTable]:
         """Two tables: episode lengths, and uses of affordances."""
-        has_jobs = self.trained.works is not None
+        has_jobs = self.trained.earns_money is not None
         rows = []
         for name, result in self.metrics().items():
             lengths = [f"{result[key]:.0f}" for key in ("mean", *FIVE_NUMBERS)]
-            work_cells = (f"{result['works']:.0%}", f"{result['work_per_episode']:.1f}") if has_jobs else ()
+            work_cells = (f"{result['earns_money']:.0%}", f"{result['work_per_episode']:.1f}") if has_jobs else ()
             rows.append((name, *lengths, f"{result['survived']:.0%}", *work_cells))
         work_headings = ("earn money", "work/episode") if has_jobs else ()
         headings = ("episode length", "mean", *FIVE_NUMBER_LABELS, "reach the limit", *work_headings)
@@ -144,7 +144,7 @@ def town_metrics(result: TownEvaluation) -> dict[str, Any]:
         **five_number_summary(result.length),
         "survived": result.survived,
         "causes": dict(Counter(result.causes).most_common()),
-        "works": result.works,
+        "earns_money": result.earns_money,
         "work_per_episode": float(result.uses[:, work].sum(1).mean()),
         "earned_per_episode": float(result.earned.mean()),
         "uses_per_episode": uses_per_episode(result),

@@ -93,7 +93,7 @@ class EvaluationResult:
             "length_max": int(self.length.max()),
             "return": float(self.returns.mean()),
             "survived": self.survived,
-            "works": None,
+            "earns_money": None,
             "score": self.score(metric),
             "causes": dict(Counter(self.causes).most_common()),
             "meters": None,

@@ -58,14 +58,14 @@ class TownEvaluation(EvaluationResult):
     meters: NDArray[np.float64]  # [n, M] at the end
 
     @property
-    def works(self) -> float | None:
+    def earns_money(self) -> float | None:
         """Fraction of episodes in which the agent earned money; None if no affordance pays."""
         work = workplaces(self.world)
         return float((self.uses[:, work].sum(1) > 0).mean()) if work.any() else None
 
     def columns(self, policy: str, metric: str) -> dict[str, Any]:
         meters = dict(zip(self.world.meters, self.meters.mean(0).round(4).tolist(), strict=True))
-        return super().columns(policy, metric) | {"works": self.works, "meters": meters}
+        return super().columns(policy, metric) | {"earns_money": self.earns_money, "meters": meters}
 
 
 def town_stats(town: Town) -> EpisodeStats:
@@ -153,14 +153,14 @@ def with_limit(world: World, max_steps: int) -> World:
 
 def money_summary(result: TownEvaluation) -> list[str]:
     """One sentence on whether the agent works or lives on its initial money; [] if no affordance pays."""
-    world, works = result.world, result.works
-    if works is None:
+    world, fraction = result.world, result.earns_money
+    if fraction is None:
         return []
-    if works >= NEARLY_ALL:
-        return [f"It earns money in {share_text(works)} of these episodes."]
-    if works > HARDLY_ANY:
+    if fraction >= NEARLY_ALL:
+        return [f"It earns money in {share_text(fraction)} of these episodes."]
+    if fraction > HARDLY_ANY:
         return [
-            f"It earns money in {share_text(works)} of these episodes; in the others it lives on its initial money."
+            f"It earns money in {share_text(fraction)} of these episodes; in the others it lives on its initial money."
         ]
     consequence = ", which suffices here"
     if result.survived < 0.5:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from townlet.interfaces.counters import Counters, MetricsInterval, Sink, format_count
+from townlet.runs.metric_catalog import EVALUATION_METRICS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS: Final = 0.1
 STEPS_WIDTH: Final = 10  # characters for env_steps
-EVALUATION_METRICS: Final = ("length", "return", "survived", "works")  # `works`: fraction of episodes that earn money
 LINE_METRICS: Final = ("episode_length", "stage", "loss", "epsilon", "entropy")  # metrics that fit into one line
 
 
@@ -44,7 +44,8 @@ def evaluation_text(evaluation: Mapping[str, Any]) -> str:
     if evaluation["meters"] is None:  # not a town
         return f"{name}: return {evaluation['return']:.2f} in {evaluation['length']:.0f} steps"
     text = f"{name}: {evaluation['length']:.0f} of {evaluation['limit']} steps, {evaluation['survived']:.0%} survive"
-    return text if evaluation["works"] is None else f"{text}, {evaluation['works']:.0%} earn money"
+    earns_money = evaluation["earns_money"]
+    return text if earns_money is None else f"{text}, {earns_money:.0%} earn money"
 
 
 def rate_text(rate: float) -> str:

@@ -14,7 +14,8 @@ from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters, MetricsInterval, Sink
 from townlet.recipes.schema import Recipe
 from townlet.runs.folder import Run
-from townlet.train.sinks import EVALUATION_METRICS, tensorboard_tag
+from townlet.runs.metric_catalog import EVALUATION_METRICS
+from townlet.train.sinks import tensorboard_tag
 
 DEFAULT_PROJECT: Final = "townlet"  # unless WANDB_PROJECT is set
 SWEEP_FILE: Final = "WANDB_SWEEP_PARAM_PATH"  # variable with the path of the file that a sweep agent writes
