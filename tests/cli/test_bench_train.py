@@ -10,7 +10,7 @@ import torch
 from cli.program import Program
 from townlet.agents.sb3_comparison import MINIBATCHES, PPO_STEPS, TARGET_EVERY
 from townlet.bench.iterations import measure_iterations
-from townlet.bench.training import equal_overrides, sb3_model
+from townlet.bench.training import comparison_overrides, sb3_model
 from townlet.tasks.experiment import load_experiment
 from townlet.town.world.load import load as load_world
 from townlet.train.training import build_training
@@ -31,7 +31,7 @@ def test_json_has_both_sides_and_their_ratio(townlet: Program) -> None:
 
 def test_both_sides_do_the_same_work() -> None:
     for agent in ("ppo", "dqn"):
-        loaded = load_experiment(f"town:{agent}", equal_overrides("town-l0", agent, 4, 1))
+        loaded = load_experiment(f"town:{agent}", comparison_overrides("town-l0", agent, 4, 1))
         assert loaded.worlds.training.content_hash == load_world("town-l0").content_hash
         ours, theirs = build_training(loaded).agent, sb3_model("town-l0", agent, 4)
         network = theirs.policy if agent == "ppo" else theirs.q_net

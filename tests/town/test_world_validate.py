@@ -150,7 +150,7 @@ CASES = {
     "survival without end": (
         "  - survival",
         "  - {name: survival, meter: money}",
-        "it has neither decay nor move cost",
+        "that meter has neither decay nor move cost",
     ),
     "falls too fast": ("decay: .01, move", "decay: .35, move", "even the luckiest agent is dead by step 20 of 50"),
     "too little money": ("price: .01", "price: .9", "even the luckiest agent is dead by", "name: energy"),

@@ -32,20 +32,20 @@ class DrqnSettings(ReplaySettings):
     name: Literal["drqn"] = "drqn"
     lr: FloatOrSchedule = Field(1e-4, description=ReplaySettings.model_fields["lr"].description)
     batch_size: int = Field(64, ge=1, description="Sequences per minibatch. Higher: less noise, higher cost.")
-    sequence_length: int = Field(32, ge=1, description="Trained steps of a sequence. Higher: longer dependencies.")
+    sequence_length: int = Field(32, ge=1, description="Steps per sequence after burn-in. Higher: longer dependencies.")
     burn_in: int = Field(
-        8, ge=0, description="Steps before the trained ones, which only restore the hidden state; 0 disables burn-in."
+        8, ge=0, description="Steps at the start of each sequence that only restore the hidden state; 0: no burn-in."
     )
     n_step: int = Field(
         1, ge=1, description="Rewards summed before bootstrapping. Higher propagates rewards faster, with more noise."
     )
     stored_state: bool = Field(
         False,
-        description="Sequences start from the hidden state stored with them; off, from zeros. Stored states "
+        description="Start sequences from the hidden state stored with them; if false, from zeros. Stored states "
         "come from older weights, but need less burn_in.",
     )
-    bptt: bool = Field(True, description="Backpropagate through time; off, the hidden state has no gradient.")
-    carry: bool = Field(True, description="Carry the hidden state from step to step; off, it is always zero.")
+    bptt: bool = Field(True, description="Backpropagate through time; if false, only through the current step.")
+    carry: bool = Field(True, description="Carry the hidden state from step to step; if false, it is always zero.")
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
         yield from super().problems(rows)
@@ -110,7 +110,7 @@ class Drqn(Dqn):
 
     @torch.no_grad()
     def _burn_in(self, network: QNetwork, sequences: SequenceBatch) -> Tensor:
-        """The hidden state [B, H] at the first trained step; padding before a sequence's first step has no effect."""
+        """The hidden state [B, H] after burn-in; padding before a sequence's first step has no effect."""
         steps, start = self.settings.burn_in, sequences.start.unsqueeze(2)
         if not self._stores_hidden:
             hidden = network.initial_hidden(sequences.obs.shape[1])

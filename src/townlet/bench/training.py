@@ -1,6 +1,6 @@
 """Training benchmark: rollouts and updates only, compared with Stable-Baselines3 at equal settings.
 
-Both libraries have the same town, rows, network, batch size, updates and threads. Stable-Baselines3 steps the town
+Both libraries use the same town, rows, network, batch size, updates and threads. Stable-Baselines3 steps the town
 through Gymnasium, as its users do; Townlet steps all rows as one batch. Rates count the steps of all rows.
 """
 
@@ -82,7 +82,7 @@ def compare(
 
 def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
     """Benchmark of Townlet's agent, built from a recipe as for training."""
-    training = build_training(load_experiment(f"town:{agent}", equal_overrides(world, agent, rows, threads)))
+    training = build_training(load_experiment(f"town:{agent}", comparison_overrides(world, agent, rows, threads)))
     updates = SB3_COMPARISONS[agent].updates
 
     def run_pass() -> int:
@@ -94,8 +94,8 @@ def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchm
     return Benchmark(run_pass, subject=agent, world=world, engine=TOWNLET, rows=rows, threads=threads)
 
 
-def equal_overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
-    """Overrides of every setting that determines the work, so that changes of recipes do not affect the benchmark."""
+def comparison_overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
+    """Overrides of every setting that determines the work, so that changes to recipes do not affect the benchmark."""
     shared = {
         "world": world, "potential": 0, "starts": None, "rows": rows, "threads": threads, "seed": 0,
         "network.hidden": HIDDEN, "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
@@ -133,7 +133,7 @@ def sb3_model(world: str, agent: str, rows: int) -> Any:
     from stable_baselines3.common.env_util import make_vec_env
     from torch import nn
 
-    env_id = next(key for key, value in IDS.items() if value == world)
+    env_id = next(env_id for env_id, name in IDS.items() if name == world)
     env = make_vec_env(env_id, n_envs=rows, seed=0)
     common: dict[str, Any] = {"learning_rate": LR, "gamma": GAMMA, "seed": 0, "device": "cpu", "verbose": 0}
     comparison = SB3_COMPARISONS[agent]

@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except typer.TyperException as error:  # invalid arguments
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "townlet"
-        # Drop the fixed phrases of pydantic's messages.
+        # Remove or reword pydantic's fixed phrases.
         what = error.format_message().replace("Value error, ", "").replace("Input should be", "it should be")
         code = _report(TownletError(what, f"see `{command} --help`", SourceLocation(command)))
     except KeyboardInterrupt:

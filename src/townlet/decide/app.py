@@ -36,13 +36,13 @@ from townlet.web.tokens import ANONYMOUS, OPERATOR, READERS, ROLES, Identity, To
 STATIC: Final = Path(__file__).parents[1] / "live" / "static"  # the dashboard is stored with the other pages
 CLIENT: Final = Path(__file__).parent / "static" / "client.js"  # for games in a browser
 TICK: Final = 1.0  # seconds between two periodic checks, and between two updates of a dashboard
-PUBLIC_PATHS: Final = ("/health", "/client.js")  # besides static files: load balancers and game pages have no token
-STATIC_PATH: Final = "/static/"
+PUBLIC_PATHS: Final = ("/health", "/client.js")  # no token needed: load balancers and game pages have none
+STATIC_PATH: Final = "/static/"  # public too
 GAME_ROLES: Final = frozenset({tokens.GAME})
 
 
 class OperatorAction(StrictModel):
-    """Base of the operator actions: the reason, which is stored in the history."""
+    """Base class of operator actions; `reason` is stored in the history."""
 
     reason: str = "manual"
 
@@ -159,7 +159,6 @@ def make_app(service: Service, training: TrainingThread, descriptors: Descriptor
 
     app = FastAPI(title="Decision service", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(TownletError, _error_response)
-
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/", include_in_schema=False)

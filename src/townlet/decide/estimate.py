@@ -1,8 +1,8 @@
 """Off-policy evaluation: the mean reward that a policy would have earned on logged decisions of other policies.
 
-A log has N decisions, each with its reward and its propensity. Of a policy, the estimators need the probabilities that
-it gives to the logged actions. SNIPS needs nothing else (Swaminathan and Joachims 2015). The doubly robust estimator
-also needs a reward model; it is consistent if the propensities or the model are right (Dudík et al. 2011).
+A log has N decisions, each with its reward and its propensity. All that SNIPS needs from a policy is the probability it
+gives to each logged action (Swaminathan and Joachims 2015). The doubly robust estimator also needs a reward model; it
+is consistent if the propensities or the model are right (Dudík et al. 2011).
 A *candidate* is compared with a *baseline*: a new version with the serving one, or the serving one with the previous.
 """
 
@@ -20,15 +20,16 @@ from townlet.errors import TownletError
 
 Values = NDArray[np.float64]
 Floats = NDArray[np.floating]  # [N], or [N, K] for probabilities
-PolicyPair = NDArray[np.floating]  # [2, N]: of the candidate and of the baseline
+PerPolicy = NDArray[np.floating]  # [2, N]: values of the candidate, then of the baseline
 Fraction = tuple[Values, Values]  # numerators and denominators [N] of an estimate, which is the ratio of their sums
 Callback = Callable[[], object]
 RESAMPLES: Final = 500
 LEVEL: Final = 0.95  # confidence level of intervals
-# Intervals are widened by the fraction SMALL_SAMPLE / n (n: effective sample size): resamples vary too little, by 1/n,
-# and Student's t is wider than a normal distribution, by (z² + 1)/4n: 2.2/n in all; skewed weights need more.
-SMALL_SAMPLE: Final = 2.5
-CHUNK_PRODUCTS: Final = 1 << 17  # multiplications per matmul; BLAS threads of larger ones would delay decisions
+# Intervals are widened by SMALL_SAMPLE_WIDENING / n of their width, where n is the effective sample size. The bootstrap
+# underestimates the standard error by about 1/n, relatively, and the quantile of Student's t exceeds the normal one by
+# (z² + 1)/(4n). Together that is 2.2/n; 2.5 allows for skewed weights.
+SMALL_SAMPLE_WIDENING: Final = 2.5
+CHUNK_PRODUCTS: Final = 1 << 17  # multiplications per matmul; a larger one starts BLAS threads, which delay decisions
 ROUNDING: Final = 1e-4  # a probability stored as float32 may exceed 1 slightly
 
 
@@ -41,7 +42,7 @@ class Estimate:
     high: float | None
     effective: float  # effective sample size, (Σw)² / Σw²
     count: int  # number of decisions
-    clipped: float = 0.0  # share of decisions whose weight was clipped
+    clipped: float = 0.0  # fraction of decisions whose weight was clipped
     snips: Estimate | None = None  # the SNIPS estimate of the same quantity, if this one is doubly robust
 
     def __str__(self) -> str:
@@ -75,7 +76,7 @@ def compare_rewards(
     """
     rewards, propensities, *probabilities = _validate(reward, propensity, candidate, baseline)
     snips, robust = list[Fraction](), list[Fraction]()  # of the candidate, then of the baseline
-    sizes: list[tuple[float, float]] = []  # effective sample size, and share of clipped weights
+    sizes: list[tuple[float, float]] = []  # effective sample size, and fraction of clipped weights
     with np.errstate(all="ignore"):  # probabilities of a broken version may not be finite
         for probability in probabilities:
             weights, clipped = probability / propensities, 0.0
@@ -157,8 +158,8 @@ def _validate(*columns: ArrayLike) -> list[Values]:
 def _resample(fractions: list[Fraction], resamples: int, rng: np.random.Generator, yield_cpu: Callback) -> Values:
     """Bayesian bootstrap (Rubin 1981): ratios [resamples, J] of the sums of each of J fractions.
 
-    Every decision has an exponential weight instead of a count, so no resample has a total weight of 0; a few calls
-    draw many resamples, and release the GIL for decisions.
+    Every decision gets an exponential bootstrap weight instead of a count: no resample omits one, which could make a
+    denominator 0. A few calls draw many resamples and release the GIL, so that the service can decide meanwhile.
     """
     columns = np.stack([column for fraction in fractions for column in fraction], 1)  # [N, 2 J]
     count, width = columns.shape
@@ -182,18 +183,18 @@ def _estimate(value: float, resampled: Values, level: float, effective: float, c
     if not finite.size:
         return Estimate(float(value), None, None, effective, count, clipped)
     low, high = np.quantile(finite, ((1 - level) / 2, (1 + level) / 2)).tolist()
-    factor = 1 + SMALL_SAMPLE / effective
+    factor = 1 + SMALL_SAMPLE_WIDENING / effective
     low, high = value - factor * max(value - low, 0.0), value + factor * max(high - value, 0.0)
     return Estimate(float(value), float(low), float(high), effective, count, clipped)
 
 
 class PolicyDiff(NamedTuple):
-    """Two policies on N observations. `expected` and `predicted` are None without a reward model."""
+    """Comparison of two policies on N observations. `expected` and `predicted` are None without a reward model."""
 
-    action_probability: PolicyPair  # of the logged action
-    entropy: PolicyPair
-    approval: PolicyPair  # probability of an action that the gate approves
-    expected: PolicyPair | None  # expected reward of the policy, according to the model
+    action_probability: PerPolicy  # of the logged action
+    entropy: PerPolicy
+    approval: PerPolicy  # probability of an action that the gate approves
+    expected: PerPolicy | None  # expected reward of the policy, according to the model
     predicted: Floats | None  # reward of the logged action, according to the model
     change: Floats  # total variation distance between the two policies
     valid_actions: NDArray[np.integer]  # number of valid actions
@@ -216,7 +217,7 @@ def diff_policies(
     """
     policies, rows = (candidate, baseline), np.arange(len(action))
 
-    def expectations(values: NDArray[Any]) -> PolicyPair:
+    def expectations(values: NDArray[Any]) -> PerPolicy:
         return np.stack([np.einsum("nk,nk->n", probabilities, values) for probabilities in policies])
 
     with np.errstate(all="ignore"):  # probabilities of a broken version may not be finite

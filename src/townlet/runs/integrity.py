@@ -62,7 +62,7 @@ def add_group(connection: sqlite3.Connection, table: str, first: int, last: int,
     rows = _rows(connection, table, first, last)
     if len(rows) != last - first + 1:
         raise sqlite3.DatabaseError(f"some of the rows {first} to {last} of '{table}' are missing")
-    env_steps = max(row[1] for row in rows)  # after the rowid, the first column of every table
+    env_steps = max(row[1] for row in rows)  # env_steps is the first column of every table, after the rowid
     digest = _digest(previous, table, first, last, env_steps, rows)
     query = f'INSERT INTO "{ROW_GROUPS}" ("table", "first", "last", "env_steps", "digest") VALUES (?, ?, ?, ?, ?)'
     connection.execute(query, (table, first, last, env_steps, digest))
@@ -107,7 +107,7 @@ def groups(connection: sqlite3.Connection, table: str, after: int = 0) -> list[R
 def find_damage(
     connection: sqlite3.Connection, table: str, chain: Sequence[RowGroup], covered: int = 0
 ) -> Iterator[Damage]:
-    """Find damage in the rows after the first `covered`, which `chain` must cover up to the end of the table."""
+    """Find damage in the rows that follow the first `covered` rows; `chain` must hold the groups of all these rows."""
     begin = 0
     for group in chain:
         if group.first != covered + 1 or group.last < group.first:

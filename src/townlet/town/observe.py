@@ -1,8 +1,8 @@
-"""Rule 12, the observation: one function per block, which returns entry k of the block.
+"""The observation (rule 12 of a step, see `rules.py`): one function per block, which returns entry k of the block.
 
-The Numba engine calls these functions with the values of one row and a number k, the torch engine with columns [N, 1]
-and all k at once. The functions of one-hot blocks return a class, of which the engine writes the one-hot vector: all
-zeros for a number beyond the last class.
+The Numba engine calls these functions with the values of one row and one index k, the torch engine with columns [N, 1]
+and all k at once. Functions of one-hot blocks return a class index, which the engine encodes as a one-hot vector; an
+index beyond the last class gives all zeros.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def affordance_here(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Ta
 
 @rule
 def window_typed(s: Row, k: Value, kind_at: Value, layout_index: Value, w: Tables) -> Value:
-    """The affordance on each cell around the agent; for a cell outside the map a number beyond the last class."""
+    """The affordance on each cell around the agent; for a cell outside the map, an index beyond the last class."""
     return kind_at[layout_index, w.window_cell[s.cell, k]]
 
 

@@ -1,6 +1,7 @@
 """Rules 1–9 of a step, one function each, with their helpers; the number of a rule starts its docstring.
 
-`s` is the state of a row and `w` holds the world's tables. A value of the state is a number in the Numba engine and a
+Rules 10 (reward), 11 (start of an episode) and 12 (observation) are in `rewards.py`, `reset.py` and `observe.py`. `s`
+is the state of a row and `w` holds the world's tables. A value of the state is a number in the Numba engine and a
 tensor [N] in the torch engine. Loops run over meters and links, never over rows. Nothing is hard-coded: meters,
 affordances and amounts come from the tables. Settings of the curriculum (multiplier, active meters) are always
 multiplied in, never branched on.

@@ -78,7 +78,7 @@ class Tokens:
 
 
 class OneTimeCodes:
-    """Single-use codes, valid for a minute, that replace the operator's token in links on a command line."""
+    """Single-use codes, valid for a minute, for links on a browser's command line, which other users can read."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -180,7 +180,7 @@ def _parse_entries(root: Node, roles: Sequence[str]) -> dict[str, dict[str, str]
 class AddressState(NamedTuple):
     """How many wrong tokens an address may still send, and the identities that were accepted from it."""
 
-    cookie_guesses: TokenBucket  # separate: stale cookies of a page that reconnects must not lock out its new link
+    cookie_guesses: TokenBucket  # separate: a page that reconnects with a stale cookie must not block a new login
     other_guesses: TokenBucket
     accepted: set[Identity]
 

@@ -69,7 +69,7 @@ class AnalyticMLP:
     def __init__(self, mlps: Sequence[MLPLayers], dtype: torch.dtype | None = None) -> None:
         self._mlps = mlps
         self._dtype = dtype or mlps[0].heads[0].weight.dtype
-        self._inputs: list[list[Tensor]] = []  # of each MLP: the inputs of every layer, then those of its heads
+        self._inputs: list[list[Tensor]] = []  # for each MLP: the input of every layer, then the input of its heads
 
     @torch.no_grad()
     def forward(self, obs: Tensor) -> list[Tensor]:
@@ -112,15 +112,15 @@ class AnalyticMLP:
 
     def _add_gradient(self, layer: LinearLayer, grad: Tensor, inputs: Tensor) -> None:
         """∂L/∂W += g x and ∂L/∂b += Σ_B g, for the transposed output gradient g [O, B] and the inputs x [B, I]."""
-        weight, bias = layer.weight.grad, layer.bias.grad
-        assert weight is not None
-        assert bias is not None
-        if self._dtype == weight.dtype:
-            weight.addmm_(grad, inputs)
-            bias.addmv_(grad, self._ones)  # half the time of a sum and an addition
+        weight_grad, bias_grad = layer.weight.grad, layer.bias.grad
+        assert weight_grad is not None
+        assert bias_grad is not None
+        if self._dtype == weight_grad.dtype:
+            weight_grad.addmm_(grad, inputs)
+            bias_grad.addmv_(grad, self._ones)  # half the time of a sum and an addition
         else:
-            weight += grad.mm(inputs)
-            bias += grad.sum(1, dtype=bias.dtype)
+            weight_grad += grad.mm(inputs)
+            bias_grad += grad.sum(1, dtype=bias_grad.dtype)
 
 
 def _head_outputs(mlp: MLPLayers, features: Tensor) -> list[Tensor]:

@@ -1,7 +1,7 @@
 """Serving log: one line per change of the serving version, the pin or gate-only mode, and per note about a version.
 
 Each line has the complete state after the change, its own CRC-32 and that of the line before. If a line is damaged,
-missing or truncated, gate-only mode may have been on: it stays on until an operator sets it, which writes a new file.
+missing or truncated, gate-only mode may have been on, so it counts as on until an operator turns it on or off.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ServingChange(StrictModel):
     trail: tuple[int, ...] = ()  # versions that served, the current one last
     number: int = 0  # number of this change: 1, 2, …
     record: int = 0  # the last synced record of the write-ahead log before this change
-    fault: str = ""  # why the serving log could not be trusted, until an operator sets gate-only mode
+    fault: str = ""  # why the serving log was not trusted; cleared when an operator turns gate-only mode on or off
     previous_checksum: str = ""  # CRC-32 of the line before; empty in the first line of the file
 
 
@@ -118,14 +118,14 @@ def read_serving_log(path: Path) -> ServingLogContents:
         return ServingLogContents((), "", False, 0, "")
     *lines, incomplete = disk.read_bounded(path, MAX_BYTES).split(b"\n")
     changes, faults, checksum = list[ServingChange](), list[str](), ""
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         change = _decode_line(line)
         if change is None:
-            faults.append(f"line {number} of {path.name} is damaged")
+            faults.append(f"line {line_number} of {path.name} is damaged")
         else:
             changes.append(change)
             if change.previous_checksum != checksum:
-                faults.append(f"lines before line {number} of {path.name} are missing")
+                faults.append(f"lines before line {line_number} of {path.name} are missing")
         checksum = line[:8].decode("latin-1")
     if incomplete:
         faults.append(f"the last line of {path.name} ({len(lines) + 1}) is cut off")
@@ -206,7 +206,7 @@ def log_references(folder: Path) -> Iterator[LogReference]:
 
 
 def check_references(folder: Path, last_record: int, accept_data_loss: bool) -> list[StorageNotice]:
-    """Refuse a write-ahead log that lacks records that other files refer to; or, if accepted, set these files aside."""
+    """Refuse a log that lacks records that other files refer to; with `accept_data_loss`, move those files aside."""
     beyond = [reference for reference in log_references(folder) if reference.record > last_record]
     if not beyond:
         return []

@@ -13,7 +13,7 @@ from townlet.town.world.schema import Milestone, Potential, Proximity, Survival,
 from townlet.town.world.sessions import is_open, make_session, restorers
 from townlet.town.world.tables import Floats, Ints, World
 
-# Moves in three dimensions, last axis first, −1 before +1; fewer dimensions use the last ones.
+# Moves in three dimensions, last axis first, −1 before +1; a map with fewer dimensions uses the last 2 or 4 of these.
 MOVES: Final = ("BELOW", "ABOVE", "UP", "DOWN", "LEFT", "RIGHT")
 R = TypeVar("R", Milestone, Survival, Vitality, Potential, Proximity)
 
@@ -42,18 +42,18 @@ def action_names(spec: WorldSpec) -> tuple[str, ...]:
     return (*MOVES[-2 * len(spec.map.size) :], "INTERACT", "WAIT")
 
 
-def cell_number(axes: Sequence[Any], size: Sequence[int]) -> Any:
+def cell_number(coords: Sequence[Any], size: Sequence[int]) -> Any:
     """The number of the cell x, y, z: x + X·(y + Y·z)."""
-    return np.ravel_multi_index(tuple(axes), tuple(size), order="F")
+    return np.ravel_multi_index(tuple(coords), tuple(size), order="F")
 
 
 def coordinates(size: Sequence[int]) -> Ints:
     """x, y, z of every cell: int [C, dimensions]."""
-    axes = np.unravel_index(np.arange(int(np.prod(size))), tuple(size), order="F")
-    return np.ascontiguousarray(np.stack(axes, axis=1), dtype=np.int32)
+    coords = np.unravel_index(np.arange(int(np.prod(size))), tuple(size), order="F")
+    return np.ascontiguousarray(np.stack(coords, axis=1), dtype=np.int32)
 
 
-def _land(at: Ints, n: int, boundary: str) -> Ints:
+def _apply_boundary(at: Ints, n: int, boundary: str) -> Ints:
     """Where a move to coordinate −1 … n ends on an axis of n cells."""
     if boundary == "wrap":
         return at % n
@@ -63,15 +63,15 @@ def _land(at: Ints, n: int, boundary: str) -> Ints:
 
 
 def moves(size: Sequence[int], boundary: str) -> tuple[Ints, Ints]:
-    """Next cell and passability of each move: two int [2 · dimensions, C]."""
+    """Next cell and passability of each move: two int arrays [2 · dimensions, C]."""
     cells = coordinates(size)
     next_cell, passable = [], []
     for axis in reversed(range(len(size))):
         for step in (-1, 1):
             target = cells[:, axis] + np.int32(step)
-            axes = [cells[:, i] for i in range(len(size))]
-            axes[axis] = _land(target, size[axis], boundary)
-            next_cell.append(cell_number(axes, size))
+            coords = [cells[:, i] for i in range(len(size))]
+            coords[axis] = _apply_boundary(target, size[axis], boundary)
+            next_cell.append(cell_number(coords, size))
             inside = (target >= 0) & (target < size[axis])
             passable.append(inside if boundary == "clamp" else np.ones_like(inside))
     return _ints(np.stack(next_cell)), _ints(np.stack(passable))
@@ -84,7 +84,7 @@ def windows(size: Sequence[int], boundary: str, side: int) -> Ints:
     offsets = np.arange(side, dtype=np.int32) - side // 2
     shape = (len(cells),) + (side,) * dimensions
     inside = np.ones(shape, dtype=bool)
-    axes = []
+    coords = []
     for axis, n in enumerate(size):
         at = cells[:, axis].reshape(-1, *[1] * dimensions)
         if axis < dimensions:
@@ -93,8 +93,8 @@ def windows(size: Sequence[int], boundary: str, side: int) -> Ints:
             if boundary != "wrap":
                 inside &= (at >= 0) & (at < n)
             at = at % n
-        axes.append(np.broadcast_to(at, shape))
-    numbers = np.where(inside, cell_number(axes, size), len(cells))
+        coords.append(np.broadcast_to(at, shape))
+    numbers = np.where(inside, cell_number(coords, size), len(cells))
     return _ints(numbers.reshape(len(cells), -1))
 
 
@@ -129,32 +129,32 @@ def _map(spec: WorldSpec) -> dict[str, Any]:
             cost[k] = [m.wait for m in spec.meters]
         elif not action.startswith("INTERACT"):
             cost[k] = [m.move for m in spec.meters]
-    first = next(k for k, action in enumerate(names) if action.startswith("INTERACT"))
-    cells = _no_cells(spec) if spec.map.kind == "aspatial" else _cells(spec)
-    return cells | {"first_interact": first, "wait": len(names) - 1, "action_cost": _floats(cost)}
+    first_interact = next(k for k, action in enumerate(names) if action.startswith("INTERACT"))
+    cell_tables = _no_cells(spec) if spec.map.kind == "aspatial" else _cells(spec)
+    return cell_tables | {"first_interact": first_interact, "wait": len(names) - 1, "action_cost": _floats(cost)}
 
 
 def _cells(spec: WorldSpec) -> dict[str, Any]:
     size, boundary, n = spec.map.size, spec.map.boundary, len(spec.affordances)
     next_cell, passable = moves(size, boundary)
-    cells = next_cell.shape[1]
-    stay = np.arange(cells, dtype=np.int32)
+    n_cells = next_cell.shape[1]
+    all_cells = np.arange(n_cells, dtype=np.int32)
     if spec.map.layout == "fixed":
         cell_of = _ints([[cell_number(a.cell or (), size) for a in spec.affordances]])
     else:
         cell_of = _ints([range(n)])  # a placeholder: every episode draws its layout
     none, outside = n, n + 1
-    kind_at = np.full((1, cells + 1), none, dtype=np.int32)
+    kind_at = np.full((1, n_cells + 1), none, dtype=np.int32)
     kind_at[0, cell_of[0]] = np.arange(n)
-    kind_at[0, cells] = outside
+    kind_at[0, n_cells] = outside
     side = schema.window_side(spec)
     return {
-        "next_cell": _ints(np.vstack([next_cell, stay, stay])),
-        "passable": _ints(np.vstack([passable, np.ones((2, cells))])),
-        "start_cells": stay if spec.map.start == "random" else _ints([cell_number(spec.map.start, size)]),
+        "next_cell": _ints(np.vstack([next_cell, all_cells, all_cells])),  # INTERACT and WAIT stay
+        "passable": _ints(np.vstack([passable, np.ones((2, n_cells))])),
+        "start_cells": all_cells if spec.map.start == "random" else _ints([cell_number(spec.map.start, size)]),
         "kind_at": kind_at,
         "cell_of": cell_of,
-        "window_cell": windows(size, boundary, side) if side else np.zeros((cells, 0), dtype=np.int32),
+        "window_cell": windows(size, boundary, side) if side else np.zeros((n_cells, 0), dtype=np.int32),
         "position": positions(size),
     }
 
@@ -162,17 +162,17 @@ def _cells(spec: WorldSpec) -> dict[str, Any]:
 def _no_cells(spec: WorldSpec) -> dict[str, Any]:
     """Tables of a world without a map: cell a is affordance a, reached by its INTERACT; the last cell is nowhere."""
     n = len(spec.affordances)
-    actions, cells = n + 1, n + 1
-    next_cell = np.tile(np.arange(cells), (actions, 1))  # WAIT, the last action, stays
+    n_actions, n_cells = n + 1, n + 1
+    next_cell = np.tile(np.arange(n_cells), (n_actions, 1))  # WAIT, the last action, stays
     next_cell[:n] = np.arange(n)[:, None]
     return {
         "next_cell": _ints(next_cell),
-        "passable": np.ones((actions, cells), dtype=np.int32),
+        "passable": np.ones((n_actions, n_cells), dtype=np.int32),
         "start_cells": _ints([n]),
         "kind_at": _ints([range(n + 2)]),
         "cell_of": _ints([range(n)]),
-        "window_cell": np.zeros((cells, 0), dtype=np.int32),
-        "position": np.zeros((cells, 0), dtype=np.float32),
+        "window_cell": np.zeros((n_cells, 0), dtype=np.int32),
+        "position": np.zeros((n_cells, 0), dtype=np.float32),
     }
 
 
@@ -232,7 +232,7 @@ def _time(spec: WorldSpec) -> dict[str, Any]:
 
 
 def _reward(spec: WorldSpec, default: R) -> R:
-    """The world's settings of the reward with the type of `default`, or `default` if the world does not use it."""
+    """The world's reward of the same type as `default`, or `default` if the world has none."""
     return next((r for r in spec.rewards if isinstance(r, type(default))), default)
 
 

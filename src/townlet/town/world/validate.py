@@ -14,11 +14,11 @@ from townlet.town.world.sessions import session_total, survival_bound
 
 MAX_OBSERVATION: Final = 100_000  # values
 MAX_WINDOW_TABLE: Final = 16_000_000  # cells of the map × cells of the window
-MAX_PROXIMITY_CELLS: Final = 4096  # the table of distances has the square of this number of entries
+MAX_PROXIMITY_CELLS: Final = 4096  # the distance table has cells² entries
 
 
 class Report(Protocol):
-    """Report a problem at `path`, or at `prefer` if that value has precedence: command line, file, parents."""
+    """Report a problem at `path`, or at `prefer` if that value has precedence (command line > file > parents)."""
 
     def __call__(self, what: str, fix: str, *path: str | int, prefer: tuple[str, ...] = ()) -> None: ...
 
@@ -35,7 +35,9 @@ def check(spec: WorldSpec, node: Node, with_survival: bool = True) -> list[Diagn
 
     def precedence(location: SourceLocation) -> int:
         """0 for a value in a parent, 1 in the file, 2 on the command line."""
-        return 2 if not location.line else int(location.source == node.location.source)
+        if not location.line:
+            return 2
+        return 1 if location.source == node.location.source else 0
 
     for check_part in (_names, _references, _affordances, _meters, _rewards, _map, _blocks, _observation):
         check_part(spec, report)
@@ -123,7 +125,7 @@ def _meters(spec: WorldSpec, report: Report) -> None:
         if meter.start <= 1e-3:
             what = f"'{meter.name}' is lethal and starts at {meter.start:g}: every agent starts dead"
             report(what, "start it above 0.001", "meters", index[meter.name], "start")
-    # On a map, WAIT may cost no lethal meter more than a move does, and at least one of them less.
+    # On a map, WAIT must not drain any lethal meter more than a move does, and must drain at least one of them less.
     worst = max(lethal, key=lambda m: m.wait - m.move, default=None)
     some_cheaper = any(m.wait < m.move for m in lethal)
     if spec.map.kind == "grid" and worst is not None and (worst.wait > worst.move or not some_cheaper):
@@ -147,7 +149,8 @@ def _rewards(spec: WorldSpec, report: Report) -> None:
         if isinstance(reward, Survival):
             name = reward.meter or spec.lethal[0]
             if any(m.name == name and m.decay + m.move < 1e-6 for m in spec.meters):
-                what = f"'survival' compares with how long '{name}' lasts, but it has neither decay nor move cost"
+                what = f"'survival' compares the agent's age with how long '{name}' lasts, "
+                what += "but that meter has neither decay nor move cost"
                 fix = "give it a decay or move cost of at least 0.000001, or set another `meter`"
                 report(what, fix, "rewards", i)
 
@@ -192,10 +195,10 @@ def _map(spec: WorldSpec, report: Report) -> None:
             what = f"'proximity' needs the distances between all cells, but this map has {cells}"
             report(what, f"use a map of at most {MAX_PROXIMITY_CELLS} cells", "rewards", i)
     if spec.map.layout == "fixed":
-        _places(spec, report)
+        _check_fixed_layout(spec, report)
 
 
-def _places(spec: WorldSpec, report: Report) -> None:
+def _check_fixed_layout(spec: WorldSpec, report: Report) -> None:
     """Check that in a fixed layout every affordance has its own cell inside the map."""
     taken: dict[tuple[int, ...], str] = {}
     dimensions = len(spec.map.size)
