@@ -72,6 +72,12 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
+def test_evaluations_have_readable_headings(full: Run) -> None:
+    text = full.report_md.read_text()
+    assert "| survived | earn money |" in text
+    assert "| 25 % | 0 % |" in text
+
+
 def test_result_is_summarized_in_words(full: Run) -> None:
     text = full.report_md.read_text()
     assert "A random agent survives 116 steps. This agent survives 484 of 500 steps over 100 episodes" in text

@@ -26,7 +26,7 @@ Callback = Callable[[], object]
 RESAMPLES: Final = 500
 LEVEL: Final = 0.95  # confidence level of intervals
 # Intervals are widened by SMALL_SAMPLE_WIDENING / n of their width, where n is the effective sample size. The bootstrap
-# underestimates the standard error by about 1/n, relatively, and the quantile of Student's t exceeds the normal one by
+# underestimates the standard error by about 1/n of it, and the quantile of Student's t exceeds the normal one by
 # (z² + 1)/(4n). Together that is 2.2/n; 2.5 allows for skewed weights.
 SMALL_SAMPLE_WIDENING: Final = 2.5
 CHUNK_PRODUCTS: Final = 1 << 17  # multiplications per matmul; a larger one starts BLAS threads, which delay decisions
@@ -158,8 +158,8 @@ def _validate(*columns: ArrayLike) -> list[Values]:
 def _resample(fractions: list[Fraction], resamples: int, rng: np.random.Generator, yield_cpu: Callback) -> Values:
     """Bayesian bootstrap (Rubin 1981): ratios [resamples, J] of the sums of each of J fractions.
 
-    Every decision gets an exponential bootstrap weight instead of a count: no resample omits one, which could make a
-    denominator 0. A few calls draw many resamples and release the GIL, so that the service can decide meanwhile.
+    Every decision gets an exponential bootstrap weight instead of a count. With counts, a resample could omit all
+    terms of a denominator. A few calls draw many resamples and release the GIL, so the service can decide meanwhile.
     """
     columns = np.stack([column for fraction in fractions for column in fraction], 1)  # [N, 2 J]
     count, width = columns.shape
