@@ -94,14 +94,14 @@ def compare_rewards(
     if model is None:
         return by_snips
     doubly_robust = _estimate_both(robust, resampled[:, : len(robust)], level, sizes)
-    estimates = [replace(one, snips=plain) for one, plain in zip(doubly_robust, by_snips, strict=True)]
+    estimates = [replace(estimate, snips=plain) for estimate, plain in zip(doubly_robust, by_snips, strict=True)]
     return estimates[0], estimates[1], estimates[2]
 
 
 def _estimate_both(
     fractions: Sequence[Fraction], resampled: Values, level: float, sizes: Sequence[tuple[float, float]]
 ) -> tuple[Estimate, Estimate, Estimate]:
-    """Estimates of both policies and of their difference, from their fractions and the resampled ratios [..., 2]."""
+    """Estimates of both policies and of their difference, from their fractions and resampled ratios [resamples, 2]."""
     estimates, count = [], len(fractions[0][0])
     for (numerators, denominators), ratios, size in zip(fractions, resampled.T, sizes, strict=True):
         total = float(denominators.sum())
