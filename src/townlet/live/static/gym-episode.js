@@ -35,7 +35,7 @@ export class GymEpisode {
     this.advantages = [];
   }
 
-  /** Timestep to request next: the last one again, because its step was not taken yet. */
+  /** Timestep to request next: the last one again, because its step has not been taken yet. */
   get since() {
     return Math.max(0, this.known - 1);
   }
