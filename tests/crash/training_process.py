@@ -87,7 +87,8 @@ class ForkServer:
 
     def _line(self) -> str:
         assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
+        line: str = self._process.stdout.readline()
+        return line.strip()
 
     def request(self, message: dict[str, Any]) -> str:
         assert self._process.stdin is not None
