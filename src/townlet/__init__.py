@@ -48,7 +48,7 @@ def load_world(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World
 
 
 def make(world: str | Path | World = "town", rows: int = 1, **settings: Any) -> Town:
-    """A vectorized environment of tensors with the given number of rows of a world (`townlet.town.env.Town`)."""
+    """A vectorized environment that steps `rows` copies of a world and returns tensors (`townlet.town.env.Town`)."""
     from townlet.town.env import Town
     from townlet.town.world.tables import World
 

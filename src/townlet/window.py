@@ -26,8 +26,8 @@ def has_screen() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def use_headless_driver() -> None:
-    """Let pygame draw without a display, and suppress its greeting."""
+def use_dummy_driver_if_headless() -> None:
+    """Let pygame draw if there is no display, and suppress its greeting."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     if not has_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

@@ -47,7 +47,7 @@ from townlet.tasks.experiment import LoadedExperiment, load_experiment, reopen
 from townlet.train.checkpointer import warm_start
 from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
-from townlet.train.parallel_training import require_shareable
+from townlet.train.parallel_training import require_parallel_support
 from townlet.train.policies import TrainedPolicy, load_policy
 from townlet.train.session import resume, start
 from townlet.train.training import Training, build_training
@@ -427,14 +427,14 @@ class AgentConformance:
     ) -> None:
         if not case.entry.shard_axes:
             with pytest.raises(TownletError, match=r"(cannot be trained by|supports towns only)"):
-                require_shareable(case.load(rows=8).recipe, cast(ProcessGroup, Two()))
+                require_parallel_support(case.load(rows=8).recipe, cast(ProcessGroup, Two()))
             return
         run = train_once(tmp_path_factory, "two-processes", trained_by_two)[case.entry.name]
         assert_same(case.run("one", **SHARED), run, updates=5)
 
 
 class Two:
-    """The part of a process group of two that `require_shareable` reads."""
+    """The part of a process group of two that `require_parallel_support` reads."""
 
     size = local_size = 2
 

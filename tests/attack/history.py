@@ -117,7 +117,7 @@ def read_log(folder: Path) -> Iterator[Logged]:
         elif isinstance(event, OutcomeRecorded):
             yield LoggedOutcome(ids.get(event.number, f"number {event.number}"), event.value, event.how)
         elif isinstance(event, DecisionsExpired):
-            yield LoggedExpiry(event.at, event.after, event.most)
+            yield LoggedExpiry(event.at, event.timeout, event.max_pending)
 
 
 def check(history: History) -> list[str]:
@@ -226,7 +226,7 @@ def _unreported(history: History) -> Iterator[str]:
         elif isinstance(entry, LoggedOutcome):
             if entry.id not in sources:
                 yield f"an outcome of {entry.id} comes before its decision"
-            elif entry.how == "next":
+            elif entry.how == "observed":
                 source = sources[entry.id]
                 if latest[source["territoryId"]] <= source["timestamp"]:
                     yield f"{entry.id} has an outcome of a next observation that no client sent"

@@ -19,7 +19,7 @@ from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
 from townlet.train.api import train
-from townlet.train.parallel_training import require_shareable
+from townlet.train.parallel_training import require_parallel_support
 from townlet.train.session import TrainingOutcome, resume, start
 from train.processes import WAIT, Launch, assert_same, launch, load_latest
 from train.tiny import tiny
@@ -35,7 +35,7 @@ LONG = pytest.mark.long(minutes=1)
 
 
 class Four:
-    """The part of a process group of four that `require_shareable` reads."""
+    """The part of a process group of four that `require_parallel_support` reads."""
 
     size = local_size = 4
 
@@ -196,7 +196,7 @@ def test_torchrun_starts_all_processes_and_ctrl_c_saves(tmp_path: Path) -> None:
 )
 def test_unsupported_recipes_are_rejected(recipe: str, words: list[str], what: str) -> None:
     with pytest.raises(TownletError) as found:
-        require_shareable(load_experiment(recipe, words).recipe, cast(ProcessGroup, Four()))
+        require_parallel_support(load_experiment(recipe, words).recipe, cast(ProcessGroup, Four()))
     assert what in str(found.value)
 
 

@@ -38,7 +38,7 @@ def test_death_is_attributed_to_the_largest_loss() -> None:
     starving = np.where(np.arange(201) < 100, 0.9, 0.0)  # half as long as low hygiene, with a larger loss
     sentences = death_certificate(WORLD, life(satiation=starving, hygiene=0.28), "health")
     assert sentences[0] == "Died at step 200: health was empty."
-    assert sentences[1].startswith("Low satiation took ")
+    assert sentences[1].startswith("Satiation below ")
     assert "below 30% for 100 steps" in sentences[1]
     assert not any("hygiene" in line and "of health" in line for line in sentences)
 
@@ -52,7 +52,7 @@ def test_two_similar_causes_are_both_listed() -> None:
     ratio = float(tables.cascade_slope[other]) / float(tables.cascade_slope[strong])
     level = 0.3 - 0.3 * ratio  # a level with the same loss as the other meter at 0
     sentences = " ".join(death_certificate(WORLD, life(**{names[0]: level, names[1]: 0.0}), "health"))
-    assert all(f"Low {name} took" in sentences for name in names)
+    assert all(f"{name.capitalize()} below" in sentences for name in names)
 
 
 def test_healthy_episode_has_no_cascade_losses() -> None:

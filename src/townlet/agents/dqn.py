@@ -349,6 +349,6 @@ register(
         smoke={"warmup": 64, "batch_size": 8, "replay": 1000, "update_every": 32},
         shard_axes={"action_selection/epsilon": 0, "replay/storage/columns": 1},
         unshardable=("prioritized",),
-        exported=("dueling", "double"),
+        export_metadata=("dueling", "double"),
     )
 )

@@ -179,6 +179,6 @@ register(
         rows=32,
         sweep={"lr": LR_RANGE, "gamma": GAMMA_CHOICES, "n_step": SearchRange(choices=(1, 3, 5, 8))},
         smoke={"warmup": 64, "batch_size": 2, "replay": 1000, "update_every": 32},
-        exported=("dueling", "carry", "double"),
+        export_metadata=("dueling", "carry", "double"),
     )
 )

@@ -174,6 +174,6 @@ register(
         smoke={"n_steps": 32, "batch_size": 32, "epochs": 1},
         tunable=("lr", "epochs"),
         shard_axes={"rows": 0, "action_selection/epsilon": 0, "rollout/hidden": 0, "rollout/storage/columns": 1},
-        exported=("dueling",),
+        export_metadata=("dueling",),
     )
 )

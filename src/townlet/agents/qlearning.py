@@ -182,6 +182,6 @@ register(
         bonuses=("counts",),  # rnd relies on similarity of observations, and state indices have none
         rows=16,
         sweep={"lr": SearchRange(low=0.005, high=1.0), "gamma": GAMMA_CHOICES},
-        exported=("double",),
+        export_metadata=("double",),
     )
 )

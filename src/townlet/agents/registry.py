@@ -61,7 +61,7 @@ class AgentEntry:
     # such as "rollout/hidden". Empty: it cannot be trained by several processes.
     shard_axes: Mapping[str, int] = field(default_factory=dict)
     unshardable: tuple[str, ...] = ()  # settings that must be null to train in several processes
-    exported: tuple[str, ...] = ()  # settings stated in the metadata of exported files
+    export_metadata: tuple[str, ...] = ()  # settings stated in the metadata of exported files
 
     @property
     def name(self) -> str:
@@ -90,7 +90,7 @@ def register(entry: AgentEntry) -> AgentEntry:
     if not isinstance(axes, Mapping):
         fix = 'write shard_axes={"path/in/state": axis} in its AgentEntry'
         raise TownletError(f"shard_axes of the agent '{name}' does not map paths to axes", fix)
-    named = (*entry.sweep, *entry.smoke, *entry.tunable, *entry.unshardable, *entry.exported)
+    named = (*entry.sweep, *entry.smoke, *entry.tunable, *entry.unshardable, *entry.export_metadata)
     if unknown := [key for key in named if key not in entry.settings.model_fields]:
         raise TownletError(f"the agent '{name}' has no setting '{unknown[0]}'", "correct its AgentEntry")
     _entries[name] = entry

@@ -31,7 +31,7 @@ from townlet.nets.optimizers import OptimizerName
 
 EPSILON: Final = 1e-8
 STEP_METRICS: Final = ("policy_loss", "value_loss", "entropy")
-# Settings that may be scheduled, and names of the metrics with their current values.
+# Coefficients that may be scheduled; their current values are logged under the same names.
 COEFFICIENTS: Final = ("entropy_coef", "value_coef")
 
 
@@ -39,7 +39,7 @@ class ReinforceSettings(AgentSettings):
     """Settings of `reinforce`."""
 
     name: Literal["reinforce"] = "reinforce"
-    lr: FloatOrSchedule = Field(1e-3, description="Learning rate. Higher learns faster until the policy collapses.")
+    lr: FloatOrSchedule = Field(1e-3, description="Learning rate. Higher learns faster, but may collapse the policy.")
     episodes: int = Field(
         8, ge=1, description="Episodes per update, over all rows. Higher: fewer, more stable updates."
     )
@@ -53,7 +53,7 @@ class ReinforceSettings(AgentSettings):
     baseline_decay: float = Field(
         0.9, ge=0, lt=1, description="Decay of the moving average per update. Higher adapts more slowly."
     )
-    normalize: bool = Field(True, description="Normalize advantages. Off, lr must suit the scale of rewards.")
+    normalize: bool = Field(True, description="Normalize advantages. If off, lr must suit the scale of rewards.")
     entropy_coef: FloatOrSchedule = Field(0.0, description="Entropy coefficient. Higher explores more and longer.")
     value_coef: FloatOrSchedule = Field(
         0.5, description="Value coefficient. Higher fits a shared body to values more than to the policy."
@@ -63,7 +63,7 @@ class ReinforceSettings(AgentSettings):
         0.0, ge=-10, le=10, description="Initial log standard deviation of continuous actions. Higher explores more."
     )
     shared: bool = Field(
-        False, description="One body for policy and value, at half the cost; errors of large values may dominate it."
+        False, description="One body for policy and value, at half the cost; large returns let the value loss dominate."
     )
     optimizer: OptimizerName = Field("adam", description="Optimizer. sgd needs a much higher lr.")
     reward_scale: RewardScale = 1.0

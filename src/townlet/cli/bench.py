@@ -42,7 +42,7 @@ def sim(
     device: Annotated[
         str, typer.Option(metavar="cpu|cuda", help="Device; cuda needs the torch or compiled engine.")
     ] = "cpu",
-    seconds: Annotated[float, typer.Option(min=0.01, help="Seconds of measurement per number of rows.")] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Seconds to measure each number of rows.")] = 2.0,
     as_json: AsJson = False,
 ) -> None:
     """Measure simulation speed in environment steps per second.
@@ -153,13 +153,13 @@ def _measure_iterations(world: str, agent: list[str] | None, rows: int, device: 
 
 
 def _print_comparison(comparison: LibraryComparison) -> None:
-    results = [r for libraries in comparison.results.values() for r in libraries.values()]
-    first = results[0]
+    first = next(r for libraries in comparison.results.values() for r in libraries.values())
     title = f"{first.world} · {first.rows} rows · {first.threads} threads · environment steps/s"
     table = _table(title, ("agent", "library"), ("best", "median", "median per CPU second"))
-    for r in results:
-        rates = (r.best_per_wall_s, r.median_per_wall_s, r.median_per_cpu_s)
-        table.add_row(r.subject, r.engine, *(f"{rate:,.0f}" for rate in rates))
+    for agent, libraries in comparison.results.items():
+        for library, r in libraries.items():
+            rates = (r.best_per_wall_s, r.median_per_wall_s, r.median_per_cpu_s)
+            table.add_row(agent, library, *(f"{rate:,.0f}" for rate in rates))
     out().print(table)
     ratios = comparison.ratios.items()
     echo(*(f"{name}: {ratio:.2f} × the steps per second of Stable-Baselines3 (median)." for name, ratio in ratios))

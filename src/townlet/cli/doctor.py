@@ -61,7 +61,7 @@ def cuda() -> CheckResult:
         return CheckResult("CUDA", True, f"{torch.version.cuda}, {torch.cuda.get_device_name()}", provides)
     if torch.version.cuda is None:
         return CheckResult(
-            "CUDA", False, "torch is a CPU build", provides, "on a machine with a GPU, install a CUDA torch"
+            "CUDA", False, "torch is a CPU build", provides, "if this machine has a GPU, install a CUDA build"
         )
     return CheckResult("CUDA", False, "no GPU found", provides, "check the driver: nvidia-smi should list the GPU")
 
@@ -140,9 +140,9 @@ PROVIDES: Final = {
 }
 
 
-def _extra(name: str, module: str, check: Callable[[], object], install_problem: str = "") -> CheckResult:
+def _extra(name: str, module: str, check: Callable[[], object], not_installable: str = "") -> CheckResult:
     """Whether an extra is installed and passes `check`."""
-    provides, fix = PROVIDES[name], install_problem or f"pip install 'townlet[{name}]'"
+    provides, fix = PROVIDES[name], not_installable or f"pip install 'townlet[{name}]'"
     if not find_spec(module):
         return CheckResult(name, False, "missing", provides, fix)
     owners = packages_distributions().get(module, [])
@@ -160,7 +160,7 @@ def doctor() -> None:
     with err().status("checking"):
         results = [check() for check in CHECKS]
         for f in extras.FAMILIES:
-            results.append(_extra(f.extra, f.module, partial(extras.smoke_test, f), f.install_problem))
+            results.append(_extra(f.extra, f.module, partial(extras.smoke_test, f), f.not_installable))
         for name, (module, check) in OTHER_EXTRAS.items():
             results.append(_extra(name, module, check or partial(extras.import_quietly, module)))
     table = Table("component", "", "state", "provides")

@@ -27,7 +27,7 @@ class DecisionMade(NamedTuple):
 
     number: int  # number of the decision: 1, 2, …
     territory: str
-    time: float  # seconds by the game's clock
+    game_time: float  # seconds by the game's clock
     at: float  # seconds by the server's clock
     message: dict[str, Any]  # the observation as received
     action: int
@@ -47,15 +47,15 @@ class OutcomeRecorded(NamedTuple):
 
     number: int
     value: float
-    how: str  # "report": reported; "next": from the next observation; "failed": not carried out
+    how: str  # "report": reported; "observed": from the next observation; "failed": not carried out
 
 
 class DecisionsExpired(NamedTuple):
-    """Decisions pending for more than `after` seconds expired, and the oldest ones beyond `most`."""
+    """Decisions pending for more than `timeout` seconds expired, and the oldest ones beyond `max_pending`."""
 
     at: float
-    after: float
-    most: int
+    timeout: float
+    max_pending: int
 
 
 class TrainingStep(NamedTuple):

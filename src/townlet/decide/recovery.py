@@ -97,7 +97,8 @@ def _plan(
     every = read_version_events(folder)
     anchor = None if _prioritized(every, state.settings.learning) else _newest_intact(every, versions)
     if anchor is None and not _rewinds_available(every, versions):
-        anchor = _newest_intact(every, versions)  # the steps cannot all be repeated: continue with other priorities
+        # Not all steps can be repeated, so the sampling priorities will differ from the original ones.
+        anchor = _newest_intact(every, versions)
     return None, every, anchor
 
 
@@ -144,7 +145,10 @@ def _intact(versions: VersionStore, version: int) -> bool:
 
 
 class Replayer:
-    """Repeats the steps of a trainer. `load` returns the trainer's state in a version published before the replay."""
+    """Repeats the steps of a trainer.
+
+    `load` returns the trainer's state in a version that was published before the first replayed event.
+    """
 
     def __init__(self, trainer: Trainer, version_events: Iterable[Event], load: Callable[[int], State]) -> None:
         self._trainer, self._load = trainer, load

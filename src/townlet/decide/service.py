@@ -211,7 +211,7 @@ class Service:
         before = LazyBatch([self.state.pending[number].row for number, _ in pairs])
         values = reward_from_next(before, LazyBatch([one.row for _, one in pairs]))
         for (number, _), value in zip(pairs, values, strict=True):
-            if self._try_write(events.OutcomeRecorded(number, float(value), "next")) is None:
+            if self._try_write(events.OutcomeRecorded(number, float(value), "observed")) is None:
                 self._missed.add(number)  # a later observation is not the next one: the decision will expire
 
     def _pending_before(self, observation: Observation) -> list[int]:

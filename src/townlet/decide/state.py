@@ -142,7 +142,7 @@ class ServiceState:
                 self._add_outcome(event)
             case events.DecisionsExpired():
                 value = self.settings.memory.expired_outcome
-                for number in self.join.expire(event.at, event.after, event.most):
+                for number in self.join.expire(event.at, event.timeout, event.max_pending):
                     if (experience := self.pending.pop(number, None)) and value is not None:
                         self._complete(experience, value, "default")
             case events.ReportsRejected():
@@ -158,12 +158,12 @@ class ServiceState:
         self.update_settings(settings_model(self.domain).model_validate_json(json.dumps(started.settings)))
 
     def update_settings(self, settings: DecideSettings) -> None:
-        """Apply other settings; refuses changes of `FIXED_SETTINGS`."""
+        """Apply logged settings; refuses them if this start has other values of `FIXED_SETTINGS`."""
         for name in FIXED_SETTINGS:
-            current, stored = attrgetter(name)(self.settings), attrgetter(name)(settings)
-            if current != stored:
-                what = f"{name} is {current}, but this folder was created with {stored}"
-                raise TownletError(what, f"set {name}={stored}, or choose another folder with --folder")
+            current, logged = attrgetter(name)(self.settings), attrgetter(name)(settings)
+            if current != logged:
+                what = f"{name} is {current}, but this folder was created with {logged}"
+                raise TownletError(what, f"set {name}={logged}, or choose another folder with --folder")
         self.settings = settings
         self._max_territories = max_territories(self.domain, settings.memory)
         self.gates.setdefault(settings_hash(settings.gate), len(self.gates))
@@ -171,35 +171,35 @@ class ServiceState:
     def _add_decision(self, decision: events.DecisionMade, observation: Observation | None) -> None:
         territory = self.territory(decision.territory)
         territory_state = territory.state
-        # The state is added again here: the territory may have been evicted since the action was chosen.
+        # A live observation holds the territory's state already, but the territory may have been evicted since.
         row = (observation or self.domain.parse_observation(decision.message)).row | territory_state
-        self.join.add_decision(decision.number, decision.territory, decision.time, decision.at, decision.send)
+        self.join.add_decision(decision.number, decision.territory, decision.game_time, decision.at, decision.send)
         self.totals.reasons[decision.reason] = self.totals.reasons.get(decision.reason, 0) + 1
         # `_make` takes a tenth of the time of `_replace`.
         decision = events.DecisionMade._make((*decision[:MESSAGE_INDEX], NO_MESSAGE, *decision[MESSAGE_INDEX + 1 :]))
         experience = Experience(row, decision)
         if decision.send:
             self.totals.sent += 1
-            territory_state = self.domain.territory_state_after(territory_state, decision.action, decision.time)
+            territory_state = self.domain.territory_state_after(territory_state, decision.action, decision.game_time)
             self.pending[decision.number] = experience
         elif self.settings.learning.train_on_wait or self._is_held_out(decision):
             self._store(experience, None)
         last = territory.last
         earlier = (*territory.earlier, (territory.time, to_json(last.reply))) if last else ()
-        stored = Territory(territory_state, decision.time, decision, earlier[-MAX_ANSWERS:])
+        stored = Territory(territory_state, decision.game_time, decision, earlier[-MAX_ANSWERS:])
         self.territories.store(decision.territory, stored)
         self.territories.trim(self._max_territories)
 
     def _add_outcome(self, outcome: events.OutcomeRecorded) -> None:
         failed = outcome.how == "failed"
-        digest = 0 if outcome.how == "next" else report_digest(outcome.value, failed)
+        digest = 0 if outcome.how == "observed" else report_digest(outcome.value, failed)
         status = self.join.add_outcome(outcome.number, digest, failed)
         accepted = status in (OutcomeStatus.JOINED, OutcomeStatus.FAILED)
         if accepted and (experience := self.pending.pop(outcome.number, None)):
             row, decision = experience
             if failed and (territory := self.territories.get(decision.territory)):
                 restored = self.domain.territory_state_after_failure(
-                    territory.state, row, decision.action, decision.time
+                    territory.state, row, decision.action, decision.game_time
                 )
                 self.territories[decision.territory] = replace(territory, state=restored)
             self._complete(experience, outcome.value, outcome.how)
@@ -225,7 +225,7 @@ class ServiceState:
             experience.row,
             number=decision.number,
             action=decision.action,
-            time=decision.time,
+            time=decision.game_time,
             propensity=decision.propensity,
             confidence=decision.confidence,
             send=decision.send,

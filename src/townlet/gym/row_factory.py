@@ -18,7 +18,7 @@ from townlet.gym.settings import GymSettings
 from townlet.gym.wrappers.actions import FrameSkip, RemapActions
 from townlet.gym.wrappers.build import render_pixels, wrap
 from townlet.gym.wrappers.observations import AtariObjects, ResizeImage
-from townlet.window import use_headless_driver
+from townlet.window import use_dummy_driver_if_headless
 
 T = TypeVar("T")
 
@@ -87,12 +87,12 @@ class RowFactory:
                 kwargs["frameskip"] = settings.frame_skip
         elif settings.observation in ("ram", "objects"):
             what = f"{self.id} is not an Atari game and has no observation '{settings.observation}'"
-            raise TownletError(what, "write observation: vector or rgb")
+            raise TownletError(what, "set `observation: vector` or `observation: rgb`")
         render_mode = self.render_mode
         if (settings.observation == "rgb" and not atari) or any(w.name == "pixels" for w in settings.wrappers):
             render_mode = "rgb_array"
         if render_mode is not None:
-            use_headless_driver()
+            use_dummy_driver_if_headless()
             kwargs["render_mode"] = render_mode
         limit = settings.max_episode_steps
         if self.skips_frames and limit is not None:

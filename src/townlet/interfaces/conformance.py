@@ -51,7 +51,7 @@ def copy_step(step: Step) -> Step:
 
 
 def equal_steps(a: Step, b: Step, rows: slice = slice(None)) -> bool:
-    """Whether two steps are bitwise equal in some rows."""
+    """Whether two steps are bitwise equal in the given rows."""
     pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None or y is not None]
     return all(x is not None and y is not None and torch.equal(x[rows], y[rows]) for x, y in pairs)
 
@@ -129,7 +129,7 @@ def final_observations(make: MakeEnv) -> None:
 
 
 def restored_state_continues(make: MakeEnv) -> None:
-    """A restored state continues bit for bit in another environment, if the environment is exact."""
+    """If an environment is `exact`, a state restored in a second instance continues bit for bit."""
     one, two = make(ROWS), make(ROWS)
     if not one.exact:
         shape = two.restore(one.state()).obs.shape

@@ -92,8 +92,8 @@ def _cascade_sentences(world: World, r: Recording, meter: int) -> list[str]:
             break
         for lost, source, threshold, count in largest:
             steps = "1 step" if count == 1 else f"{count} steps"
-            effect = f"took {lost:.0%} of {world.meters[meter]}"
-            sentences.append(f"Low {world.meters[source]} {effect}: it was below {threshold:.0%} for {steps}.")
+            cause = f"{world.meters[source].capitalize()} below {threshold:.0%} for {steps}"
+            sentences.append(f"{cause} cost {lost:.0%} of {world.meters[meter]}.")
             seen.add(source)
         meter = largest[0][1]
     return sentences

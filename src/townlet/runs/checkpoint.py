@@ -29,8 +29,8 @@ NEW_PREFIX, REMOVED_PREFIX = ".new-", ".gone-"  # of folders that are being writ
 # Points of saving and pruning, in order; a crash after each leaves a different state on disk.
 COMMIT_POINTS: Final = (
     "begun", "folder made", "state written", "state synced", "manifest written", "digest written", "folder synced",
-    "renamed", "committed", "replaced set aside", "replaced removed", "pruning begun", "pruned set aside",
-    "pruned removed", "pruning ended",
+    "renamed", "committed", "replaced checkpoint renamed", "replaced checkpoint removed", "pruning begun",
+    "pruned checkpoint renamed", "pruned checkpoint removed", "pruning ended",
 )  # fmt: skip
 
 
@@ -155,7 +155,7 @@ def verify(path: Path) -> Checkpoint:
 
 
 def require_info(checkpoint: Checkpoint, **expected: Any) -> None:
-    """Raise an error unless the info of a checkpoint has these values: it may be of another world or agent."""
+    """Raise an error unless the checkpoint's info has these values: it may belong to another world or agent."""
     for name, value in expected.items():
         if (found := checkpoint.info.get(name)) != value:
             what = f"the checkpoint {checkpoint.name} has {name} {str(found)[:80]}, but this run has {str(value)[:80]}"
@@ -165,7 +165,7 @@ def require_info(checkpoint: Checkpoint, **expected: Any) -> None:
 def prune(folder: Path, keep_every: int = 0) -> None:
     """Remove all checkpoints but the last, the best, the damaged, and the first of every `keep_every` env_steps.
 
-    A damaged one may have been the best and be worth repairing. With `keep_every` 0, none is kept for its interval.
+    A damaged one may have been the best and be worth repairing. With `keep_every` 0, none are kept at intervals.
     """
     on_point("pruning begun")
     folders, (intact, damaged) = paths(folder), scan(folder)
@@ -195,12 +195,12 @@ def remove(folder: Path, names: Sequence[str], why: str = "pruned") -> None:
     with disk.os_errors(f"cannot remove old checkpoints in {folder}"):
         for path, hidden in hidden_paths.items():
             os.rename(path, hidden)
-            on_point(f"{why} set aside")
+            on_point(f"{why} checkpoint renamed")
         if hidden_paths:
             disk.sync_folder(folder)
     for hidden in hidden_paths.values():
         disk.remove_tree(hidden)
-        on_point(f"{why} removed")
+        on_point(f"{why} checkpoint removed")
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -82,7 +82,7 @@ def metadata(trained: TrainedPolicy, layout: ObservationLayout) -> dict[str, str
         for b in layout
     ]  # fmt: skip
     agent: dict[str, Any] = {"name": recipe.agent.name}
-    agent |= {key: getattr(recipe.agent, key) for key in entry(recipe.agent.name).exported}
+    agent |= {key: getattr(recipe.agent, key) for key in entry(recipe.agent.name).export_metadata}
     json_fields: dict[str, Any] = {
         "observation": blocks,
         "actions": actions.names,

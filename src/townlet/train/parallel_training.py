@@ -140,7 +140,7 @@ def _to_episodes(lines: Tensor) -> Episodes:
     return Episodes(*(column.to(dtype) for column, dtype in zip(lines.T[ROW:], DTYPES, strict=False)))
 
 
-def require_shareable(recipe: Recipe, group: ProcessGroup) -> None:
+def require_parallel_support(recipe: Recipe, group: ProcessGroup) -> None:
     """Raise an error if the recipe cannot be trained by the processes of this group."""
     agent, size = entry(recipe.agent.name), group.size
     if recipe.gym is not None:

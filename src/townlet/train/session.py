@@ -31,7 +31,7 @@ from townlet.train.episodes import NullListener
 from townlet.train.logger import MetricsLogger
 from townlet.train.loop import LoopResult, train_loop
 from townlet.train.monitors import Diverged
-from townlet.train.parallel_training import END, RESTORE, RUN, STATE, require_shareable
+from townlet.train.parallel_training import END, RESTORE, RUN, STATE, require_parallel_support
 from townlet.train.sinks import LogFile, TensorBoard, closing_sinks
 from townlet.train.stop_conditions import STOP_SIGNALS, SignalHandler, StopConditions
 from townlet.train.training import Training, build_training
@@ -105,7 +105,7 @@ def _build_new(loaded: LoadedExperiment, root: Path, group: ProcessGroup) -> tup
 
 def _build(loaded: LoadedExperiment, group: ProcessGroup) -> Training:
     if group.size > 1:
-        require_shareable(loaded.recipe, group)
+        require_parallel_support(loaded.recipe, group)
     training = build_training(loaded, group)
     require_rendering(training)
     return training
@@ -165,7 +165,7 @@ class TrainingSession:
     ) -> TrainingOutcome:
         """Train to the end, or until a signal or `stop_reason` stops it. The caller holds the run's `lock`."""
         run, recipe, t = self.run, self.loaded.recipe, self.training
-        with SignalHandler(echoes=1 if t.parallel_training else 0) as signals:
+        with SignalHandler(ignored_repeats=1 if t.parallel_training else 0) as signals:
             stop = StopConditions(recipe, recipe.evaluation_interval, pause_at, lambda: signals.requested, stop_reason)
             ending = self._loop(lock, sinks, stop)
             signals.urgent = True  # everything is saved: from now on a signal interrupts immediately
@@ -245,17 +245,17 @@ class TrainingSession:
     ) -> None:
         """Restore the last checkpoint, and report what is damaged or missing."""
         run, t = self.run, self.training
-        lost = checkpointer.restore(last)
+        metrics_missing = checkpointer.restore(last)
         # Only now: an override that does not fit the checkpoint must leave nothing behind.
         if not stop.already_over:
             run.update_meta(ended=None, finished=False, diverged=None, resumed_with=list(self.overrides))
-        elif lost:  # the checkpoint saved below records the overrides
+        elif metrics_missing:  # the checkpoint saved below records the overrides
             run.update_meta(resumed_with=list(self.overrides))
         for error in checkpoint.scan(run.checkpoints)[1].values():
             logger.alert("checkpoint", f"{error.diagnostics[0].what}; it is kept on disk, but not used")
         if not t.env.exact:
             logger.message(f"New episodes start: {t.task.name} cannot be saved in the middle of one.")
-        if lost:
+        if metrics_missing:
             checkpointer.save(last.info.get("score"), stop.already_over)  # this checkpoint refers to the new metrics
             logger.alert("metrics", f"the earlier ones are missing; new ones start at env_steps {last.env_steps:,}")
             logger.on_evaluation(self._evaluate_random(), "random")
@@ -286,7 +286,7 @@ class TrainingSession:
     def _evaluate(
         self, policy: ActingPolicy | None = None, check: Callable[[], None] = no_interrupt
     ) -> EvaluationResult:
-        """Evaluate as the recipe specifies, by default a new policy of the agent, at the start of its random stream."""
+        """Evaluate a policy with the recipe's settings; without one, a new policy of the agent."""
         return self.loaded.task.evaluate(policy or self.training.agent.policy(), self.loaded.recipe, check)
 
     def _evaluate_random(self) -> EvaluationResult:

@@ -34,13 +34,13 @@ class Interrupted(KeyboardInterrupt):
 class SignalHandler:
     """Context in which the first Ctrl-C or SIGTERM sets `requested` and the second exits immediately.
 
-    Once `urgent` is set nothing is left to save, and the first one raises KeyboardInterrupt. The next `echoes` signals
-    after the first are ignored: torchrun forwards a signal that the terminal has already sent.
+    Once `urgent` is set nothing is left to save, and the first one raises KeyboardInterrupt. Then `ignored_repeats`
+    more are ignored: torchrun forwards a signal that the terminal has already sent.
     """
 
-    def __init__(self, echoes: int = 0) -> None:
+    def __init__(self, ignored_repeats: int = 0) -> None:
         self.requested = self.urgent = False
-        self._echoes = echoes
+        self._ignored_repeats = ignored_repeats
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> SignalHandler:
@@ -49,8 +49,8 @@ class SignalHandler:
         return self
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested and self._echoes:
-            self._echoes -= 1
+        if self.requested and self._ignored_repeats:
+            self._ignored_repeats -= 1
             return
         if self.requested:
             os._exit(EXIT_INTERRUPTED)

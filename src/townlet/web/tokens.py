@@ -78,7 +78,7 @@ class Tokens:
 
 
 class OneTimeCodes:
-    """Single-use codes, valid for a minute, for links on a browser's command line, which other users can read."""
+    """Single-use codes, valid for a minute, for links that start a browser: other users see its command line."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -139,7 +139,7 @@ def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool
         with open(os.open(path, flags), "rb") as file:
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):
-                raise TownletError("the token file is not a regular file", "name a file", where)
+                raise TownletError("the token file is not a regular file", "give the path of a regular file", where)
             if state.st_mode & 0o077:
                 raise TownletError("other users can read the token file", f"run: chmod 600 {where.source}", where)
             if state.st_uid not in (os.geteuid(), 0):

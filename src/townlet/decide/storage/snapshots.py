@@ -137,7 +137,7 @@ def restore(snapshot: Snapshot, service: ServiceState, trainer: Trainer) -> None
     answers = zip(times, replies.split(b"\n") if times else (), strict=True)  # no replies would be split into one
     answers_of_each = [tuple(islice(answers, count)) for count in np.asarray(earlier["counts"]).tolist()]
     for name, territory_state, last, answered in zip(names, states, last_decisions, answers_of_each, strict=True):
-        service.territories.store(name, Territory(territory_state, last.time, last, answered))
+        service.territories.store(name, Territory(territory_state, last.game_time, last, answered))
     decisions = _decode_decisions(state["pending"]["decisions"])
     rows = _split_observations(state["pending"]["observations"], len(decisions), service.domain.columns)
     experiences = [Experience(row, decision) for row, decision in zip(rows, decisions, strict=True)]

@@ -88,7 +88,7 @@ export class GymEpisode {
 
   /** How it ended. */
   get endText() {
-    const texts = { terminated: 'The environment terminated the episode.', truncated: 'The step limit truncated the episode.', stopped: 'Stopped here: longer episodes are not rolled out.' };
+    const texts = { terminated: 'The environment terminated the episode.', truncated: 'The step limit truncated the episode.', stopped: 'Stopped here: the inspector limits the length of an episode.' };
     return this.ended ? texts[this.ended] : '';
   }
 }

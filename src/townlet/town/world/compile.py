@@ -78,7 +78,7 @@ def moves(size: Sequence[int], boundary: str) -> tuple[Ints, Ints]:
 
 
 def windows(size: Sequence[int], boundary: str, side: int) -> Ints:
-    """Cells around each cell on the same level, row by row, C for cells outside the map: int [C, side or side²]."""
+    """The window around each cell on its level, row by row: int [C, side or side²]; the value C is off the map."""
     cells = coordinates(size)
     dimensions = min(len(size), 2)
     offsets = np.arange(side, dtype=np.int32) - side // 2
@@ -160,7 +160,7 @@ def _cells(spec: WorldSpec) -> dict[str, Any]:
 
 
 def _no_cells(spec: WorldSpec) -> dict[str, Any]:
-    """Tables of a world without a map: cell a is affordance a, reached by its INTERACT; the last cell is nowhere."""
+    """Tables of a world without a map: cell a is affordance a, reached by its INTERACT; the last cell is at none."""
     n = len(spec.affordances)
     n_actions, n_cells = n + 1, n + 1
     next_cell = np.tile(np.arange(n_cells), (n_actions, 1))  # WAIT, the last action, stays
