@@ -118,7 +118,7 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
     decisions: list[tuple[float, int, float]] = []
 
     def on_outcome(experience: Experience, outcome: float, how: str) -> None:
-        decisions.append((experience.decision.time, experience.decision.action, outcome))
+        decisions.append((experience.decision.game_time, experience.decision.action, outcome))
 
     now = [0.0]
     overrides = [f"policy={trial.who}", f"seed={trial.seed}", *trial.overrides]

@@ -27,7 +27,7 @@ def has_screen() -> bool:
 
 
 def use_dummy_driver_if_headless() -> None:
-    """Let pygame draw if there is no display, and suppress its greeting."""
+    """Let pygame draw even without a display, and suppress its greeting."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     if not has_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

@@ -211,7 +211,7 @@ def test_consecutive_promotions_are_one_line(tmp_path: Path, townlet: Program) -
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1e9 + 40))
     assert lines[0] == f"{at}  versions 1 to 40: promoted, 40 times: because 40"
     assert "version 40: pinned: because 40" in lines[1]
-    assert "version 41: recorded only" in lines[2]
+    assert "version 41: not applied" in lines[2]
     assert "gate only" in lines[3]
     assert lines[4] == "Stored: none. Serving: 40. Pinned. The gate decides alone."
     whole = json.loads(townlet("versions", "--folder", str(tmp_path), "--json").out)

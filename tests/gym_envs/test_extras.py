@@ -33,7 +33,9 @@ def test_an_id_names_the_extra_it_needs(id: str, extra: str, monkeypatch: pytest
     assert found is not None
     assert found.extra == extra
     monkeypatch.setattr(extras, "find_spec", lambda _: None)  # as if nothing were installed
-    with pytest.raises(TownletError, match=found.not_installable[:20] or re.escape(f"pip install 'townlet[{extra}]'")):
+    with pytest.raises(
+        TownletError, match=found.why_not_installable[:20] or re.escape(f"pip install 'townlet[{extra}]'")
+    ):
         extras.require(id)
 
 
@@ -60,4 +62,4 @@ def test_misspelled_id_gets_a_suggestion() -> None:
 
 def test_every_extra_is_declared() -> None:
     offered = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {f.extra for f in extras.FAMILIES if not f.not_installable} <= set(offered)
+    assert {f.extra for f in extras.FAMILIES if not f.why_not_installable} <= set(offered)

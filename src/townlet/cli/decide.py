@@ -30,7 +30,7 @@ FOLDER: Final = Path("decisions")
 SERVE_OPTIONS: Final = ("port", "host", "origin", "folder", "open")
 VERDICTS: Final = {
     "promote": "promoted", "roll_back": "rolled back", "pin": "pinned", "unpin": "unpinned", "hold": "held",
-    "refuse": "refused", "noted": "recorded only", "gate_only": "gate only", "gate_and_network": "network again",
+    "refuse": "refused", "noted": "not applied", "gate_only": "gate only", "gate_and_network": "network again",
 }  # fmt: skip
 
 app = CommandGroup("Serve decisions to live games and learn from their outcomes.")

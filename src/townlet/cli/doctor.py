@@ -43,7 +43,7 @@ def python() -> CheckResult:
 
 
 def torch() -> CheckResult:
-    provides = "the torch engine and batched environments"
+    provides = "training, and the torch engine"
     if not find_spec("torch"):
         return CheckResult("torch", False, "missing", provides, "pip install torch")
     import torch
@@ -102,7 +102,7 @@ def compiler() -> CheckResult:
 
 
 def gymnasium() -> CheckResult:
-    installed, provides = _installed_version("gymnasium"), "environments, and the town for other libraries"
+    installed, provides = _installed_version("gymnasium"), "its environments, and the town in other libraries"
     return CheckResult("gymnasium", bool(installed), installed or "missing", provides, "pip install gymnasium")
 
 
@@ -140,9 +140,9 @@ PROVIDES: Final = {
 }
 
 
-def _extra(name: str, module: str, check: Callable[[], object], not_installable: str = "") -> CheckResult:
+def _extra(name: str, module: str, check: Callable[[], object], why_not_installable: str = "") -> CheckResult:
     """Whether an extra is installed and passes `check`."""
-    provides, fix = PROVIDES[name], not_installable or f"pip install 'townlet[{name}]'"
+    provides, fix = PROVIDES[name], why_not_installable or f"pip install 'townlet[{name}]'"
     if not find_spec(module):
         return CheckResult(name, False, "missing", provides, fix)
     owners = packages_distributions().get(module, [])
@@ -160,7 +160,7 @@ def doctor() -> None:
     with err().status("checking"):
         results = [check() for check in CHECKS]
         for f in extras.FAMILIES:
-            results.append(_extra(f.extra, f.module, partial(extras.smoke_test, f), f.not_installable))
+            results.append(_extra(f.extra, f.module, partial(extras.smoke_test, f), f.why_not_installable))
         for name, (module, check) in OTHER_EXTRAS.items():
             results.append(_extra(name, module, check or partial(extras.import_quietly, module)))
     table = Table("component", "", "state", "provides")

@@ -60,7 +60,8 @@ def play(
     sample: Sample = None,
     speed: Annotated[float | None, typer.Option(min=0.1, max=1000, help="Steps per second.")] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps to show (in videos and pipes: per episode); 500 in towns.")
+        int | None,
+        typer.Option(min=1, help="Steps to show; per episode in videos and pipes. 500 by default in towns."),
     ] = None,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Episodes to show; 3 by default in Gymnasium environments.")

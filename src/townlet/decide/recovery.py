@@ -40,14 +40,14 @@ class ReplayedVersion(NamedTuple):
         return self.digest == self.replayed
 
 
-def read_events(folder: Path, after: int = 0) -> Iterator[Event]:
+def read_events(log_folder: Path, after: int = 0) -> Iterator[Event]:
     """Events after a record, oldest first."""
-    return (events.decode(payload) for _, payload in read_records(folder, after))
+    return (events.decode(payload) for _, payload in read_records(log_folder, after))
 
 
-def first_start(folder: Path) -> ServiceStarted | None:
+def first_start(log_folder: Path) -> ServiceStarted | None:
     """The first event of a log; None if it is empty or its beginning is missing."""
-    first = next(read_events(folder), None)
+    first = next(read_events(log_folder), None)
     return first if isinstance(first, ServiceStarted) else None
 
 
@@ -58,21 +58,21 @@ def initial_state(first: ServiceStarted) -> ServiceState:
 
 
 def recover(
-    folder: Path, log_id: str, last: int, state: ServiceState, trainer: Trainer, versions: VersionStore
+    log_folder: Path, log_id: str, last: int, state: ServiceState, trainer: Trainer, versions: VersionStore
 ) -> list[StorageNotice]:
     """Bring state and trainer to the end of the log, at the record `last`; returns notices of damaged snapshots."""
     notices: list[StorageNotice] = []
-    newest = snapshots.load_newest(folder.parent / SNAPSHOTS, log_id, last, notices)
-    snapshot, version_events, anchor = _plan(folder, newest, state, versions)
+    newest = snapshots.load_newest(log_folder.parent / SNAPSHOTS, log_id, last, notices)
+    snapshot, version_events, anchor = _plan(log_folder, newest, state, versions)
     record = snapshot.record if snapshot else 0
-    segments = list_segments(folder)
+    segments = list_segments(log_folder)
     if segments and segments[0].first > record + 1:
         what = f"the log begins with record {segments[0].first}, but no intact snapshot covers the records before it"
-        raise TownletError(what, "restore a backup, or start in a new folder with --folder", folder)
+        raise TownletError(what, "restore a backup, or start in a new folder with --folder", log_folder)
     if snapshot:
         snapshots.restore(snapshot, state, trainer)
     replayer = Replayer(trainer, version_events, lambda version: versions.open(version)[1])
-    for event in read_events(folder, record):
+    for event in read_events(log_folder, record):
         state.apply(event)
         if event == anchor:
             trainer.restore(versions.open(anchor.version)[1])
@@ -83,33 +83,34 @@ def recover(
 
 
 def _plan(
-    folder: Path, snapshot: Snapshot | None, state: ServiceState, versions: VersionStore
+    log_folder: Path, snapshot: Snapshot | None, state: ServiceState, versions: VersionStore
 ) -> tuple[Snapshot | None, list[Event], VersionPublished | None]:
     """The shortest recovery: the snapshot to start from, the version events after it, and the version to load (anchor).
 
-    Training steps before the anchor are not repeated. A snapshot cannot be used if a version before it must be rebuilt.
+    Training steps before the anchor are not repeated. A snapshot is of no use if the trainer later rewinds to an older
+    version that is no longer stored.
     """
     if snapshot:
-        later, learning = read_version_events(folder, snapshot.record), snapshot.settings(state.domain).learning
+        later, learning = read_version_events(log_folder, snapshot.record), snapshot.settings(state.domain).learning
         anchor = None if _prioritized(later, learning) else _newest_intact(later, versions)
-        if anchor or _rewinds_available(later, versions):
+        if anchor or _rewind_targets_available(later, versions):
             return snapshot, later, anchor
-    every = read_version_events(folder)
+    every = read_version_events(log_folder)
     anchor = None if _prioritized(every, state.settings.learning) else _newest_intact(every, versions)
-    if anchor is None and not _rewinds_available(every, versions):
+    if anchor is None and not _rewind_targets_available(every, versions):
         # Not all steps can be repeated, so the sampling priorities will differ from the original ones.
         anchor = _newest_intact(every, versions)
     return None, every, anchor
 
 
-def read_version_events(folder: Path, after: int = 0) -> list[Event]:
+def read_version_events(log_folder: Path, after: int = 0) -> list[Event]:
     """Events after a record that change the settings of the trainer, publish a version, or rewind to one."""
     kinds = ServiceStarted | VersionPublished | TrainerRewound
-    return [event for event in read_events(folder, after) if isinstance(event, kinds)]
+    return [event for event in read_events(log_folder, after) if isinstance(event, kinds)]
 
 
-def _rewinds_available(version_events: Sequence[Event], versions: VersionStore) -> bool:
-    """Whether each version that is rewound to is either published in these events or still stored."""
+def _rewind_targets_available(version_events: Sequence[Event], versions: VersionStore) -> bool:
+    """Whether every version that the trainer rewinds to is published in these events or still stored."""
     rebuilt: set[int] = set()
     for event in version_events:
         if isinstance(event, VersionPublished):
@@ -131,7 +132,7 @@ def _newest_intact(version_events: Sequence[Event], versions: VersionStore) -> V
     for index, event in reversed(list(enumerate(version_events))):
         if not isinstance(event, VersionPublished) or event.version not in stored:
             continue
-        if _intact(versions, event.version) and _rewinds_available(version_events[index:], versions):
+        if _intact(versions, event.version) and _rewind_targets_available(version_events[index:], versions):
             return event
     return None
 
@@ -156,7 +157,7 @@ class Replayer:
         self._states: dict[int, State] = {}  # states of replayed versions that are rewound to later
 
     def apply(self, event: Event) -> None:
-        """Repeat the training of an event that the service state has applied."""
+        """Repeat what an event did to the trainer; the service state must have applied it already."""
         match event:
             case events.TrainingStep():
                 self._repeat_step()

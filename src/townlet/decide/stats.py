@@ -80,7 +80,7 @@ def summarize_history(history: Iterable[ServingChange]) -> list[dict[str, Any]]:
         if change.kind != "note" or not colon or verdict not in NOTED_VERDICTS:
             verdict, reason = change.kind, change.reason
             if not change.applied:
-                verdict, reason = "noted", f"recorded only, because another version is pinned: {verdict}, {reason}"
+                verdict, reason = "noted", f"another version is pinned; otherwise: {verdict}, {reason}"
         if not entries or entries[-1]["verdict"] != verdict:
             entries.append({"verdict": verdict, "first": change.version, "times": 0})
         entries[-1] |= {

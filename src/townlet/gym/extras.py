@@ -32,7 +32,7 @@ class EnvFamily:
     ids: str
     registered_by: str = ""  # module whose import registers the ids; "" if Gymnasium registers them
     example: str = ""  # an id that is quick to make
-    not_installable: str = ""  # why the extra cannot be installed here, shown instead of `command`
+    why_not_installable: str = ""  # why the extra cannot be installed here, shown instead of `command`
     one_per_process: bool = False
 
     @property
@@ -69,7 +69,7 @@ FAMILIES: Final = (
         r"retro/",
         "townlet.gym.retro",
         "retro/Airstriker-Genesis-v0",
-        not_installable="" if platform.machine() in RETRO_WHEELS else NO_RETRO_WHEEL,
+        why_not_installable="" if platform.machine() in RETRO_WHEELS else NO_RETRO_WHEEL,
         one_per_process=True,
     ),
 )
@@ -96,7 +96,7 @@ def missing(id: str) -> str | None:
     needed = family(id)
     if needed is None or needed.installed:
         return None
-    return f"{needed.module} is not installed: {needed.not_installable or needed.command}"
+    return f"{needed.module} is not installed: {needed.why_not_installable or needed.command}"
 
 
 def smoke_test(env_family: EnvFamily) -> None:
@@ -123,7 +123,7 @@ def require(id: str) -> None:
     if (needed := family(id)) is not None:
         if not needed.installed:
             what = f"{id} needs {needed.module}, which is not installed"
-            raise TownletError(what, needed.not_installable or f"install it: {needed.command}")
+            raise TownletError(what, needed.why_not_installable or f"install it: {needed.command}")
         if needed.registered_by:
             module = import_quietly(needed.registered_by)
             if needed.extra == ATARI:  # suppress its banner

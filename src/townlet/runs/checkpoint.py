@@ -1,9 +1,9 @@
 """Checkpoints. Each is complete or rejected with a reason; loading reads tensors and JSON and executes no code.
 
 A checkpoint is a folder `step-000001234567` with `state.safetensors`, `manifest.json` and `manifest.sha256`. It is
-written under a temporary name, fsynced, and renamed: the rename is the commit. No separate pointer can disagree with
-the disk: the latest checkpoint is the one with the highest step, the best the one with the highest `score` in its
-manifest.
+written under a temporary name, fsynced, and renamed: the rename is the commit. There is no separate pointer that could
+disagree with the disk: the latest checkpoint is the one with the highest step, the best the one with the highest
+`score` in its manifest.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def digests(connection: sqlite3.Connection) -> set[str]:
 def truncate(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes:
     """Make the chain cover exactly the first `counts[table]` rows of each table; returns its new last digest.
 
-    The chain is cut before the first group with later rows; new groups cover the remaining rows.
+    Groups are removed from the first one with later rows on; the rows that stay get new groups.
     """
     for table, count in counts.items():
         first_removed = f'SELECT min(rowid) FROM "{ROW_GROUPS}" WHERE "table" = ? AND "last" > ?'

@@ -29,7 +29,7 @@ NEARLY_BROKE: Final = 0.05  # value of the currency meter below which it buys ha
 
 
 class PlannerPolicy:
-    """The planner as a policy. It knows all rules and the full state of the town; its score is an upper reference."""
+    """The planner as a policy. It knows all rules and the town's full state: its score is close to optimal."""
 
     def __init__(self, world: World) -> None:
         self._player = PlannerPlayer(world)

@@ -77,7 +77,7 @@ def resume(
     run: Run, overrides: Sequence[str] = (), *, sinks: Sequence[Sink] = (), pause_at: int | None = None,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> TrainingOutcome:  # fmt: skip
-    """Resume a run from its last checkpoint, bit for bit; `overrides` may change its budget and other resumable keys.
+    """Resume a run from its last checkpoint, bit for bit; `overrides` may change its budget and a few other keys.
 
     A run that was killed before its first checkpoint starts again.
     """
@@ -249,7 +249,7 @@ class TrainingSession:
         # Only now: an override that does not fit the checkpoint must leave nothing behind.
         if not stop.already_over:
             run.update_meta(ended=None, finished=False, diverged=None, resumed_with=list(self.overrides))
-        elif metrics_missing:  # the checkpoint saved below records the overrides
+        elif metrics_missing:  # the checkpoint saved below will record these overrides, so meta.json must have them
             run.update_meta(resumed_with=list(self.overrides))
         for error in checkpoint.scan(run.checkpoints)[1].values():
             logger.alert("checkpoint", f"{error.diagnostics[0].what}; it is kept on disk, but not used")

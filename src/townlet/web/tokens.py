@@ -78,7 +78,7 @@ class Tokens:
 
 
 class OneTimeCodes:
-    """Single-use codes, valid for a minute, for links that start a browser: other users see its command line."""
+    """Single-use codes, valid for a minute, for the link passed to a browser: others can see its command line."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

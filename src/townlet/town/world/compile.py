@@ -160,7 +160,7 @@ def _cells(spec: WorldSpec) -> dict[str, Any]:
 
 
 def _no_cells(spec: WorldSpec) -> dict[str, Any]:
-    """Tables of a world without a map: cell a is affordance a, reached by its INTERACT; the last cell is at none."""
+    """Tables of a world without a map: cell a is affordance a, reached by its INTERACT; the last cell has none."""
     n = len(spec.affordances)
     n_actions, n_cells = n + 1, n + 1
     next_cell = np.tile(np.arange(n_cells), (n_actions, 1))  # WAIT, the last action, stays

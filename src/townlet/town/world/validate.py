@@ -133,7 +133,7 @@ def _meters(spec: WorldSpec, report: Report) -> None:
         report(what, "lower `wait` or raise `move`", "meters", index[worst.name], "wait")
     for i, name in enumerate(spec.lethal):
         if name in index and not any(session_total(a).get(name, 0.0) > 1e-9 for a in spec.affordances):
-            fix = f"make a complete use of some affordance raise '{name}', or remove it from `lethal`"
+            fix = f"add an affordance whose complete use raises '{name}', or remove it from `lethal`"
             report(f"'{name}' is lethal and no affordance raises it", fix, "lethal", i)
 
 
@@ -281,4 +281,4 @@ def _observation(spec: WorldSpec, report: Report) -> None:
     entries = cells * window_cells
     if entries > MAX_WINDOW_TABLE and cells <= MAX_CELLS:
         what = f"windows of {window_cells} cells on a map of {cells} need a table of {entries} entries"
-        report(what, f"use a smaller map or window: the table may have {MAX_WINDOW_TABLE} entries", "observation")
+        report(what, f"use a smaller map or window: the limit is {MAX_WINDOW_TABLE} entries", "observation")
