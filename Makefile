@@ -16,6 +16,8 @@ TEST_STAMP := $(VENV)/.installed-test
 # The audit tools have a separate environment, so that they do not audit themselves.
 AUDIT_VENV := .venv-audit
 AUDIT_STAMP := $(AUDIT_VENV)/.installed
+# Without stored bytecode, every test process would compile all packages again.
+unexport PYTHONDONTWRITEBYTECODE
 # Optional parts for install-hashed and verify-dependencies: make install-hashed EXTRAS="test"
 EXTRAS ?=
 
@@ -52,9 +54,10 @@ types: $(TEST_STAMP)
 	$(BIN)/mypy
 	$(BIN)/mypy --no-explicit-package-bases benchmarks
 
-# Compiles the kernels once; otherwise each test process would compile them.
+# Compiles the kernels and the bytecode of the tests once; otherwise each test process would compile them.
 kernels: $(TEST_STAMP)
 	@$(BIN)/townlet recipes --smoke town-l0:dqn > /dev/null
+	@$(BIN)/python -m pytest --collect-only --quiet > /dev/null
 
 coverage: $(TEST_STAMP) ## run the quick tests with line coverage; fails below the threshold in pyproject.toml
 	rm -f .coverage .coverage.*

@@ -69,7 +69,7 @@ def _changeable_via(agent: AgentEntry, path: str) -> str:
         kinds = [kind for model in models for kind in allowed_types_of_field(model.model_fields[key])]
         models = [kind.model for kind in kinds if kind.model is not None and kind.model is not Schedule]
         scheduled = any(kind.model is Schedule for kind in kinds)
-    return ", ".join(["schedule"] * scheduled + ["`tune.yaml`"] * (path in agent.tunable))
+    return ", ".join(["schedule"] * scheduled + ["`tune.yaml`"] * (path in agent.changeable))
 
 
 def _sections(name: str) -> list[KeySection]:

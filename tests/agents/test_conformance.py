@@ -317,7 +317,7 @@ class AgentConformance:
         settings, before = t.agent.settings, clone_state(t.state())
         update(t)
         usual = clone_weights(t.agent.parameters())
-        for key in case.entry.tunable:
+        for key in case.entry.changeable:
             value = getattr(settings, key)
             other = value + 2 if isinstance(value, int) else (value or 0.0) * 1e-3 or (1e-6 if value is None else 0.5)
             t.restore(before)

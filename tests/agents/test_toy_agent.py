@@ -195,7 +195,7 @@ def test_entry_that_contradicts_its_settings_is_rejected() -> None:
     user_code.execute_file(FILE)
     toy = registry.entry("toy")
     wrong: list[dict[str, Any]] = [
-        {"tunable": ("clip",)},
+        {"changeable": ("clip",)},
         {"sweep": {"clip": registry.LR_RANGE}},
         {"smoke": {"clip": 1}},
     ]

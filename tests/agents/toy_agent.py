@@ -156,6 +156,6 @@ ENTRY = register(
         bonuses=(),
         rows=16,
         sweep={"lr": LR_RANGE},
-        tunable=("lr",),
+        changeable=("lr",),
     )
 )

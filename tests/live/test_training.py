@@ -101,7 +101,7 @@ def test_training_is_shown_within_a_second(training: TrainingProcess, tmp_path: 
 
 def test_viewers_do_not_change_training(tmp_path: Path, connect_page: OpenPage) -> None:
     roots = tmp_path / "seen", tmp_path / "unseen"
-    watched = TrainingProcess(roots[0], "--steps", "4000", "--pause-at", "2000", "--live", "--port", "0")
+    watched = TrainingProcess(roots[0], "--steps", "16000", "--pause-at", "8000", "--live", "--port", "0")
     link = watched.link()
     watched.process.send_signal(signal.SIGSTOP)  # the page is served by another process
     pages = [connect_page(link) for _ in range(3)]
@@ -114,7 +114,7 @@ def test_viewers_do_not_change_training(tmp_path: Path, connect_page: OpenPage) 
     watched.process.communicate(timeout=120)
     assert watched.process.returncode == 0
     recipe, *words = SMALL
-    start(load_experiment(recipe, [*words, "budget.env_steps=4000"]), roots[1], pause_at=2000)
+    start(load_experiment(recipe, [*words, "budget.env_steps=16000"]), roots[1], pause_at=8000)
     assert differences(*map(only_run, roots)) == []
     assert not (only_run(roots[0]) / "live.feed").exists()
 

@@ -104,7 +104,7 @@ class Agent(Stateful, Protocol):
         """The current settings."""
 
     def tune(self, settings: AgentSettings) -> None:
-        """Replace the settings; those that the registry calls tunable take effect at the next update."""
+        """Replace the settings; those that the registry lists as `changeable` take effect at the next update."""
 
     def act(self, inputs: MaskedObs) -> Tensor:
         """Sample actions [N, …] from the behavior policy. The agent copies the inputs that it needs later.

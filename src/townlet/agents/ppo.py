@@ -354,7 +354,7 @@ register(
             "clip": SearchRange(choices=(0.1, 0.2, 0.3)),
         },
         smoke={"n_steps": 32, "batch_size": 32, "epochs": 1},
-        tunable=("lr", "clip", "value_clip", "entropy_coef", "value_coef", "epochs"),
+        changeable=("lr", "clip", "value_clip", "entropy_coef", "value_coef", "epochs"),
         shard_axes={"rows": 0, "rollout/hidden": 0, "rollout/storage/columns": 1},
     )
 )

@@ -172,7 +172,7 @@ register(
             "epochs": SearchRange(choices=(1, 2, 4)),
         },
         smoke={"n_steps": 32, "batch_size": 32, "epochs": 1},
-        tunable=("lr", "epochs"),
+        changeable=("lr", "epochs"),
         shard_axes={"rows": 0, "action_selection/epsilon": 0, "rollout/hidden": 0, "rollout/storage/columns": 1},
         export_metadata=("dueling",),
     )

@@ -56,7 +56,7 @@ class AgentEntry:
     observations: Literal["any", "index"] = "any"  # "index": the observation is a state index
     sweep: Mapping[str, SearchRange] = field(default_factory=dict)  # settings that matter most, with usual ranges
     smoke: Mapping[str, Any] = field(default_factory=dict)  # settings with which 2 rows learn within 256 env_steps
-    tunable: tuple[str, ...] = ("lr",)  # settings read at every update, so that they may change during training
+    changeable: tuple[str, ...] = ("lr",)  # settings read at every update, so that they may change during training
     # How the agent's state is split between several processes: the axis of the rows in the tensors at or below a path
     # such as "rollout/hidden". Empty: it cannot be trained by several processes.
     shard_axes: Mapping[str, int] = field(default_factory=dict)
@@ -90,7 +90,7 @@ def register(entry: AgentEntry) -> AgentEntry:
     if not isinstance(axes, Mapping):
         fix = 'write shard_axes={"path/in/state": axis} in its AgentEntry'
         raise TownletError(f"shard_axes of the agent '{name}' does not map paths to axes", fix)
-    named = (*entry.sweep, *entry.smoke, *entry.tunable, *entry.unshardable, *entry.export_metadata)
+    named = (*entry.sweep, *entry.smoke, *entry.changeable, *entry.unshardable, *entry.export_metadata)
     if unknown := [key for key in named if key not in entry.settings.model_fields]:
         raise TownletError(f"the agent '{name}' has no setting '{unknown[0]}'", "correct its AgentEntry")
     _entries[name] = entry

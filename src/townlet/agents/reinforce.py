@@ -56,7 +56,8 @@ class ReinforceSettings(AgentSettings):
     normalize: bool = Field(True, description="Normalize advantages. If off, lr must suit the scale of rewards.")
     entropy_coef: FloatOrSchedule = Field(0.0, description="Entropy coefficient. Higher explores more and longer.")
     value_coef: FloatOrSchedule = Field(
-        0.5, description="Value coefficient. Higher fits a shared body to values more than to the policy."
+        0.5,
+        description="Weight of the value loss. Higher favors the value over the policy in a shared body.",
     )
     max_grad_norm: MaxGradNorm = 0.5
     log_std: float = Field(
@@ -229,6 +230,6 @@ register(
             "entropy_coef": SearchRange(low=1e-5, high=0.1),
         },
         smoke={"episodes": 1},
-        tunable=("lr", "entropy_coef", "value_coef"),
+        changeable=("lr", "entropy_coef", "value_coef"),
     )
 )

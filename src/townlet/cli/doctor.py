@@ -102,7 +102,7 @@ def compiler() -> CheckResult:
 
 
 def gymnasium() -> CheckResult:
-    installed, provides = _installed_version("gymnasium"), "its environments, and the town in other libraries"
+    installed, provides = _installed_version("gymnasium"), "environments; lets other libraries use the town"
     return CheckResult("gymnasium", bool(installed), installed or "missing", provides, "pip install gymnasium")
 
 

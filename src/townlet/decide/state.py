@@ -127,7 +127,7 @@ class ServiceState:
         return self.join.decisions
 
     def territory(self, name: str) -> Territory:
-        """The territory of this name, or a new one."""
+        """The state of one stream of observations, by its name; a new one if it is unknown."""
         return self.territories.get(name) or Territory(self.domain.initial_territory_state(), -np.inf)
 
     def apply(self, event: events.Event, observation: Observation | None = None) -> None:
@@ -158,7 +158,7 @@ class ServiceState:
         self.update_settings(settings_model(self.domain).model_validate_json(json.dumps(started.settings)))
 
     def update_settings(self, settings: DecideSettings) -> None:
-        """Apply logged settings; refuses them if this start has other values of `FIXED_SETTINGS`."""
+        """Apply logged settings; raises an error if `FIXED_SETTINGS` differ from those the service was started with."""
         for name in FIXED_SETTINGS:
             current, logged = attrgetter(name)(self.settings), attrgetter(name)(settings)
             if current != logged:
@@ -214,7 +214,7 @@ class ServiceState:
             listener(experience, value, how)
 
     def _is_held_out(self, decision: events.DecisionMade) -> bool:
-        """Whether a decision is held out of training; one that the gate made alone never is."""
+        """Whether a decision is held out of training. Decisions of the gate alone (version 0) never are."""
         return decision.version > 0 and is_held_out(decision.number, self.settings.memory.held_out)
 
     def _store(self, experience: Experience, value: float | None) -> None:

@@ -79,7 +79,7 @@ def _check_recurrence(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
 
 def _check_plateaus(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     for index, plateau in enumerate(recipe.plateau):
-        where, known = node.location_of("plateau", index, "key"), entry(recipe.agent.name).tunable
+        where, known = node.location_of("plateau", index, "key"), entry(recipe.agent.name).changeable
         if plateau.key not in known:
             what = f"{recipe.agent.name} has no setting '{plateau.key}' that can change on a plateau"
             yield Diagnostic(what, f"use one of {', '.join(known)}", where)

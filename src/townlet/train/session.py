@@ -68,6 +68,7 @@ def create_session(loaded: LoadedExperiment, root: Path, group: ProcessGroup = S
     original, resolved = original_text(loaded), resolved_text(loaded)
     settings = provenance.parse_settings(resolved.encode())
     meta = _new_meta(loaded, init_from) | {"recipe_hash": provenance.recipe_hash(settings)}
+    # tune.yaml: agent settings that may be edited during training
     worlds, tune = loaded.task.files(), tune_text(recipe.agent)
     run = Run.create(root, recipe.env, recipe.variant or "run", original, resolved, meta, worlds, tune)
     return TrainingSession(loaded, training, run)
@@ -129,7 +130,7 @@ def _new_meta(loaded: LoadedExperiment, init_from: dict[str, Any] | None) -> dic
 
 
 def _require_same_experiment(run: Run, last: Checkpoint, loaded: LoadedExperiment) -> None:
-    """Refuse to resume in another world, or with other rows or another agent than those of the checkpoint."""
+    """Refuse to resume with a different world, number of rows or agent than the checkpoint's."""
     if last.info.get("published"):
         what = f"{run.name} was published without the state of its training and cannot be resumed"
         raise TownletError(what, f"start a new run with init_from={run.name}", run.path)

@@ -142,7 +142,7 @@ class Tuning:
             return {}
         node = parse(text, file.name)
         assert isinstance(node.value, dict)
-        known = list(entry(self._agent.settings.name).tunable)
+        known = list(entry(self._agent.settings.name).changeable)
         if unknown := [key for key in node.value if key not in known]:
             what = "'{}' cannot be changed during training"
             raise ConfigError(
@@ -191,10 +191,10 @@ def dump_settings(settings: StrictModel) -> dict[str, Any]:
 
 
 def tune_text(settings: AgentSettings) -> str:
-    """The initial tune.yaml: all tunable settings as comments."""
+    """The initial tune.yaml: all changeable settings as comments."""
     fields, values = type(settings).model_fields, dump_settings(settings)
-    tunable = entry(settings.name).tunable
-    lines = (f"# {key}: {to_flow_yaml(values[key])}  # {fields[key].description}\n" for key in tunable)
+    changeable = entry(settings.name).changeable
+    lines = (f"# {key}: {to_flow_yaml(values[key])}  # {fields[key].description}\n" for key in changeable)
     return TUNE_HEADER + "".join(lines)
 
 

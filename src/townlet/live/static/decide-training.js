@@ -64,7 +64,7 @@ export class TrainingPanel {
 
 export class GatePanel {
   constructor() {
-    this.tiles = new Tiles({ passes: 'recent pass rate', ever: 'overall pass rate', agrees: 'agreement, last step', agreed: 'overall agreement' });
+    this.tiles = new Tiles({ passes: 'recent pass rate', ever: 'overall pass rate', agrees: 'agreement, last training step', agreed: 'overall agreement' });
     this.curve = new RecentChart('Pass rate', [{ name: 'pass_rate', label: 'pass rate', color: '--well', fill: true }], 104);
     this.reasons = new Bars('Reasons (total)');
     this.components = new Bars('Components of the estimate (mean of the last 1,000)', true);

@@ -114,7 +114,7 @@ def _affordances(spec: WorldSpec, report: Report) -> None:
         opens, closes = affordance.hours
         if not (0 <= opens < day and 0 < closes <= day and opens != closes):
             what = f"'{affordance.name}' cannot be open from {opens} to {closes} in a day of {day} hours"
-            fix = f"open at 0 to {day - 1}, close at another hour from 1 to {day}; without `hours` it never closes"
+            fix = f"open at 0 to {day - 1} and close at a different hour, 1 to {day}; omit `hours` if always open"
             report(what, fix, "affordances", i, "hours", prefer=("clock", "day"))
 
 
