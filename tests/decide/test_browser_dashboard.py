@@ -229,7 +229,7 @@ def test_roll_back_and_pin(open_page: OpenPage, service: Process, game: Game) ->
     dialog.get_by_label("Reason, for the history").fill("it went wrong")
     dialog.get_by_role("button", name=f"Roll back to {held}").click()
     expect(view.page.locator("#serving")).to_have_text(
-        f"Version {held} decides, pinned"
+        f"Version {held} is serving, pinned"
     )  # the version that was confirmed
     assert game.versions() == {held}
     answer = service.get("/api/decide/versions")
@@ -273,7 +273,7 @@ def test_collapsed_version_raises_an_alarm(open_page: OpenPage, service: Process
     assert view.page.title().startswith("⚠")
     view.page.locator("#pin-choice").select_option(str(FIRST))
     confirm(view, "#pin-button", "the other always says the same")
-    expect(view.page.locator("#serving")).to_have_text(f"Version {FIRST} decides, pinned")
+    expect(view.page.locator("#serving")).to_have_text(f"Version {FIRST} is serving, pinned")
     expect(alarm).to_have_count(0, timeout=PATIENT)
     assert not view.page.title().startswith("⚠")
 
@@ -358,7 +358,7 @@ def test_dashboard_waits_for_games_and_reconnects(open_page: OpenPage, tmp_path:
         expect(view.page.locator(".toast")).to_contain_text("The service does not answer")
         service.start().wait()
         expect(banner).to_be_hidden(timeout=PATIENT)
-        expect(view.page.locator("#status")).to_contain_text("decides")
+        expect(view.page.locator("#status")).to_contain_text("serving")
         with connect(service.url, proxy=None) as socket:
             Game(socket, "b").versions(4)
         view.wait_until(lambda: number(view, "#sum-rule") == 7)

@@ -81,7 +81,7 @@ def numba() -> CheckResult:
 
 
 def cache() -> CheckResult:
-    provides = "engines that start in a second"
+    provides = "engine startup in about one second"
     if not find_spec("numba"):
         return CheckResult("engine cache", False, "numba is missing", provides, "pip install numba")
     from townlet.jit import cache_folder

@@ -61,7 +61,7 @@ def play(
     speed: Annotated[float | None, typer.Option(min=0.1, max=1000, help="Steps per second.")] = None,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Steps to show, or steps per episode of a video or of piped output; 500 in towns."),
+        typer.Option(min=1, help="Steps to show (of each episode, for a video or a pipe); default in towns: 500."),
     ] = None,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Episodes to show; 3 by default in Gymnasium environments.")

@@ -27,7 +27,7 @@ from townlet.runs import checkpoint
 
 
 class ReplayedVersion(NamedTuple):
-    """A version in the log (`digest`), compared with the replayed weights (`replayed`)."""
+    """A version in the log: the digests of its logged and of its replayed weights."""
 
     version: int
     step: int

@@ -83,7 +83,7 @@ class RowFactory:
         kwargs = dict(settings.kwargs)
         if atari:
             kwargs["obs_type"] = "ram" if settings.observation in ("ram", "objects") else "rgb"
-            if settings.frame_skip > 1:  # 1 keeps the default of the id
+            if settings.frame_skip > 1:  # 1 keeps the environment's default frame skip
                 kwargs["frameskip"] = settings.frame_skip
         elif settings.observation in ("ram", "objects"):
             what = f"{self.id} is not an Atari game and has no observation '{settings.observation}'"

@@ -100,7 +100,7 @@ def values_in_range(make: MakeEnv) -> None:
 
 
 def same_seed_same_episodes(make: MakeEnv) -> None:
-    """The same seed gives the same bits in two environments, and again after a reset."""
+    """The same seed gives bit-identical steps in two environments, and again after a reset."""
     one, two = make(ROWS), make(ROWS)
     first, second, third = (list(random_steps(env, env.reset(3), STEPS)) for env in (one, two, one))
     for a, b, c in zip(first, second, third, strict=True):
@@ -145,7 +145,7 @@ def restored_state_continues(make: MakeEnv) -> None:
     require(torch.equal(restored.mask, last.mask), "restore() returns the current mask")
     originals, repeats = list(random_steps(one, last, STEPS, seed=6)), list(random_steps(two, restored, STEPS, seed=6))
     for a, b in zip(originals, repeats, strict=True):
-        require(equal_steps(a, b), "restore() continues with the same bits")
+        require(equal_steps(a, b), "steps after restore() are bit-identical")
     one.close()
     two.close()
 

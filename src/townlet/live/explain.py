@@ -61,7 +61,7 @@ def death_certificate(world: World, r: Recording, cause: str) -> list[str]:
         return [f"Survived all {age} steps; the step limit ended the episode."]
     meter = world.meters.index(cause)
     sentences = [f"Died at step {age}: {cause} was empty.", *_cascade_sentences(world, r, meter)]
-    # `effect` has two rows per affordance, an inner and the last tick; the final two are those of no affordance.
+    # `effect` has two rows per affordance: an earlier tick and the last tick. The final pair stands for no affordance.
     effects_of_last_tick = np.asarray(world.tables.effect)[1::2][:-1]  # [A, M]
     restorers = set(np.flatnonzero(effects_of_last_tick[:, meter] > 0).tolist())
     first, wait = int(world.tables.first_interact), int(world.tables.wait)

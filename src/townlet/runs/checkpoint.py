@@ -96,7 +96,7 @@ def scan(folder: Path) -> tuple[list[Checkpoint], dict[Path, TownletError]]:
         try:
             intact.append(Checkpoint(path, _manifest(path).info))
         except TownletError as error:
-            if path.is_dir():  # otherwise the running training has just removed it
+            if path.is_dir():  # otherwise a training process has just removed it
                 damaged[path] = error
     return intact, damaged
 

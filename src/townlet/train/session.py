@@ -287,7 +287,7 @@ class TrainingSession:
     def _evaluate(
         self, policy: ActingPolicy | None = None, check: Callable[[], None] = no_interrupt
     ) -> EvaluationResult:
-        """Evaluate a policy with the recipe's settings; without one, a new policy of the agent."""
+        """Evaluate a policy, by default the agent's current one, with the recipe's settings."""
         return self.loaded.task.evaluate(policy or self.training.agent.policy(), self.loaded.recipe, check)
 
     def _evaluate_random(self) -> EvaluationResult:

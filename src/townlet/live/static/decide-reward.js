@@ -18,7 +18,7 @@ const ACROSS = 0.7548776662, UP = 0.569840291; // low-discrepancy steps for jitt
 
 export class RewardPanel {
   constructor() {
-    this.curve = new RecentChart('Last 200 outcomes', [
+    this.curve = new RecentChart('Moving average over 200 outcomes', [
       { name: 'actual', label: 'actual', color: '--accent', fill: true }, { name: 'expected', label: 'expected', color: '--second' }], 160, false);
     this.scatter = new Scatter();
     this.ever = el('p', { class: 'muted', id: 'reward-ever' });

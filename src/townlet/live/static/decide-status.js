@@ -45,7 +45,7 @@ export class ServiceStatus {
     this.domain = domain;
     setText(byId('domain'), domain);
     setText(byId('uptime'), `up for ${formatDuration(uptime)}`);
-    this.label = version ? `version ${version} decides` : 'no version yet';
+    this.label = version ? `version ${version} serving` : 'no version yet';
     if (gateOnly) this.label = 'gate only';
     this.draw();
     showAlarms(stats);

@@ -78,7 +78,7 @@ def moves(size: Sequence[int], boundary: str) -> tuple[Ints, Ints]:
 
 
 def windows(size: Sequence[int], boundary: str, side: int) -> Ints:
-    """The window around each cell on its level, row by row: int [C, side or side²]; the value C is off the map."""
+    """Numbers of the cells around each cell, in its z-level, row by row: int [C, side or side²]; C if off the map."""
     cells = coordinates(size)
     dimensions = min(len(size), 2)
     offsets = np.arange(side, dtype=np.int32) - side // 2

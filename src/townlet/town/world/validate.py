@@ -203,7 +203,7 @@ def _check_fixed_layout(spec: WorldSpec, report: Report) -> None:
     taken: dict[tuple[int, ...], str] = {}
     dimensions = len(spec.map.size)
     all_wrong = all(a.cell is not None and len(a.cell) != dimensions for a in spec.affordances)
-    if all_wrong and len(spec.affordances) > 1:  # the map changed, but no cell did
+    if all_wrong and len(spec.affordances) > 1:  # probably an inherited world whose map was replaced
         what = f"the map has {dimensions} dimensions, but no affordance has a `cell` of {dimensions} numbers"
         report(what, "give each affordance such a cell, or use `layout: shuffled`", "map", "size")
         return
