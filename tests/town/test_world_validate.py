@@ -52,7 +52,7 @@ CASES = {
     "cell outside": (
         "cell: [3, 2]",
         "cell: [3, 3]",
-        "'Job' is outside the map at [3, 3]; the map has x 0 to 3, y 0 to 2",
+        "'Job' is outside the map at [3, 3]; use x from 0 to 3, y from 0 to 2",
     ),
     "cell negative": ("cell: [3, 2]", "cell: [-1, 2]", "outside the map"),
     "cell of other dimension": ("cell: [3, 2]", "cell: [3, 2, 0]", "3 coordinates, but the map has 2"),

@@ -48,7 +48,7 @@ class ReinforceSettings(AgentSettings):
     )
     baseline: Literal["none", "mean", "value"] = Field(
         "value",
-        description="none; mean, a moving average of returns; or value, learned, for the lowest variance of gradients.",
+        description="none, mean (a moving average of returns) or value (learned; the lowest gradient variance).",
     )
     baseline_decay: float = Field(
         0.9, ge=0, lt=1, description="Decay of the moving average per update. Higher adapts more slowly."

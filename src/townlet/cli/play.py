@@ -61,7 +61,7 @@ def play(
     speed: Annotated[float | None, typer.Option(min=0.1, max=1000, help="Steps per second.")] = None,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Steps to show (of each episode, for a video or a pipe); default in towns: 500."),
+        typer.Option(min=1, help="Steps to show; with --video or piped output, per episode. Default in towns: 500."),
     ] = None,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Episodes to show; 3 by default in Gymnasium environments.")

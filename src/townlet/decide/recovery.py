@@ -187,7 +187,7 @@ def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
     state = initial_state(first)
     trainer = Trainer(state.domain, state)
 
-    def load(version: int) -> State:  # the log may lack the publication of a version that it rewinds to
+    def load(version: int) -> State:  # a version that was written although its event was not
         loaded: State = checkpoint.load(folder / VERSIONS / checkpoint.folder_name(version))[0]["trainer"]
         return loaded
 

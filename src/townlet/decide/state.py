@@ -50,7 +50,7 @@ class DecisionIds:
     def add_start(self, first: int, key: str) -> None:
         """Use another key for decisions from number `first` on."""
         if self._starts and self._starts[self._current][0] == first:
-            del self._starts[self._current]  # no decision was made since
+            del self._starts[self._current]  # no decision has been made with that key
         self._current = sha256(bytes.fromhex(key)).hexdigest()[:8]
         self._starts[self._current] = first, bytes.fromhex(key)
 
@@ -171,7 +171,7 @@ class ServiceState:
     def _add_decision(self, decision: events.DecisionMade, observation: Observation | None) -> None:
         territory = self.territory(decision.territory)
         territory_state = territory.state
-        # Replaces the territory's state in a live observation: the territory may have been evicted in between.
+        # `territory_state` replaces that of a live observation: the territory may have been evicted since then.
         row = (observation or self.domain.parse_observation(decision.message)).row | territory_state
         self.join.add_decision(decision.number, decision.territory, decision.game_time, decision.at, decision.send)
         self.totals.reasons[decision.reason] = self.totals.reasons.get(decision.reason, 0) + 1

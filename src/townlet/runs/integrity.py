@@ -84,7 +84,7 @@ def digests(connection: sqlite3.Connection) -> set[str]:
 def truncate(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes:
     """Make the chain cover exactly the first `counts[table]` rows of each table; returns its new last digest.
 
-    The first group with a row beyond the count and all later groups are removed; new groups cover the other rows.
+    Removes the first group with a row beyond the count and all later groups. Rows that lose their group get a new one.
     """
     for table, count in counts.items():
         first_removed = f'SELECT min(rowid) FROM "{ROW_GROUPS}" WHERE "table" = ? AND "last" > ?'

@@ -50,7 +50,7 @@ class PlannerPolicy:
 
 @dataclass(frozen=True)
 class TownEvaluation(EvaluationResult):
-    """Complete episodes in towns, one entry each [n]."""
+    """Results of n complete episodes in towns; each array has one entry per episode."""
 
     world: World
     uses: NDArray[np.int64]  # [n, A] steps in which each affordance was used

@@ -54,14 +54,14 @@ class TrainingOutcome:
 def start(
     loaded: LoadedExperiment, root: Path = Path("runs"), *, sinks: Sequence[Sink] = (), pause_at: int | None = None
 ) -> TrainingOutcome:
-    """Train an experiment from scratch, or from the weights of `init_from`, in a new run below `root`."""
+    """Train an experiment from scratch, or from the weights of `init_from`, in a new run in `root`."""
     session = create_session(loaded, root)
     with Lock(session.run.path) as lock:
         return session.train(lock, sinks, pause_at)
 
 
 def create_session(loaded: LoadedExperiment, root: Path, group: ProcessGroup = SINGLE_PROCESS) -> TrainingSession:
-    """A new run below `root`, before its first step. If something is wrong, nothing is left behind."""
+    """A new run in `root`, before its first step. If something is wrong, nothing is left behind."""
     loaded = replace(loaded, recipe=loaded.recipe.resolved())
     recipe = loaded.recipe
     training, init_from = _build_new(loaded, root, group)
@@ -166,6 +166,7 @@ class TrainingSession:
     ) -> TrainingOutcome:
         """Train to the end, or until a signal or `stop_reason` stops it. The caller holds the run's `lock`."""
         run, recipe, t = self.run, self.loaded.recipe, self.training
+        # torchrun forwards a signal that this process has already received.
         with SignalHandler(ignored_repeats=1 if t.parallel_training else 0) as signals:
             stop = StopConditions(recipe, recipe.evaluation_interval, pause_at, lambda: signals.requested, stop_reason)
             ending = self._loop(lock, sinks, stop)
@@ -226,7 +227,7 @@ class TrainingSession:
     ) -> None:
         """Evaluate the random baseline and save a checkpoint, so that a run that is killed early can be resumed."""
         run, t = self.run, self.training
-        if reached := store.last_env_steps:  # no step is taken before the first checkpoint is committed
+        if reached := store.last_env_steps:  # without a checkpoint no step is taken, so one was lost
             what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reached:,}"
             fix = "restore the folder from a backup, or start a new run; nothing was removed"
             raise TownletError(what, fix, run.checkpoints)
@@ -275,7 +276,7 @@ class TrainingSession:
         return TownletError(what, fix)
 
     def _run_sinks(self) -> list[Sink]:
-        """Sinks that write below the run's folder or to a service."""
+        """Sinks that write to the run's folder or to a service."""
         run, recipe = self.run, self.loaded.recipe
         sinks: list[Sink] = [LogFile(run.log_file)]
         if recipe.metrics.tensorboard:

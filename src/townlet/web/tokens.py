@@ -78,7 +78,7 @@ class Tokens:
 
 
 class OneTimeCodes:
-    """Single-use codes, valid for a minute, for the link passed to a browser: others can see its command line."""
+    """Single-use codes, valid for a minute. Others can see a browser's command line, so it contains only a code."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -18,7 +18,7 @@ const TEXTS = {
   episode: ['Episode', 'A checkpoint plays one episode in a separate environment; the run is not affected. Choose the checkpoint and the seed. Greedy takes the action with the highest probability or value; sampled draws from the probabilities. Play it, step through it, or scrub. Image observations are shown below as the network receives them.'],
   step: ['This step', 'The value or probability of each action before the agent took the framed one, and the result. Value is the expected discounted return from here; advantage is how much better the step was than expected. For values, bars span the range from the lowest to the highest; for probabilities, a full bar is 100%.'],
   'step-table': ['Steps', 'One row per step: observation, action, reward and return. Click a row to show its step. Hover over a column heading for its meaning and for how the advantage is computed. The download button below the episode saves the table as CSV.'],
-  affordances: ['Affordances', 'Affordances are the things an agent can use. The panel lists what one complete use of each changes and costs, how many steps it takes and when it is available. No affordance is best: what fills one meter often drains another, and money has to be earned.'],
+  affordances: ['Affordances', 'Affordances are the things an agent can use. The panel lists what one complete use of each changes and costs, how many steps it takes and when it is available. No single affordance is best: what fills one meter often drains another, and money has to be earned.'],
 };
 
 const KEYS = [

@@ -291,5 +291,5 @@ function updateCanvasLabel(canvas, timestep, world, playback) {
   if (timestep.age % 10) return;
   const here = (playback.start?.cell_of ?? []).indexOf(timestep.cell);
   const place = here >= 0 && world.size.length ? ` at ${humanize(world.affordances[here]?.name ?? '')}` : '';
-  canvas.setAttribute('aria-label', `The town of ${world.name}: the agent is at step ${timestep.age}${place}.`);
+  canvas.setAttribute('aria-label', `World ${world.name}: step ${timestep.age}${place ? `, the agent is${place}` : ''}.`);
 }

@@ -78,7 +78,7 @@ def moves(size: Sequence[int], boundary: str) -> tuple[Ints, Ints]:
 
 
 def windows(size: Sequence[int], boundary: str, side: int) -> Ints:
-    """Numbers of the cells around each cell, in its z-level, row by row: int [C, side or side²]; C if off the map."""
+    """Numbers of the cells around each cell, row by row: int [C, side or side²]. Cells off the map get the number C."""
     cells = coordinates(size)
     dimensions = min(len(size), 2)
     offsets = np.arange(side, dtype=np.int32) - side // 2
@@ -104,7 +104,7 @@ def positions(size: Sequence[int]) -> Floats:
 
 
 def distances(size: Sequence[int], boundary: str) -> Ints:
-    """Fewest moves between cells: int [C, C]. A bounce shortens no path: it ends where the opposite move would."""
+    """Fewest moves between cells: int [C, C]. Bouncing off an edge equals a move away from it, so it is no shortcut."""
     cells = coordinates(size)
     total = np.zeros((len(cells), len(cells)), dtype=np.int32)
     for axis, n in enumerate(size):
@@ -203,7 +203,7 @@ def _affordances(spec: WorldSpec) -> dict[str, Any]:
     effect = np.zeros((2 * (n + 1), len(spec.meters)))
     for a, (affordance, session) in enumerate(zip(spec.affordances, sessions, strict=True)):
         open_at[a] = [not temporal or is_open(affordance, hour) for hour in range(day)]
-        effect[2 * a] = [session.inner.get(m.name, 0.0) for m in spec.meters]
+        effect[2 * a] = [session.before_last.get(m.name, 0.0) for m in spec.meters]
         effect[2 * a + 1] = [session.last.get(m.name, 0.0) for m in spec.meters]
     return {
         "ticks": _ints(ticks),

@@ -17,12 +17,12 @@ class Session:
 
     ticks: int
     price: float  # per tick
-    inner: dict[str, float]  # change of meters by a tick other than the last
+    before_last: dict[str, float]  # change of meters by a tick other than the last
     last: dict[str, float]  # change of meters by the last tick
 
     def best(self, meter: str) -> float:
         """The most that one tick can raise a meter; at least 0."""
-        return max(0.0, self.inner.get(meter, 0.0), self.last.get(meter, 0.0))
+        return max(0.0, self.before_last.get(meter, 0.0), self.last.get(meter, 0.0))
 
 
 def session_total(affordance: Affordance) -> dict[str, float]:

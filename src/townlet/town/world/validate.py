@@ -18,7 +18,7 @@ MAX_PROXIMITY_CELLS: Final = 4096  # the distance table has cells² entries
 
 
 class Report(Protocol):
-    """Report a problem at `path`, or at `prefer` if that value has precedence (command line > file > parents)."""
+    """Report a problem at `path`, or at `prefer` if that value was set later: parent worlds, file, command line."""
 
     def __call__(self, what: str, fix: str, *path: str | int, prefer: tuple[str, ...] = ()) -> None: ...
 
@@ -227,8 +227,8 @@ def _check_cell(spec: WorldSpec, report: Report, subject: str, cell: tuple[int, 
         what = f"{subject} has a cell of {len(cell)} coordinates, but the map has {len(size)} dimensions"
         report(what, f"give {len(size)}, in the order x, y, z", *path, prefer=("map", "size"))
     elif any(not 0 <= at < n for at, n in zip(cell, size, strict=True)):
-        ranges = ", ".join(f"{axis} 0 to {n - 1}" for axis, n in zip("xyz", size, strict=False))
-        report(f"{subject} is outside the map at {list(cell)}", f"the map has {ranges}", *path, prefer=("map", "size"))
+        ranges = ", ".join(f"{axis} from 0 to {n - 1}" for axis, n in zip("xyz", size, strict=False))
+        report(f"{subject} is outside the map at {list(cell)}", f"use {ranges}", *path, prefer=("map", "size"))
     else:
         return True
     return False
