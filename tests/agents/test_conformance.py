@@ -355,7 +355,7 @@ class AgentConformance:
 
     def test_live_page_shows_values_and_advantages_of_an_episode(self, case: Case) -> None:
         run = case.run() if case.entry.observations == "index" else case.run("cart", **CART)
-        estimate = reopen(run).recipe.agent.advantage_estimate()
+        estimate = reopen(run).recipe.agent.displayed_advantage()
         assert 0 <= estimate.gamma <= 1
         assert estimate.scale > 0
         assert estimate.text.endswith(".")

@@ -98,7 +98,7 @@ CASES = {
     "clock without time": (
         "temporal: true",
         "temporal: false",
-        "needs time, but `clock.temporal` is false",
+        "needs a clock, but `clock.temporal` is false",
         "  - clock",
     ),
     "window without map": (

@@ -67,7 +67,7 @@ class ReplaySettings(AgentSettings):
         description="Fraction τ for soft updates of the target network; replaces copies. Higher is faster but less "
         "stable.",
     )
-    double: bool = Field(True, description="Double Q-learning. Off, values are overestimated.")
+    double: bool = Field(True, description="Double Q-learning. If off, values are overestimated.")
     dueling: bool = Field(True, description="Separate streams for state value and advantages (dueling architecture).")
     loss: LossName = Field("mse", description="huber limits the gradient of each error to 1, mse does not.")
     max_grad_norm: MaxGradNorm = 10.0

@@ -88,7 +88,7 @@ class PpoSettings(OnPolicySettings):
             fix = "raise it: the normalized advantage of a single step is always 0"
             yield SettingProblem("batch_size", what, fix)
 
-    def advantage_estimate(self) -> AdvantageEstimate:
+    def displayed_advantage(self) -> AdvantageEstimate:
         text = f"Generalized advantage estimation (GAE) with λ = {self.gae_lambda:g}, from the values shown next to it."
         return self._estimate(self.gae_lambda, text)
 

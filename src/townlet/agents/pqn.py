@@ -52,7 +52,7 @@ class PqnSettings(OnPolicySettings):
         if not network.layer_norm:
             yield "pqn relies on layer normalization for stability, but network.layer_norm is false."
 
-    def advantage_estimate(self) -> AdvantageEstimate:
+    def displayed_advantage(self) -> AdvantageEstimate:
         return self._estimate(self.q_lambda, f"λ-return (λ = {self.q_lambda:g}) minus the value.")
 
 

@@ -71,11 +71,10 @@ class ReinforceSettings(AgentSettings):
 
     _non_negative = field_validator("lr", *COEFFICIENTS)(validate_non_negative)
 
-    def advantage_estimate(self) -> AdvantageEstimate:
+    def displayed_advantage(self) -> AdvantageEstimate:
         if self.baseline != "value":
-            return AdvantageEstimate(
-                self.gamma, None, self.reward_scale, "Not available: this agent has no learned value."
-            )
+            unavailable = "Not available: this agent has no learned value."
+            return AdvantageEstimate(self.gamma, None, self.reward_scale, unavailable)
         return self._estimate(1.0, "Return from this step minus the value.")
 
 

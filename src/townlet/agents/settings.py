@@ -67,7 +67,7 @@ class AgentSettings(StrictModel):
         """Yield notes on settings that are valid but rarely wanted."""
         yield from ()
 
-    def advantage_estimate(self) -> AdvantageEstimate:
+    def displayed_advantage(self) -> AdvantageEstimate:
         """How the live page estimates advantages; by default as the one-step temporal difference."""
         return self._estimate(0.0, "Temporal difference: reward + γ · next value − value.")
 

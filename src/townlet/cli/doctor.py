@@ -115,7 +115,7 @@ def _ffmpeg() -> None:
     imageio_ffmpeg.get_ffmpeg_version()
 
 
-# Extras other than environment families: the module, and a check if importing it is not enough.
+# Extras other than environment families: the module, and a further check where importing it proves too little.
 OTHER_EXTRAS: Final[dict[str, tuple[str, Callable[[], object] | None]]] = {
     "hub": ("huggingface_hub", None),
     "onnx": ("onnxscript", None),

@@ -175,7 +175,7 @@ class Replayer:
             raise TownletError(what, "restore a backup")
         try:
             self._trainer.learn(batch)
-        except Exception:  # the original step failed too: the next event is StepUndone
+        except Exception:  # the original step failed too; the StepUndone that follows has no further effect
             self._trainer.undo()
 
 
@@ -187,7 +187,7 @@ def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
     state = initial_state(first)
     trainer = Trainer(state.domain, state)
 
-    def load(version: int) -> State:  # a version that was written although its event was not
+    def load(version: int) -> State:  # for a version without a VersionPublished event, after a crash
         loaded: State = checkpoint.load(folder / VERSIONS / checkpoint.folder_name(version))[0]["trainer"]
         return loaded
 

@@ -52,11 +52,11 @@ class RndSpec(StrictModel):
     embedding_size: int = Field(128, ge=1, description="Outputs to predict. More make novelty smoother but cost more.")
     lr: float = Field(1e-4, gt=0, description="Learning rate of the predictor. Higher lets novelty decline faster.")
     normalize_obs: bool = Field(
-        True, description="Normalize observations by running statistics. Off, large values dominate small ones."
+        True, description="Normalize observations by running statistics. If off, large values dominate small ones."
     )
     normalize_reward: bool = Field(
         True,
-        description="Divide by the root mean square of all prediction errors. Off, the scale depends on the network.",
+        description="Divide by the root mean square of prediction errors. If off, the scale depends on the network.",
     )
     batch_size: int = Field(
         1024, ge=1, description="Observations per gradient step. Lower takes more and noisier steps."

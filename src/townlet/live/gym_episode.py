@@ -102,7 +102,7 @@ class GymEpisode:
 
     def prepare(self, layout: ObservationLayout, actions: Actions, recipe: Recipe) -> None:
         """Set the spaces of the environment, before the first timestep."""
-        self._action_space, self._estimate = actions, recipe.agent.advantage_estimate()
+        self._action_space, self._estimate = actions, recipe.agent.displayed_advantage()
         self._frame_stack = recipe.gym.frame_stack if recipe.gym else 1
         self._image_blocks = [block for block in layout if block.kind == "picture"]
         self._number_blocks = [block for block in layout if block.kind != "picture"]

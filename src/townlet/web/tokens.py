@@ -78,7 +78,7 @@ class Tokens:
 
 
 class OneTimeCodes:
-    """Single-use codes, valid for a minute. Others can see a browser's command line, so it contains only a code."""
+    """Single-use codes, valid for a minute, instead of a token on a browser's command line, which others can read."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -23,7 +23,7 @@ export class TrainingPanel {
   constructor() {
     this.tiles = new Tiles({
       step: 'total steps', pace: 'steps/s', seconds: 'time per step', batch: 'batch size', learned: 'batch reward', failed: 'failed rounds',
-      newest: 'newest version', held_out: 'held out', passed: 'promotion rate',
+      newest: 'newest version', held_out: 'held-out decisions', passed: 'promotion rate',
     });
     this.loss = new RecentChart('Loss', [{ name: 'loss', label: 'loss', color: '--third', fill: true }], 184, false);
     this.entropy = new RecentChart('Entropy', [{ name: 'entropy', label: 'entropy', color: '--second', fill: true }], 184);

@@ -54,7 +54,7 @@ def coordinates(size: Sequence[int]) -> Ints:
 
 
 def _apply_boundary(at: Ints, n: int, boundary: str) -> Ints:
-    """Where a move to coordinate −1 … n ends on an axis of n cells."""
+    """The coordinate that a move to `at` (−1 to n) reaches on an axis of n cells."""
     if boundary == "wrap":
         return at % n
     if boundary == "bounce":
@@ -197,7 +197,7 @@ def _meters(spec: WorldSpec) -> dict[str, Any]:
 
 def _affordances(spec: WorldSpec) -> dict[str, Any]:
     temporal, day, n = spec.clock.temporal, spec.clock.day, len(spec.affordances)
-    sessions = [make_session(a, temporal) for a in spec.affordances]
+    sessions = [make_session(a, temporal) for a in spec.affordances]  # a session is one complete use
     ticks = np.array([s.ticks for s in sessions] + [1])
     open_at = np.zeros((n + 1, day))
     effect = np.zeros((2 * (n + 1), len(spec.meters)))

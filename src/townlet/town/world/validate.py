@@ -18,7 +18,7 @@ MAX_PROXIMITY_CELLS: Final = 4096  # the distance table has cells² entries
 
 
 class Report(Protocol):
-    """Report a problem at `path`, or at `prefer` if that value was set later: parent worlds, file, command line."""
+    """Report a problem at `path`, or at `prefer` if it was set later (order: parents, file, command line)."""
 
     def __call__(self, what: str, fix: str, *path: str | int, prefer: tuple[str, ...] = ()) -> None: ...
 
@@ -247,7 +247,7 @@ def _blocks(spec: WorldSpec, report: Report) -> None:
         if spec.map.kind == "aspatial" and block.name in schema.MAP_BLOCKS:
             report(f"block '{block.name}' needs a map, but this world has none", "remove it", "observation", i)
         if not spec.clock.temporal and block.name in schema.TIME_BLOCKS:
-            what = f"block '{block.name}' needs time, but `clock.temporal` is false"
+            what = f"block '{block.name}' needs a clock, but `clock.temporal` is false"
             report(what, "remove it or set `temporal: true`", "observation", i)
         if block.encoding is not None and block.name != "clock":
             report(f"block '{block.name}' has no encoding", "only `clock` has one", "observation", i, "encoding")
