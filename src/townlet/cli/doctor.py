@@ -87,7 +87,7 @@ def cache() -> CheckResult:
     from townlet.jit import cache_folder
 
     folder = cache_folder()
-    # If no permanent folder is writable, a temporary one is used, which other processes cannot find.
+    # Any other name is that of a temporary folder, which other processes cannot find.
     if folder.name.startswith("numba-"):
         return CheckResult("engine cache", True, str(folder), provides)
     return CheckResult("engine cache", False, "no writable folder", provides, "set TOWNLET_CACHE to a writable folder")

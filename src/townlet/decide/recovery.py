@@ -187,7 +187,7 @@ def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
     state = initial_state(first)
     trainer = Trainer(state.domain, state)
 
-    def load(version: int) -> State:  # for a version without a VersionPublished event, after a crash
+    def load(version: int) -> State:  # needed only if the VersionPublished event was lost in a crash
         loaded: State = checkpoint.load(folder / VERSIONS / checkpoint.folder_name(version))[0]["trainer"]
         return loaded
 

@@ -171,7 +171,7 @@ class ServiceState:
     def _add_decision(self, decision: events.DecisionMade, observation: Observation | None) -> None:
         territory = self.territory(decision.territory)
         territory_state = territory.state
-        # The row of a live observation has a territory state, but the territory may have been evicted meanwhile.
+        # Overwrites the territory state of a live observation, which is outdated if the territory was evicted since.
         row = (observation or self.domain.parse_observation(decision.message)).row | territory_state
         self.join.add_decision(decision.number, decision.territory, decision.game_time, decision.at, decision.send)
         self.totals.reasons[decision.reason] = self.totals.reasons.get(decision.reason, 0) + 1
@@ -240,8 +240,8 @@ class ServiceState:
 def is_held_out(number: int, share: float) -> bool:
     """Whether a decision is held out: a fixed, pseudo-random choice by its number.
 
-    The bits are mixed as in SplitMix64. Plain multiples would be too regular: if games take turns, only the decisions
-    of some of them would ever be held out.
+    The bits are mixed as in SplitMix64. Holding out every n-th decision would be too regular: if games
+    take turns, only the decisions of some of them would ever be held out.
     """
     bits = number * GOLDEN & MASK
     bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & MASK

@@ -229,7 +229,7 @@ def require_intact(connection: sqlite3.Connection, path: Path, table: str, newes
 
 
 def _new_groups(connection: sqlite3.Connection, last: RowGroup) -> list[RowGroup]:
-    """The groups that follow `last` in its table; [] if the chain was truncated before the end of `last`."""
+    """The groups that follow `last` in its table; [] if `last` is no longer in the chain."""
     found = connection.execute(f'SELECT "digest" FROM "{ROW_GROUPS}" WHERE rowid = ?', (last.number,)).fetchone()
     return groups(connection, last.table, last.number) if found == (last.digest,) else []
 

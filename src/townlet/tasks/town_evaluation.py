@@ -23,7 +23,7 @@ from townlet.town.world.load import from_spec
 from townlet.town.world.tables import World
 
 PARALLEL_TOWNS: Final = 512
-LIMIT_FACTOR: Final = 4  # the raised limit, as a multiple of `max_steps`: the initial money does not last that long
+LIMIT_FACTOR: Final = 4  # summaries also evaluate with `max_steps` times this: longer than the initial money lasts
 HARDLY_ANY, NEARLY_ALL = 0.05, 0.95  # fractions of episodes
 NEARLY_BROKE: Final = 0.05  # value of the currency meter below which it buys hardly anything
 

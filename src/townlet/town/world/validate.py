@@ -18,19 +18,19 @@ MAX_PROXIMITY_CELLS: Final = 4096  # the distance table has cells² entries
 
 
 class Report(Protocol):
-    """Report a problem at `path`, or at `prefer` if it was set later (order: parents, file, command line)."""
+    """Report a problem at `path`, or at `or_at` if that is in a later layer: parent worlds < file < command line."""
 
-    def __call__(self, what: str, fix: str, *path: str | int, prefer: tuple[str, ...] = ()) -> None: ...
+    def __call__(self, what: str, fix: str, *path: str | int, or_at: tuple[str, ...] = ()) -> None: ...
 
 
 def check(spec: WorldSpec, node: Node, with_survival: bool = True) -> list[Diagnostic]:
     """All problems, each with the location of the wrong value; `with_survival`: also whether agents can survive."""
     problems: list[Diagnostic] = []
 
-    def report(what: str, fix: str, *path: str | int, prefer: tuple[str, ...] = ()) -> None:
+    def report(what: str, fix: str, *path: str | int, or_at: tuple[str, ...] = ()) -> None:
         where = node.location_of(*path)
-        if prefer and precedence(node.location_of(*prefer)) > precedence(where):
-            where = node.location_of(*prefer)
+        if or_at and precedence(node.location_of(*or_at)) > precedence(where):
+            where = node.location_of(*or_at)
         problems.append(Diagnostic(what, fix, where))
 
     def precedence(location: SourceLocation) -> int:
@@ -108,14 +108,14 @@ def _affordances(spec: WorldSpec, report: Report) -> None:
         if affordance.price > 0 and spec.currency is None:
             what = f"'{affordance.name}' has a price, but the world has no currency"
             fix = "add `currency:` with the meter that pays, or set the price to 0"
-            report(what, fix, "affordances", i, "price", prefer=("currency",))
+            report(what, fix, "affordances", i, "price", or_at=("currency",))
         if affordance.hours is None:
             continue
         opens, closes = affordance.hours
         if not (0 <= opens < day and 0 < closes <= day and opens != closes):
             what = f"'{affordance.name}' cannot be open from {opens} to {closes} in a day of {day} hours"
             fix = f"open at 0 to {day - 1} and close at a different hour, 1 to {day}; omit `hours` if always open"
-            report(what, fix, "affordances", i, "hours", prefer=("clock", "day"))
+            report(what, fix, "affordances", i, "hours", or_at=("clock", "day"))
 
 
 def _meters(spec: WorldSpec, report: Report) -> None:
@@ -225,10 +225,10 @@ def _check_cell(spec: WorldSpec, report: Report, subject: str, cell: tuple[int, 
     size = spec.map.size
     if len(cell) != len(size):
         what = f"{subject} has a cell of {len(cell)} coordinates, but the map has {len(size)} dimensions"
-        report(what, f"give {len(size)}, in the order x, y, z", *path, prefer=("map", "size"))
+        report(what, f"give {len(size)}, in the order x, y, z", *path, or_at=("map", "size"))
     elif any(not 0 <= at < n for at, n in zip(cell, size, strict=True)):
         ranges = ", ".join(f"{axis} from 0 to {n - 1}" for axis, n in zip("xyz", size, strict=False))
-        report(f"{subject} is outside the map at {list(cell)}", f"use {ranges}", *path, prefer=("map", "size"))
+        report(f"{subject} is outside the map at {list(cell)}", f"use {ranges}", *path, or_at=("map", "size"))
     else:
         return True
     return False
@@ -272,7 +272,7 @@ def _observation(spec: WorldSpec, report: Report) -> None:
     if spec.map.kind == "grid" and spec.map.layout == "shuffled" and hidden and not spec.map.allow_hidden_layout:
         what = "the layout is shuffled, but the observation never shows which affordance is where"
         fix = "use observation `shuffled` or `foggy`, add the block `window_typed` or `map_typed`, "
-        report(what, fix + "or set `map.allow_hidden_layout: true`", "observation", prefer=("map", "layout"))
+        report(what, fix + "or set `map.allow_hidden_layout: true`", "observation", or_at=("map", "layout"))
     values = schema.observation_layout(spec).size
     if values > MAX_OBSERVATION:
         report(f"an observation has {values} values", f"use smaller blocks: at most {MAX_OBSERVATION}", "observation")
