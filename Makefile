@@ -105,7 +105,8 @@ $(AUDIT_STAMP): tools/audit.txt
 	$(AUDIT_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r tools/audit.txt
 	@touch $@
 
-# Keeps a working environment; otherwise creates one with the first interpreter that is recent enough.
+# Keeps a working environment; otherwise creates one with the first interpreter that is recent enough. The pip that
+# comes with Python 3.11 takes twice as long as a current one.
 define make_venv
 	@if ! $(BIN)/python -c '$(RECENT)' 2>/dev/null; then \
 	  for p in $(CANDIDATES); do \
@@ -118,5 +119,6 @@ define make_venv
 	  echo "Creating $(VENV) with $$("$$found" --version)"; \
 	  "$$found" -m venv --clear $(VENV) || { \
 	    echo "Could not create $(VENV). On Debian and Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 2; }; \
+	  $(PIP) install --quiet --upgrade pip; \
 	fi
 endef
