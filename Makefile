@@ -119,6 +119,6 @@ define make_venv
 	  echo "Creating $(VENV) with $$("$$found" --version)"; \
 	  "$$found" -m venv --clear $(VENV) || { \
 	    echo "Could not create $(VENV). On Debian and Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 2; }; \
-	  $(PIP) install --quiet --upgrade pip; \
+	  $(PIP) install --quiet --upgrade pip || true; \
 	fi
 endef

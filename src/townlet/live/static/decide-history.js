@@ -129,7 +129,7 @@ export class RecentPanel {
 /** @param {Decision} one @param {string} action @param {number} now @returns {Record<keyof typeof COLUMNS, string>} */
 function rowTexts(one, action, now) {
   return {
-    number: formatCount(one.number), territory: one.territory, action, gate: one.send ? 'sent' : 'wait', reason: humanize(one.reason),
+    number: formatCount(one.number), territory: one.territory, action, gate: one.send ? 'sent' : 'withheld', reason: humanize(one.reason),
     confidence: one.confidence > 0 && one.confidence < 0.01 ? '<1%' : formatPercent(one.confidence), expected: one.expected === null ? 'none' : formatSigned(one.expected),
     actual: one.actual !== null ? formatSigned(one.actual) : one.send ? '…' : '–', version: one.version ? String(one.version) : 'gate',
     age: formatDuration(now - one.at),
