@@ -32,7 +32,7 @@ def require_memory(weights: Iterable[Tensor]) -> None:
     require(size, what, "lower network.hidden or other sizes of the network")
 
 
-def uninitialized(kind: type[M], *args: int, **options: bool | str | int) -> M:
+def uninitialized(kind: type[M], *args: int, **options: bool | str | int | Tensor) -> M:
     """A torch module whose weights are 0 until `initialize` draws them, so that global random state is not used."""
     module = kind(*args, device="meta", **options)
     for part in module.modules():
@@ -90,7 +90,9 @@ class BlockEmbedding(nn.Module):
                 f"an index needs integer bounds and at most {MAX_VALUES} values; use another encoding",
             )
         self.slice = Slice(block.start, block.size)
-        self.embedding = uninitialized(nn.Embedding, block.size * int(values), width)
+        rows = block.size * int(values)
+        weight = torch.empty(rows, width, device="meta")  # otherwise its initialization imports all of sympy
+        self.embedding = uninitialized(nn.Embedding, rows, width, _weight=weight)
         first = torch.arange(block.size) * int(values) - int(block.low)
         self.register_buffer("first", first, persistent=False)
         self.features = block.size * width
