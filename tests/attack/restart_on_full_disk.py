@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from decide.ads_service import ask, click, request, run_visits, start_service
+from runs.small_disk import enter_namespaces
 from townlet.decide.domains import DOMAINS
 from townlet.decide.recovery import replay_folder
 from townlet.decide.service import Service
@@ -39,6 +40,7 @@ def fill(place: Path) -> Path:
 
 
 def main(place: Path) -> None:
+    enter_namespaces()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", str(place)], check=True)
     restart(place, place / "closed", torn=False)
     restart(place, place / "torn", torn=True)

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,6 +14,7 @@ from zlib import crc32
 
 import pytest
 
+import warm
 from decide.ads_service import ask, click, request, run_visits, start_service
 from runs.test_disk import may_mount
 from townlet.decide.storage.log import WriteAheadLog
@@ -34,7 +34,7 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         while log.last < 4000:
             with log.batch():
                 for _ in range(chance.randint(1, 8)):
-                    log.append(b'{"seen":%d,' % log.last + b'"rest":"' + bytes(chance.choices(b"0123abcd", k=1000)))
+                    log.append(b'{"seen":%d,' % log.last + b'"rest":"' + chance.randbytes(500).hex().encode())
             log.wait(log.last)
     return folder
 
@@ -240,9 +240,9 @@ def test_a_contradicting_duplicate_has_a_separate_code_and_changes_nothing(resta
 
 @pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a separate namespace")
 def test_a_restart_on_a_full_disk_learns_nothing_until_space_is_freed(tmp_path: Path) -> None:
-    command = ["unshare", "-rm", sys.executable, str(FULL_DISK), str(tmp_path)]
+    command = [sys.executable, str(FULL_DISK), str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # the helpers of the tests, too
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    done = warm.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("the disk is full; free some space there") == 2  # after a clean end, and after a crash
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("alarms")] == ["log", "log"]

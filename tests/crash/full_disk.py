@@ -1,4 +1,4 @@
-"""Run by test_disk_full.py in a mount namespace: train until the disk is full, free space, and resume."""
+"""Run by test_disk_full.py: train in a mount namespace until the disk is full, free space, and resume."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from crash.training_process import metrics_digest, only_run
+from runs.small_disk import enter_namespaces
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
@@ -41,6 +42,7 @@ def fill_and_resume(disk: Path, words: list[str]) -> dict[str, Any]:
 
 def main(folder: Path, cases: dict[str, list[str]]) -> None:
     torch.set_num_threads(1)
+    enter_namespaces()
     print(json.dumps({name: fill_and_resume(folder / f"disk {name}", words) for name, words in cases.items()}))
 
 

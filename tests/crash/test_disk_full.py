@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import warm
 from crash.training_process import DQN, ForkServer, metrics_digest
 from runs.test_disk import may_mount
 
@@ -23,9 +23,9 @@ CASES = {
 @pytest.mark.skipif(not may_mount(), reason="needs permission to mount a tmpfs in a namespace")
 def test_full_disk_stops_the_run_and_it_resumes_once_space_is_free(server: ForkServer, tmp_path: Path) -> None:
     cases = {name: [*DQN, *words] for name, words in CASES.items()}
-    command = ["unshare", "-rm", sys.executable, str(SCRIPT), str(tmp_path), json.dumps(cases)]
+    command = [sys.executable, str(SCRIPT), str(tmp_path), json.dumps(cases)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = warm.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads(done.stdout.splitlines()[-1])
     for name, words in cases.items():

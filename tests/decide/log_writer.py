@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from zlib import crc32
 
+from runs.small_disk import enter_namespaces
 from townlet.decide.storage.log import LogStopped, WriteAheadLog
 from townlet.decide.storage.segments import read_records
 
@@ -96,6 +97,7 @@ def assert_whole(folder: Path, acknowledged: dict[int, int]) -> int:
 
 def full(folder: Path) -> None:
     """On a small tmpfs that is enlarged later."""
+    enter_namespaces()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(folder)], check=True)
     stopped(folder, lambda: subprocess.run(["mount", "-o", "remount,size=4m", str(folder)], check=True))
 

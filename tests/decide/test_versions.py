@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+import warm
 from decide.publisher import Twin, twin_state
 from townlet.decide.estimate import Estimate
 from townlet.decide.storage.serving_log import KEPT_CHANGES, SERVING_LOG
@@ -407,7 +408,7 @@ class Press:
 
     def __init__(self) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
+        self._process = warm.Popen(
             [sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         assert self._line() == "ready"
@@ -428,9 +429,9 @@ class Press:
 
 @pytest.fixture(scope="module")
 def press() -> Iterator[Press]:
-    warm = Press()
-    yield warm
-    warm.close()
+    started = Press()
+    yield started
+    started.close()
 
 
 def killed(press: Press, folder: Path, seconds: float | None = None, die: list[Any] | None = None) -> set[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import warm
 
 STAND_IN = Path(__file__).parent / "standin"
 
@@ -17,9 +18,8 @@ def run(script: str, folder: Path, *, real: bool = False) -> str:
     """Run in a separate process, which can hold only one emulator."""
     paths = [*([] if real else [str(STAND_IN)]), *filter(None, sys.path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
+    command = [sys.executable, "-c", script]
+    done = warm.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
