@@ -36,11 +36,12 @@ AGENTS = {
     "reinforce": ("agent={name: reinforce, episodes: 3, baseline: mean}", RND, ADAPTIVE),
     "qlearning": ("agent={name: qlearning, double: true}", "explore.bonus=counts", ADAPTIVE),
 }
-SMALL = ("metrics.every=20", "checkpoints.every_episodes=8", "evaluation.every=300", "budget={env_steps: 750}")
+SMALL = ("metrics.every=20", "checkpoints.every_episodes=8", "evaluation.every=300")
 GYM = (
     "rows=3", "threads=1", "network={name: mlp, hidden: [16]}", "evaluation.episodes=2", "metrics.tensorboard=false",
     "metrics.report=false", *SMALL,
 )  # fmt: skip
+QUICK_BUDGET, LONG_BUDGET = "budget={env_steps: 540}", "budget={env_steps: 750}"
 SHORT = "gym.max_episode_steps=23"  # does not divide the steps between checkpoints
 WRAPPED = (
     "gym={vectorization: sync, frame_stack: 3, normalize_obs: running, wrappers: [{name: cart_pole_shaping}, "
@@ -78,7 +79,7 @@ def custom_wrapper(name: str) -> str:
     return f"gym.wrappers=[{{name: custom, wrapper: {name}, file: {json.dumps(str(WRAPPERS))}}}]"
 
 
-def settings(agent: str, kind: str) -> tuple[str, tuple[str, ...]]:
+def settings(agent: str, kind: str, budget: str = QUICK_BUDGET) -> tuple[str, tuple[str, ...]]:
     """The recipe and its overrides."""
     recipe, words = KINDS[kind]
     if (agent, kind) == ("drqn", "town"):
@@ -86,7 +87,7 @@ def settings(agent: str, kind: str) -> tuple[str, tuple[str, ...]]:
     if agent == "qlearning" and kind in ("CartPole native", "CartPole sync", "CartPole async"):
         vectorization = kind.split()[1]
         words = (*words, f"gym={{vectorization: {vectorization}, normalize_obs: none}}", custom_wrapper("bins"))
-    return recipe, (*words, *AGENTS[agent])
+    return recipe, (*words, *AGENTS[agent], budget)
 
 
 def assert_killed_in_the_middle(run: Path) -> None:
@@ -112,7 +113,10 @@ def assert_same_end(whole: Path, resumed: Path) -> None:
 
 def kill_and_resume(server: ForkServer, agent: str, kind: str, folder: Path, more: int = 0) -> int:
     """Kill a run in the middle and `more` times at random, resume it to its end and compare; returns the kills."""
-    (recipe, words), chance = settings(agent, kind), random.Random(crc32(f"{agent} {kind}".encode()))
+    (recipe, words), chance = (
+        settings(agent, kind, LONG_BUDGET if more else QUICK_BUDGET),
+        random.Random(crc32(f"{agent} {kind}".encode())),
+    )
     whole = server.train(recipe, words, folder / "whole")
     process = server.start(recipe, words, folder / "killed", flush_seconds=0, killed_after=[3, chance.randint(17, 24)])
     assert process.wait() == -9, process.output()
