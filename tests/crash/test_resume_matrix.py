@@ -113,10 +113,8 @@ def assert_same_end(whole: Path, resumed: Path) -> None:
 
 def kill_and_resume(server: ForkServer, agent: str, kind: str, folder: Path, more: int = 0) -> int:
     """Kill a run in the middle and `more` times at random, resume it to its end and compare; returns the kills."""
-    (recipe, words), chance = (
-        settings(agent, kind, LONG_BUDGET if more else QUICK_BUDGET),
-        random.Random(crc32(f"{agent} {kind}".encode())),
-    )
+    recipe, words = settings(agent, kind, LONG_BUDGET if more else QUICK_BUDGET)
+    chance = random.Random(crc32(f"{agent} {kind}".encode()))
     whole = server.train(recipe, words, folder / "whole")
     process = server.start(recipe, words, folder / "killed", flush_seconds=0, killed_after=[3, chance.randint(17, 24)])
     assert process.wait() == -9, process.output()

@@ -415,7 +415,8 @@ class Press:
 
     def _line(self) -> str:
         assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
+        line: str = self._process.stdout.readline()
+        return line.strip()
 
     def ask(self, **order: Any) -> int:
         assert self._process.stdin is not None

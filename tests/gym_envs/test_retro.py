@@ -21,7 +21,8 @@ def run(script: str, folder: Path, *, real: bool = False) -> str:
     command = [sys.executable, "-c", script]
     done = warm.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    output: str = done.stdout
+    return output
 
 
 def test_retro_games_work_as_rows(tmp_path: Path) -> None:
