@@ -16,7 +16,7 @@ from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start
 
-TUNED, PAUSED, RESUMED = 400, 800, 1000  # env_steps
+TUNED, PAUSED, RESUMED = 400, 800, 900  # env_steps
 TUNE = "lr: 0.00051  # a value that differs from the recipe's\n"
 BUDGET = "budget.env_steps=1200"  # to resume a finished run
 # A town has copies of its worlds, an older checkpoint, videos and TensorBoard's file; a gym environment has a table of

@@ -22,7 +22,7 @@ from townlet.train.session import resume, start
 def fill_and_resume(disk: Path, words: list[str]) -> dict[str, Any]:
     """Message, temporary files and metrics of a run whose disk was full for a while."""
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1000k", "none", str(disk)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "none", str(disk)], check=True)
     try:
         start(load_experiment("town:dqn", words), disk)
     except TownletError as error:

@@ -106,7 +106,7 @@ EVERYTHING: dict[str, Any] = {
 )
 def test_every_reward_and_block_follows_the_reference(ground: dict[str, Any], kind: str) -> None:
     doc = shipped_document("town") | EVERYTHING | {"map": ground}
-    rows, steps = (4, 60) if kind == "numba" else (6, 30)
+    rows, steps = 6, 30
     engine = make_engine(compiled(doc), rows, kind)
     engine.reset(13)
     chance = np.random.default_rng(13)

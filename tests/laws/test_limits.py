@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from laws import brief, law
 from laws.compare import any_actions, plain, scatter
 from laws.worlds import COMPILED, compiled, documents
@@ -45,7 +46,7 @@ def step_any(doc: dict[str, Any], seed: int, kind: str) -> None:
     assert engine.mask.shape == (16, len(engine.world.actions))
 
 
-@law
+@settings(law, max_examples=examples(30, 60))
 @given(documents(COMPILED), st.integers(0, 2**32 - 1))
 def test_every_world_can_be_stepped(doc: dict[str, Any], seed: int) -> None:
     step_any(doc, seed, "numba")
