@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,13 +28,21 @@ from train.tiny import DQN, RecordingSink, tiny
 WORLD = "extends: town\nmax_steps: 30\n"
 
 
-@pytest.fixture
-def custom_run(tmp_path: Path) -> tuple[Path, Run]:
-    """A paused run in a custom world, and that world's file."""
-    path = tmp_path / "my-town.yaml"
+@pytest.fixture(scope="module")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
+    """A paused run in a custom world, and that world's file; read-only."""
+    path = tmp_path_factory.mktemp("custom") / "my-town.yaml"
     path.write_text(WORLD, encoding="utf-8")
     words = [word for word in DQN if not word.startswith("change")]
-    return path, start(load_experiment(f"{path}:dqn", words), tmp_path / "runs", pause_at=100).run
+    return path, start(load_experiment(f"{path}:dqn", words), path.parent / "runs", pause_at=100).run
+
+
+@pytest.fixture
+def custom_run(trained_run: tuple[Path, Run], tmp_path: Path) -> tuple[Path, Run]:
+    """A copy of the paused run, and the file of its world, which is the same in all tests."""
+    path, run = trained_run
+    path.write_text(WORLD, encoding="utf-8")
+    return path, Run(shutil.copytree(run.path, tmp_path / "runs" / run.name))
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -155,7 +164,7 @@ def test_overrides_that_keep_the_experiment_are_accepted(custom_run: tuple[Path,
     resume(run, words, sinks=[sink], pause_at=200)
     assert run.meta()["resumed_with"] == words
     assert [row["episodes"] for row in sink.evaluations] == [2]
-    assert [interval.env_steps for interval in sink.intervals] == [152, 200]  # a rollout is 4 steps of 4 rows
+    assert [interval.env_steps for interval in sink.intervals] == [160, 200]  # a rollout is 5 steps of 4 rows
     assert all(interval.metrics["lr"] < 1e-4 for interval in sink.intervals)
 
 
