@@ -29,7 +29,7 @@ SMALL: Final[dict[str, tuple[str, ...]]] = {
     ),
     "town-l2:drqn": (
         *SHARED, "budget.env_steps=800", "evaluation.every=400", "agent.warmup=200", "agent.replay=2000",
-        "agent.batch_size=4", "evaluation.change={max_steps: 400}",
+        "agent.batch_size=4", "agent.update_every=2", "evaluation.change={max_steps: 400}",
         "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, post_widths: [8]}}",
     ),
 }  # fmt: skip
@@ -40,7 +40,10 @@ SMALL_GYM: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "ppo": ("CartPole-v1:ppo", (*PPO, "evaluation.every=256")),
     "dqn": (
         "CartPole-v1:dqn",
-        (*GYM, "network.hidden=[16]", "agent.warmup=100", "agent.batch_size=16", "env_steps=400"),
+        (
+            *GYM, "network.hidden=[16]", "agent.warmup=100", "agent.batch_size=16", "agent.gradient_steps=2",
+            "env_steps=400",
+        ),
     ),
     "reinforce": (
         "CartPole-v1:ppo", (*GYM, "network.hidden=[16]", "agent={name: reinforce}", "rows=4", "env_steps=400"),

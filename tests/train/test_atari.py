@@ -17,8 +17,8 @@ from townlet.train.training import build_training
 torch.set_num_threads(1)
 LIMIT = 20
 SMALL = (
-    "threads=1", "rows=2", "gym.resize=[36, 36]", f"gym.max_episode_steps={LIMIT}", "agent.n_steps=32",
-    "agent.batch_size=0.5", "agent.epochs=1", "network.channels=[4, 8, 8]", "network.features=32",
+    "threads=1", "rows=2", "gym.kwargs={noop_max: 0}", "gym.resize=[36, 36]", f"gym.max_episode_steps={LIMIT}",
+    "agent.n_steps=32", "agent.batch_size=0.5", "agent.epochs=1", "network.channels=[4, 8, 8]", "network.features=32",
     "evaluation={every: 192, episodes: 1}",
     "metrics={every: 64, whole_episodes: 1000, tensorboard: false, report: false}",
 )  # fmt: skip

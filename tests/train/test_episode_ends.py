@@ -38,8 +38,9 @@ SMALL = (
 )  # fmt: skip
 RECURRENT = ("network={hidden: [16], recurrent: {size: 8}}", "gym.vectorization=sync")
 AGENTS = {
-    "ppo": ("CartPole-v1:ppo", "agent.n_steps=32", "agent.lr=1e-2", "gym.normalize_obs=running"),
-    "dqn": ("CartPole-v1:dqn", "agent.warmup=100", "agent.lr=1e-2", "agent.n_step=1", "agent.reward_scale=1"),
+    "ppo": ("CartPole-v1:ppo", "agent.n_steps=32", "agent.epochs=4", "agent.lr=1e-2", "gym.normalize_obs=running"),
+    "dqn": ("CartPole-v1:dqn", "agent.warmup=100", "agent.lr=1e-2", "agent.n_step=1", "agent.reward_scale=1",
+            "agent.gradient_steps=4"),
     "drqn": ("CartPole-v1:dqn", "agent={name: drqn, warmup: 200, sequence_length: 8, lr: 1e-2}", *RECURRENT),
     "reinforce": ("CartPole-v1:ppo", "agent={name: reinforce, episodes: 4, lr: 1e-2}"),
     "qlearning": ("FrozenLake-v1:qlearning", "agent.lr=0.5", "evaluation.episodes=100"),

@@ -139,7 +139,7 @@ def test_timing_is_in_no_checkpoint_and_no_digest(tmp_path: Path) -> None:
 
 def test_too_high_learning_rate_alerts_on_console_in_store_and_report(tmp_path: Path) -> None:
     sink = RecordingSink()
-    words = ["threads=1", "rows=4", "agent={n_steps: 32, epochs: 4, lr: 10}", "env_steps=4096"]
+    words = ["threads=1", "rows=4", "agent={n_steps: 32, epochs: 4, lr: 10}", "env_steps=2048"]
     words += ["network={hidden: [16], activation: relu}"]
     quiet = ("metrics={every: 128, tensorboard: false, report: false}", "evaluation={every: 1, episodes: 2}")
     run = start(load_experiment("CartPole-v1:ppo", [*words, *quiet]), tmp_path, sinks=[sink]).run

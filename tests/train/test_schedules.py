@@ -26,7 +26,8 @@ AGENTS = {
     "CartPole-v1:ppo": (64, ("agent.n_steps=16", "agent.epochs=1"), {
         "agent.lr": "lr", "agent.clip": "clip", "agent.value_clip": "value_clip", "agent.entropy_coef": "entropy_coef",
         "agent.value_coef": "value_coef"}),
-    "CartPole-v1:dqn": (16, ("agent.warmup=16", "agent.batch_size=8", "agent.prioritized={}"), {
+    "CartPole-v1:dqn": (16, (
+        "agent.warmup=16", "agent.batch_size=8", "agent.gradient_steps=1", "agent.prioritized={}"), {
         "agent.lr": "lr", "agent.prioritized.beta": "beta", "explore.action_selection.schedule": "epsilon"}),
     "CartPole-v1:reinforce": (4, ("agent={name: reinforce, episodes: 1}",), {
         "agent.lr": "lr", "agent.entropy_coef": "entropy_coef", "agent.value_coef": "value_coef"}),

@@ -112,7 +112,8 @@ def test_warm_start_has_no_best_checkpoint_before_an_evaluation(
 ) -> None:
     """A run that is killed at once has a checkpoint to resume from, and none with a score."""
     source = trained[0].run
-    run = start(tiny("town:dqn", f"init_from={source.name}"), source.path.parent, pause_at=4).run
+    words = (f"init_from={source.name}", "agent.update_every=1")
+    run = start(tiny("town:dqn", *words), source.path.parent, pause_at=4).run
     assert checkpoint.best(run.checkpoints) is None
     last = checkpoint.latest(run.checkpoints)
     assert last is not None
@@ -182,7 +183,7 @@ def test_paused_run_beyond_a_smaller_budget_ends(tmp_path: Path) -> None:
 
 
 def test_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
-    first = start(tiny("town:dqn", "budget={env_steps: 1e6, minutes: 60}"), tmp_path, pause_at=1000)
+    first = start(tiny("town:dqn", "budget={env_steps: 1e6, minutes: 60}"), tmp_path, pause_at=400)
     sink, saved = RecordingSink(), checkpoint.latest(first.run.checkpoints)
     assert saved is not None
     before = saved.info["seconds"]
@@ -231,7 +232,7 @@ def test_time_limit_does_not_change_what_is_learned(tmp_path: Path) -> None:
 def test_evaluations_use_the_evaluation_world(tmp_path: Path) -> None:
     """Without the exploring starts, the shaping reward and the limit of training."""
     words = ("potential=50", "evaluation.change={max_steps: 70}", "starts={fraction: 1, meters: [.02, .1]}")
-    loaded, sink = tiny("town:dqn", *words), RecordingSink()
+    loaded, sink = tiny("town:dqn", *words, "budget={env_steps: 400}"), RecordingSink()
     run = start(loaded, tmp_path, sinks=[sink]).run
     random, last = sink.evaluations[0], sink.evaluations[-1]
     assert {row["limit"] for row in sink.evaluations} == {70}

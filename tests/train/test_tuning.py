@@ -28,7 +28,7 @@ SMALL = (
 )  # fmt: skip
 AGENTS = {
     "CartPole-v1:ppo": ("agent.n_steps=32", "agent.epochs=2", "agent.lr=1e-3"),
-    "CartPole-v1:dqn": ("agent.warmup=100", "agent.batch_size=16"),
+    "CartPole-v1:dqn": ("agent.warmup=100", "agent.batch_size=16", "agent.gradient_steps=1"),
     "CartPole-v1:reinforce": ("agent={name: reinforce, episodes: 4}",),
     "FrozenLake-v1:qlearning": ("evaluation.episodes=8",),
 }

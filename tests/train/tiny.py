@@ -20,7 +20,7 @@ TINY = (
     "evaluation.every=400", "metrics.every=100", "metrics.tensorboard=false", "metrics.report=false",
     "budget={env_steps: 1200}",
 )  # fmt: skip
-DQN = (*TINY, "agent.replay=400", "agent.warmup=100", "agent.batch_size=8")
+DQN = (*TINY, "agent.replay=400", "agent.warmup=100", "agent.batch_size=8", "agent.update_every=5")
 PPO = (*TINY, "agent.n_steps=16", "agent.batch_size=.5")
 STAGES = "curriculum={name: adaptive, episodes: 2, steps: 40, entropy: 1.0}"
 
