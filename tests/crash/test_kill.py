@@ -31,7 +31,7 @@ def assert_no_gap_and_no_duplicate(run: Path) -> None:
 
 def test_kill_at_every_commit_point_is_recovered(server: ForkServer, tmp_path: Path) -> None:
     """Each process dies at the next point of its first commit, and the next one resumes from what is left."""
-    whole = server.train("town:dqn", WORDS, tmp_path / "whole", pause_at=920)
+    whole = server.train("town:dqn", WORDS, tmp_path / "whole", pause_at=720)
     root = tmp_path / "killed"
     process = server.start("town:dqn", WORDS, root, die=[POINTS[0], 1])
     assert process.wait() == -9
@@ -39,7 +39,7 @@ def test_kill_at_every_commit_point_is_recovered(server: ForkServer, tmp_path: P
     assert paths(run / "checkpoints") == []  # no checkpoint: the resumed run starts from the beginning
     for point in POINTS[1:]:
         assert server.resume(run, die=[point, 1]).wait() == -9, point
-    server.resume_to_end(run, pause_at=920)
+    server.resume_to_end(run, pause_at=720)
     assert differences(whole, run) == []
     assert_no_gap_and_no_duplicate(run)
     assert not [path for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]
