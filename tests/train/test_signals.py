@@ -130,7 +130,7 @@ def stores(tmp_path: Path) -> Iterator[tuple[MetricsStore, MetricsStore]]:
     [
         pytest.param(20, 0, id="acting", marks=pytest.mark.long),
         pytest.param(COLLECT - 3, 0, id="acting, after changes of stage"),
-        pytest.param(COLLECT + 3, 0, id="learning"),
+        pytest.param(COLLECT + 3, 0, id="learning", marks=pytest.mark.long),
         pytest.param(COLLECT + LEARN + 90, 1, id="acting again", marks=pytest.mark.long),
         pytest.param(2 * COLLECT + LEARN + 3, 1, id="learning again"),
     ],
