@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,7 @@ def create_session(loaded: LoadedExperiment, root: Path, group: ProcessGroup = S
     original, resolved = original_text(loaded), resolved_text(loaded)
     settings = provenance.parse_settings(resolved.encode())
     meta = _new_meta(loaded, init_from) | {"recipe_hash": provenance.recipe_hash(settings)}
-    # tune.yaml: agent settings that may be edited during training
-    worlds, tune = loaded.task.files(), tune_text(recipe.agent)
+    worlds, tune = loaded.task.files(), tune_text(recipe.agent)  # tune.yaml may be edited during training
     run = Run.create(root, recipe.env, recipe.variant or "run", original, resolved, meta, worlds, tune)
     return TrainingSession(loaded, training, run)
 
@@ -166,16 +166,15 @@ class TrainingSession:
     ) -> TrainingOutcome:
         """Train to the end, or until a signal or `stop_reason` stops it. The caller holds the run's `lock`."""
         run, recipe, t = self.run, self.loaded.recipe, self.training
-        # torchrun forwards a signal that this process has already received.
-        with SignalHandler(ignored_repeats=1 if t.parallel_training else 0) as signals:
+        with SignalHandler(ignored_repeats=1 if t.parallel_training else 0) as signals:  # torchrun repeats signals
             stop = StopConditions(recipe, recipe.evaluation_interval, pause_at, lambda: signals.requested, stop_reason)
             ending = self._loop(lock, sinks, stop)
             signals.urgent = True  # everything is saved: from now on a signal interrupts immediately
             seconds = stop.previous_seconds if stop.already_over else stop.seconds
             summary = None
             if ending.finished and ending.evaluation and not signals.requested:
-                random = self._evaluate_random()
-                summary = t.task.summarize(t.agent.policy(), recipe, random, ending.evaluation, self._best())
+                baseline, best = self._random_baseline, self._best()
+                summary = t.task.summarize(t.agent.policy(), recipe, baseline, ending.evaluation, best)
             result = {"ended": ending.why, "finished": ending.finished}
             result |= {"summary": summary.sentences() if summary else []}
             result |= {} if stop.already_over else {"seconds": round(seconds, 1)}
@@ -235,7 +234,7 @@ class TrainingSession:
         if self.overrides:
             run.update_meta(resumed_with=list(self.overrides))
         videos.rewind(run.videos, -1)
-        logger.on_evaluation(self._evaluate_random(), "random")
+        logger.on_evaluation(self._random_baseline, "random")
         record_video(run, t, "start")
         checkpointer.save()
         stop.mark_saved(t)
@@ -260,7 +259,7 @@ class TrainingSession:
         if metrics_missing:
             checkpointer.save(last.info.get("score"), stop.already_over)  # this checkpoint refers to the new metrics
             logger.alert("metrics", f"the earlier ones are missing; new ones start at env_steps {last.env_steps:,}")
-            logger.on_evaluation(self._evaluate_random(), "random")
+            logger.on_evaluation(self._random_baseline, "random")
             logger.on_evaluation(self._evaluate())
 
     def _environment_error(self, error: EnvironmentFailed, logger: MetricsLogger) -> TownletError:
@@ -291,7 +290,8 @@ class TrainingSession:
         """Evaluate a policy, by default the agent's current one, with the recipe's settings."""
         return self.loaded.task.evaluate(policy or self.training.agent.policy(), self.loaded.recipe, check)
 
-    def _evaluate_random(self) -> EvaluationResult:
+    @cached_property
+    def _random_baseline(self) -> EvaluationResult:
         recipe = self.loaded.recipe
         generator = Streams(recipe.evaluation.seed).torch("random", recipe.device)
         return self._evaluate(RandomPolicy(self.loaded.task.actions, generator))
