@@ -24,7 +24,7 @@ export class ControlPanel {
   constructor() {
     this.headline = el('p', { class: 'headline', id: 'serving' });
     this.since = el('p', { class: 'muted', id: 'serving-since' });
-    this.tiles = new Tiles({ per_second: 'decisions/s', p50: 'p50 latency', p99: 'p99 latency', games: 'games', waiting: 'queued observations', overloaded: 'overloaded requests' });
+    this.tiles = new Tiles({ per_second: 'decisions/s', p50: 'p50 latency', p99: 'p99 latency', games: 'games', waiting: 'queued observations', overloaded: 'requests over capacity' });
     this.curve = new RecentChart('Decisions per second', [{ name: 'decisions_per_second', label: 'per second', color: '--second', fill: true }], 112);
     this.latency = new RecentChart('Latency (ms)', [
       { name: 'p50_ms', label: 'p50', color: '--third', fill: true }, { name: 'p99_ms', label: 'p99', color: '--accent' }], 112);
