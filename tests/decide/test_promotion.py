@@ -176,7 +176,7 @@ def test_review_of_the_serving_version(case: str, action: str) -> None:
         ("half as undecided", {"min_entropy_ratio": 0.3}, "promote"),
         ("disliked by the gate", {"min_pass_ratio": 0.5}, "promote"),
         ("surely worse", {"tolerance": 0.06}, "promote"),
-        ("far worse by a wide interval", {"max_loss": 0.3}, "hold"),
+        ("far worse by a wide interval", {"max_reward_loss": 0.3}, "hold"),
         ("uncertain and large", {"small_change": 0.6}, "promote"),
         ("little known, large", {"min_effective_size": 10.0}, "promote"),
         ("few, small", {"min_count": 10, "tolerance": 0.0, "small_change": 0.0}, "hold"),

@@ -36,7 +36,7 @@ def sim(
     rows: Annotated[list[int] | None, typer.Option(min=1, help="Number of parallel towns; repeatable.")] = None,
     engine: Annotated[
         Literal["numba", "torch", "compiled"],
-        typer.Option(metavar="numba|torch|compiled", help="Engine that steps the towns."),
+        typer.Option(metavar="numba|torch|compiled", help="Engine; compiled: torch with torch.compile."),
     ] = "numba",
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads; all cores by default.")] = None,
     device: Annotated[

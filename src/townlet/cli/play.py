@@ -61,7 +61,7 @@ def play(
     speed: Annotated[float | None, typer.Option(min=0.1, max=1000, help="Steps per second.")] = None,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Total steps to show, or steps per episode with --video or piped output. Towns: 500."),
+        typer.Option(min=1, help="Total steps, or per episode with --video or piped output; 500 by default in towns."),
     ] = None,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Episodes to show; 3 by default in Gymnasium environments.")

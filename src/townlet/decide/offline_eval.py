@@ -122,7 +122,7 @@ def _objection(evidence: Evidence, settings: PromotionSettings) -> str:
     now, before = evidence.pass_rate, evidence.pass_rate_before
     if now is not None and before is not None and now < settings.min_pass_ratio * before:
         return f"the gate sends {now:.3f} of its decisions, after {before:.3f} of the previous version's"
-    far_worse = gain.value is not None and gain.value < -settings.max_loss
+    far_worse = gain.value is not None and gain.value < -settings.max_reward_loss
     if sufficient and (far_worse or (gain.high is not None and gain.high < -settings.tolerance)):
         return f"it earns less than the previous version: {gain}"
     return ""

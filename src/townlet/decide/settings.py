@@ -108,7 +108,7 @@ class PromotionSettings(StrictModel):
         0.8, description="Lowest pass rate, as a fraction of the serving version's; 0: any pass rate."
     )
     tolerance: float = Field(0.02, ge=0, description="Tolerated loss of reward. Higher: worse versions may serve.")
-    max_loss: float = Field(0.1, ge=0, description="Estimated loss above which a version is refused outright.")
+    max_reward_loss: float = Field(0.1, ge=0, description="Loss of reward above which a version is refused.")
     small_change: Share = Field(
         0.1, description="Fraction of changed decisions up to which a version need only appear harmless."
     )
