@@ -14,7 +14,7 @@ import { formatCount, formatPercent, formatSigned, humanize, plural } from './fo
 const WIDE = 96, HIGH = 16; // pixels of an interval
 
 /** @type {Record<string, string>} */
-const WORDS = { promote: 'promoted', roll_back: 'rolled back', pin: 'pinned', unpin: 'unpinned', hold: 'held', refuse: 'refused', noted: 'not applied' };
+const WORDS = { promote: 'promoted', roll_back: 'restored by a rollback', pin: 'pinned', unpin: 'unpinned', hold: 'held', refuse: 'refused', noted: 'not applied' };
 /** Changes that concern no version. @type {Record<string, string>} */
 const SWITCHED = { gate_only: 'The gate decides alone', gate_and_network: 'The network decides again' };
 

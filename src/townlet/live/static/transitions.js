@@ -120,7 +120,7 @@ function drawGraph(transitions, width, affordances) {
 
 /** @param {Transition[]} transitions */
 function makeTable(transitions) {
-  const head = el('tr', {}, ...['From', 'To', 'Count', 'Share of all uses after “From”'].map((text) => el('th', { scope: 'col', text })));
+  const head = el('tr', {}, ...['From', 'To', 'Count', 'Share of transitions from there'].map((text) => el('th', { scope: 'col', text })));
   return el('table', {}, el('thead', {}, head), el('tbody', {}, ...transitions.slice(0, MAX_TABLE_ROWS).map((transition) => el('tr', {},
     el('td', { text: humanize(transition.from) }), el('td', { text: transition.from === transition.to ? 'the same' : humanize(transition.to) }),
     el('td', { text: formatCompact(transition.times) }), el('td', { text: formatPercent(transition.share) })))));
