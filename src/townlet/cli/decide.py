@@ -29,8 +29,8 @@ SWITCH_INTERVAL: Final = 5e-4  # seconds between thread switches: answers must n
 FOLDER: Final = Path("decisions")
 SERVE_OPTIONS: Final = ("port", "host", "origin", "folder", "open")
 VERDICTS: Final = {
-    "promote": "promoted", "roll_back": "restored by a rollback", "pin": "pinned", "unpin": "unpinned",
-    "hold": "held", "refuse": "refused", "noted": "not applied", "gate_only": "gate only", "gate_and_network": "network again",
+    "promote": "promoted", "roll_back": "restored by a rollback", "pin": "pinned", "unpin": "unpinned", "hold": "held",
+    "refuse": "refused", "noted": "not applied", "gate_only": "gate only", "gate_and_network": "network again",
 }  # fmt: skip
 
 app = CommandGroup("Serve decisions to live games and learn from their outcomes.")
