@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 EXTRAS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check lint types kernels coverage bench install-hashed verify-dependencies sbom audit lock clean
+.PHONY: help run test quick-tests test-long check lint types kernels coverage bench install-hashed verify-dependencies sbom audit lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -30,8 +30,11 @@ help: ## list the targets
 run: $(RUN_STAMP) ## train an agent in the town, watch it in a browser, and print a summary
 	$(BIN)/townlet train town:dqn --open
 
+# The checks run beside the first tests, which keeps both cores busy.
 test: $(TEST_STAMP) ## run the checks and the quick tests
-	@$(MAKE) --no-print-directory -j2 types lint kernels
+	@$(MAKE) --no-print-directory -j2 quick-tests check
+
+quick-tests: kernels
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick property tests with more examples
@@ -39,25 +42,25 @@ test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick prope
 	$(BIN)/python -m pytest -m "long and not alone" -n $(JOBS) --dist load --maxschedchunk 1 -rP
 	$(BIN)/python -m pytest -m alone -rP
 
-check: $(TEST_STAMP) ## run ruff, mypy, import rules, rejected words, and dead-code and security scanners
-	@$(MAKE) --no-print-directory -j2 lint types
+check: lint types ## run ruff, mypy, import rules, rejected words, and dead-code and security scanners
 
+# The checks print only what they find.
 lint: $(TEST_STAMP)
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/python tools/check_sources.py
-	$(BIN)/vulture
-	$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml
-	$(BIN)/lint-imports
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/python tools/check_sources.py
+	@$(BIN)/vulture
+	@$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml 2> /dev/null
+	@result=$$($(BIN)/lint-imports --no-logo) || { echo "$$result"; exit 1; }
 
 types: $(TEST_STAMP)
-	$(BIN)/mypy
-	$(BIN)/mypy --no-explicit-package-bases benchmarks
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/mypy --no-error-summary --no-explicit-package-bases benchmarks
 
 # Compiles the kernels and the bytecode of the tests once; otherwise each test process would compile them.
 kernels: $(TEST_STAMP)
 	@$(BIN)/townlet recipes --smoke town-l0:dqn > /dev/null
-	@$(BIN)/python -m pytest --collect-only --quiet > /dev/null
+	@result=$$($(BIN)/python -m pytest --collect-only --quiet) || { echo "$$result"; exit 1; }
 
 coverage: $(TEST_STAMP) ## run the quick tests with line coverage; fails below the threshold in pyproject.toml
 	rm -f .coverage .coverage.*

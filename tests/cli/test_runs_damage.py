@@ -41,12 +41,12 @@ def test_resume_starts_new_metrics_after_damage(townlet: Program, run: Run) -> N
     run.metrics_file.rename(run.path / "damaged.db")
     done = townlet("train", "--resume", run.name, "budget.env_steps=1152", *root)
     assert done.code == 0
-    assert "metrics: the earlier ones are missing; new ones start at env_steps 1,024" in done.err
+    assert "metrics: earlier metrics are missing; they restart at env_steps 1,024" in done.err
     with MetricsReader(run.metrics_file) as store:
         assert min(store.series("loss")[0]) > max(before)
         assert store.read("evaluations", ["policy", "env_steps"])["policy"][0] == "random"
         assert store.read("alerts", ["name"])["name"] == ["metrics"]
-    assert "the earlier ones are missing" in run.report_md.read_text(encoding="utf-8")
+    assert "earlier metrics are missing" in run.report_md.read_text(encoding="utf-8")
     assert townlet("train", "--resume", run.name, "budget.env_steps=1280", "metrics.report=false", *root).code == 0
 
 
@@ -60,7 +60,7 @@ def test_new_metrics_survive_an_immediate_crash(townlet: Program, run: Run) -> N
         assert store.names() == []
     done = townlet("train", "--resume", run.name, *root)
     assert done.code == 0
-    assert "the earlier ones are missing" not in done.err
+    assert "earlier metrics are missing" not in done.err
 
 
 def test_run_without_metrics_is_shown(townlet: Program, run: Run) -> None:

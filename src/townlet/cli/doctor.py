@@ -130,7 +130,7 @@ PROVIDES: Final = {
     "mujoco": "articulated bodies: HalfCheetah-v5",
     "minigrid": "small grid worlds: MiniGrid-Empty-5x5-v0",
     "vizdoom": "levels of Doom: VizdoomBasic-v1",
-    "retro": "games of other consoles: retro/Airstriker-Genesis-v0",
+    "retro": "games for other consoles: retro/Airstriker-Genesis-v0",
     "hub": "publishing on the Hugging Face Hub: townlet publish",
     "onnx": "export for other programs: townlet export",
     "sweep": "hyperparameter search: townlet sweep",

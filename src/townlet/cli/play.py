@@ -61,7 +61,7 @@ def play(
     speed: Annotated[float | None, typer.Option(min=0.1, max=1000, help="Steps per second.")] = None,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Stop after N steps; with --video or a pipe, after N of each episode. In towns: 500."),
+        typer.Option(min=1, help="Stop after N steps (per episode with --video or a pipe). Default in towns: 500."),
     ] = None,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Episodes to show; 3 by default in Gymnasium environments.")

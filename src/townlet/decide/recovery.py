@@ -120,9 +120,9 @@ def _rewind_targets_available(version_events: Sequence[Event], versions: Version
     return True
 
 
-def _prioritized(version_events: Sequence[Event], first: LearningSettings) -> bool:
+def _prioritized(version_events: Sequence[Event], initial: LearningSettings) -> bool:
     """Whether priorities were ever used; they depend on every step, so all steps must be repeated."""
-    return first.prioritized or any(
+    return initial.prioritized or any(
         isinstance(event, ServiceStarted) and event.settings["learning"]["prioritized"] for event in version_events
     )
 

@@ -65,8 +65,8 @@ def with_absolute_paths(node: Node, folder: Path) -> Node:
         return wrappers.with_value([_change_at(wrapper, ("file",), absolute) for wrapper in wrappers.value])
 
     def absolute_world(world: Node) -> Node:
-        names_file = isinstance(world.value, str) and world.value.endswith(SUFFIXES)
-        return absolute(world) if names_file and world.value not in shipped() else world
+        is_file = isinstance(world.value, str) and world.value.endswith(SUFFIXES)
+        return absolute(world) if is_file and world.value not in shipped() else world
 
     node = _change_at(node, ("gym", "wrappers"), absolute_wrappers)
     node = _change_at(node, ("agent", "file"), absolute)

@@ -202,8 +202,8 @@ _intact_tables: dict[tuple[int, int, str], IntactTable] = {}  # by device and in
 def require_intact(connection: sqlite3.Connection, path: Path, table: str, newest: int | None = None) -> None:
     """Raise an error if rows or indexes of a table are damaged.
 
-    An unchanged file is not read again; if this table has grown, only its new groups are read; after any other change,
-    all of it. With `newest`, only that many of the newest rows are checked if the table was not checked before.
+    An unchanged file is not read again. If this table has only grown, its new groups are read; otherwise all of them.
+    If `newest` is given, the first check of a table reads only that many of its newest rows.
     """
     identity, stamp = _file_stamp(path)
     cached = _intact_tables.get((*identity, table))

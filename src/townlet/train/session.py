@@ -226,7 +226,7 @@ class TrainingSession:
     ) -> None:
         """Evaluate the random baseline and save a checkpoint, so that a run that is killed early can be resumed."""
         run, t = self.run, self.training
-        if reached := store.last_env_steps:  # the first checkpoint precedes the first step, so it was lost
+        if reached := store.last_env_steps:  # the first checkpoint was saved before these metrics
             what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reached:,}"
             fix = "restore the folder from a backup, or start a new run; nothing was removed"
             raise TownletError(what, fix, run.checkpoints)
@@ -258,7 +258,7 @@ class TrainingSession:
             logger.message(f"New episodes start: {t.task.name} cannot be saved in the middle of one.")
         if metrics_missing:
             checkpointer.save(last.info.get("score"), stop.already_over)  # this checkpoint refers to the new metrics
-            logger.alert("metrics", f"the earlier ones are missing; new ones start at env_steps {last.env_steps:,}")
+            logger.alert("metrics", f"earlier metrics are missing; they restart at env_steps {last.env_steps:,}")
             logger.on_evaluation(self._random_baseline, "random")
             logger.on_evaluation(self._evaluate())
 

@@ -108,7 +108,7 @@ export class BufferPanel {
     this.sum.append(this.total, ' decisions = ', ...STATUSES.flatMap((name, k) => [
       el('span', { class: 'term', 'data-place': name, title: STATUS_TITLES[name] }, this.terms[k], ` ${humanize(name)}`), k < STATUSES.length - 1 ? ' + ' : '']));
     this.ages = new Bars('Age of pending decisions');
-    this.tiles = new Tiles({ completed: 'with a reward', held_out: 'held out', waited: 'not sent (wait)', failed: 'failed in the game', duplicates: 'duplicate reports', late: 'late or unknown reports' });
+    this.tiles = new Tiles({ completed: 'joined or failed', held_out: 'held out', waited: 'not sent (wait)', failed: 'failed in the game', duplicates: 'duplicate reports', late: 'late or unknown reports' });
     byId('buffer-body').append(this.use.box, el('div', {}, el('h3', { text: 'Status of all decisions' }),
       el('div', { class: 'stack', 'aria-hidden': 'true' }, ...this.parts), this.sum), this.ages.box, this.tiles.box);
   }

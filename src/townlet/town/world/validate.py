@@ -192,7 +192,7 @@ def _map(spec: WorldSpec, report: Report) -> None:
         report(what, "enlarge `size` or remove some", "map", "size")
     if cells > MAX_PROXIMITY_CELLS:
         for i in proximity:
-            what = f"'proximity' needs the distances between all cells, but this map has {cells}"
+            what = f"'proximity' needs the distances between all cells, and this map has too many cells: {cells}"
             report(what, f"use a map of at most {MAX_PROXIMITY_CELLS} cells", "rewards", i)
     if spec.map.layout == "fixed":
         _check_fixed_layout(spec, report)
