@@ -171,7 +171,7 @@ class ServiceState:
     def _add_decision(self, decision: events.DecisionMade, observation: Observation | None) -> None:
         territory = self.territory(decision.territory)
         territory_state = territory.state
-        # Replaces the state that a live observation was parsed with: the territory may have been evicted meanwhile.
+        # `| territory_state` overwrites columns of a live observation: the territory may have been evicted since.
         row = (observation or self.domain.parse_observation(decision.message)).row | territory_state
         self.join.add_decision(decision.number, decision.territory, decision.game_time, decision.at, decision.send)
         self.totals.reasons[decision.reason] = self.totals.reasons.get(decision.reason, 0) + 1

@@ -35,7 +35,7 @@ def _tagged(kind: str, value: Any, **more: Any) -> dict[str, Any]:
 
 
 def encode(value: Any, depth: int = 0) -> Any:
-    """Encode a value as JSON; a numeric array at `depth` 0 is copied instead. Raises `UnsupportedValue`."""
+    """Encode a value as JSON; a top-level numeric array (`depth` 0) is only copied. Raises `UnsupportedValue`."""
     if depth > MAX_DEPTH:
         raise UnsupportedValue("nested too deeply")
     kind = type(value)

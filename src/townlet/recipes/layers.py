@@ -54,7 +54,7 @@ def _change_at(node: Node, path: Sequence[str], change: Callable[[Node], Node]) 
 
 
 def with_absolute_paths(node: Node, folder: Path) -> Node:
-    """The layer with the paths of its world, wrapper and agent files, relative to `folder`, made absolute."""
+    """Make the paths of world, wrapper and agent files absolute; they are relative to `folder`."""
 
     def absolute(file: Node) -> Node:
         return file.with_value(os.path.abspath(folder / file.value)) if isinstance(file.value, str) else file

@@ -26,7 +26,7 @@ from townlet.runs.serialization import flatten, json_value, unflatten
 NAME_PATTERN: Final = re.compile(r"step-(\d{12,18})(?:\.(\d{1,6}))?")
 NEW_PREFIX, REMOVED_PREFIX = ".new-", ".gone-"  # of folders that are being written or removed
 
-# Points of saving and pruning, in order; a crash after each leaves a different state on disk.
+# Stages of saving and pruning, in order; a crash after each leaves a different state on disk.
 COMMIT_POINTS: Final = (
     "begun", "folder made", "state written", "state synced", "manifest written", "digest written", "folder synced",
     "renamed", "committed", "replaced checkpoint renamed", "replaced checkpoint removed", "pruning begun",
@@ -114,7 +114,7 @@ def save(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Chec
     on_point("begun")
     partial, older = folder / f"{NEW_PREFIX}{secrets.token_hex(8)}", paths(folder)
     replaced = [path for path in older if step_and_serial(path)[0] == env_steps]
-    if replaced:  # never in place: between two renames there would be no checkpoint of this step
+    if replaced:  # a new name: a crash between the two renames of a replacement would leave no checkpoint
         name = f"{folder_name(env_steps)}.{step_and_serial(replaced[-1])[1] + 1}"
     try:
         disk.make_folder(folder)

@@ -178,6 +178,6 @@ def share_text(fraction: float) -> str:
 
 
 def death_causes(result: EvaluationResult) -> str:
-    """The meters that ran out, with their numbers of deaths, the most frequent first."""
+    """The meters that ran out, each with the number of deaths it caused, the most frequent first."""
     counts = Counter(cause for cause, dead in zip(result.causes, result.terminated, strict=True) if dead)
     return ", ".join(f"no {cause} ({count})" for cause, count in counts.most_common())

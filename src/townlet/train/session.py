@@ -226,7 +226,7 @@ class TrainingSession:
     ) -> None:
         """Evaluate the random baseline and save a checkpoint, so that a run that is killed early can be resumed."""
         run, t = self.run, self.training
-        if reached := store.last_env_steps:  # the first checkpoint was saved before these metrics
+        if reached := store.last_env_steps:  # only written after the first checkpoint, which is lost
             what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reached:,}"
             fix = "restore the folder from a backup, or start a new run; nothing was removed"
             raise TownletError(what, fix, run.checkpoints)

@@ -78,7 +78,7 @@ class Tokens:
 
 
 class OneTimeCodes:
-    """Single-use codes, valid for a minute, for the link on a browser's command line, which other users can see."""
+    """Single-use codes, valid for a minute, for links passed to a browser as an argument, which others can see."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
