@@ -50,8 +50,8 @@ lint: $(TEST_STAMP)
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/python tools/check_sources.py
 	@$(BIN)/vulture
-	@$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml 2> /dev/null
-	@result=$$($(BIN)/lint-imports --no-logo) || { echo "$$result"; exit 1; }
+	$(call quietly,$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml)
+	$(call quietly,$(BIN)/lint-imports --no-logo)
 
 types: $(TEST_STAMP)
 	@$(BIN)/mypy --no-error-summary
@@ -59,8 +59,8 @@ types: $(TEST_STAMP)
 
 # Compiles the kernels and the bytecode of the tests once; otherwise each test process would compile them.
 kernels: $(TEST_STAMP)
-	@$(BIN)/townlet recipes --smoke town-l0:dqn > /dev/null
-	@result=$$($(BIN)/python -m pytest --collect-only --quiet) || { echo "$$result"; exit 1; }
+	$(call quietly,$(BIN)/townlet recipes --smoke town-l0:dqn)
+	$(call quietly,$(BIN)/python -m pytest --collect-only --quiet)
 
 coverage: $(TEST_STAMP) ## run the quick tests with line coverage; fails below the threshold in pyproject.toml
 	rm -f .coverage .coverage.*
@@ -107,6 +107,9 @@ $(AUDIT_STAMP): tools/audit.txt
 	$(BIN)/python -m venv --clear $(AUDIT_VENV)
 	$(AUDIT_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r tools/audit.txt
 	@touch $@
+
+# Runs a command and prints its output only if it fails.
+quietly = @result=$$($(1) 2>&1) || { echo "$$result"; exit 1; }
 
 # Keeps a working environment; otherwise creates one with the first interpreter that is recent enough. The pip that
 # comes with Python 3.11 takes twice as long as a current one.

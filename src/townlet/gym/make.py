@@ -153,7 +153,7 @@ def _native_atari_kwargs(id: str, settings: GymSettings) -> dict[str, Any]:
             limit = f" with limit {wrapper.limit:g}" if isinstance(wrapper, ClipRewardSpec) else ""
             what = f"Atari's native vectorization does not support the wrapper '{wrapper.name}'{limit}"
             raise TownletError(what, USE_SEPARATE_ROWS)
-    if settings.frame_skip > 1:  # 1 keeps the default of the id
+    if settings.frame_skip > 1:  # 1 keeps the environment's default frame skip
         kwargs["frameskip"] = settings.frame_skip
     kwargs |= settings.kwargs
     if settings.max_episode_steps is not None:  # the argument counts frames
