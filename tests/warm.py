@@ -3,7 +3,8 @@
 `Popen` and `run` take the arguments of their namesakes in `subprocess`, for commands `[sys.executable, "-m", "townlet",
 …]`, `[sys.executable, "-c", code, …]` and `[sys.executable, "script.py", …]`, each with an optional `-W error`
 before it. Each worker of pytest starts one server when it is first needed. The server never uses a second thread, so
-forking it is safe. What depends on the start of an interpreter (imports, PYTHONHASHSEED) still needs `subprocess`.
+forking it is safe. A command with the environment of `Shim.env` runs under the shim. What depends on the start of an
+interpreter (imports, PYTHONHASHSEED) still needs `subprocess`.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from crash import shim
 
 PR_SET_PDEATHSIG = 1
 HASH_SEED = "2"  # PYTHONHASHSEED of the server
@@ -97,7 +98,7 @@ class Server:
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"import warm; warm.serve({theirs.fileno()})"],
             pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONHASHSEED": HASH_SEED, "PYTHONPATH": path},
+            env={**os.environ, **shim.preload(), "PYTHONHASHSEED": HASH_SEED, "PYTHONPATH": path},
         )  # fmt: skip
         theirs.close()
         self._socket, self._codes, self._arrived = ours, dict[int, int](), threading.Condition()
@@ -141,19 +142,6 @@ class Server:
 def server() -> Server:
     """The server of this process."""
     return Server()
-
-
-@contextmanager
-def dedicated() -> Iterator[None]:
-    """Inside the block commands are forks of a server with the present environment: LD_PRELOAD applies to them."""
-    global server
-    usual, own = server, Server()
-    server = cache(lambda: own)
-    try:
-        yield
-    finally:
-        server = usual
-        own.close()
 
 
 def close() -> None:
@@ -233,6 +221,7 @@ def child(order: dict[str, Any], streams: list[int]) -> int:
     os.environ.clear()
     os.environ.update(order["env"])
     os.chdir(order["cwd"])
+    shim.attach()
     code = 1
     try:
         execute(order["words"])

@@ -9,12 +9,10 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-import warm
 from attack.history import History, read_log
 from attack.nemesis import KINDS, Nemesis
 from attack.recorder import PATIENCE, MinimalConnection, Player, TownletConnection
@@ -43,7 +41,7 @@ def run(folder: Path, domain: str, kinds: Iterable[str], seed: int) -> Result:
     """
     chance, history = random.Random(seed), History()
     shim = None if missing() else Shim(folder, folder.with_name(f"{folder.name}-shim"))
-    with patch.dict(os.environ, shim.env() if shim else {}), warm.dedicated() if shim else nullcontext():
+    with patch.dict(os.environ, shim.env() if shim else {}):
         server = Process(folder, domain, *WORDS).start()
         nemesis = Nemesis(server, shim, history, chance)
         try:

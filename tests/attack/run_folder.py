@@ -16,7 +16,7 @@ from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start
 
-TUNED, PAUSED, RESUMED = 400, 800, 900  # env_steps
+TUNED, PAUSED, RESUMED = 160, 320, 360  # env_steps
 TUNE = "lr: 0.00051  # a value that differs from the recipe's\n"
 BUDGET = "budget.env_steps=1200"  # to resume a finished run
 # A town has copies of its worlds, an older checkpoint, videos and TensorBoard's file; a gym environment has a table of
@@ -25,7 +25,7 @@ EDITABLE = ("tune.yaml",)
 RECIPES = {
     "town": ("town:dqn", (*DQN, "video.episodes=1", "video.steps=5", "metrics.tensorboard=true")),
     "gym": SMALL_GYM["qlearning"],
-    "finished": ("town:dqn", (*DQN, "budget={env_steps: 800}", "metrics.report=true")),
+    "finished": ("town:dqn", (*DQN, f"budget={{env_steps: {PAUSED}}}", "metrics.report=true")),
 }
 
 

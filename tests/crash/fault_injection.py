@@ -196,7 +196,7 @@ def snapshots(injector: FaultInjector, folder: Path) -> None:
     place = folder / "home" / "ads"
     service, training, clock = start_service(place, Snapshots.WORDS)
     injector.mark(log_id=service.log.log_id.hex())
-    run_visits(service, training, clock, 40)
+    run_visits(service, training, clock, 20)
 
     def save() -> None:
         clock.now += 1
@@ -216,10 +216,9 @@ def snapshots(injector: FaultInjector, folder: Path) -> None:
     save()
     injector.repeat("snapshot", save, settle, lasting=False)  # a service waits long for its log
     service.close()
-    number = 0
+    number, settings = 0, load_settings("bandit-ads", Snapshots.WORDS, DOMAINS)
 
     def create() -> None:
-        settings = load_settings("bandit-ads", Snapshots.WORDS, DOMAINS)
         with closing(Service(folder / f"other {number}" / "ads", DOMAINS["bandit-ads"], settings)) as service:
             if service.versions.serving is None:
                 TrainingThread(service).publish()

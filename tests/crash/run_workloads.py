@@ -109,7 +109,8 @@ def final_bits(run: Path) -> dict[str, Any]:
 class TrainedRun:
     """A small run, trained to its end. After a power loss it is resumed, and ends bit-identically."""
 
-    RECIPE = ("town:dqn", [*DQN, "budget={env_steps: 800}"])
+    STEPS = 400
+    RECIPE = ("town:dqn", [*DQN, f"budget={{env_steps: {STEPS}}}"])
 
     @staticmethod
     def act(folder: Path, mark: Mark) -> None:
@@ -122,7 +123,7 @@ class TrainedRun:
         checkpoint.on_point = at
         outcome = start(load_experiment(*TrainedRun.RECIPE), folder / "runs")
         checkpoint.on_point = lambda point: None
-        mark(step=800, bits=final_bits(outcome.run.path))
+        mark(step=TrainedRun.STEPS, bits=final_bits(outcome.run.path))
 
     @staticmethod
     def check(folder: Path, acknowledged: Acknowledged, bits: dict[str, Any]) -> None:

@@ -76,7 +76,8 @@ static int trace = -1;
 static uint64_t inodes[FILES]; /* of the open files below the root; 0: not one of them */
 static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
-__attribute__((constructor)) static void start(void) {
+/* Also called by processes that were forked from one without this environment: see `attach` in shim.py. */
+__attribute__((constructor)) void shim_start(void) {
     const char *place = getenv("SHIM_CONTROL"), *below = getenv("SHIM_ROOT"), *to = getenv("SHIM_TRACE");
     if (control || !place || !below) return;
     int descriptor = REAL(open)(place, O_RDWR | O_CLOEXEC);

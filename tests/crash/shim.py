@@ -68,6 +68,17 @@ def compiler() -> str | None:
     return shutil.which("cc") or shutil.which("gcc")
 
 
+def preload() -> dict[str, str]:
+    """The environment of a process whose forks may `attach`; the shim does nothing in that process itself."""
+    return {} if missing() else {"LD_PRELOAD": str(library())}
+
+
+def attach() -> None:
+    """Run this fork of a process with `preload` under the shim, if its environment is that of `Shim.env`."""
+    if "SHIM_CONTROL" in os.environ:
+        ctypes.CDLL(None).shim_start()
+
+
 @cache
 def library() -> Path:
     """The shim, compiled once for each version of its source and kept among temporary files of this user."""

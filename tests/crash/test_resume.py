@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,12 +18,13 @@ from crash.training_process import (
     differences,
     differing_leaves,
     metrics_digest,
-    only_run,
 )
 from small import REPORT
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
+from townlet.tasks.experiment import load_experiment
+from townlet.train.session import start
 
 RND = ("explore.bonus={name: rnd, hidden: [8], embedding_size: 4, batch_size: 16}",)
 ADAPTIVE = ("explore.weight={name: adaptive, start: .5, minimum: .01, episodes: 4, variance: 1e4, mean: 5}",)
@@ -61,28 +60,29 @@ SIMILAR = ("dqn, other switches", "reinforce", "ppo in new towns")  # to the oth
 
 
 BUDGET = "budget={env_steps: 2000}"  # schedules depend on the whole budget, however often the run is paused
-PAUSE = 412  # neither here nor at the other pauses are metrics written
+OFTEN = "evaluation.every=100"  # two evaluations before the end
+PAUSE = 252  # neither here nor at the other pauses are metrics written
 
 
 @pytest.fixture(scope="module")
 def uninterrupted_dqn(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dqn run without interruption."""
     recipe, words = ALL["dqn"]
-    return server.train(recipe, (*words, BUDGET), tmp_path_factory.mktemp("whole"), pause_at=PAUSE)
+    return server.train(recipe, (*words, BUDGET, OFTEN), tmp_path_factory.mktemp("whole"), pause_at=PAUSE)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in SIMILAR else ()) for n in ALL])
 def test_paused_and_resumed_run_is_bit_identical(
     name: str, server: ForkServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    recipe, words = ALL[name][0], (*ALL[name][1], BUDGET)
+    recipe, words = ALL[name][0], (*ALL[name][1], BUDGET, OFTEN)
     if name == "dqn":
         whole: Path = request.getfixturevalue("uninterrupted_dqn")
     else:
         whole = server.train(recipe, words, tmp_path / "whole", pause_at=PAUSE)
-    parts = server.train(recipe, words, tmp_path / "parts", pause_at=212)
+    parts = server.train(recipe, words, tmp_path / "parts", pause_at=132)
     halfway = checkpoint_leaves(parts)
-    server.resume_to_end(parts, pause_at=328)
+    server.resume_to_end(parts, pause_at=208)
     server.resume_to_end(parts, pause_at=PAUSE)
     assert differences(whole, parts) == []
     weights = {leaf: value for leaf, value in checkpoint_leaves(whole).items() if "/network/" in leaf}
@@ -103,13 +103,10 @@ def test_same_seed_is_bit_identical_in_another_process(
     uninterrupted_dqn: Path, server: ForkServer, tmp_path: Path
 ) -> None:
     """The processes share nothing, not even the order of sets; another seed gives another run."""
-    recipe, words = ALL["dqn"][0], (*ALL["dqn"][1], BUDGET)
-    options = ["--pause-at", str(PAUSE), "--root", str(tmp_path / "process")]
-    assert warm.HASH_SEED != "1"
-    environment = {**os.environ, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "townlet", "train", recipe, *words, *options]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-    assert differences(only_run(tmp_path / "process"), uninterrupted_dqn) == []
+    recipe, words = ALL["dqn"][0], (*ALL["dqn"][1], BUDGET, OFTEN)
+    assert os.environ.get("PYTHONHASHSEED") != warm.HASH_SEED
+    here = start(load_experiment(recipe, words), tmp_path / "here", pause_at=PAUSE).run
+    assert differences(here.path, uninterrupted_dqn) == []
     other = server.train(recipe, (*words, "seed=1"), tmp_path / "other", pause_at=PAUSE)
     changed = differences(uninterrupted_dqn, other)
     assert "metrics" in changed

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import warm
 from crash.powerloss import Mode, crashes
 from crash.run_workloads import marked
 from crash.shim import Operation, Shim, read_trace
@@ -50,7 +51,7 @@ def record(factory: pytest.TempPathFactory, script: str, *arguments: str) -> Rec
 
 def _run(command: list[str], disk: Path, work: Path) -> dict[str, Any]:
     environment = {**Shim(disk, work, traced=True).env(), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, *command], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    done = warm.run([sys.executable, *command], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     files = [path for path in disk.rglob("*") if path.is_file() and not path.is_symlink()]
     digests = {str(path.relative_to(disk)): sha256(path.read_bytes()).hexdigest() for path in files}
     return {"root": str(disk), "inode": disk.stat().st_ino, "files": digests, "output": done.stdout}

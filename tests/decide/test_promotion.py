@@ -52,9 +52,9 @@ def assert_good_and_bad_are_distinguished(found: dict[str, Counter[str]]) -> Non
 
 
 def test_bad_versions_are_refused_and_good_ones_promoted() -> None:
-    found = verdicts(20, first=0)
-    assert sum(found[kind].total() for kind in BAD) == 80
-    assert sum(found[kind].total() for kind in GOOD) == 40
+    found = verdicts(12, first=0)
+    assert sum(found[kind].total() for kind in BAD) == 48
+    assert sum(found[kind].total() for kind in GOOD) == 24
     assert_good_and_bad_are_distinguished(found)
 
 

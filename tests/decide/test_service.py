@@ -155,16 +155,16 @@ def test_kill_switch_lets_the_gate_decide_alone(tmp_path: Path) -> None:
 
 
 def test_service_learns_and_replay_gives_the_same_versions(tmp_path: Path) -> None:
-    service, training, clock = start_service(tmp_path, ["memory.expired_outcome=0"])
-    first = run_visits(service, training, clock, 400)
-    second = run_visits(service, training, clock, 850, seed=2)
-    third = run_visits(service, training, clock, 400, seed=3)
+    service, training, clock = start_service(tmp_path, ["memory.expired_outcome=0", "learning.lr=0.005"])
+    first = run_visits(service, training, clock, 200)
+    second = run_visits(service, training, clock, 450, seed=2)
+    third = run_visits(service, training, clock, 250, seed=3)
     rates = [site.clicks / site.shown for site in (first, second, third)]
     assert rates[0] < 0.26 < 0.34 < rates[2], rates  # about .64 is possible
     assert training.progress.agreed == training.progress.steps  # the gate was never changed
     service.close()
     found = list(replay_folder(tmp_path))
-    assert len(found) > 80
+    assert len(found) > 40
     assert all(one.same for one in found)
 
 
