@@ -98,7 +98,7 @@ class Server:
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"import warm; warm.serve({theirs.fileno()})"],
             pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-            env={**os.environ, **shim.preload(), "PYTHONHASHSEED": HASH_SEED, "PYTHONPATH": path},
+            env={**shim.preload(), "PYTHONHASHSEED": HASH_SEED, "PYTHONPATH": path},
         )  # fmt: skip
         theirs.close()
         self._socket, self._codes, self._arrived = ours, dict[int, int](), threading.Condition()

@@ -69,8 +69,9 @@ def compiler() -> str | None:
 
 
 def preload() -> dict[str, str]:
-    """The environment of a process whose forks may `attach`; the shim does nothing in that process itself."""
-    return {} if missing() else {"LD_PRELOAD": str(library())}
+    """The environment for a process whose forks may `attach`; in that process itself the shim does nothing."""
+    usual = {name: value for name, value in os.environ.items() if not name.startswith("SHIM_")}
+    return usual if missing() else {**usual, "LD_PRELOAD": str(library())}
 
 
 def attach() -> None:

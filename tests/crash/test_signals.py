@@ -107,7 +107,7 @@ def test_repeatedly_interrupted_run_is_bit_identical(server: ForkServer, tmp_pat
 
 
 def test_long_evaluation_is_abandoned_and_repeated_after_resuming(server: ForkServer, tmp_path: Path) -> None:
-    whole = server.train("town:dqn", DQN, tmp_path / "whole", pause_at=600)
+    whole = server.train("town:dqn", DQN, tmp_path / "whole", pause_at=440)
     run = server.train("town:dqn", DQN, tmp_path / "stopped", pause_at=300)
     process = server.resume(run, ("evaluation.episodes=100000",))
     process.wait_for_cpu(1)  # the next evaluation is due after another 100 steps, and takes minutes
@@ -115,7 +115,7 @@ def test_long_evaluation_is_abandoned_and_repeated_after_resuming(server: ForkSe
         process.signal(signal.SIGTERM)
         assert process.wait() == 130, process.output()
     assert paths(run / "checkpoints")[-1].name == "step-000000000400"
-    server.resume_to_end(run, ("evaluation.episodes=2",), pause_at=600)
+    server.resume_to_end(run, ("evaluation.episodes=2",), pause_at=440)
     assert differences(whole, run) == []
 
 
