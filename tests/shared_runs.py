@@ -1,4 +1,4 @@
-"""Training runs shared by tests: the first worker that needs them trains them, and the others wait for it."""
+"""Runs and exported policies shared by tests: the first worker that needs them makes them, and the others wait."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import fcntl
 import json
 import os
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
+from io import StringIO
 from pathlib import Path
 
 import pytest
+import torch
 
+from small import REPORT, SMALL
 from townlet.runs.folder import Run
 
 Runs = dict[str, Run]  # by the names that tests use
@@ -33,3 +38,49 @@ def train_once(factory: pytest.TempPathFactory, name: str, train: Callable[[Path
             trained = train(folder / "runs")
             names.write_text(json.dumps({key: run.name for key, run in trained.items()}))
     return {key: Run(folder / "runs" / name) for key, name in json.loads(names.read_text()).items()}
+
+
+def train_towns(factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run of each kind of agent, the recurrent one last; read-only."""
+    from townlet.tasks.experiment import load_experiment
+    from townlet.train.session import start
+
+    torch.set_num_threads(1)
+    kinds = ("town-l0:dqn", "town:ppo", "town-l2:drqn")
+    found = train_once(
+        factory,
+        "towns",
+        lambda root: {
+            kind: start(load_experiment(kind, [*SMALL[kind], *([REPORT] if kind == "town:ppo" else [])]), root).run
+            for kind in kinds
+        },
+    )
+    return found[kinds[0]].path.parent
+
+
+def export_once(factory: pytest.TempPathFactory, run: Run) -> Path:
+    """The ONNX file that `townlet export` writes, silently, for a shared run; read-only."""
+    from townlet.cli.app import main
+
+    folder = shared_folder(factory, "exports")
+    path = folder / f"{run.path.parent.parent.name}-{run.name}.onnx"
+    with (folder / f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            build_operators_once()
+            words = ["export", run.name, "--format", "onnx", "--to", str(path), "--root", str(run.path.parent)]
+            with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as errors, pytest.raises(SystemExit) as end:
+                main(words)
+            assert (end.value.code or 0, errors.getvalue()) == (0, "")
+    return path
+
+
+@cache
+def build_operators_once() -> None:
+    """Keep torch's registry of ONNX operators, which it otherwise builds again in every export, for half of the time.
+
+    Exports do not change it.
+    """
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]

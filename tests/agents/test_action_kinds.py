@@ -46,7 +46,8 @@ def mean_reward(policy: Policy, env: ToyEnv, greedy: bool = True) -> float:
 
 
 @pytest.mark.parametrize("toy", [Target, Bits])
-def test_toy_envs_conform(toy: type[ToyEnv]) -> None:
+def test_toy_envs_conform(toy: type[ToyEnv], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conformance, "STEPS", 48)  # two episodes
     conformance.check(toy)
 
 

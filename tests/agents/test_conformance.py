@@ -60,8 +60,9 @@ SMALL = {
     "rows": ROWS, "threads": 1, "budget": {"env_steps": STEPS}, "evaluation": {"episodes": 2, "every": STEPS},
     "metrics": {"every": 64, "tensorboard": False, "report": False},
 }  # fmt: skip
-TOWN = {"env": "town", "change": {"max_steps": 30}}
-ENVS: dict[str, dict[str, Any]] = {"any": TOWN, "index": {"env": "Taxi-v4", "gym": {"max_episode_steps": 30}}}
+TOWN = {"env": "town", "change": {"max_steps": 14}}
+ENVS: dict[str, dict[str, Any]] = {"any": TOWN, "index": {"env": "Taxi-v4", "gym": {"max_episode_steps": 14}}}
+BRIEF = {"n_steps": 8, "update_every": 8, "batch_size": 8, "warmup": 40}  # of the smoke settings: soon an update
 CART = {"env": "CartPole-v1", "gym": {"max_episode_steps": 12}, "change": {}, "budget": {"env_steps": 64}}
 SHARED = {
     "rows": 8, "budget": {"env_steps": 6 * STEPS}, "evaluation": {"episodes": 1, "every": 6 * STEPS},
@@ -98,6 +99,11 @@ class Case:
     def load(self, *words: str, **parts: Any) -> LoadedExperiment:
         """A small recipe of the agent with its smoke settings."""
         return load_experiment(str(self.recipe(**parts)), words)
+
+    def load_brief(self, *words: str) -> LoadedExperiment:
+        """The same recipe with updates after fewer steps."""
+        smaller = (f"agent.{key}={value}" for key, value in BRIEF.items() if self.entry.smoke.get(key, 0) > value)
+        return self.load(*smaller, *words)
 
     def recipe(self, **parts: Any) -> Path:
         """The file of that recipe; `parts` replace its own."""
@@ -283,7 +289,7 @@ class AgentConformance:
     def test_every_switch_can_be_changed_and_resumes_bit_for_bit(self, case: Case) -> None:
         for key, value in switches(case.entry):
             word = f"agent.{key}={to_flow_yaml(value)}"
-            loaded = case.load(word)
+            loaded = case.load_brief(word)
             t, again = build_training(loaded), build_training(loaded)
             now = getattr(t.recipe.agent, key)
             assert now == value or (value == {} and now is not None), word
@@ -312,7 +318,7 @@ class AgentConformance:
             assert name != "rnd" or metrics["rnd_loss"] > 0, "the predictor is trained"
 
     def test_every_tunable_setting_changes_the_next_update(self, case: Case) -> None:
-        t = build_training(case.load())
+        t = build_training(case.load_brief())
         update(t)
         settings, before = t.agent.settings, clone_state(t.state())
         update(t)
@@ -413,7 +419,7 @@ class AgentConformance:
                 case.load(network={"name": "mlp", "hidden": [8]})
 
     def test_agent_learns_continuous_actions_or_rejects_them(self, case: Case) -> None:
-        pendulum = {"env": "Pendulum-v1", "gym": {"max_episode_steps": 30}, "change": {}}
+        pendulum = {"env": "Pendulum-v1", "gym": {"max_episode_steps": 14}, "change": {}}
         if Continuous not in case.entry.actions:
             with pytest.raises(TownletError, match="needs discrete actions"):
                 case.load(**pendulum)

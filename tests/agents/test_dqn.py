@@ -36,7 +36,8 @@ def make_loop(seed: int = 1, explore: ExploreSpec | None = None, rows: int = 8, 
 
 
 @pytest.mark.parametrize("toy", [Chain, Corridor])
-def test_toy_envs_conform(toy: type[Chain | Corridor]) -> None:
+def test_toy_envs_conform(toy: type[Chain | Corridor], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conformance, "STEPS", 48)  # two episodes
     conformance.check(toy)
 
 

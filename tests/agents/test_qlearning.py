@@ -57,7 +57,8 @@ def agent_of(loop: TrainingLoop) -> QLearning:
 
 
 @pytest.mark.parametrize("toy", [IndexChain, AutoresetIndexChain])
-def test_toy_envs_conform(toy: type[ToyEnv]) -> None:
+def test_toy_envs_conform(toy: type[ToyEnv], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conformance, "STEPS", 48)  # two episodes
     conformance.check(toy)
 
 

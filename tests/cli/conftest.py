@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from cli.program import Program, program
-from shared_runs import Runs, train_once
-from small import REPORT, SMALL, SMALL_GYM, train_gym
+from shared_runs import Runs, export_once, train_once, train_towns
+from small import REPORT, SMALL_GYM, train_gym
+from townlet.runs.folder import Run
 
 
 @pytest.fixture
@@ -22,20 +24,7 @@ def townlet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run of each kind of agent, the recurrent one last; read-only."""
-    from townlet.tasks.experiment import load_experiment
-    from townlet.train.session import start
-
-    torch.set_num_threads(1)
-    kinds = ("town-l0:dqn", "town:ppo", "town-l2:drqn")
-    found = train_once(
-        tmp_path_factory,
-        "towns",
-        lambda root: {
-            kind: start(load_experiment(kind, [*SMALL[kind], *([REPORT] if kind == "town:ppo" else [])]), root).run
-            for kind in kinds
-        },
-    )
-    return found[kinds[0]].path.parent
+    return train_towns(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +36,12 @@ def gym_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         "gyms",
         lambda root: {kind: train_gym(kind, root, *([REPORT] if kind == "ppo" else [])) for kind in SMALL_GYM},
     )
+
+
+@pytest.fixture
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Run], Path]:
+    """`exported(run)` is the ONNX file of a shared run, written by `townlet export`; read-only."""
+    return lambda run: export_once(tmp_path_factory, run)
 
 
 @pytest.fixture(autouse=True, scope="session")

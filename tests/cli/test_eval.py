@@ -12,6 +12,7 @@ from cli.program import Program
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 
+SHORT = ("town-ppo", "max_steps=150")  # a run whose episodes end early, because the planner would live for 500 steps
 MEASURED: dict[tuple[str, ...], str] = {}  # output by command
 
 
@@ -41,8 +42,8 @@ def test_evaluation_seed_reproduces_the_training_score(measured: Any, runs: Path
 
 
 def test_default_seed_is_new_and_reproducible(measured: Any) -> None:
-    once, other = measured("town-ppo"), measured("town-ppo", "--seed", "10001")
-    again = measured("town-ppo", again=True)
+    once, other = measured(*SHORT), measured(*SHORT, "--seed", "10001")
+    again = measured(*SHORT, again=True)
     assert once == again
     assert once["seed"] == 10002
     assert once["random"] != other["random"]
@@ -68,36 +69,36 @@ def test_changes_reach_the_world(measured: Any) -> None:
 
 def test_world_matches_the_evaluations_of_the_run(measured: Any) -> None:
     assert measured("town-l2-drqn", "--seed", "10001")["trained"]["limit"] == 400
-    assert measured("town-l2:drqn", "max_steps=600")["trained"]["limit"] == 600
+    assert measured("town-l2:drqn", "max_steps=150")["trained"]["limit"] == 150
 
 
 def test_shuffled_layout_is_compared_with_the_trained_map(measured: Any) -> None:
-    moved = measured("town-ppo", "--layout", "shuffled")
+    moved = measured(*SHORT, "--layout", "shuffled")
     assert moved["layout"] == "shuffled"
-    assert moved["trained, original map"] == measured("town-ppo")["trained"]
+    assert moved["trained, original map"] == measured(*SHORT)["trained"]
 
 
 def test_tables_and_sentences_fit_80_columns(
     townlet: Program, runs: Path, monkeypatch: pytest.MonkeyPatch, measured: Any
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    done = townlet("eval", "town-ppo", "--episodes", "8", "--layout", "shuffled", "--root", str(runs))
+    done = townlet("eval", *SHORT, "--episodes", "8", "--layout", "shuffled", "--root", str(runs))
     assert done.code == 0
     assert max(map(len, done.out.splitlines())) <= 80
-    figures = measured("town-ppo", "--layout", "shuffled")
-    assert f"This agent survives {figures['trained']['mean']:.0f} of 500 steps" in done.out
+    figures = measured(*SHORT, "--layout", "shuffled")
+    assert f"This agent survives {figures['trained']['mean']:.0f} of 150 steps" in done.out
     assert f"A random agent survives {figures['random']['mean']:.0f}" in done.out
     assert "CoffeeShop" in done.out
     assert "On its training map it survives" in " ".join(done.out.split())
 
 
 def test_world_without_work_omits_the_work_column(townlet: Program, runs: Path) -> None:
-    done = townlet("eval", "town-l0-dqn", "--episodes", "4", "--root", str(runs))
+    done = townlet("eval", "town-l0-dqn", "max_steps=60", "--episodes", "4", "--root", str(runs))
     assert "money" not in done.out
 
 
 def test_sampling_actions_needs_probabilities(townlet: Program, measured: Any, runs: Path) -> None:
-    drawn, likeliest = measured("town-ppo", "--sample"), measured("town-ppo")
+    drawn, likeliest = measured(*SHORT, "--sample"), measured(*SHORT)
     assert drawn["trained"] != likeliest["trained"]
     assert drawn["random"] == likeliest["random"]
     refused = townlet("eval", "town-l0-dqn", "--sample", "--root", str(runs))
@@ -124,6 +125,6 @@ def test_incompatible_world_is_rejected(townlet: Program, runs: Path, words: lis
 
 
 def test_world_with_the_same_interface_is_accepted(measured: Any) -> None:
-    found = measured("town-ppo", "--world", "cascades-strong")
+    found = measured(*SHORT, "--world", "cascades-strong")
     assert found["world"] == "cascades-strong"
     assert found["planner"]["mean"] > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_safetensors_metadata_suffices_to_rebuild_the_network(
 @pytest.fixture(scope="module")
 def map_memory_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run whose network is a `map_memory`."""
-    root, notebook = tmp_path_factory.mktemp("map_memory_runs"), "network={name: map_memory_runs, hidden: [8]}"
+    root, notebook = tmp_path_factory.mktemp("map_memory_runs"), "network={name: map_memory, hidden: [8]}"
     return start(
         load_experiment("town-foggy:drqn", [*SMALL["town-l2:drqn"][:-1], notebook]), root, pause_at=1
     ).run.path.parent
@@ -72,14 +73,11 @@ def map_memory_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["town-ppo", "town-l2-drqn", pytest.param("town-foggy-drqn", marks=pytest.mark.long)])
 def test_onnx_matches_the_policy(
-    townlet: Program, runs: Path, tmp_path: Path, name: str, request: pytest.FixtureRequest
+    runs: Path, exported: Callable[[Run], Path], name: str, request: pytest.FixtureRequest
 ) -> None:
     runs = request.getfixturevalue("map_memory_runs") if name == "town-foggy-drqn" else runs
-    to = tmp_path / "policy.onnx"
-    done = townlet("export", name, "--format", "onnx", "--to", str(to), "--root", str(runs))
-    assert (done.code, done.err) == (0, "")
     onnxruntime.set_default_logger_severity(3)
-    session = onnxruntime.InferenceSession(to)
+    session = onnxruntime.InferenceSession(exported(Run.open(name, runs)))
     trained = package.load(name, root=runs)
     for rows in (1, 7):
         trained.reset(rows)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
 from pydantic import TypeAdapter
 from safetensors import safe_open
 
-from cli.program import Program
 from narrow import instance
+from shared_runs import build_operators_once
 from townlet.agents.networks import POLICY_GAIN, Branch
 from townlet.gym.settings import GymSettings
 from townlet.interfaces.layout import ObservationLayout
@@ -47,15 +49,12 @@ def episode(trained: TrainedPolicy) -> tuple[list[Any], int]:
 @pytest.mark.parametrize(
     "kind", ["qlearning", "numbers", "scaled", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("ppo", "dqn"))]
 )
-def test_onnx_reproduces_an_episode(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path, kind: str) -> None:
+def test_onnx_reproduces_an_episode(gym_runs: dict[str, Run], exported: Callable[[Run], Path], kind: str) -> None:
     """With Gymnasium and ONNX Runtime only, and raw observations."""
-    run, to = gym_runs[kind], tmp_path / "policy.onnx"
-    done = townlet("export", run.name, "--format", "onnx", "--to", str(to), "--root", str(run.path.parent))
-    assert (done.code, done.err) == (0, "")
-    trained = load_policy(run)
+    trained = load_policy(gym_runs[kind])
     wanted, seed = episode(trained)
     onnxruntime.set_default_logger_severity(3)
-    session = onnxruntime.InferenceSession(to)
+    session = onnxruntime.InferenceSession(exported(gym_runs[kind]))
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["actions"]) == list(trained.actions.names)
     assert about["env"] == trained.loaded.recipe.env
@@ -73,12 +72,13 @@ def test_onnx_reproduces_an_episode(townlet: Program, gym_runs: dict[str, Run], 
     np.testing.assert_allclose(np.asarray(acted), np.asarray(wanted), atol=1e-4 if kind == "numbers" else 0)
 
 
-def test_continuous_actions_stay_within_exported_bounds(gym_runs: dict[str, Run], tmp_path: Path) -> None:
-    trained = load_policy(gym_runs["numbers"])
-    means = trained.network.get_submodule("head.means")
-    with torch.no_grad():  # means far beyond the bounds
-        means.get_parameter("bias").fill_(50.0)
-    session = onnxruntime.InferenceSession(export(trained, "onnx", tmp_path / "x.onnx"))
+def test_continuous_actions_stay_within_exported_bounds(
+    gym_runs: dict[str, Run], exported: Callable[[Run], Path]
+) -> None:
+    model = onnx.load(exported(gym_runs["numbers"]))
+    (bias,) = (weights for weights in model.graph.initializer if weights.name.endswith("head.means.bias"))
+    bias.CopyFrom(onnx.numpy_helper.from_array(np.full(1, 50, np.float32), bias.name))  # far beyond the bounds
+    session = onnxruntime.InferenceSession(model.SerializeToString())
     bounds = json.loads(session.get_modelmeta().custom_metadata_map["bounds"])
     assert bounds == {"low": [-2.0], "high": [2.0]}
     action, means, deviations = session.run(None, {"obs": np.zeros((3, 3), np.float32)})
@@ -113,6 +113,7 @@ def test_safetensors_metadata_describes_observation_scaling(gym_runs: dict[str, 
 def test_binary_actions_are_1_where_their_logits_are_positive(gym_runs: dict[str, Run], tmp_path: Path) -> None:
     trained = load_policy(gym_runs["ppo"])
     trained.kind, trained.actions = "binary", Binary(("left", "right"))
+    build_operators_once()
     session = onnxruntime.InferenceSession(export(trained, "onnx", tmp_path / "x.onnx"))
     obs = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     action, logits = session.run(None, {"obs": obs})

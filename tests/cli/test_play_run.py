@@ -15,15 +15,15 @@ from townlet.train.session import start
 
 @pytest.mark.parametrize("what", ["town-ppo", "latest", "town-l2:drqn"])
 def test_trained_agent_plays_next_to_a_random_one(townlet: Program, runs: Path, what: str) -> None:
-    done = townlet("play", what, "--table-episodes", "20", "--root", str(runs))
+    done = townlet("play", what, "--table-episodes", "5", "--root", str(runs))
     assert done.code == 0
     for name in ("trained", "random"):
         frames = re.findall(rf"^{name}, step (\d+)$", done.out, re.MULTILINE)
         assert len(frames) == 3
         assert frames[0] == "0"
-        row = re.search(rf"{name} +│ +20 │ +(\d+) │", done.out)
+        row = re.search(rf"{name} +│ +5 │ +(\d+) │", done.out)
         assert row is not None
-    trained = re.search(r"trained +│ +20 │ +(\d+) │", done.out)
+    trained = re.search(r"trained +│ +5 │ +(\d+) │", done.out)
     assert trained is not None
     assert f"this agent survives {trained[1]}" in done.out
 

@@ -17,6 +17,7 @@ from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 
 DAMAGE = b"no database" * 500
+BRIEF = ("--episodes", "2", "max_steps=30")
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_run_without_metrics_is_shown(townlet: Program, run: Run) -> None:
         assert "runs show" in townlet("runs", "list", *root).out
         exported = townlet("runs", "export", run.name, *root)
         assert (exported.code, message in exported.err) == (2, True)
-    assert townlet("eval", run.name, "--episodes", "2", *root).code == 0  # it needs only the checkpoint
+    assert townlet("eval", run.name, *BRIEF, *root).code == 0  # it needs only the checkpoint
 
 
 def test_damaged_checkpoint_is_reported_and_never_replaced_silently(townlet: Program, run: Run) -> None:
@@ -90,17 +91,17 @@ def test_damaged_checkpoint_is_reported_and_never_replaced_silently(townlet: Pro
     if not first.is_dir():
         shutil.copytree(checkpoint.paths(run.checkpoints)[-1], first)
     (first / MANIFEST).write_bytes(b"{}")
-    done = townlet("eval", run.name, "--episodes", "2", *root)
+    done = townlet("eval", run.name, *BRIEF, *root)
     assert done.code == 2
     assert "the best checkpoint cannot be determined: the checkpoint step-000000000512 is damaged" in done.err
-    assert townlet("eval", run.name, "--episodes", "2", "--which", "last", *root).code == 0
+    assert townlet("eval", run.name, *BRIEF, "--which", "last", *root).code == 0
     assert "step-000000000512 is damaged" in townlet("runs", "show", run.name, *root).out
     going_on = townlet("train", "--resume", run.name, "budget.env_steps=1152", "metrics.report=false", *root)
     assert going_on.code == 0
     assert "checkpoint: the checkpoint step-000000000512 is damaged" in going_on.err
     assert first.is_dir()  # it may have been the best one, so it is kept
     shutil.rmtree(first)
-    assert townlet("eval", run.name, "--episodes", "2", *root).code == 0
+    assert townlet("eval", run.name, *BRIEF, *root).code == 0
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import pytest
@@ -13,15 +14,22 @@ from townlet.interfaces import conformance
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.town.env import Town
 from townlet.town.world.load import load, shipped
+from townlet.town.world.tables import World
 
 CHECKS = {check.__name__: check for check in conformance.CHECKS}
 
 
+@cache
+def load_short(world: str, limit: int) -> World:
+    """A world whose episodes end early, so that few steps include some resets."""
+    return load(world, [f"max_steps={limit}"])
+
+
 @pytest.mark.parametrize("world", shipped())
 @pytest.mark.parametrize("requirement", CHECKS)
-def test_numba_town_conforms(world: str, requirement: str) -> None:
-    compiled = load(world, ["max_steps=60"])
-    CHECKS[requirement](lambda rows: Town(compiled, rows, engine="numba"))
+def test_numba_town_conforms(world: str, requirement: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conformance, "STEPS", 60)
+    CHECKS[requirement](lambda rows: Town(load_short(world, 24), rows, engine="numba"))
 
 
 # What town-l3 and town-foggy have beside the others is followed by the laws on this engine too.
@@ -30,9 +38,8 @@ def test_numba_town_conforms(world: str, requirement: str) -> None:
 )
 @pytest.mark.parametrize("requirement", CHECKS)
 def test_torch_town_conforms(world: str, requirement: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conformance, "STEPS", 30)
-    compiled = load(world, ["max_steps=12"])
-    CHECKS[requirement](lambda rows: Town(compiled, rows, engine="torch"))
+    monkeypatch.setattr(conformance, "STEPS", 20)
+    CHECKS[requirement](lambda rows: Town(load_short(world, 8), rows, engine="torch"))
 
 
 class FaultyTown(Town):

@@ -46,7 +46,7 @@ def step_any(doc: dict[str, Any], seed: int, kind: str) -> None:
     assert engine.mask.shape == (16, len(engine.world.actions))
 
 
-@settings(law, max_examples=examples(30, 60))
+@settings(law, max_examples=examples(15, 60))
 @given(documents(COMPILED), st.integers(0, 2**32 - 1))
 def test_every_world_can_be_stepped(doc: dict[str, Any], seed: int) -> None:
     step_any(doc, seed, "numba")

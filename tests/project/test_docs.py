@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
+import shutil
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ import townlet
 import warm
 from agents.test_conformance import Case, update
 from cli.program import COMMANDS, LEAF_COMMANDS
-from small import SMALL
+from shared_runs import export_once, train_towns
 from townlet.agents import registry
 from townlet.config import user_code
 from townlet.config.schedule import Schedule
@@ -76,9 +76,11 @@ def test_python_in_the_documents_runs(script: str, tmp_path: Path) -> None:
     run(script.replace("1e5", "2e3"), tmp_path)  # a shorter training
 
 
-def test_exported_agents_act_in_other_programs_as_documented(tmp_path: Path) -> None:
-    trained = townlet.train("town:ppo", overrides=SMALL["town:ppo"], root=tmp_path / "runs").load()
-    export(trained, "onnx", tmp_path / "agent.onnx")
+def test_exported_agents_act_in_other_programs_as_documented(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    trained = townlet.load("town-ppo", root=train_towns(tmp_path_factory))
+    shutil.copy(export_once(tmp_path_factory, trained.run), tmp_path / "agent.onnx")
     export(trained, "safetensors", tmp_path / "agent.safetensors")
     obs, info = gymnasium.make("Townlet/Town-v0").reset(seed=1)
     wanted = trained.actions.names[trained.act(obs, info["action_mask"])]
@@ -247,7 +249,7 @@ def test_benchmark_measures_and_reports(tmp_path: Path) -> None:
     options = ["--worlds", "town-l0", "--rows", "1", "--engines", "numba", "--seconds", ".05", "--rounds", "2"]
     script, output = str(ROOT / "benchmarks" / "sim.py"), ["--no-first-call", "--json", str(report)]
     command = [sys.executable, script, *options, *output]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    done = warm.run(command, capture_output=True, text=True, check=True, timeout=300)
     results = json.loads(report.read_text())["results"]
     assert [r["subject"] for r in results][:2] == ["engine", "VecEnv"]
     assert all(r["best_per_wall_s"] > 0 for r in results)

@@ -24,7 +24,7 @@ BOLTZMANN: Final = (
     "explore={action_selection: {name: boltzmann, temperature: 0.5}, bonus: {name: counts}, "
     "weight: {name: scheduled, value: 0.1}}"
 )
-SHORT: Final = "budget.env_steps=800"
+SHORT: Final = "budget.env_steps=480"
 SCHEDULED: Final = (
     "agent.clip=lin_0.2", "agent.value_clip=lin_0.2", "agent.value_coef=lin_0.5",
     "plateau={key: lr, patience: 400, min_delta: 1e6, multiply: .5}",

@@ -21,7 +21,7 @@ PLAIN = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3), max_lea
 TREES = st.recursive(PLAIN, lambda inner: st.dictionaries(NAMES, inner, max_size=4), max_leaves=12)
 
 
-@settings(max_examples=examples(25, 100))
+@settings(max_examples=examples(12, 100))
 @given(st.dictionaries(NAMES, TREES, max_size=4))
 def test_tree_is_restored_with_its_names_in_order(state: dict[str, Any]) -> None:
     found = unflatten(flatten(state))
