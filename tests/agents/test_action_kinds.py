@@ -97,7 +97,7 @@ def test_resume_is_bit_identical(toy: type[ToyEnv], settings: dict[str, Any]) ->
 
 def test_entropy_bonus_keeps_continuous_actions_stochastic() -> None:
     def left(entropy: float) -> float:
-        return make_loop(Target(64), entropy_coef=entropy)[1].run(8 * 20)[-1]["action_std"]
+        return make_loop(Target(64), entropy_coef=entropy)[1].run(8 * 8)[-1]["action_std"]
 
     assert left(1.0) > 1.1 > 0.9 > left(0.0)
 

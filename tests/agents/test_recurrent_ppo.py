@@ -73,7 +73,7 @@ def test_cue_of_the_first_step_is_used_at_the_last() -> None:
 )
 def test_recomputed_rollout_matches_the_collected_one(kind: Literal["lstm", "gru"], shared: bool) -> None:
     """Log-probabilities and values over whole rows equal those of collection, with episode starts in between."""
-    agent = filled(make_loop(kind, rows=12, n_steps=21, shared=shared), rounds=2)
+    agent = filled(make_loop(kind, rows=12, n_steps=21, epochs=2, shared=shared), rounds=2)
     kept = agent.rollout
     assert kept.episode_start[1:].any()
     assert (kept.hidden.abs().sum(1) > 0).all(), "memory is carried from rollout to rollout"
@@ -94,7 +94,7 @@ def test_approx_kl_is_zero_before_the_first_gradient_step() -> None:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_truncated_episode_is_valued_with_its_hidden_state(shared: bool) -> None:
-    agent = filled(make_loop("lstm", rows=16, n_steps=45, toy=Chain, shared=shared), rounds=1)
+    agent = filled(make_loop("lstm", rows=16, n_steps=45, epochs=2, toy=Chain, shared=shared), rounds=1)
     kept, hidden, most = agent.rollout, agent.rollout.hidden, 0.0
     observed = rollout_obs(kept)
     assert kept.truncated.any()
@@ -150,7 +150,7 @@ def test_microbatches_give_the_gradient_of_the_whole_minibatch(monkeypatch: pyte
     ],
 )
 def test_resume_is_bit_identical(explore: ExploreSpec | None, shared: bool) -> None:
-    settings: dict[str, Any] = {"explore": explore, "shared": shared, "rows": 12, "n_steps": 11}
+    settings: dict[str, Any] = {"explore": explore, "shared": shared, "rows": 12, "n_steps": 11, "epochs": 2}
     whole = make_loop("lstm", **settings)
     whole.run(11 * 2 + 5)
     saved = whole.state()

@@ -27,10 +27,10 @@ RECIPE = """
 env: town
 rows: 4
 threads: 1
-change: {max_steps: 30}
+change: {max_steps: 8}
 agent: {name: toy, file: toy_agent.py, lr: 0.02}
-budget: {env_steps: 512}
-evaluation: {episodes: 2, every: 256}
+budget: {env_steps: 128}
+evaluation: {episodes: 2, every: 64}
 metrics: {tensorboard: false, report: false}
 """
 
@@ -87,7 +87,7 @@ def test_custom_agent_trains_resumes_evaluates_exports_and_publishes_where_code_
     assert "toy_agent.py, which can do anything" in refused.err
     assert "add --allow-code if you trust it" in refused.err
     assert not (tmp_path / "runs").exists()
-    done = townlet("train", "toy.yaml", "--pause-at", "256", "--allow-code")
+    done = townlet("train", "toy.yaml", "--pause-at", "64", "--allow-code")
     assert done.code == 0, done.err
     for words in (["train", "--resume", "latest"], ["eval", "latest", "--episodes", "2"], ["export", "latest"]):
         done = townlet(*words, "--allow-code")
@@ -118,7 +118,7 @@ def test_custom_agent_trains_resumes_evaluates_exports_and_publishes_where_code_
 
 
 def test_file_changed_after_the_start_is_reported(townlet: Program, tmp_path: Path) -> None:
-    assert townlet("train", "toy.yaml", "--pause-at", "256", "--allow-code").code == 0
+    assert townlet("train", "toy.yaml", "--pause-at", "64", "--allow-code").code == 0
     run = Run.open("latest", tmp_path / "runs")
     assert reopen(run).notes == ()
     with (tmp_path / "toy_agent.py").open("a") as file:

@@ -18,7 +18,7 @@ import pytest
 
 import townlet
 import warm
-from agents.test_conformance import Case, update
+from agents.test_conformance import BRIEF, Case, update
 from cli.program import COMMANDS, LEAF_COMMANDS
 from shared_runs import export_once, train_towns
 from townlet.agents import registry
@@ -157,7 +157,8 @@ def reported_metrics(case: Case) -> set[str]:
     """Every metric that an agent reports, over settings that make it report all of them."""
     fields = case.entry.settings.model_fields
     curious = {"bonus": case.entry.bonuses[0], "weight": {"name": "scheduled", "value": 0.1}}
-    agent: dict[str, Any] = {"name": case.entry.name, **case.entry.smoke}
+    brief = {key: BRIEF.get(key, value) for key, value in case.entry.smoke.items()}
+    agent: dict[str, Any] = {"name": case.entry.name, **brief}
     agent |= {key: value for key, value in OFTEN.items() if key in fields}
     found = set(update(build_training(case.load(agent=agent, explore={"action_selection": "boltzmann"}))))
     for key, info in fields.items():
@@ -165,7 +166,7 @@ def reported_metrics(case: Case) -> set[str]:
             agent[key] = {"start": info.default or 0.2, "end": 0.1}
     found |= set(update(build_training(case.load(agent=agent, explore=curious))))
     if Continuous in case.entry.actions:
-        place = {"env": "Pendulum-v1", "gym": {"max_episode_steps": 30}, "change": {}}
+        place = {"env": "Pendulum-v1", "gym": {"max_episode_steps": 14}, "change": {}}
         found |= set(update(build_training(case.load(**place))))
     return found
 

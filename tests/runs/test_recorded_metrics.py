@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from shared_runs import train_once
-from small import REPORT
+from shared_runs import train_once, train_towns
 from townlet.runs.database import TABLES
 from townlet.runs.folder import Run
 from townlet.runs.metric_catalog import METRICS, describe_metric
@@ -30,7 +29,7 @@ SCHEDULED: Final = (
     "plateau={key: lr, patience: 400, min_delta: 1e6, multiply: .5}",
 )  # fmt: skip
 RECIPES: Final = {
-    "town:dqn": (*DQN, SHORT, REPORT),
+    "town:dqn": (*DQN, SHORT),
     "town:ppo": (*PPO, *SCHEDULED),
     "town:dqn-rnd": (*DQN, SHORT, "explore.bonus.hidden=[8]", "agent.prioritized={}"),
     "town:dqn-curriculum": (*DQN, SHORT, STAGES, "change.max_steps=12"),
@@ -41,7 +40,11 @@ RECIPES: Final = {
         BOLTZMANN,
         "agent.update_every=8",
     ),
-    "Pendulum-v1:ppo": (*(word for word in PPO if not word.startswith("change")), SHORT),
+    "Pendulum-v1:ppo": (
+        *(word for word in PPO if not word.startswith("change")),
+        SHORT,
+        "gym.max_episode_steps=40",
+    ),
 }
 
 
@@ -52,6 +55,12 @@ def train_all(root: Path) -> dict[str, Run]:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return train_once(tmp_path_factory, "recorded-metrics", train_all)
+
+
+@pytest.fixture
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run with a report."""
+    return Run.open("town-ppo", train_towns(tmp_path_factory))
 
 
 def metric_names(run: Run, to: Path) -> set[str]:
@@ -104,14 +113,15 @@ def test_without_bonus_only_visited_cells_are_written(recorded: dict[str, Run]) 
     assert min(found["count"]) > 0
 
 
-def test_run_leaves_no_write_ahead_log_of_the_database(recorded: dict[str, Run]) -> None:
+def test_run_leaves_no_write_ahead_log_of_the_database(recorded: dict[str, Run], reported: Run) -> None:
     """Neither after training, nor after its report was written and read."""
-    for run in recorded.values():
+    assert reported.report_md.is_file()
+    for run in (*recorded.values(), reported):
         assert [path.name for path in run.path.glob("metrics.*")] == ["metrics.db"]
 
 
-def test_map_size_and_affordance_cells_are_recorded(recorded: dict[str, Run]) -> None:
-    meta = recorded["town:dqn"].meta()
+def test_map_size_and_affordance_cells_are_recorded(reported: Run) -> None:
+    meta = reported.meta()
     assert meta["size"] == [8, 8]
     assert meta["places"]["Bed"] == 9
-    assert "plots/cells.svg" in recorded["town:dqn"].report_md.read_text(encoding="utf-8")
+    assert "plots/cells.svg" in reported.report_md.read_text(encoding="utf-8")
