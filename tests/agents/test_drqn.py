@@ -62,7 +62,7 @@ def agent_of(loop: TrainingLoop) -> Drqn:
 
 
 def test_recurrent_agent_remembers_the_cue() -> None:
-    assert score(make_loop(**WHOLE)) >= 0.95
+    assert score(make_loop(**WHOLE), 180) >= 0.95
 
 
 def test_feed_forward_agent_stays_at_chance() -> None:
@@ -74,7 +74,7 @@ def test_feed_forward_agent_stays_at_chance() -> None:
 
 @pytest.mark.parametrize("switch", ["bptt", "carry"])
 def test_cue_is_forgotten_without_each_part_of_the_recurrence(switch: str) -> None:
-    assert 0.4 < score(make_loop(**(WHOLE | {switch: False})), 300) < 0.6
+    assert 0.4 < score(make_loop(**(WHOLE | {switch: False})), 180) < 0.6
 
 
 @pytest.mark.parametrize(("burn_in", "low", "high"), [(LENGTH, 0.95, 1.0), (0, 0.4, 0.6)])

@@ -161,6 +161,7 @@ def reported_metrics(case: Case) -> set[str]:
     agent: dict[str, Any] = {"name": case.entry.name, **brief}
     agent |= {key: value for key, value in OFTEN.items() if key in fields}
     found = set(update(build_training(case.load(agent=agent, explore={"action_selection": "boltzmann"}))))
+    agent |= {"gradient_steps": 1} if "gradient_steps" in fields else {}  # the rare metrics were reported
     for key, info in fields.items():
         if any(kind.model is Schedule for kind in allowed_types_of_field(info)):
             agent[key] = {"start": info.default or 0.2, "end": 0.1}
