@@ -57,10 +57,11 @@ types: $(TEST_STAMP)
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/mypy --no-error-summary --no-explicit-package-bases benchmarks
 
-# Compiles the kernels and the bytecode of the tests once; otherwise each test process would compile them.
+# Compiles the kernels and the bytecode of the tests, and builds the tables of Hypothesis that the selected test needs;
+# otherwise each test process would do so.
 kernels: $(TEST_STAMP)
 	$(call quietly,$(BIN)/townlet recipes --smoke town-l0:dqn)
-	$(call quietly,$(BIN)/python -m pytest --collect-only --quiet)
+	$(call quietly,$(BIN)/python -m pytest --quiet -k test_arbitrary_input_is_parsed_or_refused)
 
 coverage: $(TEST_STAMP) ## run the quick tests with line coverage; fails below the threshold in pyproject.toml
 	rm -f .coverage .coverage.*

@@ -67,6 +67,7 @@ if __name__ == "__main__":
     run = townlet.train(RECIPE, overrides=[
         "rows=2", "threads=1", "agent.n_steps=32", "agent.batch_size=32", "agent.epochs=1", "budget.env_steps=128",
         "evaluation.episodes=2", "gym.max_episode_steps=12", "network=nature", "gym.resize=[36, 36]",
+        "metrics.report=false", "metrics.tensorboard=false",
     ])
     print(run.outcome.ending.why)
 """

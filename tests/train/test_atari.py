@@ -19,7 +19,7 @@ LIMIT = 20
 SMALL = (
     "threads=1", "rows=2", "gym.kwargs={noop_max: 0}", "gym.resize=[36, 36]", f"gym.max_episode_steps={LIMIT}",
     "agent.n_steps=32", "agent.batch_size=0.5", "agent.epochs=1", "network.channels=[4, 8, 8]", "network.features=32",
-    "evaluation={every: 192, episodes: 1}",
+    "evaluation={every: 160, episodes: 1}",
     "metrics={every: 64, whole_episodes: 1000, tensorboard: false, report: false}",
 )  # fmt: skip
 
@@ -29,7 +29,7 @@ def pong(*words: str) -> LoadedExperiment:
 
 
 def test_run_trains_and_resumes_with_new_episodes(tmp_path: Path) -> None:
-    part = start(pong("env_steps=192"), tmp_path, pause_at=128).run
+    part = start(pong("rows=1", "env_steps=160"), tmp_path, pause_at=96).run
     outcome = resume(part)
     assert "New episodes start" in part.log_file.read_text(encoding="utf-8")
     with MetricsReader(outcome.run.metrics_file) as store:
@@ -37,7 +37,7 @@ def test_run_trains_and_resumes_with_new_episodes(tmp_path: Path) -> None:
         measured = store.read("evaluations", ("env_steps", "length"))
     assert len(lengths) > 5
     assert set(lengths) == {LIMIT}, "autoreset steps and interrupted episodes do not count"
-    assert measured["env_steps"][-1] == 192
+    assert measured["env_steps"][-1] == 160
     assert set(measured["length"]) == {LIMIT}
 
 

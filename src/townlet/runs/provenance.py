@@ -14,9 +14,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from townlet.config.merge import apply_overrides
 from townlet.config.yaml import parse, read
@@ -46,13 +47,12 @@ def read_settings(run: Run) -> dict[str, Any]:
 
 def parse_settings(text: bytes, path: Path = Path("resolved.yaml")) -> dict[str, Any]:
     """Every setting in the text of resolved.yaml, as JSON values."""
-    try:
-        found: dict[str, Any] = json.loads(_canonical(parse(text, str(path)).to_python()))
+    try:  # with its name alone, so that a text is parsed once, before and after the folder of its run exists
+        return cast("dict[str, Any]", json.loads(_canonical(parse(text, path.name).to_python())))
     except ConfigError as error:
-        first = error.diagnostics[0]
-        fix = "restore the file from a backup"
-        raise TownletError(f"{path.name} cannot be read: {first.what}", fix, first.where) from None
-    return found
+        first, fix = error.diagnostics[0], "restore the file from a backup"
+        where = path if first.where is None else replace(first.where, source=str(path))
+        raise TownletError(f"{path.name} cannot be read: {first.what}", fix, where) from None
 
 
 def checkpoint_identity(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]:
