@@ -1,4 +1,4 @@
-"""The shipped recipes reach their goals: one seed, greedy, 100 episodes. Scores are printed (pytest -s)."""
+"""The shipped recipes reach their goals: one seed, last evaluation of 100 episodes. Scores are printed (pytest -s)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GOALS = {
     "town:dqn": Goal(480, 500, 10),
     "town:ppo": Goal(480, 500, 4),
     "town:pqn": Goal(480, 500, 4),
-    "town:life": Goal(1500, 2000, 30, earns_money=1.0),
+    "town:life": Goal(1900, 2000, 10, earns_money=1.0),
     "town-l2:drqn": Goal(450, 500, 20),
     "town-l2:ppo": Goal(450, 500, 20),
     "town-l3:drqn": Goal(400, 500, 20),
