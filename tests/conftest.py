@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,12 @@ def pytest_collection_finish() -> None:
 def _minutes(item: pytest.Item) -> float:
     mark = item.get_closest_marker("long")
     return float(mark.kwargs.get("minutes", 0)) if mark else 0.0
+
+
+def pytest_runtest_setup() -> None:
+    """One thread of torch, whatever earlier tests set: a forked child would wait forever for its parent's threads."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 Write = Callable[[str, str], Path]
