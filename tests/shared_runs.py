@@ -7,12 +7,10 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from functools import cache
 from io import StringIO
 from pathlib import Path
 
 import pytest
-import torch
 
 from small import REPORT, SMALL
 from townlet.runs.folder import Run
@@ -45,7 +43,6 @@ def train_towns(factory: pytest.TempPathFactory) -> Path:
     from townlet.tasks.experiment import load_experiment
     from townlet.train.session import start
 
-    torch.set_num_threads(1)
     kinds = ("town-l0:dqn", "town:ppo", "town-l2:drqn")
     found = train_once(
         factory,
@@ -67,20 +64,8 @@ def export_once(factory: pytest.TempPathFactory, run: Run) -> Path:
     with (folder / f"{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            build_operators_once()
             words = ["export", run.name, "--format", "onnx", "--to", str(path), "--root", str(run.path.parent)]
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as errors, pytest.raises(SystemExit) as end:
                 main(words)
             assert (end.value.code or 0, errors.getvalue()) == (0, "")
     return path
-
-
-@cache
-def build_operators_once() -> None:
-    """Keep torch's registry of ONNX operators, which it otherwise builds again in every export, for half of the time.
-
-    Exports do not change it.
-    """
-    from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-    ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]

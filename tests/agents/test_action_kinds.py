@@ -24,7 +24,6 @@ from townlet.nets.layers import GaussianHead
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 QUICK = {"lr": 1e-2, "n_steps": 8, "entropy_coef": 0.0}
 
 

@@ -25,7 +25,6 @@ from townlet.interfaces.vec_env import Discrete, MaskedObs, VecEnv
 from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 QUICK = {"lr": 1e-2, "gamma": 0.9}
 NOVEL = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=ScheduledWeightSpec(value=0.5))
 COUNTED = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=0.5))

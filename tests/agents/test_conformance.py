@@ -127,7 +127,6 @@ class Case:
 
 @pytest.fixture(scope="module", params=[entry.name for entry in entries()])
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    torch.set_num_threads(1)
     entry = next(entry for entry in entries() if entry.name == request.param)
     return Case(entry, shared_folder(tmp_path_factory, f"agent-{entry.name}"))
 

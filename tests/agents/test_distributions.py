@@ -12,7 +12,6 @@ from torch import Tensor
 
 from townlet.agents.distributions import Bernoulli, Categorical, Distribution, Gaussian
 
-torch.set_num_threads(1)
 LOG3 = math.log(3.0)
 WEIGHT = torch.linspace(-2.0, 2.0, 12).view(4, 3)
 

@@ -22,7 +22,6 @@ from townlet.interfaces.vec_env import MaskedObs
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 QUICK = {"lr": 3e-3, "gamma": 0.9, "warmup": 100, "update_every": 2, "target_every": 20, "batch_size": 32}
 RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 

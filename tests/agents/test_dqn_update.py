@@ -24,7 +24,6 @@ from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 LR = 0.125
 BACK, ON = 0, 1
 GREEDY = ExploreSpec(action_selection=EpsilonSpec(start=0.0, end=0.0))

@@ -22,7 +22,6 @@ from townlet.interfaces.vec_env import MaskedObs
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 LENGTH = 10
 EXPLORE = ExploreSpec(action_selection=EpsilonSpec(decay=0.97, end=0.05))
 RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))

@@ -20,7 +20,6 @@ from townlet.interfaces.vec_env import Discrete, MaskedObs
 from townlet.nets.spec import CnnSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 SMALL = CnnSpec(name="nature", channels=(4, 8, 8), features=32)
 KINDS: dict[str, Any] = {
     "dqn": (Dqn, DqnSettings(lr=2e-3, gamma=0.5, warmup=64, update_every=1, target_every=20, batch_size=32)),

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from townlet.agents.policy import OutputKind, Policy
 from townlet.errors import TownletError
 
-torch.set_num_threads(1)
-
 
 class Echo(nn.Module):
     """Outputs the observation; the hidden state counts the steps of each row and is added to the last output."""

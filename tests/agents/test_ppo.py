@@ -24,7 +24,6 @@ from townlet.interfaces.vec_env import Discrete, MaskedObs, VecEnv
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 QUICK = {"lr": 1e-2, "gamma": 0.9, "n_steps": 16}
 RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 

@@ -20,8 +20,6 @@ from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Discrete
 from townlet.nets.spec import MlpSpec
 
-torch.set_num_threads(1)
-
 
 def step(
     log_ratio: Tensor, advantage: float = 0.0, value: Tensor | None = None, *, old_value: float = 1.0,

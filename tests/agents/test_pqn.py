@@ -22,7 +22,6 @@ from townlet.interfaces.counters import Counters
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 QUICK = {"lr": 3e-3, "gamma": 0.9, "n_steps": 8, "batch_size": 0.5}
 RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 

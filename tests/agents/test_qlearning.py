@@ -22,7 +22,6 @@ from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 QUICK = {"lr": 0.3, "gamma": 0.9}
 COUNTED = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=0.1))
 

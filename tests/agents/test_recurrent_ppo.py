@@ -19,7 +19,6 @@ from townlet.interfaces.counters import Counters
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 QUICK = {"lr": 1e-2, "n_steps": 32}
 RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=ScheduledWeightSpec(value=0.1))
 

@@ -28,7 +28,6 @@ from townlet.interfaces.vec_env import Discrete
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 QUICK = {"lr": 2e-2, "gamma": 0.9, "episodes": 16}
 COUNTED = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=0.1))
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from agents.test_conformance import AgentConformance, Case
 from cli.program import Program, program
@@ -57,7 +56,6 @@ class TestToy(AgentConformance):
     @pytest.fixture(scope="class")
     @classmethod
     def case(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
-        torch.set_num_threads(1)
         with pytest.MonkeyPatch.context() as patch:
             _reset_registry(patch)
             user_code.execute_file(FILE)

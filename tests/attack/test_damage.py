@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import torch
 
 from attack import run_folder, service_folder
 from attack.damage import Effect, Hole, Table, flips
-
-torch.set_num_threads(1)
 
 DOMAINS = ("hive", "bandit-ads")
 SIZES = (512, 4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20)

@@ -17,7 +17,6 @@ from pydantic import TypeAdapter
 from safetensors import safe_open
 
 from narrow import instance
-from shared_runs import build_operators_once
 from townlet.agents.networks import POLICY_GAIN, Branch
 from townlet.gym.settings import GymSettings
 from townlet.interfaces.layout import ObservationLayout
@@ -113,7 +112,6 @@ def test_safetensors_metadata_describes_observation_scaling(gym_runs: dict[str, 
 def test_binary_actions_are_1_where_their_logits_are_positive(gym_runs: dict[str, Run], tmp_path: Path) -> None:
     trained = load_policy(gym_runs["ppo"])
     trained.kind, trained.actions = "binary", Binary(("left", "right"))
-    build_operators_once()
     session = onnxruntime.InferenceSession(export(trained, "onnx", tmp_path / "x.onnx"))
     obs = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     action, logits = session.run(None, {"obs": obs})

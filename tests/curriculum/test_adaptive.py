@@ -16,8 +16,6 @@ from townlet.curriculum.spec import AdaptiveSpec, FixedSpec
 from townlet.errors import TownletError
 from townlet.interfaces.vec_env import Episodes
 
-torch.set_num_threads(1)
-
 METERS = ("energy", "hygiene", "satiation", "money", "mood", "social", "health", "fitness")
 REWARDS = ("milestone", "potential")
 MAX_STEPS = 500

@@ -15,8 +15,6 @@ from townlet.errors import TownletError
 from townlet.interfaces.vec_env import Episodes, Step
 from townlet.town.env import Town
 
-torch.set_num_threads(1)
-
 SHAPED = ["rewards=[milestone, potential]"]
 
 

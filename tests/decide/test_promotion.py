@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -25,13 +24,9 @@ NEWER = VersionSteps(step=11, parent_step=10, serving_step=10)
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Small networks are slower on many threads, and on ARM with oneDNN."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def _without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On ARM small networks are slower with oneDNN."""
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
-    yield
-    torch.set_num_threads(threads)
 
 
 def verdicts(worlds: int, first: int) -> dict[str, Counter[str]]:

@@ -21,8 +21,6 @@ from townlet.interfaces.counters import Counters
 from townlet.interfaces.vec_env import Episodes
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
-
 Spec = EpsilonSpec | BoltzmannSpec
 SPECS: tuple[Spec, ...] = (
     EpsilonSpec(start=0.0, end=0.0),

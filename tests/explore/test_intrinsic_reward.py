@@ -20,8 +20,6 @@ from townlet.explore.spec import CountsSpec, RndSpec
 from townlet.interfaces.layout import ObservationLayout
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
-
 Spec = RndSpec | CountsSpec
 CELLS = ObservationLayout.of(("position_onehot", (16,), 0.0, 1.0), ("meters", (4,), 0.0, 1.0))
 SMALL = RndSpec(hidden=(32,), embedding_size=16, lr=1e-3)

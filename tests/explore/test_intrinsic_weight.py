@@ -15,8 +15,6 @@ from townlet.explore.spec import AdaptiveWeightSpec, ScheduledWeightSpec
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.vec_env import Episodes
 
-torch.set_num_threads(1)
-
 
 def ended(*lengths: int) -> Episodes:
     """Episodes of these lengths that ended together, in rows 0, 1, …"""

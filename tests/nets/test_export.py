@@ -11,7 +11,6 @@ from hypothesis import given, settings
 
 from examples import examples
 from nets.layouts import draws, law, make, networks, observations
-from shared_runs import build_operators_once
 from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.spec import KeypointsSpec, NetworkSpec, RecurrentSpec
 from townlet.town.world.load import load
@@ -33,7 +32,6 @@ def test_onnx_gives_the_same_features_and_hidden_state() -> None:
     layout = load("town-foggy").layout
     body = make(KeypointsSpec(hidden="tiny", recurrent=RecurrentSpec(size=16, post_widths=(8,))), layout)
     example = (observations(layout, 3), draws(3, body.hidden_size))
-    build_operators_once()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own
         program = torch.onnx.export(body, example, input_names=["obs", "hidden"], dynamo=True, verbose=False)

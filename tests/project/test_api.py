@@ -7,7 +7,6 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 
 import townlet
 from small import SMALL, ctrl_c_once_training
@@ -21,7 +20,6 @@ WORDS = [*SMALL["town:ppo"], "budget.env_steps=256"]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
-    torch.set_num_threads(1)
     return townlet.train("town:ppo", seed=3, overrides=WORDS, root=tmp_path_factory.mktemp("runs"))
 
 

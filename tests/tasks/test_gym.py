@@ -25,7 +25,6 @@ from townlet.train.policies import load_policy
 from townlet.train.session import resume, start
 from townlet.train.training import build_training
 
-torch.set_num_threads(1)
 SMALL = (
     "threads=1", "rows=4", "network.hidden=[16]", "evaluation.episodes=6", "evaluation.every=500", "metrics.every=200",
     "metrics.tensorboard=false", "metrics.report=false", "metrics.whole_episodes=1000",

@@ -26,8 +26,6 @@ SHORT = load("town", ["max_steps=2"])
 MONEY = 3  # index of the currency in the standard town
 CHECKS = {check.__name__: check for check in conformance.CHECKS}
 
-torch.set_num_threads(1)
-
 
 def hash32(x: int) -> int:
     x = ((x ^ (x >> 16)) * 0x7FEB352D) % 2**32

@@ -18,8 +18,6 @@ from townlet.town.world.load import load, shipped
 KINDS = ("numba", "torch")
 WAIT = 5
 
-torch.set_num_threads(1)
-
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_causes_name_the_empty_meter_or_time(kind: str) -> None:

@@ -25,8 +25,6 @@ INTERACT, WAIT = 4, 5
 BED, MEAL, FAST_FOOD, JOB, BAR = 0, 3, 4, 5, 8
 BED_CELL, MEAL_CELL, JOB_CELL, BAR_CELL = 9, 25, 54, 7
 
-torch.set_num_threads(1)
-
 
 def act(*actions: int) -> torch.Tensor:
     return torch.tensor(actions)

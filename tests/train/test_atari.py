@@ -14,7 +14,6 @@ from townlet.train.episodes import NullListener
 from townlet.train.session import resume, start
 from townlet.train.training import build_training
 
-torch.set_num_threads(1)
 LIMIT = 20
 SMALL = (
     "threads=1", "rows=2", "gym.kwargs={noop_max: 0}", "gym.resize=[36, 36]", f"gym.max_episode_steps={LIMIT}",

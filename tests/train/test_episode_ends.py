@@ -30,7 +30,6 @@ from townlet.train.session import resume, start
 from townlet.train.training import Training, build_training
 from train.tiny import RecordingSink
 
-torch.set_num_threads(1)
 VECTORIZATIONS = ("native", "sync")  # with and without autoreset steps
 SMALL = (
     "threads=1", "rows=4", "network.hidden=[16]", "evaluation={episodes: 10, every: 256}", "env_steps=1024",

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from townlet.config.schedule import Schedule
 from townlet.interfaces.counters import Counters
@@ -14,7 +13,6 @@ from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import create_session, start
 
-torch.set_num_threads(1)
 BUDGET, ROWS = 512, 4
 SMALL = (
     "threads=1", f"rows={ROWS}", "network.hidden=[16]", "evaluation={episodes: 2, every: 1}", f"env_steps={BUDGET}",

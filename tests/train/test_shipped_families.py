@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start
 
-torch.set_num_threads(1)
 SMALL = (
     "threads=1", "rows=2", "gym.max_episode_steps=12", "agent.n_steps=16", "agent.batch_size=0.5", "agent.epochs=1",
     "env_steps=192", "evaluation={every: 64, episodes: 2}", "metrics={every: 32, tensorboard: false, report: false}",

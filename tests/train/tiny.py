@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from townlet.interfaces.counters import Counters, MetricsInterval, Sink
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.train.logger import MetricsLogger
 from townlet.train.training import Training, build_training
-
-torch.set_num_threads(1)
 
 TINY = (
     "rows=4", "threads=1", "network.hidden=[16]", "change.max_steps=40", "evaluation.episodes=3",

@@ -26,7 +26,6 @@ from townlet.nets.optimizers import FlatOptimizer
 from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 INPUTS = 5
 LAYOUT = ObservationLayout.of(("numbers", (INPUTS,), -1.0, 1.0))
 Gradients = dict[str, Tensor]

@@ -24,8 +24,6 @@ from townlet.interfaces.counters import Counters
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
-
 
 class Float64Dqn(Dqn):
     """Observations in the type of the networks, which become float64 after the replay buffer was filled."""

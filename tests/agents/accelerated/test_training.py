@@ -18,7 +18,6 @@ from townlet.interfaces.counters import Counters
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
-torch.set_num_threads(1)
 UPDATES = 10
 CASES = {
     "ppo": PpoSettings(n_steps=16, epochs=2, gamma=0.9),

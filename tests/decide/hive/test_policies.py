@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,6 @@ from townlet.decide.domains.hive import DOMAIN
 from townlet.decide.domains.hive.gate import HiveGateSettings
 from townlet.decide.domains.hive.policies import FactoredPolicy, candidate_mask
 from townlet.rng import Streams
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def run(name: str, *samples: Sample, seed: int = 0) -> tuple[torch.Tensor, torch.nn.Module, np.ndarray]:
