@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 EXTRAS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick-tests test-long check lint types kernels coverage bench install-hashed verify-dependencies sbom audit lock clean
+.PHONY: help run test quick-tests test-long check lint types kernels tables coverage bench install-hashed verify-dependencies sbom audit lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -30,11 +30,11 @@ help: ## list the targets
 run: $(RUN_STAMP) ## train an agent in the town, watch it in a browser, and print a summary
 	$(BIN)/townlet train town:dqn --open
 
-# The checks run beside the first tests, which keeps both cores busy.
-test: $(TEST_STAMP) ## run the checks and the quick tests
+# The kernels are compiled while pip installs what only the tests need, and the checks run beside the first tests.
+test: $(RUN_STAMP) ## run the checks and the quick tests
 	@$(MAKE) --no-print-directory -j2 quick-tests check
 
-quick-tests: kernels
+quick-tests: kernels tables
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-long: $(TEST_STAMP) ## run the tests that take minutes, and the quick property tests with more examples
@@ -57,10 +57,12 @@ types: $(TEST_STAMP)
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/mypy --no-error-summary --no-explicit-package-bases benchmarks
 
-# Compiles the kernels and the bytecode of the tests, and builds the tables of Hypothesis that the selected test needs;
-# otherwise each test process would do so.
-kernels: $(TEST_STAMP)
+# Compiles the kernels; otherwise each test process would do so.
+kernels: $(RUN_STAMP)
 	$(call quietly,$(BIN)/townlet recipes --smoke town-l0:dqn)
+
+# Compiles the bytecode of the tests and builds the tables of Hypothesis that the selected test needs.
+tables: $(TEST_STAMP)
 	$(call quietly,$(BIN)/python -m pytest --quiet -k test_arbitrary_input_is_parsed_or_refused)
 
 coverage: $(TEST_STAMP) ## run the quick tests with line coverage; fails below the threshold in pyproject.toml
@@ -98,10 +100,9 @@ $(RUN_STAMP): pyproject.toml constraints.txt src/townlet/_version.py
 	$(PIP) install --quiet --no-compile --constraint constraints.txt --editable .
 	@touch $@
 
-$(TEST_STAMP): pyproject.toml constraints.txt src/townlet/_version.py
-	$(call make_venv)
-	$(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[test]'
-	@touch $(RUN_STAMP) $@
+$(TEST_STAMP): $(RUN_STAMP)
+	$(PIP) install --quiet --no-compile --constraint constraints.txt 'townlet[test]'
+	@touch $@
 
 $(AUDIT_STAMP): tools/audit.txt
 	$(call make_venv)

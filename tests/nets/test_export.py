@@ -37,7 +37,7 @@ def test_onnx_gives_the_same_features_and_hidden_state() -> None:
         program = torch.onnx.export(body, example, input_names=["obs", "hidden"], dynamo=True, verbose=False)
     file = io.BytesIO()
     assert program is not None
-    program.save(file)  # type: ignore[arg-type]  # it takes a file, but its annotation says only paths
+    program.save(file)
     session = onnxruntime.InferenceSession(file.getvalue())
     found = session.run(None, {"obs": example[0].numpy(), "hidden": example[1].numpy()})
     for ours, theirs in zip(body(*example), found, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import gymnasium as gym
 from gymnasium import spaces
@@ -31,13 +31,13 @@ def _keep_keys(env: Env, keep: tuple[str, ...]) -> Env:
     for key in keep:
         if key not in env.observation_space.spaces:
             raise TownletError(f"the observation has no part '{key}'", did_you_mean(key, list(env.observation_space)))
-    return FilterObservation(env, keep)
+    return cast("Env", FilterObservation(env, keep))
 
 
 def render_pixels(env: Env) -> Env:
     """Use the rendered image as the observation."""
     try:
-        return AddRenderObservation(env, render_only=True)
+        return cast("Env", AddRenderObservation(env, render_only=True))
     except (TypeError, ValueError, gym.error.Error) as error:
         raise TownletError(f"the environment renders no images: {error}", "write observation: vector") from None
 
