@@ -114,6 +114,13 @@ def test_human_plays_at_a_terminal() -> None:
     assert "no episode ended" in seen
 
 
+def test_play_at_a_terminal_ends_after_the_given_episodes() -> None:
+    arguments = ["play", "CartPole-v1", "gym.max_episode_steps=2", "--mode", "human", "--episodes", "1"]
+    code, seen = at_a_terminal(arguments, ["1", "2", "x"], columns=80)
+    assert code == 0
+    assert "after 2 steps · any key: quit" in seen
+
+
 def test_steps_are_rejected_for_human_mode() -> None:
     code, seen = at_a_terminal(["play", "CartPole-v1", "--mode", "human", "--steps", "5"], [], columns=80)
     assert code == 2

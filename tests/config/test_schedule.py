@@ -58,6 +58,7 @@ def test_a_number_is_constant() -> None:
         ("{start: 1, end: 1e-4, shape: exponential}", [1, 0.1, 0.01, 0.001, 0.0001]),
         ("{start: 1, end: 1, warmup: .5}", [0, 0.5, 1, 1, 1]),
         ("{start: 1, end: 1, warmup: 250}", [0, 1, 1, 1, 1]),
+        ("{start: 1, end: 1e-4, shape: exponential, warmup: .5}", [0, 0.05, 0.01, 0.001, 0.0001]),
         ("lin_2", [2, 1.5, 1, 0.5, 0]),
         ("exp_1e-2", [0.01, 0.01 * 0.01**0.25, 1e-3, 0.01 * 0.01**0.75, 1e-4]),
     ],

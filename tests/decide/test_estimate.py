@@ -199,9 +199,10 @@ def test_difference_has_a_narrower_interval() -> None:
     bandit = Bandit(np.random.default_rng(8))
     log = bandit.log(500)
     near = softmax(np.log(bandit.logging) + 0.1 * bandit.means)
-    new, _, difference = compare_rewards(
+    new, old, difference = compare_rewards(
         log.reward, log.propensity, log.action_probability(near), log.propensity, bandit.rng
     )
+    assert difference.effective == new.effective < old.effective
     assert difference.low is not None
     assert difference.high is not None
     assert new.low is not None

@@ -19,6 +19,7 @@ from live.episodes import local_rollout
 from live.test_browser_shape import ANIMATIONS_DONE, LAYOUT_PROBLEMS, LOW_CONTRAST, SIZES
 from live.test_training import TrainingProcess
 from shared_runs import Runs
+from townlet.runs.metrics_reader import MetricsReader
 
 if TYPE_CHECKING:
     from live.browser import OpenPage, PageView
@@ -80,7 +81,11 @@ def test_page_of_a_gym_run(open_page: OpenPage, gym_server: LiveServer, gyms: Ru
     expect(learning).to_contain_text("solved at 475")
     expect(learning).to_contain_text("Steps per second")
     expect(learning.locator("canvas").first).to_be_visible()
-    expect(learning.locator(".chart-value").first).to_contain_text(re.compile(r"training \d+.*evaluation \d+"))
+    with MetricsReader(gyms["cart"].metrics_file) as metrics:
+        returns = metrics.series("episode_return")[1]
+    shown = re.match(r"training ([\d.]+).*evaluation \d+", view.text("#learning .chart-value"))
+    assert shown
+    assert float(shown[1]) == pytest.approx(returns[-1], rel=0.01) != pytest.approx(returns[0], rel=0.01)
     expect(page.locator("#episodes-title")).to_have_text("How episodes ended")
     assert " lives" not in page.locator("main").inner_text()
     page.get_by_role("button", name="Choose a run").click()

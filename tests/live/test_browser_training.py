@@ -15,6 +15,7 @@ from crash.training_process import only_run
 from live.conftest import LiveServer
 from live.test_browser_shape import LAYOUT_PROBLEMS
 from live.test_training import ENDLESS, TrainingProcess
+from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 
 if TYPE_CHECKING:
@@ -146,9 +147,16 @@ def test_first_run_opens_automatically(
 ) -> None:
     view = open_page(empty, ready=False)
     expect_no_runs(view)
-    shutil.copytree(runs[0].path, tmp_path / "coming" / runs[0].name)
+    coming = Run(Path(shutil.copytree(runs[0].path, tmp_path / "coming" / runs[0].name)))
+    best = checkpoint.best(coming.checkpoints)
+    assert best is not None
+    best.path.rename(tmp_path / best.name)
     (tmp_path / "coming").rename(tmp_path / "runs")  # atomically, as a run starts
     expect(view.page.locator("#run-name")).to_have_text("town:dqn")
     expect(view.page.locator("#empty")).to_be_hidden()
     view.wait_until(lambda: view.step() >= 0)
     view.expect_moving()
+    marked = view.page.get_by_label("Checkpoint to play").locator("option", has_text="★ best")
+    expect(marked).to_have_count(1)
+    (tmp_path / best.name).rename(tmp_path / "runs" / runs[0].name / "checkpoints" / best.name)
+    expect(marked).to_have_attribute("value", best.name)

@@ -74,6 +74,8 @@ def test_recording_is_complete(page: Page, run: Run) -> None:
     assert begin["length"] > 0
     page.send("seek", timestep=begin["length"])
     assert page.receive("episode_end")["length"] == begin["length"]
+    page.send("seek", timestep=begin["length"] - 1)
+    assert page.receive("episode_end")["episode"] == begin["episode"]  # it is played to its end again
 
 
 def test_compared_checkpoints_share_the_town(page: Page, run: Run) -> None:

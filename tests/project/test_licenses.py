@@ -21,7 +21,8 @@ PERMISSIVE = {
 # Texts and classifiers of packages without a license expression, by the words that are in them.
 WORDS = {
     "APACHE": r"apache", "BSD": r"\bbsd\b", "MIT": r"\bmit\b", "ISC": r"\bisc", "PSF": r"python software foundation",
-    "MPL-2.0": r"mozilla|\bmpl\b", "LGPL": r"lesser general|\blgpl", "GPL": r"(?<!lesser )general public|\bgpl",
+    "ZLIB": r"\bzlib\b", "MPL-2.0": r"mozilla|\bmpl\b",
+    "LGPL": r"lesser general|\blgpl", "GPL": r"(?<!lesser )general public|\bgpl",
 }  # fmt: skip
 
 

@@ -135,6 +135,7 @@ def test_rewind_removes_exactly_the_later_rows(tmp_path: Path) -> None:
         store.flush()
         loss(store, 40)  # still waiting
     with MetricsStore(tmp_path / "metrics.db") as store:
+        loss(store, 50)
         store.rewind(20, position)
         assert store.series("loss")[0] == [10, 20]
         assert store.read("alerts")["name"] == []

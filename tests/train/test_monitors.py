@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -88,6 +89,10 @@ def test_alert_is_repeated_after_a_recovery() -> None:
         PATIENCE_INTERVALS - 1,
         3 * PATIENCE_INTERVALS,
     ]
+
+
+def test_nan_is_outside_every_limit() -> None:
+    assert [alert.name for _, alert in reported([math.nan] * LONG, "approx_kl")] == ["kl high", "kl low"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("policy_loss", -0.01), ("explained_variance", -0.1), ("mean_q", -50.0)])

@@ -86,6 +86,9 @@ def test_frame_skip_sums_rewards() -> None:
     random = wrap(gym.make("Acrobot-v1"), FrameSkipSpec(frames=1, max_frames=3))
     random.reset(seed=0)
     assert {float(random.step(0)[1]) for _ in range(40)} == {-1.0, -2.0, -3.0}
+    short = wrap(gym.make("Acrobot-v1", max_episode_steps=2), FrameSkipSpec(frames=3))
+    short.reset(seed=0)
+    assert short.step(0)[1:4] == (-2.0, False, True)  # no frame follows the truncation
 
 
 def test_sticky_actions_repeat_the_last_one() -> None:
