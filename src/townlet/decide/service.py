@@ -228,7 +228,6 @@ class Service:
         )  # fmt: skip
         record = self._try_write(event, observation)
         if record is None:
-            self._missed.update(self._pending_before(observation))
             return Answer(self.unlogged_reply(reply))
         for listener in self.decision_listeners:
             listener(event, decision)
