@@ -41,7 +41,7 @@ GYM = (
     "rows=3", "threads=1", "network={name: mlp, hidden: [16]}", "evaluation.episodes=2", "metrics.tensorboard=false",
     "metrics.report=false", *SMALL,
 )  # fmt: skip
-QUICK_BUDGET, LONG_BUDGET = "budget={env_steps: 540}", "budget={env_steps: 750}"
+QUICK_BUDGET, LONG_BUDGET = "budget={env_steps: 540}", "budget={env_steps: 2000}"
 SHORT = "gym.max_episode_steps=23"  # does not divide the steps between checkpoints
 WRAPPED = (
     "gym={vectorization: sync, frame_stack: 3, normalize_obs: running, wrappers: [{name: cart_pole_shaping}, "

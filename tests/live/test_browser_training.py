@@ -71,7 +71,7 @@ def watched(view: PageView) -> None:
     expect(page.get_by_role("heading", name="Training episodes as they end")).to_be_visible()
     expect(page.locator(".episode-bars i:visible").first).to_be_visible()
     wall, note = view.canvas_hash("#rows-canvas"), view.text("#rows-note")
-    assert note.startswith("16 at ")
+    assert note.startswith("the first 16, after ")
     view.wait_until(lambda: view.text("#rows-note") != note and view.canvas_hash("#rows-canvas") != wall)
     page.locator("#rows-overview .explain").click()
     expect(page.locator("#note-rows-overview")).to_be_visible()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -65,6 +65,8 @@ def gradients(agent: Dqn, updates: int) -> list[Tensor]:
 
 
 @law
+@example(9, 2, 4, 1, False, None, 2**20, "mse", Chain)  # blocks that would reach beyond a copy of the weights
+@example(9, 2, 4, 1, True, None, 2**20, "mse", Chain)
 @given(
     st.integers(1, 9), st.integers(1, 7), st.integers(1, 40), st.integers(1, 3), st.booleans(),
     st.sampled_from((None, 0.2)), st.sampled_from((1, 60, 2**20)), st.sampled_from(("mse", "huber")),
