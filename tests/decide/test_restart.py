@@ -161,6 +161,23 @@ def test_internal_error_affects_one_batch_only(tmp_path: Path) -> None:
     assert second["type"] == "ad_decision"
 
 
+def test_clients_take_turns(tmp_path: Path) -> None:
+    """A client with many waiting observations does not delay the others."""
+
+    async def talk() -> list[str]:
+        service, _, _ = start_service(tmp_path, ["overload.batch_size=2", "overload.patience=10"])
+        batcher, order = Batcher(service), list[str]()
+        waiting = [("busy", turn) for turn in range(6)] + [("second", 0), ("third", 0)]
+        replies = [batcher.submit(request(1.0 + turn, client), client=client) for client, turn in waiting]
+        for (client, _), reply in zip(waiting, replies, strict=True):
+            reply.add_done_callback(lambda _, client=client: order.append(client))
+        await asyncio.gather(*replies)
+        service.close()
+        return order
+
+    assert asyncio.run(talk()) == ["busy", "second", "third", *["busy"] * 5]
+
+
 def test_hanging_disk_is_reported_and_delays_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "STALL_SECONDS", 0.2)
     real = os.fdatasync
