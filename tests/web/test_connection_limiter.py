@@ -1,0 +1,45 @@
+"""Which connections are closed in favor of others."""
+
+from __future__ import annotations
+
+from townlet.web.limits import ConnectionLimiter
+
+
+class Connection:
+    """A connection that records its eviction."""
+
+    evicted = False
+
+    def evict(self) -> None:
+        self.evicted = True
+
+
+def test_longest_idle_connection_is_evicted_at_the_limit() -> None:
+    limiter = ConnectionLimiter(max_http=3, max_websockets=1)
+    first, second, third, fourth, fifth = connections = [Connection() for _ in range(5)]
+    for connection in connections[:3]:
+        assert limiter.admit(connection)
+    limiter.mark_busy(first)
+    limiter.mark_idle(first)  # idle again, now for less time than the others
+    assert limiter.admit(fourth)
+    assert second.evicted
+    assert not any(one.evicted for one in (first, third, fourth))
+    limiter.mark_busy(first)
+    limiter.mark_busy(third)
+    limiter.mark_busy(fourth)
+    assert not limiter.admit(fifth)  # none is idle
+    assert not any(one.evicted for one in (first, third, fourth, fifth))
+
+
+def test_messages_incomplete_for_longest_are_evicted() -> None:
+    limiter = ConnectionLimiter(max_http=1, max_websockets=3, max_input_bytes=100)
+    first, second, third = connections = [Connection() for _ in range(3)]
+    limiter.set_buffered(first, 40)
+    limiter.set_buffered(second, 30)
+    limiter.set_buffered(first, 60)  # more of the same message
+    assert not any(one.evicted for one in connections)
+    limiter.set_buffered(third, 50)
+    assert [one.evicted for one in connections] == [True, False, False]
+    limiter.set_buffered(second, 0)  # complete
+    limiter.set_buffered(third, 100)
+    assert not third.evicted
