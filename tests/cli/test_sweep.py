@@ -147,6 +147,23 @@ def test_interrupted_sweep_resumes(townlet: Program, tmp_path: Path) -> None:
     assert run.meta()["ended"] == "interrupted"
 
 
+def test_trial_that_is_repeated_counts_once() -> None:
+    import optuna
+
+    from townlet.sweep.study import _retry, counted_trials
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study()
+    study.tell(study.ask(), 1.0)
+    interrupted = study.ask()
+    interrupted.suggest_float("lr", 0, 1)
+    _retry(study, study.trials[interrupted.number])
+    assert [trial.number for trial in counted_trials(study)] == [0]
+    repeated = study.ask()
+    assert repeated.suggest_float("lr", 0, 1) == interrupted.params["lr"]
+    assert [trial.number for trial in counted_trials(study)] == [0, repeated.number]
+
+
 @pytest.mark.long(minutes=4)
 def test_a_sweep_improves_on_a_poor_start(tmp_path: Path) -> None:
     """Twenty short trials improve on a learning rate that learns nothing."""
