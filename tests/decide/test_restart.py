@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,14 +167,9 @@ def test_clients_take_turns(tmp_path: Path) -> None:
     async def talk() -> list[str]:
         service, _, _ = start_service(tmp_path, ["overload.batch_size=2", "overload.patience=10"])
         batcher, order = Batcher(service), list[str]()
-
-        def note(client: str, reply: object) -> None:
-            order.append(client)
-
+        service.decision_listeners.append(lambda event, decision: order.append(event.territory))
         waiting = [("busy", turn) for turn in range(6)] + [("second", 0), ("third", 0)]
         replies = [batcher.submit(request(1.0 + turn, client), client=client) for client, turn in waiting]
-        for (client, _), reply in zip(waiting, replies, strict=True):
-            reply.add_done_callback(partial(note, client))
         await asyncio.gather(*replies)
         service.close()
         return order
