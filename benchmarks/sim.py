@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from peers import all_peers
+from simulators import all_peers
 from townlet import __version__
 from townlet.bench.simulation import (
     Benchmark,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from typing import Any
@@ -103,8 +104,8 @@ def test_walking_kills_at_step_100_with_its_cause_and_then_needs_a_reset() -> No
         _, reward, terminated, truncated, info = env.step(RIGHT)
         assert terminated == (age == 100)
         assert not truncated
-        assert info["rewards"] == {"milestone": reward}
-    assert info["cause"] == "energy"
+        assert info["reward_milestone"] == reward
+        assert env.cause_name(info["cause"]) == ("energy" if terminated else "running")
     assert reward == -100
     with pytest.raises(TownletError, match="reset"):
         env.step(RIGHT)
@@ -113,12 +114,12 @@ def test_walking_kills_at_step_100_with_its_cause_and_then_needs_a_reset() -> No
 
 
 def test_the_world_truncates() -> None:
-    env = gym.make("Townlet/Town-v0", overrides=["max_steps=7"])
+    env = TownEnv("town", ["max_steps=7"])
     env.reset(seed=0)
     ends = [env.step(WAIT)[2:] for _ in range(7)]
     assert [end[1] for end in ends] == [False] * 6 + [True]
     assert not ends[-1][0]
-    assert ends[-1][2]["cause"] == "time"
+    assert env.cause_names[ends[-1][2]["cause"]] == "time"
 
 
 @pytest.mark.parametrize("action", [-1, 6, 1.5, "UP", None, [1, 2]])
@@ -145,6 +146,71 @@ def test_errors_name_the_key() -> None:
         TownEnv(townlet.load_world("town"), ["max_steps=3"])
     with pytest.raises(TownletError, match="speed"):
         TownEnv("town").reset(options={"speed": 2})
+    with pytest.raises(TownletError, match="-1 to"):
+        TownEnv("town").cause_name(9)
+
+
+def test_info_is_flat_numbers_with_the_same_keys_at_reset_and_step() -> None:
+    env = TownEnv("town", ["rewards=[milestone, survival]", "max_steps=3"])
+    infos = [env.reset(seed=0)[1], *(env.step(WAIT)[4] for _ in range(3)), env.reset()[1]]
+    assert [list(info) for info in infos] == [["action_mask", "cause", "reward_milestone", "reward_survival"]] * 5
+    assert [info["cause"] for info in infos] == [-1, -1, -1, env.cause_names.index("time"), -1]
+    for info in infos:
+        assert {key: type(value) for key, value in info.items()} == {
+            "action_mask": np.ndarray, "cause": np.int64, "reward_milestone": np.float64, "reward_survival": np.float64,
+        }  # fmt: skip
+
+
+def test_the_spec_has_the_step_limit_of_the_world() -> None:
+    env = gym.make("Townlet/Town-v0", overrides=["max_steps=7"])
+    assert env.spec is not None
+    assert env.spec.max_episode_steps == 7
+    aware = gym.wrappers.TimeAwareObservation(env, flatten=False, normalize_time=True)
+    aware.reset(seed=0)
+    times = []
+    truncated = terminated = False
+    while not (truncated or terminated):
+        obs, _, terminated, truncated, _ = aware.step(WAIT)
+        times.append(float(obs["time"][0]))
+    assert times == pytest.approx([n / 7 for n in range(1, 8)])
+    assert (terminated, truncated) == (False, True)
+
+
+def test_max_episode_steps_truncates_earlier() -> None:
+    env = gym.make("Townlet/Town-v0", max_episode_steps=5)
+    env.reset(seed=0)
+    assert [env.step(WAIT)[3] for _ in range(5)] == [False] * 4 + [True]
+
+
+def test_action_masks_are_reachable_through_wrappers() -> None:
+    env = gym.make("Townlet/Town-v0")
+    _, info = env.reset(seed=0)
+    masks = env.get_wrapper_attr("action_masks")()
+    assert masks.dtype == np.bool_
+    assert (masks == info["action_mask"].astype(bool)).all()
+
+
+def test_the_mask_can_be_part_of_the_observation() -> None:
+    env, plain = gym.make("Townlet/Town-v0", mask_observation=True), TownEnv("town")
+    check_env(env.unwrapped)
+    for _ in range(2):
+        (obs, info), (expected, _) = env.reset(seed=2), plain.reset(seed=2)
+        assert set(obs) == {"observation", "action_mask"}
+        assert (obs["observation"] == expected).all()
+        assert (obs["action_mask"] == info["action_mask"]).all()
+        assert env.step(RIGHT)[0] in env.observation_space
+
+
+def test_a_copied_environment_continues_equally() -> None:
+    env = TownEnv("town-shuffled")
+    env.reset(seed=0)
+    env.step(RIGHT)
+    other = copy.deepcopy(env)
+    for action in (RIGHT, WAIT, 0, 1, 1):
+        wanted = env.step(action)
+        got = other.step(action)
+        assert (got[0] == wanted[0]).all()
+        assert (got[4]["action_mask"] == wanted[4]["action_mask"]).all()
 
 
 def test_import_is_light() -> None:

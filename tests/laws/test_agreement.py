@@ -114,6 +114,23 @@ def test_every_reward_and_block_follows_the_reference(ground: dict[str, Any], ki
     assert follow(engine, doc, any_actions(engine, steps, chance)) > 4
 
 
+@pytest.mark.parametrize("kind", ["numba", "torch"])
+@pytest.mark.parametrize("hours", [[18, 28], [18, 4], [5, 29], [0, 24], [23, 25]])
+def test_reward_options_and_hours_after_midnight_follow_the_reference(hours: list[int], kind: str) -> None:
+    rewards = [
+        {"name": "milestone", "every": 3, "big_every": 7, "at_age_zero": True},
+        {"name": "survival", "baseline": 9},
+    ]
+    town = shipped_document("town")
+    places = [place | {"hours": hours} for place in town["affordances"]]
+    doc = town | EVERYTHING | {"rewards": rewards, "affordances": places}
+    engine = make_engine(compiled(doc), 6, kind)
+    engine.reset(5)
+    chance = np.random.default_rng(5)
+    scatter(engine, chance)
+    assert follow(engine, doc, any_actions(engine, 30, chance)) > 4
+
+
 @pytest.mark.skipif(cpp_compiler() is None, reason="torch.compile needs a C++ compiler, and there is none here")
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, when its compiler is imported
 @pytest.mark.parametrize("world", shipped())

@@ -144,7 +144,7 @@ def affordances(draw: Draw, places: list[str], names: list[str], currency: str |
             place["price"] = draw(share(0, 12, step=10))
         if draw(st.booleans()):
             opens = draw(st.integers(0, day - 1))
-            place["hours"] = [opens, draw(st.sampled_from([h for h in range(1, day + 1) if h != opens]))]
+            place["hours"] = [opens, draw(st.sampled_from([h for h in range(1, opens + day + 1) if h != opens]))]
         place["each_tick"] = draw(effects)
         place["at_end"] = draw(effects)
         out.append(place)
@@ -187,9 +187,12 @@ def rewards(draw: Draw, names: list[str], lethal: list[str], kind: str) -> list[
     figures: dict[str, st.SearchStrategy[Document]] = {
         "milestone": st.fixed_dictionaries(
             {}, optional={"every": st.integers(1, 6), "bonus": share(0, 900), "big_every": st.integers(2, 12),
-                          "big_bonus": share(0, 9000), "death": share(-9000, 0)}
+                          "big_bonus": share(0, 9000), "death": share(-9000, 0), "at_age_zero": st.booleans()}
         ),
-        "survival": st.fixed_dictionaries({}, optional={"meter": st.sampled_from(lethal)}),
+        "survival": st.one_of(
+            st.fixed_dictionaries({}, optional={"meter": st.sampled_from(lethal)}),
+            st.fixed_dictionaries({"baseline": st.integers(0, 40)}),
+        ),
         "vitality": st.fixed_dictionaries(
             {}, optional={"meters": st.lists(st.sampled_from(names), min_size=1, unique=True)}
         ),

@@ -37,14 +37,17 @@ def potential(town: Town) -> float:
 def _milestone(town: Town, reward: dict[str, Any]) -> float:
     if town.terminated:
         return float(reward["death"])
-    small = reward["bonus"] if town.age % reward["every"] == 0 else 0.0
-    big = reward["big_bonus"] if town.age % reward["big_every"] == 0 else 0.0
+    counted = town.age - 1 if reward["at_age_zero"] else town.age
+    small = reward["bonus"] if counted % reward["every"] == 0 else 0.0
+    big = reward["big_bonus"] if counted % reward["big_every"] == 0 else 0.0
     return float(small + big)
 
 
 def _survival(town: Town, reward: dict[str, Any]) -> float:
     if not (town.terminated or town.truncated):
         return 0.0
+    if reward["baseline"] is not None:
+        return float(town.age - reward["baseline"])
     meter = town.doc["meters"][town.names.index(reward["meter"] or town.doc["lethal"][0])]
     rate = float(meter["decay"] * town.multiplier + meter["move"])
     return town.age - (1 / rate if rate else float(town.doc["max_steps"]))

@@ -40,6 +40,16 @@ def test_survival_of_the_last_step_is_truncated_and_death_is_terminated(town_doc
         assert (result.terminated, result.truncated) == (terminated, not terminated)
 
 
+def test_milestones_from_age_zero_are_paid_for_the_first_step(town_doc: dict[str, Any]) -> None:
+    town = Town(town_doc | {"rewards": [{"name": "milestone", "at_age_zero": True}]})
+    assert [town.step(WAIT).reward for _ in range(12)] == [5.5, *[0.0] * 9, 0.5, 0.0]
+
+
+def test_a_fixed_baseline_is_subtracted_from_the_age_at_the_end(town_doc: dict[str, Any]) -> None:
+    town = Town(town_doc | {"max_steps": 3, "rewards": [{"name": "survival", "baseline": 100}]})
+    assert [town.step(WAIT).reward for _ in range(3)] == [0.0, 0.0, -97.0]
+
+
 def test_milestones_are_not_paid_after_death(town_doc: dict[str, Any]) -> None:
     town = Town(town_doc, cell=EMPTY)
     paid = [town.step(INTERACT).reward for _ in range(191)]

@@ -99,7 +99,8 @@ class Town:
         if not self.temporal or hours is None:
             return True
         first, last = int(hours[0]), int(hours[1])
-        return first <= self.hour < last if first < last else self.hour >= first or self.hour < last
+        opening = (last - first) % self.day or self.day  # hours between opening and closing
+        return (self.hour - first) % self.day < opening
 
     # the step
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +17,11 @@ from townlet.jit import TOWN_SOURCES
 from townlet.town.engines.engine import Engine, make_engine
 from townlet.town.env import Town
 from townlet.town.scene import read_scene
+from townlet.town.state import StartsSpec
 from townlet.town.world.load import load
 
 KINDS = ("numba", "torch")
+POOR = StartsSpec(fraction=0.5, meters=(0.15, 0.9))
 
 
 def random_steps(engine: Engine, steps: int, seed: int = 0) -> None:
@@ -56,6 +61,42 @@ def test_without_autoreset_an_ended_row_waits_for_its_reset(kind: str) -> None:
     assert engine.peek()["age"].tolist() == [0, 3, 3, 0]
     assert engine.peek()["episode"].tolist() == [1, 0, 0, 1]
     assert np.asarray(engine.truncated).tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize("starts", [None, POOR])
+@pytest.mark.parametrize("kind", KINDS)
+def test_restart_starts_the_next_episode_of_ended_rows(kind: str, starts: StartsSpec | None) -> None:
+    world = load("town-shuffled", ["max_steps=3"])
+    one, two = (make_engine(world, 5, kind, autoreset=False, starts=starts) for _ in range(2))
+    chance = np.random.default_rng(0)
+    for engine in (one, two):
+        engine.reset(7)
+    for step in range(20):
+        actions = chance.integers(0, 6, 5)
+        if step == 1:  # from here on, rows end in different steps
+            for engine in (one, two):
+                engine.reset_rows(np.array([False, True, True, False, False]))
+        ended = np.asarray(two.terminated) | np.asarray(two.truncated)
+        copied = np.full(two.obs.shape, np.nan, np.float32)
+        one.step(actions, copied, restart=True)
+        two.step(actions)
+        two.reset_rows(ended)
+        for name in ("obs", "mask", "reward", "components", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(two, name), err_msg=name)
+        np.testing.assert_array_equal(copied, one.obs)
+    assert min(one.peek("episode")["episode"].tolist()) > 2
+
+
+@pytest.mark.parametrize("autoreset", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_copies_are_the_observations_after_the_step(kind: str, autoreset: bool) -> None:
+    engine = make_engine(load("town-l2", ["max_steps=4"]), 6, kind, autoreset=autoreset, starts=POOR)
+    engine.reset(3)
+    copied = np.zeros(engine.obs.shape, np.float32)
+    for actions in np.random.default_rng(0).integers(0, 6, (12, 6)):
+        copied[:] = np.nan
+        engine.step(actions, copied)
+        np.testing.assert_array_equal(copied, engine.obs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -280,3 +321,29 @@ def test_kernel_cache_depends_on_all_compiled_sources() -> None:
                 ]
                 pending += [path for path in paths if (package / path).is_file() and path not in found]
     assert found == set(TOWN_SOURCES)
+
+
+OBSERVE = """
+import sys
+from townlet.town.engines.engine import make_engine
+from townlet.town.world.load import load
+
+for name in sys.argv[1:]:
+    engine = make_engine(load(name), 4)
+    engine.reset(1)
+    print(engine.obs.tolist())
+"""
+
+
+@pytest.mark.long
+def test_kernels_that_different_processes_cached_work_together(tmp_path: Path) -> None:
+    """Worlds with different numbers of meters have their own kernels; none may call functions of another's."""
+    worlds = ("town", "town-dark")
+    environment = os.environ | {"TOWNLET_CACHE": str(tmp_path)}
+
+    def observe(*names: str) -> str:
+        command = [sys.executable, "-c", OBSERVE, *names]
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+    alone = [observe(name) for name in worlds]
+    assert observe(*worlds) == "".join(alone)

@@ -19,7 +19,7 @@ from townlet.town.world.load import from_text, load
 from townlet.town.world.tables import World
 
 LIVABLE = (
-    "town", "town-l0", "town-l0-dual", "town-l2", "town-l3", "town-shuffled", "town-foggy",
+    "town", "town-l0", "town-l0-dual", "town-l2", "town-l3", "town-shuffled", "town-foggy", "town-dark",
     "town-house", "town-aspatial", "cascades-weak", "cascades-strong",
 )  # fmt: skip
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from townlet.errors import ConfigError
@@ -56,7 +58,7 @@ CASES = {
     ),
     "cell negative": ("cell: [3, 2]", "cell: [-1, 2]", "outside the map"),
     "cell of other dimension": ("cell: [3, 2]", "cell: [3, 2, 0]", "3 coordinates, but the map has 2"),
-    "cell taken": ("cell: [3, 2]", "cell: [0, 0]", "'Job' is on the same cell as 'Bed'"),
+    "cell taken": ("cell: [3, 2]", "cell: [0, 0]", "'Job' is on the same cell as 'Bed' ("),
     "cell missing": ("cell: [3, 2], ", "", "'Job' has no cell, but the layout is fixed", "name: Job"),
     "start outside": ("boundary: clamp", "start: [4, 0]", "the start is outside the map"),
     "too many affordances": ("size: [4, 3]", "size: [1, 1]", "2 affordances do not fit on the 1 cells"),
@@ -77,7 +79,7 @@ CASES = {
     ),
     "starts dead": ("{name: energy, decay", "{name: energy, start: 0, decay", "every agent starts dead"),
     "open too late": ("hours: [2, 8]", "hours: [10, 8]", "'Bed' cannot be open from 10 to 8 in a day of 10 hours"),
-    "closes after the day": ("hours: [2, 8]", "hours: [2, 11]", "'Bed' cannot be open from 2 to 11"),
+    "closes after the day": ("hours: [2, 8]", "hours: [2, 13]", "'Bed' cannot be open from 2 to 13"),
     "closes at 0": ("hours: [2, 8]", "hours: [2, 0]", "'Bed' cannot be open from 2 to 0"),
     "never open": ("hours: [2, 8]", "hours: [2, 2]", "'Bed' cannot be open from 2 to 2"),
     "start hour": (
@@ -147,6 +149,11 @@ CASES = {
         "observation:",
     ),
     "bonus without figures": ("  - survival", "  - meter_bonus", "'meter_bonus' pays nothing"),
+    "two survival baselines": (
+        "  - survival",
+        "  - {name: survival, meter: joy, baseline: 40}",
+        "both a `meter` and a `baseline`; leave out one",
+    ),
     "survival without end": (
         "  - survival",
         "  - {name: survival, meter: money}",
@@ -266,6 +273,20 @@ def test_changed_map_is_reported_instead_of_inherited_cells(tmp_path: Path) -> N
     assert len(caught.value.diagnostics) == 1
 
 
+def test_taken_cell_is_reported_where_the_affordance_was_moved(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: town\naffordances:\n  - {name: Bed, price: .02, cell: [4, 4]}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    (problem,) = caught.value.diagnostics
+    assert re.fullmatch(r"'Bed' is on the same cell as 'CoffeeShop' \(town\.yaml:\d+\)", problem.what)
+    assert str(problem.where) == f"{path}:3:29"
+    with pytest.raises(ConfigError, match=r"^command line: .*: 'Bed' is .* 'CoffeeShop' \(town\.yaml:\d+\)"):
+        load("town", ["affordances.Bed.cell=[4, 4]"])
+    with pytest.raises(ConfigError, match=r"^command line: .*: 'Gym' is on the same cell as 'Bed' \(mine\.yaml:3\)"):
+        load(path, ["affordances.Gym.cell=[4, 4]", "affordances.CoffeeShop.cell=[0, 0]"])
+
+
 def test_misspelled_meter_of_a_child_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "typo.yaml"
     path.write_text("extends: town\nmeters: [{name: enrgy, decay: .01}]\n")
@@ -288,3 +309,11 @@ def test_every_lethal_meter_is_checked() -> None:
 def test_inheritance_cannot_be_an_override(override: str) -> None:
     with pytest.raises(ConfigError, match="allowed only in a file"):
         load("town", [override])
+
+
+def test_hours_after_midnight_count_on() -> None:
+    tables = [load("town-l3", [f"affordances.Bar.hours={hours}"]).tables for hours in ("[18, 28]", "[18, 4]")]
+    assert np.array_equal(tables[0].open_at, tables[1].open_at)
+    bar = load("town-l3").affordances.index("Bar")
+    assert np.flatnonzero(tables[0].open_at[bar]).tolist() == [0, 1, 2, 3, *range(18, 24)]
+    assert load("town-l3", ["affordances.Bar.hours=[6, 30]"]).tables.open_at[bar].all()

@@ -14,16 +14,18 @@ MILESTONE, SURVIVAL, VITALITY, POTENTIAL, METER_BONUS, PROXIMITY = range(len(REW
 @rule
 def milestone(s: Row, dead: Value, w: Tables) -> Value:
     """Bonuses every `milestone_every` and every `milestone_big_every` steps; on death `milestone_death` instead."""
-    small = to_float(s.age % w.milestone_every == 0) * w.milestone_bonus
-    big = to_float(s.age % w.milestone_big_every == 0) * w.milestone_big_bonus
+    age = s.age - w.milestone_shift
+    small = to_float(age % w.milestone_every == 0) * w.milestone_bonus
+    big = to_float(age % w.milestone_big_every == 0) * w.milestone_big_bonus
     return where(dead, w.milestone_death, small + big)
 
 
 @rule
 def survival(s: Row, ended: Value, w: Tables) -> Value:
-    """At the end of an episode: age minus the steps after which walking empties a full meter (max_steps if never)."""
+    """At the end of an episode: age minus a fixed number of steps, or those in which walking empties a full meter."""
     rate = w.survival_decay * s.multiplier + w.survival_move
-    baseline = to_float(1.0) / where(rate > to_float(0.0), rate, w.age_share)
+    walks = rate > to_float(0.0)
+    baseline = where(walks, to_float(1.0) / where(walks, rate, to_float(1.0)), w.survival_baseline)
     return to_float(ended) * (to_float(s.age) - baseline)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Final, Protocol
 
 import numpy as np
@@ -186,8 +187,9 @@ def cells_of_affordances(kind_at: NDArray[Any], world: World) -> NDArray[np.uint
     return cells
 
 
+@cache
 def record_dtype(meters: int) -> np.dtype[np.void]:
-    """The record type of one row."""
+    """The record type of one row; one object for all engines, because Numba compares others field by field."""
     return np.dtype([("meters", "f4", (meters,)), *FIELDS.items()])
 
 

@@ -47,8 +47,11 @@ class Engine(Protocol):
     def reset_rows(self, rows: Any) -> None:
         """Start the next episode of the chosen rows (bool [N])."""
 
-    def step(self, actions: Any) -> None:
-        """One step of every row; without autoreset an ended row does not change."""
+    def step(self, actions: Any, obs_copy: NDArray[np.float32] | None = None, *, restart: bool = False) -> None:
+        """One step of every row; without autoreset an ended row does not change, or, with `restart`, is reset.
+
+        `obs_copy` [N, D], contiguous, receives the observations too.
+        """
 
     def track_usage(self, n_rows: int) -> None:
         """From now on, every step writes to `used` what the first `n_rows` rows use."""

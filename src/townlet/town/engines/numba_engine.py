@@ -17,6 +17,7 @@ from townlet.town.engines.numba_lowering import NativeTables
 from townlet.town.state import FIELDS, FRACTION, StartsSpec, State
 from townlet.town.world.tables import World
 
+INT64 = np.dtype(np.int64)
 ROWS_PER_THREAD = 4096  # with fewer, another thread does not pay off
 
 
@@ -51,6 +52,7 @@ class NumbaEngine:
         self.components = np.zeros((rows, len(world.rewards)), np.float32)
         self.terminated = np.zeros(rows, np.bool_)
         self.truncated = np.zeros(rows, np.bool_)
+        self._no_copy = np.zeros((0, world.layout.size), np.float32)
         self._inputs = (self._state, self._final, *self._layout, self._final_kind_at, self._w)
         self._outputs = (self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated)
         bounds = np.linspace(0, rows, self.threads + 1).astype(int).tolist()
@@ -85,36 +87,50 @@ class NumbaEngine:
                 self._state, kind_at, self._w, self._starts, self._key, rows, self.obs, self.mask
             )
 
-    def step(self, actions: NDArray[np.int64]) -> None:
-        if actions.dtype != np.int64 or actions.shape != (self.rows,) or not actions.flags.carray:
+    def step(
+        self, actions: NDArray[np.int64], obs_copy: NDArray[np.float32] | None = None, *, restart: bool = False
+    ) -> None:
+        if actions.dtype != INT64 or actions.shape != (self.rows,) or not actions.flags.carray:
             town_state.check_actions(actions, self.rows)
             self._actions[:] = actions  # kernels are compiled for one memory layout
             actions = self._actions
+        randomized = self._ended_rows() if self._explores and restart and not self.autoreset else None
+        into = self._no_copy if obs_copy is None else obs_copy
         if self.threads == 1:
-            invalid_row = self._step_chunk(actions, 0, self.rows)
+            invalid_row = self._step_chunk(actions, restart, into, 0, self.rows)
         else:
             if self._pool is None or self._pool_pid != os.getpid():  # a fork inherits the object but not its threads
                 self._pool, self._pool_pid = ThreadPoolExecutor(self.threads - 1, "town"), os.getpid()
-            others = [self._pool.submit(self._step_chunk, actions, *chunk) for chunk in self._chunks[1:]]
-            invalid_row = self._step_chunk(actions, *self._chunks[0])
+            others = [self._pool.submit(self._step_chunk, actions, restart, into, *chunk) for chunk in self._chunks[1:]]
+            invalid_row = self._step_chunk(actions, restart, into, *self._chunks[0])
             for other in others:
                 other.result()
         if invalid_row >= 0:
             what = f"row {invalid_row} has the unknown action {actions[invalid_row]}"
             raise TownletError(what, f"give integers from 0 to {len(self.world.actions) - 1}")
         if self._explores and self.autoreset:
-            self._randomize(np.flatnonzero(self.terminated | self.truncated))
+            randomized = self._ended_rows()
+        if randomized is not None:
+            self._randomize(randomized)
+            if obs_copy is not None:
+                obs_copy[randomized] = self.obs[randomized]
 
-    def _step_chunk(self, actions: NDArray[np.int64], first: int, last: int) -> int:
-        args = (*self._inputs, self._key, self._mix, self.autoreset, actions, *self._outputs, self.used, first, last)
-        return int(numba_kernel.step_rows(*args))
+    def _step_chunk(
+        self, actions: NDArray[np.int64], restart: bool, obs_copy: NDArray[np.float32], first: int, last: int
+    ) -> int:
+        args = (*self._inputs, self._key, self._mix, self.autoreset, restart, actions, *self._outputs)
+        invalid_row: int = numba_kernel.step_rows(*args, self.used, obs_copy, first, last)
+        return invalid_row
+
+    def _ended_rows(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self.terminated | self.truncated)
 
     def track_usage(self, n_rows: int) -> None:
         self.used = np.full(max(n_rows, len(self.used)), 2 * self.world.tables.n_affordances, np.int64)
 
     def final_obs(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         if rows is None:
-            rows = np.flatnonzero(self.terminated | self.truncated)
+            rows = self._ended_rows()
         index = np.asarray(rows, np.int64)
         if self.autoreset:
             return self._observe(self._final, self._final_kind_at, index)

@@ -7,6 +7,7 @@ this module registers them.
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from typing import Final
 
@@ -73,6 +74,15 @@ def _(context):
 def _(context, builder, signature, args):
     return context.cast(builder, args[1], signature.args[1], signature.return_type)
 
+
+def _mangling_args(record: types.Record) -> tuple[str, tuple[str]]:
+    return type(record).__name__, (hashlib.sha256(record.name.encode()).hexdigest()[:16],)
+
+
+# Compiled functions are linked by symbols that name the types of their arguments. Numba names a record type by a number
+# that counts the types of the process. Kernels for worlds with different numbers of meters, if cached by different
+# processes, could have equal symbols: one would call functions of the other and corrupt memory.
+types.Record.mangling_args = property(_mangling_args)  # type: ignore[assignment,method-assign]
 
 NUMBA_TYPES: Final = {
     "Int": types.uint32,

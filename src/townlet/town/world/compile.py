@@ -202,7 +202,7 @@ def _affordances(spec: WorldSpec) -> dict[str, Any]:
     open_at = np.zeros((n + 1, day))
     effect = np.zeros((2 * (n + 1), len(spec.meters)))
     for a, (affordance, session) in enumerate(zip(spec.affordances, sessions, strict=True)):
-        open_at[a] = [not temporal or is_open(affordance, hour) for hour in range(day)]
+        open_at[a] = [not temporal or is_open(affordance, hour, day) for hour in range(day)]
         effect[2 * a] = [session.before_last.get(m.name, 0.0) for m in spec.meters]
         effect[2 * a + 1] = [session.last.get(m.name, 0.0) for m in spec.meters]
     return {
@@ -241,7 +241,8 @@ def _rewards(spec: WorldSpec) -> dict[str, Any]:
     index = {m.name: i for i, m in enumerate(spec.meters)}
     milestone = _reward(spec, Milestone(name="milestone"))
     vitality_meters = _reward(spec, Vitality(name="vitality")).meters or spec.lethal
-    survival_meter = _reward(spec, Survival(name="survival")).meter or spec.lethal[0]
+    survival = _reward(spec, Survival(name="survival"))
+    walked = spec.meters[index[survival.meter or spec.lethal[0]]] if survival.baseline is None else None
     proximity = _reward(spec, Proximity(name="proximity"))
     bonus = [m.bonus or schema.Bonus() for m in spec.meters]
     distance = distances(spec.map.size, spec.map.boundary) if "proximity" in names else np.zeros((1, 1), np.int32)
@@ -257,14 +258,16 @@ def _rewards(spec: WorldSpec) -> dict[str, Any]:
         "bonus_below": _floats([b.below for b in bonus]),
         "bonus_penalty": _floats([b.penalty for b in bonus]),
         "uses_potential": int("potential" in names),
+        "milestone_shift": int(milestone.at_age_zero),
         "milestone_every": milestone.every,
         "milestone_big_every": milestone.big_every,
         "milestone_bonus": milestone.bonus,
         "milestone_big_bonus": milestone.big_bonus,
         "milestone_death": milestone.death,
         "potential_gamma": _reward(spec, Potential(name="potential")).gamma,
-        "survival_decay": spec.meters[index[survival_meter]].decay,
-        "survival_move": spec.meters[index[survival_meter]].move,
+        "survival_decay": walked.decay if walked else 0.0,
+        "survival_move": walked.move if walked else 0.0,
+        "survival_baseline": spec.max_steps if survival.baseline is None else survival.baseline,
         "restores": _ints(restores),
         "distance": distance,
         "proximity_below": proximity.below,

@@ -40,9 +40,9 @@ def from_node(node: Node, source: str, overrides: Sequence[str] = ()) -> World:
     return _build(Path(source).stem.strip("<>"), node, Path(source), overrides)
 
 
-def from_spec(spec: WorldSpec, name: str = "world") -> World:
-    """Validate and compile a finished spec."""
-    if problems := validate.check(spec, Node({}, SourceLocation(name))):
+def from_spec(spec: WorldSpec, name: str = "world", *, with_survival: bool = True) -> World:
+    """Validate and compile a finished spec; `with_survival` requires that an agent can reach the step limit."""
+    if problems := validate.check(spec, Node({}, SourceLocation(name)), with_survival=with_survival):
         raise ConfigError(problems)
     return compile_world(name, spec, tuple(warnings(spec)))
 

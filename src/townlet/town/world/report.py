@@ -190,7 +190,7 @@ def _rewards_of(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str]]:
             yield reward.name, f"+{b.reward:g} above {b.above:g}, −{b.penalty:g} below {b.below:g}"
         elif reward.name == "vitality" and meter.name in (reward.meters or spec.lethal):
             yield reward.name, "a factor of the product"
-        elif reward.name == "survival" and meter.name == (reward.meter or spec.lethal[0]):
+        elif reward.name == "survival" and reward.baseline is None and meter.name == (reward.meter or spec.lethal[0]):
             yield reward.name, f"baseline 1/({meter.decay:g} × multiplier + {meter.move:g})"
         elif reward.name == "potential":
             yield reward.name, "counts in the mean of the active meters"

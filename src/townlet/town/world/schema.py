@@ -58,7 +58,7 @@ class Meter(StrictModel):
     move: Share = Field(0.0, description="Additional loss by a move.")
     wait: Share = Field(0.0, description="Additional loss by WAIT.")
     group: Literal["primary", "secondary", "tertiary", "resource"] = Field(
-        "secondary", description="Group shown by `world show`: primary (lethal), secondary, tertiary or resource."
+        "secondary", description="Heading under which it is shown: primary (lethal), secondary, tertiary or resource."
     )
     bonus: Bonus | None = Field(None, description="Settings of this meter for the `meter_bonus` reward.")
 
@@ -91,7 +91,9 @@ class Affordance(StrictModel):
     cell: tuple[int, ...] | None = Field(None, description="Its cell: x, y (and z). Ignored in a shuffled layout.")
     ticks: int = Field(1, ge=1, le=1000, description="INTERACT steps of a complete use.")
     price: Share = Field(0.0, description="Price per tick, in the currency.")
-    hours: tuple[int, int] | None = Field(None, description="[open, close), may cross midnight; default always open.")
+    hours: tuple[int, int] | None = Field(
+        None, description="[open, close), default always open. [18, 4] and [18, 28] both cross midnight."
+    )
     each_tick: dict[Name, Change] = Field(default_factory=dict, description="Change of meters by every tick.")
     at_end: dict[Name, Change] = Field(default_factory=dict, description="Additional change by the last tick.")
 
@@ -143,15 +145,21 @@ class Milestone(StrictModel):
     big_every: Age = Field(100, description="Steps between big bonuses.")
     big_bonus: RewardValue = 5.0
     death: RewardValue = -100.0
+    at_age_zero: bool = Field(
+        False, description="Count the ages at which steps begin: the first step, from age 0, has both bonuses."
+    )
 
 
 class Survival(StrictModel):
-    """At the end of an episode: age − 1/(decay × multiplier + move cost) of one meter."""
+    """At the end of an episode: age − baseline, by default 1/(decay × multiplier + move cost) of one meter."""
 
     name: Literal["survival"]
     weight: RewardValue = 1.0
     meter: Name | None = Field(
         None, description="The meter whose decay and move cost set the baseline; by default the first lethal one."
+    )
+    baseline: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
+        None, description="A fixed number of steps instead. Raise it to reward only longer episodes."
     )
 
 

@@ -55,14 +55,13 @@ def restorers(spec: WorldSpec, meter: str) -> list[int]:
     return [i for i, gain in enumerate(gains) if gain > 1e-9 and gain > most - 1e-9]
 
 
-def is_open(affordance: Affordance, hour: int) -> bool:
-    """Whether an affordance is open at an hour; it may close after midnight."""
+def is_open(affordance: Affordance, hour: int, day: int) -> bool:
+    """Whether an affordance is open at an hour; after midnight it may still be open from the day before."""
     if affordance.hours is None:
         return True
     opens, closes = affordance.hours
-    if opens < closes:
-        return opens <= hour < closes
-    return hour >= opens or hour < closes
+    closes += day if closes < opens else 0
+    return opens <= hour < closes or opens <= hour + day < closes
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import prod
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Final
 
 from townlet.config.yaml import Node
-from townlet.errors import Diagnostic, SourceLocation, did_you_mean, nearest
+from townlet.errors import Diagnostic, did_you_mean, nearest
 from townlet.town.world import schema
 from townlet.town.world.schema import DEFAULT_WINDOW, MAX_CELLS, Cascade, Modulation, Survival, Vitality, WorldSpec
 from townlet.town.world.sessions import session_total, survival_bound
@@ -17,37 +19,43 @@ MAX_WINDOW_TABLE: Final = 16_000_000  # cells of the map × cells of the window
 MAX_PROXIMITY_CELLS: Final = 4096  # the distance table has cells² entries
 
 
-class Report(Protocol):
-    """Report a problem at `path`, or at `or_at` if that is in a later layer: parent worlds < file < command line."""
+@dataclass(frozen=True)
+class Report:
+    """Collects problems of a world; its values come from three layers: parent worlds < file < command line."""
 
-    def __call__(self, what: str, fix: str, *path: str | int, or_at: tuple[str, ...] = ()) -> None: ...
+    node: Node
+    problems: list[Diagnostic] = field(default_factory=list)
+
+    def __call__(self, what: str, fix: str, *path: str | int, or_at: tuple[str, ...] = ()) -> None:
+        """Report a problem at `path`, or at `or_at` if that is in a later layer."""
+        where = self.node.location_of(*(or_at if or_at and self.layer(*or_at) > self.layer(*path) else path))
+        self.problems.append(Diagnostic(what, fix, where))
+
+    def layer(self, *path: str | int) -> int:
+        """0 for a value in a parent, 1 in the file, 2 on the command line."""
+        location = self.node.location_of(*path)
+        if not location.line:
+            return 2
+        return 1 if location.source == self.node.location.source else 0
+
+    def origin(self, *path: str | int) -> str:
+        """File and line of a value, or the override that sets it."""
+        location = self.node.location_of(*path)
+        return f"{Path(location.source).name}:{location.line}" if location.line else location.source
 
 
 def check(spec: WorldSpec, node: Node, with_survival: bool = True) -> list[Diagnostic]:
     """All problems, each with the location of the wrong value; `with_survival`: also whether agents can survive."""
-    problems: list[Diagnostic] = []
-
-    def report(what: str, fix: str, *path: str | int, or_at: tuple[str, ...] = ()) -> None:
-        where = node.location_of(*path)
-        if or_at and precedence(node.location_of(*or_at)) > precedence(where):
-            where = node.location_of(*or_at)
-        problems.append(Diagnostic(what, fix, where))
-
-    def precedence(location: SourceLocation) -> int:
-        """0 for a value in a parent, 1 in the file, 2 on the command line."""
-        if not location.line:
-            return 2
-        return 1 if location.source == node.location.source else 0
-
+    report = Report(node)
     for check_part in (_names, _references, _affordances, _meters, _rewards, _map, _blocks, _observation):
         check_part(spec, report)
     start, day = spec.clock.start, spec.clock.day
     if start != "random" and start >= day:
         what = f"an episode cannot start at hour {start}: a day has {day} hours"
         report(what, f"use 0 to {day - 1}, or random", "clock", "start")
-    if with_survival and not problems:  # the bound needs values that have passed the other checks
+    if with_survival and not report.problems:  # the bound needs values that have passed the other checks
         _check_survival(spec, report)
-    return problems
+    return report.problems
 
 
 def _names(spec: WorldSpec, report: Report) -> None:
@@ -112,9 +120,10 @@ def _affordances(spec: WorldSpec, report: Report) -> None:
         if affordance.hours is None:
             continue
         opens, closes = affordance.hours
-        if not (0 <= opens < day and 0 < closes <= day and opens != closes):
+        if not (0 <= opens < day and 0 < closes <= opens + day and opens != closes):
             what = f"'{affordance.name}' cannot be open from {opens} to {closes} in a day of {day} hours"
-            fix = f"open at 0 to {day - 1} and close at a different hour, 1 to {day}; omit `hours` if always open"
+            fix = f"open at 0 to {day - 1} and close at a different hour, from 1 to {day} hours after it opens; "
+            fix += "omit `hours` if always open"
             report(what, fix, "affordances", i, "hours", or_at=("clock", "day"))
 
 
@@ -148,7 +157,11 @@ def _rewards(spec: WorldSpec, report: Report) -> None:
                 report(what, "keep one of them", "rewards", i, "meters", j)
         if isinstance(reward, Survival):
             name = reward.meter or spec.lethal[0]
-            if any(m.name == name and m.decay + m.move < 1e-6 for m in spec.meters):
+            if reward.baseline is not None:
+                if reward.meter is not None:
+                    what = "'survival' has both a `meter` and a `baseline`"
+                    report(what, "leave out one of them", "rewards", i, "baseline")
+            elif any(m.name == name and m.decay + m.move < 1e-6 for m in spec.meters):
                 what = f"'survival' compares the agent's age with how long '{name}' lasts, "
                 what += "but that meter has neither decay nor move cost"
                 fix = "give it a decay or move cost of at least 0.000001, or set another `meter`"
@@ -200,7 +213,7 @@ def _map(spec: WorldSpec, report: Report) -> None:
 
 def _check_fixed_layout(spec: WorldSpec, report: Report) -> None:
     """Check that in a fixed layout every affordance has its own cell inside the map."""
-    taken: dict[tuple[int, ...], str] = {}
+    taken: dict[tuple[int, ...], int] = {}  # index of the affordance on a cell
     dimensions = len(spec.map.size)
     all_wrong = all(a.cell is not None and len(a.cell) != dimensions for a in spec.affordances)
     if all_wrong and len(spec.affordances) > 1:  # probably an inherited world whose map was replaced
@@ -214,10 +227,13 @@ def _check_fixed_layout(spec: WorldSpec, report: Report) -> None:
             fix += "A new affordance needs `cell: [x, y]` with one number per dimension, or `layout: shuffled`"
             report(f"'{affordance.name}' has no cell, but the layout is fixed", fix, "affordances", i)
         elif _check_cell(spec, report, f"'{affordance.name}'", affordance.cell, "affordances", i, "cell"):
-            other = taken.setdefault(affordance.cell, affordance.name)
-            if other != affordance.name:
-                what = f"'{affordance.name}' is on the same cell as '{other}'"
-                report(what, "move one of them", "affordances", i, "cell")
+            other = taken.setdefault(affordance.cell, i)
+            if spec.affordances[other].name != affordance.name:  # a repeated name is a problem of its own
+                # The one in the later layer was moved onto the other: an inherited one is not to blame.
+                moved, there = sorted((i, other), key=lambda j: -report.layer("affordances", j, "cell"))
+                what = f"'{spec.affordances[moved].name}' is on the same cell as '{spec.affordances[there].name}'"
+                origin = report.origin("affordances", there, "cell")
+                report(f"{what} ({origin})", "move one of them", "affordances", moved, "cell")
 
 
 def _check_cell(spec: WorldSpec, report: Report, subject: str, cell: tuple[int, ...], *path: str | int) -> bool:
