@@ -7,20 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from gymnasium.envs.registration import register, registry
 
 from townlet._version import __version__
 
 if TYPE_CHECKING:
+    from townlet.gym.sources import EnvMaker
+    from townlet.interfaces.vec_env import VecEnv
     from townlet.runs.folder import Run
+    from townlet.runs.plots import WhiteFigure
     from townlet.town.env import Town
     from townlet.town.world.tables import World
-    from townlet.train.api import TrainedRun
+    from townlet.train.callbacks import Callback
     from townlet.train.policies import TrainedPolicy
+    from townlet.train.trained_run import TrainedRun
+    from townlet.train.trained_runs import RunsGiven, TrainedRuns
 
-__all__ = ["IDS", "__version__", "load", "load_world", "make", "train"]
+__all__ = ["IDS", "__version__", "allow_code", "load", "load_world", "make", "open_run", "plot", "train"]
 
 # Gymnasium id → shipped world
 IDS = {
@@ -32,12 +37,20 @@ IDS = {
     "Townlet/Town-L3-v0": "town-l3",
     "Townlet/Town-Shuffled-v0": "town-shuffled",
     "Townlet/Town-Foggy-v0": "town-foggy",
+    "Townlet/Town-Dark-v0": "town-dark",
     "Townlet/Town-House-v0": "town-house",
     "Townlet/Town-Aspatial-v0": "town-aspatial",
     "Townlet/Town-Cascades-Weak-v0": "cascades-weak",
     "Townlet/Town-Cascades-Strong-v0": "cascades-strong",
 }
 BANDIT = "Bandit-v0"
+
+
+def allow_code() -> None:
+    """Allow recipes and runs to execute the Python files and modules they name, in this process. Review them first."""
+    from townlet.config import user_code
+
+    user_code.permit()
 
 
 def load_world(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
@@ -47,35 +60,125 @@ def load_world(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World
     return load(name_or_path, overrides)
 
 
-def make(world: str | Path | World = "town", rows: int = 1, **settings: Any) -> Town:
-    """A vectorized environment that steps `rows` copies of a world and returns tensors (`townlet.town.env.Town`)."""
-    from townlet.town.env import Town
-    from townlet.town.world.tables import World
+@overload
+def make(env: World, rows: int | None = None, **settings: Any) -> Town: ...
 
-    return Town(world if isinstance(world, World) else load_world(world), rows, **settings)
+
+@overload
+def make(env: str | Path | EnvMaker = "town", rows: int | None = None, **settings: Any) -> VecEnv: ...
+
+
+def make(env: str | Path | World | EnvMaker = "town", rows: int | None = None, **settings: Any) -> VecEnv:
+    """A vectorized environment that steps `rows` copies and returns tensors (`townlet.interfaces.vec_env.VecEnv`).
+
+    `env` is a world; a Gymnasium id or class, with `settings` as under `gym` in a recipe; or a recipe ENV:VARIANT, with
+    `settings` as in `townlet.train`. Settings of a world are those of `townlet.town.env.Town`.
+    """
+    from townlet.train.api import make
+
+    return make(IDS.get(env, env) if isinstance(env, str) else env, rows, **settings)
+
+
+@overload
+def train(
+    env: str | Path | EnvMaker = "town",
+    algorithm: str | None = None,
+    *,
+    steps: float | None = None,
+    seed: int | None = None,
+    seeds: None = None,
+    callbacks: Sequence[Callback] = (),
+    overrides: Mapping[str, Any] | Sequence[str] | str = (),
+    root: str | Path = "runs",
+    progress: bool | None = None,
+    **settings: Any,
+) -> TrainedRun: ...
+
+
+@overload
+def train(
+    env: str | Path | EnvMaker = "town",
+    algorithm: str | None = None,
+    *,
+    steps: float | None = None,
+    seed: int | None = None,
+    seeds: int,
+    jobs: int = 1,
+    callbacks: Sequence[Callback] = (),
+    overrides: Mapping[str, Any] | Sequence[str] | str = (),
+    root: str | Path = "runs",
+    progress: bool | None = None,
+    **settings: Any,
+) -> TrainedRuns: ...
 
 
 def train(
-    recipe: str = "town",
+    env: str | Path | EnvMaker = "town",
+    algorithm: str | None = None,
     *,
+    steps: float | None = None,
     seed: int | None = None,
+    seeds: int | None = None,
+    jobs: int = 1,
+    callbacks: Sequence[Callback] = (),
     overrides: Mapping[str, Any] | Sequence[str] | str = (),
     root: str | Path = "runs",
-    progress: bool = False,
-) -> TrainedRun:
-    """Train a recipe (ENV or ENV:VARIANT) and return the run; overrides: {"agent.lr": 1e-3} or ["agent.lr=1e-3"].
+    progress: bool | None = None,
+    **settings: Any,
+) -> TrainedRun | TrainedRuns:
+    """Train an agent and return the run, or several runs that differ in their seed.
 
-    Prints nothing unless `progress`. Ctrl-C saves the run and then raises KeyboardInterrupt as usual.
+    run = townlet.train("CartPole-v1", "ppo", steps=1e5, seed=1)
+    runs = townlet.train(MyEnv, "ppo", steps=1e5, seeds=5, jobs=2)
+
+    env        a recipe (ENV or ENV:VARIANT), a Gymnasium id, an environment class, or a function that makes one
+    algorithm  the variant of the recipe; by default the recipe's own, else "ppo"
+    steps      the budget in env_steps, summed over all parallel environments
+    seed       the random seed; with `seeds` that of the first run
+    seeds      train this many seeds; `jobs` of them at a time, each in its process
+    callbacks  functions called with a `townlet.train.callbacks.RunProgress` after every metrics interval and
+               evaluation; returning False saves and stops the run
+    overrides  keys of the recipe: {"agent.lr": 1e-3} or ["agent.lr=1e-3"]
+    settings   the same as keywords: agent={"lr": 1e-3}, rows=16
+    root       the folder in which the folder of the run is created
+    progress   whether to show progress; by default it is shown in notebooks only
+
+    Ctrl-C saves the run and then raises KeyboardInterrupt as usual. A mistake raises TownletError.
     """
     from townlet.train.api import train
 
-    return train(recipe, seed=seed, overrides=overrides, root=root, progress=progress)
+    return train(
+        env, algorithm, steps=steps, seed=seed, seeds=seeds, jobs=jobs, callbacks=callbacks, overrides=overrides,
+        root=root, progress=progress, **settings,
+    )  # fmt: skip
+
+
+def plot(runs: RunsGiven | Mapping[str, RunsGiven], root: str | Path = "runs") -> WhiteFigure:
+    """The learning curves of several runs as a matplotlib figure: their evaluations over env_steps.
+
+    `runs` are runs, their names, or {label: runs}. Runs that differ only in their seed are one curve, their
+    interquartile mean, with a band for its 95% bootstrap interval; so are the runs of one label.
+    """
+    from townlet.train.trained_runs import plot
+
+    return plot(runs, root)
+
+
+def open_run(run: str | Path = "latest", root: str | Path = "runs") -> TrainedRun:
+    """Open a run on disk by name, path or "latest", to evaluate, resume or plot it."""
+    from townlet.train.api import open_run
+
+    return open_run(run, root)
 
 
 def load(
-    run: str | Path | Run, which: Literal["best", "last"] = "best", *, root: str | Path = "runs", seed: int = 0
+    run: str | Path | Run, which: Literal["best", "last"] | int = "best", *, root: str | Path = "runs", seed: int = 0
 ) -> TrainedPolicy:
-    """Load the policy of a run: `load("latest").act(obs, mask)`. `seed` determines sampled actions."""
+    """Load the policy of a run: `load("latest").act(obs, mask)`, or the newest of a recipe: `load("town-l2:drqn")`.
+
+    `which` is the best checkpoint, the last one, or a step: the checkpoint or snapshot saved nearest to it, so that 0
+    is the untrained agent. `seed` determines sampled actions.
+    """
     from townlet.train.api import load
 
     return load(run, which, root=root, seed=seed)

@@ -154,6 +154,7 @@ def test_allowed_file_may_register_an_environment(
             "ppo does not use explore.action_selection",
         ),
         (["FrozenLake-v1:qlearning", "network.hidden=[3]", *SHORT], "qlearning does not use network"),
+        (["CartPole-v1:ppo", "agent.carry=false", *QUICK], "agent.carry=false changes nothing"),
     ],
 )
 def test_ineffective_settings_are_reported(townlet: Program, tmp_path: Path, words: list[str], message: str) -> None:

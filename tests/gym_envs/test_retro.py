@@ -69,7 +69,7 @@ if __name__ == "__main__":
         "evaluation.episodes=2", "gym.max_episode_steps=12", "network=nature", "gym.resize=[36, 36]",
         "metrics.report=false", "metrics.tensorboard=false",
     ])
-    print(run.outcome.ending.why)
+    print(run.meta()["ended"])
 """
 
 

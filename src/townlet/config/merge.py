@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from townlet.config.scalar import HIDDEN, describe_value, shorten
@@ -180,3 +181,18 @@ def _entry_index(entries: list[Node], keys: list[str], depth: int, where: Source
     if keys[depth] not in indices:
         raise TownletError(f"{path} has no '{keys[depth]}'", did_you_mean(keys[depth], list(indices)), where)
     return indices[keys[depth]]
+
+
+def format_overrides(overrides: Mapping[str, Any] | Sequence[str] | str) -> list[str]:
+    """Overrides as `key=value`; the values of a mapping are written as JSON."""
+    if isinstance(overrides, str):
+        return [overrides]
+    if isinstance(overrides, Mapping):
+        return [f"{key}={_ENCODER.encode(value)}" for key, value in overrides.items()]
+    return list(overrides)
+
+
+# NumPy and torch scalars are written as plain numbers, paths as text.
+_ENCODER: Final = json.JSONEncoder(
+    default=lambda value: value.item() if hasattr(value, "item") else str(value), ensure_ascii=False
+)

@@ -112,6 +112,14 @@ def endpoints(value: float | Schedule) -> tuple[float, ...]:
     return (value.start, value.end) if isinstance(value, Schedule) else (value,)
 
 
+def validate_positive(value: float | Schedule | None) -> float | Schedule | None:
+    """Validate that a setting is above 0; a schedule may reach 0 only at its end."""
+    validate_non_negative(value)
+    if value is not None and endpoints(value)[0] <= 0:
+        raise ValueError("it must be greater than 0")
+    return value
+
+
 def validate_non_negative(value: float | Schedule | None) -> float | Schedule | None:
     """Validate that a setting is never below 0."""
     if value is not None and min(endpoints(value)) < 0:

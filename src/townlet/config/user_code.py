@@ -1,4 +1,4 @@
-"""Python files of users with wrappers and agents, named by recipes; they are executed only if permitted.
+"""Python code of users that recipes name: wrappers, agents and environments; it runs only if that is permitted.
 
 Wrappers are registered with the decorator `wrapper`, agents with `townlet.agents.registry.register`.
 """
@@ -8,14 +8,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from hashlib import blake2b
+from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import Any, Final, TypeVar
 
 from townlet.errors import TownletError, did_you_mean
 
 Factory = TypeVar("Factory", bound=Callable[..., Any])
+ALLOW: Final = "read it, and add --allow-code if you trust it (in Python: townlet.allow_code())"
 _factories: dict[str, Callable[..., Any]] = {}  # wrapper name → factory
 _executed: list[str] = []  # resolved paths, in order
 _permitted = False  # whether recipes may execute further files
@@ -45,12 +48,39 @@ def permit() -> None:
     _permitted = True
 
 
+def permitted() -> bool:
+    """Whether recipes may execute the files they name."""
+    return _permitted
+
+
 def execute_if_permitted(path: str) -> None:
     """Execute a file named by a recipe; raises TownletError if it is new and code is not permitted."""
-    if str(Path(path).resolve()) not in _executed and not _permitted:
-        what = f"the recipe runs the Python file {path}, which can do anything"
-        raise TownletError(what, "read it, and add --allow-code if you trust it")
+    require_permission(path)
     execute_file(path)
+
+
+def require_permission(source: str) -> None:
+    """Raise TownletError unless a recipe may run this Python file or import this module."""
+    is_file = source.endswith(".py")
+    if _permitted or (is_file and str(Path(source).resolve()) in _executed):
+        return
+    does = f"runs the Python file {source}" if is_file else f"imports the Python module {source}"
+    raise TownletError(f"the recipe {does}, which can do anything", ALLOW)
+
+
+def load_source(source: str) -> ModuleType:
+    """The module of a Python file, or the module of this name; needs no permission."""
+    if source.endswith(".py"):
+        execute_file(source)
+        return sys.modules[_module_name(Path(source).resolve())]
+    try:
+        return import_module(source)
+    except Exception as error:
+        file = f"{source.replace('.', '/')}.py"
+        missing = isinstance(error, ImportError) and error.name == source.partition(".")[0]
+        other = f"name the file instead: {file}" if Path(file).is_file() else "install its package"
+        fix = other if missing else "correct the module"
+        raise TownletError(f"the module '{source}' cannot be imported: {type(error).__name__}: {error}", fix) from error
 
 
 def execute_file(path: str | Path) -> None:
@@ -59,10 +89,9 @@ def execute_file(path: str | Path) -> None:
     if str(file) in _executed:
         return
     if not file.is_file() or file.suffix != ".py":
-        fix = "give the path of a .py file with your wrappers or agents"
+        fix = "give the path of a .py file with your wrappers, agents or environments"
         raise TownletError(f"there is no Python file '{path}'", fix)
-    # The name depends only on the path, so that classes can be unpickled in other processes that execute the file.
-    name = f"townlet_user_{blake2b(str(file).encode(), digest_size=8).hexdigest()}"
+    name = _module_name(file)
     loader = SourceFileLoader(name, str(file))
     module = module_from_spec(ModuleSpec(name, loader, origin=str(file)))
     sys.modules[name] = module
@@ -72,6 +101,11 @@ def execute_file(path: str | Path) -> None:
         del sys.modules[name]
         raise TownletError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}", "correct the file") from error
     _executed.append(str(file))
+
+
+def _module_name(file: Path) -> str:
+    """The name depends only on the path, so that classes can be unpickled in other processes that execute the file."""
+    return f"townlet_user_{blake2b(str(file).encode(), digest_size=8).hexdigest()}"
 
 
 def executed_files() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from townlet.config import user_code
 from townlet.errors import TownletError
-from townlet.gym import extras
+from townlet.gym import extras, sources
 from townlet.gym.row_factory import RowFactory, action_names, construct
 from townlet.gym.settings import GymSettings
 from townlet.gym.vector_env import GymVecEnv
@@ -32,9 +32,9 @@ class RenderInfo(NamedTuple):
     fps: int
 
 
-def registered_limit(id: str) -> int | None:
+def registered_limit(id: str, settings: GymSettings) -> int | None:
     """Steps after which Gymnasium truncates episodes of `id`; None if none are registered."""
-    return gym.spec(id).max_episode_steps
+    return sources.find_spec(id, settings.source).max_episode_steps
 
 
 def render_info(id: str, settings: GymSettings) -> RenderInfo:
@@ -53,9 +53,9 @@ def _row_factory(id: str, settings: GymSettings, render_mode: str | None) -> Row
 
 def _prepare(id: str, settings: GymSettings) -> None:
     """Execute the files of user-defined wrappers, which may register environments, and check that `id` is available."""
-    for file in settings.user_files:
+    for file in settings.wrapper_files:
         user_code.execute_if_permitted(file)
-    extras.require(id)
+    sources.require(id, settings.source)
 
 
 def make_vec(
@@ -92,7 +92,7 @@ def make_vec(
 
 def _is_native(id: str, settings: GymSettings, render_mode: str | None) -> bool:
     """Whether the environment's vector implementation is used."""
-    entry, atari = gym.spec(id).vector_entry_point, extras.is_atari(id)
+    entry, atari = sources.find_spec(id, settings.source).vector_entry_point, extras.is_atari(id)
     if settings.vectorization == "native":
         if entry is None:
             raise TownletError(f"{id} has no native vectorization", USE_SEPARATE_ROWS)
@@ -119,6 +119,8 @@ def _make_rows(factory: RowFactory, rows: int) -> SyncVectorEnv | AsyncVectorEnv
     if one_per_process and factory.settings.vectorization == "sync":
         raise TownletError(f"only one {factory.id} can run per process", "write vectorization: auto or async")
     if one_per_process or factory.settings.vectorization == "async":
+        if factory.settings.is_local:
+            raise sources.not_importable(factory.id, "write vectorization: sync")
         factory().close()  # so that errors are raised in this process
         multiprocessing.set_forkserver_preload(PRELOADED)
         return AsyncVectorEnv([factory] * rows, copy=False, context=START_METHOD, autoreset_mode=autoreset)
@@ -133,7 +135,7 @@ def _make_native(factory: RowFactory, rows: int) -> VectorEnv[Any, Any, Any]:
         optional = {"max_episode_steps": settings.max_episode_steps, "render_mode": factory.render_mode}
         kwargs = {**settings.kwargs, **{name: value for name, value in optional.items() if value is not None}}
     mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
-    return construct(factory.id, lambda: gym.make_vec(factory.id, rows, mode, **kwargs))
+    return construct(factory.id, lambda: gym.make_vec(factory.spec, rows, mode, **kwargs))
 
 
 def _native_atari_kwargs(id: str, settings: GymSettings) -> dict[str, Any]:
@@ -157,17 +159,18 @@ def _native_atari_kwargs(id: str, settings: GymSettings) -> dict[str, Any]:
         kwargs["frameskip"] = settings.frame_skip
     kwargs |= settings.kwargs
     if settings.max_episode_steps is not None:  # the argument counts frames
-        skip = kwargs.get("frameskip", gym.spec(id).kwargs.get("frameskip", 1))
+        spec = sources.find_spec(id, settings.source)
+        skip = kwargs.get("frameskip", spec.kwargs.get("frameskip", 1))
         kwargs["max_num_frames_per_episode"] = settings.max_episode_steps * int(skip)
     return kwargs
 
 
 def _action_names(factory: RowFactory) -> tuple[str, ...] | None:
     """Names of the actions, from a single environment, if it can be made."""
-    if gym.spec(factory.id).entry_point is None:
+    if factory.spec.entry_point is None:
         return None
     try:
-        env = gym.make(factory.id, disable_env_checker=True, **factory.settings.kwargs)
+        env = gym.make(factory.spec, disable_env_checker=True, **factory.settings.kwargs)
     except (TypeError, ValueError, gym.error.Error):  # its vector implementation may take other kwargs
         return None
     names = action_names(env)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Final, TypeVar
 
 import gymnasium as gym
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import TimeLimit
 
 from townlet.config import user_code
 from townlet.errors import EnvironmentFailed, TownletError
-from townlet.gym import extras
+from townlet.gym import extras, sources
 from townlet.gym.env_state import RowEnv
 from townlet.gym.settings import GymSettings
 from townlet.gym.wrappers.actions import FrameSkip, RemapActions
@@ -21,6 +25,8 @@ from townlet.gym.wrappers.observations import AtariObjects, ResizeImage
 from townlet.window import use_dummy_driver_if_headless
 
 T = TypeVar("T")
+# Frames of a traceback that are not in the code of an environment's author.
+LIBRARY_CODE: Final = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python[\d.]+|townlet[/\\]gym)[/\\]|^<")
 
 # Action names of environments that do not provide them.
 ACTION_NAMES: Final = {
@@ -56,11 +62,17 @@ class RowFactory:
         """Whether frames are skipped by a wrapper; Atari environments skip them internally."""
         return self.settings.frame_skip > 1 and not extras.is_atari(self.id)
 
+    @property
+    def spec(self) -> EnvSpec:
+        """Gymnasium's description of the environment."""
+        return sources.find_spec(self.id, self.settings.source)
+
     def __call__(self) -> RowEnv:
         """The environment with all its wrappers."""
         for path in self.user_files:
             user_code.execute_file(path)
-        extras.require(self.id)
+        if self.settings.source is None:
+            extras.require(self.id)
         settings, atari = self.settings, extras.is_atari(self.id)
         env = self._make(atari)
         if settings.observation == "objects":
@@ -97,7 +109,7 @@ class RowFactory:
         limit = settings.max_episode_steps
         if self.skips_frames and limit is not None:
             limit = -1  # Gymnasium's value for no limit: the TimeLimit around FrameSkip truncates instead
-        return construct(self.id, lambda: gym.make(self.id, limit, disable_env_checker=True, **kwargs))
+        return construct(self.id, lambda: gym.make(self.spec, limit, disable_env_checker=True, **kwargs))
 
 
 def construct(name: str, make: Callable[[], T]) -> T:
@@ -105,21 +117,28 @@ def construct(name: str, make: Callable[[], T]) -> T:
     try:
         return make()
     except EnvironmentFailed as failed:
-        raise _construction_error(name, failed.__cause__) from None
+        raise _construction_error(name, failed.diagnostics[0].what, failed.__cause__) from failed.__cause__
     except CONSTRUCTION_ERRORS as error:
-        raise _construction_error(name, error) from None
+        raise _construction_error(name, f"{name} cannot be made: {describe_exception(error)}", error) from error
 
 
-def _construction_error(name: str, error: BaseException | None) -> TownletError:
-    reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
-    fix = "check its kwargs and max_episode_steps"
+def _construction_error(name: str, what: str, error: BaseException | None) -> TownletError:
+    fix = "check its kwargs and max_episode_steps, and the environment with gymnasium.utils.env_checker.check_env"
     if isinstance(error, gym.error.DependencyNotInstalled):
         family = extras.family(name)
         fix = f"install it: {family.command}" if family else "install the package it needs"
     elif isinstance(error, ImportError):
         install = f"pip install {error.name}" if error.name else "install the package it needs"
         fix = f"{install}, or use another version of the environment"
-    return TownletError(f"{name} cannot be made: {reason}", fix)
+    return TownletError(what, fix)
+
+
+def describe_exception(error: BaseException) -> str:
+    """The exception in one line, with the last line of the environment's own code that it passed, if any."""
+    message = " ".join(str(error).split()).rstrip(".")
+    frames = [frame for frame in extract_tb(error.__traceback__) if not LIBRARY_CODE.search(frame.filename)]
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {message}{place}"
 
 
 def action_names(env: gym.Env[Any, Any]) -> tuple[str, ...] | None:

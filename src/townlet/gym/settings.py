@@ -11,6 +11,7 @@ from townlet.gym.wrappers.spec import SHAPING, ActionMaskSpec, CustomSpec, Wrapp
 
 Side = Annotated[int, Field(ge=1, le=4096)]
 
+LOCAL_SOURCE: Final = "<local-"  # prefix of `source` for objects that other processes cannot import
 RESERVED_KWARGS: Final = {
     "render_mode": "`townlet play`, the live page and `video` choose it",
     "max_episode_steps": "write gym.max_episode_steps instead",
@@ -20,6 +21,12 @@ RESERVED_KWARGS: Final = {
 class GymSettings(StrictModel):
     """How a Gymnasium environment is made, observed and wrapped."""
 
+    source: str | None = Field(
+        None,
+        min_length=1,
+        description="What defines `env`: a Python file relative to the recipe file, or a module. `env` is then a class "
+        "or function in it, or an id that it registers. Runs only with --allow-code.",
+    )
     kwargs: dict[str, Any] = Field(
         default_factory=dict, description="Passed to the environment, as by gymnasium.make: {gravity: -5.0}."
     )
@@ -72,9 +79,20 @@ class GymSettings(StrictModel):
         return next((w for w in self.wrappers if isinstance(w, ActionMaskSpec)), None)
 
     @property
-    def user_files(self) -> list[str]:
+    def is_local(self) -> bool:
+        """Whether the environment exists only in the program that passed it to `townlet.train`."""
+        return self.source is not None and self.source.startswith(LOCAL_SOURCE)
+
+    @property
+    def wrapper_files(self) -> list[str]:
         """Files of user-defined wrappers."""
         return [w.file for w in self.wrappers if isinstance(w, CustomSpec) and w.file is not None]
+
+    @property
+    def user_files(self) -> list[str]:
+        """Python files of the environment and of user-defined wrappers."""
+        own = [self.source] if self.source is not None and self.source.endswith(".py") else []
+        return [*own, *self.wrapper_files]
 
     def unshaped(self) -> GymSettings:
         """The same without wrappers that change rewards, for evaluation."""

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.errors import EnvironmentFailed, TownletError
 from townlet.gym.env_state import EnvSaver
+from townlet.gym.row_factory import describe_exception
 from townlet.gym.spaces import Floats, ObservationEncoder, action_encoder, actions_from_space
 from townlet.gym.wrappers.actions import ActionMasks
 from townlet.gym.wrappers.spec import ActionMaskSpec
@@ -22,6 +24,7 @@ from townlet.interfaces.state import SAME_SETTINGS, clone_state, copy_tensor, ge
 from townlet.interfaces.task import Scaling
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.rng import Streams
+from townlet.window import INSTALL_PYGAME
 
 SEED_RANGE: Final = 2**31  # accepted by every family of environments
 FINITE_CHECK_LIMIT: Final = 4096  # larger observations are assumed to be images, which are always finite
@@ -147,11 +150,15 @@ class GymVecEnv:
             return function(*args, **kwargs)
         except TownletError:
             raise
+        except DependencyNotInstalled as error:  # most environments import what draws them with their first image
+            package, _, advice = str(error).partition(", ")
+            fix = INSTALL_PYGAME if "pygame" in package else advice
+            raise TownletError(f"{self.name} cannot be rendered: {package}", fix) from error
         except Exception as error:
             raise self._failed(name, error) from error
 
     def _failed(self, name: str, error: Exception) -> EnvironmentFailed:
-        what = f"{self.name} failed in {name}(): {type(error).__name__}: {error}"
+        what = f"{self.name} failed in {name}(): {describe_exception(error)}"
         return EnvironmentFailed(what, "fix the environment")
 
     def _mark_autoreset(self) -> Bools:
@@ -247,7 +254,7 @@ class GymVecEnv:
 
     def frames(self) -> tuple[Any, ...]:
         """The rendered frame of every row; empty without a render mode."""
-        return () if self.vec.render_mode is None else tuple(self.vec.render() or ())
+        return () if self.vec.render_mode is None else tuple(self._call("render", self.vec.render) or ())
 
     def close(self) -> None:
         """Release processes, windows and memory."""

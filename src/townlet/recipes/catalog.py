@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from townlet.config.merge import MAX_CHAIN, add_to_chain
 from townlet.config.yaml import Node, read
@@ -26,7 +27,10 @@ FILE_KEYS: Final = ("extends", "variants", "default")  # keys of a file that are
 NOT_INHERITED: Final = ("description", "tuned", "result")  # they describe one recipe only
 STANDARD_TOWN: Final = "town"
 GENERIC_GYM: Final = "gym"  # the recipe of Gymnasium environments without a recipe file
+DEFAULT_VARIANT: Final = "ppo"  # of `townlet.train`, for environments whose recipe has no default
 GYM_ID: Final = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")
+# FILE.py:ENV, MODULE:ENV or <local-…>:ENV, each with or without :VARIANT.
+SOURCE_AND_ENV: Final = re.compile(r"(.+\.py|<[\w-]+>|[A-Za-z_]\w*(?:\.\w+)*):([^:]+)(?::([^:]+))?")
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,14 @@ class RecipeFile:
         where = self.extends.key_location if self.extends else None
         chain, parent = add_to_chain(chain, str(self.path), "recipes", where), self.parent()
         return {**(parent.all_variants(chain) if parent else {}), **self.variants}
+
+
+class RecipeName(NamedTuple):
+    """A recipe as named by the user; `source` is a Python file or a module that defines the environment."""
+
+    source: str | None
+    env: str
+    variant: str | None
 
 
 @dataclass(frozen=True)
@@ -119,8 +131,10 @@ _read_shipped = lru_cache(maxsize=64)(_read)
 
 
 def find_layers(name: str) -> RecipeLayers:
-    """The layers of ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT; raises TownletError with suggestions."""
-    env, variant = _split_name(name, Path())
+    """The layers of a recipe, given as ENV, FILE, WORLD or SOURCE:ENV, each with :VARIANT; raises TownletError."""
+    source, env, variant = split_name(name)
+    if source is not None:
+        return _source_layers(source, env, variant)
     path = _recipe_path(env, Path())
     if path is None and "/" in env:  # a file name cannot contain the slash of a namespaced Gymnasium id
         path = next((file.path for file in map(_shipped_file, shipped_recipes()) if _namespaced_id(file) == env), None)
@@ -148,6 +162,34 @@ def find_layers(name: str) -> RecipeLayers:
     return RecipeLayers(file, variant, tuple(normalize(layer) for layer in layers))
 
 
+def split_name(name: str) -> RecipeName:
+    """The parts of ENV:VARIANT or SOURCE:ENV:VARIANT."""
+    found = SOURCE_AND_ENV.fullmatch(name)
+    if found is not None and not os.path.isfile(name):
+        source, env, variant = found.groups()
+        # One colon also separates the variant, so `town:ppo` is not a class `ppo` of a module `town`.
+        if source.endswith((".py", ">")) or variant is not None or GYM_ID.fullmatch(env):
+            return RecipeName(source, env, variant)
+    if name.endswith(".py"):
+        raise TownletError(f"'{name}' is a Python file", f"name the environment in it: {name}:CLASS:ppo")
+    return RecipeName(None, *_split_name(name, Path()))
+
+
+def _source_layers(source: str, env: str, variant: str | None) -> RecipeLayers:
+    """The layers of an environment that a Python file, a module or the calling program defines."""
+    file = _shipped_file(GENERIC_GYM)
+    # An object of the calling program is shown by its name alone.
+    shown = env if source.startswith("<") else f"{source}:{env}"
+    variant = _select_variant(file, variant, shown)
+    origin = SourceLocation(f"{shown}:{variant}")
+    path = os.path.abspath(source) if source.endswith(".py") else source
+    top = {"env": env, "description": f"{env} with the settings for any environment.", "variant": variant}
+    own = {key: Node(value, origin) for key, value in top.items()}
+    own["gym"] = Node({"source": Node(path, origin)}, origin)
+    layers = [*map(_inheritable, _layers(file, variant)), Node(own, origin)]
+    return RecipeLayers(file, variant, tuple(normalize(layer) for layer in layers))
+
+
 def _refuse_other_version(file: RecipeFile, env: str, variant: str | None) -> None:
     """Refuse a variant that exists only for another version of the environment."""
     if variant is None or variant in file.all_variants():
@@ -161,6 +203,23 @@ def _refuse_other_version(file: RecipeFile, env: str, variant: str | None) -> No
 def _split_name(name: str, folder: Path) -> tuple[str, str | None]:
     env, colon, variant = name.rpartition(":")
     return (name, None) if not colon or os.path.isfile(folder / name) else (env, variant)
+
+
+def with_variant(name: str, variant: str | None) -> str:
+    """The name of a recipe with this variant; without one, with DEFAULT_VARIANT if the recipe has no default."""
+    if (named := split_name(name).variant) is not None:
+        if variant not in (None, named):
+            raise TownletError(
+                f"'{name}' already names a variant, so '{variant}' cannot be one too", "drop one of them"
+            )
+        return name
+    if variant is not None:
+        return f"{name}:{variant}"
+    for complete in (name, f"{name}:{DEFAULT_VARIANT}"):
+        with suppress(TownletError):
+            find_layers(complete)
+            return complete
+    return name  # loading it reports what is wrong
 
 
 def _recipe_path(name: str, folder: Path) -> Path | None:

@@ -54,7 +54,7 @@ def _change_at(node: Node, path: Sequence[str], change: Callable[[Node], Node]) 
 
 
 def with_absolute_paths(node: Node, folder: Path) -> Node:
-    """Make the paths of world, wrapper and agent files absolute; they are relative to `folder`."""
+    """Make the paths of world, environment, wrapper and agent files absolute; they are relative to `folder`."""
 
     def absolute(file: Node) -> Node:
         return file.with_value(os.path.abspath(folder / file.value)) if isinstance(file.value, str) else file
@@ -64,10 +64,15 @@ def with_absolute_paths(node: Node, folder: Path) -> Node:
             return wrappers
         return wrappers.with_value([_change_at(wrapper, ("file",), absolute) for wrapper in wrappers.value])
 
+    def absolute_source(source: Node) -> Node:
+        is_file = isinstance(source.value, str) and source.value.endswith(".py")
+        return absolute(source) if is_file else source
+
     def absolute_world(world: Node) -> Node:
         is_file = isinstance(world.value, str) and world.value.endswith(SUFFIXES)
         return absolute(world) if is_file and world.value not in shipped() else world
 
     node = _change_at(node, ("gym", "wrappers"), absolute_wrappers)
+    node = _change_at(node, ("gym", "source"), absolute_source)
     node = _change_at(node, ("agent", "file"), absolute)
     return _change_at(node, ("world",), absolute_world)

@@ -111,8 +111,15 @@ class CheckpointSettings(StrictModel):
     keep_every: int | None = Field(
         None,
         ge=1,
-        description="Keep one checkpoint per this many env_steps; by default only the last and the best. Lower it to "
-        "keep more.",
+        description="Save and keep a checkpoint each time this many more env_steps are complete; by default only the "
+        "last and the best are kept. Lower it to keep more.",
+    )
+    snapshots: int = Field(
+        10,
+        ge=0,
+        le=50,
+        description="Policy snapshots (weights only): at step 0, at the end, and at budget.env_steps divided by 2, 4, "
+        "8, … Raise it to see earlier stages of learning; 0 saves none.",
     )
 
 
@@ -168,6 +175,7 @@ class MetricsSettings(StrictModel):
         description="Episodes stored individually per interval; the others only as counts, means and quantiles. Raise "
         "it for more detail in larger files.",
     )
+    csv: bool = Field(True, description="Write metrics.csv as well, with one row for each interval and evaluation.")
     tensorboard: bool = Field(True, description="Write TensorBoard event files as well.")
     report: bool = Field(
         True, description="Write report.md and report.html at the end; false ends the run a few seconds sooner."
@@ -303,6 +311,11 @@ class Recipe(StrictModel):
         """The Python files of user-defined wrappers and of a user-defined agent."""
         wrappers = self.gym.user_files if self.gym else []
         return wrappers if self.agent.file is None else [*wrappers, self.agent.file]
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether it runs Python code of users, which must be permitted."""
+        return bool(self.user_files) or (self.gym is not None and self.gym.source is not None)
 
     @property
     def row_count(self) -> int:

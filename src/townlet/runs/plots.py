@@ -45,6 +45,7 @@ SETTINGS: Final[Any] = {
     "axes.grid": True,
     "axes.axisbelow": True,
 }
+ON_WHITE: Final[Any] = {**SETTINGS, "figure.facecolor": "white", "axes.facecolor": "white"}
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,28 @@ def draw(name: str, about: str, size: tuple[float, float], paint: Paint, *, cons
     return Plot(name, about, re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg))
 
 
+class WhiteFigure(Figure):
+    """A figure on white that a notebook displays without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        with matplotlib.rc_context(ON_WHITE):
+            self.savefig(file, format="png", dpi=120)
+        return file.getvalue()
+
+
+def figure(size: tuple[float, float], paint: Paint | None) -> WhiteFigure:
+    """A figure for notebooks and scripts; empty without `paint`."""
+    with matplotlib.rc_context(ON_WHITE):
+        white = WhiteFigure(figsize=size, layout="constrained")
+        if paint is not None:
+            paint(white)
+    return white
+
+
 def png(size: tuple[float, float], paint: Paint) -> bytes:
     """A PNG on white: PNG cannot follow the color of a page."""
-    file = io.BytesIO()
-    with matplotlib.rc_context({**SETTINGS, "figure.facecolor": "white", "axes.facecolor": "white"}):
-        figure = Figure(figsize=size, layout="constrained")
-        paint(figure)
-        figure.savefig(file, format="png", dpi=120)
-    return file.getvalue()
+    return figure(size, paint)._repr_png_()
 
 
 def score_curve(
@@ -130,7 +145,7 @@ def score_curve(
             axes.set_ylim(bottom=0)
         axes.set_ylabel(terms.axis_label)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        _format_env_steps(axes)
+        format_env_steps(axes)
 
     return paint
 
@@ -150,7 +165,7 @@ def stacked_fractions(name: str, about: str, bins: Bins, fractions: dict[str, Fl
         axes.legend(layers, list(map(truncate_label, shown)), loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes.set_ylim(0, 1)
         axes.set_ylabel("fraction of episodes")
-        _format_env_steps(axes)
+        format_env_steps(axes)
 
     return draw(name, about, (WIDTH, 2.8), paint)
 
@@ -184,7 +199,7 @@ def meter_history(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
         axes.legend(lines, list(map(truncate_label, series)), loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes.set_ylim(0, 1)
         axes.set_ylabel("mean over the sampled rows")
-        _format_env_steps(axes)
+        format_env_steps(axes)
 
     return draw("history", "mean meters over env_steps, during training", (WIDTH, 3.0), paint)
 
@@ -221,7 +236,8 @@ def truncate_label(label: str, length: int = MAX_LABEL) -> str:
     return label if len(label) <= length else f"{label[: length - 1]}…"
 
 
-def _format_env_steps(axes: Axes) -> None:
+def format_env_steps(axes: Axes) -> None:
+    """Label the x axis as env_steps from 0, with units such as k and M."""
     axes.set_xlabel("env_steps")
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -1,19 +1,24 @@
-"""From an experiment to a trained run: session, loop, rollouts, checkpoints, metrics and monitors."""
+"""From an experiment to a trained run: session, loop, rollouts, checkpoints, metrics and monitors.
+
+The package can be called: `townlet.train(env, algorithm, steps=…)` trains an agent.
+"""
 
 from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any
+
+import townlet
+
+# Importing this package replaces the function of the same name in `townlet`. It stays what is called and documented.
+train = vars(townlet)["train"]
+__all__ = ["train"]
 
 
 class _Train(ModuleType):
     """Makes the package callable, so that `townlet.train(…)` works although `townlet.train` is also a package."""
 
-    def __call__(self, *arguments: Any, **settings: Any) -> Any:
-        from townlet.train.api import train
-
-        return train(*arguments, **settings)
+    __call__ = staticmethod(train)
 
 
 sys.modules[__name__].__class__ = _Train

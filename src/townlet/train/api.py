@@ -1,90 +1,140 @@
-"""The Python API, `townlet.train` and `townlet.load`, and a smoke test of recipes."""
+"""The Python API, `townlet.train`, `make`, `load` and `open_run`, and a smoke test of recipes."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from rich.console import Console
-
 from townlet.agents.registry import entry
+from townlet.config.merge import apply_overrides, format_overrides
+from townlet.config.validate import validate_model
+from townlet.config.yaml import Node
 from townlet.distributed import launched_with_others
-from townlet.errors import TownletError
+from townlet.errors import SourceLocation, TownletError, did_you_mean
 from townlet.gym import extras
-from townlet.recipes.catalog import GENERIC_GYM
+from townlet.gym.make import make_vec
+from townlet.gym.settings import GymSettings
+from townlet.gym.sources import EnvMaker, give
+from townlet.interfaces.vec_env import VecEnv
+from townlet.recipes.catalog import DEFAULT_VARIANT, GENERIC_GYM, GYM_ID, RecipeName, split_name, with_variant
 from townlet.recipes.render import RecipeSummary
 from townlet.runs.folder import Run
+from townlet.runs.lock import Lock
 from townlet.tasks.experiment import load_experiment
+from townlet.town.env import Town
+from townlet.town.world.load import load as load_world
+from townlet.town.world.tables import World
+from townlet.train.callbacks import Callback
+from townlet.train.multi_seed import Observe, train_seeds
 from townlet.train.policies import TrainedPolicy, Which, load_policy
-from townlet.train.session import TrainingOutcome, start
-from townlet.train.sinks import console_sink
-
-Overrides = Mapping[str, Any] | Sequence[str] | str
-
-
-@dataclass(frozen=True)
-class TrainedRun(Run):
-    """A finished run with its result."""
-
-    score: float | None  # of the final evaluation, by the recipe's metric
-    outcome: TrainingOutcome = field(repr=False, compare=False)
-
-    @property
-    def summary(self) -> list[str]:
-        """What the agent learned and what it did not, in sentences."""
-        return self.outcome.summary.sentences() if self.outcome.summary else []
-
-    def load(self, which: Which = "best") -> TrainedPolicy:
-        return load_policy(self, which)
+from townlet.train.seed_processes import train_seeds_in_parallel
+from townlet.train.session import create_session, start
+from townlet.train.trained_run import (
+    Overrides,
+    TrainedRun,
+    observe_with,
+    raise_interrupt,
+    require_count,
+    seeds_progress,
+)
+from townlet.train.trained_runs import TrainedRuns, as_trained_runs
 
 
 def load(
     run: str | Path | Run, which: Which = "best", *, root: str | Path = "runs", seed: int | None = None
 ) -> TrainedPolicy:
-    """The policy of a run, given as a path, a name below `root`, "latest", or a `Run`."""
+    """The policy of a run, given as a path, a name below `root`, "latest", ENV:VARIANT, or a `Run`."""
     return load_policy(run if isinstance(run, Run) else Run.open(run, Path(root)), which, seed)
 
 
+def open_run(run: str | Path, root: str | Path = "runs") -> TrainedRun:
+    """A run on disk, given as a path, a name below `root`, or "latest"."""
+    return TrainedRun(Run.open(run, Path(root)).path)
+
+
 def train(
-    recipe: str = "town",
+    env: str | Path | EnvMaker = "town",
+    algorithm: str | None = None,
     *,
+    steps: float | None = None,
     seed: int | None = None,
+    seeds: int | None = None,
+    jobs: int = 1,
+    callbacks: Sequence[Callback] = (),
     overrides: Overrides = (),
     root: str | Path = "runs",
-    progress: bool = False,
-) -> TrainedRun:
-    """Train a recipe from scratch. Ctrl-C saves the run and then interrupts the program as usual."""
+    progress: bool | None = None,
+    **settings: Any,
+) -> TrainedRun | TrainedRuns:
+    """Train an agent from scratch; see `townlet.train`. Ctrl-C saves the run and then interrupts the program."""
     if launched_with_others():
         what = "townlet.train() supports only one process"
         raise TownletError(what, "start it without torchrun, or run torchrun … -m townlet train")
-    changes = [*format_overrides(overrides), *([] if seed is None else [f"seed={seed}"])]
-    loaded = load_experiment(recipe, changes)
-    outcome = start(loaded, Path(root), sinks=[console_sink(Console(stderr=True), loaded.recipe)] if progress else ())
-    if outcome.ending.why == "interrupted":
-        raise KeyboardInterrupt
-    final = outcome.ending.evaluation
-    score = None if final is None else final.score(loaded.recipe.metric)
-    return TrainedRun(outcome.run.path, score, outcome)
+    require_count("jobs", jobs)
+    if seeds is not None:
+        require_count("seeds", seeds)
+    if jobs > 1 and seeds is None:
+        raise TownletError(f"jobs={jobs} trains several seeds at a time, but there is only one", "add seeds=5")
+    if jobs > 1 and callbacks:
+        raise TownletError("callbacks are not sent to other processes", f"leave out jobs={jobs}, or the callbacks")
+    changes = [*format_overrides(overrides), *format_overrides(settings)]
+    changes += [] if steps is None else [f"budget.env_steps={steps}"]
+    changes += [] if seed is None else [f"seed={seed}"]
+    recipe, observe = recipe_name(env, algorithm), observe_with(callbacks, progress)
+    if seeds is None:
+        return _train_one(recipe, changes, Path(root), observe)
+    if jobs > 1:
+        show = seeds_progress(progress)
+        result = train_seeds_in_parallel(recipe, changes, Path(root), seeds, min(jobs, seeds), show)
+    else:
+        result = train_seeds(recipe, changes, Path(root), seeds, observe)
+    return as_trained_runs(result)
 
 
-def format_overrides(overrides: Overrides) -> list[str]:
-    """Overrides as `key=value`; the values of a mapping are written as JSON."""
-    if isinstance(overrides, str):
-        return [overrides]
-    if isinstance(overrides, Mapping):
-        return [f"{key}={_encoder.encode(value)}" for key, value in overrides.items()]
-    return list(overrides)
+def _train_one(recipe: str, changes: Sequence[str], root: Path, observe: Observe) -> TrainedRun:
+    session = create_session(load_experiment(recipe, changes), root)
+    with Lock(session.run.path) as lock:
+        sinks, stop_reason = observe(session.run, session.loaded.recipe)
+        raise_interrupt(session.train(lock, sinks, stop_reason=stop_reason))
+    return TrainedRun(session.run.path)
 
 
-# NumPy and torch scalars are written as plain numbers, paths as text.
-_encoder: Final = json.JSONEncoder(
-    default=lambda value: value.item() if hasattr(value, "item") else str(value), ensure_ascii=False
-)
+def recipe_name(env: str | Path | EnvMaker, algorithm: str | None = None) -> str:
+    """ENV:VARIANT of an environment given by name, as a recipe, or as a class or function of the calling program."""
+    if isinstance(env, str | Path):
+        return with_variant(str(env), algorithm)
+    return ":".join((*give(env), algorithm or DEFAULT_VARIANT))
+
+
+def make(env: str | Path | World | EnvMaker = "town", rows: int | None = None, **settings: Any) -> VecEnv:
+    """A batched environment; see `townlet.make`."""
+    if isinstance(env, World):
+        return _make_town(env, rows, settings)
+    name = split_name(str(env)) if isinstance(env, str | Path) else RecipeName(*give(env), None)
+    if name.variant is not None:
+        changes = [*format_overrides(settings), *([] if rows is None else [f"rows={rows}"])]
+        loaded = load_experiment(str(env), changes)
+        return loaded.task.make_env(loaded.recipe, loaded.recipe.thread_count)
+    if name.source is None and not GYM_ID.fullmatch(name.env):
+        return _make_town(load_world(str(env)), rows, settings)
+    source = [] if name.source is None else [f"source={json.dumps(name.source)}"]
+    layer = apply_overrides(Node({}, SourceLocation("townlet.make")), [*source, *format_overrides(settings)])
+    return make_vec(name.env, validate_model(GymSettings, layer), rows or 1)
+
+
+def _make_town(world: World, rows: int | None, settings: Mapping[str, Any]) -> Town:
+    known = [name for name in signature(Town).parameters if name not in ("world", "rows")]
+    for name in settings:
+        if name not in known:
+            raise TownletError(f"a town has no setting '{name}'", did_you_mean(name, known))
+    return Town(world, rows or 1, **settings)
+
 
 # A few updates and two evaluations of short episodes, for any agent and environment.
 SMOKE_OVERRIDES: Final = (

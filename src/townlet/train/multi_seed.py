@@ -1,80 +1,79 @@
-"""Training a recipe with several seeds, and the interquartile mean of their scores."""
+"""Training a recipe with several seeds, one after the other or in parallel processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from townlet.errors import EXIT_INTERRUPTED, TownletError
 from townlet.interfaces.counters import Sink
 from townlet.recipes.schema import Recipe
-from townlet.rng import Streams
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
+from townlet.runs.statistics import bootstrap_interval, iqm
 from townlet.tasks.experiment import load_experiment
-from townlet.train.session import TrainingOutcome, create_session
-
-RESAMPLES: Final = 2000
-CONFIDENCE: Final = 0.95
+from townlet.train.callbacks import STOPPED
+from townlet.train.session import create_session
 
 
-def iqm(scores: Sequence[float]) -> float:
-    """The interquartile mean: the mean of the middle half; a score at its edge counts in part."""
-    return float(_iqms(np.asarray([scores], np.float64))[0])
+class Observers(NamedTuple):
+    """What observes the training of a run, and may stop it."""
+
+    sinks: Sequence[Sink] = ()
+    stop_reason: Callable[[], str | None] = lambda: None
 
 
-def _iqms(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The interquartile mean [k] of each of k samples [k, n]."""
-    edges = np.arange(samples.shape[1] + 1) / samples.shape[1]
-    weights = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0, None)
-    means: NDArray[np.float64] = (np.sort(samples) * weights).sum(1) / weights.sum()
-    return means
+Observe = Callable[[Run, Recipe], Observers]  # called for every run before its first step
 
 
-def bootstrap_interval(scores: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """The 95% bootstrap confidence interval of the IQM (Agarwal et al. 2021), from resampling with replacement."""
-    draws = Streams(seed).numpy("bootstrap").choice(np.asarray(scores, np.float64), (RESAMPLES, len(scores)))
-    low, high = np.quantile(_iqms(draws), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
+def no_observers(run: Run, recipe: Recipe) -> Observers:
+    return Observers()
 
 
 @dataclass(frozen=True)
-class FailedSeed:
-    """A seed whose training failed, and its unfinished run."""
+class SeedResult:
+    """How the training of one seed ended."""
 
     seed: int
-    run: Run
-    why: str
-    exit_code: int
+    run: Run | None = None  # None if it did not start
+    score: float | None = None  # of the last evaluation; None unless the budget is spent
+    seconds: float = 0.0
+    failure: str = ""  # why it failed
+    exit_code: int = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.run is not None and self.exit_code == 0
 
 
 @dataclass(frozen=True)
 class MultiSeedResult:
-    """Outcomes of runs that differ only in their seed, and the seeds that failed."""
+    """Results of runs that differ only in their seed, in the order of their seeds."""
 
     metric: str
-    outcomes: tuple[TrainingOutcome, ...]
-    failed: tuple[FailedSeed, ...] = ()
+    results: tuple[SeedResult, ...]
 
     @property
-    def interrupted(self) -> bool:
-        return any(outcome.summary is None for outcome in self.outcomes)
+    def interrupted(self) -> list[SeedResult]:
+        """Seeds that were interrupted or not started."""
+        return [result for result in self.results if result.exit_code == EXIT_INTERRUPTED]
+
+    @property
+    def failed(self) -> list[SeedResult]:
+        return [result for result in self.results if result.failure]
 
     @property
     def exit_code(self) -> int:
         if self.interrupted:
             return EXIT_INTERRUPTED
-        return max((failure.exit_code for failure in self.failed), default=0)
+        return max((result.exit_code for result in self.results), default=0)
 
     @property
     def scores(self) -> list[float]:
-        """The score of each run's last evaluation."""
-        return [final.score(self.metric) for o in self.outcomes if (final := o.ending.evaluation) is not None]
+        """The score of each finished run's last evaluation."""
+        return [result.score for result in self.results if result.score is not None]
 
     def summary(self) -> str:
         """The interquartile mean with its confidence interval, and the seeds that failed."""
@@ -87,29 +86,52 @@ class MultiSeedResult:
         return f"{text}; failed: seed{'s' * (len(self.failed) != 1)} {seeds}" if seeds else text
 
 
-def train_seeds(
-    recipe: str, overrides: Sequence[str], root: Path, seeds: int, sink: Callable[[Recipe], Sink] | None = None
-) -> MultiSeedResult:
-    """Train the recipe with `seeds` consecutive seeds, starting from its own.
+# Trains seeds, perhaps in parallel, and yields each result as it arrives; it ends early after an interruption.
+SeedTrainer = Callable[[Sequence[int]], Iterator[SeedResult]]
 
-    A failed seed does not stop the others; an interruption does. `sink` makes an additional sink for each run.
+
+def train_seeds(
+    recipe: str, overrides: Sequence[str], root: Path, seeds: int, observe: Observe = no_observers
+) -> MultiSeedResult:
+    """Train the recipe with `seeds` consecutive seeds, starting from its own, one after the other in this process.
+
+    A failed seed does not stop the others; an interruption does.
     """
+
+    def one_by_one(numbers: Sequence[int]) -> Iterator[SeedResult]:
+        for seed in numbers:
+            yield (result := train_seed(recipe, overrides, root, seed, observe))
+            if result.exit_code == EXIT_INTERRUPTED:
+                return
+
+    return collect_results(recipe, overrides, seeds, one_by_one)
+
+
+def collect_results(recipe: str, overrides: Sequence[str], seeds: int, train: SeedTrainer) -> MultiSeedResult:
+    """The results of all seeds; those that were not started after an interruption count as interrupted."""
     first = load_experiment(recipe, overrides).recipe
-    done: list[TrainingOutcome] = []
-    failed: list[FailedSeed] = []
-    for seed in range(first.seed, first.seed + seeds):
-        loaded = load_experiment(recipe, [*overrides, f"seed={seed}"])
-        session = create_session(loaded, root)  # an error here affects all seeds, so it propagates
-        try:
-            with Lock(session.run.path) as lock:
-                done.append(session.train(lock, [sink(loaded.recipe)] if sink else ()))
-        except TownletError as error:
-            failed.append(FailedSeed(seed, session.run, error.diagnostics[0].what, error.exit_code))
-            continue
-        except (OSError, RuntimeError, MemoryError) as error:  # torch raises RuntimeError
-            why = f"{type(error).__name__}: {error}".partition("\n")[0]
-            failed.append(FailedSeed(seed, session.run, why, 1))
-            continue
-        if done[-1].summary is None:
-            break
-    return MultiSeedResult(first.metric, tuple(done), tuple(failed))
+    numbers = range(first.seed, first.seed + seeds)
+    results = {result.seed: result for result in train(numbers)}
+    ordered = (results.get(seed, SeedResult(seed, exit_code=EXIT_INTERRUPTED)) for seed in numbers)
+    return MultiSeedResult(first.metric, tuple(ordered))
+
+
+def train_seed(
+    recipe: str, overrides: Sequence[str], root: Path, seed: int, observe: Observe = no_observers
+) -> SeedResult:
+    """Train one seed in this process; an error before the training starts is raised, because it affects all seeds."""
+    loaded = load_experiment(recipe, [*overrides, f"seed={seed}"])
+    session = create_session(loaded, root)
+    observers = observe(session.run, loaded.recipe)
+    try:
+        with Lock(session.run.path) as lock:
+            outcome = session.train(lock, observers.sinks, stop_reason=observers.stop_reason)
+    except TownletError as error:
+        return SeedResult(seed, session.run, failure=error.diagnostics[0].what, exit_code=error.exit_code)
+    except (OSError, RuntimeError, MemoryError) as error:  # torch raises RuntimeError
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return SeedResult(seed, session.run, failure=why, exit_code=1)
+    final = outcome.ending.evaluation
+    score = final.score(loaded.recipe.metric) if outcome.summary is not None and final is not None else None
+    ended = outcome.summary is not None or outcome.ending.why == STOPPED
+    return SeedResult(seed, session.run, score, outcome.seconds, exit_code=0 if ended else EXIT_INTERRUPTED)

@@ -27,6 +27,7 @@ from townlet.gym.wrappers.spec import (
     FrameSkipSpec,
     LunarLanderShapingSpec,
     MountainCarShapingSpec,
+    PongShapingSpec,
     WrapperSpec,
 )
 from townlet.interfaces import conformance
@@ -158,6 +159,44 @@ def test_potentials_are_higher_in_better_states() -> None:
         worse = list(still)
         worse[place] = -0.5
         assert lander.potential(worse) < 0
+
+
+def test_action_reward_is_paid_for_each_action() -> None:
+    env = make_vec("CartPole-v1", spec({"name": "action_reward", "rewards": (-0.5, 0.25)}), 2)
+    env.reset(0)
+    assert env.step(torch.tensor([0, 1])).reward.tolist() == [0.5, 1.25]
+    with pytest.raises(TownletError, match="has 1 rewards, but there are 2 actions"):
+        make_vec("CartPole-v1", spec({"name": "action_reward", "rewards": (1.0,)}))
+    with pytest.raises(TownletError, match="needs discrete actions"):
+        make_vec("Pendulum-v1", spec({"name": "action_reward", "rewards": (1.0,)}))
+
+
+def test_pong_shaping_draws_the_paddle_to_the_ball() -> None:
+    env = shaping(AtariObjects(Memory(), "ALE/Pong-v5"), PongShapingSpec(weight=2.0, gamma=1.0))
+    obs, _ = env.reset()
+    assert env.potential(obs) == pytest.approx(-2 * 10 / 255)  # the paddle is at 100, the ball at 90
+    assert env.step(0)[1] == pytest.approx(-2 * 2 / 255)  # the ball moves away by 2
+    env.step(0)
+    assert env.potential(env.step(0)[0]) == 0  # no ball
+    with pytest.raises(TownletError, match="needs an observation of 6 numbers"):
+        shaping(Memory(), PongShapingSpec())
+
+
+def test_vizdoom_shaping_rewards_changes_of_game_variables() -> None:
+    pytest.importorskip("vizdoom")
+    shots = spec({"name": "vizdoom_shaping", "weights": {"AMMO2": 2.0}, "gamma": 1.0}, kwargs={"frame_skip": 4})
+    shaped, plain = (make_vec("VizdoomBasic-v1", made, 1) for made in (shots, shots.unshaped()))
+    for env in (shaped, plain):
+        env.reset(0)
+    actions = [torch.tensor([action]) for action in range(instance(plain.actions, Discrete).n)] * 3
+    paid = [float(shaped.step(action).reward[0] - plain.step(action).reward[0]) for action in actions]
+    assert set(paid) == {0, -2}  # a shot costs one round
+    for env in (shaped, plain):
+        env.close()
+    with pytest.raises(TownletError, match="no game variable 'AMO2'"):
+        make_vec("VizdoomBasic-v1", spec({"name": "vizdoom_shaping", "weights": {"AMO2": 1.0}}))
+    with pytest.raises(TownletError, match="needs a game of VizDoom"):
+        make_vec("CartPole-v1", spec({"name": "vizdoom_shaping", "weights": {"HEALTH": 1.0}}))
 
 
 def test_shaping_is_rejected_for_other_environments() -> None:

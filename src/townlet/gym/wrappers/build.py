@@ -15,7 +15,14 @@ from townlet.errors import TownletError, did_you_mean
 from townlet.gym.wrappers import spec as specs
 from townlet.gym.wrappers.actions import FrameSkip, RemapActions
 from townlet.gym.wrappers.observations import EncodeDiscrete, MiniGridOneHot
-from townlet.gym.wrappers.shaping import CartPolePotential, LunarLanderPotential, MountainCarPotential
+from townlet.gym.wrappers.shaping import (
+    ActionReward,
+    CartPolePotential,
+    LunarLanderPotential,
+    MountainCarPotential,
+    PongPotential,
+    VizdoomPotential,
+)
 
 Env = gym.Env[Any, Any]
 
@@ -70,5 +77,8 @@ CONSTRUCTORS: Final[dict[type[StrictModel], Callable[[Env, Any], Env]]] = {
     specs.CartPoleShapingSpec: CartPolePotential,
     specs.MountainCarShapingSpec: MountainCarPotential,
     specs.LunarLanderShapingSpec: LunarLanderPotential,
+    specs.PongShapingSpec: PongPotential,
+    specs.VizdoomShapingSpec: VizdoomPotential,
+    specs.ActionRewardSpec: ActionReward,
     specs.CustomSpec: _custom,
 }

@@ -1,4 +1,7 @@
-"""Reward shaping. Potentials keep the optimal policy (Ng, Harada & Russell 1999); the count bonus may change it."""
+"""Reward shaping.
+
+Potentials keep the optimal policy (Ng, Harada & Russell 1999); count bonus and rewards of actions may change it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,15 @@ from typing import Any, Final, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
-from townlet.errors import TownletError
-from townlet.gym.wrappers.spec import CartPoleShapingSpec, LunarLanderShapingSpec, MountainCarShapingSpec
+from townlet.errors import TownletError, did_you_mean
+from townlet.gym.wrappers.spec import (
+    ActionRewardSpec,
+    CartPoleShapingSpec,
+    LunarLanderShapingSpec,
+    MountainCarShapingSpec,
+    PongShapingSpec,
+    VizdoomShapingSpec,
+)
 
 CART_LIMIT: Final = 2.4  # |position| at which a CartPole episode ends
 POLE_LIMIT: Final = math.radians(12)
@@ -21,9 +31,10 @@ CAR_MAX_SPEED: Final = 0.07
 class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], ABC):
     """Adds γ·Φ(s′) − Φ(s) to the reward; Φ = 0 at termination, but not at truncation."""
 
-    def __init__(self, env: gym.Env[Any, Any], gamma: float, size: int, name: str) -> None:
+    def __init__(self, env: gym.Env[Any, Any], gamma: float, size: int | None, name: str) -> None:
+        """`size` is that of the observation, unless the potential does not depend on it."""
         super().__init__(env)
-        if env.observation_space.shape != (size,):
+        if size is not None and env.observation_space.shape != (size,):
             what = f"{name} needs an observation of {size} numbers, but this one is {env.observation_space}"
             raise TownletError(what, "put it first among the wrappers, and use it only for its environment")
         self._gamma, self._potential = gamma, 0.0
@@ -101,3 +112,54 @@ class LunarLanderPotential(PotentialShaping):
         """Φ of [x, y, vx, vy, angle, angular velocity, left leg, right leg]; the pad is at 0, 0."""
         x, y, vx, vy, angle = map(float, obs[:5])
         return -(self._distance * math.hypot(x, y) + self._speed * math.hypot(vx, vy) + self._angle * abs(angle))
+
+
+class PongPotential(PotentialShaping):
+    """Φ falls from 0 to −weight with the vertical distance of the paddle from the ball; it is 0 without a ball."""
+
+    def __init__(self, env: gym.Env[Any, Any], spec: PongShapingSpec) -> None:
+        super().__init__(env, spec.gamma, 6, spec.name)
+        self._weight = spec.weight
+
+    def potential(self, obs: Any) -> float:
+        """Φ of [player y, enemy y, ball x, ball y, ball dx, ball dy], all positions in [0, 1]."""
+        in_play = obs[2] > 0 and obs[3] > 0
+        return -self._weight * float(abs(obs[0] - obs[3])) if in_play else 0.0
+
+
+class VizdoomPotential(PotentialShaping):
+    """Φ is a weighted sum of game variables, read from the game: observations need not contain them."""
+
+    def __init__(self, env: gym.Env[Any, Any], spec: VizdoomShapingSpec) -> None:
+        super().__init__(env, spec.gamma, None, spec.name)
+        self._game: Any = getattr(env.unwrapped, "game", None)
+        if not hasattr(self._game, "get_game_variable"):
+            fix = f"use {spec.name} only for VizDoom"
+            raise TownletError(f"{spec.name} needs a game of VizDoom, but {env.unwrapped} has none", fix)
+        from vizdoom import GameVariable
+
+        known = GameVariable.__members__
+        if unknown := [name for name in spec.weights if name not in known]:
+            raise TownletError(f"VizDoom has no game variable '{unknown[0]}'", did_you_mean(unknown[0], list(known)))
+        self._weights = [(known[name], weight) for name, weight in spec.weights.items()]
+
+    def potential(self, obs: Any) -> float:
+        return sum(weight * float(self._game.get_game_variable(variable)) for variable, weight in self._weights)
+
+
+class ActionReward(gym.Wrapper[Any, Any, Any, Any]):
+    """Adds to each reward that of the action."""
+
+    def __init__(self, env: gym.Env[Any, Any], spec: ActionRewardSpec) -> None:
+        super().__init__(env)
+        space, given = env.action_space, len(spec.rewards)
+        if not isinstance(space, gym.spaces.Discrete):
+            raise TownletError("action_reward needs discrete actions", f"drop the wrapper '{spec.name}'")
+        if space.n != given:
+            what = f"action_reward has {given} rewards, but there are {space.n} actions"
+            raise TownletError(what, "give one reward for each action")
+        self._rewards, self._start = spec.rewards, int(space.start)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, float(reward) + self._rewards[int(action) - self._start], terminated, truncated, info

@@ -135,6 +135,34 @@ class LunarLanderShapingSpec(StrictModel):
     gamma: Gamma = Field(0.99, description=GAMMA)
 
 
+class PongShapingSpec(StrictModel):
+    """Pong with `observation: objects`: potential-based shaping that keeps the paddle at the height of the ball."""
+
+    name: Literal["pong_shaping"] = "pong_shaping"
+    weight: float = Field(0.1, gt=0, description="Raise it for more guidance relative to the points.")
+    gamma: Gamma = Field(0.99, description=GAMMA)
+
+
+class VizdoomShapingSpec(StrictModel):
+    """VizDoom: the potential is a weighted sum of game variables, so their changes are rewarded."""
+
+    name: Literal["vizdoom_shaping"] = "vizdoom_shaping"
+    weights: dict[str, float] = Field(
+        min_length=1,
+        description="Weight by game variable, such as {HEALTH: 0.01, KILLCOUNT: 1.0}. Raise one to value it more.",
+    )
+    gamma: Gamma = Field(0.99, description=GAMMA)
+
+
+class ActionRewardSpec(StrictModel):
+    """Add a reward to each action, such as a cost of acting. Training only."""
+
+    name: Literal["action_reward"] = "action_reward"
+    rewards: tuple[float, ...] = Field(
+        min_length=1, description="Reward of each action, in the agent's order. Lower one to make the action rarer."
+    )
+
+
 class CustomSpec(StrictModel):
     """A user-defined wrapper, registered with @townlet.gym.wrapper in a file that runs only with --allow-code."""
 
@@ -163,7 +191,13 @@ WrapperSpec = Annotated[
     | CartPoleShapingSpec
     | MountainCarShapingSpec
     | LunarLanderShapingSpec
+    | PongShapingSpec
+    | VizdoomShapingSpec
+    | ActionRewardSpec
     | CustomSpec,
     Field(discriminator="name"),
 ]
-SHAPING = (ClipRewardSpec, CartPoleShapingSpec, MountainCarShapingSpec, LunarLanderShapingSpec)
+SHAPING = (
+    ClipRewardSpec, CartPoleShapingSpec, MountainCarShapingSpec, LunarLanderShapingSpec, PongShapingSpec,
+    VizdoomShapingSpec, ActionRewardSpec,
+)  # fmt: skip

@@ -1,0 +1,63 @@
+"""Callbacks of the Python API: functions that observe a training run, and may stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from townlet.interfaces.counters import Counters, MetricsInterval, Sink
+from townlet.runs.folder import Run
+
+STOPPED: Final = "stopped by a callback"
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """State of a training run at the end of a metrics interval, or after an evaluation; read-only."""
+
+    run: Run
+    env_steps: int
+    updates: int  # gradient steps
+    episodes: int
+    budget: int | None  # env_steps of the whole run; None if they are not limited
+    metrics: Mapping[str, float]  # means over the latest interval, such as episode_return and loss
+    evaluation: Mapping[str, Any] | None  # the latest evaluation of this session, such as its length, return and score
+
+
+Callback = Callable[[RunProgress], Any]  # returning False stops the training
+
+
+class CallbackSink(Sink):
+    """Calls the callbacks after every metrics interval and evaluation; `stop_reason` says whether one returned False.
+
+    An evaluation follows the interval of its step, so callbacks that are called only at intervals would miss the last.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback], run: Run, budget: int | None) -> None:
+        self._callbacks, self._run, self._budget = callbacks, run, budget
+        self._metrics: Mapping[str, float] = MappingProxyType({})
+        self._evaluation: Mapping[str, Any] | None = None
+        self._stopped = False
+
+    def stop_reason(self) -> str | None:
+        return STOPPED if self._stopped else None
+
+    def on_interval(self, interval: MetricsInterval) -> None:
+        self._metrics = MappingProxyType(dict(interval.metrics))
+        self._call(interval.env_steps, interval.updates, interval.episodes)
+
+    def on_evaluation(self, counters: Counters, evaluation: Mapping[str, Any]) -> None:
+        if evaluation["policy"] != "random":
+            self._evaluation = MappingProxyType(dict(evaluation))
+            self._call(counters.env_steps, counters.updates, counters.episodes)
+
+    def _call(self, env_steps: int, updates: int, episodes: int) -> None:
+        progress = RunProgress(self._run, env_steps, updates, episodes, self._budget, self._metrics, self._evaluation)
+        for callback in self._callbacks:
+            answer = callback(progress)
+            if isinstance(answer, bool | np.bool_) and not answer:  # None and other values continue
+                self._stopped = True

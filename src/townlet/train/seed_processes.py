@@ -1,0 +1,229 @@
+"""Training several seeds in parallel processes: one process per seed, a limited number of them at a time.
+
+A process sends its lines of progress and its result through a pipe. It runs in a process group of its own, so Ctrl-C
+at the terminal reaches only the parent, which forwards it once; every process then saves its run and ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from townlet.config import user_code
+from townlet.errors import EXIT_INTERRUPTED, TownletError
+from townlet.gym import sources
+from townlet.gym.sources import EnvName
+from townlet.recipes.catalog import split_name
+from townlet.recipes.schema import Recipe
+from townlet.runs.folder import Run
+from townlet.tasks.experiment import load_experiment
+from townlet.train.multi_seed import MultiSeedResult, Observers, SeedResult, collect_results, train_seed
+from townlet.train.sinks import PlainConsole
+from townlet.train.stop_conditions import STOP_SIGNALS
+
+# A process that has run Numba kernels cannot fork safely. A fork server can; it imports the modules once for all seeds.
+START_METHOD: Final = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+PARENT_ENDED: Final = "the process that started this training has ended"
+LINE_SECONDS: Final = 10.0  # between lines of progress of one seed
+Message = str | Run | SeedResult  # a line of progress, the run once it exists, and the result
+
+
+@dataclass(frozen=True)
+class SeedJob:
+    """What a process trains."""
+
+    recipe: str
+    overrides: tuple[str, ...]
+    root: Path
+    seed: int
+    code_permitted: bool
+    user_files: tuple[str, ...]
+    given: EnvName | None  # the environment, if the program passed it as an object
+
+
+def train_seeds_in_parallel(
+    recipe: str, overrides: Sequence[str], root: Path, seeds: int, jobs: int, show: Callable[[str], None]
+) -> MultiSeedResult:
+    """Train consecutive seeds in up to `jobs` processes at a time; `show` receives lines of progress.
+
+    A failed seed, even one whose process dies, does not stop the others. Ctrl-C stops all of them; their runs are
+    saved and can be resumed.
+    """
+    loaded = load_experiment(recipe, overrides)
+    if loaded.is_local:
+        raise sources.not_importable(loaded.recipe.env, "train one seed at a time")
+    shared = (*overrides, *_thread_limit(loaded.recipe, jobs))
+    name = split_name(recipe)
+    env = EnvName(name.source or "", name.env)
+    given = env if sources.is_given(env) else None
+
+    def in_processes(numbers: Sequence[int]) -> Iterator[SeedResult]:
+        code = user_code.permitted(), user_code.executed_files()
+        waiting = [SeedJob(recipe, shared, root, seed, *code, given) for seed in numbers]
+        with _Processes(show) as processes:
+            while processes.running or (waiting and not processes.interrupted):
+                while waiting and len(processes.running) < jobs and not processes.interrupted:
+                    processes.start(waiting.pop(0))
+                yield from processes.results()
+
+    return collect_results(recipe, shared, seeds, in_processes)
+
+
+def _thread_limit(recipe: Recipe, jobs: int) -> list[str]:
+    """An override that divides the cores among the processes, if the recipe leaves the number of threads open."""
+    limit = max(1, (os.cpu_count() or 1) // jobs)
+    return [f"threads={limit}"] if recipe.threads == "auto" and recipe.thread_count > limit else []
+
+
+@contextmanager
+def _hidden_script() -> Iterator[None]:
+    """Processes that start inside do not execute the program's script again, so it needs no `if __name__ …`."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+class _Processes:
+    """The running processes by the pipe that connects each with this process; forwards stop signals to them."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self.running: dict[Connection, tuple[SeedJob, BaseProcess]] = {}
+        self.interrupted = False
+        self._previous: dict[int, Any] = {}
+        self._runs: dict[int, Run] = {}  # by seed, as soon as they exist
+
+    def __enter__(self) -> _Processes:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._forward) for number in STOP_SIGNALS}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        for connection, (_, process) in self.running.items():  # only after an error in this process
+            process.terminate()
+            connection.close()
+
+    def _forward(self, number: int, frame: object) -> None:
+        """Stop all processes: the first signal saves their runs, a second one ends them immediately."""
+        self.interrupted = True
+        for _, process in self.running.values():
+            _signal(process, number)
+
+    def start(self, job: SeedJob) -> None:
+        context: Any = multiprocessing.get_context(START_METHOD)
+        if START_METHOD == "forkserver":
+            multiprocessing.set_forkserver_preload([__name__])
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_run_job, args=(job, theirs))
+        with _hidden_script():
+            process.start()
+        theirs.close()
+        self.running[ours] = job, process
+        if self.interrupted:  # a signal arrived while the process started
+            _signal(process, signal.SIGINT)
+
+    def results(self) -> Iterator[SeedResult]:
+        """Show the lines that have arrived, and yield the results of seeds that have ended."""
+        for connection in wait([*self.running], timeout=0.5):
+            assert isinstance(connection, Connection)
+            job, process = self.running[connection]
+            try:
+                message = connection.recv()
+            except (EOFError, OSError):
+                message = self._without_result(job, process)
+            if isinstance(message, str):
+                self._show(f"seed {job.seed}: {message}")
+            elif isinstance(message, Run):
+                self._runs[job.seed] = message
+            else:
+                process.join()
+                connection.close()
+                del self.running[connection]
+                yield message
+
+    def _without_result(self, job: SeedJob, process: BaseProcess) -> SeedResult:
+        """The result of a process that died, for example because memory ran out."""
+        process.join()
+        run = self._runs.get(job.seed)
+        if self.interrupted:
+            return SeedResult(job.seed, run, exit_code=EXIT_INTERRUPTED)
+        return SeedResult(job.seed, run, failure=f"its process ended with code {process.exitcode}", exit_code=1)
+
+
+def _signal(process: BaseProcess, number: int) -> None:
+    if process.pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+class _PipeConsole(PlainConsole):
+    """Sends the lines of progress of one seed to the parent; `parent_ended` once that is impossible."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(sys.stderr, LINE_SECONDS)
+        self._connection, self.parent_ended = connection, False
+
+    def message(self, text: str) -> None:
+        self.send(text)
+
+    def send(self, message: Message) -> None:
+        try:
+            self._connection.send(message)
+        except OSError:
+            self.parent_ended = True
+
+
+class _EarlyStop:
+    """Records a stop signal that arrives before the training handles signals itself."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: object) -> None:
+        self.requested = True
+
+
+def _run_job(job: SeedJob, connection: Connection) -> None:
+    """Train one seed in this process, and send its run, its lines and its result."""
+    os.setpgid(0, 0)  # the terminal sends Ctrl-C to the group of the parent
+    early, console = _EarlyStop(), _PipeConsole(connection)
+
+    def stop_reason() -> str | None:
+        if console.parent_ended:
+            return PARENT_ENDED
+        return "interrupted" if early.requested else None
+
+    def observe(run: Run, recipe: Recipe) -> Observers:
+        console.send(run)
+        return Observers([console], stop_reason)
+
+    if job.code_permitted:
+        user_code.permit()
+    for file in job.user_files:
+        user_code.execute_file(file)
+    try:
+        if job.given:
+            sources.give_importable(job.given)
+        result = train_seed(job.recipe, job.overrides, job.root, job.seed, observe)
+    except TownletError as error:
+        result = SeedResult(job.seed, failure=str(error.diagnostics[0]), exit_code=error.exit_code)
+    console.send(result)
+    connection.close()

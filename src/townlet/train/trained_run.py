@@ -1,0 +1,190 @@
+"""A run in the Python API: evaluate, resume, metrics as tables, plots, and its display in a notebook."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from rich.console import Console
+
+from townlet.agents.agent import no_interrupt
+from townlet.config.merge import format_overrides
+from townlet.errors import TownletError
+from townlet.interfaces.counters import Sink
+from townlet.recipes.schema import Recipe
+from townlet.runs.folder import Run
+from townlet.runs.metrics_reader import MetricsReader
+from townlet.runs.overview import make_overview
+from townlet.runs.tables import Table, as_pandas, evaluation_table, metrics_table
+from townlet.tasks.evaluation import EvaluationResult
+from townlet.tasks.experiment import reopen
+from townlet.train.callbacks import Callback, CallbackSink
+from townlet.train.multi_seed import Observe, Observers
+from townlet.train.notebook import NotebookLines, NotebookProgress, in_notebook
+from townlet.train.policies import TrainedPolicy, Which, load_policy
+from townlet.train.session import TrainingOutcome, resume
+from townlet.train.sinks import console_sink
+
+if TYPE_CHECKING:
+    from townlet.runs.plots import WhiteFigure
+
+Overrides = Mapping[str, Any] | Sequence[str] | str
+EPISODES: Final = 100  # of an evaluation
+
+
+class TrainedRun(Run):
+    """A run that was trained, perhaps not to its end. Everything is read from its folder when it is needed."""
+
+    @cached_property
+    def policy(self) -> TrainedPolicy:
+        """The policy of the best checkpoint: `run.policy.act(obs, mask)`."""
+        return self.load()
+
+    def load(self, which: Which = "best") -> TrainedPolicy:
+        """The policy of the best or the last checkpoint."""
+        return load_policy(self, which)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the budget is spent; otherwise `resume()` continues."""
+        return bool(self.meta().get("finished"))
+
+    @property
+    def score(self) -> float | None:
+        """The last evaluation's mean length or return (the recipe's metric); None before the first evaluation."""
+        return make_overview(self).last
+
+    @property
+    def summary(self) -> list[str]:
+        """What the agent learned and what it did not, in sentences; [] if the run is not finished."""
+        return list(self.meta().get("summary", ()))
+
+    def evaluate(
+        self, episodes: int = EPISODES, *, seed: int | None = None, greedy: bool | None = None, which: Which = "best"
+    ) -> EvaluationResult:
+        """Evaluate the agent on complete episodes, by default on others than those of the run's own evaluations.
+
+        The result has one entry per episode (`length`, `returns`, `terminated`) and means. `greedy` is by default that
+        of the recipe.
+        """
+        require_count("episodes", episodes)
+        trained = self.policy if which == "best" else self.load(which)
+        recipe, greedy = trained.loaded.recipe, trained.use_greedy(None if greedy is None else not greedy)
+        trained.require_probabilities(greedy)
+        changes = {"episodes": episodes, "deterministic": greedy, "seed": recipe.evaluation.seed + 1}
+        changes |= {} if seed is None else {"seed": seed}
+        evaluation = type(recipe.evaluation).model_validate(recipe.evaluation.model_dump() | changes)
+        changed = recipe.model_copy(update={"evaluation": evaluation, "device": "cpu"})
+        return trained.loaded.task.evaluate(trained.policy(), changed, no_interrupt)
+
+    def resume(
+        self,
+        steps: float | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        overrides: Overrides = (),
+        progress: bool | None = None,
+        **settings: Any,
+    ) -> TrainedRun:
+        """Train on for `steps` env_steps, by default to the end of the budget; returns this run."""
+        changes = [*format_overrides(overrides), *format_overrides(settings)]
+        if steps is not None:
+            if steps <= 0:
+                raise TownletError(f"steps={steps} trains nothing", "give the number of env_steps to train on for")
+            changes.append(f"budget.env_steps={make_overview(self).env_steps + round(steps)}")
+        recipe = reopen(self, changes).recipe
+        sinks, stop_reason = observe_with(callbacks, progress)(self, recipe)
+        self.__dict__.pop("policy", None)  # another checkpoint may become the best one
+        raise_interrupt(resume(self, changes, sinks=sinks, stop_reason=stop_reason))
+        return self
+
+    def metrics(self, pandas: bool = False) -> Any:
+        """All metrics, one row per interval: a dictionary of arrays by name, or a pandas.DataFrame.
+
+        NaN where an interval has no value, such as `loss` before the first update.
+        """
+        return self._table(metrics_table, pandas)
+
+    def evaluations(self, pandas: bool = False) -> Any:
+        """The evaluations during training, one row each, as in `metrics`."""
+        return self._table(evaluation_table, pandas)
+
+    def _table(self, read: Any, pandas: bool) -> Any:
+        with MetricsReader(self.metrics_file) as store:
+            table: Table = read(store)
+        return as_pandas(table) if pandas else table
+
+    def plot(self) -> WhiteFigure:
+        """The learning curve, with evaluations and a random agent, as a matplotlib figure."""
+        from townlet.runs import plots, report  # lazily: they import matplotlib
+
+        return plots.figure(plots.CURVE_SIZE, report.learning_curve(self))
+
+    def _repr_html_(self) -> str:
+        """Key figures and the learning curve, for notebooks."""
+        from townlet.runs import plots, report
+
+        overview = make_overview(self)
+        random = overview.random_evaluation.get("score")
+        scores = {"best": overview.best, "last": overview.last, "random agent": random}
+        rows = {"recipe": f"{overview.recipe}, seed {overview.seed}", "state": overview.state}
+        rows |= {"steps": f"{overview.env_steps:,}"}
+        rows |= {f"{overview.score_metric}, {name}": f"{v:.1f}" for name, v in scores.items() if v is not None}
+        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
+        paint = report.learning_curve(self)
+        svg = plots.draw(f"curve-{self.name[-6:]}", "learning curve", plots.CURVE_SIZE, paint).svg if paint else ""
+        return f"<div><b>{escape(self.name)}</b><table>{cells}</table>{svg}</div>"
+
+
+def observe_with(callbacks: Sequence[Callback], progress: bool | None) -> Observe:
+    """Callbacks and progress of a training run."""
+    _require_functions(callbacks)
+
+    def observe(run: Run, recipe: Recipe) -> Observers:
+        observer = CallbackSink(callbacks, TrainedRun(run.path), recipe.budget.env_steps)
+        shown = [_progress_sink(recipe)] if _show_progress(progress) else []
+        return Observers([observer, *shown], observer.stop_reason)
+
+    return observe
+
+
+def _require_functions(callbacks: object) -> None:
+    if not isinstance(callbacks, Sequence):
+        raise TownletError(f"`callbacks` is a {type(callbacks).__name__}", "give a list of functions: callbacks=[…]")
+    for callback in callbacks:
+        if not callable(callback):
+            what = f"a callback of type {type(callback).__name__} cannot be called"
+            raise TownletError(what, "give a function that takes a townlet.train.callbacks.RunProgress")
+
+
+def require_count(name: str, value: object) -> None:
+    """Raise an error unless the value is a whole number of at least 1."""
+    if not isinstance(value, int | np.integer) or value < 1:
+        raise TownletError(f"{name}={value!r} is not a whole number of at least 1", f"write {name}=5, for example")
+
+
+def seeds_progress(progress: bool | None) -> Callable[[str], None]:
+    """A function that shows the lines of several seeds, which start with "seed N: "."""
+    if not _show_progress(progress):
+        return lambda line: None
+    return NotebookLines() if in_notebook() else partial(print, file=sys.stderr, flush=True)
+
+
+def _progress_sink(recipe: Recipe) -> Sink:
+    """Progress in place in a notebook, otherwise on stderr."""
+    return NotebookProgress(recipe) if in_notebook() else console_sink(Console(stderr=True), recipe)
+
+
+def _show_progress(progress: bool | None) -> bool:
+    """By default progress is shown in notebooks only."""
+    return in_notebook() if progress is None else progress
+
+
+def raise_interrupt(outcome: TrainingOutcome) -> None:
+    """Interrupt the program as usual after Ctrl-C; the run is saved."""
+    if outcome.ending.why == "interrupted":
+        raise KeyboardInterrupt

@@ -1,0 +1,115 @@
+"""Mistakes in scripts and notebooks: one line that says where, what and how to fix it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import townlet
+from project.test_api import Corridor
+from small import PPO
+from townlet.errors import TownletError
+from townlet.runs.folder import Run
+from townlet.tasks import evaluation
+
+
+class FailsToStart(Corridor):
+    def __init__(self) -> None:
+        raise ValueError("no\nlicense.")
+
+
+class FailsInReset(Corridor):
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        raise ValueError("no cell")
+
+
+class FailsInStep(Corridor):
+    def step(self, action: np.int64) -> Any:
+        if self._steps == 6:  # not in the first steps, which check the environment
+            raise ValueError("no\nstep")
+        return super().step(action)
+
+
+class FourResults(Corridor):
+    def step(self, action: np.int64) -> Any:
+        return super().step(action)[:4]
+
+
+class NanReward(Corridor):
+    def step(self, action: np.int64) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, float("nan"), *rest
+
+
+class Endless(Corridor):
+    def step(self, action: np.int64) -> Any:
+        obs, reward, *_ = super().step(np.int64(0))
+        return obs, reward, False, False, {}
+
+
+class Pair(Corridor):
+    action_space = gym.spaces.Tuple((gym.spaces.Discrete(2),) * 2)  # type: ignore[assignment]
+
+
+def train(env: Any, algorithm: str | None = None, **settings: Any) -> Callable[[Path], Any]:
+    return lambda root: townlet.train(env, algorithm, overrides=[*PPO], root=root, **settings)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (train(lambda: Corridor(), "sac"), "^lambda has no variant 'sac'; known: ppo, dqn"),
+        (train(Pair), "Pair has Tuple actions, which no agent supports"),
+        (train(FailsToStart), r"FailsToStart cannot be made: ValueError: no license \(test_api_mistakes\.py:\d+\); "),
+        (train(FailsInReset), r"FailsInReset cannot be made: ValueError: no cell \(test_api_mistakes\.py:\d+\); "),
+        (
+            train(lambda: FailsInStep()),
+            r"failed in step\(\): ValueError: no step \(test_api_mistakes\.py:\d+\); .* train again",
+        ),
+        (train(FourResults), r"expected 5, got 4.*; check .*check_env"),
+        (train(lambda: None), "lambda cannot be made: .*must inherit from the gymnasium.Env class"),
+        (train(NanReward), "an episode of NanReward has a return of nan; make step"),
+        (train(Endless), "Endless has not ended after 60 steps, and nothing limits it; set gym.max_episode_steps"),
+        (train(Corridor, device="cuda:99"), "device: cuda:99: torch finds .* CUDA device.*; write device=cpu"),
+        (train(Corridor, callbacks=print), "`callbacks` is a builtin_function_or_method; give a list of functions"),
+        (train(Corridor, callbacks=[3]), "a callback of type int cannot be called"),
+        (train(Corridor, seeds=[1, 2]), r"seeds=\[1, 2\] is not a whole number of at least 1"),
+        (train(Corridor, seeds=2, jobs=0), "jobs=0 is not a whole number of at least 1"),
+        (lambda _: townlet.make("town", rows=2, thread=3), "a town has no setting 'thread'; did you mean 'threads'"),
+        (lambda _: townlet.open_run("elder").evaluate(0), "episodes=0 is not a whole number of at least 1"),
+        (lambda _: townlet.open_run("elder").resume(-5), "steps=-5 trains nothing"),
+        (
+            lambda _: townlet.load("elder").act(([0.0], {})),
+            r"tuple with parts of different shapes.*env\.reset\(\)\[0\]",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(
+    attempt: Callable[[Path], Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "LONG_EPISODE", 60)
+    with pytest.raises(TownletError, match=message) as caught:
+        attempt(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert "<local" not in str(caught.value)
+    assert caught.value._render_traceback_()[-1] == str(caught.value)  # what a notebook shows
+
+
+def test_notebook_shows_a_mistake_without_the_code_of_townlet() -> None:
+    with pytest.raises(TownletError) as caught:
+        townlet.make("CartPol-v1")
+    assert caught.value._render_traceback_() == ["there is no environment 'CartPol-v1'; did you mean 'CartPole-v1'?"]
+
+
+def test_environment_without_time_limit_trains_if_its_episodes_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "LONG_EPISODE", 32)  # episodes take at most 30
+    townlet.train(Corridor, overrides=[*PPO, "env_steps=256"], root=tmp_path)
+    townlet.train(Endless, overrides=[*PPO, "env_steps=256"], gym={"max_episode_steps": 70}, root=tmp_path)
+    assert len(Run.list(tmp_path)) == 2
