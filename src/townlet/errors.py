@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -47,6 +48,11 @@ class TownletError(Exception):
         location = SourceLocation(str(where)) if isinstance(where, Path) else where
         self.diagnostics: tuple[Diagnostic, ...] = (Diagnostic(what, fix, location),)
         super().__init__(str(self.diagnostics[0]))
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython and Jupyter show: the message, after the traceback of the exception that caused it, if any."""
+        cause = traceback.format_exception(self.__cause__) if self.__cause__ else []
+        return [*"".join(cause).splitlines(), str(self)]
 
 
 class EnvironmentFailed(TownletError):

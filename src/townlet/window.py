@@ -1,4 +1,4 @@
-"""A window that shows images (extra `window`: pygame)."""
+"""A window that shows images, drawn by pygame."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from townlet.errors import TownletError
 KEYS: Final = {"up": "up", "down": "down", "left": "left", "right": "right", "space": " ", "return": "\r"}
 QUIT_KEY: Final = "q"  # closing the window counts as this key
 POLL_SECONDS: Final = 0.005
+INSTALL_PYGAME: Final = "install it: pip install pygame-ce"
 
 
 def has_screen() -> bool:
@@ -42,8 +43,7 @@ class Window:
         try:
             import pygame
         except ImportError as missing:
-            fix = "install it: pip install 'townlet[window]'"
-            raise TownletError("a window needs pygame, which is not installed", fix) from missing
+            raise TownletError("a window needs pygame, which is not installed", INSTALL_PYGAME) from missing
         self._pygame: Any = pygame
         self._title, self._fps = title, fps
         self._screen: Any = None

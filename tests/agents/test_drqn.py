@@ -316,6 +316,6 @@ def test_without_carry_every_step_starts_with_an_empty_state(stored: bool, bptt:
         alone = network(sequences.obs[3:].flatten(0, 1), network.initial_hidden(6 * 12))[0].view(6, 12, 3)
         torch.testing.assert_close(agent.unroll(network, sequences), alone, atol=1e-6, rtol=0)
     network = agent.network
-    network.carry = True
+    network.body.carry = True
     hidden = network(sequences.obs[0], network.initial_hidden(12))[1]
     assert hidden.any(), "it could remember"

@@ -223,8 +223,8 @@ truncated episode bootstraps from the observation after the reset (pqn)
 
 wrong sign of the policy gradient (reinforce)
 @ agents/test_reinforce.py::test_loss_of_one_step_by_hand
-- -policy.log_prob(steps.actions) * advantage
-+ policy.log_prob(steps.actions) * advantage
+- -log_prob * advantage
++ log_prob * advantage
 
 baseline not subtracted (reinforce)
 @ agents/test_reinforce.py::test_baseline_is_subtracted_from_the_returns

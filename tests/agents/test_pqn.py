@@ -141,8 +141,8 @@ def test_resume_is_bit_identical(explore: ExploreSpec | None, settings: dict[str
 def test_update_reports_its_metrics() -> None:
     history = make_loop(explore=RND).run(40)[-1]
     assert history.keys() == {
-        "loss", "td_error", "mean_q", "grad_norm", "dead_units", "epsilon", "intrinsic_weight", "lr", "rnd_loss",
-        "intrinsic_reward",
+        "loss", "td_error", "mean_q", "grad_norm", "grad_norm_body", "grad_norm_head", "dead_units", "epsilon",
+        "intrinsic_weight", "lr", "rnd_loss", "intrinsic_reward",
     }  # fmt: skip
 
 

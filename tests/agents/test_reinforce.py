@@ -96,6 +96,20 @@ def test_loss_of_one_step_by_hand() -> None:
     assert loss.item() == pytest.approx(-2 * math.log(0.75) + 0.5 * (2 - 5) ** 2 - 0.1 * entropy)
 
 
+def test_approx_kl_measures_how_far_a_gradient_step_moves_the_policy() -> None:
+    still, slow, fast = (make_loop(lr=lr).run(40)[0]["approx_kl"] for lr in (0.0, 1e-3, 2e-2))
+    assert still == pytest.approx(0, abs=1e-9)
+    assert 0 < 10 * slow < fast < 1
+
+
+def test_grad_norms_of_the_parts_make_up_that_of_the_whole() -> None:
+    metrics = make_loop(shared=True).run(40)[0]
+    parts = [metrics[f"grad_norm_{part}"] for part in ("body", "actor", "critic")]
+    assert min(parts) > 0
+    assert math.hypot(*parts) == pytest.approx(metrics["grad_norm"], rel=1e-5)
+    assert {name for name in make_loop().run(40)[0] if "grad_norm_" in name} == {"grad_norm_actor", "grad_norm_critic"}
+
+
 def test_baseline_is_subtracted_from_the_returns() -> None:
     """Every episode is one step with reward 1: minus the mean, all advantages are 0."""
 

@@ -17,7 +17,7 @@ from townlet.errors import TownletError
 from townlet.runs import checkpoint, checkpoint_files
 from townlet.runs.checkpoint_files import MANIFEST
 from townlet.runs.folder import Run
-from townlet.runs.metrics_reader import MetricsReader
+from townlet.runs.metrics_reader import MetricsReader, write_csv
 from townlet.runs.serialization import flatten
 from townlet.runs.verify import reseal, verify
 from townlet.sharing.publish import publish
@@ -200,8 +200,8 @@ def harmless(run: Run, intact: Run, resumed: dict[str, object], rng: random.Rand
         shutil.rmtree(copy.path)
 
 
-# 1e-05 is 1E-05 in meta.json; in metrics.db much is free space.
-FREE = re.compile(r"lock|log\.txt|tensorboard/.*|tune\.yaml|live\.feed|meta\.json|metrics\.db")
+# 1e-05 is 1E-05 in meta.json; in metrics.db much is free space; metrics.csv is a copy of it, which nothing reads.
+FREE = re.compile(r"lock|log\.txt|tensorboard/.*|tune\.yaml|live\.feed|meta\.json|metrics\.db|metrics\.csv")
 
 
 def flips(run: Run, paused: Run, count: int, resumes: int) -> dict[str, int]:
@@ -240,6 +240,18 @@ def test_flipped_bits_in_every_file_of_a_run_are_reported_or_harmless(run: Run, 
 def test_a_thousand_flipped_bits_are_reported_or_harmless(run: Run, paused: Run) -> None:
     seen = flips(run, paused, 1000, 25)
     assert seen["reported"] > 500
+
+
+def test_metrics_csv_has_no_checksum_and_is_written_again_from_the_checked_metrics(run: Run, tmp_path: Path) -> None:
+    text = run.csv_file.read_text()
+    run.csv_file.write_text(text.replace("\n100,", "\n900,"))
+    assert run.csv_file.read_text() != text
+    (item,) = (item for item in verify(run).items if item.name == "metrics.csv")
+    assert (item.state, "a copy of the metrics" in item.text) == ("unprotected", True)
+    resume(run, pause_at=LATER)
+    with MetricsReader(run.metrics_file) as metrics:
+        write_csv(metrics, tmp_path / "expected.csv")
+    assert run.csv_file.read_text() == (tmp_path / "expected.csv").read_text()
 
 
 def test_a_run_whose_checkpoints_were_removed_does_not_restart_over_its_metrics(run: Run) -> None:

@@ -28,6 +28,7 @@ from townlet.tasks.evaluation import RandomPolicy
 from townlet.tasks.experiment import load_experiment
 from townlet.tasks.town_evaluation import evaluate_town
 from townlet.train import logger
+from townlet.train.checkpointer import Checkpointer
 from townlet.train.session import TrainingOutcome, resume, start
 from townlet.train.training import build_training
 
@@ -35,10 +36,16 @@ MAX_SECONDS = 240
 
 
 def watch_commits(request: dict[str, Any]) -> list[str]:
-    """Die or stall at the n-th pass of a commit point; returns the points passed so far."""
+    """Die or stall at the n-th pass of a commit point; returns the points passed so far.
+
+    Those of policy snapshots begin with "snapshot", as in "snapshot committed".
+    """
     passed: list[str] = []
+    saving_snapshot = False
+    save_snapshot = Checkpointer.save_snapshot
 
     def at(point: str) -> None:
+        point = f"snapshot {point}" if saving_snapshot else point
         passed.append(point)
         if [point, passed.count(point)] == request.get("die"):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -46,12 +53,19 @@ def watch_commits(request: dict[str, Any]) -> list[str]:
             print("stalled", flush=True)
             time.sleep(120)
 
+    def watched_snapshot(self: Checkpointer, score: float | None = None) -> None:
+        nonlocal saving_snapshot
+        saving_snapshot = True
+        save_snapshot(self, score)
+        saving_snapshot = False
+
     checkpoint.on_point = at
+    Checkpointer.save_snapshot = watched_snapshot  # type: ignore[method-assign]
     return passed
 
 
 def kill_between_checkpoints(commits: int, steps: int, passed: list[str]) -> None:
-    """SIGKILL this process after this many commits and this many vector steps since the last of them."""
+    """SIGKILL this process after this many checkpoints and this many vector steps since the last of them."""
     seen, since = 0, 0
 
     on_step = logger.MetricsLogger.on_step

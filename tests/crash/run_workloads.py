@@ -15,7 +15,14 @@ from typing import Any, Final
 
 import torch
 
-from crash.training_process import DQN, checkpoint_leaves, differing_leaves, metrics_digest, only_run
+from crash.training_process import (
+    DQN,
+    checkpoint_leaves,
+    differing_leaves,
+    metrics_digest,
+    only_run,
+    snapshot_leaves,
+)
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_store import MetricsStore, StorePosition
@@ -96,14 +103,19 @@ class Checkpoints:
 
 
 def final_bits(run: Path) -> dict[str, Any]:
-    """Leaves of the last checkpoint, and all metrics that do not depend on the clock."""
-    leaves = checkpoint_leaves(run)
+    """Leaves of the last checkpoint and of the snapshots, and all metrics that do not depend on the clock."""
+    leaves = checkpoint_leaves(run) | snapshot_leaves(run)
     tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
     return {
         "metrics": metrics_digest(run),
         "tensors": {name: sha256(leaf.numpy().tobytes()).hexdigest() for name, leaf in tensors.items()},
         "values": {name: leaf for name, leaf in leaves.items() if name not in tensors},
     }
+
+
+def saved_steps(folder: Path) -> list[int]:
+    """The env_steps of the checkpoints in a folder."""
+    return [checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder)]
 
 
 class TrainedRun:
@@ -116,23 +128,24 @@ class TrainedRun:
     def act(folder: Path, mark: Mark) -> None:
         def at(point: str) -> None:
             if point == "committed":
-                mark(
-                    step=checkpoint.step_and_serial(checkpoint.paths(only_run(folder / "runs") / "checkpoints")[-1])[0]
-                )
+                run = only_run(folder / "runs")
+                mark(checkpoints=saved_steps(run / "checkpoints"), snapshots=saved_steps(run / "snapshots"))
 
         checkpoint.on_point = at
         outcome = start(load_experiment(*TrainedRun.RECIPE), folder / "runs")
         checkpoint.on_point = lambda point: None
-        mark(step=TrainedRun.STEPS, bits=final_bits(outcome.run.path))
+        mark(bits=final_bits(outcome.run.path))
 
     @staticmethod
     def check(folder: Path, acknowledged: Acknowledged, bits: dict[str, Any]) -> None:
         if not acknowledged:
             return
         run = Run(only_run(folder / "runs"))
-        newest = checkpoint.latest(run.checkpoints)
-        assert newest is not None
-        assert newest.env_steps >= acknowledged[-1]["step"]
+        committed = [one for one in acknowledged if "checkpoints" in one][-1]
+        assert max(saved_steps(run.checkpoints), default=-1) >= max(committed["checkpoints"], default=-1)
+        assert {*saved_steps(run.snapshots)} >= {*committed["snapshots"]}  # snapshots are never pruned
+        for path in checkpoint.paths(run.snapshots):
+            checkpoint.verify(path)
         resume(run)
         assert final_bits(run.path) == bits
 

@@ -17,6 +17,7 @@ from townlet.runs.metrics_reader import MetricsReader
 WORDS = (*DQN, "curriculum={name: adaptive, episodes: 2, steps: 20, entropy: 1.0}", "agent.prioritized={}")
 # Training saves each step once and so never replaces a checkpoint; tests/runs covers crashes of that.
 POINTS = [point for point in COMMIT_POINTS if "replaced" not in point]
+SNAPSHOT_POINTS = ["snapshot begun", "snapshot renamed", "snapshot committed"]  # of step 0, before the first checkpoint
 
 
 def assert_no_gap_and_no_duplicate(run: Path) -> None:
@@ -31,18 +32,20 @@ def assert_no_gap_and_no_duplicate(run: Path) -> None:
 
 def test_kill_at_every_commit_point_is_recovered(server: ForkServer, tmp_path: Path) -> None:
     """Each process dies at the next point of its first commit, and the next one resumes from what is left."""
+    first, *points = [*SNAPSHOT_POINTS, *POINTS]
     whole = server.train("town:dqn", WORDS, tmp_path / "whole", pause_at=720)
     root = tmp_path / "killed"
-    process = server.start("town:dqn", WORDS, root, die=[POINTS[0], 1])
+    process = server.start("town:dqn", WORDS, root, die=[first, 1])
     assert process.wait() == -9
     run = only_run(root)
     assert paths(run / "checkpoints") == []  # no checkpoint: the resumed run starts from the beginning
-    for point in POINTS[1:]:
+    for point in points:
         assert server.resume(run, die=[point, 1]).wait() == -9, point
     server.resume_to_end(run, pause_at=720)
     assert differences(whole, run) == []
     assert_no_gap_and_no_duplicate(run)
-    assert not [path for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]
+    for folder in ("checkpoints", "snapshots"):
+        assert not [path for path in (run / folder).iterdir() if path.name.startswith(".")]
 
 
 SHORT = (*WORDS, "budget={env_steps: 320}")

@@ -171,8 +171,19 @@ def _identical(x: Any, y: Any) -> bool:
     return bool(x.dtype == y.dtype and x.shape == y.shape and x.numpy().tobytes() == y.numpy().tobytes())
 
 
+def snapshot_leaves(run: Path) -> dict[str, Any]:
+    """Every leaf of every policy snapshot."""
+    return {
+        f"{path.name}/{name}": leaf
+        for path in checkpoint.paths(run / "snapshots")
+        for name, leaf in flatten(checkpoint.load(path)[0]).items()
+    }
+
+
 def differences(one: Path, other: Path) -> list[str]:
-    """Names of the leaves that differ between two runs, and "metrics" if those differ."""
-    return differing_leaves(checkpoint_leaves(one), checkpoint_leaves(other)) + (
-        ["metrics"] if metrics_digest(one) != metrics_digest(other) else []
-    )
+    """Names of the leaves of checkpoints and snapshots that differ between two runs, and "metrics" if those differ."""
+    return [
+        *differing_leaves(checkpoint_leaves(one), checkpoint_leaves(other)),
+        *differing_leaves(snapshot_leaves(one), snapshot_leaves(other)),
+        *(["metrics"] if metrics_digest(one) != metrics_digest(other) else []),
+    ]

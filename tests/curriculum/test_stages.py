@@ -182,6 +182,13 @@ def test_shaped_stage_requires_potential_reward() -> None:
     assert settings_of(FixedSpec(stage=5), ("energy",), ("milestone",))["reward_mix"] == [[1.0], [1.0]]
 
 
+@pytest.mark.parametrize(("stage", "mix"), [(1, [1.0, 1.0, 1.0]), (5, [1.0, 1.0, 0.5]), (6, [1.0, 1.0, 0.0])])
+def test_shipped_stages_apply_to_every_reward_of_the_world(stage: int, mix: list[float]) -> None:
+    rewards = ("vitality", "survival", "potential")
+    spec = FixedSpec(stage=stage, stages="six")
+    assert settings_of(spec, ("energy", "health"), rewards)["reward_mix"] == [mix, mix]
+
+
 def test_a_world_without_any_of_the_meters_is_refused() -> None:
     with pytest.raises(TownletError, match="stage 1 activates no meter of this world; name some of warmth"):
         settings_of(FixedSpec(), ("warmth",), ("milestone", "potential"))

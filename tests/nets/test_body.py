@@ -47,6 +47,19 @@ def test_every_weight_gets_a_gradient(given: Given) -> None:
 
 
 @law
+@given(networks())
+def test_without_carry_every_step_is_a_first_step(given: Given) -> None:
+    body, layout = make(*given), given[1]
+    obs = observations(layout, T, B)
+    firsts = torch.stack([body(step, body.initial_hidden(B))[0] for step in obs])
+    body.carry = False
+    features, hidden = body(obs, body.initial_hidden(B))
+    torch.testing.assert_close(features, firsts)
+    assert not hidden.any()
+    assert not body.advance_hidden(obs, body.initial_hidden(B)).any()
+
+
+@law
 @given(networks(), st.integers(0, B - 1))
 def test_rows_are_independent(given: Given, row: int) -> None:
     body, layout = make(*given), given[1]

@@ -34,6 +34,18 @@ def test_vanishing_moments_become_zero_and_weights_match_adam() -> None:
     assert bool(((kept != 0) & (kept.abs() < torch.finfo(torch.float32).tiny)).any())
 
 
+@pytest.mark.parametrize("limit", [None, 0.5])
+def test_norms_of_parts_are_those_before_clipping(limit: float | None) -> None:
+    module = nn.ModuleDict({"body": nn.Linear(2, 1, bias=False), "head": nn.Linear(1, 1, bias=False)})
+    optimizer = FlatOptimizer("adam", module, 1e-3)
+    optimizer.gradient.copy_(torch.tensor([3.0, 4.0, -12.0]))
+    assert optimizer.step(limit).item() == 13
+    assert optimizer.part_norms(dict(module.items())) == pytest.approx({"body": 5, "head": 12})
+    optimizer.zero_grad()
+    optimizer.step(limit)
+    assert optimizer.part_norms(dict(module.items())) == {"body": 0, "head": 0}
+
+
 def test_only_gradients_above_the_limit_are_scaled() -> None:
     """The gradient is (3, 4), of norm 5."""
     for limit, moved in ((None, [3.0, 4.0]), (10.0, [3.0, 4.0]), (1.0, [0.6, 0.8])):

@@ -74,7 +74,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_evaluations_have_readable_headings(full: Run) -> None:
     text = full.report_md.read_text()
-    assert "| survived | earn money |" in text
+    assert "| reach the limit | earn money |" in text
     assert "| 25 % | 0 % |" in text
 
 

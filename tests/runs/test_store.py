@@ -305,6 +305,11 @@ def test_export_as_csv(store: MetricsStore, tmp_path: Path) -> None:
     store.add("evaluations", {"env_steps": 10, "policy": ["random", "greedy"], "length": [116.0, 480.5]})
     write_csv(store, tmp_path / "metrics.csv")
     assert (tmp_path / "metrics.csv").read_text().splitlines() == [
+        "env_steps,updates,evaluation_length,loss",
+        "10,1,480.5,2.5",
+    ]
+    write_csv(store, tmp_path / "metrics.csv", long=True)
+    assert (tmp_path / "metrics.csv").read_text().splitlines() == [
         "env_steps,updates,name,value",
         "10,1,loss,2.5",
         "10,,evaluation_length,480.5",

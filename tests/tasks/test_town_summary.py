@@ -90,6 +90,9 @@ def test_summary_names_the_best_checkpoint_if_it_is_another() -> None:
     last = again.sentences()[-1]
     assert "`eval` and `play` use the best one (length 298.2 at 12,000 env_steps)" in last
     assert "--which last" in last
+    assert "worse" not in last
+    fallen = replace(found, best=BestCheckpoint(12_000, "length", 298.25, 91.5)).sentences()[-1]
+    assert "The agent has become much worse: its length was 298.2 and is 91.5." in fallen
 
 
 def test_summary_samples_all_evaluations_or_none() -> None:
@@ -118,3 +121,8 @@ def test_raising_the_limit_changes_nothing_else() -> None:
     assert longer.spec.max_steps == 2000
     assert longer.interface_hash == world.interface_hash
     assert longer.spec.model_copy(update={"max_steps": 500}) == world.spec
+
+
+def test_raised_limit_need_not_be_reachable() -> None:
+    world = load_world("town-l0", ["meters.energy.decay=.01"])  # the money lasts for 600 steps
+    assert with_limit(world, LIMIT_FACTOR * world.spec.max_steps).spec.max_steps == 1200

@@ -39,6 +39,9 @@ class FakeCheckpointer(Checkpointer):
     def save(self, score: float | None = None, ended: str | None = None) -> None:
         self.saved.append((self.t.counters.env_steps, score, ended))
 
+    def save_snapshot(self, score: float | None = None) -> None:
+        """Nothing is saved."""
+
 
 @dataclass
 class LoopRun:

@@ -83,6 +83,51 @@ def test_single_gradient_step_raises_no_alert_about_small_updates(metric: str) -
     assert (alerts(1.0), alerts(2.0)) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("metric", "values", "name"),
+    [
+        ("approx_kl", (0.0, 0.0), "kl low"),
+        ("approx_kl", (0.2, 0.2), "kl high"),
+        ("clip_fraction", (0.0, 0.0), "clip low"),
+        ("clip_fraction", (0.9, 0.9), "clip high"),
+        ("entropy", (1.6, 0.1), "entropy collapse"),
+    ],
+)
+def test_updates_raise_no_alert_while_the_score_rises_or_is_good_enough(
+    metric: str, values: tuple[float, float], name: str
+) -> None:
+    def alerts(scores: Sequence[float], goal: float | None = None) -> int:
+        monitors, found = Monitors(RETURN, goal), []
+        for at, score in enumerate(scores):
+            found += monitors.check({metric: values[at > 0], RETURN: score})
+        return sum(alert.name == name and "does not rise" in alert.message for alert in found)
+
+    constant = [7.0] * (WINDOW + LONG)
+    assert (alerts(RISING), alerts([*RISING, *constant], goal=6.0), alerts([*RISING, *constant])) == (0, 0, 1)
+
+
+def test_fallen_evaluations_raise_one_alert_even_across_a_resume() -> None:
+    monitors, alerts = Monitors(RETURN), []
+    monitors.check_evaluation(100.0, random=True)
+    for score in (300.0, 900.0, 700.0, 600.0, 900.0, 640.0, 2000.0, 1400.0, 500.0, 400.0):
+        alerts += monitors.check_evaluation(score)
+        state, monitors = monitors.state(), Monitors(RETURN)
+        monitors.restore(state)
+    (alert,) = alerts
+    assert (alert.name, alert.value) == ("evaluation falls", 500.0)  # the second one in a row below 2000 − 30% of 1900
+    assert "from 2000 to 500" in alert.message
+    assert "best checkpoint is kept" in alert.tip
+
+
+def test_evaluations_that_differ_by_chance_raise_no_alert() -> None:
+    """Scores of an agent that has learned next to nothing: the best one is a lucky one."""
+    scores = (26.6, 26.84, 26.04, 26.5, 27.08, 26.4, 26.2)
+    for error, alerts in ((0.2, 0), (0.02, 2)):
+        monitors = Monitors(RETURN)
+        monitors.check_evaluation(26.28, error, random=True)
+        assert sum(len(monitors.check_evaluation(score, error)) for score in scores) == alerts
+
+
 def test_alert_is_repeated_after_a_recovery() -> None:
     bad = [9.0] * PATIENCE_INTERVALS
     assert [at for at, _ in reported([*bad, *bad, 0.01, *bad], "approx_kl")] == [
@@ -103,6 +148,9 @@ def test_negative_metrics_raise_no_alert(name: str, value: float) -> None:
 def test_score_above_the_goal_need_not_rise() -> None:
     assert reported([*RISING, *[39.0] * (STALE_INTERVALS + LONG)], RETURN, goal=38.0) == []
     assert reported([*RISING, *[39.0] * (STALE_INTERVALS + LONG)], RETURN, goal=40.0) != []
+    monitors = Monitors(RETURN, 40.0)
+    monitors.check_evaluation(41.0)  # exploration lowers the score of training
+    assert not any(monitors.check({RETURN: score}) for score in [*RISING, *[39.0] * (STALE_INTERVALS + LONG)])
 
 
 def test_noisy_constant_score_raises_no_alert() -> None:
@@ -144,7 +192,7 @@ def test_timing_is_in_no_checkpoint_and_no_digest(tmp_path: Path) -> None:
 
 def test_too_high_learning_rate_alerts_on_console_in_store_and_report(tmp_path: Path) -> None:
     sink = RecordingSink()
-    words = ["threads=1", "rows=4", "agent={n_steps: 32, epochs: 4, lr: 10}", "env_steps=2048"]
+    words = ["threads=1", "rows=4", "agent={n_steps: 32, epochs: 4, lr: 10}", "env_steps=4096"]
     words += ["network={hidden: [16], activation: relu}"]
     quiet = ("metrics={every: 128, tensorboard: false, report: false}", "evaluation={every: 1, episodes: 2}")
     run = start(load_experiment("CartPole-v1:ppo", [*words, *quiet]), tmp_path, sinks=[sink]).run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from small import REPORT
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.runs.metrics_reader import MetricsReader
+from townlet.runs.metrics_reader import IRREPRODUCIBLE_METRICS, MetricsReader, write_csv
 from townlet.runs.serialization import flatten
 from townlet.tasks.experiment import load_experiment
 from townlet.tasks.town_evaluation import evaluate_town
@@ -45,6 +46,26 @@ def test_run_leaves_all_its_files(trained: tuple[TrainingOutcome, RecordingSink]
     assert Run.open("latest", run.path.parent).path == run.path
     assert list(run.tensorboard.iterdir())
     assert " survive, " in run.log_file.read_text()
+
+
+def test_csv_has_every_metric_also_after_a_resume(tmp_path: Path) -> None:
+    """Metrics of speed and memory depend on the machine."""
+
+    def reproducible(run: Run) -> list[dict[str, str]]:
+        with run.csv_file.open(encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert all("steps_per_second" in row for row in rows)
+        return [{name: row[name] for name in row if name not in IRREPRODUCIBLE_METRICS} for row in rows]
+
+    whole = start(tiny(), tmp_path / "whole").run
+    run = start(tiny(), tmp_path / "parts", pause_at=500).run
+    run.csv_file.write_text("a row that was written after the last checkpoint\n")
+    resume(run)
+    assert reproducible(run) == reproducible(whole)
+    assert [row["env_steps"] for row in reproducible(whole)] == [str(steps) for steps in range(100, 1300, 100)]
+    with MetricsReader(whole.metrics_file) as store:
+        write_csv(store, tmp_path / "export.csv")
+    assert (tmp_path / "export.csv").read_text() == whole.csv_file.read_text()
 
 
 def test_meta_describes_the_run_and_its_end(trained: tuple[TrainingOutcome, RecordingSink]) -> None:

@@ -6,7 +6,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ import pytest
 import torch
 
 from metrics_digest import content_digest
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.runs.lock import Lock
 from townlet.runs.metrics_store import MetricsStore
 from townlet.runs.serialization import flatten
 from townlet.tasks.town_evaluation import evaluate_town
 from townlet.train.checkpointer import Checkpointer
 from townlet.train.loop import train_loop
 from townlet.train.stop_conditions import STOP_SIGNALS, SignalHandler, StopConditions
-from townlet.train.training import Training
 from train.tiny import STAGES, build_with_logger, tiny
 
 
@@ -58,17 +61,6 @@ def test_other_threads_install_no_signal_handlers() -> None:
 
 
 @dataclass
-class FakeCheckpointer(Checkpointer):
-    """A checkpointer that saves nothing and records the calls."""
-
-    t: Training
-    saved_at: list[int] = field(default_factory=list)
-
-    def save(self, score: float | None = None, ended: str | None = None) -> None:
-        self.saved_at.append(self.t.counters.env_steps)
-
-
-@dataclass
 class StopAfter:
     """Requests a stop after `patience` calls."""
 
@@ -87,27 +79,31 @@ COLLECT, LEARN, ROLLOUT = 128, 4, 512
 
 
 class ResumableLoop:
-    """A training loop without saving that can be continued."""
+    """The training loop of a run on disk; after a stop it can be continued."""
 
-    def __init__(self, store: MetricsStore, every: int = 10**6) -> None:
-        self.loaded, self.store = tiny("town:ppo", *LONG), store
+    def __init__(self, root: Path, *words: str, recipe: str = "town:ppo", every: int = 10**6) -> None:
+        self.loaded, self.every = tiny(recipe, *words), every
+        self.folder = Run.create(root, "town", "test", "", "", {})
+        self.lock, self.store = Lock(self.folder.path), MetricsStore(self.folder.metrics_file)
+        self.lock.acquire()
         self.t, self.logger = build_with_logger(self.loaded, self.store)
-        self.checkpointer, self.every, self.evaluation_pending = FakeCheckpointer(self.t), every, False
+        self.evaluation_pending = False
 
     def run(self, stop_requested: Callable[[], bool] = lambda: False, pause_at: int | None = None) -> str:
         """Train until a stop, and return its reason."""
-        conditions = StopConditions(
+        stop = StopConditions(
             self.loaded.recipe, self.every, pause_at, stop_requested, evaluation_pending=self.evaluation_pending
         )
+        checkpointer = Checkpointer(self.folder, self.lock, self.t, self.logger, self.store, stop, {})
         world, policy = self.loaded.worlds.evaluation, self.t.agent.policy
         ending = train_loop(
             self.t,
-            conditions,
+            stop,
             self.logger,
-            self.checkpointer,
-            lambda: evaluate_town(policy(), world, 3, 0, check_interrupt=conditions.check_interrupt),
+            checkpointer,
+            lambda: evaluate_town(policy(), world, 3, 0, check_interrupt=stop.check_interrupt),
         )
-        self.evaluation_pending = conditions.evaluation_pending
+        self.evaluation_pending = stop.evaluation_pending
         return ending.why
 
     def all(self) -> tuple[dict[str, Any], str]:
@@ -118,11 +114,20 @@ class ResumableLoop:
             name: leaf.tolist() if isinstance(leaf, torch.Tensor) else leaf for name, leaf in leaves.items()
         }, content_digest(self.store)
 
+    def close(self) -> None:
+        self.store.close()
+        self.lock.release()
+
+
+def names(folder: Path) -> list[str]:
+    """The names of the checkpoints in a folder; a step that was saved again has a serial number in its name."""
+    return [path.name for path in checkpoint.paths(folder)]
+
 
 @pytest.fixture
-def stores(tmp_path: Path) -> Iterator[tuple[MetricsStore, MetricsStore]]:
-    with MetricsStore(tmp_path / "one.db") as one, MetricsStore(tmp_path / "two.db") as two:
-        yield one, two
+def make_loop(tmp_path: Path) -> Iterator[Callable[..., ResumableLoop]]:
+    with ExitStack() as stack:
+        yield lambda *words, **options: stack.enter_context(closing(ResumableLoop(tmp_path, *words, **options)))
 
 
 @pytest.mark.parametrize(
@@ -135,11 +140,11 @@ def stores(tmp_path: Path) -> Iterator[tuple[MetricsStore, MetricsStore]]:
         pytest.param(2 * COLLECT + LEARN + 3, 1, id="learning again"),
     ],
 )
-def test_interrupted_rollout_is_undone(patience: int, rollouts: int, stores: tuple[MetricsStore, MetricsStore]) -> None:
-    one, uninterrupted, stop_requested = ResumableLoop(stores[0]), ResumableLoop(stores[1]), StopAfter(patience)
+def test_interrupted_rollout_is_undone(patience: int, rollouts: int, make_loop: Callable[..., ResumableLoop]) -> None:
+    one, uninterrupted, stop_requested = make_loop(*LONG), make_loop(*LONG), StopAfter(patience)
     assert one.run(stop_requested) == "interrupted"
     assert stop_requested.times == patience + 2  # it stopped at once; the loop checks once more for the reason
-    assert one.checkpointer.saved_at == [rollouts * ROLLOUT]
+    assert names(one.folder.checkpoints) == [checkpoint.folder_name(rollouts * ROLLOUT)]
     uninterrupted.run(pause_at=rollouts * ROLLOUT)
     assert one.all() == uninterrupted.all()
     for loop in (one, uninterrupted):  # then both continue identically
@@ -148,11 +153,11 @@ def test_interrupted_rollout_is_undone(patience: int, rollouts: int, stores: tup
     assert one.store.read("stage_changes", ["row"])["row"]
 
 
-def test_interrupted_evaluation_is_repeated_once(stores: tuple[MetricsStore, MetricsStore]) -> None:
-    one, uninterrupted = (ResumableLoop(store, every=ROLLOUT) for store in stores)
+def test_interrupted_evaluation_is_repeated_once(make_loop: Callable[..., ResumableLoop]) -> None:
+    one, uninterrupted = (make_loop(*LONG, every=ROLLOUT) for _ in range(2))
     assert one.run(StopAfter(COLLECT + LEARN + 10)) == "interrupted"
     assert one.evaluation_pending
-    assert one.checkpointer.saved_at == [ROLLOUT]
+    assert names(one.folder.checkpoints) == [checkpoint.folder_name(ROLLOUT)]
     assert one.store.read("evaluations", ["policy"])["policy"] == []
     for loop in (one, uninterrupted):
         loop.run(pause_at=2 * ROLLOUT)
@@ -160,34 +165,27 @@ def test_interrupted_evaluation_is_repeated_once(stores: tuple[MetricsStore, Met
     assert one.store.read("evaluations", ["env_steps"])["env_steps"] == [ROLLOUT, 2 * ROLLOUT]
 
 
-def test_interrupted_final_evaluation_is_repeated(stores: tuple[MetricsStore, MetricsStore]) -> None:
-    one = ResumableLoop(stores[0])
-    one.loaded = tiny("town:ppo", *LONG, f"budget={{env_steps: {ROLLOUT}}}")
+def test_interrupted_final_evaluation_is_repeated(make_loop: Callable[..., ResumableLoop]) -> None:
+    one = make_loop(*LONG, f"budget={{env_steps: {ROLLOUT}}}")
     assert one.run(StopAfter(COLLECT + LEARN + 10)) == "interrupted"
+    assert names(one.folder.snapshots) == []  # its score is not known yet
     assert one.run() == "all steps of the budget are spent"
     assert one.t.counters.env_steps == ROLLOUT
     assert one.store.read("evaluations", ["env_steps"])["env_steps"] == [ROLLOUT]
+    (snapshot,) = checkpoint.scan(one.folder.snapshots)[0]
+    assert (snapshot.env_steps, snapshot.info["score"]) == (ROLLOUT, one.store.read("evaluations")["score"][0])
 
 
-def test_rollout_without_undo_is_completed(
-    stores: tuple[MetricsStore, MetricsStore],
-) -> None:
+def test_rollout_without_undo_is_completed(make_loop: Callable[..., ResumableLoop]) -> None:
     """A replay buffer is too large to be copied before every rollout; such rollouts are short."""
-    loaded = tiny("town:dqn", "agent.update_every=50")
-    t, logger = build_with_logger(loaded, stores[0])
-    conditions = StopConditions(loaded.recipe, 10**6, None, StopAfter(1))
-    ending = train_loop(
-        t,
-        conditions,
-        logger,
-        FakeCheckpointer(t),
-        lambda: evaluate_town(t.agent.policy(), loaded.worlds.evaluation, 1, 0),
-    )
-    assert (ending.why, t.counters.env_steps) == ("interrupted", 200)
+    one = make_loop("agent.update_every=50", recipe="town:dqn")
+    assert (one.run(StopAfter(1)), one.t.counters.env_steps) == ("interrupted", 200)
 
 
-def test_saved_step_is_not_saved_again(stores: tuple[MetricsStore, MetricsStore]) -> None:
+def test_saved_step_is_not_saved_again(make_loop: Callable[..., ResumableLoop]) -> None:
     """Otherwise its score would be lost."""
-    one = ResumableLoop(stores[0], every=ROLLOUT)
+    one = make_loop(*LONG, every=ROLLOUT)
     assert one.run(StopAfter(COLLECT + LEARN + 50 + COLLECT // 2)) == "interrupted"
-    assert one.checkpointer.saved_at == [ROLLOUT]  # as the best so far; the second rollout was undone
+    (saved,) = checkpoint.scan(one.folder.checkpoints)[0]  # as the best so far; the second rollout was undone
+    assert saved.name == checkpoint.folder_name(ROLLOUT)
+    assert saved.info["score"] is not None

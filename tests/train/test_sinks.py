@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import time
 from pathlib import Path
@@ -13,8 +14,10 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from townlet.interfaces.counters import Counters, MetricsInterval
+from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.experiment import load_experiment
 from townlet.train.sinks import (
+    CsvFile,
     LogFile,
     PlainConsole,
     ProgressBar,
@@ -105,6 +108,46 @@ def test_tensorboard_drops_events_after_a_checkpoint(tmp_path: Path) -> None:
 def plain(screen: io.StringIO) -> list[str]:
     """Everything drawn on the screen, line by line, without escape sequences."""
     return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()))
+
+
+def test_all_metrics_fit_the_terminal_below_the_bar() -> None:
+    screen = io.StringIO()
+    bar = ProgressBar(Console(file=screen, force_terminal=True, width=80), "town:dqn", 24_000_000, all_metrics=True)
+    bar.on_interval(MetricsInterval(12_000_000, 10, 3, FIGURES, {}))
+    bar.on_rollout(Counters(env_steps=12_000_000))
+    bar.close()
+    lines = plain(screen)
+    assert max(map(len, lines)) <= 80
+    assert all(any(f"{name} {value:.4g}" in line for line in lines) for name, value in FIGURES.items())
+
+
+def test_csv_file_has_one_row_for_each_step_and_is_restored_from_the_store(tmp_path: Path) -> None:
+    """Columns that appear later, and an evaluation at the step of an interval, are added to the rows before."""
+
+    def log(store: MetricsStore, file: CsvFile, env_steps: int, **metrics: float) -> None:
+        names = {"name": list(metrics), "value": list(metrics.values())}
+        store.add("updates", {"env_steps": env_steps, "updates": 1, **names})
+        file.on_interval(MetricsInterval(env_steps, 1, 0, metrics, {}))
+
+    path = tmp_path / "metrics.csv"
+    with MetricsStore(tmp_path / "metrics.db") as store:
+        file = CsvFile(path, store)
+        log(store, file, 10, loss=0.5)
+        log(store, file, 20, loss=0.25, epsilon=0.1)
+        row = {"policy": "greedy", "length": 480.5, "return": 9.0, "survived": 1.0, "earns_money": None, "score": 9.0}
+        store.add("evaluations", [{"env_steps": 20, "updates": 1, **row}])
+        file.on_evaluation(Counters(env_steps=20, updates=1), row)
+        log(store, file, 30, loss=math.nan, epsilon=0.05)
+        file.close()
+        lines = [
+            "env_steps,updates,evaluation_length,evaluation_return,survived,epsilon,loss",
+            "10,1,,,,,0.5",
+            "20,1,480.5,9.0,1.0,0.1,0.25",
+        ]
+        assert path.read_text().splitlines() == [*lines, "30,1,,,,0.05,"]
+        store.rewind(20)
+        CsvFile(path, store).close()
+        assert path.read_text().splitlines() == lines
 
 
 def test_progress_bar_fits_80_columns() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -34,30 +35,62 @@ network:
 """
 
 
-@pytest.mark.long
-def test_sweep_agent_takes_its_settings_from_the_sweep(tmp_path: Path) -> None:
-    (tmp_path / "asked.yaml").write_text(SWEEP_RUN)
+@dataclass
+class Trained:
+    """A run that was trained with Weights & Biases in offline mode, by a program of its own."""
+
+    run: Run
+    stderr: str
+    log: Path
+    here: Path  # the working directory
+
+
+def train_offline(tmp_path: Path, *words: str, **environment: str) -> Trained:
     here, home = tmp_path / "here", tmp_path / "home"
     here.mkdir()
     home.mkdir()
-    words = ["budget.env_steps=256", "agent.n_steps=16", "evaluation.episodes=2", "threads=1"]
-    command = [sys.executable, "-m", "townlet", "train", "Bandit-v0:ppo", *words, "--root", str(tmp_path / "runs")]
-    environment = {
-        **os.environ, "WANDB_MODE": "offline", "WANDB_API_KEY": KEY, "HOME": str(home), "WANDB_SWEEP_ID": "s1",
-        "WANDB_SWEEP_PARAM_PATH": str(tmp_path / "asked.yaml"), "WANDB_RUN_ID": "r1",
-    }  # fmt: skip
-    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=300)
+    small = ["budget.env_steps=256", "agent.n_steps=16", "evaluation.episodes=2", "threads=1", *words]
+    command = [sys.executable, "-m", "townlet", "train", "CartPole-v1:ppo", *small, "--root", str(tmp_path / "runs")]
+    variables = {**os.environ, "WANDB_MODE": "offline", "WANDB_API_KEY": KEY, "HOME": str(home), **environment}
+    done = subprocess.run(command, cwd=here, env=variables, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (run,) = Run.list(tmp_path / "runs")
-    recipe = load_experiment(str(run.resolved_file)).recipe
+    (log,) = run.path.glob("wandb/offline-run-*/*.wandb")
+    return Trained(run, done.stderr, log, here)
+
+
+@pytest.mark.long
+def test_sweep_agent_takes_its_settings_from_the_sweep(tmp_path: Path) -> None:
+    parameters = tmp_path / "asked.yaml"
+    parameters.write_text(SWEEP_RUN)
+    trained = train_offline(tmp_path, WANDB_SWEEP_ID="s1", WANDB_SWEEP_PARAM_PATH=str(parameters), WANDB_RUN_ID="r1")
+    recipe = load_experiment(str(trained.run.resolved_file)).recipe
     agent, network = instance(recipe.agent, PpoSettings), instance(recipe.network, MlpSpec)
     assert (agent.lr, recipe.rows, network.hidden) == (0.004, 4, (8,))
-    logs = list(run.path.glob("wandb/offline-run-*/*.wandb"))
-    assert len(logs) == 1
-    assert b"evaluation/score" in logs[0].read_bytes()
-    assert list(here.iterdir()) == []
+    assert b"evaluation/score" in trained.log.read_bytes()
+
+
+@pytest.mark.long
+def test_run_is_logged_with_videos_and_histograms_but_without_secrets(tmp_path: Path) -> None:
+    trained = train_offline(tmp_path, "metrics.wandb=true", "video.episodes=1", "network.hidden=[8]")
+    run, logged = trained.run, trained.log.read_bytes()
+    names = (b"evaluation/score", b"gradients/actor.head.weight", b"weights/actor.head.weight", b"videos/")
+    assert [name for name in names if name not in logged] == []
+    assert wandb.project_name("CartPole-v1").encode() in logged
+    assert list(run.path.glob("wandb/offline-run-*/files/media/videos/evaluation/*.mp4"))
+    upload = f"wandb sync {trained.log.parent}"
+    assert f"Weights & Biases: {upload}" in trained.stderr
+    assert run.meta()["wandb"] == upload
+    assert list(trained.here.iterdir()) == []
     written = [path for path in run.path.rglob("*") if path.is_file()]
     assert [path for path in written if KEY.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    ("env", "project"), [("ALE/Pong-v5", "townlet-ALE-Pong-v5"), ("worlds/my town.yaml", "townlet-my-town")]
+)
+def test_every_environment_has_its_own_project(env: str, project: str) -> None:
+    assert wandb.project_name(env) == project
 
 
 def test_missing_login_is_reported_before_writing(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from townlet.nets.optimizers import OptimizerName, flatten_parameters, restore_w
 from townlet.nets.spec import MlpSpec, NetworkSpec
 
 STEP_VALUES: Final = ("loss", "value", "target")  # collected for every transition, see `q_loss`
-DEAD_UNITS_EVERY: Final = 100  # gradient steps between two measurements of dead units
+DETAILS_EVERY: Final = 100  # gradient steps between two measurements of dead units and of gradient norms by part
 # Minibatches up to this batch_size × layer width are trained with one thread: torch's threads would spend more time
 # synchronizing than computing. One thread is as fast on an idle two-core machine, and up to 100 times as fast on a busy
 # one.
@@ -263,8 +263,10 @@ class Dqn(ValueAgent):
             if self.bonus:
                 bonus_metrics = self.bonus.learn(next_obs)
         metrics = stats.means() | bonus_metrics
-        if len(next_obs) and self.counters.updates // DEAD_UNITS_EVERY > updates_before // DEAD_UNITS_EVERY:
-            metrics |= self._dead_units(next_obs)
+        if self.counters.updates // DETAILS_EVERY > updates_before // DETAILS_EVERY:
+            metrics |= self._part_grad_norms(self.optimizer)
+            if len(next_obs):
+                metrics |= self._dead_units(next_obs)
         return metrics | self.metrics()
 
     def minibatches(self) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from townlet.agents.dqn import Dqn, ReplaySettings, greedy_value, td_loss
 from townlet.agents.learning_agent import refuse_autoreset_steps
 from townlet.agents.networks import QNetwork, make_q_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
-from townlet.agents.settings import SettingProblem
+from townlet.agents.settings import Carry, SettingProblem
 from townlet.buffers.sequence_replay import SequenceBatch, SequenceReplay
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule
@@ -45,7 +45,7 @@ class DrqnSettings(ReplaySettings):
         "come from older weights, but need less burn_in.",
     )
     bptt: bool = Field(True, description="Backpropagate through time; if false, only through the current step.")
-    carry: bool = Field(True, description="Carry the hidden state from step to step; if false, it is always zero.")
+    carry: Carry = True
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
         yield from super().problems(rows)

@@ -85,6 +85,11 @@ class LearningAgent:
         settings = {name: getattr(self.settings, name) for name in names}
         return {name: value.at(self.counters) for name, value in settings.items() if isinstance(value, Schedule)}
 
+    def _part_grad_norms(self, optimizer: FlatOptimizer) -> dict[str, float]:
+        """Metrics `grad_norm_*`: the gradient norm of each part of the network at the last gradient step."""
+        norms = optimizer.part_norms(cast(Any, self.network).parts())
+        return {f"grad_norm_{part}": norm for part, norm in norms.items()}
+
     def _dead_units(self, obs: Tensor) -> dict[str, float]:
         """Metric `dead_units`: fraction of relu units that are 0 for a whole sample of obs [B, D]; {} without relu."""
         sample = obs[:: max(1, len(obs) // DEAD_UNIT_SAMPLE)]

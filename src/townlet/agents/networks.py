@@ -24,16 +24,26 @@ class Branch(nn.Module):
     """
 
     def __init__(
-        self, spec: NetworkSpec, layout: ObservationLayout, outputs: int, gain: float, log_std: float | None = None
+        self,
+        spec: NetworkSpec,
+        layout: ObservationLayout,
+        outputs: int,
+        gain: float,
+        log_std: float | None = None,
+        carry: bool = True,
     ) -> None:
         super().__init__()
-        self.body = build_body(spec, layout)
+        self.body = build_body(spec, layout, carry)
         self.head: nn.Linear | GaussianHead | DuelingHead = (
             make_head(self.body.features, outputs, gain)
             if log_std is None
             else GaussianHead(self.body.features, outputs, gain, log_std)
         )
         self.hidden_size = self.body.hidden_size
+
+    def parts(self) -> dict[str, nn.Module]:
+        """Parts whose gradients are measured separately, in the order of their parameters."""
+        return {"body": self.body, "head": self.head}
 
     def initial_hidden(self, rows: int) -> Tensor:
         """Initial hidden state [rows, H]; H is 0 for a feed-forward network."""
@@ -52,13 +62,25 @@ class ActorCritic(nn.Module):
     """
 
     def __init__(
-        self, spec: NetworkSpec, layout: ObservationLayout, actions: int, shared: bool, log_std: float | None = None
+        self,
+        spec: NetworkSpec,
+        layout: ObservationLayout,
+        actions: int,
+        shared: bool,
+        log_std: float | None = None,
+        carry: bool = True,
     ) -> None:
         super().__init__()
-        self.actor = Branch(spec, layout, actions, POLICY_GAIN, log_std)
+        self.actor = Branch(spec, layout, actions, POLICY_GAIN, log_std, carry)
         features = self.actor.body.features
-        self.critic = make_head(features, 1, VALUE_GAIN) if shared else Branch(spec, layout, 1, VALUE_GAIN)
+        self.critic = make_head(features, 1, VALUE_GAIN) if shared else Branch(spec, layout, 1, VALUE_GAIN, carry=carry)
         self.hidden_size = self.actor.hidden_size * (1 if shared else 2)
+
+    def parts(self) -> dict[str, nn.Module]:
+        """Parts whose gradients are measured separately, in the order of their parameters."""
+        if isinstance(self.critic, Branch):
+            return {"actor": self.actor, "critic": self.critic}
+        return {"body": self.actor.body, "actor": self.actor.head, "critic": self.critic}
 
     @property
     def separate_feedforward_critic(self) -> bool:
@@ -104,38 +126,27 @@ def _both_heads(policy: nn.Linear, value: nn.Linear, features: Tensor) -> tuple[
 
 
 def make_actor_critic(settings: Any, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> ActorCritic:
-    """The network of a policy agent. Reads `shared` and `log_std` from its settings.
+    """The network of a policy agent. Reads `shared`, `log_std` and, where it exists, `carry` from its settings.
 
     The weights are zero until they are initialized or loaded.
     """
     log_std = settings.log_std if isinstance(actions, Continuous) else None
-    return ActorCritic(spec, layout, actions.n, settings.shared, log_std)
+    return ActorCritic(spec, layout, actions.n, settings.shared, log_std, getattr(settings, "carry", True))
 
 
 class QNetwork(Branch):
-    """Network for Q(s, ·). Its input is one step or a sequence, as for `nets.body.Body`.
+    """Network for Q(s, ·). Its input is one step or a sequence, as for `nets.body.Body`."""
 
-    With `carry` off the hidden state is always zero: a sequence is treated as independent steps.
-    """
-
-    carry = True
-
-    def __init__(self, spec: NetworkSpec, layout: ObservationLayout, actions: int, dueling: bool) -> None:
-        super().__init__(spec, layout, actions, VALUE_GAIN)
+    def __init__(
+        self, spec: NetworkSpec, layout: ObservationLayout, actions: int, dueling: bool, carry: bool = True
+    ) -> None:
+        super().__init__(spec, layout, actions, VALUE_GAIN, carry=carry)
         if dueling:
             self.head = DuelingHead(self.body.features, actions)
 
     def advance_hidden(self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> Tensor:
         """The hidden state [B, H] after a sequence [T, B, D], without computing values."""
-        return self.body.advance_hidden(obs, hidden, episode_start) if self.carry else torch.zeros_like(hidden)
-
-    def forward(self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """obs [B, D] or [T, B, D], hidden [B, H] → values [B, K] or [T, B, K], hidden after the last step."""
-        if self.carry:
-            return super().forward(obs, hidden, episode_start)
-        steps = obs.flatten(0, -2)
-        features, _ = self.body(steps, self.initial_hidden(steps.shape[0]))
-        return torch.unflatten(self.head(features), 0, obs.shape[:-1]), torch.zeros_like(hidden)
+        return self.body.advance_hidden(obs, hidden, episode_start)
 
 
 def make_q_network(settings: Any, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> QNetwork:
@@ -143,6 +154,4 @@ def make_q_network(settings: Any, spec: NetworkSpec, layout: ObservationLayout, 
 
     The weights are zero until they are initialized or loaded.
     """
-    network = QNetwork(spec, layout, actions.n, settings.dueling)
-    network.carry = getattr(settings, "carry", True)
-    return network
+    return QNetwork(spec, layout, actions.n, settings.dueling, getattr(settings, "carry", True))

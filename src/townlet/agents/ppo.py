@@ -22,13 +22,14 @@ from townlet.agents.learning_agent import DEAD_UNIT_SAMPLE, PolicyAgent, microba
 from townlet.agents.networks import ActorCritic, make_actor_critic
 from townlet.agents.on_policy import OnPolicySettings, explained_variance
 from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, LR_RANGE, AgentEntry, register
-from townlet.agents.settings import AdvantageEstimate, MaxGradNorm, SettingProblem
+from townlet.agents.settings import AdvantageEstimate, Carry, MaxGradNorm, SettingProblem
 from townlet.agents.update_stats import UpdateStats
 from townlet.buffers.rollout import EPSILON, Microbatch, Minibatch, RolloutBuffer
 from townlet.config.models import SearchRange
-from townlet.config.schedule import FloatOrSchedule, validate_non_negative, value_at
+from townlet.config.schedule import FloatOrSchedule, validate_non_negative, validate_positive, value_at
 from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
+from townlet.nets.spec import NetworkSpec
 
 STEP_METRICS: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 
@@ -69,6 +70,7 @@ class PpoSettings(OnPolicySettings):
         0.0, ge=-10, le=10, description="Initial log standard deviation of continuous actions. Higher explores more."
     )
     shared: bool = Field(True, description="One body for policy and value. Off: one each, at twice the cost.")
+    carry: Carry = True
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",
         description="Precision of matrix products in accelerated plain MLPs. bfloat16 is much faster on a GPU.",
@@ -78,7 +80,8 @@ class PpoSettings(OnPolicySettings):
         description="Use faster implementations where available. Results agree within rounding, except that CUDA "
         "graphs take minibatches of whole rows.",
     )
-    _non_negative = field_validator("lr", *Coefficients._fields)(validate_non_negative)
+    _non_negative = field_validator("lr", "entropy_coef", "value_coef")(validate_non_negative)
+    _positive = field_validator("clip", "value_clip")(validate_positive)
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
         yield from super().problems(rows)
@@ -87,6 +90,10 @@ class PpoSettings(OnPolicySettings):
             what = f"agent.batch_size gives minibatches of one step (a rollout has {steps} steps)"
             fix = "raise it: the normalized advantage of a single step is always 0"
             yield SettingProblem("batch_size", what, fix)
+
+    def hints(self, network: NetworkSpec) -> Iterator[str]:
+        if not self.carry and not network.is_recurrent:
+            yield "agent.carry=false changes nothing: the network has no hidden state."
 
     def displayed_advantage(self) -> AdvantageEstimate:
         text = f"Generalized advantage estimation (GAE) with λ = {self.gae_lambda:g}, from the values shown next to it."
@@ -257,6 +264,7 @@ class Ppo(PolicyAgent):
         metrics = stats.means() | {"approx_kl": float(stats.epoch_mean("approx_kl"))}  # of the last epoch
         metrics |= {"epochs_done": float(stats.epochs), "gradient_steps": float(stats.gradient_steps)}
         metrics["explained_variance"] = float(explained)
+        metrics |= self._part_grad_norms(self.optimizer)
         if self.bonus:
             metrics |= self.bonus.learn(rollout.sample_obs(s.bonus_fraction, self.generator))
         metrics = self._summary(metrics, coefficients) | self._dead_units(rollout.evenly_spaced_obs(DEAD_UNIT_SAMPLE))
@@ -355,6 +363,7 @@ register(
         },
         smoke={"n_steps": 32, "batch_size": 32, "epochs": 1},
         changeable=("lr", "clip", "value_clip", "entropy_coef", "value_coef", "epochs"),
+        export_metadata=("carry",),
         shard_axes={"rows": 0, "rollout/hidden": 0, "rollout/storage/columns": 1},
     )
 )

@@ -143,7 +143,7 @@ class Pqn(ValueAgent):
                     stats.add(step_values)
                 stats.add_grad_norm(self.optimizer.step(s.max_grad_norm))
                 self.counters.updates += 1  # gradient steps so far
-        metrics = stats.means()
+        metrics = stats.means() | self._part_grad_norms(self.optimizer)
         if self.bonus:
             metrics |= self.bonus.learn(rollout.sample_obs(s.bonus_fraction, self.generator))
         metrics |= self._dead_units(rollout.evenly_spaced_obs(DEAD_UNIT_SAMPLE))

@@ -30,6 +30,7 @@ from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.optimizers import OptimizerName
 
 EPSILON: Final = 1e-8
+SAMPLE: Final = 256  # approximate number of steps from which the KL divergence is estimated
 STEP_METRICS: Final = ("policy_loss", "value_loss", "entropy")
 # Coefficients that may be scheduled; their current values are logged under the same names.
 COEFFICIENTS: Final = ("entropy_coef", "value_coef")
@@ -82,16 +83,20 @@ def reinforce_loss(
     network: ActorCritic, family: DistributionFamily, steps: EpisodeSteps, advantage: Tensor, returns: Tensor, *,
     entropy_coef: float, value_coef: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:  # fmt: skip
-    """The loss to minimize (policy gradient theorem, Sutton & Barto 2018, eq. 13.8), and `STEP_METRICS` of every step.
+    """The loss to minimize (policy gradient theorem, Sutton & Barto 2018, eq. 13.8), and values of every step.
+
+    The values are `STEP_METRICS`, and `log_prob`: log π(a|s).
 
     L = −E[(G − b) log π(a|s)] + c_v E[(V − G)²] − c_e E[H(π)],  with c_v = 0 unless the baseline b is V
     """
     outputs, value, _ = network(steps.obs, network.initial_hidden(len(steps.obs)))
     policy = family.distribution(outputs, steps.mask)
+    log_prob = policy.log_prob(steps.actions)
     terms = {
-        "policy_loss": -policy.log_prob(steps.actions) * advantage,
+        "policy_loss": -log_prob * advantage,
         "value_loss": (value - returns).square(),
         "entropy": policy.entropy(),
+        "log_prob": log_prob,
     }
     loss = terms["policy_loss"].mean() - entropy_coef * terms["entropy"].mean()
     if value_coef:  # otherwise skip the gradient of the critic
@@ -160,6 +165,7 @@ class Reinforce(PolicyAgent):
             std, mean = torch.std_mean(advantage, correction=0)
             advantage = (advantage - mean) / (std + EPSILON)
         stats = UpdateStats(STEP_METRICS, self.group, index.device)
+        log_probs: list[Tensor] = []
         self.optimizer.zero_grad()
         for part in torch.split(torch.arange(len(index), device=index.device), microbatch_size(str(index.device))):
             check_interrupt()
@@ -169,17 +175,31 @@ class Reinforce(PolicyAgent):
                 **self._coefficients(),
             )  # fmt: skip
             (loss * (len(part) / len(index))).backward()
+            log_probs.append(terms.pop("log_prob").detach())
             stats.add(terms)
         stats.add_grad_norm(self.optimizer.step(s.max_grad_norm))
         self.counters.updates += 1
-        metrics = self._summary(stats.means(), steps.mask)
+        metrics = self._summary(stats.means(), steps.mask) | self._approx_kl(steps, torch.cat(log_probs))
         if s.baseline == "value":
             metrics["explained_variance"] = float(explained_variance(returns - steps.value, returns))
+        metrics |= {"gradient_steps": 1.0} | self._part_grad_norms(self.optimizer)
         if self.bonus:
             metrics |= self.bonus.learn(steps.obs)
         metrics |= self._dead_units(steps.obs)
         self.buffer.discard_finished_episodes()
         return metrics | self.metrics()
+
+    @torch.no_grad()
+    def _approx_kl(self, steps: EpisodeSteps, log_prob: Tensor) -> dict[str, float]:
+        """KL(π_old ‖ π) after the gradient step, in a sample of the batch; `log_prob` [B] is that of π_old.
+
+        Estimator k3 of Schulman (2020): mean (ρ − 1) − log ρ.
+        """
+        sampled = slice(None, None, max(1, len(log_prob) // SAMPLE))
+        obs, mask, actions = steps.obs[sampled], steps.mask[sampled], steps.actions[sampled]
+        outputs, _ = self.network.actor(obs, self.network.actor.initial_hidden(len(obs)))
+        log_ratio = self.family.distribution(outputs, mask).log_prob(actions) - log_prob[sampled]
+        return {"approx_kl": float((log_ratio.expm1() - log_ratio).mean())}
 
     @torch.no_grad()
     def _baseline(self, returns: Tensor, value: Tensor) -> Tensor:

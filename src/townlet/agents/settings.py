@@ -19,6 +19,9 @@ RewardScale = Annotated[
     float,
     Field(gt=0, description="Factor that multiplies rewards before learning. Lower shrinks values and gradients."),
 ]
+Carry = Annotated[
+    bool, Field(description="Carry the hidden state from step to step; if false, it is always zero: no memory.")
+]
 
 
 class SettingProblem(NamedTuple):

@@ -17,9 +17,9 @@ import torch
 from townlet import IDS
 from townlet.agents.sb3_comparison import GAMMA, HIDDEN, LR, SB3_COMPARISONS
 from townlet.bench.simulation import Benchmark, BenchmarkResult, available_cores, run_interleaved
+from townlet.config.merge import format_overrides
 from townlet.errors import TownletError, did_you_mean
 from townlet.tasks.experiment import load_experiment
-from townlet.train.api import format_overrides
 from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
 from townlet.train.training import build_training

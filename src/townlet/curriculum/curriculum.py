@@ -167,14 +167,15 @@ def compile_stages(
         bits = always | _bits(stage.active, meters, lenient=lenient, part=f"stage {number}")
         if not bits:
             raise TownletError(f"stage {number} activates no meter of this world", f"name some of {', '.join(meters)}")
-        if lacking := [name for name in stage.reward_weights if name not in rewards]:
+        stage_weights = stage.reward_weights(rewards)
+        if lacking := [name for name in stage_weights if name not in rewards]:
             mode = f"is {stage.reward} and " if isinstance(stage.reward, str) else ""
-            needed = ", ".join(dict.fromkeys((*rewards, *stage.reward_weights)))
+            needed = ", ".join(stage_weights)
             what = f"stage {number} of the curriculum {mode}uses the reward '{lacking[0]}', which this world lacks"
             raise TownletError(what, f"add it to the world's rewards: rewards=[{needed}]")
         multipliers.append(stage.depletion)
         active.append(bits)
-        weights.append([stage.reward_weights.get(name, 0.0) for name in rewards])
+        weights.append([stage_weights[name] for name in rewards])
     return {
         "multiplier": torch.tensor(multipliers, dtype=torch.float32),
         "active": torch.tensor(active, dtype=torch.int32),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
@@ -10,12 +11,9 @@ from townlet.config.models import StrictModel
 
 ALWAYS: Final = ("health", "fitness")
 
-# The weight of each of the world's rewards under a reward mode; rewards that are not named weigh 0.
-REWARD_MODES: Final[dict[str, dict[str, float]]] = {
-    "shaped": {"milestone": 1.0, "potential": 1.0},
-    "half": {"milestone": 1.0, "potential": 0.5},
-    "sparse": {"milestone": 1.0},
-}
+SHAPING: Final = "potential"  # the shaping reward, which does not change the optimal policy
+# Its weight under a reward mode; the world's other rewards keep theirs.
+SHAPING_WEIGHTS: Final = {"shaped": 1.0, "half": 0.5, "sparse": 0.0}
 
 MeterNames = tuple[Annotated[str, Field(min_length=1)], ...]
 RewardWeights = Annotated[dict[str, Annotated[float, Field(ge=0)]], Field(min_length=1)]
@@ -33,13 +31,18 @@ class StageSpec(StrictModel):
     )
     reward: Literal["shaped", "half", "sparse"] | RewardWeights = Field(
         "shaped",
-        description="shaped: milestone + potential; half: potential at half weight; sparse: milestone only; or "
-        "{reward: weight} for other rewards of the world. Less shaping makes the stage harder.",
+        description="shaped: all rewards of the world, including `potential`; half: `potential` at half weight; "
+        "sparse: without `potential`; or {reward: weight}, where rewards that are not listed weigh 0. Less shaping "
+        "makes the stage harder.",
     )
 
-    @property
-    def reward_weights(self) -> dict[str, float]:
-        return REWARD_MODES[self.reward] if isinstance(self.reward, str) else self.reward
+    def reward_weights(self, rewards: Sequence[str]) -> dict[str, float]:
+        """The weight of each reward in a world with these rewards, and of those that the stage needs besides."""
+        if not isinstance(self.reward, str):
+            return {name: self.reward.get(name, 0.0) for name in (*rewards, *self.reward)}
+        weight = SHAPING_WEIGHTS[self.reward]
+        shaping = {SHAPING: weight} if weight or SHAPING in rewards else {}
+        return dict.fromkeys(rewards, 1.0) | shaping
 
 
 _FIRST: Final = ("energy", "hygiene")

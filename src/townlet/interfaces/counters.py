@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from townlet.interfaces.state import State
@@ -51,6 +52,9 @@ class Sink:
 
     def on_evaluation(self, counters: Counters, evaluation: Mapping[str, Any]) -> None:
         """Called after every evaluation, with its row of the metrics store."""
+
+    def on_video(self, counters: Counters, path: Path) -> None:
+        """Called after a video of evaluation episodes has been written."""
 
     def message(self, text: str) -> None:
         """Show a message to the user."""

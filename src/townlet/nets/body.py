@@ -18,14 +18,19 @@ class Body(nn.Module):
     """Encoder, then optionally a recurrent layer (`recurrent`) and an MLP after it (`head_mlp`).
 
     `features` is the width of the output, `hidden_size` that of the hidden state (0 for a feed-forward network).
-    Weights are zero until `initialize` draws them or a state is loaded.
+    Weights are zero until `initialize` draws them or a state is loaded. Without `carry` the hidden state is always
+    zero: a sequence is treated as independent steps.
     """
 
     def __init__(
-        self, encoder: nn.Module, recurrent: RecurrentLayer | MapMemory | None = None, head_mlp: MLP | None = None
+        self,
+        encoder: nn.Module,
+        recurrent: RecurrentLayer | MapMemory | None = None,
+        head_mlp: MLP | None = None,
+        carry: bool = True,
     ) -> None:
         super().__init__()
-        self.encoder, self.recurrent, self.head_mlp = encoder, recurrent, head_mlp
+        self.encoder, self.recurrent, self.head_mlp, self.carry = encoder, recurrent, head_mlp, carry
         self.features = head_mlp.features if head_mlp is not None else feature_count(encoder)
         self.hidden_size = recurrent.hidden_size if recurrent is not None else 0
         self.register_buffer("_empty", torch.empty(0), persistent=False)  # on the device of the weights
@@ -43,6 +48,10 @@ class Body(nn.Module):
         encoded = _apply_flat(self.encoder, obs)
         if self.recurrent is None or self.head_mlp is None:
             return encoded, hidden
+        if not self.carry:
+            steps = encoded.flatten(0, -2)
+            features = self.head_mlp(self.recurrent(steps, self.initial_hidden(len(steps)))[0])
+            return torch.unflatten(features, 0, encoded.shape[:-1]), torch.zeros_like(hidden)
         outputs, hidden = self.recurrent(encoded, hidden, episode_start)
         return _apply_flat(self.head_mlp, outputs), hidden
 
@@ -50,6 +59,8 @@ class Body(nn.Module):
         """The hidden state [B, H] that `forward` returns, without the layers that only the features need."""
         if self.recurrent is None:
             return hidden
+        if not self.carry:
+            return torch.zeros_like(hidden)
         after: Tensor = self.recurrent(_apply_flat(self.encoder, obs), hidden, episode_start)[1]
         return after
 
@@ -64,17 +75,19 @@ def _apply_flat(layers: nn.Module, x: Tensor) -> Tensor:
     return flat if x.dim() == 2 else torch.unflatten(flat, 0, x.shape[:2])
 
 
-def build_body(spec: NetworkSpec, layout: ObservationLayout) -> Body:
+def build_body(spec: NetworkSpec, layout: ObservationLayout, carry: bool = True) -> Body:
     """The network body of a recipe's `network`, for observations of this layout."""
     if isinstance(spec, MapMemorySpec):
         map_encoder = MapEncoder(spec, layout)
         map_memory = MapMemory(map_encoder)
-        return Body(map_encoder, map_memory, MLP(map_memory.features, spec.widths, spec.activation, spec.layer_norm))
+        head_mlp = MLP(map_memory.features, spec.widths, spec.activation, spec.layer_norm)
+        return Body(map_encoder, map_memory, head_mlp, carry)
     encoder, recurrent = _make_encoder(spec, layout), spec.recurrent
     if recurrent is None:
         return Body(encoder)
     head_mlp = MLP(recurrent.size, recurrent.post_widths, spec.activation, spec.layer_norm)
-    return Body(encoder, RECURRENT_LAYERS[recurrent.kind](feature_count(encoder), recurrent.size), head_mlp)
+    layer = RECURRENT_LAYERS[recurrent.kind](feature_count(encoder), recurrent.size)
+    return Body(encoder, layer, head_mlp, carry)
 
 
 def _make_encoder(spec: MlpSpec | KeypointsSpec | BaseSpatialSpec | CnnSpec, layout: ObservationLayout) -> nn.Module:

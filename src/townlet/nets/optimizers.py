@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import torch
@@ -54,6 +54,7 @@ class FlatOptimizer:
             parameter.grad = view
         self._moments = {} if name == "sgd" else {moment: torch.zeros_like(self.vector) for moment in MOMENTS}
         self._step = torch.zeros((), device=self.vector.device)
+        self._norm = torch.zeros_like(self._step)  # gradient norm of the last step, before clipping
         self._steps = 0  # equals `_step`, but known without a synchronization
         # On a GPU the learning rate is a tensor, which a captured CUDA graph reads at every replay.
         self._lr: float | Tensor = lr if self.vector.device.type == "cpu" else torch.full_like(self._step, lr)
@@ -79,6 +80,7 @@ class FlatOptimizer:
             raise RuntimeError("a gradient was replaced: call zero_grad() of this optimizer, not of the module")
         gradient = self._group.all_reduce(self.gradient)
         norm: Tensor = torch.linalg.vector_norm(gradient)
+        self._norm = norm
         if max_norm is not None:
             gradient *= norm.reciprocal().mul_(max_norm).clamp_(max=1.0)  # a gradient of 0 gives min(∞, 1)
         if self.name == "sgd":
@@ -98,6 +100,17 @@ class FlatOptimizer:
             for name, moment in self._moments.items():
                 moment.masked_fill_(moment.abs() < NEGLIGIBLE[name], 0.0)
         return norm
+
+    def part_norms(self, parts: Mapping[str, nn.Module]) -> dict[str, float]:
+        """The gradient norm of each part of the module at the last step, before clipping.
+
+        The parts follow each other in the module and have all its parameters.
+        """
+        sizes = [sum(parameter.numel() for parameter in part.parameters()) for part in parts.values()]
+        norms = torch.stack([torch.linalg.vector_norm(piece) for piece in torch.split(self.gradient, sizes)])
+        total = torch.linalg.vector_norm(norms)  # smaller than the norm of the step if that was clipped
+        unclipped = norms * torch.where(total > 0, self._norm / total, 1.0)
+        return dict(zip(parts, unclipped.tolist(), strict=True))
 
     def mutable_tensors(self) -> list[Tensor]:
         """Every tensor that a step reads and writes, for the capture of a CUDA graph."""

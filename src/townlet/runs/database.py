@@ -84,7 +84,7 @@ _COLUMNS: Final[dict[str, dict[str, str]]] = {
     "alerts": {**_COUNTERS, "name": "TEXT", "message": "TEXT", "tip": "TEXT", "value": "REAL"},
     "evaluations": {
         **_COUNTERS,
-        "policy": "TEXT",  # "greedy", or "random" for comparison
+        "policy": "TEXT",  # "greedy" for the agent, even if it samples; "random" for comparison
         "episodes": "INTEGER",
         "limit": "INTEGER",  # maximum episode length
         "length": "REAL",

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,6 +62,7 @@ class Meta(BaseModel):
     diverged: str | None = None  # which values were not finite
     seconds: float | None = None
     summary: list[str] = []
+    wandb: str | None = None  # link to the run in Weights & Biases, or the command that uploads it
 
 
 def unseal_meta(content: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -117,9 +119,10 @@ class Run:
     worlds = _RunPath("worlds")  # copies of the worlds
     meta_file = _RunPath("meta.json")  # versions, machine, command line, seeds, hashes
     metrics_file = _RunPath("metrics.db")
-    csv_file = _RunPath("metrics.csv")  # an export of the metrics
+    csv_file = _RunPath("metrics.csv")  # the metrics as a table
     log_file = _RunPath("log.txt")  # the console output
     checkpoints = _RunPath("checkpoints")
+    snapshots = _RunPath("snapshots")  # policies at several steps, see `runs.snapshots`
     tensorboard = _RunPath("tensorboard")
     feed_file = _RunPath("live.feed")  # messages for viewers during training
     videos = _RunPath("videos")
@@ -177,8 +180,13 @@ class Run:
 
     @classmethod
     def open(cls, name_or_path: str | Path, root: Path = Path("runs")) -> Run:
-        """Find a run by path, by name below `root`, as "latest", by a unique prefix, or among the shipped ones."""
+        """Find a run: a path, a name below `root` or a unique prefix of one, "latest", or a shipped run.
+
+        For ENV:VARIANT, the newest run of that recipe.
+        """
         name = str(name_or_path).rstrip("/")
+        if ":" in name and not Path(name).exists():
+            return cls._newest_of(name, root)
         runs = cls.list(root)
         if name == LATEST and not (root / LATEST / "meta.json").is_file() and runs:
             return runs[-1]  # the link was lost, as when a folder is copied without links
@@ -207,6 +215,15 @@ class Run:
         with disk.os_errors(f"cannot list {root}"):
             runs = [cls(path) for path in root.iterdir() if _is_run(path)]
         return sorted(runs, key=lambda run: (run._created(), run.name))
+
+    @classmethod
+    def _newest_of(cls, recipe: str, root: Path) -> Run:
+        for run in reversed(cls.list(root)):
+            with suppress(TownletError):  # a damaged meta.json
+                meta = run.meta()
+                if recipe in (meta.get("recipe"), meta.get("recipe_argument")):
+                    return run
+        raise TownletError(f"there is no run of {recipe} in {root}", f"train it: townlet train {recipe}")
 
     def meta(self) -> dict[str, Any]:
         """The content of meta.json: versions, machine, command line, seeds, hashes (see `Meta`)."""

@@ -29,10 +29,11 @@ p { max-width: 46rem; } .about { color: var(--soft); margin: 0 0 1.4rem; font-si
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; }
 th, td { padding: .25rem 1.2rem .25rem 0; text-align: left; vertical-align: top; }
 th { color: var(--soft); font-weight: 500; white-space: nowrap; } td { overflow-wrap: anywhere; }
-.number { text-align: right; white-space: nowrap; } tr { border-bottom: 1px solid var(--line); }
+.number, .word { white-space: nowrap; } .number { text-align: right; } tr { border-bottom: 1px solid var(--line); }
 figure { margin: 1rem 0; overflow-x: auto; } svg { max-width: 100%; height: auto; }
 pre { overflow-x: auto; background: var(--card); border-radius: .5rem; padding: .7rem .9rem; font-size: .85rem; }
 """
+WORD: Final = re.compile(r"\S{0,40}")  # also a sparkline
 NUMBER: Final = re.compile(r"[-−]?[\d,.]+(e[-+]?\d+)?( ?%)?")
 
 
@@ -104,10 +105,14 @@ def html(title: str, about: str, sections: Iterable[Section]) -> str:
 
 
 def _table(section: Section) -> str:
-    """An HTML table with numeric columns aligned right."""
-    columns = zip(*section.rows, strict=True)
-    numbers = [all(NUMBER.fullmatch(cell) for cell in column if cell) and any(column) for column in columns]
-    attributes = [' class="number"' if number and section.header else "" for number in numbers]
+    """An HTML table with numeric columns aligned right, and columns of single words not wrapped."""
+
+    def attribute(column: Sequence[str]) -> str:
+        if section.header and any(column) and all(NUMBER.fullmatch(cell) for cell in column if cell):
+            return ' class="number"'
+        return ' class="word"' if all(WORD.fullmatch(cell) for cell in column) else ""
+
+    attributes = [attribute(column) for column in zip(*section.rows, strict=True)]
 
     def html_row(cells: Sequence[str], tags: Sequence[str]) -> str:
         row = zip(cells, tags, attributes, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -151,18 +151,54 @@ def as_rows(columns: Columns) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def write_csv(store: MetricsReader, path: Path) -> None:
-    """Write every metric of every interval and evaluation; single episodes stay in the database."""
+def evaluation_metric(column: str) -> str:
+    """The metric of a column of the table `evaluations`."""
+    return f"evaluation_{column}" if column in ("length", "return") else column
+
+
+def metric_table(store: MetricsReader) -> dict[int, dict[str, float]]:
+    """Every metric of every interval and evaluation: {env_steps: {name: value}}, with `updates` as the first name."""
+    table: dict[int, dict[str, float]] = {}
+    for env_steps, updates, name, value in _metric_values(store):
+        table.setdefault(env_steps, {"updates": updates})[name] = value
+    return dict(sorted(table.items()))
+
+
+def csv_columns(names: Iterable[str]) -> list[str]:
+    """The columns of metrics.csv for these metrics: in the order of the catalog, then by name."""
+    order = {name: index for index, name in enumerate(("updates", *METRICS))}
+    return ["env_steps", *sorted({"updates", *names}, key=lambda name: (order.get(name, len(order)), name))]
+
+
+def write_csv(store: MetricsReader, path: Path, long: bool = False) -> None:
+    """Write every metric of every interval and evaluation; single episodes stay in the database.
+
+    There is one row for each step and one column for each metric. In the `long` format each value has a row of its own.
+    """
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(("env_steps", "updates", "name", "value"))
+    writer = csv.writer(text, lineterminator="\n")
+    if long:
+        writer.writerow(("env_steps", "updates", "name", "value"))
+        writer.writerows(_metric_values(store))
+    else:
+        table = metric_table(store)
+        columns = csv_columns(name for row in table.values() for name in row)
+        writer.writerow(columns)
+        writer.writerows(csv_row(columns, env_steps, row) for env_steps, row in table.items())
+    replace_file(path, text.getvalue().encode())
+
+
+def csv_row(columns: Sequence[str], env_steps: int, row: Mapping[str, float]) -> list[float | str]:
+    """A row of metrics.csv; metrics that were not recorded at this step are empty."""
+    return [env_steps, *(row.get(name, "") for name in columns[1:])]
+
+
+def _metric_values(store: MetricsReader) -> Iterator[tuple[int, int, str, float]]:
+    """Every metric as (env_steps, updates, name, value). Evaluations of the random policy are no metrics of the run."""
     columns = store.read("updates", ("env_steps", "updates", "name", "value"))
-    table.writerows(zip(*columns.values(), strict=True))
-    # Evaluations of the random policy are not metrics of this agent.
+    yield from (row for row in zip(*columns.values(), strict=True) if row[3] is not None)
     rows = store.read("evaluations", ("env_steps", "updates", *EVALUATION_METRICS), where={"policy": "greedy"})
     for column in EVALUATION_METRICS:
-        name = f"evaluation_{column}" if column in ("length", "return") else column
         for env_steps, updates, value in zip(rows["env_steps"], rows["updates"], rows[column], strict=True):
             if value is not None:
-                table.writerow((env_steps, updates, name, value))
-    replace_file(path, text.getvalue().encode())
+                yield env_steps, updates, evaluation_metric(column), value

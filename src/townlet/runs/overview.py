@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from townlet.errors import TownletError
-from townlet.runs import checkpoint, disk
-from townlet.runs.checkpoint import REMOVED_PREFIX
+from townlet.runs import checkpoint, disk, snapshots
+from townlet.runs.checkpoint import REMOVED_PREFIX, Checkpoint
 from townlet.runs.folder import LATEST, Run
 from townlet.runs.lock import Lock, lock_holder
 from townlet.runs.metrics_reader import Columns, MetricsReader, as_rows
@@ -25,6 +25,17 @@ EVALUATION_COLUMNS: Final = (
 )  # fmt: skip
 BARS: Final = "▁▂▃▄▅▆▇█"
 MIN_AGE: Final = 60  # seconds; a younger run may not have written its first checkpoint yet
+
+
+class SavedPolicy(NamedTuple):
+    """A checkpoint or a policy snapshot of a run, with the score of the evaluation at its step, if there was one."""
+
+    name: str
+    env_steps: int
+    kind: str  # "checkpoint" or "snapshot"
+    score: float | None
+    best: bool  # whether it is the best checkpoint
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,7 @@ class Overview:
     evaluations: Columns = field(repr=False)  # of the greedy policy, oldest first
     random_evaluation: dict[str, Any] = field(repr=False)  # of the random policy; {} if there is none
     problem: str = ""  # what is wrong with the files of the run
+    policies: list[SavedPolicy] = field(default_factory=list, repr=False)  # checkpoints and snapshots, oldest first
 
     @property
     def recipe(self) -> str:
@@ -116,7 +128,7 @@ def make_overview(run: Run) -> Overview:
     random_rows: list[dict[str, Any]] = []
     recorded_steps: list[int] = []
     folders = checkpoint.paths(run.checkpoints)
-    _, damaged = checkpoint.scan(run.checkpoints)
+    saved, damaged = snapshots.saved_policies(run)
     problems = list(damaged.values())
     try:
         meta = run.meta()
@@ -136,7 +148,24 @@ def make_overview(run: Run) -> Overview:
     problem = "; ".join(f"{d.what} (fix: {d.fix})" for error in problems for d in error.diagnostics)
     state = state_of(run, meta, bool(problems))
     random = random_rows[0] if random_rows else {}
-    return Overview(run, state, meta, env_steps, len(folders), greedy, random, problem)
+    policies = _saved_policies(run, saved, greedy)
+    return Overview(run, state, meta, env_steps, len(folders), greedy, random, problem, policies)
+
+
+def _saved_policies(run: Run, saved: list[Checkpoint], evaluations: Columns) -> list[SavedPolicy]:
+    scores = dict(zip(evaluations["env_steps"], evaluations["score"], strict=True))
+    best = checkpoint.best_of([one for one in saved if one.path.parent == run.checkpoints])
+    return [
+        SavedPolicy(
+            one.name,
+            one.env_steps,
+            "checkpoint" if one.path.parent == run.checkpoints else "snapshot",
+            one.info.get("score", scores.get(one.env_steps)),
+            one is best,
+            folder_size(one.path),
+        )
+        for one in saved
+    ]
 
 
 def list_overviews(root: Path) -> list[Overview]:

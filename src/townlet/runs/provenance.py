@@ -26,7 +26,8 @@ from townlet.runs import checkpoint, disk
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 
-IDENTITY_KEYS: Final = ("run_id", "recipe", "recipe_hash", "resumed_with", "env_steps", "metrics", "metrics_digest")
+IDENTITY_KEYS: Final = ("run_id", "recipe", "recipe_hash", "resumed_with", "env_steps")
+POSITION_KEYS: Final = ("metrics", "metrics_digest")  # of checkpoints that can be resumed; policy snapshots lack them
 URL_PASSWORD: Final = re.compile(r"(://[^\s:/@]*:)[^\s/]*(@)")
 PACKAGES: Final = ("torch", "numpy", "numba", "gymnasium")  # their versions are recorded
 MAX_BYTES: Final = 16 << 20  # maximum size of a recipe or a world
@@ -75,7 +76,8 @@ def require_resumable(run: Run, last: Checkpoint) -> None:
 def require_own(run: Run, last: Checkpoint) -> None:
     """Raise an error if a checkpoint belongs to another run, or has no identity."""
     where, fix = last.path, f"start a new run, with init_from={run.name} to start from its weights"
-    if missing := [name for name in IDENTITY_KEYS if name not in last.info]:
+    needed = IDENTITY_KEYS if last.info.get("snapshot") else (*IDENTITY_KEYS, *POSITION_KEYS)
+    if missing := [name for name in needed if name not in last.info]:
         what = f"the checkpoint {last.name} has no {missing[0]}: it was written by an older release"
         raise TownletError(what, fix, where)
     meta = run.meta()

@@ -1,4 +1,4 @@
-"""The report of a run, with summary, tables and plots; and a comparison of several runs."""
+"""The report of a run, with summary, tables and plots."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
-
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
 
 from townlet.config.scalar import to_flow_yaml
 from townlet.errors import TownletError
@@ -18,15 +15,18 @@ from townlet.runs.folder import Run
 from townlet.runs.markup import Section
 from townlet.runs.metric_catalog import METER_PREFIX, METRICS, describe_metric
 from townlet.runs.metrics_reader import Columns, MetricsReader
-from townlet.runs.overview import Overview, sparkline
-from townlet.runs.summary_text import TOWN_TERMS, Evaluations, ReportTerms, report_terms
+from townlet.runs.overview import sparkline
+from townlet.runs.summary_text import Evaluations, ReportTerms, report_terms
 
 CURVE_BINS: Final = 150
 FRACTION_BINS: Final = 40  # fewer, because fractions of few episodes fluctuate
 MIN_EPISODES: Final = 8  # on average per bin
 MAX_METRICS: Final = 15  # in the grid of small plots
 MAX_ROWS: Final = 50  # in a table
-EVALUATION_HEADINGS: Final = {"length_min": "length, min", "length_max": "length, max", "earns_money": "earn money"}
+EVALUATION_HEADINGS: Final = {
+    "length_min": "length, min", "length_max": "length, max", "survived": "reach the limit",
+    "earns_money": "earn money",
+}  # fmt: skip
 SPARKLINE_WIDTH: Final = 16
 RESOURCE_UNITS: Final = {"steps_per_second": "steps/s", "updates_per_second": "updates/s", "memory_mb": "MB"}
 MAX_TEXT_BYTES: Final = 1 << 20
@@ -38,8 +38,6 @@ SHOWN_ELSEWHERE: Final = (
 HASHES: Final = ("recipe_hash", "world", "evaluation_world", "gym", "interface")
 NOT_PLOTTED: Final = ("episode_length", "updates_per_second", "memory_mb")  # in other sections, or nearly constant
 NO_STAGE: Final = "0"  # stage of every episode in a run without a curriculum
-COMPARISON_SIZE: Final = (8.0, 4.5)  # inches
-COMPARISON_SUFFIXES: Final = (".png", ".svg", ".html")
 
 
 def write_report(run: Run) -> tuple[Path, Path]:
@@ -114,11 +112,16 @@ def _bins(curve: EpisodeCurve, max_bins: int) -> Bins | None:
     return make_bins(curve.env_steps, max(1, min(max_bins, int(curve.count.sum()) // MIN_EPISODES)))
 
 
-def learning_curve_png(run: Run) -> bytes | None:
-    """The learning curve of a run as a PNG; None where no episode ended."""
+def learning_curve(run: Run) -> plots.Paint | None:
+    """A function that paints the learning curve of a run; None where no episode ended."""
     meta = run.meta()
     with MetricsReader(run.metrics_file) as store:
-        paint = _score_curve(meta, *_read_scores(store, report_terms(meta)))
+        return _score_curve(meta, *_read_scores(store, report_terms(meta)))
+
+
+def learning_curve_png(run: Run) -> bytes | None:
+    """The learning curve of a run as a PNG; None where no episode ended."""
+    paint = learning_curve(run)
     return plots.png(plots.CURVE_SIZE, paint) if paint else None
 
 
@@ -271,43 +274,3 @@ def _format_value(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def write_comparison(runs: Mapping[str, Overview], path: Path) -> None:
-    """Write a plot of the evaluations of several runs, given by label, as PNG, SVG or HTML."""
-    suffix = path.suffix.lower()
-    if suffix not in COMPARISON_SUFFIXES:
-        fix = f"name a file that ends in {', '.join(COMPARISON_SUFFIXES)}"
-        raise TownletError(f"the file type of '{path.name}' is not supported", fix, None)
-    if not path.parent.is_dir():
-        raise TownletError(f"there is no folder {path.parent}", "create it first, or write elsewhere")
-
-    def paint(figure: Figure) -> None:
-        axes = figure.subplots()
-        for label, run in runs.items():
-            title = f"{label} {run.recipe} seed {run.seed}"
-            env_steps, values = run.evaluations["env_steps"], run.evaluations[run.terms.curve_metric]
-            axes.plot(env_steps, values, "o-", markersize=3, label=title)
-        axes.set_xlabel("env_steps")
-        terms = {run.terms for run in runs.values()}
-        axes.set_ylabel(" / ".join(sorted(f"{kind.axis_label}, evaluated" for kind in terms)))
-        axes.set_xlim(left=0)
-        if terms == {TOWN_TERMS}:
-            axes.set_ylim(bottom=0)
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.legend(loc="best")
-
-    if suffix == ".png":
-        disk.replace_file(path, plots.png(COMPARISON_SIZE, paint))
-        return
-    plot = plots.draw("compare", "evaluations over env_steps", COMPARISON_SIZE, paint)
-    if suffix == ".svg":
-        disk.replace_file(path, plot.standalone())
-        return
-    rows = [
-        (label, run.run.name, run.recipe, str(run.seed), "" if run.best is None else f"{run.best:.1f}")
-        for label, run in runs.items()
-    ]
-    section = Section("Evaluations", header=("", "run", "recipe", "seed", "best"), rows=rows, plots=[plot])
-    page = markup.html("Comparison of runs", "Evaluations without exploration.", [section])
-    disk.replace_file(path, page.encode("utf-8", "replace"))

@@ -24,14 +24,14 @@ NOT_CHECKED: Final = {
     "tune.yaml": "edited by hand while training; every change is recorded in the metrics",
     "log.txt": "a human-readable log; never read back",
     "tensorboard": "a copy of the metrics for TensorBoard; never read back",
-    "metrics.csv": "an export of the metrics; `townlet runs export` writes it again",
+    "metrics.csv": "a copy of the metrics; a resume and `townlet runs export` write it again",
     "videos": "videos of episodes; never read back",
     "live.feed": "messages for viewers during training; each has its own checksum",
     "lock": "names the writing process; the lock itself is on the folder",
     "README.md": "the card of a published agent, which may be edited",
     "replay.mp4": "a video; never read back",
 }
-CHECKED: Final = ("checkpoints", "worlds", "metrics.db-wal", "metrics.db-shm", "report.sha256")
+CHECKED: Final = ("checkpoints", "snapshots", "worlds", "metrics.db-wal", "metrics.db-shm", "report.sha256")
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,13 @@ def _files(run: Run, report: IntegrityReport, known: Mapping[str, Any]) -> bool:
 
 
 def _checkpoints(run: Run, report: IntegrityReport) -> list[Checkpoint]:
-    """Check every byte of every checkpoint, and that it belongs to this run; returns the intact ones, oldest first."""
+    """Check every byte of every checkpoint and snapshot, and that it belongs to this run.
+
+    Returns the intact checkpoints, oldest first.
+    """
     intact = []
-    for path in checkpoint.paths(run.checkpoints):
-        name = f"checkpoints/{path.name}"
+    for path in [*checkpoint.paths(run.checkpoints), *checkpoint.paths(run.snapshots)]:
+        name = f"{path.parent.name}/{path.name}"
         try:
             verified = checkpoint.verify(path)
             if not verified.info.get("published") and "run_id" in verified.info:
@@ -165,7 +168,8 @@ def _checkpoints(run: Run, report: IntegrityReport) -> list[Checkpoint]:
                 report.add(name, _message(error))
             continue
         report.add(name)
-        intact.append(verified)
+        if path.parent == run.checkpoints:
+            intact.append(verified)
     return intact
 
 

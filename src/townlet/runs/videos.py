@@ -1,4 +1,4 @@
-"""Videos of a run: files named by env_steps and reason, and an MP4 writer (extra `video`: imageio-ffmpeg)."""
+"""Videos of a run: files named by env_steps and reason, and an MP4 writer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Generator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -55,9 +54,16 @@ def rewind(folder: Path, env_steps: int) -> None:
 
 
 def require_encoder() -> None:
-    if find_spec("imageio_ffmpeg") is None:
+    """Raise TownletError if imageio-ffmpeg or its FFmpeg program is missing."""
+    try:
+        from imageio_ffmpeg import get_ffmpeg_exe
+    except ImportError as missing:
         what = "a video needs imageio-ffmpeg, which is not installed"
-        raise TownletError(what, "install it: pip install 'townlet[video]'")
+        raise TownletError(what, "install it: pip install imageio-ffmpeg") from missing
+    try:
+        get_ffmpeg_exe()
+    except RuntimeError as missing:  # the wheel for this platform contains none
+        raise TownletError("a video needs FFmpeg, which is not installed", "install ffmpeg on this system") from missing
 
 
 class VideoWriter:

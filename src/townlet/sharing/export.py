@@ -52,7 +52,7 @@ Outputs ({outputs}): {rule}"""
 ONNX_README: Final = """\
 An agent trained with Townlet. Inputs: obs [rows, {size}] float32, the concatenated blocks of `observation` as the \
 environment returns them{mask}{hidden}. Outputs: {action}; {outputs}{next_hidden}."""
-MASK_README: Final = "; mask [rows, {count}] bool, true for valid actions, optional"
+MASK_README: Final = "; mask [rows, {count}] bool, true for valid actions"
 ACTION_README: Final = {
     "values": "action [rows] int64, an index into `actions`",
     "discrete": "action [rows] int64, an index into `actions`",
@@ -160,7 +160,7 @@ class GreedyStep(nn.Module):
 
 
 def to_onnx(trained: TrainedPolicy) -> bytes:
-    """An ONNX graph of one greedy step for any number of rows, from raw observations, with an optional mask."""
+    """An ONNX graph of one greedy step for any number of rows, from raw observations; the mask is a required input."""
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise TownletError(f"the exporter for ONNX needs {' and '.join(missing)}", "pip install 'townlet[onnx]'")
@@ -192,17 +192,11 @@ def to_onnx(trained: TrainedPolicy) -> bytes:
 
 
 def _with_metadata(model: onnx.ModelProto, trained: TrainedPolicy, layout: ObservationLayout) -> bytes:
-    """The graph with an optional mask and with metadata."""
+    """The graph with metadata."""
     import onnx
-    from onnx import helper, numpy_helper
+    from onnx import helper
 
     choices, hidden_size, count = trained.actions.choices, trained.hidden_size, trained.actions.n
-    if choices:
-        # An input with an initializer is optional. The initializer has one row, which is broadcast.
-        mask = next(value for value in model.graph.input if value.name == "mask")
-        mask.type.tensor_type.shape.dim[0].dim_param = "mask_rows"
-        all_valid = torch.ones(1, choices, dtype=torch.bool).numpy()
-        model.graph.initializer.append(numpy_helper.from_array(all_valid, "mask"))
     readme = ONNX_README.format(
         size=layout.size,
         mask=MASK_README.format(count=choices) if choices else "",

@@ -15,6 +15,7 @@ from townlet.tasks.comparison import Comparison
 from townlet.train.policies import TrainedPolicy
 
 LIBRARY: Final = "townlet"
+DEFAULT_LICENSE: Final = "mit"
 TASK: Final = "reinforcement-learning"
 # Description of each file except README.md.
 FILE_DESCRIPTIONS: Final = {
@@ -35,6 +36,7 @@ class ModelCard:
     files: Sequence[str]  # in the folder
     seed: int  # of the evaluation
     video_error: str = ""  # why there is no video; "" if there is one
+    license: str = DEFAULT_LICENSE  # of the weights, as the Hub names it
 
     def front_matter(self) -> dict[str, Any]:
         """Library, tags and results, as the Hugging Face Hub reads them."""
@@ -46,6 +48,7 @@ class ModelCard:
             "metrics": [{"type": metric, "value": round(float(metrics["mean"]), 4), "name": metric, "verified": False}],
         }
         return {
+            "license": self.license,
             "library_name": LIBRARY,
             "pipeline_tag": TASK,
             "tags": [TASK, "deep-reinforcement-learning", LIBRARY, recipe.env, recipe.agent.name],
@@ -81,7 +84,7 @@ class ModelCard:
     @property
     def code_option(self) -> str:
         """The option that lets commands execute Python files in the folder; "" if there are none."""
-        return " --allow-code" if self.trained.loaded.recipe.user_files else ""
+        return " --allow-code" if self.trained.loaded.recipe.runs_code else ""
 
     def _media(self) -> list[str]:
         shown = ["![The learning curve](curve.png)\n"] if "curve.png" in self.files else []

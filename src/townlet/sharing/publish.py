@@ -19,12 +19,13 @@ from typing import Final
 from townlet.errors import SourceLocation, TownletError
 from townlet.runs import checkpoint, disk, provenance, report
 from townlet.runs.folder import Run
-from townlet.runs.videos import record_video
+from townlet.runs.videos import record_video, require_encoder
 from townlet.sharing.export import export
-from townlet.sharing.model_card import LIBRARY, ModelCard
+from townlet.sharing.model_card import DEFAULT_LICENSE, LIBRARY, ModelCard
 from townlet.tasks.comparison import Comparison
 from townlet.train.checkpointer import training_state
 from townlet.train.policies import TrainedPolicy
+from townlet.train.training import policy_state
 
 CURVE: Final = "curve.png"
 VIDEO: Final = "replay.mp4"  # the name that the Hub displays on a model card
@@ -40,7 +41,9 @@ ABSOLUTE_FOLDERS: Final = re.compile(r"""(?<![\w:/.~<-])~?/(?:[^\s/"'`:,()\[\]{}
 PUBLISHED_FILES: Final = frozenset(("README.md", CURVE, VIDEO, RESULTS, POLICY, CODE_FOLDER, *RUN_FILES))
 
 
-def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -> ModelCard:
+def publish(
+    trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int, license: str = DEFAULT_LICENSE
+) -> ModelCard:
     """Evaluate the agent and write the folder; returns the card.
 
     An earlier publication in the folder is replaced only once everything is written.
@@ -51,7 +54,7 @@ def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         disk.make_folder(fresh)
-        card = _fill(fresh, trained, comparison, episodes, seed)
+        card = _fill(fresh, trained, comparison, episodes, seed, license)
         _replace(fresh, target)
         disk.sync_folder(target.parent)
     except OSError as error:
@@ -61,7 +64,9 @@ def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -
     return card
 
 
-def _fill(folder: Path, trained: TrainedPolicy, comparison: Comparison, episodes: int, seed: int) -> ModelCard:
+def _fill(
+    folder: Path, trained: TrainedPolicy, comparison: Comparison, episodes: int, seed: int, license: str
+) -> ModelCard:
     _copy_run(trained, folder)
     export(trained, "safetensors", folder / POLICY)
     options = {"episodes": episodes, "seed": seed, "greedy": trained.use_greedy()}
@@ -71,7 +76,8 @@ def _fill(folder: Path, trained: TrainedPolicy, comparison: Comparison, episodes
             disk.replace_file(folder / CURVE, drawn)
     video_error = _record(trained, folder / VIDEO)
     files = {name: (folder / name).exists() for name in (CURVE, VIDEO, POLICY, RESULTS, "resolved.yaml")}
-    card = ModelCard(trained, comparison, [name for name, exists in files.items() if exists], seed, video_error)
+    written = [name for name, exists in files.items() if exists]
+    card = ModelCard(trained, comparison, written, seed, video_error, license)
     disk.replace_file(folder / "README.md", strip_folders(card.text(), trained).encode())
     _write_meta(trained, folder)
     return card
@@ -138,16 +144,15 @@ def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     if run.worlds.is_dir():
         shutil.copytree(run.worlds, new.worlds)
     state, info = training_state(trained.checkpoint)
-    network, transforms = state["agent"]["network"], state["env"].get("transforms", {})
-    policy_state = {"agent": {"network": network}, "env": {"transforms": transforms}}
     new.checkpoints.mkdir()
     public_info = {name: value for name, value in info.items() if name not in PRIVATE_INFO} | {"published": True}
-    checkpoint.save(new.checkpoints, checkpoint.folder_name(trained.env_steps), {"training": policy_state}, public_info)
+    saved = {"training": policy_state(state)}
+    checkpoint.save(new.checkpoints, checkpoint.folder_name(trained.env_steps), saved, public_info)
 
 
 def _write_meta(trained: TrainedPolicy, folder: Path) -> None:
     new = Run(folder)
-    text = strip_folders(json.dumps(trained.run.meta() | {"command": None, "published": True}), trained)
+    text = strip_folders(json.dumps(trained.run.meta() | {"command": None, "wandb": None, "published": True}), trained)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "README.md"]
     names = [str(path.relative_to(folder)) for path in files if not path.is_relative_to(new.checkpoints)]
     recipe = provenance.recipe_hash(provenance.read_settings(new))
@@ -167,12 +172,11 @@ def strip_folders(text: str, trained: TrainedPolicy) -> str:
 
 def _record(trained: TrainedPolicy, path: Path) -> str:
     """Record a video of an episode; returns "", or why that is impossible."""
-    if find_spec("imageio_ffmpeg") is None:
-        return "imageio-ffmpeg is not installed: pip install 'townlet[video]'"
     try:
+        require_encoder()
         env = trained.loaded.task.render(trained.policy(), trained.loaded.recipe)
     except TownletError as error:
-        return error.diagnostics[0].what
+        return str(error)
     record_video([env], path, episodes=1, steps=MAX_VIDEO_STEPS)
     env.close()
     return ""

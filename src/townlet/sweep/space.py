@@ -81,15 +81,15 @@ def check_space(recipe_name: str, overrides: Sequence[str], space: SearchSpace) 
 
 
 def recipe_values(recipe: Recipe, space: SearchSpace) -> dict[str, Any]:
-    """The recipe's values of the searched keys, if they lie in the space; choices are encoded as YAML text."""
+    """The recipe's values of the searched keys, if they lie in the space; choices are encoded as in the study."""
     values = {}
     for path, search_range in space.items():
         value, low, high = _value_at(recipe, path), search_range.low, search_range.high
         if isinstance(value, BaseModel):  # a schedule is not compared with the space
             continue
         if search_range.choices:
-            if (text := to_flow_yaml(value)) in map(to_flow_yaml, search_range.choices):
-                values[path] = text
+            if (encoded := encode_choice(value)) in map(encode_choice, search_range.choices):
+                values[path] = encoded
         elif type(value) in (int, float) and low is not None and high is not None and low <= value <= high:
             values[path] = value
     return values
@@ -111,6 +111,11 @@ def _value_at(recipe: Recipe, path: str) -> Any:
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
     return list(value) if isinstance(value, tuple) else value
+
+
+def encode_choice(choice: Any) -> Any:
+    """A choice as the study stores it: numbers, booleans and null as they are, anything else as YAML text."""
+    return choice if choice is None or isinstance(choice, bool | int | float) else to_flow_yaml(choice)
 
 
 def round_suggested(value: Any) -> Any:

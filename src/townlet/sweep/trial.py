@@ -12,7 +12,7 @@ from townlet.config.scalar import to_flow_yaml
 from townlet.interfaces.counters import Counters, Sink
 from townlet.recipes.schema import Recipe
 from townlet.runs.lock import Lock
-from townlet.sweep.space import SearchSpace, is_integer, round_suggested
+from townlet.sweep.space import SearchSpace, encode_choice, is_integer, round_suggested
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import create_session, write_run_report
 
@@ -65,7 +65,7 @@ def suggest(trial: Trial, config: SweepConfig) -> None:
             continue  # the recipe's value lies outside the space
         low, high, log = search_range.low, search_range.high, search_range.is_log
         if low is None or high is None:
-            trial.suggest_categorical(path, [to_flow_yaml(choice) for choice in search_range.choices])
+            trial.suggest_categorical(path, [encode_choice(choice) for choice in search_range.choices])
         elif is_integer(config.recipe, path, search_range):
             trial.suggest_int(path, int(low), int(high), log=log)
         else:
@@ -73,13 +73,15 @@ def suggest(trial: Trial, config: SweepConfig) -> None:
 
 
 def trial_overrides(trial: Trial | FrozenTrial) -> list[str]:
-    """Each suggested value as `key=value`; none for the baseline. Choices are already YAML text."""
+    """Each suggested value as `key=value`; none for the baseline. Only numbers of a range are rounded."""
     if BASELINE in trial.user_attrs:
         return []
-    return [
-        f"{path}={value if isinstance(value, str) else to_flow_yaml(round_suggested(value))}"
-        for path, value in trial.params.items()
-    ]
+    texts = []
+    for path, value in trial.params.items():
+        is_choice = hasattr(trial.distributions[path], "choices")
+        number = value if is_choice else round_suggested(value)
+        texts.append(f"{path}={value if isinstance(value, str) else to_flow_yaml(number)}")
+    return texts
 
 
 def train_trial(trial: Trial, config: SweepConfig, sink: Callable[[Recipe], Sink] | None = None) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from townlet.interfaces.vec_env import Actions, Binary, Discrete, FinalObs, VecE
 # Why an episode ended: it was truncated at the time limit, or the Gymnasium environment terminated it.
 TIME_LIMIT: Final = "time"
 TERMINATED: Final = "terminated"
+LONG_EPISODE: Final = 50_000  # steps
 
 # Called after every step; returns additional columns [k, …] for the k episodes that ended in it.
 EpisodeStats = Callable[[FinalObs], dict[str, NDArray[Any]]]
@@ -74,13 +76,22 @@ class EvaluationResult:
         return float(self.length.mean())
 
     @property
+    def mean_return(self) -> float:
+        return float(self.returns.mean())
+
+    @property
     def survived(self) -> float:
         """Fraction of episodes that were truncated at the limit."""
         return float(1 - self.terminated.mean())
 
     def score(self, metric: str) -> float:
         """The mean length if the metric is "length", else the mean return: higher is better."""
-        return self.mean_length if metric == "length" else float(self.returns.mean())
+        return self.mean_length if metric == "length" else self.mean_return
+
+    def standard_error(self, metric: str) -> float:
+        """Standard error of `score` over the episodes; 0 if there is only one."""
+        values = self.length if metric == "length" else self.returns
+        return float(values.std(ddof=1) / sqrt(len(values))) if len(values) > 1 else 0.0
 
     def columns(self, policy: str, metric: str) -> dict[str, Any]:
         """This evaluation as a row of the metrics store, without the columns env_steps, updates and wall."""
@@ -91,7 +102,7 @@ class EvaluationResult:
             "length": self.mean_length,
             "length_min": int(self.length.min()),
             "length_max": int(self.length.max()),
-            "return": float(self.returns.mean()),
+            "return": self.mean_return,
             "survived": self.survived,
             "earns_money": None,
             "score": self.score(metric),
@@ -106,10 +117,16 @@ class BestCheckpoint(NamedTuple):
     env_steps: int
     metric: str
     score: float
+    fallen_to: float | None = None  # the score of the last checkpoint if it is much lower
 
     def note(self) -> str:
         """A note for results of the last checkpoint: which one `eval` and `play` use by default."""
-        return (
+        worse = ""
+        if self.fallen_to is not None:
+            worse = (
+                f"The agent has become much worse: its {self.metric} was {self.score:.1f} and is {self.fallen_to:.1f}. "
+            )
+        return worse + (
             f"This is the last checkpoint. `eval` and `play` use the best one ({self.metric} {self.score:.1f} "
             f"at {self.env_steps:,} env_steps) by default; use --which last for this one."
         )
@@ -132,12 +149,13 @@ def run_episodes(
     device: str = "cpu",
     make_stats: Callable[[], EpisodeStats] | None = None,
     check_interrupt: Callable[[], None] = no_interrupt,
+    on_long_episode: Callable[[], None] = lambda: None,
 ) -> dict[str, NDArray[Any]]:
     """Play complete episodes, divided evenly among the rows; returns columns [episodes, …].
 
     The columns are length, returns, terminated, and those of `make_stats`, which is called after the reset.
     `device` is that of the policy; the environment may be on another one. `check_interrupt` is called before every
-    step and may raise.
+    step and may raise, `on_long_episode` when an episode has taken many steps: between one and two LONG_EPISODE.
     """
     rows = env.rows
     quota = np.full(rows, episodes // rows) + (np.arange(rows) < episodes % rows)
@@ -149,8 +167,12 @@ def run_episodes(
     length, returns = np.zeros(rows, np.int64), np.zeros(rows)
     columns: dict[str, NDArray[Any]] = {}
     episode_start = None
+    steps = 0
     while (finished < quota).any():
         check_interrupt()
+        steps += 1
+        if steps % LONG_EPISODE == 0 and length.max() >= LONG_EPISODE:
+            on_long_episode()
         start = None if episode_start is None else episode_start.to(device)
         step = env.step(policy.act(obs.to(device), mask.to(device), start, greedy).to(env.device))
         if step.autoreset_step is None:

@@ -82,6 +82,11 @@ class LoadedExperiment(LoadedRecipe):
             raise TownletError(f"{self.recipe.env} is not a town", "this works for runs in towns only")
         return self.task.worlds
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the environment exists only in the program that passed it to `townlet.train`."""
+        return self.recipe.gym is not None and self.recipe.gym.is_local
+
     def fingerprint(self) -> dict[str, Any]:
         """Values that must be equal in a checkpoint and in the run that resumes from it."""
         recipe = self.recipe
@@ -165,7 +170,8 @@ def _missing_rewards(recipe: Recipe, node: Node, world: World) -> Iterator[Diagn
     """Rewards that the curriculum's stages use and the world does not have."""
     if recipe.curriculum is None:
         return
-    used = {name for stage in recipe.curriculum.stage_list for name, weight in stage.reward_weights.items() if weight}
+    weights = [stage.reward_weights(world.rewards) for stage in recipe.curriculum.stage_list]
+    used = {name for stage in weights for name, weight in stage.items() if weight}
     if lacking := sorted(used - set(world.rewards)):
         has = f"{world.name} has only {', '.join(world.rewards)}"
         what = f"the curriculum's stages use the rewards {', '.join(lacking)}, but {has}"

@@ -76,7 +76,7 @@ class GymTask:
         limits = [wrapper.steps for wrapper in self.settings.wrappers if isinstance(wrapper, TimeLimitSpec)]
         if self.settings.max_episode_steps is not None:
             limits.append(self.settings.max_episode_steps)
-        elif (registered := registered_limit(self.name)) is not None:
+        elif (registered := registered_limit(self.name, self.settings)) is not None:
             frames_per_step = 1 if extras.is_atari(self.name) else self.settings.frame_skip
             limits.append(math.ceil(registered / frames_per_step))
         return min(limits, default=None)
@@ -154,10 +154,21 @@ class GymTask:
         with closing(self.make_eval_env(min(PARALLEL_EPISODES, episodes), device)) as env:
             key = Streams(seed).key("env")
             columns = evaluation.run_episodes(
-                policy, env, episodes, key, greedy=greedy, device=device, check_interrupt=check_interrupt
-            )
+                policy, env, episodes, key, greedy=greedy, device=device, check_interrupt=check_interrupt,
+                on_long_episode=self._require_limit,
+            )  # fmt: skip
+        if not np.isfinite(columns["returns"]).all():
+            what = f"an episode of {self.name} has a return of {columns['returns'].sum()}"
+            raise TownletError(what, "make step() return rewards that are finite numbers")
         causes = tuple(EnvMetrics.causes[0 if terminated else 1] for terminated in columns["terminated"])
         return EvaluationResult(limit=self.limit, causes=causes, **columns)
+
+    def _require_limit(self) -> None:
+        """Raise an error if nothing limits the length of an episode: an evaluation might never end."""
+        if self.limit is None:
+            steps = f"{evaluation.LONG_EPISODE:,} steps"
+            what = f"an episode of {self.name} has not ended after {steps}, and nothing limits it"
+            raise TownletError(what, "set gym.max_episode_steps, or let step() return truncated=True at a limit")
 
     @cached_property
     def render_info(self) -> RenderInfo:
@@ -196,7 +207,8 @@ class GymTask:
         )
 
     def fingerprint(self) -> dict[str, Any]:
-        settings = json.dumps(self.settings.model_dump(mode="json"), sort_keys=True)
+        exclude = {"source"} if self.settings.source is None else set()  # runs of earlier versions do not have the key
+        settings = json.dumps(self.settings.model_dump(mode="json", exclude=exclude), sort_keys=True)
         return {"gym": hashlib.sha256(settings.encode()).hexdigest(), "interface": self.interface}
 
     def describe(self) -> dict[str, Any]:

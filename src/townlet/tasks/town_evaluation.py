@@ -147,8 +147,8 @@ class TownSummary:
 
 
 def with_limit(world: World, max_steps: int) -> World:
-    """The same world with another step limit."""
-    return from_spec(world.spec.model_copy(update={"max_steps": max_steps}), world.name)
+    """The same world with another step limit, which need not be reachable."""
+    return from_spec(world.spec.model_copy(update={"max_steps": max_steps}), world.name, with_survival=False)
 
 
 def money_summary(result: TownEvaluation) -> list[str]:

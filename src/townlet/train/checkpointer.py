@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
+from typing import Any, Final
 
 from townlet.errors import SourceLocation, TownletError
-from townlet.interfaces.state import State, Stateful
-from townlet.runs import checkpoint, checkpoint_files, disk, videos
+from townlet.interfaces.state import State
+from townlet.runs import checkpoint, checkpoint_files, disk, snapshots, videos
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.checkpoint_files import STATE
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.runs.metrics_store import MetricsStore, StorePosition
+from townlet.train.logger import MetricsLogger
 from townlet.train.stop_conditions import StopConditions
 from townlet.train.training import Training
+
+NAMED: Final = ("best", "last")  # checkpoints with a name
 
 
 class Checkpointer:
     """Saves and restores a run: metrics first, then the checkpoint that refers to them."""
 
     def __init__(
-        self, run: Run, lock: Lock, t: Training, logger: Stateful, store: MetricsStore, stop: StopConditions,
+        self, run: Run, lock: Lock, t: Training, logger: MetricsLogger, store: MetricsStore, stop: StopConditions,
         identity: dict[str, Any],
     ) -> None:  # fmt: skip
         self._run, self._lock, self._t, self._logger, self._store = run, lock, t, logger, store
@@ -35,9 +38,9 @@ class Checkpointer:
         """
         self._lock.check()
         if ended is not None:
-            record_video(self._run, self._t, "end")
+            record_video(self._run, self._t, self._logger, "end")
         elif score is not None and (self._stop.best is None or score > self._stop.best):
-            record_video(self._run, self._t, "best")
+            record_video(self._run, self._t, self._logger, "best")
         now, position = self._t.counters, self._store.sync()
         info = {**self._identity, **now.state(), "seconds": round(self._stop.seconds, 3)}
         info |= {"metrics": position.rows, "metrics_digest": position.digest}
@@ -51,6 +54,23 @@ class Checkpointer:
         self._lock.check()
         checkpoint.save(self._run.checkpoints, checkpoint.folder_name(now.env_steps), state, info)
         checkpoint.prune(self._run.checkpoints, self._stop.recipe.checkpoints.keep_every or 0)
+
+    def save_snapshot(self, score: float | None = None) -> None:
+        """Write the policy of the current step, unless a process that was killed or stopped has written it before."""
+        folder, now = self._run.snapshots, self._t.counters
+        if any(checkpoint.step_and_serial(path)[0] == now.env_steps for path in checkpoint.paths(folder)):
+            return
+        info = {**self._identity, **now.state(), "snapshot": True}
+        if score is not None:
+            info["score"] = score
+        self._lock.check()
+        checkpoint.save(folder, checkpoint.folder_name(now.env_steps), {"training": self._t.policy_state()}, info)
+
+    def rewind(self, env_steps: int) -> None:
+        """Remove checkpoints, snapshots and videos after `env_steps`."""
+        checkpoint.rewind(self._run.checkpoints, env_steps)
+        checkpoint.rewind(self._run.snapshots, env_steps)
+        videos.rewind(self._run.videos, env_steps)
 
     def restore(self, last: Checkpoint) -> bool:
         """Restore a checkpoint and remove everything after it. Returns whether the metrics of the run are missing."""
@@ -67,8 +87,7 @@ class Checkpointer:
         lost = self._store.empty and any(position.rows.values())  # the file was moved away
         if not lost:
             self._store.rewind(last.env_steps, position)
-        checkpoint.rewind(run.checkpoints, last.env_steps)
-        videos.rewind(run.videos, last.env_steps)
+        self.rewind(last.env_steps)
         stop.previous_seconds, stop.evaluation_pending = float(info["seconds"]), bool(info.get("evaluation_pending"))
         stop.mark_saved(t)
         best = checkpoint.best(run.checkpoints)
@@ -79,8 +98,15 @@ class Checkpointer:
         return lost
 
 
-def choose_checkpoint(run: Run, which: str = "best") -> Checkpoint:
-    """The run's best checkpoint (its last if none was evaluated), or its last if `which` is "last"."""
+def choose_checkpoint(run: Run, which: str | int = "best") -> Checkpoint:
+    """The run's best checkpoint (its last if none was evaluated), its last, or the one saved nearest to a step.
+
+    For a step, policy snapshots are considered too; of two equally near, the earlier is returned.
+    """
+    if isinstance(which, int) and (saved := snapshots.saved_policies(run)[0]):
+        return min(saved, key=lambda one: abs(one.env_steps - which))
+    if isinstance(which, str) and which not in NAMED:
+        raise TownletError(f"a run has no checkpoint '{which[:60]}'", f"use {' or '.join(NAMED)}, or a number of steps")
     if which == "best" and (damaged := checkpoint.scan(run.checkpoints)[1]):
         path, error = next(iter(damaged.items()))
         what = f"the best checkpoint cannot be determined: {error.diagnostics[0].what}"
@@ -122,7 +148,7 @@ def require_rendering(t: Training) -> None:
         t.task.render(t.agent.policy(), t.recipe, t.recipe.device).close()
 
 
-def record_video(run: Run, t: Training, why: videos.VideoReason) -> None:
+def record_video(run: Run, t: Training, logger: MetricsLogger, why: videos.VideoReason) -> None:
     """Record evaluation episodes of the current agent, if the recipe has videos.
 
     They use a separate environment, policy and random streams, so that training does not depend on them.
@@ -134,3 +160,4 @@ def record_video(run: Run, t: Training, why: videos.VideoReason) -> None:
     path = run.videos / videos.video_name(t.counters.env_steps, why)
     with closing(t.task.render(t.agent.policy(), t.recipe, t.recipe.device)) as rendered:
         videos.record_video([rendered], path, episodes=settings.episodes, steps=settings.steps)
+    logger.on_video(path)

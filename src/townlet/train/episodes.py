@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.curriculum.curriculum import StageChange
+from townlet.curriculum.spec import SHAPING
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Episodes, FinalObs, Step
 
-SHAPING: Final = "potential"  # the component with the shaping reward, which does not change the optimal policy
 SUMS: Final = ("length", "reward", "intrinsic", "entropy", "guidance")
 # Columns of `EpisodeTable.table`, followed by the final values.
 COLUMNS: Final = (

@@ -10,6 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -47,6 +48,7 @@ class MetricsLogger(RolloutListener):
         self._updates: list[Mapping[str, float]] = []  # metrics of updates that are not in `_sums` yet
         self._sums: dict[str, list[Any]] = {}  # total and count of each metric since the last interval
         self._epsilon = t.agent.metrics().get("epsilon", 0.0)  # as of the last update
+        self._best_return: float | None = None
         self._since = 0  # env_steps at the start of the interval
         self._flushed = time.monotonic()
         self._last = self._now()
@@ -95,6 +97,13 @@ class MetricsLogger(RolloutListener):
         self._store.add("evaluations", [{**self._position, **evaluation}])
         for sink in self._sinks:
             sink.on_evaluation(self._counters, evaluation)
+        score, error = evaluation["score"], result.standard_error(self._t.recipe.metric)
+        for alert in self._monitors.check_evaluation(score, error, random=policy == "random"):
+            self.alert(alert.name, alert.message, alert.value, alert.tip)
+
+    def on_video(self, path: Path) -> None:
+        for sink in self._sinks:
+            sink.on_video(self._counters, path)
 
     def on_setting_change(self, change: SettingChange) -> None:
         self._store.add("setting_changes", [{**self._position, **change._asdict()}])
@@ -178,6 +187,8 @@ class MetricsLogger(RolloutListener):
             "stages": _counts(stages, column["stage"]),
             "meters": dict(zip(meters, final_values.mean(0).round(4).tolist(), strict=True)),
         }])  # fmt: skip
+        best = float(column["return"].max())
+        self._best_return = best if self._best_return is None else max(best, self._best_return)
         means = {
             "episode_length": column["length"], "episode_return": column["return"], "extrinsic": column["extrinsic"],
         }  # fmt: skip
@@ -185,7 +196,7 @@ class MetricsLogger(RolloutListener):
             means["intrinsic"] = column["intrinsic"]
         if self._t.curriculum:
             means["stage"] = self._t.curriculum.stage.double().numpy()
-        return {name: float(values.mean()) for name, values in means.items()}
+        return {name: float(values.mean()) for name, values in means.items()} | {"best_return": self._best_return}
 
     def state(self) -> State:
         return {
@@ -193,6 +204,7 @@ class MetricsLogger(RolloutListener):
             "means": {name: list(sums) for name, sums in self._sum_updates().items()},
             "epsilon": self._epsilon,
             "since": self._since,
+            "best_return": self._best_return,
             "env_metrics": self.env_metrics.state(),
             "monitors": self._monitors.state(),
         }
@@ -208,6 +220,7 @@ class MetricsLogger(RolloutListener):
         self._updates.clear()
         self._sums = {name: [float(total), int(count)] for name, (total, count) in state["means"].items()}
         self._epsilon, self._since = float(state["epsilon"]), int(state["since"])
+        self._best_return = state.get("best_return")  # missing in version 0.2.0
         self.env_metrics.restore(state["env_metrics"])
         self._monitors.restore(state["monitors"])
         self._last = self._now()

@@ -51,6 +51,8 @@ def train_loop(
         stopped = why or stop.pause_reason(t)
         if why:
             logger.finish()
+        if stop.snapshot_due(t, why) and not stop.evaluation_pending:
+            checkpointer.save_snapshot(_score(stop, last))
         if stopped or stop.is_best(last) or stop.save_due(t):
             _save(t, stop, checkpointer, last, why)
     return LoopResult(stopped, bool(why), last)
@@ -114,7 +116,11 @@ def _save(
     """Save a checkpoint unless this step is already saved, and update the best score."""
     if not why and stop.last_saved == (t.counters.env_steps, stop.evaluation_pending):
         return
-    score = None if last is None else last.score(stop.recipe.metric)
+    score = _score(stop, last)
     checkpointer.save(score, why)
     stop.best = score if stop.is_best(last) else stop.best
     stop.mark_saved(t)
+
+
+def _score(stop: StopConditions, last: EvaluationResult | None) -> float | None:
+    return None if last is None else last.score(stop.recipe.metric)

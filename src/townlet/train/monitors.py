@@ -81,6 +81,11 @@ PATIENCE_INTERVALS: Final = 5  # bad intervals in a row before an alert
 WINDOW: Final = 10  # intervals over which a metric is averaged
 STALE_INTERVALS: Final = 30  # intervals without a new best mean
 FALL_FRACTION: Final = 0.3  # fraction of the total gain whose loss counts as a fall
+FALL_ERRORS: Final = 4.0  # standard errors that a fall must exceed: about 3 of the difference of two evaluations
+PATIENCE_EVALUATIONS: Final = 2  # fallen evaluations in a row before an alert
+EVALUATION_TIP: Final = (
+    "the agent forgets what it has learned: lower agent.lr, or decay it with a schedule; the best checkpoint is kept"
+)
 
 
 @dataclass
@@ -121,6 +126,16 @@ class MetricHistory:
         return lost > max(FALL_FRACTION * (self.best - self.initial), spread)
 
 
+@dataclass
+class EvaluationHistory:
+    """Scores of evaluations so far."""
+
+    random: float | None = None  # of a random agent
+    best: float | None = None
+    last: float | None = None
+    fallen: int = 0  # evaluations in a row that were much worse than the best
+
+
 @dataclass(frozen=True)
 class Monitor:
     """A rule for one metric. `message` may contain {metric}, {value}, and {first}, {median}, {best}, {mean} (history).
@@ -135,6 +150,7 @@ class Monitor:
     tip: str
     patience: int = PATIENCE_INTERVALS
     needs: tuple[str, float] | None = None  # the rule applies only while this other metric exceeds this value
+    while_stalled: bool = False  # the rule applies only while the score neither rises nor is good enough
 
 
 def above(limit: float) -> Callable[[float, MetricHistory], bool]:
@@ -147,32 +163,32 @@ def below(limit: float) -> Callable[[float, MetricHistory], bool]:
     return lambda value, past: not value >= limit
 
 
+STALLED: Final = ", and the score does not rise"  # part of the message of a monitor that applies only then
 SCORE: Final = "score"  # stands for the metric of evaluations: episode_return or episode_length
 SMALLER_UPDATES: Final = "lower agent.lr, agent.epochs or agent.clip"
-LARGER_UPDATES: Final = (
-    "if it learns too slowly, raise agent.lr or agent.epochs; near the end of a learning-rate schedule this is normal"
-)
+LARGER_UPDATES: Final = "raise agent.lr or agent.epochs; near the end of a learning-rate schedule this is normal"
 # Ratios are measured before each gradient step, so with a single one the policy has not changed yet.
 SEVERAL_STEPS: Final = ("gradient_steps", 1.0)
 LOWER_LR_OR_SCALE: Final = "lower agent.lr or agent.reward_scale"
 MONITORS: Final = (
     Monitor("kl high", "approx_kl", above(0.05), "approx_kl is {value:.3g} per update, above 0.05",
-            f"updates are too large: {SMALLER_UPDATES}, or set agent.target_kl"),
+            f"updates are too large: {SMALLER_UPDATES}, or set agent.target_kl", while_stalled=True),
     Monitor("kl low", "approx_kl", below(0.001), "approx_kl is {value:.3g} per update, below 0.001",
-            LARGER_UPDATES, needs=SEVERAL_STEPS),
+            LARGER_UPDATES, needs=SEVERAL_STEPS, while_stalled=True),
     Monitor("clip high", "clip_fraction", above(0.5), "clip_fraction is {value:.0%}, above 50%",
-            f"updates are too large: {SMALLER_UPDATES}"),
+            f"updates are too large: {SMALLER_UPDATES}", while_stalled=True),
     Monitor("clip low", "clip_fraction", below(0.05), "clip_fraction is {value:.1%}, below 5%", LARGER_UPDATES,
-            needs=SEVERAL_STEPS),
+            needs=SEVERAL_STEPS, while_stalled=True),
     Monitor("explained variance", "explained_variance", below(-0.2),
             "explained_variance is {value:.3g}, below -0.2: the value function predicts worse than a constant",
-            "raise agent.value_coef, scale rewards with agent.reward_scale, or set agent.shared: false"),
+            "raise agent.value_coef, scale rewards with agent.reward_scale, or set agent.shared: false",
+            while_stalled=True),
     Monitor("entropy collapse", "entropy", lambda value, past: value < 0.25 * past.first,
             "entropy is {value:.3g}, below 25% of its initial value {first:.3g}",
-            "the policy hardly explores; if it has not learned enough, raise agent.entropy_coef or lower agent.lr"),
+            "the policy hardly explores: raise agent.entropy_coef or lower agent.lr", while_stalled=True),
     Monitor("action_std collapse", "action_std", below(1e-3),
             "action_std is {value:.2g}: the policy is nearly deterministic",
-            "the policy hardly explores; if it has not learned enough, raise agent.entropy_coef"),
+            "the policy hardly explores: raise agent.entropy_coef", while_stalled=True),
     Monitor("score stalls", SCORE, lambda value, past: past.stale >= STALE_INTERVALS,
             f"{{metric}} has not exceeded {{best:.4g}} for {STALE_INTERVALS} intervals; now {{mean:.4g}}",
             "if that is too low, explore more (agent.entropy_coef, explore), change agent.lr, or widen the network", 1),
@@ -180,7 +196,8 @@ MONITORS: Final = (
             "performance is degrading: lower agent.lr, or decay it with a schedule; the best checkpoint is kept"),
     Monitor("dead units", "dead_units", above(0.5),
             "{value:.0%} of the relu units are dead (0 for all observations), above 50%",
-            "lower agent.lr, use network.layer_norm or another network.activation, or normalize observations"),
+            "lower agent.lr, use network.layer_norm or another network.activation, or normalize observations",
+            while_stalled=True),
     Monitor("exploding gradients", "grad_norm", lambda value, past: not value <= max(1e3, 100 * past.first),
             "the gradient norm is {value:.3g}, initially {first:.3g}", f"{LOWER_LR_OR_SCALE}, or agent.max_grad_norm"),
     Monitor("vanishing gradients", "grad_norm", below(1e-8), "the gradient norm is {value:.2g}: nothing is learned",
@@ -210,11 +227,20 @@ class Alert(NamedTuple):
     tip: str
 
 
+def has_fallen(score: float, best: float, random: float, error: float) -> bool:
+    """Whether an evaluation lost much of what the best one had gained over a random agent, and not by chance.
+
+    `error` is the standard error of the evaluation.
+    """
+    return best > random and best - score > max(FALL_FRACTION * (best - random), FALL_ERRORS * error)
+
+
 class Monitors:
     """Checks the metrics of every interval. `score` is maximized; at or above `goal` it may stall or fall."""
 
     def __init__(self, score: str = "episode_return", goal: float | None = None) -> None:
         self._score, self._goal = score, goal
+        self._evaluations = EvaluationHistory()
         self._watched = {score, *(monitor.metric for monitor in MONITORS)}
         self._past: dict[str, MetricHistory] = {}
         self._bad: dict[str, int] = {}  # bad intervals in a row, by monitor
@@ -227,13 +253,32 @@ class Monitors:
             self._past[name].add(metrics[name])
         return [alert for monitor in MONITORS if (alert := self._check(monitor, metrics))]
 
+    def check_evaluation(self, score: float, error: float = 0.0, *, random: bool = False) -> list[Alert]:
+        """Add the score of an evaluation of the agent, or of the random agent, with its standard error.
+
+        Returns new alerts.
+        """
+        past = self._evaluations
+        if random:
+            past.random = score
+            return []
+        past.best, past.last = score if past.best is None else max(score, past.best), score
+        fallen = past.random is not None and has_fallen(score, past.best, past.random, error)
+        past.fallen = past.fallen + 1 if fallen else 0
+        if past.fallen != PATIENCE_EVALUATIONS:
+            return []
+        message = f"the score of evaluations fell from {past.best:.4g} to {score:.4g}"
+        return [Alert("evaluation falls", message, score, EVALUATION_TIP)]
+
     def _check(self, monitor: Monitor, metrics: Mapping[str, float]) -> Alert | None:
         name = self._score if monitor.metric == SCORE else monitor.metric
         if name not in metrics:
             return None
         value, past = metrics[name], self._past[name]
         bad = monitor.is_bad(value, past)
-        if monitor.metric == SCORE and self._goal is not None and past.mean >= self._goal:
+        if monitor.metric == SCORE and self._is_good(past):
+            bad = False
+        if monitor.while_stalled and not self._is_stalled():
             bad = False
         if monitor.needs is not None and metrics.get(monitor.needs[0], math.inf) <= monitor.needs[1]:
             bad = False
@@ -241,14 +286,27 @@ class Monitors:
         if self._bad[monitor.name] != monitor.patience:
             return None
         history = {key: getattr(past, key) for key in ("first", "median", "mean", "best")}
-        return Alert(monitor.name, monitor.message.format(metric=name, value=value, **history), value, monitor.tip)
+        message = monitor.message.format(metric=name, value=value, **history)
+        message += STALLED if monitor.while_stalled and self._score in self._past else ""
+        return Alert(monitor.name, message, value, monitor.tip)
+
+    def _is_good(self, score: MetricHistory) -> bool:
+        """Whether the score has reached the goal, in training or, without exploration, in the last evaluation."""
+        last = self._evaluations.last
+        return self._goal is not None and (score.mean >= self._goal or (last is not None and last >= self._goal))
+
+    def _is_stalled(self) -> bool:
+        """Whether the score is neither rising nor good enough; true if it is not known."""
+        score = self._past.get(self._score)
+        return score is None or (score.stale >= WINDOW and not self._is_good(score))
 
     def state(self) -> State:
         """Histories and numbers of bad intervals in a row, except for metrics that are not reproducible."""
         past = {name: asdict(past) for name, past in self._past.items() if name not in IRREPRODUCIBLE_METRICS}
         bad = {name: count for name, count in self._bad.items() if name not in IRREPRODUCIBLE_METRICS}
-        return {"past": past, "bad": bad}
+        return {"past": past, "bad": bad, "evaluations": asdict(self._evaluations)}
 
     def restore(self, state: State) -> None:
         self._past = {name: MetricHistory(**past) for name, past in state["past"].items()}
         self._bad = {name: int(count) for name, count in state["bad"].items()}
+        self._evaluations = EvaluationHistory(**state.get("evaluations", {}))  # missing in version 0.2.0

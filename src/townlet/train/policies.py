@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from townlet.tasks.town import require_interface
 from townlet.town.world.tables import World
 from townlet.train.checkpointer import choose_checkpoint, training_state
 
-Which = Literal["best", "last"]
+Which = Literal["best", "last"] | int  # which saved policy: a number is the step that it was saved at, or nearly so
 
 
 class TrainedPolicy:
@@ -154,14 +154,15 @@ def scale_obs(obs: Tensor, scaling: list[Tensor] | None) -> Tensor:
 
 
 def load_policy(run: Run, which: Which = "best", seed: int | None = None) -> TrainedPolicy:
-    """The policy of the run's best or last checkpoint; `seed` is for sampled actions, by default that of the run."""
-    if which not in get_args(Which):
-        raise TownletError(f"a run has no checkpoint '{which}'", f"known: {', '.join(get_args(Which))}")
+    """The policy of the run's best or last checkpoint, or the checkpoint or snapshot nearest to a step.
+
+    `seed` is for sampled actions, by default that of the run.
+    """
     return load_checkpoint(run, choose_checkpoint(run, which), seed)
 
 
 def load_checkpoint(run: Run, checkpoint: Checkpoint, seed: int | None = None) -> TrainedPolicy:
-    """The policy of one checkpoint of the run."""
+    """The policy of one checkpoint or snapshot of the run."""
     loaded = reopen(run)
     task = loaded.task
     state, info = training_state(checkpoint)
@@ -190,5 +191,9 @@ def _rows(values: Any, dtype: torch.dtype, width: int, what: str) -> Tensor:
 def _tensor(values: Any, dtype: torch.dtype) -> Tensor:
     if isinstance(values, Tensor):
         return values.to("cpu", dtype)
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # such as the pair of observation and info that env.reset() returns
+        what = f"a {type(values).__name__} with parts of different shapes is not an array"
+        raise TownletError(what, "give the observation alone, such as env.reset()[0]") from None
     return torch.as_tensor(array if array.flags.writeable else array.copy()).to(dtype)

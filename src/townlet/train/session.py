@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from townlet._version import __version__
 from townlet.agents.agent import no_interrupt
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
@@ -19,7 +21,7 @@ from townlet.interfaces.counters import Sink
 from townlet.recipes.render import original_text, resolved_text
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
-from townlet.runs import checkpoint, disk, provenance, videos
+from townlet.runs import checkpoint, disk, provenance, snapshots
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
@@ -31,9 +33,9 @@ from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
 from townlet.train.logger import MetricsLogger
 from townlet.train.loop import LoopResult, train_loop
-from townlet.train.monitors import Diverged
+from townlet.train.monitors import Diverged, has_fallen
 from townlet.train.parallel_training import END, RESTORE, RUN, STATE, require_parallel_support
-from townlet.train.sinks import LogFile, TensorBoard, closing_sinks
+from townlet.train.sinks import CsvFile, LogFile, TensorBoard, closing_sinks
 from townlet.train.stop_conditions import STOP_SIGNALS, SignalHandler, StopConditions
 from townlet.train.training import Training, build_training
 from townlet.train.tuning import tune_text
@@ -76,7 +78,7 @@ def create_session(loaded: LoadedExperiment, root: Path, group: ProcessGroup = S
 
 def resume(
     run: Run, overrides: Sequence[str] = (), *, sinks: Sequence[Sink] = (), pause_at: int | None = None,
-    group: ProcessGroup = SINGLE_PROCESS,
+    group: ProcessGroup = SINGLE_PROCESS, stop_reason: Callable[[], str | None] = lambda: None,
 ) -> TrainingOutcome:  # fmt: skip
     """Resume a run from its last checkpoint, bit for bit; `overrides` may change its budget and a few other keys.
 
@@ -94,7 +96,8 @@ def resume(
         else:
             _require_same_experiment(run, last, loaded)
             training = _build(loaded, group)
-        return TrainingSession(loaded, training, run, last, all_overrides).train(lock, sinks, pause_at)
+        session = TrainingSession(loaded, training, run, last, all_overrides)
+        return session.train(lock, sinks, pause_at, stop_reason)
 
 
 def _build_new(loaded: LoadedExperiment, root: Path, group: ProcessGroup) -> tuple[Training, dict[str, Any] | None]:
@@ -105,6 +108,7 @@ def _build_new(loaded: LoadedExperiment, root: Path, group: ProcessGroup) -> tup
 
 
 def _build(loaded: LoadedExperiment, group: ProcessGroup) -> Training:
+    _require_device(loaded.recipe.device)
     if group.size > 1:
         require_parallel_support(loaded.recipe, group)
     training = build_training(loaded, group)
@@ -112,11 +116,19 @@ def _build(loaded: LoadedExperiment, group: ProcessGroup) -> Training:
     return training
 
 
+def _require_device(name: str) -> None:
+    """Raise an error if torch cannot use the device."""
+    device, found = torch.device(name), torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= found:
+        what = f"device: {name}: torch finds {found or 'no'} CUDA device{'s' * (found > 1)}"
+        raise TownletError(what, "write device=cpu, or check the driver and the version of torch: townlet doctor")
+
+
 def _new_meta(loaded: LoadedExperiment, init_from: dict[str, Any] | None) -> dict[str, Any]:
     recipe = loaded.recipe
     return {
         "recipe": recipe.title,
-        "recipe_argument": loaded.name,
+        "recipe_argument": None if loaded.is_local else loaded.name,
         "overrides": list(loaded.overrides),
         "seed": recipe.seed,
         "metric": recipe.metric,
@@ -173,7 +185,7 @@ class TrainingSession:
             seconds = stop.previous_seconds if stop.already_over else stop.seconds
             summary = None
             if ending.finished and ending.evaluation and not signals.requested:
-                baseline, best = self._random_baseline, self._best()
+                baseline, best = self._random_baseline, self._best(ending.evaluation)
                 summary = t.task.summarize(t.agent.policy(), recipe, baseline, ending.evaluation, best)
             result = {"ended": ending.why, "finished": ending.finished}
             result |= {"summary": summary.sentences() if summary else []}
@@ -199,13 +211,15 @@ class TrainingSession:
             t.tuning.file = run.tune_file
             if t.parallel_training:
                 t.parallel_training.start(run, self.overrides)
-            for note in loaded.notes:
+            for note in [*loaded.notes, *self._wandb_notes(all_sinks)]:
                 logger.message(note)
             try:
                 if self.last:
                     self._restore(self.last, logger, stop, checkpointer)
                 else:
                     self._first_checkpoint(logger, store, stop, checkpointer)
+                if recipe.metrics.csv:  # only now: it is written from the restored metrics
+                    all_sinks.append(CsvFile(run.csv_file, store))
                 return train_loop(t, stop, logger, checkpointer, lambda: self._evaluate(check=stop.check_interrupt))
             except Diverged as error:
                 logger.alert("diverged", error.diagnostics[0].what, tip=error.diagnostics[0].fix)
@@ -233,9 +247,11 @@ class TrainingSession:
         store.rewind(-1)  # a process that was killed before its first checkpoint may have left metrics
         if self.overrides:
             run.update_meta(resumed_with=list(self.overrides))
-        videos.rewind(run.videos, -1)
+        checkpointer.rewind(-1)
         logger.on_evaluation(self._random_baseline, "random")
-        record_video(run, t, "start")
+        record_video(run, t, logger, "start")
+        if self.loaded.recipe.checkpoints.snapshots:
+            checkpointer.save_snapshot()
         checkpointer.save()
         stop.mark_saved(t)
         if t.parallel_training:  # all processes start with the same weights
@@ -252,7 +268,7 @@ class TrainingSession:
             run.update_meta(ended=None, finished=False, diverged=None, resumed_with=list(self.overrides))
         elif metrics_missing:  # the checkpoint saved below will record these overrides, so meta.json must have them
             run.update_meta(resumed_with=list(self.overrides))
-        for error in checkpoint.scan(run.checkpoints)[1].values():
+        for error in snapshots.saved_policies(run)[1].values():
             logger.alert("checkpoint", f"{error.diagnostics[0].what}; it is kept on disk, but not used")
         if not t.env.exact:
             logger.message(f"New episodes start: {t.task.name} cannot be saved in the middle of one.")
@@ -271,8 +287,10 @@ class TrainingSession:
         run.update_meta(ended=what)
         last = checkpoint.latest(run.checkpoints)
         since = f" from step {last.env_steps:,}" if last else ""
-        fix = f"fix it (the traceback is in {run.log_file}), then resume{since}: townlet train --resume {run.path}"
-        return TownletError(what, fix)
+        then = f"resume{since}: townlet train --resume {run.path}"
+        if self.loaded.is_local:  # the corrected class or function is another one
+            then = "train again"
+        return TownletError(what, f"fix it (the traceback is in {run.log_file}), then {then}")
 
     def _run_sinks(self) -> list[Sink]:
         """Sinks that write to the run's folder or to a service."""
@@ -283,6 +301,13 @@ class TrainingSession:
         if recipe.metrics.wandb:
             sinks.append(WandbSink(run, recipe))
         return sinks
+
+    def _wandb_notes(self, sinks: Sequence[Sink]) -> list[str]:
+        """Record in meta.json where Weights & Biases shows the run; returns a message about it, if it is used."""
+        links = [sink.link for sink in sinks if isinstance(sink, WandbSink)]
+        if links:
+            self.run.update_meta(wandb=links[-1])
+        return [f"Weights & Biases: {link}" for link in links]
 
     def _evaluate(
         self, policy: ActingPolicy | None = None, check: Callable[[], None] = no_interrupt
@@ -296,12 +321,14 @@ class TrainingSession:
         generator = Streams(recipe.evaluation.seed).torch("random", recipe.device)
         return self._evaluate(RandomPolicy(self.loaded.task.actions, generator))
 
-    def _best(self) -> BestCheckpoint | None:
-        """The best checkpoint; None if it is that of the current step."""
-        best = checkpoint.best(self.run.checkpoints)
+    def _best(self, last: EvaluationResult) -> BestCheckpoint | None:
+        """The best checkpoint; None if it is that of the current step, which `last` evaluated."""
+        best, metric = checkpoint.best(self.run.checkpoints), self.loaded.recipe.metric
         if best is None or best.env_steps == self.training.counters.env_steps:
             return None
-        return BestCheckpoint(best.env_steps, self.loaded.recipe.metric, float(best.info["score"]))
+        score, highest = last.score(metric), float(best.info["score"])
+        fallen = has_fallen(score, highest, self._random_baseline.score(metric), last.standard_error(metric))
+        return BestCheckpoint(best.env_steps, metric, highest, score if fallen else None)
 
 
 def write_run_report(run: Run, recipe: Recipe) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,14 +14,19 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from townlet.interfaces.counters import Counters, MetricsInterval, Sink, format_count
 from townlet.runs.metric_catalog import EVALUATION_METRICS
+from townlet.runs.metrics_reader import csv_columns, csv_row, evaluation_metric, write_csv
 
 if TYPE_CHECKING:
     from rich.console import Console
     from torch import Tensor
 
     from townlet.recipes.schema import Recipe
+    from townlet.runs.metrics_reader import MetricsReader
 
 REFRESH_SECONDS: Final = 0.1
+FLUSH_SECONDS: Final = 1.0  # least time between flushes of metrics.csv
+METRIC_WIDTH: Final = 38  # characters for a metric and its value in the table of all metrics
+METRIC_COLUMNS: Final = 3  # of that table if the console has no width
 STEPS_WIDTH: Final = 10  # characters for env_steps
 LINE_METRICS: Final = ("episode_length", "stage", "loss", "epsilon", "entropy")  # metrics that fit into one line
 
@@ -63,6 +71,13 @@ def interval_line(interval: MetricsInterval) -> str:
     return f"{interval.env_steps:>{STEPS_WIDTH},} steps  {rate:>9}  " + "  ".join(values)
 
 
+def metric_columns(metrics: Mapping[str, float], columns: int) -> list[list[str]]:
+    """All metrics with their values, as rows of a table of this many columns, which are filled from top to bottom."""
+    cells = [f"{name} {metrics[name]:.4g}" for name in csv_columns(metrics) if name in metrics]
+    height = -(-len(cells) // columns)
+    return [cells[row::height] for row in range(height)]
+
+
 class LineSink(Sink):
     """A sink that shows evaluations as messages."""
 
@@ -93,16 +108,72 @@ class LogFile(LineSink):
 class PlainConsole(LineSink):
     """Output for a console that is not a terminal: at most one line of metrics every `seconds`."""
 
-    def __init__(self, stream: IO[str], seconds: float = 5.0) -> None:
+    def __init__(self, stream: IO[str], seconds: float = 5.0, all_metrics: bool = False) -> None:
         self._stream, self._seconds, self._last = stream, seconds, time.monotonic()
+        self._all_metrics = all_metrics
 
     def on_interval(self, interval: MetricsInterval) -> None:
         if time.monotonic() - self._last >= self._seconds:
             self._last = time.monotonic()
             self.message(interval_line(interval))
+            if self._all_metrics:
+                for row in metric_columns(interval.metrics, METRIC_COLUMNS):
+                    self.message("    " + "".join(f"{cell:{METRIC_WIDTH}}" for cell in row).rstrip())
 
     def message(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
+
+
+class CsvFile(Sink):
+    """metrics.csv: one row for each step with an interval or an evaluation, one column for each metric.
+
+    It is written from the metrics store when it is opened and when a new column appears; otherwise rows are appended.
+    """
+
+    def __init__(self, path: Path, store: MetricsReader) -> None:
+        self._path, self._store = path, store
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Write all rows of the store, and continue after them."""
+        write_csv(self._store, self._path)
+        self._file = self._path.open("r+", encoding="utf-8", newline="")
+        header, *rows = csv.reader(self._file)
+        self._columns, self._row = header, dict[str, Any](zip(header, rows[-1] if rows else (), strict=False))
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        self._file.seek(0)
+        size = sum(len(line.encode()) for line in self._file.readlines()[: len(rows)])
+        self._row_start = size  # bytes before the last row
+        self._file.seek(0, io.SEEK_END)
+        self._flushed = time.monotonic()
+
+    def on_interval(self, interval: MetricsInterval) -> None:
+        self._add(interval.env_steps, {"updates": interval.updates, **interval.metrics})
+
+    def on_evaluation(self, counters: Counters, evaluation: Mapping[str, Any]) -> None:
+        if evaluation["policy"] != "random":
+            values = {evaluation_metric(name): evaluation[name] for name in EVALUATION_METRICS}
+            self._add(counters.env_steps, {"updates": counters.updates, **values})
+
+    def _add(self, env_steps: int, values: Mapping[str, float | None]) -> None:
+        row = {name: value for name, value in values.items() if value is not None and not math.isnan(value)}
+        if not row.keys() <= set(self._columns):
+            self._file.close()
+            self._rewrite()
+            return
+        if self._row.get("env_steps") == str(env_steps):  # a second part of the last row
+            self._row |= row
+            self._file.seek(self._row_start)
+        else:
+            self._row = {"env_steps": str(env_steps), **row}
+            self._row_start = self._file.tell()
+        self._writer.writerow(csv_row(self._columns, env_steps, self._row))
+        if time.monotonic() - self._flushed >= FLUSH_SECONDS:
+            self._file.flush()
+            self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class TensorBoard(Sink):
@@ -149,7 +220,7 @@ class ProgressBar(LineSink):
     The cursor stays visible, so that it need not be restored.
     """
 
-    def __init__(self, console: Console, title: str, budget: int | None) -> None:
+    def __init__(self, console: Console, title: str, budget: int | None, all_metrics: bool = False) -> None:
         from rich import progress
         from rich.console import Group
         from rich.live import Live
@@ -163,6 +234,7 @@ class ProgressBar(LineSink):
         self._progress = progress.Progress(*columns, console=console)
         self._task = self._progress.add_task(title, total=budget)
         self._line = Text(style="dim", no_wrap=True, overflow="ellipsis")
+        self._all_metrics = all_metrics
         self._live = Live(Group(self._progress, self._line), console=console, auto_refresh=False)
         self._metrics: dict[str, float] = {}
         self._last = 0.0
@@ -183,7 +255,12 @@ class ProgressBar(LineSink):
         parts = [f"{format_count(interval.env_steps)} steps", rate_text(interval.metrics["steps_per_second"])]
         values = {name: self._metrics[name] for name in LINE_METRICS if name in self._metrics}
         parts += [f"{name.removeprefix('episode_')} {value:.3g}" for name, value in values.items()]
-        self._line.plain = "  " + " · ".join(parts)
+        lines = ["  " + " · ".join(parts)]
+        if self._all_metrics:
+            columns = max(1, self._live.console.width // METRIC_WIDTH)
+            rows = metric_columns(self._metrics, columns)
+            lines += ["  " + "".join(f"{cell:{METRIC_WIDTH}}" for cell in row).rstrip() for row in rows]
+        self._line.plain = "\n".join(lines)
 
     def message(self, text: str) -> None:
         self._live.console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -195,8 +272,8 @@ class ProgressBar(LineSink):
             self._live.stop()
 
 
-def console_sink(console: Console, recipe: Recipe) -> Sink:
+def console_sink(console: Console, recipe: Recipe, all_metrics: bool = False) -> Sink:
     """A progress bar in a terminal or in Jupyter; plain lines elsewhere, including dumb terminals."""
     if console.is_jupyter or (console.is_terminal and not console.is_dumb_terminal):
-        return ProgressBar(console, recipe.title, recipe.budget.env_steps)
-    return PlainConsole(console.file)
+        return ProgressBar(console, recipe.title, recipe.budget.env_steps, all_metrics)
+    return PlainConsole(console.file, all_metrics=all_metrics)

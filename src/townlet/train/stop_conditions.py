@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from townlet.errors import EXIT_INTERRUPTED
 from townlet.recipes.schema import Recipe
+from townlet.runs import snapshots
 from townlet.tasks.evaluation import EvaluationResult
 from townlet.train.training import Training
 
@@ -126,11 +127,19 @@ class StopConditions:
         return result is not None and (self.best is None or result.score(self.recipe.metric) > self.best)
 
     def save_due(self, t: Training) -> bool:
-        """Whether enough time or episodes have passed since the last checkpoint."""
+        """Whether enough time, episodes or env_steps have passed since the last checkpoint."""
         settings = self.recipe.checkpoints
         episodes = t.counters.episodes - self.saved_episodes
         by_episodes = settings.every_episodes is not None and episodes >= settings.every_episodes
-        return by_episodes or time.monotonic() - self.saved_at >= 60 * settings.minutes
+        saved_steps, every = self.last_saved[0] if self.last_saved else 0, settings.keep_every
+        by_steps = every is not None and t.counters.env_steps // every > saved_steps // every
+        return by_episodes or by_steps or time.monotonic() - self.saved_at >= 60 * settings.minutes
+
+    def snapshot_due(self, t: Training, ended: str | None) -> bool:
+        """Whether the run is over, or the last rollout passed a step at which a policy snapshot is saved."""
+        now, count, budget = t.counters.env_steps, self.recipe.checkpoints.snapshots, self.recipe.budget.env_steps
+        passed = snapshots.is_due(now - t.rows * t.agent.update_interval, now, budget, count)
+        return passed or (ended is not None and count > 0)
 
     def mark_saved(self, t: Training) -> None:
         self.saved_at, self.saved_episodes = time.monotonic(), t.counters.episodes

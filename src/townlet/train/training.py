@@ -64,6 +64,10 @@ class Training:
         state = {name: part.state() for name, part in self._parts().items()} | {"env": dict(self.env.state())}
         return self.parallel_training.gather(state) if self.parallel_training else state
 
+    def policy_state(self) -> State:
+        """The part of `state` that acting needs: weights, and the normalization of observations."""
+        return policy_state({"agent": self.agent.state(), "env": self.env.state()})
+
     def restore(self, state: State) -> None:
         if self.parallel_training:
             state = self.parallel_training.local(state)
@@ -73,6 +77,12 @@ class Training:
         if not self.env.exact:  # `restore` started new episodes
             self.tracker.reset()
             self.agent.on_env_reset()
+
+
+def policy_state(state: State) -> State:
+    """The part of a state of `Training` that acting needs: weights, and the normalization of observations."""
+    transforms = state["env"].get("transforms", {})
+    return {"agent": {"network": state["agent"]["network"]}, "env": {"transforms": transforms}}
 
 
 def build_training(loaded: LoadedExperiment, group: ProcessGroup = SINGLE_PROCESS) -> Training:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
+from torch import Tensor
 
 from townlet.config.scalar import to_flow_yaml
 from townlet.config.yaml import read
@@ -17,7 +21,8 @@ from townlet.runs.folder import Run
 from townlet.runs.metric_catalog import EVALUATION_METRICS
 from townlet.train.sinks import tensorboard_tag
 
-DEFAULT_PROJECT: Final = "townlet"  # unless WANDB_PROJECT is set
+PROJECT_PREFIX: Final = "townlet-"  # followed by the environment, unless WANDB_PROJECT is set
+HISTOGRAM_BINS: Final = 64
 SWEEP_FILE: Final = "WANDB_SWEEP_PARAM_PATH"  # variable with the path of the file that a sweep agent writes
 VERSION_KEY: Final = "wandb_version"  # the only key of that file that is not a setting
 
@@ -68,8 +73,13 @@ def sweep_overrides() -> list[str]:
     return [*overrides, "metrics.wandb=true"]
 
 
+def project_name(env: str) -> str:
+    """The project of an environment or world; Weights & Biases allows no slashes and some other characters in it."""
+    return PROJECT_PREFIX + re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(env).stem if env.endswith(".yaml") else env)
+
+
 class WandbSink(Sink):
-    """Sends the metrics of intervals and evaluations, and the recipe; local files of wandb are in the run's folder.
+    """Sends metrics, histograms of weights and gradients, videos and the recipe. Its files are in the run's folder.
 
     Neither code nor facts about the machine are sent.
     """
@@ -77,10 +87,11 @@ class WandbSink(Sink):
     def __init__(self, run: Run, recipe: Recipe) -> None:
         import wandb
 
+        self._wandb, self._weights = wandb, dict[str, Tensor]()
         with _wandb_errors():
             self._run = wandb.init(
                 dir=str(run.path),
-                project=os.environ.get("WANDB_PROJECT", DEFAULT_PROJECT),
+                project=os.environ.get("WANDB_PROJECT") or project_name(recipe.env),
                 id=os.environ.get("WANDB_RUN_ID", run.name),  # the same id when the run is resumed
                 name=run.name,
                 resume="allow",
@@ -88,16 +99,39 @@ class WandbSink(Sink):
                 settings=_quiet_settings(),
             )
 
+    @property
+    def link(self) -> str:
+        """Where the run can be seen; for an offline run, the command that uploads it."""
+        if self._run.offline or not self._run.url:
+            return f"wandb sync {Path(self._run.dir).parent}"
+        return str(self._run.url)
+
     def on_interval(self, interval: MetricsInterval) -> None:
         """Log all metrics, under the same tags as in TensorBoard."""
+        self._weights = dict(interval.weights)
         metrics = {tensorboard_tag(name): value for name, value in interval.metrics.items()}
         self._run.log(metrics, step=interval.env_steps)
 
     def on_evaluation(self, counters: Counters, evaluation: Mapping[str, Any]) -> None:
-        """Log the metrics of an evaluation; a sweep should maximize `evaluation/score`."""
+        """Log the metrics of an evaluation and histograms; a sweep should maximize `evaluation/score`."""
         if evaluation["policy"] != "random":
             names = [name for name in (*EVALUATION_METRICS, "score") if evaluation[name] is not None]
-            self._run.log({f"evaluation/{name}": evaluation[name] for name in names}, step=counters.env_steps)
+            logged = {f"evaluation/{name}": evaluation[name] for name in names}
+            self._run.log(logged | self._histograms(), step=counters.env_steps)
+
+    def _histograms(self) -> dict[str, Any]:
+        """Histograms of the weights, and of the gradients of the last gradient step after clipping."""
+        tensors = {f"weights/{name}": weight for name, weight in self._weights.items()}
+        tensors |= {f"gradients/{name}": w.grad for name, w in self._weights.items() if w.grad is not None}
+        return {
+            name: self._wandb.Histogram(np_histogram=np.histogram(values.detach().cpu().numpy(), bins=HISTOGRAM_BINS))
+            for name, values in tensors.items()
+        }
+
+    def on_video(self, counters: Counters, path: Path) -> None:
+        """Log a video of evaluation episodes."""
+        video = self._wandb.Video(str(path), caption=path.stem, format="mp4")
+        self._run.log({"evaluation/video": video}, step=counters.env_steps)
 
     def close(self) -> None:
         self._run.finish()
