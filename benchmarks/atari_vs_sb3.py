@@ -19,8 +19,8 @@ import torch
 from sim import machine, short
 from townlet.bench.simulation import Benchmark, BenchmarkResult, available_cores
 from townlet.bench.training import SB3, TOWNLET
+from townlet.config.merge import format_overrides
 from townlet.tasks.experiment import load_experiment
-from townlet.train.api import format_overrides
 from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
 from townlet.train.training import build_training

@@ -21,8 +21,8 @@ from sim import machine, short
 from townlet.agents.agent import no_interrupt
 from townlet.bench.simulation import Benchmark, BenchmarkResult, run_interleaved
 from townlet.bench.training import AGENTS, SB3, TOWNLET, default_kernels
+from townlet.config.merge import format_overrides
 from townlet.tasks.experiment import load_experiment
-from townlet.train.api import format_overrides
 from townlet.train.collect import collect
 from townlet.train.episodes import NullListener
 from townlet.train.training import build_training

@@ -33,7 +33,7 @@ from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
 from townlet.decide.state import Experience
 from townlet.decide.training_thread import TrainingThread
-from townlet.train.multi_seed import bootstrap_interval, iqm
+from townlet.runs.statistics import bootstrap_interval, iqm
 
 DOMAIN: Final = DOMAINS["hive"]
 LEARNERS: Final = tuple(DOMAIN.policies)

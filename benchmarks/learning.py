@@ -1,4 +1,6 @@
-"""Learning results over seeds: `python benchmarks/learning.py recipes`, `gyms`, or `life` (ablations of `town:life`).
+"""Learning results over seeds: `python benchmarks/learning.py recipes`, `gyms`, `life` or `memory`.
+
+`life` are ablations of `town:life`, `memory` compares `town-dark:ppo` with the same agent without memory.
 
 Every training is one process on one thread, `--jobs` of them at a time. One line of JSON is stored per training, so an
 interrupted run can be resumed; `--table` only prints the stored results.
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from townlet.runs.metrics_reader import MetricsReader
+from townlet.runs.statistics import bootstrap_interval, iqm
 from townlet.tasks.comparison import GymSummary
 from townlet.tasks.experiment import load_experiment
 from townlet.tasks.town_evaluation import TownEvaluation, TownSummary
@@ -35,15 +38,22 @@ class Trial(NamedTuple):
 
 
 RECIPES: Final = (
-    "town-l0:dqn", "town-l0-dual:dqn", "town:dqn", "town:ppo", "town:life", "town:dqn-curriculum", "town:dqn-rnd",
-    "town-l2:drqn", "town-l2:ppo", "town-l3:drqn", "town-l3:ppo", "town-shuffled:ppo", "town-foggy:drqn",
+    "town-l0:dqn", "town-l0-dual:dqn", "town:dqn", "town:ppo", "town:pqn", "town:life", "town:ppo-gpu",
+    "town:dqn-curriculum", "town:dqn-rnd", "town:dqn-reference", "town:dqn-vitality", "town-l2:drqn", "town-l2:ppo",
+    "town-l3:ppo", "town-shuffled:ppo", "town-foggy:drqn", "town-dark:ppo",
 )  # fmt: skip
 GYMS: Final = (
     "CartPole-v1:ppo", "CartPole-v1:dqn", "CartPole-v1:reinforce", "Acrobot-v1:ppo", "MountainCar-v0:ppo",
     "LunarLander-v3:ppo", "FrozenLake-v1:qlearning", "Taxi-v4:qlearning", "Bandit-v0:ppo", "Bandit-v0:reinforce",
     "Pendulum-v1:ppo",
 )  # fmt: skip
-WITHOUT_MEMORY: Final = Trial("town-foggy:drqn, memory off", "town-foggy:drqn", ("agent.carry=false",))
+# Mean episode length that a recipe must reach; environments of Gymnasium name their own threshold.
+MARKS: Final = {
+    "town-l0:dqn": 285, "town-l0-dual:dqn": 480, "town:dqn": 480, "town:ppo": 480, "town:pqn": 480, "town:life": 1900,
+    "town:ppo-gpu": 1900, "town:dqn-curriculum": 480, "town:dqn-rnd": 480, "town:dqn-reference": 400,
+    "town-l2:drqn": 450, "town-l2:ppo": 450, "town-l3:ppo": 1500, "town-shuffled:ppo": 300, "town-foggy:drqn": 1000,
+}  # fmt: skip
+MEMORY_OFF: Final = ("agent.carry=false",)
 
 # Ablations of `town:life`: each part removed alone.
 PARTS: Final = {
@@ -68,8 +78,11 @@ def trials(table: str, only: Sequence[str]) -> list[Trial]:
         all_trials.append(Trial("none of it: plain PPO", "town:life", PLAIN))
     elif table == "gyms":
         all_trials = [Trial(recipe, recipe) for recipe in GYMS]
+    elif table == "memory":
+        all_trials = [Trial("town-dark:ppo", "town-dark:ppo"), Trial("memory off", "town-dark:ppo", MEMORY_OFF)]
     else:
-        all_trials = [*(Trial(recipe, recipe) for recipe in RECIPES), WITHOUT_MEMORY]
+        all_trials = [Trial(recipe, recipe) for recipe in RECIPES]
+        all_trials.append(Trial("town-foggy:drqn, memory off", "town-foggy:drqn", MEMORY_OFF))
     return [t for t in all_trials if not only or t.name in only]
 
 
@@ -143,9 +156,9 @@ def gyms_as_markdown(rows: Iterable[Row]) -> str:
 def as_markdown(rows: Iterable[Row]) -> str:
     """One line per town."""
     lines = [
-        "| variant | steps survived, by seed | limit | mean | reach the limit | work "
+        "| variant | steps survived, by seed | limit | mean | IQM (95% interval) | reach the limit | work "
         "| mean with raised limit | random agent | seconds |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, results in by_name(rows).items():
 
@@ -155,9 +168,32 @@ def as_markdown(rows: Iterable[Row]) -> str:
         work = "–" if results[0]["earns_money"] is None else f"{over('earns_money'):.0%}"
         each = ", ".join(f"{row['mean']:.0f}" for row in results)
         seconds = ", ".join(f"{row['seconds']:.0f}" for row in results)
+        means = [row["mean"] for row in results]
+        low, high = bootstrap_interval(means)
         lines.append(
-            f"| {name} | {each} | {results[0]['limit']} | {over('mean'):.0f} | {over('survived'):.0%} "
+            f"| {name} | {each} | {results[0]['limit']} | {over('mean'):.0f} "
+            f"| {iqm(means):.0f} ({low:.0f} to {high:.0f}) | {over('survived'):.0%} "
             f"| {work} | {over('longer'):.0f} | {over('random'):.0f} | {seconds} |"
+        )
+    return "\n".join(lines)
+
+
+def summary_as_markdown(rows: Iterable[Row]) -> str:
+    """One line per recipe: median and worst result of the last policy, and how many seeds meet the mark."""
+    lines = [
+        "| recipe | mark | seeds | median | worst | meet the mark | work | seconds, median |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, results in by_name(rows).items():
+        mark = results[0].get("threshold", MARKS.get(name))
+        means = [row["mean"] for row in results]
+        met = "–" if mark is None else f"{sum(mean >= mark for mean in means)} of {len(means)}"
+        works = [row["earns_money"] for row in results if row.get("earns_money")]
+        work = f"{sum(works) / len(results):.0%}" if works else "–"
+        median, seconds = statistics.median(means), statistics.median(row["seconds"] for row in results)
+        shown = "–" if mark is None else f"{mark:g}"
+        lines.append(
+            f"| {name} | {shown} | {len(means)} | {median:.1f} | {min(means):.1f} | {met} | {work} | {seconds:.0f} |"
         )
     return "\n".join(lines)
 
@@ -169,11 +205,12 @@ def stored(file: Path) -> list[Row]:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("table", choices=("recipes", "gyms", "life"))
+    parser.add_argument("table", choices=("recipes", "gyms", "life", "memory"))
     parser.add_argument("only", nargs="*", help="names of lines; all by default")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=2, help="concurrent trainings, each on one thread")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="file of results; TABLE.jsonl by default")
+    parser.add_argument("--summary", action="store_true", help="print median, worst, and how many seeds meet the mark")
     parser.add_argument("--table", dest="print_only", action="store_true", help="train nothing, print stored results")
     return parser.parse_args(arguments)
 
@@ -191,7 +228,8 @@ def main() -> None:
                     out.write(json.dumps(row) + "\n")
                 print(f"{row['name']}, seed {row['seed']}: {row['mean']:.2f} in {row['seconds']:.0f} s", flush=True)
     order = {t.name: k for k, t in enumerate(trials(options.table, ()))}
-    table = gyms_as_markdown if options.table == "gyms" else as_markdown
+    by_seed = gyms_as_markdown if options.table == "gyms" else as_markdown
+    table = summary_as_markdown if options.summary else by_seed
     print(table(sorted(stored(file), key=lambda row: order[row["name"]])))
 
 

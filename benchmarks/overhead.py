@@ -80,7 +80,13 @@ class NullLogger(NullListener):
     def roll_back(self, state: State) -> None:
         """Ignored."""
 
+    def on_video(self, path: Path) -> None:
+        """Ignored."""
+
     def save(self, score: float | None = None, ended: str | None = None) -> None:
+        """Ignored."""
+
+    def save_snapshot(self, score: float | None = None) -> None:
         """Ignored."""
 
     def state(self) -> State:
@@ -95,7 +101,8 @@ class Turns:
     """One training, continued in slices, each with the logger and checkpointer of its mode."""
 
     def __init__(self, loaded: LoadedExperiment, folder: Path, stack: ExitStack) -> None:
-        recipe, null = loaded.recipe, NullLogger()
+        recipe = loaded.recipe
+        null: Any = NullLogger()
         endless = recipe.model_copy(update={"budget": Budget(env_steps=NEVER)})  # schedules follow the real budget
         self.t, self.limits = build_training(loaded), StopConditions(endless, NEVER, pause_at=0)
         run = Run.create(folder, recipe.env, "overhead", "", "", {})

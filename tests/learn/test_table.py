@@ -35,17 +35,18 @@ GOALS = {
     "town:life": Goal(1900, 2000, 10, earns_money=1.0),
     "town-l2:drqn": Goal(450, 500, 20),
     "town-l2:ppo": Goal(450, 500, 20),
-    "town-l3:drqn": Goal(400, 500, 20),
-    "town-l3:ppo": Goal(400, 500, 20),
+    "town-l3:ppo": Goal(1500, 2000, 30, earns_money=0.95),
+    "town:dqn-reference": Goal(400, 500, 30),
     "town-shuffled:ppo": Goal(300, 500, 30),
     "town-foggy:drqn": Goal(1000, 2000, 30, earns_money=0.8),
+    "town-dark:ppo": Goal(180, 300, 10),
 }
 
 
-def trained(recipe: str, root: Path) -> tuple[TrainingOutcome, TownEvaluation, float]:
+def trained(recipe: str, root: Path, *overrides: str) -> tuple[TrainingOutcome, TownEvaluation, float]:
     """Train a whole recipe on one thread; its outcome, last evaluation and CPU seconds."""
     begin = time.process_time()
-    outcome = start(load_experiment(recipe, ("threads=1", "budget.minutes=120")), root)
+    outcome = start(load_experiment(recipe, ("threads=1", "budget.minutes=120", *overrides)), root)
     seconds = time.process_time() - begin
     last = outcome.ending.evaluation
     assert outcome.ending.finished
@@ -66,6 +67,12 @@ def test_shipped_recipe_reaches_its_goal_in_time(recipe: str, tmp_path: Path) ->
     assert last.survived >= goal.survived
     assert (last.earns_money or 0.0) >= goal.earns_money
     assert seconds <= 60 * goal.minutes
+
+
+@pytest.mark.long(minutes=6)
+def test_without_memory_town_dark_is_deadly(tmp_path: Path) -> None:
+    _, last, _ = trained("town-dark:ppo", tmp_path, "agent.carry=false")
+    assert last.mean_length < GOALS["town-dark:ppo"].mean / 2
 
 
 @pytest.mark.long(minutes=9)

@@ -25,8 +25,8 @@ from train.conftest import is_installed
 
 SHIPPED = (
     "town-l0:dqn", "town-l0-dual:dqn", "town:dqn", "town:ppo", "town:life", "town:ppo-gpu", "town:dqn-curriculum",
-    "town:dqn-rnd", "town:pqn",
-    "town-l2:drqn", "town-l2:ppo", "town-l3:drqn", "town-l3:ppo", "town-shuffled:ppo", "town-foggy:drqn",
+    "town:dqn-rnd", "town:pqn", "town:dqn-reference", "town:dqn-vitality",
+    "town-l2:drqn", "town-l2:ppo", "town-l3:ppo", "town-shuffled:ppo", "town-foggy:drqn", "town-dark:ppo",
 )  # fmt: skip
 
 SMALL = """\
@@ -108,7 +108,7 @@ def test_a_tuned_recipe_names_the_command_of_its_result() -> None:
         recipe = load_experiment(title).recipe
         if recipe.tuned:
             assert recipe.result
-            assert all(result.command.startswith("townlet ") for result in recipe.result)
+            assert all(result.command.startswith(("townlet ", "python benchmarks/")) for result in recipe.result)
 
 
 def test_result_fits_one_line_of_100_columns(write: Write) -> None:

@@ -45,6 +45,15 @@ def test_contradictions_are_reported_at_their_location(overrides: list[str], mes
     assert any(said.startswith("command line: ") for said in found)
 
 
+@pytest.mark.parametrize("setting", ["clip: 0", "clip: {start: 0, end: 0.2}", "clip: lin_0", "value_clip: 0.0"])
+def test_clip_range_of_zero_is_refused_at_its_line(setting: str, write: Write) -> None:
+    write("mine.yaml", f"env: town\nvariants:\n  mine:\n    extends: town:ppo\n    agent:\n      {setting}\n")
+    (said,) = errors("mine.yaml:mine")
+    assert "mine.yaml:6:" in said
+    assert "it must be greater than 0" in said
+    assert load_experiment("town:ppo", ["agent.clip=lin_0.2"]).recipe.agent.name == "ppo"  # 0 only at its end
+
+
 def test_a_batch_is_no_larger_than_the_rollout() -> None:
     rollout = "agent.n_steps=16"
     (said,) = errors("town:ppo", "rows=8", rollout, "agent.batch_size=129")
