@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
+import imageio_ffmpeg
 import pytest
 
 import warm
@@ -25,22 +24,27 @@ EXTRAS = sorted(set(PARTS) - {"bench", "test"})
 def test_doctor_reports_every_component_and_extra(townlet: Program) -> None:
     done = townlet("doctor")
     assert done.code == 0
-    for part in ("Python", "numba", "engine cache", "torch", "C++ compiler", "CUDA", "gymnasium"):
+    for part in ("Python", "numba", "engine cache", "torch", "C++ compiler", "CUDA", "gymnasium", "pygame", "FFmpeg"):
         assert part in done.out
     for extra in EXTRAS:
-        module = next((f.module for f in FAMILIES if f.extra == extra), None) or doctor.OTHER_EXTRAS[extra][0]
+        module = next((f.module for f in FAMILIES if f.extra == extra), None) or doctor.OTHER_EXTRAS[extra]
         state = "works" if find_spec(module) else "missing"
         assert re.search(rf"│ {extra} +│ {state} ", done.out), extra
         assert state == "works" or f"\n{extra}: " in done.out
 
 
-def test_doctor_distinguishes_broken_from_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    hollow = ModuleType("imageio_ffmpeg")
-    hollow.__spec__ = ModuleSpec("imageio_ffmpeg", None)
-    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", hollow)  # installed, but empty
-    found = doctor._extra("video", "imageio_ffmpeg", doctor._ffmpeg)
+def test_doctor_distinguishes_broken_from_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise RuntimeError("No ffmpeg exe could be found.")
+
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", fail)  # installed, but without its program
+    found = doctor.ffmpeg()
     assert not found.works
-    assert "fails: AttributeError" in found.state
+    assert "fails: TownletError: a video needs FFmpeg" in found.state
+    monkeypatch.setattr(doctor, "find_spec", lambda _: None)
+    found = doctor.ffmpeg()
+    assert (found.works, found.state, found.fix) == (False, "missing", "pip install imageio-ffmpeg")
+    assert "play --video" in found.provides
 
 
 def test_doctor_shows_how_to_install_missing_components(tmp_path: Path) -> None:

@@ -60,9 +60,11 @@ def test_onnx_reproduces_an_episode(gym_runs: dict[str, Run], exported: Callable
     spec = instance(trained.loaded.recipe.gym, GymSettings)
     env = gymnasium.make(trained.loaded.recipe.env, max_episode_steps=spec.max_episode_steps)
     obs, _ = env.reset(seed=seed)
+    mask = {"mask": np.ones((1, choices), bool)} if (choices := trained.actions.choices) else {}
     acted, over = [], False
     while not over:
-        action = session.run(["action"], {"obs": np.atleast_1d(np.asarray(obs, np.float32))[None]})[0][0]
+        inputs = {"obs": np.atleast_1d(np.asarray(obs, np.float32))[None], **mask}
+        action = session.run(["action"], inputs)[0][0]
         acted.append(action)
         obs, _, terminated, truncated, _ = env.step(action)
         over = terminated or truncated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import cast
 
@@ -84,6 +85,21 @@ def test_invalid_options_are_explained(
     assert done.code == 2
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    "words", [["play", "CartPole-v1", "--video", "x.mp4"], ["train", "CartPole-v1:ppo", "video.episodes=1"]]
+)
+def test_missing_pygame_names_the_command(
+    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pygame", None)  # as if it were not installed
+    monkeypatch.chdir(tmp_path)
+    done = townlet(*words, "--root", str(tmp_path))
+    assert done.code == 2
+    problem = "CartPole-v1 cannot be rendered: pygame is not installed\n    fix: install it: pip install pygame-ce\n"
+    assert done.err.endswith(problem)
+    assert not list(tmp_path.iterdir())
 
 
 def test_recipe_without_run_is_played_at_random(townlet: Program, tmp_path: Path) -> None:

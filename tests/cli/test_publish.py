@@ -59,6 +59,7 @@ def test_published_folder_is_self_contained(townlet: Program, gym_runs: dict[str
     run, to = gym_runs["scaled"], tmp_path / "agent"
     published(townlet, run, to)
     about = check_card(to)
+    assert about["license"] == "mit"
     results = json.loads((to / "results.json").read_text())
     (result,) = about["model-index"][0]["results"]
     assert result["dataset"]["name"] == "Acrobot-v1"
@@ -122,6 +123,14 @@ def test_card_mentions_a_missing_video(townlet: Program, tmp_path: Path) -> None
     run = Run.open("latest", tmp_path / "runs")
     assert "Bandit-v0 cannot render images" in published(townlet, run, tmp_path / "agent")
     assert "There is no video" in (tmp_path / "agent" / "README.md").read_text()
+
+
+def test_publishing_without_pygame_tells_how_to_get_the_video(
+    townlet: Program, gym_runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pygame", None)  # as if it were not installed
+    problem = "CartPole-v1 cannot be rendered: pygame is not installed; install it: pip install pygame-ce"
+    assert f"No video: {problem}.\n" in published(townlet, gym_runs["ppo"], tmp_path / "agent")
 
 
 def test_foreign_files_are_not_overwritten(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -139,6 +140,8 @@ def test_show_prints_settings_and_results(townlet: Program, runs: Path) -> None:
     assert str(run.report_html) in done.out
     evaluated = [line.split()[0] for line in done.out.splitlines() if line.split()[1:3] == ["8", "500"]]
     assert evaluated == ["512", "1,024"]
+    saved = re.findall(r"^ *([\d,]+)  (snapshot|checkpoint)", done.out, re.MULTILINE)
+    assert (saved[0], saved[-1]) == (("0", "snapshot"), ("1,024", "checkpoint"))
 
 
 def test_show_prints_the_resume_command_of_an_interrupted_run(townlet: Program, tmp_path: Path) -> None:
@@ -214,6 +217,11 @@ def test_export_writes_every_metric_once(townlet: Program, runs: Path, tmp_path:
     to = tmp_path / "curves.csv"
     assert townlet("runs", "export", "town-ppo", "--to", str(to), "--root", str(runs)).code == 0
     with to.open(encoding="utf-8") as file:
+        (*_, last) = csv.DictReader(file)
+    assert last["env_steps"] == "1024"
+    assert float(last["evaluation_length"]) > 0 < float(last["meter_energy"])
+    assert townlet("runs", "export", "town-ppo", "--long", "--to", str(to), "--root", str(runs)).code == 0
+    with to.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["env_steps"] for row in rows if row["name"] == "evaluation_length"] == ["512", "1024"]
     assert len({(row["env_steps"], row["name"]) for row in rows}) == len(rows)
@@ -288,6 +296,18 @@ def test_run_names_may_contain_any_characters(townlet: Program, tmp_path: Path, 
     assert (shown.code, str(tmp_path / name) in shown.out) == (0, True)
     assert townlet("runs", "export", *root, "--", name).code == 0
     assert (tmp_path / name / "metrics.csv").is_file()
+
+
+def test_export_does_not_replace_the_file_that_training_writes(
+    townlet: Program, four_runs: dict[str, Run], tmp_path: Path
+) -> None:
+    run, root = four_runs["good"], ["--root", str(tmp_path)]
+    run.csv_file.write_text("written by training\n", encoding="utf-8")
+    with Lock(run.path):
+        refused = townlet("runs", "export", run.name, *root)
+        assert townlet("runs", "export", run.name, "--to", str(tmp_path / "copy.csv"), *root).code == 0
+    assert (refused.code, "--to FILE" in refused.err) == (2, True)
+    assert run.csv_file.read_text(encoding="utf-8") == "written by training\n"
 
 
 def test_export_to_missing_folder_is_rejected(townlet: Program, four_runs: dict[str, Run], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from cli.program import Program
 from small import REPORT, SMALL_GYM, train_gym
 from townlet.runs.folder import Run
-from townlet.train.multi_seed import iqm
+from townlet.runs.statistics import iqm
 
 
 def test_report_states_solved_and_resources(gym_runs: dict[str, Run]) -> None:
@@ -28,6 +29,18 @@ def test_report_states_solved_and_resources(gym_runs: dict[str, Run]) -> None:
     assert " steps/s</td>" in page
     (line,) = [line for line in report.splitlines() if line.startswith("| entropy |")]
     assert set(line.split("|")[2].strip()) <= set("▁▂▃▄▅▆▇█")
+    assert re.search('<td class="word">[▁-█]+</td>', page)  # not wrapped, nor are the names of metrics
+    assert '<td class="word">entropy</td>' in page
+    assert ">reach the limit</th>" in page
+
+
+def test_only_runs_in_towns_show_the_fraction_of_episodes_with_income(
+    townlet: Program, gym_runs: dict[str, Run], runs: Path
+) -> None:
+    run = gym_runs["ppo"]
+    shown = townlet("runs", "show", run.name, "--root", str(run.path.parent)).out
+    assert "reach the limit  score" in shown
+    assert "reach the limit  earn money  score" in townlet("runs", "show", "latest", "--root", str(runs)).out
 
 
 def test_recipe_threshold_overrides_the_environment(tmp_path: Path) -> None:
@@ -50,4 +63,8 @@ def test_seeds_are_pooled_by_return(townlet: Program, tmp_path: Path) -> None:
     done = townlet("runs", "compare", "Pendulum", "--plot", str(curves), "--root", str(tmp_path))
     assert f"IQM of the last evaluation's return {group['iqm']:.1f}" in done.out
     assert "earn money" not in done.out
-    assert "return per episode, evaluated" in curves.read_text()
+    drawn = curves.read_text()
+    assert "return per episode, evaluated" in drawn
+    assert "A, B, C Pendulum-v1:ppo: IQM of 3 seeds (band: 95 % interval)" in drawn
+    assert "FillBetweenPolyCollection" in drawn
+    assert "seed 1" not in drawn  # one curve for the group, none for its runs

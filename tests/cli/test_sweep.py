@@ -17,6 +17,7 @@ from townlet.config.models import SearchRange
 from townlet.runs.folder import Run
 from townlet.sweep import study as studies
 from townlet.sweep.space import search_space, split_overrides
+from townlet.sweep.trial import SweepConfig, suggest, trial_overrides
 from townlet.tasks.experiment import load_experiment
 
 SMALL = (
@@ -107,6 +108,20 @@ def test_two_processes_share_a_sweep_and_write_a_trainable_recipe(townlet: Progr
     assert done.code == 2
     assert "differs in overrides and space" in done.err
     assert "start another sweep with --name" in done.err
+
+
+def test_choices_are_stored_as_numbers_and_not_rounded() -> None:
+    import optuna
+
+    _, space = split_overrides(["agent.gamma=0.98,0.123456", "network.hidden=[8],[16]", "agent.epochs=1..8"])
+    recipe = load_experiment("Bandit-v0:ppo").recipe
+    config = SweepConfig("study", "Bandit-v0:ppo", (), recipe, space, Path())
+    study = optuna.create_study()
+    study.enqueue_trial({"agent.gamma": 0.123456, "network.hidden": "[16]", "agent.epochs": 3})
+    trial = study.ask()
+    suggest(trial, config)
+    assert trial.params == {"agent.gamma": 0.123456, "network.hidden": "[16]", "agent.epochs": 3}
+    assert trial_overrides(trial) == ["agent.gamma=0.123456", "network.hidden=[16]", "agent.epochs=3"]
 
 
 def test_single_trial_has_no_importance(townlet: Program, tmp_path: Path) -> None:

@@ -40,6 +40,15 @@ def test_training_prints_results_paths_and_working_commands(
     assert townlet(*measure[1:], "--episodes", "2").code == 0
 
 
+def test_quiet_training_prints_only_the_folder_of_the_run(townlet: Program, tmp_path: Path) -> None:
+    done = townlet("train", "town-l0:dqn", *WORDS, "--steps", "320", "--quiet", "--root", str(tmp_path))
+    (run,) = Run.list(tmp_path)
+    assert (done.code, done.out, done.err) == (0, f"{run.path}\n", "")
+    refused = townlet("train", "--resume", "latest", "rows=1", "--quiet", "--root", str(tmp_path))
+    assert (refused.code, refused.out) == (2, "")
+    assert "rows" in refused.err
+
+
 def test_finished_run_prints_how_to_continue(townlet: Program, tmp_path: Path) -> None:
     root = ["--root", str(tmp_path)]
     townlet("train", "town-l0:dqn", *WORDS, "--steps", "320", *root)
@@ -92,8 +101,10 @@ def test_diverged_seed_does_not_stop_the_others(townlet: Program, tmp_path: Path
         (["town-l0:dqn", "--seeds", "2", "--pause-at", "1e3"], "--pause-at cannot be used with --seeds"),
         (["--resume", "latest", "--seeds", "2"], "--resume continues one run"),
         (["town-l0:dqn", "--seeds", "2", "--live"], "--live and --open show one run"),
+        (["town-l0:dqn", "--jobs", "2"], "there is only one"),
         (["town-l0:dqn", "--steps", "many"], "'many' is not a number of steps; write it like 100000 or 1e5"),
         (["town-l0:dqn", "--steps", "0"], "'0' is not a number of steps"),
+        (["town-l0:dqn", "--quiet", "--metrics"], "--quiet shows nothing during training"),
     ],
 )
 def test_conflicting_options_are_rejected(townlet: Program, tmp_path: Path, words: list[str], message: str) -> None:

@@ -7,11 +7,12 @@ import gc
 import http
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 import townlet.decide.app
 import townlet.decide.client
+from decide.service_process import GAME, Process
 from townlet.decide.client import Client, NoAnswer
 from townlet.decide.domains import DOMAINS
 from townlet.decide.settings import load_settings
@@ -30,6 +32,7 @@ from townlet.errors import TownletError
 
 SCRIPT = Path(townlet.decide.client.__file__).parent / "static" / "client.js"
 PING = {"type": "ping"}
+RunJs = Callable[[str, str], Any]  # script and URL to its output
 
 
 @contextmanager
@@ -186,18 +189,31 @@ def test_cancelled_close_leaves_no_connection_open() -> None:
         gc.collect()  # reports connections that are still open
 
 
-def run_js(tmp_path: Path, body: str, url: str) -> Any:
-    """Run a script with the browser client in Node; returns its output as JSON."""
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    running = Process(tmp_path_factory.mktemp("service"), "bandit-ads").start().wait()
+    yield running
+    assert running.end(signal.SIGTERM) in (0, 130, -signal.SIGTERM)
+
+
+@pytest.fixture(params=["with", "without"])
+def run_js(request: pytest.FixtureRequest, tmp_path: Path) -> RunJs:
+    """Run a script with the JavaScript client in Node, with and without a WebSocket of Node's own."""
+    flag = "--experimental-websocket" if request.param == "with" else "--no-experimental-websocket"
+    return lambda body, url: node_output(tmp_path, flag, body, url)
+
+
+def node_output(tmp_path: Path, flag: str, body: str, url: str) -> Any:
+    """The output of a script with the JavaScript client, as JSON."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("needs node")
     (tmp_path / "client.mjs").write_text(SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
     whole = f"import {{ Client }} from './client.mjs';\nconst url = {url!r};\n{body}\nprocess.exit(0);"
     (tmp_path / "game.mjs").write_text(whole, encoding="utf-8")
-    command = [node, "--experimental-websocket", "game.mjs"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([node, flag, "game.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     if "bad option" in done.stderr:
-        pytest.skip("needs a node with WebSocket")
+        pytest.skip("needs Node 20.10 or later")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -211,7 +227,7 @@ console.log(JSON.stringify({ first, second, connections: client.connections }));
 """
 
 
-def test_browser_client_leaves_a_silent_connection_and_drops_expired_requests(tmp_path: Path) -> None:
+def test_javascript_client_leaves_a_silent_connection_and_drops_expired_requests(run_js: RunJs) -> None:
     links, received = 0, []
 
     async def silent_at_first(link: ServerConnection) -> None:
@@ -224,7 +240,7 @@ def test_browser_client_leaves_a_silent_connection_and_drops_expired_requests(tm
                 await link.send(text)
 
     with listening(silent_at_first) as url:
-        found = run_js(tmp_path, SILENT, url)
+        found = run_js(SILENT, url)
     assert found == {"first": f"{url} has not answered for 1.5 s", "second": {"n": 2}, "connections": 2}
     assert received == [(1, 1), (2, 2)]
 
@@ -236,12 +252,12 @@ console.log(JSON.stringify(client.connections));
 """
 
 
-def test_browser_client_backs_off_from_a_full_service(tmp_path: Path) -> None:
+def test_javascript_client_backs_off_from_a_full_service(run_js: RunJs) -> None:
     async def full(link: ServerConnection) -> None:
         await link.close(1013, "too many games are connected")
 
     with listening(full) as url:
-        assert 2 < run_js(tmp_path, FULL, url) < 12
+        assert 2 < run_js(FULL, url) < 12
 
 
 FLOOD = """
@@ -253,9 +269,51 @@ console.log(JSON.stringify({ errors, queued: client.waiting.length }));
 """
 
 
-def test_browser_client_bounds_its_queue(tmp_path: Path) -> None:
+def test_javascript_client_bounds_its_queue(run_js: RunJs) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        found = run_js(tmp_path, FLOOD, f"ws://127.0.0.1:{unused.getsockname()[1]}/ws")
+        found = run_js(FLOOD, f"ws://127.0.0.1:{unused.getsockname()[1]}/ws")
     assert found["queued"] == 1000
     assert found["errors"] == ["1000 messages are waiting; send fewer"] * 10
+
+
+ECHOES = """
+const client = new Client(url);
+const texts = [0, 125, 126, 65535, 65536, 200000].map((length) => 'é'.repeat(length));
+const answers = await Promise.all(texts.map((text) => client.request({ text })));
+const equal = answers.map((answer, n) => answer.text.text === texts[n]);
+client.close();
+console.log(JSON.stringify({ equal, connections: client.connections }));
+"""
+
+
+def test_javascript_client_exchanges_messages_of_every_size(run_js: RunJs) -> None:
+    closed = []
+
+    async def fragments(link: ServerConnection) -> None:
+        async for text in link:
+            answer = json.dumps({"type": "echo", "text": json.loads(text)}, ensure_ascii=False)
+            middle = len(answer) // 2
+            await link.send([answer[:middle], answer[middle:]])
+            await (await link.ping())
+        closed.append(link.close_code)
+
+    with listening(fragments, max_size=1 << 20) as url:
+        assert run_js(ECHOES, url) == {"equal": [True] * 6, "connections": 1}
+    assert closed == [1005]
+
+
+SERVICE = f"""
+const client = new Client(url, {{ token: '{GAME}' }});
+const refused = new Client(url, {{ token: 'wrong', timeout: 1000 }});
+const problem = await refused.request({{ type: 'ping' }}).catch((error) => error.message);
+const pong = await client.request({{ type: 'ping' }});
+console.log(JSON.stringify({{ pong, problem, connections: refused.connections }}));
+"""
+
+
+def test_javascript_client_is_served_by_a_real_service(run_js: RunJs, service: Process) -> None:
+    found = run_js(SERVICE, service.address)
+    assert found["pong"] == {"type": "pong"}
+    assert found["problem"] == f"{service.address} has not answered for 1 s"
+    assert found["connections"] == 0

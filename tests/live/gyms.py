@@ -27,6 +27,7 @@ RECIPES: Final = {
     "lake": ("FrozenLake-v1:qlearning", *SMALL, "env_steps=384", LIMIT),
     "pendulum": ("Pendulum-v1:ppo", *PPO, "network.hidden=[16]", LIMIT),
     "bandit": ("Bandit-v0:ppo", *PPO, "network.hidden=[16]", "gym.kwargs={length: 14}"),
+    "stacked": ("CartPole-v1:ppo", *PPO, "network.hidden=[16]", LIMIT, "gym.frame_stack=3"),
     "pixels": (
         "CartPole-v1:ppo", *SMALL, "agent.n_steps=16", "agent.epochs=1", "env_steps=64", "network=nature", LIMIT,
         "gym.observation=rgb", "gym.grayscale=true", "gym.resize=[42,42]", "gym.frame_stack=2",

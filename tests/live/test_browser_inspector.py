@@ -202,6 +202,24 @@ def test_frame_stacks_are_shown_as_observed(open_page: OpenPage, gym_server: Liv
     view.wait_until(lambda: seen.evaluate("(image) => [image.naturalWidth, image.naturalHeight]") == [84, 42])
 
 
+def test_stacked_numbers_are_lines(open_page: OpenPage, gym_server: LiveServer, gyms: Runs) -> None:
+    view = opened(open_page, gym_server, gyms, "stacked")
+    frames = local_rollout(gyms["stacked"], 1)[0].frames
+    expect(view.page.locator("#step")).to_contain_text("3 frames, newest on the right")
+    view.page.locator("#step-table tr[data-step='4']").click()
+    view.wait_until(lambda: moment(view) == 4)
+    lines = view.page.locator("#step .components > div")
+    expect(lines).to_have_count(4)
+    for feature in range(4):
+        own = [number(text) for text in (lines.nth(feature).get_attribute("title") or "").split(", ")]
+        assert own == pytest.approx(frames[4].obs.reshape(3, 4)[:, feature].tolist(), rel=1e-2, abs=1e-4)
+        assert number(lines.nth(feature).locator("b").inner_text()) == own[-1]
+        points = (lines.nth(feature).locator("polyline").get_attribute("points") or "").split()
+        heights = [-float(point.split(",")[1]) for point in points]
+        assert len(heights) == 3
+        assert (heights[-1] - heights[0]) * (own[-1] - own[0]) >= 0  # higher is greater
+
+
 def test_inspector_layout_and_contrast(open_page: OpenPage, gym_server: LiveServer, gyms: Runs) -> None:
     found = {}
     for theme, size in zip(("light", "dark"), SIZES, strict=True):

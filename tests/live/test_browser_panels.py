@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import csv
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
 from live.conftest import LiveServer
-from townlet.runs.folder import Run
+from townlet.runs.folder import SHIPPED, Run
 
 if TYPE_CHECKING:
     from live.browser import OpenPage, PageView
@@ -115,6 +116,21 @@ def test_link_opens_its_run_and_the_list_another(
     switch.click()
     lines.filter(has_text=second.name).click()
     expect(view.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
+
+
+def test_published_run_is_shown_by_its_name(open_page: OpenPage, tmp_path: Path) -> None:
+    server = LiveServer(SHIPPED, "elder", tmp_path)
+    server.wait()
+    view = open_page(server)
+    expect(view.page.locator("#run-name")).to_have_text("elder")
+    view.page.get_by_role("button", name="Choose a run").click()
+    expect(view.page.locator("#run-list small")).to_have_text(re.compile("town:ppo-gpu"))
+    server.stop()
+
+
+def test_meters_are_listed_under_the_groups_of_the_world(view: PageView) -> None:
+    expect(view.page.locator(".meters h3")).to_have_text(["primary", "secondary", "tertiary", "resource"])
+    expect(view.page.locator(".meter", has_text="lethal")).to_have_text([re.compile("energy"), re.compile("health")])
 
 
 def test_views_and_help(view: PageView) -> None:

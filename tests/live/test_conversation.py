@@ -142,6 +142,7 @@ def test_late_metrics_are_sent(run: Run, tmp_path: Path) -> None:
 
 def test_removed_checkpoint_is_reported_with_the_next_save(run: Run, tmp_path: Path) -> None:
     copy = Run(Path(shutil.copytree(run.path, tmp_path / run.name)))
+    shutil.rmtree(copy.snapshots)  # that of the same step would stay in the list
     first, *_, last = checkpoint.scan(copy.checkpoints)[0]
     shutil.move(last.path, tmp_path / "last")
     watched = open_watched_run(copy)
@@ -150,3 +151,15 @@ def test_removed_checkpoint_is_reported_with_the_next_save(run: Run, tmp_path: P
     shutil.move(tmp_path / "last", last.path)
     (saved,) = (m for m in watched.news() if isinstance(m, CheckpointSaved))
     assert (saved.name, saved.removed) == (last.name, [first.name])
+
+
+def test_snapshot_is_reported_and_remains_when_its_checkpoint_is_removed(run: Run, tmp_path: Path) -> None:
+    copy = Run(Path(shutil.copytree(run.path, tmp_path / run.name)))
+    beginner, *_, last = checkpoint.scan(copy.snapshots)[0]
+    assert beginner.name not in [path.name for path in checkpoint.paths(copy.checkpoints)]
+    shutil.move(beginner.path, tmp_path / "beginner")
+    watched = open_watched_run(copy)
+    shutil.rmtree(copy.checkpoints / last.name)
+    shutil.move(tmp_path / "beginner", beginner.path)
+    (saved,) = (m for m in watched.news() if isinstance(m, CheckpointSaved))
+    assert (saved.name, saved.score, saved.removed) == (beginner.name, None, [])

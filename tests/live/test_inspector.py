@@ -96,7 +96,8 @@ def test_missing_rendering_package_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygame", None)  # as if it were not installed
     answer = finished_episode(gym_server, gyms["cart"].name, seed=3)
-    assert answer["render_problem"].startswith("CartPole-v1 cannot be rendered here: pygame is not installed")
+    problem = "CartPole-v1 cannot be rendered: pygame is not installed; install it: pip install pygame-ce"
+    assert answer["render_problem"] == problem
     assert (answer["error"], answer["frames"]) == ("", 0)
     assert answer["known"] > 5
 
@@ -131,6 +132,19 @@ def test_stacked_observations_are_side_by_side(gym_server: LiveServer, gyms: Run
     with Image.open(io.BytesIO(_bytes(f"{connection}/observations/0/5.png"))) as image:
         sides = np.asarray(image).reshape(42, 2, 42).transpose(1, 0, 2)
     assert np.abs(sides - frames[5].obs.reshape(2, 42, 42) * 255).max() <= 1
+
+
+def test_stacked_numbers_are_grouped_by_feature(gym_server: LiveServer, gyms: Runs) -> None:
+    answer = finished_episode(gym_server, gyms["stacked"].name)
+    about, frames = answer["about"], local_rollout(gyms["stacked"], 1)[0].frames
+    assert about["features"] == [{"name": f"obs[{k}]", "frames": 3} for k in range(4)]
+    assert about["components"][:4] == ["obs[0] t-2", "obs[0] t-1", "obs[0] t", "obs[1] t-2"]
+    shown = np.array([frame.obs.reshape(3, 4).T.ravel() for frame in frames])
+    assert np.allclose(answer["obs"], shown, rtol=1e-4)
+    assert np.allclose(shown[1:, 1::3], shown[:-1, 2::3])  # what was the newest frame is now the one before it
+    path = f"/api/runs/{gyms['stacked'].name}/episodes/{about['episode']}/steps.csv"
+    rows = list(csv.DictReader(io.StringIO(ask(gym_server, path)[1])))
+    assert [float(rows[5][name]) for name in about["components"]] == pytest.approx(shown[5].tolist())
 
 
 def _bytes(address: str) -> bytes:

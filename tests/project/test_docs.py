@@ -46,6 +46,7 @@ WORLDS = [text for d in DOCUMENTS for text in blocks(d, "yaml")]
 RECIPES = [text for d in DOCUMENTS for text in blocks(d, "yaml recipe")]
 SCRIPTS = [text for d in DOCUMENTS for text in blocks(d, "python")]
 EXPORTED = [text for d in DOCUMENTS for text in blocks(d, "python export")]
+(OWN_ENV,) = blocks(ROOT / "docs" / "gym.md", "python my_env")
 BLANK = re.compile(r"[\[A-Z|:\]]*[A-Z]{2,}[\[A-Z|:\]]*|…|\.\.\.")  # RUN, ENV:VARIANT, [SEARCH]
 
 
@@ -104,6 +105,8 @@ def test_commands_in_the_documents_are_valid(document: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     Path("my-town.yaml").write_text("extends: town\n")
     Path("my-recipe.yaml").write_text(RECIPES[0])
+    Path("my_env.py").write_text(OWN_ENV)
+    monkeypatch.setattr(user_code, "_permitted", False)  # --allow-code changes it
     for words in commands(document):
         verb = next(v for v in LEAF_COMMANDS if tuple(words[: len(v)]) == v)
         given = COMMANDS[verb].make_context("townlet", words[len(verb) :]).params
@@ -144,6 +147,7 @@ OFTEN = {
     "sequence_length": 4,
     "burn_in": 1,
     "prioritized": {},
+    "shared": True,
 }  # so that rare metrics are reported too
 
 

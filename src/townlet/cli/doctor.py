@@ -16,6 +16,7 @@ from rich.table import Table
 
 from townlet.cli.console import echo, err, out
 from townlet.gym import extras
+from townlet.runs.videos import require_encoder
 
 
 @dataclass(frozen=True)
@@ -106,24 +107,21 @@ def gymnasium() -> CheckResult:
     return CheckResult("gymnasium", bool(installed), installed or "missing", provides, "pip install gymnasium")
 
 
-CHECKS: Final[tuple[Callable[[], CheckResult], ...]] = (python, numba, cache, torch, compiler, cuda, gymnasium)
+def pygame() -> CheckResult:
+    provides, command = "pictures of CartPole and many others, and windows: play --window", "pip install pygame-ce"
+    return _optional("pygame", "pygame", partial(extras.import_quietly, "pygame"), provides, command)
 
 
-def _ffmpeg() -> None:
-    import imageio_ffmpeg
+def ffmpeg() -> CheckResult:
+    provides, command = "videos: play --video, video.episodes, publish", "pip install imageio-ffmpeg"
+    return _optional("FFmpeg", "imageio_ffmpeg", require_encoder, provides, command)
 
-    imageio_ffmpeg.get_ffmpeg_version()
 
-
-# Extras other than environment families: the module, and a further check where importing it proves too little.
-OTHER_EXTRAS: Final[dict[str, tuple[str, Callable[[], object] | None]]] = {
-    "hub": ("huggingface_hub", None),
-    "onnx": ("onnxscript", None),
-    "sweep": ("optuna", None),
-    "video": ("imageio_ffmpeg", _ffmpeg),
-    "wandb": ("wandb", None),
-    "window": ("pygame", None),
-}
+CHECKS: Final[tuple[Callable[[], CheckResult], ...]] = (
+    python, numba, cache, torch, compiler, cuda, gymnasium, pygame, ffmpeg,
+)  # fmt: skip
+# Extras other than environment families, and the module that each installs.
+OTHER_EXTRAS: Final = {"hub": "huggingface_hub", "onnx": "onnxscript", "sweep": "optuna", "wandb": "wandb"}
 PROVIDES: Final = {
     "atari": "Atari 2600 games: ALE/Pong-v5 (ale-py is GPL-2.0-only)",
     "box2d": "landers, walkers and cars: LunarLander-v3",
@@ -134,15 +132,16 @@ PROVIDES: Final = {
     "hub": "publishing on the Hugging Face Hub: townlet publish",
     "onnx": "export for other programs: townlet export",
     "sweep": "hyperparameter search: townlet sweep",
-    "video": "videos of episodes as mp4",
     "wandb": "logging to Weights & Biases: metrics.wandb=true",
-    "window": 'a window: render_mode="human"',
 }
 
 
 def _extra(name: str, module: str, check: Callable[[], object], why_not_installable: str = "") -> CheckResult:
-    """Whether an extra is installed and passes `check`."""
-    provides, fix = PROVIDES[name], why_not_installable or f"pip install 'townlet[{name}]'"
+    return _optional(name, module, check, PROVIDES[name], why_not_installable or f"pip install 'townlet[{name}]'")
+
+
+def _optional(name: str, module: str, check: Callable[[], object], provides: str, fix: str) -> CheckResult:
+    """Whether a package that Townlet works without is installed and passes `check`."""
     if not find_spec(module):
         return CheckResult(name, False, "missing", provides, fix)
     owners = packages_distributions().get(module, [])
@@ -161,12 +160,15 @@ def doctor() -> None:
         results = [check() for check in CHECKS]
         for f in extras.FAMILIES:
             results.append(_extra(f.extra, f.module, partial(extras.smoke_test, f), f.why_not_installable))
-        for name, (module, check) in OTHER_EXTRAS.items():
-            results.append(_extra(name, module, check or partial(extras.import_quietly, module)))
+        for name, module in OTHER_EXTRAS.items():
+            results.append(_extra(name, module, partial(extras.import_quietly, module)))
     table = Table("component", "", "state", "provides")
-    for r in results:
+    for number, r in enumerate(results):
+        if number == len(CHECKS):
+            table.add_section()  # the extras
         failed = "[red]fails[/red]" if "fails" in r.state else "[yellow]missing[/yellow]"
         mark = "[green]works[/green]" if r.works else failed
         table.add_row(r.component, mark, escape(r.state), escape(r.provides))
     out().print(table)
-    echo(*(f"{r.component}: {r.fix}" for r in results if not r.works))
+    if missing := [f"{r.component}: {r.fix}" for r in results if not r.works]:
+        echo("To add what does not work yet:", *missing)

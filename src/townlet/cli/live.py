@@ -26,7 +26,10 @@ NICENESS: Final = 5  # added to the server's niceness during training, which has
 
 
 def live(
-    what: Annotated[str | None, typer.Argument(metavar="RUN", help="Run to show first; the latest by default.")] = None,
+    what: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="Run to show first; by default one that is training, or the latest."),
+    ] = None,
     host: Host = "127.0.0.1",
     port: Port = PORT,
     token_file: TokenFile = None,
@@ -51,9 +54,7 @@ def live(
     from townlet.web.server import Server
     from townlet.web.tokens import VIEWER
 
-    runs = Run.list(Path(root))
-    latest = runs[-1] if runs else None
-    first = Run.open(what, root) if what else latest
+    first = Run.open(what, root) if what else None
     server = Server(host, port, None if no_token else _tokens(token_file), name or ())
     taken = f" (port {port} is taken)" if port not in (0, server.port) else ""
     echo(f"Open {server.link()} in a browser{taken}. Press Ctrl-C to stop.")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from townlet.cli.console import echo_err
+from townlet.config import user_code
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
     from townlet.runs.folder import Run
-    from townlet.train.policies import TrainedPolicy
+    from townlet.train.policies import TrainedPolicy, Which
 
 ROOT: Final = Path("runs")  # default of --root
 PROGRAM: Final = "townlet"
@@ -26,8 +26,6 @@ NO_TOKEN: Final = "--no-token: every user of this machine can operate this serve
 def _permit(given: bool) -> None:
     """Permit recipes to run code."""
     if given:
-        from townlet.config import user_code
-
         user_code.permit()
 
 
@@ -35,8 +33,32 @@ RunName = Annotated[
     str, typer.Argument(metavar="RUN", help="A run: name, prefix, path or latest; or ENV:VARIANT for its newest run.")
 ]
 Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder that contains the runs.")]
+
+
+def parse_steps(text: str, least: int = 1) -> int:
+    """Parse a number of steps such as 100000 or 1e5."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not least <= number < 1e18 or number % 1:
+        raise typer.BadParameter(f"'{text[:40]}' is not a number of steps; write it like 100000 or 1e5")
+    return int(number)
+
+
+def _parse_which(text: str) -> str | int:
+    """Parse the name or the step of a saved policy."""
+    return text if text in ("best", "last") else parse_steps(text, least=0)
+
+
 Checkpoint = Annotated[
-    Literal["best", "last"], typer.Option("--which", metavar="best|last", help="Use the best or the last checkpoint.")
+    Any,
+    typer.Option(
+        "--which",
+        parser=_parse_which,
+        metavar="best|last|STEP",
+        help="Use the best or the last checkpoint, or the policy saved nearest to a step, such as 0 or 1e5.",
+    ),
 ]
 AllowCode = Annotated[
     bool,
@@ -78,13 +100,7 @@ def open_run(word: str, root: Path) -> Run:
     """The run with this name, prefix or path; for `latest` or ENV:VARIANT, the newest run (of that recipe)."""
     from townlet.runs.folder import Run
 
-    if ":" not in word or Path(word).exists():
-        return Run.open(word, root)
-    for run in reversed(Run.list(root)):
-        with suppress(TownletError):  # a damaged meta.json
-            if run.meta().get("recipe") == word:
-                return run
-    raise TownletError(f"there is no run of {word} in {root}", f"train it: townlet train {word}")
+    return Run.open(word, root)
 
 
 def find_run(word: str, root: Path) -> Run | None:
@@ -106,7 +122,7 @@ def find_run(word: str, root: Path) -> Run | None:
     raise TownletError(f"there is no world and no run '{word[:60]}'", hint)
 
 
-def load_policy(run: Run, which: Literal["best", "last"]) -> TrainedPolicy:
+def load_policy(run: Run, which: Which) -> TrainedPolicy:
     """The trained policy of a run; notes on loading it are printed on stderr."""
     from townlet.train import policies
 
@@ -116,9 +132,10 @@ def load_policy(run: Run, which: Literal["best", "last"]) -> TrainedPolicy:
 
 
 def run_command(command: str, run: Run, *words: str) -> str:
-    """A command line for a run, with --root if needed."""
+    """A command line for a run, with --root if needed, and with --allow-code if this command has it."""
     root = [] if run.path.parent == ROOT else ["--root", shlex.quote(str(run.path.parent))]
-    return " ".join([program_name(), command, run.name, *words, *root])
+    code = ["--allow-code"] if user_code.permitted() else []
+    return " ".join([program_name(), command, run.name, *words, *root, *code])
 
 
 def program_name() -> str:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -21,7 +21,7 @@ from townlet.errors import SourceLocation, TownletError
 
 if TYPE_CHECKING:
     from townlet.tasks.experiment import LoadedExperiment
-    from townlet.train.policies import TrainedPolicy
+    from townlet.train.policies import TrainedPolicy, Which
 
 MAX_VIDEO_STEPS: Final = 10_000  # per episode
 ENV_ID: Final = re.compile(r"[\w./-]+-v\d+")
@@ -143,7 +143,7 @@ class PlayOptions:
 
     overrides: Sequence[str]
     modes: Sequence[str]  # empty: the target's default
-    which: Literal["best", "last"]
+    which: Which
     seed: int
     table_episodes: int | None
     sample: bool | None  # None: as in the recipe's evaluations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -91,7 +90,9 @@ def show(run: RunName, as_json: AsJson = False, root: Root = ROOT) -> None:
     overview = make_overview(open_run(run, root))
     meta = overview.meta
     if as_json:
-        print(json.dumps(overview.as_json() | {"meta": meta, "evaluations": overview.evaluations}, indent=2))
+        policies = [policy._asdict() for policy in overview.policies]
+        more = {"meta": meta, "evaluations": overview.evaluations, "policies": policies}
+        print(json.dumps(overview.as_json() | more, indent=2))
         return
     console = out()
     console.print(_details(overview))
@@ -105,6 +106,9 @@ def show(run: RunName, as_json: AsJson = False, root: Root = ROOT) -> None:
             terms = overview.terms
             first, last = terms.format_score(curve[0]), terms.format_score(curve[-1])
             console.print(f"{terms.plot_name}  {sparkline(curve)}  {first} → {last}")
+    if overview.policies:
+        console.print("\nSaved policies (for `--which STEP`):", style="bold")
+        console.print(_policy_table(overview))
     if summary := meta.get("summary"):
         console.print("")
         for sentence in summary:
@@ -132,6 +136,7 @@ def _details(overview: Overview) -> Table:
         "command": meta.get("command"),
         "versions": ", ".join(f"{name} {version}" for name, version in meta.get("versions", {}).items()),
         "commit": meta.get("commit"),
+        "W&B": meta.get("wandb"),
     }
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -148,33 +153,53 @@ def _evaluation_table(overview: Overview) -> Table:
     count = len(columns["env_steps"])
     selected = {round(i * (count - 1) / (lines - 1)) for i in range(lines)}
     indices = selected if count > lines else range(count)
-    table = plain_table("steps>", "episodes>", "limit>", "length>", "reach the limit>", "earn money>", "score>")
+    fractions = {"survived": "reach the limit>"}
+    if any(value is not None for value in columns["earns_money"]):  # only towns have jobs
+        fractions["earns_money"] = "earn money>"
+    table = plain_table("steps>", "episodes>", "limit>", "length>", *fractions.values(), "score>")
     for index in sorted(indices):
         row = {name: values[index] for name, values in columns.items()}
         numbers = [format_number(row[name]) for name in ("episodes", "limit", "length")]
-        percentages = [format_percent(row[name]) for name in ("survived", "earns_money")]
+        percentages = [format_percent(row[name]) for name in fractions]
         table.add_row(f"{row['env_steps']:,}", *numbers, *percentages, format_number(row["score"]))
     return table
 
 
-@app.with_examples("townlet runs export latest", "townlet runs export town-ppo-2026 --to curves.csv")
+def _policy_table(overview: Overview) -> Table:
+    """Checkpoints and policy snapshots, oldest first."""
+    table = plain_table("steps>", "saved as", "score>", "size>")
+    for policy in overview.policies:
+        kind = f"{policy.kind}, best" if policy.best else policy.kind
+        size = f"{policy.bytes / 1e6:.2f} MB"
+        table.add_row(f"{policy.env_steps:,}", kind, format_number(policy.score), size)
+    return table
+
+
+@app.with_examples("townlet runs export latest", "townlet runs export town-ppo-2026 --long --to curves.csv")
 def export(
     run: RunName,
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Output file; by default metrics.csv in the folder of the run.")
     ] = None,
+    long: Annotated[
+        bool, typer.Option("--long", help="Write one row per value, with the columns env_steps, updates, name, value.")
+    ] = False,
     root: Root = ROOT,
 ) -> None:
     """Write all metrics of a run to one CSV file.
 
-    Columns: env_steps, updates, name, value.
+    It has one row for each interval and evaluation, and one column for each metric.
     """
+    from townlet.runs.lock import lock_holder
     from townlet.runs.metrics_reader import MetricsReader, write_csv
 
     opened = open_run(run, root)
     path = to or opened.csv_file
+    if to is None and path.is_file() and lock_holder(opened.path) is not None:
+        what = f"the training of {opened.name} keeps {path} up to date itself"
+        raise TownletError(what, "read that file, or write another one with --to FILE")
     with MetricsReader(opened.metrics_file) as store:
-        write_csv(store, path)
+        write_csv(store, path, long)
     echo(f"Wrote {path}")
 
 
@@ -250,20 +275,28 @@ def compare(
     root: Root = ROOT,
 ) -> None:
     """Compare the settings and results of runs."""
+    from townlet.runs.comparison import seed_groups, write_comparison
     from townlet.runs.overview import make_overview
     from townlet.runs.provenance import differing_settings
-    from townlet.runs.report import write_comparison
 
     selected = _select_runs(runs, root)
     overviews = dict(zip(LABELS, map(make_overview, selected), strict=False))
-    differences = differing_settings(selected)
+    differences, groups = differing_settings(selected), seed_groups(overviews)
+    summaries = [group.as_json() for group in groups]
     if as_json:
         listed = [o.as_json() | {"evaluations": o.evaluations} for o in overviews.values()]
-        print(json.dumps({"runs": listed, "differences": differences, "groups": _seed_groups(overviews)}, indent=2))
+        print(json.dumps({"runs": listed, "differences": differences, "groups": summaries}, indent=2))
     else:
         _print_comparison(overviews, differences, show_all)
+        for group in summaries:
+            low, high = group["interval"]
+            echo(
+                f"{', '.join(group['labels'])} ({group['recipe']}, {len(group['labels'])} seeds): "
+                f"IQM of the last evaluation's {group['metric']} {group['iqm']:.1f}, "
+                f"95 % interval {low:.1f} to {high:.1f}"
+            )
     if plot is not None:
-        write_comparison(overviews, plot)
+        write_comparison(overviews, groups, plot)
         if not as_json:
             echo(f"\nCurves: {plot}")
 
@@ -304,13 +337,6 @@ def _print_comparison(overviews: dict[str, Overview], differences: dict[str, lis
     console.print(table)
     if hidden := len(differences.keys() - shown - set(ALWAYS_COMPARED)):
         echo(f"Not shown: {plural(hidden, 'setting')} that only some of the runs have. To show them: --all")
-    for group in _seed_groups(overviews):
-        low, high = group["interval"]
-        echo(
-            f"{', '.join(group['labels'])} ({group['recipe']}, {len(group['labels'])} seeds): "
-            f"IQM of the last evaluation's {group['metric']} {group['iqm']:.1f}, "
-            f"95 % interval {low:.1f} to {high:.1f}"
-        )
 
 
 def _select_runs(words: list[str], root: Path) -> list[Run]:
@@ -347,29 +373,3 @@ def _in_all(key: str, differences: dict[str, list[Any]]) -> bool:
     stem = ".".join(key.split(".")[:2])
     related = [values for other, values in differences.items() if other == stem or other.startswith(f"{stem}.")]
     return all(any(values[index] is not None for values in related) for index in range(len(differences[key])))
-
-
-def _seed_groups(overviews: dict[str, Overview]) -> list[dict[str, Any]]:
-    """IQM of the last evaluations of finished runs that differ only in their seed."""
-    from townlet.runs.provenance import experiment_hash
-
-    experiments: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
-    for label, o in overviews.items():
-        if o.last is not None and o.state == "finished":
-            experiments[experiment_hash(o.run), o.meta.get("world"), o.recipe][label] = o.last
-    groups = {key: scores for key, scores in experiments.items() if len({overviews[x].seed for x in scores}) > 1}
-    if not groups:
-        return []
-    from townlet.train.multi_seed import bootstrap_interval, iqm
-
-    return [
-        {
-            "recipe": key[-1],
-            "metric": overviews[next(iter(scores))].score_metric,
-            "labels": list(scores),
-            "runs": [overviews[label].run.name for label in scores],
-            "iqm": iqm(list(scores.values())),
-            "interval": bootstrap_interval(list(scores.values())),
-        }
-        for key, scores in groups.items()
-    ]

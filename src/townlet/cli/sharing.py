@@ -58,6 +58,9 @@ def publish(
     ],
     episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes for the results on the card.")] = 100,
     seed: EvaluationSeed = None,
+    license: Annotated[
+        str, typer.Option(metavar="NAME", help="License of the weights on the model card, as the Hub names it.")
+    ] = "mit",
     which: Checkpoint = "best",
     allow_code: AllowCode = False,
     root: Root = ROOT,
@@ -80,7 +83,7 @@ def publish(
         folder = Path(temporary) / "model" if name else Path(to)
         trained = load_policy(opened, which)
         eval_seed = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
-        card = write(trained, folder, episodes=episodes, seed=eval_seed)
+        card = write(trained, folder, episodes=episodes, seed=eval_seed, license=license)
         place = upload(folder, name) if name else str(folder)
     echo(f"Published {opened.name}: {place}", f"Files: {', '.join(['README.md', *card.files])}.")
     if card.video_error:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from townlet.cli.console import echo, echo_err, format_number, out, plain_table, plural
-from townlet.cli.options import ROOT, AllowCode, Root, program_name
-from townlet.cli.train import console_sink, parse_steps
+from townlet.cli.options import ROOT, AllowCode, Root, parse_steps, program_name
+from townlet.cli.train import console_sink
 from townlet.errors import EXIT_INTERRUPTED, TownletError
 
 if TYPE_CHECKING:
@@ -101,12 +101,9 @@ def _print_trial(trial: FrozenTrial, best_score: float | None) -> None:
 
 
 def _settings(trial: FrozenTrial) -> str:
-    from townlet.sweep.space import round_suggested
-    from townlet.sweep.trial import BASELINE
+    from townlet.sweep.trial import trial_overrides
 
-    if BASELINE in trial.user_attrs:
-        return "unchanged recipe"
-    return ", ".join(f"{path}={round_suggested(value)}" for path, value in trial.params.items())
+    return ", ".join(trial_overrides(trial)) or "unchanged recipe"
 
 
 def _print_results(study: Study, config: SweepConfig) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from townlet.cli.console import echo, err, out
+from townlet.cli.console import echo, echo_err, err, out
 from townlet.cli.live import PORT, page_server
-from townlet.cli.options import ROOT, AllowCode, Port, RecipeOverrides, Root, run_command
+from townlet.cli.options import ROOT, AllowCode, Port, RecipeOverrides, Root, parse_steps, run_command
 from townlet.distributed import launched_with_others
 from townlet.errors import EXIT_INTERRUPTED, TownletError
 
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from townlet.interfaces.counters import Sink
     from townlet.recipes.schema import Recipe
     from townlet.runs.folder import Run
+    from townlet.train.multi_seed import SeedResult
     from townlet.train.session import TrainingOutcome
 
 DEFAULT_RECIPE = "town"
+Output = Literal["progress", "metrics", "nothing"]  # what the console shows during training
 
 
 class SessionOptions(NamedTuple):
@@ -33,17 +35,7 @@ class SessionOptions(NamedTuple):
     page_port: int | None  # None without the live page
     open_page: bool
     group: ProcessGroup | None
-
-
-def parse_steps(text: str) -> int:
-    """Parse a number of steps such as 100000 or 1e5."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 1 <= number < 1e18 or number % 1:
-        raise typer.BadParameter(f"'{text[:40]}' is not a number of steps; write it like 100000 or 1e5")
-    return int(number)
+    output: Output = "progress"
 
 
 def train(
@@ -64,7 +56,8 @@ def train(
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after N minutes (budget.minutes).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed of the run.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Train N seeds, one after the other, and compare them.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Train N seeds and summarize them.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="With --seeds: train N seeds at a time, each in its process.")] = 1,
     pause_at: Annotated[
         int | None,
         typer.Option(parser=parse_steps, metavar="N", help="Save and exit after N steps; continue with --resume."),
@@ -72,6 +65,10 @@ def train(
     live: Annotated[bool, typer.Option("--live", help="Serve the live page during training.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Serve the live page and open it in your browser.")] = False,
     port: Port = PORT,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print only errors and, at the end, the folder of the run.")
+    ] = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Show every metric during training.")] = False,
     allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
@@ -104,7 +101,14 @@ def train(
     if (live or show) and seeds > 1:
         what = "--live and --open show one run, but --seeds trains several"
         raise TownletError(what, "drop one of them, or run `townlet live` in another terminal")
-    options = SessionOptions(root, pause_at, port if live or show else None, show, group)
+    if quiet and metrics:
+        raise TownletError("--quiet shows nothing during training, but --metrics asks for every metric", "drop one")
+    if jobs > 1 and seeds == 1:
+        raise TownletError(f"--jobs {jobs} trains several seeds at a time, but there is only one", "add --seeds N")
+    if jobs > 1 and metrics:
+        raise TownletError("--metrics shows one run at a time, but --jobs trains several", "drop one")
+    output: Output = "nothing" if quiet else "metrics" if metrics else "progress"
+    options = SessionOptions(root, pause_at, port if live or show else None, show, group, output)
     if resume is not None:
         if name is not None:
             raise TownletError(f"--resume {resume} already has a recipe", f"drop '{name}'")
@@ -114,7 +118,7 @@ def train(
     elif seeds > 1:
         if pause_at is not None:
             raise TownletError("--pause-at cannot be used with --seeds", "drop one of them")
-        _train_seeds(name or DEFAULT_RECIPE, words, root, seeds)
+        _train_seeds(name or DEFAULT_RECIPE, words, root, seeds, jobs, output)
     else:
         _start(name or DEFAULT_RECIPE, words, options)
 
@@ -128,7 +132,8 @@ def _start(name: str, words: list[str], options: SessionOptions) -> None:
     experiment = load_experiment(name, words)
     session = create_session(experiment, options.root, options.group or SINGLE_PROCESS)
     with Lock(session.run.path) as lock, _live_page(session.run, options):
-        _print_outcome(session.train(lock, [console_sink(experiment.recipe)], options.pause_at))
+        sinks = [console_sink(experiment.recipe, options.output)]
+        _print_outcome(session.train(lock, sinks, options.pause_at), options.output)
 
 
 def _resume(name: str, words: list[str], options: SessionOptions) -> None:
@@ -138,10 +143,11 @@ def _resume(name: str, words: list[str], options: SessionOptions) -> None:
     from townlet.train.session import resume
 
     run = Run.open(name, options.root)
-    sink = console_sink(reopen(run, words).recipe)
+    sink = console_sink(reopen(run, words).recipe, options.output)
     with _live_page(run, options):
         group = options.group or SINGLE_PROCESS
-        _print_outcome(resume(run, words, sinks=[sink], pause_at=options.pause_at, group=group))
+        outcome = resume(run, words, sinks=[sink], pause_at=options.pause_at, group=group)
+        _print_outcome(outcome, options.output)
 
 
 @contextmanager
@@ -159,14 +165,20 @@ def _live_page(run: Run, options: SessionOptions) -> Iterator[None]:
                 server.wait()
 
 
-def console_sink(recipe: Recipe) -> Sink:
+def console_sink(recipe: Recipe, output: Output = "progress") -> Sink:
     """Progress on stderr, in the form that suits the console."""
+    from townlet.interfaces.counters import Sink
     from townlet.train.sinks import console_sink
 
-    return console_sink(err(), recipe)
+    return Sink() if output == "nothing" else console_sink(err(), recipe, all_metrics=output == "metrics")
 
 
-def _print_outcome(outcome: TrainingOutcome) -> None:
+def _print_outcome(outcome: TrainingOutcome, output: Output) -> None:
+    if output == "nothing":
+        echo(str(outcome.run.path))
+        if outcome.ending.why == "interrupted":
+            raise typer.Exit(EXIT_INTERRUPTED)
+        return
     if not outcome.ending.finished:
         echo(f"Saved after {outcome.seconds:.0f} s. Resume with:", run_command("train --resume", outcome.run))
         if outcome.ending.why == "interrupted":
@@ -190,17 +202,34 @@ def _ending(outcome: TrainingOutcome) -> str:
     return f"This run had already finished: {why}. To continue, raise the limit: {command}"
 
 
-def _train_seeds(name: str, words: list[str], root: Path, seeds: int) -> None:
-    from townlet.train.multi_seed import train_seeds
+def _train_seeds(name: str, words: list[str], root: Path, seeds: int, jobs: int, output: Output) -> None:
+    from townlet.train.multi_seed import Observers, train_seeds
 
-    results = train_seeds(name, words, root, seeds, console_sink)
-    lines = {}
-    for outcome in results.outcomes:
-        last = outcome.ending.evaluation
-        score = "" if last is None else f"{last.score(results.metric):.1f}"
-        lines[outcome.seed] = f"{score:>8}  {outcome.seconds:.0f} s  {outcome.run.path}"
-    for failure in results.failed:
-        lines[failure.seed] = f"  failed  {failure.why}  {failure.run.path}"
-    echo(*(f"seed {seed}: {lines[seed]}" for seed in sorted(lines)), results.summary())
+    quiet = output == "nothing"
+    if jobs > 1:
+        from townlet.train.seed_processes import train_seeds_in_parallel
+
+        show = (lambda _: None) if quiet else echo_err
+        results = train_seeds_in_parallel(name, words, root, seeds, min(jobs, seeds), show)
+    else:
+        results = train_seeds(name, words, root, seeds, lambda run, recipe: Observers([console_sink(recipe, output)]))
+    if quiet:
+        echo(*(str(result.run.path) for result in results.results if result.finished and result.run is not None))
+    else:
+        echo(*(f"seed {result.seed}: {_seed_line(result)}" for result in results.results), results.summary())
+        unfinished = [result.run for result in results.results if result.run is not None and not result.finished]
+        for number, run in enumerate(unfinished):
+            echo(f"{'Resume:' if number == 0 else '':8}{run_command('train --resume', run)}")
     if results.exit_code:
         raise typer.Exit(results.exit_code)
+
+
+def _seed_line(result: SeedResult) -> str:
+    if result.run is None:
+        return f"  failed  {result.failure}" if result.failure else "not started"
+    if result.failure:
+        return f"  failed  {result.failure}  {result.run.path}"
+    if not result.finished:
+        return f"stopped and saved  {result.run.path}"
+    score = "" if result.score is None else f"{result.score:.1f}"
+    return f"{score:>8}  {result.seconds:.0f} s  {result.run.path}"

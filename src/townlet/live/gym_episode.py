@@ -7,7 +7,7 @@ import io
 import math
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_SIDE: Final = 640  # pixels of a frame's longer side; larger frames are scaled down
 JPEG_QUALITY: Final = 85
 RGB: Final = 3  # channels
-MAX_COMPONENTS: Final = 64  # observation components sent to the page; the CSV contains all
+MAX_COMPONENTS: Final = 64  # numbers of an observation sent to the page; the CSV contains all
 DIGITS: Final = 6
 # Policy outputs and their names in the CSV, the most informative first.
 OUTPUTS: Final = {"values": "q", "means": "mean", "stds": "std", "probabilities": "probability"}
@@ -53,6 +53,28 @@ def encode_observation(block: Block, obs: NDArray[Any], frame_stack: int) -> byt
     pixels = pixels.reshape(images, channels // images, height, width).transpose(2, 0, 3, 1)
     row = pixels.reshape(height, images * width, channels // images)
     return _encode(Image.fromarray(row.squeeze(-1) if images == channels else row), "PNG", compress_level=1)
+
+
+class Feature(NamedTuple):
+    """One number of an observation, with its columns in the stacked frames, oldest first."""
+
+    name: str
+    columns: list[int]
+
+    @property
+    def components(self) -> list[str]:
+        """A name for each column: t-1 is the frame before the newest one, t."""
+        frames = len(self.columns)
+        return [self.name] if frames == 1 else [f"{self.name} t{-age or ''}" for age in reversed(range(frames))]
+
+
+def features(block: Block, frame_stack: int) -> list[Feature]:
+    """The numbers of a block: its name, with an index if there are several. Stacked frames are on the first axis."""
+    stacked = frame_stack > 1 and len(block.shape) > 1 and block.shape[0] == frame_stack
+    frames, shape = (frame_stack, block.shape[1:]) if stacked else (1, block.shape)
+    columns = np.asarray(block.columns).reshape(frames, -1).T.tolist()
+    indices = [f"[{','.join(map(str, index))}]" for index in np.ndindex(*shape)] if len(columns) > 1 else [""]
+    return [Feature(block.name + index, own) for index, own in zip(indices, columns, strict=True)]
 
 
 def _encode(image: Image.Image, kind: str, **options: Any) -> bytes:
@@ -97,7 +119,8 @@ class GymEpisode:
         self._action_space: Actions = Discrete(())
         self._estimate = AdvantageEstimate(1.0, None, 1.0, "")
         self._image_blocks: list[Block] = []
-        self._number_blocks: list[Block] = []
+        self._features: list[Feature] = []
+        self._columns: list[int] = []  # of all features, in order
         self._frame_stack = 1
 
     def prepare(self, layout: ObservationLayout, actions: Actions, recipe: Recipe) -> None:
@@ -105,7 +128,9 @@ class GymEpisode:
         self._action_space, self._estimate = actions, recipe.agent.displayed_advantage()
         self._frame_stack = recipe.gym.frame_stack if recipe.gym else 1
         self._image_blocks = [block for block in layout if block.kind == "picture"]
-        self._number_blocks = [block for block in layout if block.kind != "picture"]
+        numbers = [block for block in layout if block.kind != "picture"]
+        self._features = [feature for block in numbers for feature in features(block, self._frame_stack)]
+        self._columns = [column for feature in self._features for column in feature.columns]
         self.observations = {block.name: [] for block in self._image_blocks}
 
     @property
@@ -127,7 +152,7 @@ class GymEpisode:
             self._rewards.append(frame.transition.reward)
             for name, output in frame.transition.outputs.items():
                 self._outputs.setdefault(name, []).append(output.astype(np.float64).tolist())
-        self._obs.append(np.concatenate([np.zeros(0, np.float32), *(frame.obs[b.slice] for b in self._number_blocks)]))
+        self._obs.append(frame.obs[self._columns])
         if frame.image is not None:
             self._add_image(self.frames, encode_frame(frame.image))
         for block in self._image_blocks:
@@ -140,12 +165,8 @@ class GymEpisode:
 
     @property
     def components(self) -> list[str]:
-        """Names of the numbers in an observation: the name of the block, with an index if it has several."""
-        return [
-            block.name if block.size == 1 else f"{block.name}[{','.join(map(str, index))}]"
-            for block in self._number_blocks
-            for index in np.ndindex(*block.shape)
-        ]
+        """Names of the numbers in an observation; the stacked frames of a feature are adjacent."""
+        return [component for feature in self._features for component in feature.components]
 
     @property
     def output_kinds(self) -> list[str]:
@@ -161,6 +182,7 @@ class GymEpisode:
             "episode": self.key, "checkpoint": self.checkpoint, "label": self.label, "seed": self.seed,
             "greedy": self.greedy,
             "actions": list(actions.names), "discrete": isinstance(actions, Discrete),
+            "features": [{"name": feature.name, "frames": len(feature.columns)} for feature in self._features],
             "components": names[:MAX_COMPONENTS], "omitted": max(0, len(names) - MAX_COMPONENTS),
             "images": [
                 {"name": b.name, "count": image_count(b, self._frame_stack), "height": b.shape[1], "width": b.shape[2]}

@@ -30,7 +30,7 @@ class Hub:
     """Opens a run for its first viewer, updates it while it is watched, and closes it when its last viewer leaves."""
 
     def __init__(self, root: Path, first: str | None = None, program: str = "townlet") -> None:
-        self.root, self.first, self.program = root, first, program  # `first`: name of the run to show first
+        self.root, self.first, self.program = root, first, program  # `first`: name of the run to show first, if any
         self.policies, self.rollouts = PolicyCache(), RolloutWorker()
         self._runs: dict[str, WatchedRun] = {}
         self._viewers: dict[str, set[Viewer]] = {}

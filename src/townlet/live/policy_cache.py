@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from townlet.errors import TownletError
 from townlet.rng import Streams
 from townlet.runs import checkpoint as checkpoints
+from townlet.runs import snapshots
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.train.policies import TrainedPolicy, load_checkpoint
@@ -53,7 +54,7 @@ class PolicyCache:
         elif name == "best":
             found = checkpoints.best(run.checkpoints) or checkpoints.latest(run.checkpoints)
         else:
-            intact, _ = checkpoints.scan(run.checkpoints)
+            intact, _ = snapshots.saved_policies(run)
             found = next((checkpoint for checkpoint in intact if checkpoint.name == name), None)
         if found is None:
             raise TownletError(f"this run has no checkpoint '{name[:60]}'", "choose one from the list of checkpoints")

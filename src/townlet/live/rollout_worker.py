@@ -160,8 +160,8 @@ def _start_rollout(trained: TrainedPolicy, episode: GymEpisode) -> Rollout:
             return Rollout(env, episode.seed, trained.policy(episode.seed), greedy=episode.greedy)
         except Exception as error:  # rendering may lack a package, a screen or a driver
             env.close()
-            reason = _error_text(error) if isinstance(error, TownletError) else str(error)
-            episode.render_problem = f"{task.name} cannot be rendered here: {reason[:200]}"
+            reason = f"{task.name} cannot be rendered: {error}"
+            episode.render_problem = (_error_text(error) if isinstance(error, TownletError) else reason)[:200]
     else:
         episode.render_problem = f"{task.name} does not support rendering."
     return Rollout(task.make_eval_env(), episode.seed, trained.policy(episode.seed), greedy=episode.greedy)

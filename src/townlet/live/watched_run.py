@@ -12,7 +12,7 @@ from townlet.errors import TownletError
 from townlet.live import protocol
 from townlet.live.playback import TownEpisode, TrainingPlayback
 from townlet.live.protocol import Message, RunStatus
-from townlet.runs import checkpoint
+from townlet.runs import checkpoint, snapshots
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
 from townlet.runs.folder import Run
@@ -147,7 +147,8 @@ class WatchedRun:
         return [self._checkpoint_message(c, found, []) for c in found]
 
     def _list_checkpoints(self) -> list[Checkpoint]:
-        return checkpoint.scan(self.run.checkpoints)[0]
+        """Checkpoints and policy snapshots."""
+        return snapshots.saved_policies(self.run)[0]
 
     def _checkpoint_message(self, c: Checkpoint, among: list[Checkpoint], removed: list[str]) -> Message:
         return protocol.CheckpointSaved(

@@ -18,11 +18,6 @@ def world_json(world: World) -> dict[str, Any]:
     """Everything the page draws of a world: map, affordances, meters, actions and rewards."""
     spec, t = world.spec, world.tables
     lethal = {int(meter) for meter in t.lethal}
-    groups = {}
-    for source, target in zip(t.cascade_source, t.cascade_target, strict=True):
-        if int(target) in lethal:  # a low source lowers a lethal meter
-            groups[int(source)] = "drains_lethal"
-    groups |= dict.fromkeys(lethal, "lethal")
     return {
         "name": world.name,
         "description": spec.description,
@@ -36,8 +31,8 @@ def world_json(world: World) -> dict[str, Any]:
         "actions": list(world.actions),
         "rewards": list(world.rewards),
         "meters": [
-            {"name": name, "group": groups.get(m, "other"), "lethal": m in lethal, "decay": round(float(t.decay[m]), 5)}
-            for m, name in enumerate(world.meters)
+            {"name": meter.name, "group": meter.group, "lethal": m in lethal, "decay": round(float(t.decay[m]), 5)}
+            for m, meter in enumerate(spec.meters)
         ],
         "affordances": [_affordance_json(world, k) for k in range(len(spec.affordances))],
     }

@@ -11,7 +11,7 @@ import { actionIcon, affordanceColor, affordanceIcon } from './icons.js';
  */
 
 const CRITICAL = 0.2, LOW = 0.3;
-const GROUP_TITLES = { lethal: 'lethal', drains_lethal: 'indirectly lethal', other: 'other' };
+const GROUPS = ['primary', 'secondary', 'tertiary', 'resource']; // of meters, as in world files
 const ACTION_HISTORY = 11; // latest actions shown
 const MIN_CHANGE = 0.0295; // of a meter; smaller changes have no arrow
 
@@ -38,15 +38,17 @@ export class AgentPanel {
 
   buildMeters() {
     const box = el('div', { class: 'meters' });
-    for (const [group, title] of Object.entries(GROUP_TITLES)) {
+    for (const group of GROUPS) {
       const members = this.world.meters.map((meter, m) => ({ meter, m })).filter((x) => x.meter.group === group);
       if (!members.length) continue;
-      box.append(el('h3', { text: title }));
+      box.append(el('h3', { text: group }));
       for (const { meter, m } of members) {
         const bar = el('i');
         const text = el('b', { text: '–' });
         const change = el('small', { 'aria-hidden': 'true' });
-        const row = el('div', { class: 'meter', 'data-level': 'well' }, el('span', { text: humanize(meter.name) }),
+        const name = el('div', {}, el('span', { text: humanize(meter.name) }));
+        if (meter.lethal) name.append(el('small', { text: 'lethal', title: 'The agent dies when this meter is empty' }));
+        const row = el('div', { class: 'meter', 'data-level': 'well' }, name,
           el('div', { class: 'bar' }, bar), text, change);
         this.meters[m] = { bar, row, text, change };
         box.append(row);

@@ -21,6 +21,8 @@ export class GymEpisode {
     this.outputKinds = [];
     /** @type {(number | null)[][]} */
     this.obs = [];
+    /** @type {[number, number][]} lowest and highest value of each number of the observation so far */
+    this.ranges = [];
     /** @type {(number | null)[][]} */
     this.actions = [];
     /** @type {Record<string, (number | null)[][]>} */
@@ -55,6 +57,7 @@ export class GymEpisode {
     if (part.about) this.about = part.about;
     this.outputKinds = part.output_kinds;
     writeColumn(this.obs, since, part.obs);
+    for (const obs of part.obs) this.extendRanges(obs);
     writeColumn(this.actions, since, part.actions);
     writeColumn(this.rewards, since, part.rewards);
     for (const name of part.output_kinds) writeColumn(this.outputs[name] ??= [], since, part.outputs[name]);
@@ -66,6 +69,15 @@ export class GymEpisode {
     this.renderProblem = part.render_problem;
     this.error = part.error;
     this.ended = part.ended;
+  }
+
+  /** @param {(number | null)[]} obs */
+  extendRanges(obs) {
+    obs.forEach((value, k) => {
+      if (value === null) return;
+      const [low, high] = this.ranges[k] ?? [value, value];
+      this.ranges[k] = [Math.min(low, value), Math.max(high, value)];
+    });
   }
 
   /** @param {number} timestep */

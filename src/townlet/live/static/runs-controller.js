@@ -23,7 +23,7 @@ export class RunsController {
     this.onClear = onClear;
     this.linkedRun = new URLSearchParams(location.hash.slice(1)).get('run');
     /** @type {string | null} */
-    this.serverRun = null; // run that the server was started for
+    this.serverRun = null; // run that the server was started for, if any
     this.connected = false; // hello received
     this.requests = 0; // number of runs requested so far, to ignore late responses
     setInterval(() => {
@@ -52,11 +52,11 @@ export class RunsController {
     if (!this.store.state.run && this.connected) await this.openFirst(runs);
   }
 
-  /** Open the linked run, a running one, the server's, or the best. @param {import('./types.js').RunSummary[]} runs */
+  /** Open the linked run, the one that the server was started for, a running one, or the newest. @param {import('./types.js').RunSummary[]} runs */
   async openFirst(runs) {
     const training = runs.filter((summary) => summary.state === 'running').map((summary) => summary.name);
-    const others = bestFirst(runs).filter((summary) => summary.state !== 'damaged').map((summary) => summary.name);
-    const candidates = [this.linkedRun, ...training, this.serverRun, ...others].filter((name) => runs.some((summary) => summary.name === name));
+    const others = runs.filter((summary) => summary.state !== 'damaged').map((summary) => summary.name); // newest first
+    const candidates = [this.linkedRun, this.serverRun, ...training, ...others].filter((name) => runs.some((summary) => summary.name === name));
     for (const name of new Set(candidates)) {
       // A run that just started may not be readable yet; the next poll retries.
       if (name && await this.open(name, true)) return;
@@ -163,8 +163,8 @@ export function initRunList(store, choose) {
       const chosen = summary.name === store.state.run;
       const option = el('button', { type: 'button', role: 'option', 'aria-selected': String(chosen), class: 'run-option' },
         el('span', { class: 'run-option-name' },
-          el('strong', { text: summary.recipe || summary.name }),
-          el('small', { text: summary.problem || `${formatCompact(summary.env_steps)} steps · ${summary.name}` })),
+          el('strong', { text: runTitle(summary) }),
+          el('small', { text: summary.problem || `${formatCompact(summary.env_steps)} steps · ${summary.state === 'published' ? summary.recipe : summary.name}` })),
         sparkline(summary.scores ?? []),
         el('span', { class: 'run-option-score', text: summary.best === null ? 'not evaluated' : `best ${formatNumber(summary.best)}` }),
         el('span', { class: 'status', 'data-state': summary.state, text: stateLabel(summary.state) }));
@@ -191,7 +191,7 @@ export function initRunList(store, choose) {
   });
   store.on(['runs', 'run'], () => {
     const summary = store.state.runs?.find((one) => one.name === store.state.run);
-    setText(byId('run-name'), summary?.recipe || store.state.run || 'no run');
+    setText(byId('run-name'), summary ? runTitle(summary) : store.state.run || 'no run');
     button.title = store.state.run ?? '';
     fill();
   });
@@ -217,4 +217,9 @@ function showStatus(store) {
   if (status.state === 'running' && speed) parts.push(`${formatCompact(speed)}/s`);
   else if (status.episodes) parts.push(`${formatCount(status.episodes)} episodes`);
   setText(byId('progress-text'), parts.join(' · '));
+}
+
+/** The name of a published run, which people gave it, and the recipe of others. @param {import('./types.js').RunSummary} summary */
+function runTitle(summary) {
+  return (summary.state !== 'published' && summary.recipe) || summary.name;
 }

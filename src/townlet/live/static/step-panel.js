@@ -1,6 +1,7 @@
 /** The "This step" panel: action values or probabilities, reward, value, advantage and observation. */
 
 import { el, setText } from './dom.js';
+import { ObservationNumbers } from './observation-numbers.js';
 import { formatNumber, formatPercent } from './format.js';
 
 /** @typedef {import('./gym-episode.js').GymEpisode} GymEpisode */
@@ -18,15 +19,12 @@ export class StepPanel {
     this.end = el('p', { class: 'explanation', hidden: true });
     /** @type {Record<string, HTMLElement>} */
     this.facts = Object.fromEntries(['reward', 'return', 'value', 'advantage'].map((name) => [name, el('b', { text: '–' })]));
-    this.components = el('div', { class: 'components' });
-    this.componentsTitle = el('h3', { text: 'Observation' });
+    this.observation = new ObservationNumbers(formatValue);
     this.box = el('div', { class: 'step-details' },
       el('dl', { class: 'step-metrics' }, ...Object.entries(this.facts).map(([name, value]) => el('div', {}, el('dt', { text: name }), el('dd', {}, value)))),
-      el('div', { class: 'action-scores' }, this.title, this.list, this.end), this.componentsTitle, this.components);
+      el('div', { class: 'action-scores' }, this.title, this.list, this.end), ...this.observation.boxes);
     /** @type {{row: HTMLElement, bar: HTMLElement, text: HTMLElement}[]} */
     this.actions = [];
-    /** @type {HTMLElement[]} */
-    this.numbers = [];
     this.prepared = '';
   }
 
@@ -41,10 +39,7 @@ export class StepPanel {
       return { bar, text, row: el('div', { class: 'action' }, el('span', { class: 'action-name', text: name }), el('div', { class: 'bar' }, bar), text) };
     });
     this.list.replaceChildren(...this.actions.map(({ row }) => row));
-    this.numbers = about.components.map(() => el('b'));
-    this.componentsTitle.hidden = !about.components.length;
-    this.components.replaceChildren(...about.components.map((name, k) => el('div', {}, el('span', { text: name }), this.numbers[k])),
-      ...(about.omitted ? [el('p', { class: 'muted', text: `${about.omitted} more are in the CSV.` })] : []));
+    this.observation.prepare(about);
   }
 
   /** @param {GymEpisode} episode @param {number} at */
@@ -59,7 +54,7 @@ export class StepPanel {
     this.end.hidden = !(last && episode.over);
     this.title.hidden = this.list.hidden = last && episode.over;
     setText(this.end, episode.endText);
-    this.numbers.forEach((number, k) => setText(number, formatValue(episode.obs[at]?.[k])));
+    this.observation.show(episode, at);
     this.showActions(episode, at);
   }
 
