@@ -1,4 +1,4 @@
-"""One function per library: a moment of its use on a town.
+"""One function per library: its use on a town for some seconds.
 
 The lines between `# glue` and `# end` connect the library with the town; docs/interop.md shows them.
 """
@@ -9,16 +9,16 @@ import logging
 import os
 import tempfile
 import warnings
+from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
-from outcome import ID, Outcome
+from outcome import ID, Outcome, repeat_for
 
 
-def maskable_ppo(steps: int) -> Outcome:
+def maskable_ppo(seconds: float) -> Outcome:
     from sb3_contrib import MaskablePPO
-    from stable_baselines3.common.callbacks import BaseCallback
 
     # glue
     from townlet.sb3 import make_vec
@@ -26,22 +26,23 @@ def maskable_ppo(steps: int) -> Outcome:
     envs = make_vec(ID, 64)
     # end
 
-    class CountInvalid(BaseCallback):
-        invalid = 0
+    invalid = 0
 
-        def _on_step(self) -> bool:
-            masks = self.locals["action_masks"]
-            self.invalid += int((~masks[np.arange(len(masks)), self.locals["actions"].reshape(-1)]).sum())
-            return True
+    def count_invalid(given: dict[str, Any], _: Any) -> bool:
+        nonlocal invalid
+        masks = given["action_masks"]
+        invalid += int((~masks[np.arange(len(masks)), given["actions"].reshape(-1)]).sum())
+        return True
 
-    count = CountInvalid()
     model = MaskablePPO("MlpPolicy", envs, n_steps=32, batch_size=512, n_epochs=2, device="cpu")
-    model.learn(steps, callback=count)
-    assert count.invalid == 0
-    return Outcome(64, model.num_timesteps, "0 invalid actions")
+    for turn in repeat_for(seconds):
+        model.learn(8192, callback=count_invalid, reset_num_timesteps=turn == 0)
+    assert invalid == 0
+    length = np.mean([episode["l"] for episode in model.ep_info_buffer])
+    return Outcome(64, model.num_timesteps, f"0 invalid actions; last 100 episodes: {length:.0f} steps")
 
 
-def recurrent_ppo(steps: int) -> Outcome:
+def recurrent_ppo(seconds: float) -> Outcome:
     from sb3_contrib import RecurrentPPO
 
     # glue
@@ -50,26 +51,31 @@ def recurrent_ppo(steps: int) -> Outcome:
     envs = make_vec(ID, 16)
     # end
     model = RecurrentPPO("MlpLstmPolicy", envs, n_steps=32, batch_size=128, n_epochs=1, device="cpu")
-    model.learn(min(steps, 2048))
-    return Outcome(16, model.num_timesteps, "episodes end in the buffer")
+    for turn in repeat_for(seconds):
+        model.learn(2048, reset_num_timesteps=turn == 0)
+    length = np.mean([episode["l"] for episode in model.ep_info_buffer])
+    return Outcome(16, model.num_timesteps, f"last 100 episodes: {length:.0f} steps")
 
 
-def torchrl(steps: int) -> Outcome:
+def torchrl(seconds: float) -> Outcome:
     from torchrl.envs import ActionMask, GymEnv, TransformedEnv
 
     # glue
     env = GymEnv(ID, num_envs=8, mask_observation=True)
     env = TransformedEnv(env, ActionMask())
     # end
-    batch = env.rollout(min(steps, 1024) // 8, break_when_any_done=False)
-    invalid = int((batch["action"].bool() & ~batch["action_mask"].bool()).sum())
-    ends = int(batch["next", "done"].sum())
+    steps = ends = invalid = 0
+    for _ in repeat_for(seconds):
+        batch = env.rollout(256, break_when_any_done=False)
+        invalid += int((batch["action"].bool() & ~batch["action_mask"].bool()).sum())
+        ends += int(batch["next", "done"].sum())
+        steps += batch.numel()
     assert invalid == 0
     assert ends
-    return Outcome(8, batch.numel(), f"0 invalid actions, {ends} episodes")
+    return Outcome(8, steps, f"0 invalid actions, {ends} episodes")
 
 
-def torchrl_infos(steps: int) -> Outcome:
+def torchrl_infos(seconds: float) -> Outcome:
     from torchrl.envs import GymEnv
 
     # glue
@@ -77,19 +83,23 @@ def torchrl_infos(steps: int) -> Outcome:
     # end
     single = GymEnv(ID).auto_register_info_dict()
     assert set(single.rollout(5)["next"].keys()) >= {"action_mask", "cause", "reward_milestone"}
-    played = env.rollout(min(steps, 1024) // 8, break_when_any_done=False)
-    assert {"action_mask", "cause", "reward_milestone"} <= set(played["next"].keys())
-    assert int((played["next", "cause"] >= 0).sum()) == int(played["next", "done"].sum()) > 0
-    return Outcome(8, played.numel(), "infos are part of the data")
+    steps = 0
+    for _ in repeat_for(seconds):
+        played = env.rollout(256, break_when_any_done=False)
+        assert {"action_mask", "cause", "reward_milestone"} <= set(played["next"].keys())
+        assert int((played["next", "cause"] >= 0).sum()) == int(played["next", "done"].sum()) > 0
+        steps += played.numel()
+    return Outcome(8, steps, "infos are part of the data")
 
 
-def tianshou(steps: int) -> Outcome:
+def tianshou(seconds: float) -> Outcome:
     from tianshou.algorithm import DQN
     from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
     from tianshou.algorithm.optim import AdamOptimizerFactory
     from tianshou.data import Collector, VectorReplayBuffer
     from tianshou.env import DummyVectorEnv
     from tianshou.utils.net.common import Net
+    from tianshou.utils.torch_utils import policy_within_training_step
 
     # glue
     envs = DummyVectorEnv([lambda: gymnasium.make(ID) for _ in range(8)])
@@ -98,31 +108,30 @@ def tianshou(steps: int) -> Outcome:
     net = Net(state_shape=env.observation_space.shape, action_shape=6, hidden_sizes=(64,))
     policy = DiscreteQLearningPolicy(model=net, action_space=env.action_space, eps_training=0.5)
     algorithm = DQN(policy=policy, optim=AdamOptimizerFactory(lr=1e-3))
-    buffer = VectorReplayBuffer(steps + 8, 8)
+    buffer = VectorReplayBuffer(16_384, 8)
     collector = Collector(algorithm, envs, buffer)
     collector.reset()
-    taken = min(steps, 4096)
-    collector.collect(n_step=taken)
-    with torch.enable_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from tianshou.utils.torch_utils import policy_within_training_step
-
-        with policy_within_training_step(policy):
-            algorithm.update(buffer=buffer, sample_size=64)
-    infos = buffer.info
-    assert np.isfinite(infos["reward_milestone"]).all()
-    return Outcome(8, len(buffer), "infos are in the buffer")
+    updates = steps = 0
+    for _ in repeat_for(seconds):
+        steps += collector.collect(n_step=1024).n_collected_steps
+        with torch.enable_grad(), policy_within_training_step(policy):
+            for _ in range(64):
+                algorithm.update(buffer=buffer, sample_size=64)
+                updates += 1
+    assert np.isfinite(buffer.info["reward_milestone"]).all()
+    return Outcome(8, steps, f"{updates:,} updates; infos are in the buffer")
 
 
-def minari(steps: int) -> Outcome:
+def minari(seconds: float) -> Outcome:
     # glue
     from minari import DataCollector
 
     env = DataCollector(gymnasium.make(ID), record_infos=True)
     # end
     env.reset(seed=0)
-    taken = min(steps, 1000)
-    for _ in range(taken):
+    steps = 0
+    for _ in repeat_for(seconds):
+        steps += 1
         _, _, terminated, truncated, _ = env.step(env.action_space.sample())
         if terminated or truncated:
             env.reset()
@@ -136,10 +145,10 @@ def minari(steps: int) -> Outcome:
         assert episode.infos["cause"][-1] >= 0
         again = data.recover_environment()
         assert again.reset(seed=0)[0].shape == (88,)
-    return Outcome(1, taken, f"{data.total_episodes} episodes with infos")
+    return Outcome(1, steps, f"{data.total_episodes} episodes with infos")
 
 
-def rllib(steps: int) -> Outcome:
+def rllib(seconds: float) -> Outcome:
     import ray
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.tune.registry import register_env
@@ -153,8 +162,11 @@ def rllib(steps: int) -> Outcome:
     ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, num_cpus=1)
     try:
         algorithm = config.build_algo()
-        result = algorithm.train()
+        for _ in repeat_for(seconds):
+            result = algorithm.train()
         algorithm.stop()
     finally:
         ray.shutdown()
-    return Outcome(4, int(result["num_env_steps_sampled_lifetime"]), "one training iteration")
+    length = result["env_runners"]["episode_len_mean"]
+    checked = f"{result['training_iteration']} iterations; last 100 episodes: {length:.0f} steps"
+    return Outcome(4, int(result["num_env_steps_sampled_lifetime"]), checked)

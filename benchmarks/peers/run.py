@@ -1,4 +1,4 @@
-"""Other libraries on the town's Gymnasium ids, each for a moment, as a table.
+"""Other libraries on the town's Gymnasium ids, each for a minute, as a table.
 
 Ray pins an older Gymnasium than Townlet requires, so the libraries need an environment of their own, in which Townlet
 is not installed but found by its path:
@@ -30,7 +30,7 @@ from wrappers import vector_wrappers
 
 import townlet
 
-LIBRARIES: dict[str, tuple[str, Callable[[int], Outcome]]] = {
+LIBRARIES: dict[str, tuple[str, Callable[[float], Outcome]]] = {
     "Gymnasium, vector wrappers": ("gymnasium", vector_wrappers),
     "sb3-contrib, MaskablePPO": ("sb3-contrib", libraries.maskable_ppo),
     "sb3-contrib, RecurrentPPO": ("sb3-contrib", libraries.recurrent_ppo),
@@ -44,7 +44,7 @@ LIBRARIES: dict[str, tuple[str, Callable[[int], Outcome]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Run other libraries on the town's Gymnasium ids.")
-    parser.add_argument("--steps", type=int, default=8192, help="at most, per library")
+    parser.add_argument("--seconds", type=float, default=60.0, help="per library, without its imports")
     parser.add_argument("--only", default="", help="libraries whose name contains this")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -56,7 +56,7 @@ def main() -> None:
             continue
         started = time.perf_counter()
         try:
-            version, outcome = importlib.metadata.version(package), run(given.steps)
+            version, outcome = importlib.metadata.version(package), run(given.seconds)
         except Exception as error:
             failures.append(f"{name}\n{traceback.format_exc()}")
             print(f"| {name} | | | | | | {type(error).__name__}: {str(error)[:80]} |", flush=True)

@@ -14,7 +14,7 @@ from gymnasium.wrappers import TransformAction as OneAction
 from gymnasium.wrappers import TransformObservation as OneObservation
 from gymnasium.wrappers import TransformReward as OneReward
 from gymnasium.wrappers import vector
-from outcome import ID, Outcome
+from outcome import ID, Outcome, repeat_for
 
 CONTINUOUS_ONLY: Final = {"ClipAction", "RescaleAction"}  # refuse discrete actions, whatever the environment
 
@@ -68,7 +68,7 @@ TORCH_ACTIONS: Final = {"NumpyToTorch", "JaxToTorch"}
 SLOW: Final = {"HumanRendering"}  # draws every step at the frame rate of the town
 
 
-def vector_wrappers(steps: int) -> Outcome:
+def vector_wrappers(seconds: float) -> Outcome:
     missing = {*vector.__all__} ^ {*WRAPPERS, *CONTINUOUS_ONLY}
     assert not missing, missing
     taken = 0
@@ -78,8 +78,9 @@ def vector_wrappers(steps: int) -> Outcome:
             env = wrap()
             env.reset(seed=0)
             actions: Any = np.full(8, 3)
-            for _ in range(5 if name in SLOW else 110):  # walking right kills at step 100
-                taken += 8
-                env.step(torch.from_numpy(actions) if name in TORCH_ACTIONS else actions)
+            for _ in repeat_for(seconds / len(WRAPPERS)):
+                for _ in range(5 if name in SLOW else 110):  # walking right kills at step 100
+                    taken += 8
+                    env.step(torch.from_numpy(actions) if name in TORCH_ACTIONS else actions)
             env.close()
     return Outcome(8, taken, f"{len(WRAPPERS)} of {len(vector.__all__)}; {len(CONTINUOUS_ONLY)} need Box actions")

@@ -241,11 +241,20 @@ def test_both_documents_list_the_same_files_from_a_recipe_to_a_gradient() -> Non
     assert listed_files("agents.md", "Reading order") == listed_files("architecture.md", "From a recipe to a gradient")
 
 
-def test_links_and_pictures_lead_to_files() -> None:
+def anchors(document: Path) -> set[str]:
+    """The anchors that GitHub gives the headings: lower case, without punctuation, hyphens for spaces."""
+    text = re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ +(.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_to_files_and_headings() -> None:
     broken = []
     for document in DOCUMENTS:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text(encoding="utf-8")):
-            if not (document.parent / target).exists():
+        for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", document.read_text(encoding="utf-8")):
+            file, _, anchor = target.partition("#")
+            path = document.parent / file if file else document
+            if not path.exists() or (anchor and anchor not in anchors(path)):
                 broken.append(f"{document.name}: {target}")
     assert broken == []
 
