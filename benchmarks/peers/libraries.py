@@ -151,15 +151,13 @@ def minari(seconds: float) -> Outcome:
 def rllib(seconds: float) -> Outcome:
     import ray
     from ray.rllib.algorithms.ppo import PPOConfig
-    from ray.tune.registry import register_env
 
     # glue
-    register_env("town", lambda settings: gymnasium.make(ID, **settings))
-    config = PPOConfig().environment("town")
+    config = PPOConfig().environment(f"townlet:{ID}")
     # end
-    config = config.env_runners(num_env_runners=0, num_envs_per_env_runner=4)
+    config = config.env_runners(num_env_runners=1, num_envs_per_env_runner=4)
     config = config.training(train_batch_size=1024, minibatch_size=256, num_epochs=1)
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, num_cpus=1)
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, num_cpus=2)
     try:
         algorithm = config.build_algo()
         for _ in repeat_for(seconds):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from townlet.gym.sources import EnvMaker
     from townlet.interfaces.vec_env import VecEnv
     from townlet.runs.folder import Run
-    from townlet.runs.plots import WhiteFigure
+    from townlet.runs.plots import NotebookFigure
     from townlet.town.env import Town
     from townlet.town.world.tables import World
     from townlet.train.callbacks import Callback
@@ -135,7 +135,7 @@ def train(
     algorithm  the variant of the recipe; by default the recipe's own, else "ppo"
     steps      the budget in env_steps, summed over all parallel environments
     seed       the random seed; with `seeds` that of the first run
-    seeds      train this many seeds; `jobs` of them at a time, each in its process
+    seeds      train with this many seeds, up to `jobs` of them at a time, each in its own process
     callbacks  functions called with a `townlet.train.callbacks.RunProgress` after every metrics interval and
                evaluation; returning False saves and stops the run
     overrides  keys of the recipe: {"agent.lr": 1e-3} or ["agent.lr=1e-3"]
@@ -143,7 +143,7 @@ def train(
     root       the folder in which the folder of the run is created
     progress   whether to show progress; by default it is shown in notebooks only
 
-    Ctrl-C saves the run and then raises KeyboardInterrupt as usual. A mistake raises TownletError.
+    Ctrl-C saves the run and then raises KeyboardInterrupt. Invalid arguments and settings raise TownletError.
     """
     from townlet.train.api import train
 
@@ -153,7 +153,7 @@ def train(
     )  # fmt: skip
 
 
-def plot(runs: RunsGiven | Mapping[str, RunsGiven], root: str | Path = "runs") -> WhiteFigure:
+def plot(runs: RunsGiven | Mapping[str, RunsGiven], root: str | Path = "runs") -> NotebookFigure:
     """The learning curves of several runs as a matplotlib figure: their evaluations over env_steps.
 
     `runs` are runs, their names, or {label: runs}. Runs that differ only in their seed are one curve, their

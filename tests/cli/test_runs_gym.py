@@ -65,6 +65,6 @@ def test_seeds_are_pooled_by_return(townlet: Program, tmp_path: Path) -> None:
     assert "earn money" not in done.out
     drawn = curves.read_text()
     assert "return per episode, evaluated" in drawn
-    assert "A, B, C Pendulum-v1:ppo: IQM of 3 seeds (band: 95 % interval)" in drawn
+    assert "A, B, C Pendulum-v1:ppo: IQM of 3 seeds (band: 95% interval)" in drawn
     assert "FillBetweenPolyCollection" in drawn
     assert "seed 1" not in drawn  # one curve for the group, none for its runs

@@ -137,7 +137,7 @@ TURNS: dict[str, Turn] = {
     "Milestone.big_every": Turn("rewards.0.big_every", 6),
     "Milestone.big_bonus": Turn("rewards.0.big_bonus", 3),
     "Milestone.death": Turn("rewards.0.death", -20),
-    "Milestone.at_age_zero": Turn("rewards.0.at_age_zero", True),
+    "Milestone.pay_first_step": Turn("rewards.0.pay_first_step", True),
     "Survival.name": Turn("rewards", ["vitality"], {"rewards": ["survival"]}),
     "Survival.weight": Turn("rewards.1.weight", 2),
     "Survival.meter": Turn("rewards.1.meter", "joy"),

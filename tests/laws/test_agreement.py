@@ -118,7 +118,7 @@ def test_every_reward_and_block_follows_the_reference(ground: dict[str, Any], ki
 @pytest.mark.parametrize("hours", [[18, 28], [18, 4], [5, 29], [0, 24], [23, 25]])
 def test_reward_options_and_hours_after_midnight_follow_the_reference(hours: list[int], kind: str) -> None:
     rewards = [
-        {"name": "milestone", "every": 3, "big_every": 7, "at_age_zero": True},
+        {"name": "milestone", "every": 3, "big_every": 7, "pay_first_step": True},
         {"name": "survival", "baseline": 9},
     ]
     town = shipped_document("town")

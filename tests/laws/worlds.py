@@ -187,7 +187,7 @@ def rewards(draw: Draw, names: list[str], lethal: list[str], kind: str) -> list[
     figures: dict[str, st.SearchStrategy[Document]] = {
         "milestone": st.fixed_dictionaries(
             {}, optional={"every": st.integers(1, 6), "bonus": share(0, 900), "big_every": st.integers(2, 12),
-                          "big_bonus": share(0, 9000), "death": share(-9000, 0), "at_age_zero": st.booleans()}
+                          "big_bonus": share(0, 9000), "death": share(-9000, 0), "pay_first_step": st.booleans()}
         ),
         "survival": st.one_of(
             st.fixed_dictionaries({}, optional={"meter": st.sampled_from(lethal)}),

@@ -208,7 +208,7 @@ def test_stacked_numbers_are_lines(open_page: OpenPage, gym_server: LiveServer, 
     expect(view.page.locator("#step")).to_contain_text("3 frames, newest on the right")
     view.page.locator("#step-table tr[data-step='4']").click()
     view.wait_until(lambda: moment(view) == 4)
-    lines = view.page.locator("#step .components > div")
+    lines = view.page.locator("#step .features > div")
     expect(lines).to_have_count(4)
     for feature in range(4):
         own = [number(text) for text in (lines.nth(feature).get_attribute("title") or "").split(", ")]

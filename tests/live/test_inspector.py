@@ -121,7 +121,7 @@ def test_stacked_observations_are_side_by_side(gym_server: LiveServer, gyms: Run
     run = gyms["pixels"].name
     answer = finished_episode(gym_server, run)
     assert answer["about"]["images"] == [{"name": "obs", "count": 2, "height": 42, "width": 42}]
-    assert answer["about"]["components"] == []
+    assert answer["about"]["columns"] == []
     path = f"/api/runs/{run}/episodes/{answer['about']['episode']}"
     connection = gym_server.origin + path
     for place, kind, size in (("observations/0/5.png", "PNG", (84, 42)), ("frames/5.jpg", "JPEG", (600, 400))):
@@ -138,13 +138,13 @@ def test_stacked_numbers_are_grouped_by_feature(gym_server: LiveServer, gyms: Ru
     answer = finished_episode(gym_server, gyms["stacked"].name)
     about, frames = answer["about"], local_rollout(gyms["stacked"], 1)[0].frames
     assert about["features"] == [{"name": f"obs[{k}]", "frames": 3} for k in range(4)]
-    assert about["components"][:4] == ["obs[0] t-2", "obs[0] t-1", "obs[0] t", "obs[1] t-2"]
+    assert about["columns"][:4] == ["obs[0] t-2", "obs[0] t-1", "obs[0] t", "obs[1] t-2"]
     shown = np.array([frame.obs.reshape(3, 4).T.ravel() for frame in frames])
     assert np.allclose(answer["obs"], shown, rtol=1e-4)
     assert np.allclose(shown[1:, 1::3], shown[:-1, 2::3])  # what was the newest frame is now the one before it
     path = f"/api/runs/{gyms['stacked'].name}/episodes/{about['episode']}/steps.csv"
     rows = list(csv.DictReader(io.StringIO(ask(gym_server, path)[1])))
-    assert [float(rows[5][name]) for name in about["components"]] == pytest.approx(shown[5].tolist())
+    assert [float(rows[5][name]) for name in about["columns"]] == pytest.approx(shown[5].tolist())
 
 
 def _bytes(address: str) -> bytes:

@@ -207,7 +207,7 @@ def test_class_of_a_module_is_rebuilt_elsewhere_and_a_local_one_is_not(
     monkeypatch.syspath_prepend(tmp_path)
     own = import_module("own_envs").Own
     importable, local = (townlet.train(make, steps=256, overrides=GYM_WORDS, root=tmp_path) for make in (own, Local))
-    monkeypatch.setattr(sources, "_given", {})  # as in another process
+    monkeypatch.setattr(sources, "_registered_objects", {})  # as in another process
     monkeypatch.setattr(user_code, "_permitted", False)
     with pytest.raises(TownletError, match=r"the recipe runs the Python file .*own_envs\.py"):
         importable.load("last")

@@ -54,7 +54,7 @@ def test_runs_are_plotted_with_a_band(runs: TrainedRuns) -> None:
     def legend(figure: Any) -> list[str]:
         return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
 
-    band = "IQM of 3 seeds (band: 95 % interval)"
+    band = "IQM of 3 seeds (band: 95% interval)"
     own = runs.plot()
     assert legend(own) == [f"Corridor:ppo: {band}"]
     steps, mean = own.axes[0].lines[0].get_data()

@@ -19,7 +19,14 @@ PRESETS = {
 }
 OF_THE_MAP = {"position_onehot", "position", "window", "window_typed", "map_typed"}
 REWARDS: dict[str, Document] = {
-    "milestone": {"every": 10, "bonus": 0.5, "big_every": 100, "big_bonus": 5.0, "death": -100.0, "at_age_zero": False},
+    "milestone": {
+        "every": 10,
+        "bonus": 0.5,
+        "big_every": 100,
+        "big_bonus": 5.0,
+        "death": -100.0,
+        "pay_first_step": False,
+    },
     "survival": {"meter": None, "baseline": None},
     "vitality": {"meters": None},
     "potential": {"gamma": 0.99},

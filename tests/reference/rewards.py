@@ -37,7 +37,7 @@ def potential(town: Town) -> float:
 def _milestone(town: Town, reward: dict[str, Any]) -> float:
     if town.terminated:
         return float(reward["death"])
-    counted = town.age - 1 if reward["at_age_zero"] else town.age
+    counted = town.age - 1 if reward["pay_first_step"] else town.age
     small = reward["bonus"] if counted % reward["every"] == 0 else 0.0
     big = reward["big_bonus"] if counted % reward["big_every"] == 0 else 0.0
     return float(small + big)

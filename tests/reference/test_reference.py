@@ -41,7 +41,7 @@ def test_survival_of_the_last_step_is_truncated_and_death_is_terminated(town_doc
 
 
 def test_milestones_from_age_zero_are_paid_for_the_first_step(town_doc: dict[str, Any]) -> None:
-    town = Town(town_doc | {"rewards": [{"name": "milestone", "at_age_zero": True}]})
+    town = Town(town_doc | {"rewards": [{"name": "milestone", "pay_first_step": True}]})
     assert [town.step(WAIT).reward for _ in range(12)] == [5.5, *[0.0] * 9, 0.5, 0.0]
 
 

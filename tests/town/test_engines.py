@@ -78,7 +78,7 @@ def test_restart_starts_the_next_episode_of_ended_rows(kind: str, starts: Starts
                 engine.reset_rows(np.array([False, True, True, False, False]))
         ended = np.asarray(two.terminated) | np.asarray(two.truncated)
         copied = np.full(two.obs.shape, np.nan, np.float32)
-        one.step(actions, copied, restart=True)
+        one.step(actions, copied, reset_ended=True)
         two.step(actions)
         two.reset_rows(ended)
         for name in ("obs", "mask", "reward", "components", "terminated", "truncated"):

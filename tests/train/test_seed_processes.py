@@ -44,7 +44,7 @@ def test_dead_process_is_reported_with_its_seed_and_the_others_finish(tmp_path: 
 
     found = train_seeds_in_parallel(RECIPE, SMALL, tmp_path, 2, 2, kill_second)
     first, second = found.results
-    assert first.finished
+    assert first.ended_normally
     assert (second.failure, second.exit_code) == ("its process ended with code -9", 1)
     assert second.run is not None
     assert second.run.meta()["seed"] == 1

@@ -55,7 +55,7 @@ def test_snapshots_are_at_halving_distances_from_the_start_to_the_end(trained: R
     ],
 )
 def test_snapshots_are_due_at_steps_that_a_rollout_passes(budget: int | None, count: int, due: list[int]) -> None:
-    assert [now for now in range(1, 20_000) if snapshots.is_due(now - 1, now, budget, count)] == due
+    assert [now for now in range(1, 20_000) if snapshots.snapshot_due(now - 1, now, budget, count)] == due
 
 
 def test_policy_of_a_step_is_the_one_saved_nearest(trained: Run) -> None:

@@ -171,4 +171,4 @@ def doctor() -> None:
         table.add_row(r.component, mark, escape(r.state), escape(r.provides))
     out().print(table)
     if missing := [f"{r.component}: {r.fix}" for r in results if not r.works]:
-        echo("To add what does not work yet:", *missing)
+        echo("To install what is missing:", *missing)

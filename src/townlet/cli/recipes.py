@@ -65,7 +65,7 @@ def recipes(
 def _print_smoke(search: str) -> None:
     """Print a line for each tested recipe; exits with code 1 if one fails although its packages are installed."""
     from townlet.recipes.render import list_recipes
-    from townlet.train.api import smoke_test
+    from townlet.train.smoke_test import smoke_test
 
     counts = {"works": 0, "missing": 0, "fails": 0}
     found = list_recipes(search)

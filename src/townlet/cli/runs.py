@@ -188,7 +188,7 @@ def export(
 ) -> None:
     """Write all metrics of a run to one CSV file.
 
-    It has one row for each interval and evaluation, and one column for each metric.
+    It has one row per env_steps at which an interval or evaluation was recorded, and one column per metric.
     """
     from townlet.runs.lock import lock_holder
     from townlet.runs.metrics_reader import MetricsReader, write_csv
@@ -293,7 +293,7 @@ def compare(
             echo(
                 f"{', '.join(group['labels'])} ({group['recipe']}, {len(group['labels'])} seeds): "
                 f"IQM of the last evaluation's {group['metric']} {group['iqm']:.1f}, "
-                f"95 % interval {low:.1f} to {high:.1f}"
+                f"95% interval {low:.1f} to {high:.1f}"
             )
     if plot is not None:
         write_comparison(overviews, groups, plot)

@@ -56,8 +56,8 @@ def train(
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after N minutes (budget.minutes).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed of the run.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Train N seeds and summarize them.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="With --seeds: train N seeds at a time, each in its process.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Train with N seeds and summarize them.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="With --seeds: run up to N at a time, each in its own process.")] = 1,
     pause_at: Annotated[
         int | None,
         typer.Option(parser=parse_steps, metavar="N", help="Save and exit after N steps; continue with --resume."),
@@ -102,7 +102,7 @@ def train(
         what = "--live and --open show one run, but --seeds trains several"
         raise TownletError(what, "drop one of them, or run `townlet live` in another terminal")
     if quiet and metrics:
-        raise TownletError("--quiet shows nothing during training, but --metrics asks for every metric", "drop one")
+        raise TownletError("--quiet and --metrics contradict each other", "use one of them")
     if jobs > 1 and seeds == 1:
         raise TownletError(f"--jobs {jobs} trains several seeds at a time, but there is only one", "add --seeds N")
     if jobs > 1 and metrics:
@@ -203,7 +203,7 @@ def _ending(outcome: TrainingOutcome) -> str:
 
 
 def _train_seeds(name: str, words: list[str], root: Path, seeds: int, jobs: int, output: Output) -> None:
-    from townlet.train.multi_seed import Observers, train_seeds
+    from townlet.train.multi_seed import RunHooks, train_seeds
 
     quiet = output == "nothing"
     if jobs > 1:
@@ -212,12 +212,12 @@ def _train_seeds(name: str, words: list[str], root: Path, seeds: int, jobs: int,
         show = (lambda _: None) if quiet else echo_err
         results = train_seeds_in_parallel(name, words, root, seeds, min(jobs, seeds), show)
     else:
-        results = train_seeds(name, words, root, seeds, lambda run, recipe: Observers([console_sink(recipe, output)]))
+        results = train_seeds(name, words, root, seeds, lambda run, recipe: RunHooks([console_sink(recipe, output)]))
     if quiet:
-        echo(*(str(result.run.path) for result in results.results if result.finished and result.run is not None))
+        echo(*(str(result.run.path) for result in results.results if result.ended_normally and result.run is not None))
     else:
         echo(*(f"seed {result.seed}: {_seed_line(result)}" for result in results.results), results.summary())
-        unfinished = [result.run for result in results.results if result.run is not None and not result.finished]
+        unfinished = [result.run for result in results.results if result.run is not None and not result.ended_normally]
         for number, run in enumerate(unfinished):
             echo(f"{'Resume:' if number == 0 else '':8}{run_command('train --resume', run)}")
     if results.exit_code:
@@ -229,7 +229,7 @@ def _seed_line(result: SeedResult) -> str:
         return f"  failed  {result.failure}" if result.failure else "not started"
     if result.failure:
         return f"  failed  {result.failure}  {result.run.path}"
-    if not result.finished:
+    if not result.ended_normally:
         return f"stopped and saved  {result.run.path}"
     score = "" if result.score is None else f"{result.score:.1f}"
     return f"{score:>8}  {result.seconds:.0f} s  {result.run.path}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -11,6 +12,7 @@ from townlet.gym.wrappers.spec import SHAPING, ActionMaskSpec, CustomSpec, Wrapp
 
 Side = Annotated[int, Field(ge=1, le=4096)]
 
+GYM_ID: Final = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")
 LOCAL_SOURCE: Final = "<local-"  # prefix of `source` for objects that other processes cannot import
 RESERVED_KWARGS: Final = {
     "render_mode": "`townlet play`, the live page and `video` choose it",

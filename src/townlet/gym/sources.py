@@ -21,10 +21,9 @@ from gymnasium.envs.registration import EnvSpec
 from townlet.config import user_code
 from townlet.errors import TownletError, did_you_mean
 from townlet.gym import extras
-from townlet.gym.settings import LOCAL_SOURCE
+from townlet.gym.settings import GYM_ID, LOCAL_SOURCE
 
 EnvMaker = Callable[..., gym.Env[Any, Any]]  # a class, or a function that makes an environment
-REGISTERED_ID: Final = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")
 DEFINE_ELSEWHERE: Final = "define it in a .py file of its own, and import it from there"
 
 
@@ -35,11 +34,11 @@ class EnvName(NamedTuple):
     env: str
 
 
-_given: dict[EnvName, EnvMaker] = {}  # objects passed by the calling program
+_registered_objects: dict[EnvName, EnvMaker] = {}  # objects passed by the calling program
 
 
-def give(make: object) -> EnvName:
-    """Make a class or function of the calling program available to recipes, without permission to run code."""
+def register_object(make: object) -> EnvName:
+    """Register a class or function of the calling program for recipes; it needs no permission to run code."""
     if isinstance(make, gym.Env):
         what = f"{type(make).__name__} is given as an object, but every row needs a separate one"
         raise TownletError(what, "pass its class, or a function that makes it")
@@ -49,20 +48,20 @@ def give(make: object) -> EnvName:
         fix = "give an id, a recipe, an environment class, or a function that makes an environment"
         raise TownletError(f"an object of type {type(make).__name__} is not an environment", fix)
     make = cast("EnvMaker", make)
-    known = next((name for name, given in _given.items() if given is make), None)
+    known = next((name for name, registered in _registered_objects.items() if registered is make), None)
     name = known or _importable_name(make) or _local_name(make)
-    _given[name] = make
+    _registered_objects[name] = make
     return name
 
 
-def is_given(name: EnvName) -> bool:
+def is_registered_object(name: EnvName) -> bool:
     """Whether the calling program has passed this environment as an object."""
-    return name in _given
+    return name in _registered_objects
 
 
-def give_importable(name: EnvName) -> None:
-    """Make an object available that another process of the same program was given; imports its module."""
-    _given[name] = cast("EnvMaker", find_spec(name.env, name.source).entry_point)
+def register_importable(name: EnvName) -> None:
+    """Register an object that the parent process registered; imports its module."""
+    _registered_objects[name] = cast("EnvMaker", find_spec(name.env, name.source).entry_point)
 
 
 def not_importable(env: str, otherwise: str) -> TownletError:
@@ -101,11 +100,11 @@ def require(env: str, source: str | None) -> None:
     """Raise an error if the environment does not exist, or only code that is not permitted would define it."""
     if source is None:
         extras.require(env)
-    elif EnvName(source, env) not in _given:
+    elif EnvName(source, env) not in _registered_objects:
         if source.startswith(LOCAL_SOURCE):
             what = f"the environment '{env}' is known only to the program that passed it to townlet.train"
             raise TownletError(what, f"{DEFINE_ELSEWHERE}; then its runs can be resumed and evaluated anywhere")
-        if not (REGISTERED_ID.fullmatch(env) and source in sys.modules):  # such a module has already registered its ids
+        if not (GYM_ID.fullmatch(env) and source in sys.modules):  # such a module has already registered its ids
             user_code.require_permission(source)
         find_spec(env, source)
 
@@ -114,10 +113,10 @@ def find_spec(env: str, source: str | None) -> EnvSpec:
     """Gymnasium's description of an environment. Runs the code of its source: call `require` first."""
     if source is None:
         return gym.spec(env)
-    if (given := _given.get(EnvName(source, env))) is not None:
-        return EnvSpec(env, entry_point=given)
+    if (registered := _registered_objects.get(EnvName(source, env))) is not None:
+        return EnvSpec(env, entry_point=registered)
     module = user_code.load_source(source)
-    if REGISTERED_ID.fullmatch(env):
+    if GYM_ID.fullmatch(env):
         if env not in gym.registry:
             raise TownletError(f"{_short(source)} registers no environment '{env}'", _suggestion(module, env))
         return gym.spec(env)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_SIDE: Final = 640  # pixels of a frame's longer side; larger frames are scaled down
 JPEG_QUALITY: Final = 85
 RGB: Final = 3  # channels
-MAX_COMPONENTS: Final = 64  # numbers of an observation sent to the page; the CSV contains all
+MAX_COLUMNS: Final = 64  # numbers of an observation sent to the page; the CSV contains all
 DIGITS: Final = 6
 # Policy outputs and their names in the CSV, the most informative first.
 OUTPUTS: Final = {"values": "q", "means": "mean", "stds": "std", "probabilities": "probability"}
@@ -62,8 +62,8 @@ class Feature(NamedTuple):
     columns: list[int]
 
     @property
-    def components(self) -> list[str]:
-        """A name for each column: t-1 is the frame before the newest one, t."""
+    def column_names(self) -> list[str]:
+        """A name for each column: t is the newest frame, t-1 the one before."""
         frames = len(self.columns)
         return [self.name] if frames == 1 else [f"{self.name} t{-age or ''}" for age in reversed(range(frames))]
 
@@ -164,9 +164,9 @@ class GymEpisode:
         self.image_bytes += len(image)
 
     @property
-    def components(self) -> list[str]:
+    def column_names(self) -> list[str]:
         """Names of the numbers in an observation; the stacked frames of a feature are adjacent."""
-        return [component for feature in self._features for component in feature.components]
+        return [name for feature in self._features for name in feature.column_names]
 
     @property
     def output_kinds(self) -> list[str]:
@@ -177,13 +177,13 @@ class GymEpisode:
 
     def about(self) -> dict[str, Any]:
         """What is known before the first timestep, as JSON."""
-        actions, names = self._action_space, self.components
+        actions, names = self._action_space, self.column_names
         return {
             "episode": self.key, "checkpoint": self.checkpoint, "label": self.label, "seed": self.seed,
             "greedy": self.greedy,
             "actions": list(actions.names), "discrete": isinstance(actions, Discrete),
             "features": [{"name": feature.name, "frames": len(feature.columns)} for feature in self._features],
-            "components": names[:MAX_COMPONENTS], "omitted": max(0, len(names) - MAX_COMPONENTS),
+            "columns": names[:MAX_COLUMNS], "omitted": max(0, len(names) - MAX_COLUMNS),
             "images": [
                 {"name": b.name, "count": image_count(b, self._frame_stack), "height": b.shape[1], "width": b.shape[2]}
                 for b in self._image_blocks
@@ -198,7 +198,7 @@ class GymEpisode:
         return {
             "since": since, "known": known, "ended": self.ended, "error": self.error,
             "render_problem": self.render_problem, "frames": len(self.frames), "output_kinds": self.output_kinds,
-            "obs": [_json_numbers(row[:MAX_COMPONENTS]) for row in self._obs[since:known]],
+            "obs": [_json_numbers(row[:MAX_COLUMNS]) for row in self._obs[since:known]],
             "actions": [_json_numbers(row) for row in self._actions[steps]],
             "outputs": {name: [_json_numbers(row) for row in self._outputs[name][steps]] for name in self.output_kinds},
             "rewards": _json_numbers(self._rewards[steps]),
@@ -224,7 +224,7 @@ class GymEpisode:
         discrete = isinstance(space, Discrete)
         action_names = ["action"] if discrete else [f"action {name}" for name in space.names]
         output_names = [f"{OUTPUTS[kind]} {name}" for kind in kinds for name in space.names]
-        header = ["step", *action_names, *output_names, "reward", "return", "value", "advantage", *self.components]
+        header = ["step", *action_names, *output_names, "reward", "return", "value", "advantage", *self.column_names]
         rows: list[list[Any]] = [header]
         advantages, total = self.advantages(), 0.0
         for at in range(self.known):

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from townlet.config.merge import MAX_CHAIN, add_to_chain
 from townlet.config.yaml import Node, read
 from townlet.errors import ConfigError, SourceLocation, TownletError, did_you_mean, nearest
+from townlet.gym.settings import GYM_ID
 from townlet.recipes.layers import normalize, with_absolute_paths
 from townlet.town.world import load as worlds
 from townlet.town.world.schema import WorldSpec
@@ -28,7 +29,6 @@ NOT_INHERITED: Final = ("description", "tuned", "result")  # they describe one r
 STANDARD_TOWN: Final = "town"
 GENERIC_GYM: Final = "gym"  # the recipe of Gymnasium environments without a recipe file
 DEFAULT_VARIANT: Final = "ppo"  # of `townlet.train`, for environments whose recipe has no default
-GYM_ID: Final = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")
 # FILE.py:ENV, MODULE:ENV or <local-…>:ENV, each with or without :VARIANT.
 SOURCE_AND_ENV: Final = re.compile(r"(.+\.py|<[\w-]+>|[A-Za-z_]\w*(?:\.\w+)*):([^:]+)(?::([^:]+))?")
 
@@ -132,7 +132,7 @@ _read_shipped = lru_cache(maxsize=64)(_read)
 
 def find_layers(name: str) -> RecipeLayers:
     """The layers of a recipe, given as ENV, FILE, WORLD or SOURCE:ENV, each with :VARIANT; raises TownletError."""
-    source, env, variant = split_name(name)
+    source, env, variant = parse_recipe_name(name)
     if source is not None:
         return _source_layers(source, env, variant)
     path = _recipe_path(env, Path())
@@ -142,7 +142,7 @@ def find_layers(name: str) -> RecipeLayers:
     if path is None and GYM_ID.fullmatch(env):
         file = _shipped_file(GENERIC_GYM)
         _refuse_other_version(file, env, variant)
-        top = {"env": env, "description": f"{env} with the settings for any environment."}
+        top = {"env": env, "description": f"{env} with the general settings."}
     elif path is None or (path.parent != FOLDER and _is_world(path)):
         world = _world_path(env) if path is None else path
         file = _shipped_file(_nearest_recipe(world))
@@ -162,7 +162,7 @@ def find_layers(name: str) -> RecipeLayers:
     return RecipeLayers(file, variant, tuple(normalize(layer) for layer in layers))
 
 
-def split_name(name: str) -> RecipeName:
+def parse_recipe_name(name: str) -> RecipeName:
     """The parts of ENV:VARIANT or SOURCE:ENV:VARIANT."""
     found = SOURCE_AND_ENV.fullmatch(name)
     if found is not None and not os.path.isfile(name):
@@ -172,18 +172,18 @@ def split_name(name: str) -> RecipeName:
             return RecipeName(source, env, variant)
     if name.endswith(".py"):
         raise TownletError(f"'{name}' is a Python file", f"name the environment in it: {name}:CLASS:ppo")
-    return RecipeName(None, *_split_name(name, Path()))
+    return RecipeName(None, *_split_variant(name, Path()))
 
 
 def _source_layers(source: str, env: str, variant: str | None) -> RecipeLayers:
     """The layers of an environment that a Python file, a module or the calling program defines."""
     file = _shipped_file(GENERIC_GYM)
-    # An object of the calling program is shown by its name alone.
+    # Objects passed to townlet.train are shown without their generated source.
     shown = env if source.startswith("<") else f"{source}:{env}"
     variant = _select_variant(file, variant, shown)
     origin = SourceLocation(f"{shown}:{variant}")
     path = os.path.abspath(source) if source.endswith(".py") else source
-    top = {"env": env, "description": f"{env} with the settings for any environment.", "variant": variant}
+    top = {"env": env, "description": f"{env} with the general settings.", "variant": variant}
     own = {key: Node(value, origin) for key, value in top.items()}
     own["gym"] = Node({"source": Node(path, origin)}, origin)
     layers = [*map(_inheritable, _layers(file, variant)), Node(own, origin)]
@@ -200,14 +200,14 @@ def _refuse_other_version(file: RecipeFile, env: str, variant: str | None) -> No
             raise TownletError(f"there is no recipe {env}:{variant}", f"did you mean '{other}:{variant}'?")
 
 
-def _split_name(name: str, folder: Path) -> tuple[str, str | None]:
+def _split_variant(name: str, folder: Path) -> tuple[str, str | None]:
     env, colon, variant = name.rpartition(":")
     return (name, None) if not colon or os.path.isfile(folder / name) else (env, variant)
 
 
 def with_variant(name: str, variant: str | None) -> str:
     """The name of a recipe with this variant; without one, with DEFAULT_VARIANT if the recipe has no default."""
-    if (named := split_name(name).variant) is not None:
+    if (named := parse_recipe_name(name).variant) is not None:
         if variant not in (None, named):
             raise TownletError(
                 f"'{name}' already names a variant, so '{variant}' cannot be one too", "drop one of them"
@@ -308,7 +308,7 @@ def _layers(file: RecipeFile, variant: str | None, chain: tuple[str, ...] = ()) 
     if parent := file.parent():
         inherited += _layers(parent, root if root in parent.all_variants() else None, chain)
     if foreign is not None:
-        name, other = _split_name(str(foreign.value), file.path.parent)
+        name, other = _split_variant(str(foreign.value), file.path.parent)
         path = _recipe_path(name, file.path.parent)
         if path is None:
             fix = did_you_mean(str(foreign.value), recipe_names())

@@ -118,8 +118,8 @@ class CheckpointSettings(StrictModel):
         10,
         ge=0,
         le=50,
-        description="Policy snapshots (weights only): at step 0, at the end, and at budget.env_steps divided by 2, 4, "
-        "8, … Raise it to see earlier stages of learning; 0 saves none.",
+        description="Policy snapshots (without optimizer and buffers): at step 0, at the end, and at budget.env_steps "
+        "divided by 2, 4, 8, … Raise it to see earlier stages of learning; 0 saves none.",
     )
 
 
@@ -175,7 +175,10 @@ class MetricsSettings(StrictModel):
         description="Episodes stored individually per interval; the others only as counts, means and quantiles. Raise "
         "it for more detail in larger files.",
     )
-    csv: bool = Field(True, description="Write metrics.csv as well, with one row for each interval and evaluation.")
+    csv: bool = Field(
+        True,
+        description="Write metrics.csv as well: one row per env_steps with a record, one column per metric.",
+    )
     tensorboard: bool = Field(True, description="Write TensorBoard event files as well.")
     report: bool = Field(
         True, description="Write report.md and report.html at the end; false ends the run a few seconds sooner."

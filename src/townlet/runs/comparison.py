@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from townlet.runs.plots import Paint
 
-SIZE: Final = (8.0, 4.5)  # inches
-SUFFIXES: Final = (".png", ".svg", ".html")
+COMPARISON_SIZE: Final = (8.0, 4.5)  # inches
+PLOT_SUFFIXES: Final = (".png", ".svg", ".html")
 
 
 @dataclass(frozen=True)
-class SeedGroup:
-    """Runs that differ only in their seed, by label; their results are pooled."""
+class CurveGroup:
+    """Runs that are drawn as one curve, by label; their scores are pooled."""
 
     runs: Mapping[str, Overview]
 
@@ -68,7 +68,7 @@ class SeedGroup:
         """The label of its curve."""
         if len(self.runs) == 1:
             return f"{name} seed {self._first.seed}"
-        return f"{name}: IQM of {len(self.runs)} seeds (band: 95 % interval)"
+        return f"{name}: IQM of {len(self.runs)} seeds (band: 95% interval)"
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -81,22 +81,22 @@ class SeedGroup:
         }
 
 
-def seed_groups(overviews: Mapping[str, Overview]) -> list[SeedGroup]:
+def seed_groups(overviews: Mapping[str, Overview]) -> list[CurveGroup]:
     """Groups of finished runs that differ only in their seed, each of at least two seeds."""
     experiments: dict[tuple[Any, ...], dict[str, Overview]] = defaultdict(dict)
     for label, o in overviews.items():
         if o.last is not None and o.state == "finished":
             experiments[experiment_hash(o.run), o.meta.get("world"), o.recipe][label] = o
-    return [SeedGroup(runs) for runs in experiments.values() if len({run.seed for run in runs.values()}) > 1]
+    return [CurveGroup(runs) for runs in experiments.values() if len({run.seed for run in runs.values()}) > 1]
 
 
-def with_single_runs(runs: Mapping[str, Overview], groups: Sequence[SeedGroup]) -> list[SeedGroup]:
+def with_single_runs(runs: Mapping[str, Overview], groups: Sequence[CurveGroup]) -> list[CurveGroup]:
     """The groups, and after them each run that is in none."""
     grouped = {label for group in groups for label in group.runs}
-    return [*groups, *(SeedGroup({label: run}) for label, run in runs.items() if label not in grouped)]
+    return [*groups, *(CurveGroup({label: run}) for label, run in runs.items() if label not in grouped)]
 
 
-def write_comparison(runs: Mapping[str, Overview], groups: Sequence[SeedGroup], path: Path) -> None:
+def write_comparison(runs: Mapping[str, Overview], groups: Sequence[CurveGroup], path: Path) -> None:
     """Write a plot of the evaluations of several runs, given by label, as PNG, SVG or HTML.
 
     A group of seeds is one curve, its IQM, with a band for the interval.
@@ -104,17 +104,17 @@ def write_comparison(runs: Mapping[str, Overview], groups: Sequence[SeedGroup], 
     from townlet.runs import markup, plots  # lazily: tables need no matplotlib
 
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        fix = f"name a file that ends in {', '.join(SUFFIXES)}"
+    if suffix not in PLOT_SUFFIXES:
+        fix = f"name a file that ends in {', '.join(PLOT_SUFFIXES)}"
         raise TownletError(f"the file type of '{path.name}' is not supported", fix, None)
     if not path.parent.is_dir():
         raise TownletError(f"there is no folder {path.parent}", "create it first, or write elsewhere")
     curves = with_single_runs(runs, groups)
     paint = comparison_plot([(f"{', '.join(group.runs)} {group.recipe}", group) for group in curves])
     if suffix == ".png":
-        disk.replace_file(path, plots.png(SIZE, paint))
+        disk.replace_file(path, plots.png(COMPARISON_SIZE, paint))
         return
-    plot = plots.draw("compare", "evaluations over env_steps", SIZE, paint)
+    plot = plots.draw("compare", "evaluations over env_steps", COMPARISON_SIZE, paint)
     if suffix == ".svg":
         disk.replace_file(path, plot.standalone())
         return
@@ -128,15 +128,15 @@ def write_comparison(runs: Mapping[str, Overview], groups: Sequence[SeedGroup], 
     disk.replace_file(path, page.encode("utf-8", "replace"))
 
 
-def comparison_plot(curves: Sequence[tuple[str, SeedGroup]]) -> Paint:
+def comparison_plot(curves: Sequence[tuple[str, CurveGroup]]) -> Paint:
     """A function that paints the evaluations of named groups over env_steps: the IQM, with a band for the interval."""
     from townlet.runs import plots
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
         for name, group in curves:
-            env_steps, (mean, low, high) = group.curve
-            (line,) = axes.plot(env_steps, mean, "o-", markersize=3, label=group.legend(name))
+            env_steps, (iqms, low, high) = group.curve
+            (line,) = axes.plot(env_steps, iqms, "o-", markersize=3, label=group.legend(name))
             if len(group.runs) > 1:
                 axes.fill_between(env_steps, low, high, color=line.get_color(), alpha=0.25, linewidth=0)
         terms = {group.terms for _, group in curves}

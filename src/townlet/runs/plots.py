@@ -82,8 +82,8 @@ def draw(name: str, about: str, size: tuple[float, float], paint: Paint, *, cons
     return Plot(name, about, re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg))
 
 
-class WhiteFigure(Figure):
-    """A figure on white that a notebook displays without pyplot."""
+class NotebookFigure(Figure):
+    """A matplotlib figure on white that notebooks display without pyplot."""
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()
@@ -92,10 +92,10 @@ class WhiteFigure(Figure):
         return file.getvalue()
 
 
-def figure(size: tuple[float, float], paint: Paint | None) -> WhiteFigure:
+def figure(size: tuple[float, float], paint: Paint | None) -> NotebookFigure:
     """A figure for notebooks and scripts; empty without `paint`."""
     with matplotlib.rc_context(ON_WHITE):
-        white = WhiteFigure(figsize=size, layout="constrained")
+        white = NotebookFigure(figsize=size, layout="constrained")
         if paint is not None:
             paint(white)
     return white

@@ -1,4 +1,4 @@
-"""Policy snapshots: the weights alone, saved at geometrically spaced steps, so that a run can show how it learned.
+"""Policy snapshots: weights and observation statistics, saved at geometrically spaced steps to show how a run learned.
 
 A snapshot has the format of a checkpoint, but a folder of its own: it can be evaluated and played, not resumed, and it
 is never pruned.
@@ -17,11 +17,11 @@ from townlet.runs.folder import Run
 FIRST_WITHOUT_BUDGET: Final = 1000  # env_steps of the first snapshot after step 0 if the run has no limit of env_steps
 
 
-def is_due(before: int, now: int, budget: int | None, count: int) -> bool:
+def snapshot_due(before: int, now: int, budget: int | None, count: int) -> bool:
     """Whether a snapshot is due after the rollout from env_steps `before` to `now`.
 
-    `count` snapshots have halving distances from the end: at step 0, budget / 2^(count − 2), …, budget / 2, budget.
-    Without a budget they are at 1000, 2000, 4000, … env_steps, as many as the run is long.
+    `count` snapshots are saved: at step 0, and at budget / 2^k for k = count − 2, …, 1, 0. Without a budget they are
+    saved at 1000, 2000, 4000, … env_steps, doubling until the run ends.
     """
     if not count:
         return False

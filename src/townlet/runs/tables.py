@@ -40,7 +40,7 @@ def evaluation_table(store: MetricsReader) -> Table:
 
 
 def concatenate(tables: Mapping[int, Table], name: str) -> Table:
-    """The tables below each other, after a column `name` with their keys; NaN where a table lacks a column."""
+    """The tables as one, with a first column `name` for their keys; NaN where a table lacks a column."""
     rows = {key: len(table["env_steps"]) for key, table in tables.items()}
     stacked: Table = {name: np.repeat(np.asarray([*rows], np.int64), [*rows.values()])}
     for column in dict.fromkeys(column for table in tables.values() for column in table):

@@ -124,7 +124,7 @@ class BestCheckpoint(NamedTuple):
         worse = ""
         if self.fallen_to is not None:
             worse = (
-                f"The agent has become much worse: its {self.metric} was {self.score:.1f} and is {self.fallen_to:.1f}. "
+                f"The last evaluation ({self.metric} {self.fallen_to:.1f}) is far below the best ({self.score:.1f}). "
             )
         return worse + (
             f"This is the last checkpoint. `eval` and `play` use the best one ({self.metric} {self.score:.1f} "

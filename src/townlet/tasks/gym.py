@@ -158,8 +158,9 @@ class GymTask:
                 on_long_episode=self._require_limit,
             )  # fmt: skip
         if not np.isfinite(columns["returns"]).all():
-            what = f"an episode of {self.name} has a return of {columns['returns'].sum()}"
-            raise TownletError(what, "make step() return rewards that are finite numbers")
+            raise TownletError(
+                f"{self.name} returned a reward that is NaN or infinite", "return finite rewards from step()"
+            )
         causes = tuple(EnvMetrics.causes[0 if terminated else 1] for terminated in columns["terminated"])
         return EvaluationResult(limit=self.limit, causes=causes, **columns)
 

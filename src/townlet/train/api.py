@@ -1,29 +1,23 @@
-"""The Python API, `townlet.train`, `make`, `load` and `open_run`, and a smoke test of recipes."""
+"""The Python API: `townlet.train`, `make`, `load` and `open_run`."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any
 
-from townlet.agents.registry import entry
 from townlet.config.merge import apply_overrides, format_overrides
 from townlet.config.validate import validate_model
 from townlet.config.yaml import Node
 from townlet.distributed import launched_with_others
 from townlet.errors import SourceLocation, TownletError, did_you_mean
-from townlet.gym import extras
 from townlet.gym.make import make_vec
-from townlet.gym.settings import GymSettings
-from townlet.gym.sources import EnvMaker, give
+from townlet.gym.settings import GYM_ID, GymSettings
+from townlet.gym.sources import EnvMaker, register_object
 from townlet.interfaces.vec_env import VecEnv
-from townlet.recipes.catalog import DEFAULT_VARIANT, GENERIC_GYM, GYM_ID, RecipeName, split_name, with_variant
-from townlet.recipes.render import RecipeSummary
+from townlet.recipes.catalog import DEFAULT_VARIANT, RecipeName, parse_recipe_name, with_variant
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.tasks.experiment import load_experiment
@@ -31,14 +25,14 @@ from townlet.town.env import Town
 from townlet.town.world.load import load as load_world
 from townlet.town.world.tables import World
 from townlet.train.callbacks import Callback
-from townlet.train.multi_seed import Observe, train_seeds
+from townlet.train.multi_seed import MakeHooks, train_seeds
 from townlet.train.policies import TrainedPolicy, Which, load_policy
 from townlet.train.seed_processes import train_seeds_in_parallel
-from townlet.train.session import create_session, start
+from townlet.train.session import create_session
 from townlet.train.trained_run import (
     Overrides,
     TrainedRun,
-    observe_with,
+    make_hooks,
     raise_interrupt,
     require_count,
     seeds_progress,
@@ -86,7 +80,7 @@ def train(
     changes = [*format_overrides(overrides), *format_overrides(settings)]
     changes += [] if steps is None else [f"budget.env_steps={steps}"]
     changes += [] if seed is None else [f"seed={seed}"]
-    recipe, observe = recipe_name(env, algorithm), observe_with(callbacks, progress)
+    recipe, observe = recipe_name(env, algorithm), make_hooks(callbacks, progress)
     if seeds is None:
         return _train_one(recipe, changes, Path(root), observe)
     if jobs > 1:
@@ -97,7 +91,7 @@ def train(
     return as_trained_runs(result)
 
 
-def _train_one(recipe: str, changes: Sequence[str], root: Path, observe: Observe) -> TrainedRun:
+def _train_one(recipe: str, changes: Sequence[str], root: Path, observe: MakeHooks) -> TrainedRun:
     session = create_session(load_experiment(recipe, changes), root)
     with Lock(session.run.path) as lock:
         sinks, stop_reason = observe(session.run, session.loaded.recipe)
@@ -109,14 +103,14 @@ def recipe_name(env: str | Path | EnvMaker, algorithm: str | None = None) -> str
     """ENV:VARIANT of an environment given by name, as a recipe, or as a class or function of the calling program."""
     if isinstance(env, str | Path):
         return with_variant(str(env), algorithm)
-    return ":".join((*give(env), algorithm or DEFAULT_VARIANT))
+    return ":".join((*register_object(env), algorithm or DEFAULT_VARIANT))
 
 
 def make(env: str | Path | World | EnvMaker = "town", rows: int | None = None, **settings: Any) -> VecEnv:
     """A batched environment; see `townlet.make`."""
     if isinstance(env, World):
         return _make_town(env, rows, settings)
-    name = split_name(str(env)) if isinstance(env, str | Path) else RecipeName(*give(env), None)
+    name = parse_recipe_name(str(env)) if isinstance(env, str | Path) else RecipeName(*register_object(env), None)
     if name.variant is not None:
         changes = [*format_overrides(settings), *([] if rows is None else [f"rows={rows}"])]
         loaded = load_experiment(str(env), changes)
@@ -134,53 +128,3 @@ def _make_town(world: World, rows: int | None, settings: Mapping[str, Any]) -> T
         if name not in known:
             raise TownletError(f"a town has no setting '{name}'", did_you_mean(name, known))
     return Town(world, rows or 1, **settings)
-
-
-# A few updates and two evaluations of short episodes, for any agent and environment.
-SMOKE_OVERRIDES: Final = (
-    "rows=2", "threads=1", "budget.env_steps=256", "evaluation.episodes=1", "evaluation.every=256",
-    "metrics.tensorboard=false", "metrics.report=false",
-)  # fmt: skip
-SMOKE_ENV: Final = "CartPole-v1"  # for recipes that fit any environment
-SMOKE_EPISODE_STEPS: Final = 32
-
-
-@dataclass(frozen=True)
-class SmokeResult:
-    """The result of a recipe's smoke test."""
-
-    title: str
-    works: bool
-    reason: str = ""  # why it does not work, in one line
-    missing: bool = False  # whether a required package is not installed
-    seconds: float = 0.0
-
-
-def smoke_test(recipes: Sequence[RecipeSummary]) -> Iterator[SmokeResult]:
-    """Train each recipe briefly in a temporary folder; one that fails does not stop the others."""
-    for recipe in recipes:
-        with TemporaryDirectory(prefix="townlet-smoke-") as folder:
-            yield _try_recipe(recipe.title, recipe.env, Path(folder))
-
-
-def _try_recipe(title: str, env: str, root: Path) -> SmokeResult:
-    started = time.monotonic()
-    if (missing := extras.missing(env)) is not None:
-        return SmokeResult(title, False, missing, missing=True)
-    try:
-        outcome = start(load_experiment(title, _smoke_overrides(title)), root)
-    except TownletError as error:
-        return SmokeResult(title, False, str(error.diagnostics[0]))
-    except Exception as error:  # a simulator may raise anything; the next recipe is still tried
-        return SmokeResult(title, False, f"{type(error).__name__}: {error}".partition("\n")[0][:200])
-    if outcome.summary is None:
-        raise KeyboardInterrupt
-    return SmokeResult(title, True, seconds=time.monotonic() - started)
-
-
-def _smoke_overrides(title: str) -> list[str]:
-    env = [f"env={SMOKE_ENV}"] if title.startswith(f"{GENERIC_GYM}:") else []
-    recipe = load_experiment(title, env).recipe
-    limits = ("change.max_steps", "evaluation.change.max_steps") if recipe.gym is None else ("gym.max_episode_steps",)
-    settings = format_overrides({f"agent.{key}": value for key, value in entry(recipe.agent.name).smoke.items()})
-    return [*env, *SMOKE_OVERRIDES, *settings, *(f"{limit}={SMOKE_EPISODE_STEPS}" for limit in limits)]

@@ -81,10 +81,11 @@ PATIENCE_INTERVALS: Final = 5  # bad intervals in a row before an alert
 WINDOW: Final = 10  # intervals over which a metric is averaged
 STALE_INTERVALS: Final = 30  # intervals without a new best mean
 FALL_FRACTION: Final = 0.3  # fraction of the total gain whose loss counts as a fall
-FALL_ERRORS: Final = 4.0  # standard errors that a fall must exceed: about 3 of the difference of two evaluations
+FALL_ERRORS: Final = 4.0  # standard errors that a fall must exceed: about 2.8 of the difference of two evaluations
 PATIENCE_EVALUATIONS: Final = 2  # fallen evaluations in a row before an alert
 EVALUATION_TIP: Final = (
-    "the agent forgets what it has learned: lower agent.lr, or decay it with a schedule; the best checkpoint is kept"
+    "lower agent.lr, or decay it with a schedule; if only greedy evaluations fall, set evaluation.deterministic=false; "
+    "the best checkpoint is kept"
 )
 
 

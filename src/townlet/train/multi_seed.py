@@ -18,18 +18,18 @@ from townlet.train.callbacks import STOPPED
 from townlet.train.session import create_session
 
 
-class Observers(NamedTuple):
+class RunHooks(NamedTuple):
     """What observes the training of a run, and may stop it."""
 
     sinks: Sequence[Sink] = ()
     stop_reason: Callable[[], str | None] = lambda: None
 
 
-Observe = Callable[[Run, Recipe], Observers]  # called for every run before its first step
+MakeHooks = Callable[[Run, Recipe], RunHooks]  # called for every run before its first step
 
 
-def no_observers(run: Run, recipe: Recipe) -> Observers:
-    return Observers()
+def no_hooks(run: Run, recipe: Recipe) -> RunHooks:
+    return RunHooks()
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,14 @@ class SeedResult:
 
     seed: int
     run: Run | None = None  # None if it did not start
-    score: float | None = None  # of the last evaluation; None unless the budget is spent
+    score: float | None = None  # of the last evaluation; None unless the recipe's end was reached
     seconds: float = 0.0
     failure: str = ""  # why it failed
     exit_code: int = 0
 
     @property
-    def finished(self) -> bool:
+    def ended_normally(self) -> bool:
+        """Whether it was neither interrupted nor failed; a callback may have stopped it early."""
         return self.run is not None and self.exit_code == 0
 
 
@@ -81,7 +82,7 @@ class MultiSeedResult:
             return "no seed finished"
         low, high = bootstrap_interval(self.scores)
         count = f"{len(self.scores)} seed" + "s" * (len(self.scores) != 1)
-        text = f"IQM of {self.metric} over {count}: {iqm(self.scores):.1f}, 95 % interval {low:.1f} to {high:.1f}"
+        text = f"IQM of {self.metric} over {count}: {iqm(self.scores):.1f}, 95% interval {low:.1f} to {high:.1f}"
         seeds = ", ".join(str(failure.seed) for failure in self.failed)
         return f"{text}; failed: seed{'s' * (len(self.failed) != 1)} {seeds}" if seeds else text
 
@@ -91,7 +92,7 @@ SeedTrainer = Callable[[Sequence[int]], Iterator[SeedResult]]
 
 
 def train_seeds(
-    recipe: str, overrides: Sequence[str], root: Path, seeds: int, observe: Observe = no_observers
+    recipe: str, overrides: Sequence[str], root: Path, seeds: int, make_hooks: MakeHooks = no_hooks
 ) -> MultiSeedResult:
     """Train the recipe with `seeds` consecutive seeds, starting from its own, one after the other in this process.
 
@@ -100,7 +101,7 @@ def train_seeds(
 
     def one_by_one(numbers: Sequence[int]) -> Iterator[SeedResult]:
         for seed in numbers:
-            yield (result := train_seed(recipe, overrides, root, seed, observe))
+            yield (result := train_seed(recipe, overrides, root, seed, make_hooks))
             if result.exit_code == EXIT_INTERRUPTED:
                 return
 
@@ -117,15 +118,15 @@ def collect_results(recipe: str, overrides: Sequence[str], seeds: int, train: Se
 
 
 def train_seed(
-    recipe: str, overrides: Sequence[str], root: Path, seed: int, observe: Observe = no_observers
+    recipe: str, overrides: Sequence[str], root: Path, seed: int, make_hooks: MakeHooks = no_hooks
 ) -> SeedResult:
     """Train one seed in this process; an error before the training starts is raised, because it affects all seeds."""
     loaded = load_experiment(recipe, [*overrides, f"seed={seed}"])
     session = create_session(loaded, root)
-    observers = observe(session.run, loaded.recipe)
+    hooks = make_hooks(session.run, loaded.recipe)
     try:
         with Lock(session.run.path) as lock:
-            outcome = session.train(lock, observers.sinks, stop_reason=observers.stop_reason)
+            outcome = session.train(lock, hooks.sinks, stop_reason=hooks.stop_reason)
     except TownletError as error:
         return SeedResult(seed, session.run, failure=error.diagnostics[0].what, exit_code=error.exit_code)
     except (OSError, RuntimeError, MemoryError) as error:  # torch raises RuntimeError

@@ -24,11 +24,11 @@ from townlet.config import user_code
 from townlet.errors import EXIT_INTERRUPTED, TownletError
 from townlet.gym import sources
 from townlet.gym.sources import EnvName
-from townlet.recipes.catalog import split_name
+from townlet.recipes.catalog import parse_recipe_name
 from townlet.recipes.schema import Recipe
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
-from townlet.train.multi_seed import MultiSeedResult, Observers, SeedResult, collect_results, train_seed
+from townlet.train.multi_seed import MultiSeedResult, RunHooks, SeedResult, collect_results, train_seed
 from townlet.train.sinks import PlainConsole
 from townlet.train.stop_conditions import STOP_SIGNALS
 
@@ -41,7 +41,7 @@ Message = str | Run | SeedResult  # a line of progress, the run once it exists, 
 
 @dataclass(frozen=True)
 class SeedJob:
-    """What a process trains."""
+    """Arguments of one child process."""
 
     recipe: str
     overrides: tuple[str, ...]
@@ -49,7 +49,7 @@ class SeedJob:
     seed: int
     code_permitted: bool
     user_files: tuple[str, ...]
-    given: EnvName | None  # the environment, if the program passed it as an object
+    registered: EnvName | None  # the environment, if the program passed it as an object
 
 
 def train_seeds_in_parallel(
@@ -64,13 +64,13 @@ def train_seeds_in_parallel(
     if loaded.is_local:
         raise sources.not_importable(loaded.recipe.env, "train one seed at a time")
     shared = (*overrides, *_thread_limit(loaded.recipe, jobs))
-    name = split_name(recipe)
+    name = parse_recipe_name(recipe)
     env = EnvName(name.source or "", name.env)
-    given = env if sources.is_given(env) else None
+    registered = env if sources.is_registered_object(env) else None
 
     def in_processes(numbers: Sequence[int]) -> Iterator[SeedResult]:
-        code = user_code.permitted(), user_code.executed_files()
-        waiting = [SeedJob(recipe, shared, root, seed, *code, given) for seed in numbers]
+        permitted, files = user_code.permitted(), user_code.executed_files()
+        waiting = [SeedJob(recipe, shared, root, seed, permitted, files, registered) for seed in numbers]
         with _Processes(show) as processes:
             while processes.running or (waiting and not processes.interrupted):
                 while waiting and len(processes.running) < jobs and not processes.interrupted:
@@ -87,8 +87,8 @@ def _thread_limit(recipe: Recipe, jobs: int) -> list[str]:
 
 
 @contextmanager
-def _hidden_script() -> Iterator[None]:
-    """Processes that start inside do not execute the program's script again, so it needs no `if __name__ …`."""
+def _without_main_script() -> Iterator[None]:
+    """Start child processes without executing `__main__` again, so scripts need no `if __name__ == "__main__":`."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -98,7 +98,7 @@ def _hidden_script() -> Iterator[None]:
 
 
 class _Processes:
-    """The running processes by the pipe that connects each with this process; forwards stop signals to them."""
+    """Child processes, keyed by the parent's end of their pipe; forwards stop signals to them."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
@@ -131,7 +131,7 @@ class _Processes:
             multiprocessing.set_forkserver_preload([__name__])
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_run_job, args=(job, theirs))
-        with _hidden_script():
+        with _without_main_script():
             process.start()
         theirs.close()
         self.running[ours] = job, process
@@ -211,18 +211,18 @@ def _run_job(job: SeedJob, connection: Connection) -> None:
             return PARENT_ENDED
         return "interrupted" if early.requested else None
 
-    def observe(run: Run, recipe: Recipe) -> Observers:
+    def make_hooks(run: Run, recipe: Recipe) -> RunHooks:
         console.send(run)
-        return Observers([console], stop_reason)
+        return RunHooks([console], stop_reason)
 
     if job.code_permitted:
         user_code.permit()
     for file in job.user_files:
         user_code.execute_file(file)
     try:
-        if job.given:
-            sources.give_importable(job.given)
-        result = train_seed(job.recipe, job.overrides, job.root, job.seed, observe)
+        if job.registered:
+            sources.register_importable(job.registered)
+        result = train_seed(job.recipe, job.overrides, job.root, job.seed, make_hooks)
     except TownletError as error:
         result = SeedResult(job.seed, failure=str(error.diagnostics[0]), exit_code=error.exit_code)
     console.send(result)

@@ -138,7 +138,7 @@ class StopConditions:
     def snapshot_due(self, t: Training, ended: str | None) -> bool:
         """Whether the run is over, or the last rollout passed a step at which a policy snapshot is saved."""
         now, count, budget = t.counters.env_steps, self.recipe.checkpoints.snapshots, self.recipe.budget.env_steps
-        passed = snapshots.is_due(now - t.rows * t.agent.update_interval, now, budget, count)
+        passed = snapshots.snapshot_due(now - t.rows * t.agent.update_interval, now, budget, count)
         return passed or (ended is not None and count > 0)
 
     def mark_saved(self, t: Training) -> None:

@@ -23,14 +23,14 @@ from townlet.runs.tables import Table, as_pandas, evaluation_table, metrics_tabl
 from townlet.tasks.evaluation import EvaluationResult
 from townlet.tasks.experiment import reopen
 from townlet.train.callbacks import Callback, CallbackSink
-from townlet.train.multi_seed import Observe, Observers
+from townlet.train.multi_seed import MakeHooks, RunHooks
 from townlet.train.notebook import NotebookLines, NotebookProgress, in_notebook
 from townlet.train.policies import TrainedPolicy, Which, load_policy
 from townlet.train.session import TrainingOutcome, resume
 from townlet.train.sinks import console_sink
 
 if TYPE_CHECKING:
-    from townlet.runs.plots import WhiteFigure
+    from townlet.runs.plots import NotebookFigure
 
 Overrides = Mapping[str, Any] | Sequence[str] | str
 EPISODES: Final = 100  # of an evaluation
@@ -45,12 +45,12 @@ class TrainedRun(Run):
         return self.load()
 
     def load(self, which: Which = "best") -> TrainedPolicy:
-        """The policy of the best or the last checkpoint."""
+        """The policy of the best or last checkpoint, or the one saved nearest to a step."""
         return load_policy(self, which)
 
     @property
     def finished(self) -> bool:
-        """Whether the budget is spent; otherwise `resume()` continues."""
+        """Whether a stopping condition of the recipe was met: False if interrupted, paused or stopped by a callback."""
         return bool(self.meta().get("finished"))
 
     @property
@@ -90,14 +90,14 @@ class TrainedRun(Run):
         progress: bool | None = None,
         **settings: Any,
     ) -> TrainedRun:
-        """Train on for `steps` env_steps, by default to the end of the budget; returns this run."""
+        """Continue training for `steps` env_steps, by default to the end of the budget; returns this run."""
         changes = [*format_overrides(overrides), *format_overrides(settings)]
         if steps is not None:
             if steps <= 0:
-                raise TownletError(f"steps={steps} trains nothing", "give the number of env_steps to train on for")
+                raise TownletError(f"steps={steps} trains nothing", "give the number of further env_steps")
             changes.append(f"budget.env_steps={make_overview(self).env_steps + round(steps)}")
         recipe = reopen(self, changes).recipe
-        sinks, stop_reason = observe_with(callbacks, progress)(self, recipe)
+        sinks, stop_reason = make_hooks(callbacks, progress)(self, recipe)
         self.__dict__.pop("policy", None)  # another checkpoint may become the best one
         raise_interrupt(resume(self, changes, sinks=sinks, stop_reason=stop_reason))
         return self
@@ -118,7 +118,7 @@ class TrainedRun(Run):
             table: Table = read(store)
         return as_pandas(table) if pandas else table
 
-    def plot(self) -> WhiteFigure:
+    def plot(self) -> NotebookFigure:
         """The learning curve, with evaluations and a random agent, as a matplotlib figure."""
         from townlet.runs import plots, report  # lazily: they import matplotlib
 
@@ -140,16 +140,16 @@ class TrainedRun(Run):
         return f"<div><b>{escape(self.name)}</b><table>{cells}</table>{svg}</div>"
 
 
-def observe_with(callbacks: Sequence[Callback], progress: bool | None) -> Observe:
-    """Callbacks and progress of a training run."""
+def make_hooks(callbacks: Sequence[Callback], progress: bool | None) -> MakeHooks:
+    """A function that returns the callbacks and the progress display of a run."""
     _require_functions(callbacks)
 
-    def observe(run: Run, recipe: Recipe) -> Observers:
+    def hooks_of(run: Run, recipe: Recipe) -> RunHooks:
         observer = CallbackSink(callbacks, TrainedRun(run.path), recipe.budget.env_steps)
         shown = [_progress_sink(recipe)] if _show_progress(progress) else []
-        return Observers([observer, *shown], observer.stop_reason)
+        return RunHooks([observer, *shown], observer.stop_reason)
 
-    return observe
+    return hooks_of
 
 
 def _require_functions(callbacks: object) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import TownletError
-from townlet.runs.comparison import SIZE, SeedGroup, comparison_plot, seed_groups, with_single_runs
+from townlet.runs.comparison import COMPARISON_SIZE, CurveGroup, comparison_plot, seed_groups, with_single_runs
 from townlet.runs.folder import Run
 from townlet.runs.overview import make_overview
 from townlet.runs.statistics import bootstrap_interval, iqm
@@ -22,7 +22,7 @@ from townlet.train.multi_seed import MultiSeedResult
 from townlet.train.trained_run import TrainedRun
 
 if TYPE_CHECKING:
-    from townlet.runs.plots import WhiteFigure
+    from townlet.runs.plots import NotebookFigure
 
 RunGiven = str | Path | Run  # a name below the root, a path, "latest", or the run itself
 RunsGiven = RunGiven | Sequence["RunGiven | Sequence[RunGiven]"]
@@ -68,22 +68,22 @@ class TrainedRuns(Sequence[TrainedRun]):
     def _known_scores(self) -> NDArray[np.float64]:
         scores = self.scores
         if np.isnan(scores).all():
-            raise TownletError("none of these runs has been evaluated yet", "train on: run.resume()")
+            raise TownletError("none of these runs has been evaluated yet", "continue training: run.resume()")
         return scores[~np.isnan(scores)]
 
     def metrics(self, pandas: bool = False) -> Any:
-        """The metrics of all runs below each other, with a column `seed`; see `TrainedRun.metrics`."""
+        """The metrics of all runs in one table with a column `seed`; see `TrainedRun.metrics`."""
         return self._table(TrainedRun.metrics, pandas)
 
     def evaluations(self, pandas: bool = False) -> Any:
-        """The evaluations of all runs below each other, with a column `seed`."""
+        """The evaluations of all runs in one table with a column `seed`."""
         return self._table(TrainedRun.evaluations, pandas)
 
     def _table(self, read: Callable[[TrainedRun], Table], pandas: bool) -> Any:
         table = concatenate({run.meta()["seed"]: read(run) for run in self}, "seed")
         return as_pandas(table) if pandas else table
 
-    def plot(self) -> WhiteFigure:
+    def plot(self) -> NotebookFigure:
         """The IQM of the evaluations over env_steps, with a band for its 95% interval, as a matplotlib figure."""
         return plot({self._recipe: self})
 
@@ -101,7 +101,7 @@ class TrainedRuns(Sequence[TrainedRun]):
         if np.isnan(self.scores).all():
             return "not evaluated yet"
         low, high = self.interval
-        return f"IQM of {metric} {self.iqm:.1f}, 95 % interval {low:.1f} to {high:.1f}"
+        return f"IQM of {metric} {self.iqm:.1f}, 95% interval {low:.1f} to {high:.1f}"
 
     def _repr_html_(self) -> str:
         """The score of each seed, the IQM, and the curve with its band, for notebooks."""
@@ -111,7 +111,7 @@ class TrainedRuns(Sequence[TrainedRun]):
         cells += [(seed, "failed", why) for seed, why in self.failures.items()]
         rows = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in cells)
         paint = comparison_plot([(self._recipe, _group(self))])
-        svg = plots.draw(f"curves-{self[0].name[-6:]}", "evaluations over env_steps", SIZE, paint).svg
+        svg = plots.draw(f"curves-{self[0].name[-6:]}", "evaluations over env_steps", COMPARISON_SIZE, paint).svg
         table = f"<table><tr><th>seed</th><th>score</th><th>run</th></tr>{rows}</table>"
         return f"<div><b>{escape(self._recipe)}</b>: {escape(self._result())}{table}{svg}</div>"
 
@@ -121,7 +121,7 @@ def as_trained_runs(result: MultiSeedResult) -> TrainedRuns:
     if result.interrupted:
         raise KeyboardInterrupt
     failures = {failed.seed: failed.failure for failed in result.failed}
-    runs = [TrainedRun(seed.run.path) for seed in result.results if seed.finished and seed.run is not None]
+    runs = [TrainedRun(seed.run.path) for seed in result.results if seed.ended_normally and seed.run is not None]
     if not runs:
         first = result.failed[0]
         log = f"more is in {first.run.log_file}" if first.run is not None else "correct it, and train again"
@@ -129,7 +129,7 @@ def as_trained_runs(result: MultiSeedResult) -> TrainedRuns:
     return TrainedRuns(runs, failures)
 
 
-def plot(runs: RunsGiven | Mapping[str, RunsGiven], root: str | Path = "runs") -> WhiteFigure:
+def plot(runs: RunsGiven | Mapping[str, RunsGiven], root: str | Path = "runs") -> NotebookFigure:
     """The evaluations of runs over env_steps; see `townlet.plot`."""
     from townlet.runs import plots
 
@@ -143,11 +143,11 @@ def plot(runs: RunsGiven | Mapping[str, RunsGiven], root: str | Path = "runs") -
         legends = Counter(group.legend(group.recipe) for group in groups)
         # The name of a run tells experiments apart that have the same recipe with other settings.
         curves = [(g.recipe if legends[g.legend(g.recipe)] == 1 else next(iter(g.runs)), g) for g in groups]
-    return plots.figure(SIZE, comparison_plot(curves))
+    return plots.figure(COMPARISON_SIZE, comparison_plot(curves))
 
 
-def _group(runs: Sequence[Run]) -> SeedGroup:
-    return SeedGroup({run.name: make_overview(run) for run in runs})
+def _group(runs: Sequence[Run]) -> CurveGroup:
+    return CurveGroup({run.name: make_overview(run) for run in runs})
 
 
 def _open(given: Any, root: Path) -> list[Run]:

@@ -27,7 +27,7 @@ function randomId() {
   ).join('');
 }
 
-/** What the client uses of WebSocket (RFC 6455), for Node 20, which has none of its own. */
+/** Minimal WebSocket client (RFC 6455) for Node 20, which has no built-in WebSocket. */
 class NodeWebSocket {
   constructor(url) {
     this.readyState = CONNECTING;

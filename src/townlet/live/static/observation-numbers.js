@@ -15,7 +15,7 @@ export class ObservationNumbers {
     this.format = format;
     this.note = el('span', { class: 'muted' });
     this.title = el('div', { class: 'heading-row' }, el('h3', { text: 'Observation' }), this.note);
-    this.list = el('div', { class: 'components' });
+    this.list = el('div', { class: 'features' });
     this.boxes = [this.title, this.list];
     /** @type {{row: HTMLElement, line: SVGElement | null, text: HTMLElement, first: number, frames: number}[]} */
     this.rows = [];
@@ -26,7 +26,7 @@ export class ObservationNumbers {
     let first = 0;
     this.rows = [];
     for (const { name, frames } of about.features) {
-      if (first + frames > about.components.length) break; // omitted
+      if (first + frames > about.columns.length) break; // omitted
       const line = frames > 1 ? svg('polyline', {}) : null, text = el('b');
       const row = el('div', {}, el('span', { text: name }), text);
       if (line) text.before(svg('svg', { class: 'frame-line', width: LINE.width, height: LINE.height, 'aria-hidden': 'true' }, line));
@@ -37,7 +37,7 @@ export class ObservationNumbers {
     setText(this.note, most > 1 ? `${most} frames, newest on the right` : '');
     this.title.hidden = !about.features.length;
     this.list.classList.toggle('stacked', most > 1);
-    const omitted = about.omitted + about.components.length - first;
+    const omitted = about.omitted + about.columns.length - first;
     this.list.replaceChildren(...this.rows.map(({ row }) => row),
       ...(omitted ? [el('p', { class: 'muted', text: `${omitted} more are in the CSV.` })] : []));
   }

@@ -119,7 +119,7 @@ function columnsFor(episode) {
     { head: 'return', title: 'Sum of rewards up to this step', text: (f, at) => formatValue(f.returns[at]) },
     { head: 'value', title: 'Expected discounted return from here', text: (f, at) => formatValue(f.values[at]) },
     { head: 'advantage', title: `How much better this step was than expected. ${about.advantage}`, text: (f, at) => formatValue(f.advantages[at]) },
-    ...about.components.map((name, k) => ({ head: name, title: `Observation ${name}`, text: (/** @type {GymEpisode} */ f, /** @type {number} */ at) => formatValue(f.obs[at]?.[k]) })),
+    ...about.columns.map((name, k) => ({ head: name, title: `Observation ${name}`, text: (/** @type {GymEpisode} */ f, /** @type {number} */ at) => formatValue(f.obs[at]?.[k]) })),
   ];
 }
 

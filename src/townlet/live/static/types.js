@@ -56,7 +56,7 @@
  * @typedef {{name: string, count: number, height: number, width: number}} ImageBlock an image block of the observation
  * @typedef {{name: string, frames: number}} Feature one number of the observation, in each stacked frame
  * @typedef {{episode: string, checkpoint: string, label: string, seed: number, greedy: boolean, actions: string[],
- *   discrete: boolean, features: Feature[], components: string[], omitted: number, images: ImageBlock[], advantage: string}} GymEpisodeInfo
+ *   discrete: boolean, features: Feature[], columns: string[], omitted: number, images: ImageBlock[], advantage: string}} GymEpisodeInfo
  * @typedef {{since: number, known: number, ended: 'terminated' | 'truncated' | 'stopped' | null, error: string,
  *   render_problem: string, frames: number, output_kinds: string[], obs: (number | null)[][], actions: (number | null)[][],
  *   outputs: Record<string, (number | null)[][]>, rewards: (number | null)[], values: (number | null)[],

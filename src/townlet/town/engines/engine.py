@@ -47,10 +47,11 @@ class Engine(Protocol):
     def reset_rows(self, rows: Any) -> None:
         """Start the next episode of the chosen rows (bool [N])."""
 
-    def step(self, actions: Any, obs_copy: NDArray[np.float32] | None = None, *, restart: bool = False) -> None:
-        """One step of every row; without autoreset an ended row does not change, or, with `restart`, is reset.
+    def step(self, actions: Any, obs_out: NDArray[np.float32] | None = None, *, reset_ended: bool = False) -> None:
+        """One step of every row. Without autoreset, a row that ended earlier does not change.
 
-        `obs_copy` [N, D], contiguous, receives the observations too.
+        `reset_ended` resets such rows instead, which is Gymnasium's NEXT_STEP mode.
+        `obs_out` [N, D], contiguous, receives the observations too.
         """
 
     def track_usage(self, n_rows: int) -> None:

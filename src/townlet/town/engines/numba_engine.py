@@ -88,21 +88,21 @@ class NumbaEngine:
             )
 
     def step(
-        self, actions: NDArray[np.int64], obs_copy: NDArray[np.float32] | None = None, *, restart: bool = False
+        self, actions: NDArray[np.int64], obs_out: NDArray[np.float32] | None = None, *, reset_ended: bool = False
     ) -> None:
         if actions.dtype != INT64 or actions.shape != (self.rows,) or not actions.flags.carray:
             town_state.check_actions(actions, self.rows)
             self._actions[:] = actions  # kernels are compiled for one memory layout
             actions = self._actions
-        randomized = self._ended_rows() if self._explores and restart and not self.autoreset else None
-        into = self._no_copy if obs_copy is None else obs_copy
+        randomized = self._ended_rows() if self._explores and reset_ended and not self.autoreset else None
+        into = self._no_copy if obs_out is None else obs_out
         if self.threads == 1:
-            invalid_row = self._step_chunk(actions, restart, into, 0, self.rows)
+            invalid_row = self._step_chunk(actions, reset_ended, into, 0, self.rows)
         else:
             if self._pool is None or self._pool_pid != os.getpid():  # a fork inherits the object but not its threads
                 self._pool, self._pool_pid = ThreadPoolExecutor(self.threads - 1, "town"), os.getpid()
-            others = [self._pool.submit(self._step_chunk, actions, restart, into, *chunk) for chunk in self._chunks[1:]]
-            invalid_row = self._step_chunk(actions, restart, into, *self._chunks[0])
+            others = [self._pool.submit(self._step_chunk, actions, reset_ended, into, *chunk) for chunk in self._chunks[1:]]
+            invalid_row = self._step_chunk(actions, reset_ended, into, *self._chunks[0])
             for other in others:
                 other.result()
         if invalid_row >= 0:
@@ -112,14 +112,14 @@ class NumbaEngine:
             randomized = self._ended_rows()
         if randomized is not None:
             self._randomize(randomized)
-            if obs_copy is not None:
-                obs_copy[randomized] = self.obs[randomized]
+            if obs_out is not None:
+                obs_out[randomized] = self.obs[randomized]
 
     def _step_chunk(
-        self, actions: NDArray[np.int64], restart: bool, obs_copy: NDArray[np.float32], first: int, last: int
+        self, actions: NDArray[np.int64], reset_ended: bool, obs_out: NDArray[np.float32], first: int, last: int
     ) -> int:
-        args = (*self._inputs, self._key, self._mix, self.autoreset, restart, actions, *self._outputs)
-        invalid_row: int = numba_kernel.step_rows(*args, self.used, obs_copy, first, last)
+        args = (*self._inputs, self._key, self._mix, self.autoreset, reset_ended, actions, *self._outputs)
+        invalid_row: int = numba_kernel.step_rows(*args, self.used, obs_out, first, last)
         return invalid_row
 
     def _ended_rows(self) -> NDArray[np.int64]:

@@ -97,12 +97,12 @@ def write_fresh(obs, mask, row, s, kind_at, layout_index, w):  # type: ignore[no
 
 
 @njit(forceinline=True)
-def copy_obs(obs, row, obs_copy):  # type: ignore[no-untyped-def]
-    """Copy the observation of one row while it is in the CPU cache; `obs_copy` may be empty."""
-    if len(obs_copy):
-        prefetch(obs_copy, row)
+def write_obs_out(obs, row, obs_out):  # type: ignore[no-untyped-def]
+    """Copy the observation of one row while it is in the CPU cache; `obs_out` may be empty."""
+    if len(obs_out):
+        prefetch(obs_out, row)
         for k in range(obs.shape[1]):
-            obs_copy[row, k] = obs[row, k]
+            obs_out[row, k] = obs[row, k]
 
 
 @njit
@@ -121,13 +121,13 @@ def start_episode(s, key, kind_at, cell_of, layout_index, w):  # type: ignore[no
 
 @kernel
 def step_rows(  # type: ignore[no-untyped-def]
-    state, final, kind_at, cell_of, final_kind_at, w, key, mix, autoreset, restart, actions,
-    obs, mask, reward, components, terminated, truncated, used, obs_copy, first, last,
+    state, final, kind_at, cell_of, final_kind_at, w, key, mix, autoreset, reset_ended, actions,
+    obs, mask, reward, components, terminated, truncated, used, obs_out, first, last,
 ):  # fmt: skip
     """Step the rows [first, last). Returns −1, or the row of an invalid action, in which case no row is stepped.
 
-    `used` receives what the first len(used) rows use (`rules.predict_use`), `obs_copy` the observations; both may be
-    empty. Without autoreset, a row that had ended stays as it is, or starts its next episode if `restart`.
+    `used` receives what the first len(used) rows use (`rules.predict_use`), `obs_out` the observations; both may be
+    empty. Without autoreset, a row that had ended stays as it is, or starts its next episode if `reset_ended`.
     """
     # An invalid action would read memory of other objects. Every thread checks all rows, so all return the same.
     for row in range(len(actions)):
@@ -141,13 +141,13 @@ def step_rows(  # type: ignore[no-untyped-def]
         if (terminated[row] or truncated[row]) and not autoreset:
             reward[row] = 0.0
             components[row] = 0.0
-            if restart:
+            if reset_ended:
                 layout_index = row if w.shuffled else 0
                 terminated[row] = truncated[row] = False
                 state[row].episode += 1
                 start_episode(state[row], key, kind_at, cell_of, layout_index, w)
                 write_fresh(obs, mask, row, state[row], kind_at, layout_index, w)
-            copy_obs(obs, row, obs_copy)
+            write_obs_out(obs, row, obs_out)
             continue
         prefetch(obs, row)
         s = state[row]
@@ -164,7 +164,7 @@ def step_rows(  # type: ignore[no-untyped-def]
             start_episode(s, key, kind_at, cell_of, layout_index, w)
         write_obs(obs, row, s, old_cell, old_here, fresh, kind_at, layout_index, w)
         write_mask(mask, row, s, kind_at, layout_index, w)
-        copy_obs(obs, row, obs_copy)
+        write_obs_out(obs, row, obs_out)
     return -1
 
 

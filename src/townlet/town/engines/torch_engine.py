@@ -176,7 +176,7 @@ class TorchEngine:
         """The meters of all rows after the last step, before any reset [N, M]."""
         return torch.stack([self._final[name] for name in self._meters], 1)
 
-    def step(self, actions: Any, obs_copy: NDArray[np.float32] | None = None, *, restart: bool = False) -> None:
+    def step(self, actions: Any, obs_out: NDArray[np.float32] | None = None, *, reset_ended: bool = False) -> None:
         actions = torch.as_tensor(actions, device=self.device)
         town_state.check_actions(actions, self.rows)
         if self.device == "cpu" and not bool(((actions >= 0) & (actions < len(self.world.actions))).all()):
@@ -187,12 +187,12 @@ class TorchEngine:
         if self._capture_next:
             self._capture_next = False
             self._advance = CudaGraph(self._step_state, self.written_tensors())
-        ended = (self.terminated | self.truncated) if restart and not self.autoreset else None
+        ended = (self.terminated | self.truncated) if reset_ended and not self.autoreset else None
         self._advance()
         if ended is not None:
             self.reset_rows(ended)
-        if obs_copy is not None:
-            obs_copy[...] = self.obs.cpu().numpy()
+        if obs_out is not None:
+            obs_out[...] = self.obs.cpu().numpy()
 
     def track_usage(self, n_rows: int) -> None:
         self.used = np.full(max(n_rows, len(self.used)), 2 * self._w.n_affordances, np.int64)

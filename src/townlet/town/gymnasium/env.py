@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from townlet.errors import TownletError
 from townlet.town.engines.engine import make_engine
 from townlet.town.gymnasium import info, spaces, starts
-from townlet.town.gymnasium.outputs import Outputs
+from townlet.town.gymnasium.engine_views import EngineViews
 from townlet.town.render import picture
 from townlet.town.scene import Scene, read_scene
 from townlet.town.state import cause_names
@@ -28,7 +28,7 @@ FIRST_ROW = np.zeros(1, np.int64)
 
 
 class TownEnv(gym.Env[Any, np.int64]):
-    """One agent in one town. `info` is flat: `action_mask`, `cause` (a code, −1 while it lives) and `reward_…`.
+    """One agent in one town. `info` is flat: `action_mask`, `cause` (a code, −1 while the episode runs) and `reward_…`.
 
     Observations are arrays [D]; with `mask_observation` dicts of `observation` [D] and `action_mask` [K].
     """
@@ -46,7 +46,7 @@ class TownEnv(gym.Env[Any, np.int64]):
         self.cause_names = cause_names(self.world)
         self._mask_observation = mask_observation
         self._engine = make_engine(self.world, 1, autoreset=False)
-        self._outputs = Outputs(self._engine, row=0)
+        self._outputs = EngineViews(self._engine, row=0)
         self._reward_keys = info.reward_keys(self.world)
         self._actions = np.zeros(1, np.int64)
         self._last_action: int | None = None
@@ -136,7 +136,6 @@ class TownEnv(gym.Env[Any, np.int64]):
         )
 
     def _info(self, cause: np.int64) -> dict[str, Any]:
-        # NumPy's numbers have a dtype, which some libraries read.
         rewards = info.reward_parts(self._outputs)
         return info.build_info(self._outputs.mask.copy(), cause, rewards, self._reward_keys)
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from townlet.errors import TownletError
 from townlet.town.engines.engine import Engine
-from townlet.town.gymnasium.outputs import Outputs
+from townlet.town.gymnasium.engine_views import EngineViews
 from townlet.town.state import cause_codes, cause_names
 from townlet.town.world.tables import World
 
-RUNNING: Final = np.int64(-1)  # the cause of an episode that has not ended
+RUNNING: Final = np.int64(-1)  # the cause of an episode that has not ended; TorchRL reads its dtype
 RUNNING_NAME: Final = "running"
 
 
@@ -59,22 +59,27 @@ class VectorInfo:
         self._running = np.full(rows, RUNNING, np.int64)
         self._all_rows = np.ones(rows, np.bool_)
 
-    def current(self, outputs: Outputs, marked: NDArray[np.bool_] | None = None) -> dict[str, Any]:
+    def current(self, outputs: EngineViews, marked: NDArray[np.bool_] | None = None) -> dict[str, Any]:
         """Infos of rows whose episodes run; `marked` [N] are those that have a value, by default all."""
         marks = self._all_rows if marked is None else marked
         return self._build(outputs.mask.copy(), self._running.copy(), reward_parts(outputs), marks.copy())
 
-    def set_causes(self, infos: dict[str, Any], engine: Engine, ended: NDArray[np.int64]) -> None:
+    def set_causes(self, infos: dict[str, Any], engine: Engine, rows: NDArray[np.int64]) -> None:
         """Write the causes of rows [k] that ended in the last step."""
-        infos["cause"][ended] = causes_of(engine, ended)
+        infos["cause"][rows] = causes_of(engine, rows)
 
     def final(
-        self, engine: Engine, outputs: Outputs, ended: NDArray[np.bool_], rows: NDArray[np.int64], mask: NDArray[Any]
+        self,
+        engine: Engine,
+        outputs: EngineViews,
+        ended_mask: NDArray[np.bool_],
+        rows: NDArray[np.int64],
+        mask: NDArray[Any],
     ) -> dict[str, Any]:
         """Infos at the end of the episodes that were reset in the same step; `mask` is the final one [k, K]."""
         masks, causes = np.zeros((self._rows, mask.shape[1]), np.int8), np.zeros(self._rows, np.int64)
         masks[rows], causes[rows] = mask, causes_of(engine, rows)
-        return self._build(masks, causes, np.where(ended, reward_parts(outputs), 0.0), ended.copy())
+        return self._build(masks, causes, np.where(ended_mask, reward_parts(outputs), 0.0), ended_mask.copy())
 
     def _build(
         self, mask: NDArray[np.int8], cause: NDArray[np.int64], rewards: NDArray[np.float64], marks: NDArray[np.bool_]
@@ -86,6 +91,6 @@ class VectorInfo:
         return infos
 
 
-def reward_parts(outputs: Outputs) -> NDArray[np.float64]:
+def reward_parts(outputs: EngineViews) -> NDArray[np.float64]:
     """A copy of the reward components of the last step: [R, N], or [R] of one row."""
     return outputs.components.astype(np.float64, "C")

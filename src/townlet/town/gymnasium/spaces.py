@@ -24,7 +24,7 @@ OBSERVATION, ACTION_MASK = "observation", "action_mask"  # keys of the observati
 
 
 def open_world(world: str | Path | World, overrides: Sequence[str], max_episode_steps: int | None = None) -> World:
-    """Load a world, or take a compiled one; `max_episode_steps` lowers only the step of its truncation."""
+    """Load a world, or take a compiled one; `max_episode_steps` truncates earlier and changes nothing else."""
     changes = (overrides,) if isinstance(overrides, str) else tuple(overrides)
     if not isinstance(world, World):
         world = load(world, changes)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from townlet.errors import TownletError, did_you_mean
 from townlet.town.engines.engine import make_engine
 from townlet.town.gymnasium import info, spaces, starts
-from townlet.town.gymnasium.outputs import Outputs
+from townlet.town.gymnasium.engine_views import EngineViews
 from townlet.town.scene import Scene, read_scene
 from townlet.town.state import cause_names
 from townlet.town.world.tables import World
@@ -51,7 +51,7 @@ class TownVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
         self.single_observation_space = spaces.observation_space(self.world, mask_observation)
         self.single_action_space = gym.spaces.Discrete(len(self.world.actions))
         self._engine = make_engine(self.world, num_envs, autoreset=self.autoreset_mode is AutoresetMode.SAME_STEP)
-        self._outputs = Outputs(self._engine)
+        self._outputs = EngineViews(self._engine)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.cause_names = cause_names(self.world)
@@ -107,7 +107,7 @@ class TownVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
         engine, outputs = self._engine, self._outputs
         self._last_actions = np.array(actions)
         obs = np.empty(outputs.obs.shape, np.float32)
-        engine.step(self._last_actions, obs, restart=True)
+        engine.step(self._last_actions, obs, reset_ended=True)
         terminated, truncated = outputs.terminated.copy(), outputs.truncated.copy()
         ended = terminated | truncated
         infos = self._info.current(outputs)

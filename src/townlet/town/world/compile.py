@@ -258,7 +258,7 @@ def _rewards(spec: WorldSpec) -> dict[str, Any]:
         "bonus_below": _floats([b.below for b in bonus]),
         "bonus_penalty": _floats([b.penalty for b in bonus]),
         "uses_potential": int("potential" in names),
-        "milestone_shift": int(milestone.at_age_zero),
+        "milestone_shift": int(milestone.pay_first_step),
         "milestone_every": milestone.every,
         "milestone_big_every": milestone.big_every,
         "milestone_bonus": milestone.bonus,

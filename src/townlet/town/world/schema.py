@@ -58,7 +58,7 @@ class Meter(StrictModel):
     move: Share = Field(0.0, description="Additional loss by a move.")
     wait: Share = Field(0.0, description="Additional loss by WAIT.")
     group: Literal["primary", "secondary", "tertiary", "resource"] = Field(
-        "secondary", description="Heading under which it is shown: primary (lethal), secondary, tertiary or resource."
+        "secondary", description="Heading under which it is shown; has no effect on the rules."
     )
     bonus: Bonus | None = Field(None, description="Settings of this meter for the `meter_bonus` reward.")
 
@@ -92,7 +92,7 @@ class Affordance(StrictModel):
     ticks: int = Field(1, ge=1, le=1000, description="INTERACT steps of a complete use.")
     price: Share = Field(0.0, description="Price per tick, in the currency.")
     hours: tuple[int, int] | None = Field(
-        None, description="[open, close), default always open. [18, 4] and [18, 28] both cross midnight."
+        None, description="[open, close), default always open. [18, 4] and [18, 28] mean the same: from 18:00 to 4:00."
     )
     each_tick: dict[Name, Change] = Field(default_factory=dict, description="Change of meters by every tick.")
     at_end: dict[Name, Change] = Field(default_factory=dict, description="Additional change by the last tick.")
@@ -145,8 +145,8 @@ class Milestone(StrictModel):
     big_every: Age = Field(100, description="Steps between big bonuses.")
     big_bonus: RewardValue = 5.0
     death: RewardValue = -100.0
-    at_age_zero: bool = Field(
-        False, description="Count the ages at which steps begin: the first step, from age 0, has both bonuses."
+    pay_first_step: bool = Field(
+        False, description="Pay at steps 1, 11, 21, … and 1, 101, … instead of 10, 20, … and 100, 200, …"
     )
 
 
@@ -159,7 +159,8 @@ class Survival(StrictModel):
         None, description="The meter whose decay and move cost set the baseline; by default the first lethal one."
     )
     baseline: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
-        None, description="A fixed number of steps instead. Raise it to reward only longer episodes."
+        None,
+        description="Baseline in steps, instead of the computed one. Raise it to reward only longer episodes.",
     )
 
 

@@ -124,7 +124,7 @@ class Tables(NamedTuple):
     mask_unaffordable: Int  # 0 or 1
     max_steps: Int
     uses_potential: Int  # 0 or 1
-    milestone_shift: Int  # 1 to count the ages at which steps begin, 0 those at which they end
+    milestone_shift: Int  # 1 to pay at ages 1, 11, 21, …, 0 at 10, 20, …
     milestone_every: Int
     milestone_big_every: Int
     milestone_bonus: Float
@@ -132,7 +132,7 @@ class Tables(NamedTuple):
     milestone_death: Float
     survival_decay: Float
     survival_move: Float
-    survival_baseline: Float  # without decay and move
+    survival_baseline: Float  # used if survival_decay and survival_move are 0
     potential_gamma: Float
     proximity_below: Float
     proximity_scale: Float

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from townlet.town.engines.engine import Engine
 
 
-class Outputs:
-    """NumPy views of the arrays of an engine, of all rows or of one. Every step overwrites them, so callers get copies.
+class EngineViews:
+    """NumPy views of the arrays of an engine, of all rows or of one; the next step overwrites them.
 
     obs [N, D], mask [N, K] int8, which `Discrete.sample` requires, reward, terminated and truncated [N], and components
     [R, N]. With a row they lack the axis N.
@@ -29,4 +29,4 @@ class Outputs:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has views of the copied engine."""
-        return Outputs, (self._engine, self._row)
+        return EngineViews, (self._engine, self._row)
