@@ -58,28 +58,31 @@ def recurrent_ppo(seconds: float) -> Outcome:
 
 
 def torchrl(seconds: float) -> Outcome:
-    from torchrl.envs import ActionMask, GymEnv, TransformedEnv
+    from torchrl.envs import ActionMask, GymWrapper, TransformedEnv
 
     # glue
-    env = GymEnv(ID, num_envs=8, mask_observation=True)
-    env = TransformedEnv(env, ActionMask())
+    envs = gymnasium.make_vec(ID, num_envs=8, autoreset_mode="same_step")
+    env = TransformedEnv(GymWrapper(envs), ActionMask())
     # end
     steps = ends = invalid = 0
     for _ in repeat_for(seconds):
         batch = env.rollout(256, break_when_any_done=False)
         invalid += int((batch["action"].bool() & ~batch["action_mask"].bool()).sum())
-        ends += int(batch["next", "done"].sum())
+        done = batch["next", "done"].squeeze(-1)
+        final = batch["next", "observation"][done]
+        assert (final.abs().sum(-1) > 0).all()  # final observations, for bootstrapping
+        ends += len(final)
         steps += batch.numel()
     assert invalid == 0
     assert ends
-    return Outcome(8, steps, f"0 invalid actions, {ends} episodes")
+    return Outcome(8, steps, f"0 invalid actions, {ends} episodes with final observations")
 
 
-def torchrl_infos(seconds: float) -> Outcome:
+def torchrl_processes(seconds: float) -> Outcome:
     from torchrl.envs import GymEnv
 
     # glue
-    env = GymEnv(ID, num_envs=8)  # with one environment: GymEnv(ID).auto_register_info_dict()
+    env = GymEnv(ID, num_envs=8)
     # end
     single = GymEnv(ID).auto_register_info_dict()
     assert set(single.rollout(5)["next"].keys()) >= {"action_mask", "cause", "reward_milestone"}

@@ -35,7 +35,7 @@ LIBRARIES: dict[str, tuple[str, Callable[[float], Outcome]]] = {
     "sb3-contrib, MaskablePPO": ("sb3-contrib", libraries.maskable_ppo),
     "sb3-contrib, RecurrentPPO": ("sb3-contrib", libraries.recurrent_ppo),
     "TorchRL, masked": ("torchrl", libraries.torchrl),
-    "TorchRL, infos": ("torchrl", libraries.torchrl_infos),
+    "TorchRL, GymEnv": ("torchrl", libraries.torchrl_processes),
     "Tianshou, DQN": ("tianshou", libraries.tianshou),
     "Minari, record_infos": ("minari", libraries.minari),
     "RLlib, PPO": ("ray", libraries.rllib),

@@ -76,7 +76,7 @@ def make(env: str | Path | World | EnvMaker = "town", rows: int | None = None, *
     """
     from townlet.train.api import make
 
-    return make(IDS.get(env, env) if isinstance(env, str) else env, rows, **settings)
+    return make(env, rows, **settings)
 
 
 @overload
@@ -172,7 +172,7 @@ def open_run(run: str | Path = "latest", root: str | Path = "runs") -> TrainedRu
 
 
 def load(
-    run: str | Path | Run, which: Literal["best", "last"] | int = "best", *, root: str | Path = "runs", seed: int = 0
+    run: str | Path | Run, which: Literal["best", "last"] | float = "best", *, root: str | Path = "runs", seed: int = 0
 ) -> TrainedPolicy:
     """Load the policy of a run: `load("latest").act(obs, mask)`, or the newest of a recipe: `load("town-l2:drqn")`.
 

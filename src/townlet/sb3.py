@@ -33,6 +33,8 @@ def make_vec(id: str, n_envs: int = 1, seed: int | None = None, **settings: Any)
     """N rows of a town by its Gymnasium id; `settings` as for `gymnasium.make_vec`, such as `overrides`."""
     if gym.spec(id).vector_entry_point not in (ENTRY_POINT, TownVectorEnv):
         raise TownletError(f"{id} is not a town", "use stable_baselines3.common.env_util.make_vec_env")
+    if "autoreset_mode" in settings:
+        raise TownletError("SB3 always resets in the step that ends an episode", "leave out autoreset_mode")
     envs = gym.make_vec(id, n_envs, autoreset_mode=AutoresetMode.SAME_STEP, **settings)
     assert isinstance(envs, TownVectorEnv)
     adapter = SB3TownVecEnv(envs)
@@ -57,7 +59,7 @@ class SB3TownVecEnv(VecEnv):
 
     def reset(self) -> Any:
         options = self._options[0]
-        if any(given != options for given in self._options):
+        if any(str(given) != str(options) for given in self._options):
             raise TownletError("the options of the rows differ", "give one dict; its values may be one per row")
         obs, _ = self.envs.reset(seed=self._seeds[0], options=options)
         self._reset_seeds()
@@ -104,6 +106,8 @@ class SB3TownVecEnv(VecEnv):
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
         """Call a method of the vector environment; `action_masks` and `render` return one value per row."""
+        if method_name in ("reset", "step"):
+            raise TownletError(f"single rows have no {method_name}()", f"call {method_name}() of the VecEnv")
         result, rows = getattr(self.envs, method_name)(*method_args, **method_kwargs), self._rows(indices)
         return [result[row] for row in rows] if method_name in PER_ROW else [result] * len(rows)
 

@@ -104,7 +104,7 @@ def test_diverged_seed_does_not_stop_the_others(townlet: Program, tmp_path: Path
         (["town-l0:dqn", "--jobs", "2"], "there is only one"),
         (["town-l0:dqn", "--steps", "many"], "'many' is not a number of steps; write it like 100000 or 1e5"),
         (["town-l0:dqn", "--steps", "0"], "'0' is not a number of steps"),
-        (["town-l0:dqn", "--quiet", "--metrics"], "--quiet shows nothing during training"),
+        (["town-l0:dqn", "--quiet", "--metrics"], "--quiet and --metrics contradict each other"),
     ],
 )
 def test_conflicting_options_are_rejected(townlet: Program, tmp_path: Path, words: list[str], message: str) -> None:

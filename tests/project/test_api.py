@@ -22,12 +22,15 @@ from townlet.gym import sources
 from townlet.interfaces.vec_env import MaskedObs
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
+from townlet.runs.overview import make_overview
+from townlet.tasks.experiment import load_experiment
 from townlet.train.api import recipe_name
 from townlet.train.callbacks import RunProgress
 from townlet.train.trained_run import TrainedRun
 
 WORDS = [*SMALL["town:ppo"], "budget.env_steps=256"]
 GYM_WORDS = (*PPO, "evaluation.every=256")
+EVERY_256 = ("metrics.every=256", "evaluation.every=256")
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +179,7 @@ def test_class_trains_stops_and_resumes(tmp_path: Path) -> None:
     assert seen[-1].run == run
     assert seen[-1].metrics["episode_length"] > 0
     assert run.resume(steps=512) is run
-    assert (run.finished, run.metrics()["env_steps"][-1]) == (True, 768)
+    assert (run.finished, run.metrics()["env_steps"][-1]) == (False, 768)
     result = run.evaluate(episodes=7)
     assert result.length.shape == (7,)
     assert result.mean_return == result.returns.mean()
@@ -217,6 +220,51 @@ def test_class_of_a_module_is_rebuilt_elsewhere_and_a_local_one_is_not(
     assert importable.evaluate(episodes=2).length.shape == (2,)
     with pytest.raises(TownletError, match="cannot be sent to other processes"):
         townlet.train(Local, overrides=[*GYM_WORDS, "gym.vectorization=async"], root=tmp_path)
+
+
+def test_policy_in_a_callback_is_the_best_one_so_far(tmp_path: Path) -> None:
+    seen: list[tuple[int, int, int]] = []
+
+    def record(progress: RunProgress) -> None:
+        run = progress.run
+        assert isinstance(run, TrainedRun)
+        seen.append((progress.env_steps, run.policy.env_steps, run.load("best").env_steps))
+
+    townlet.train("CartPole-v1", overrides=[*PPO, "env_steps=1024", *EVERY_256], root=tmp_path, callbacks=[record])
+    assert [policy for _, policy, _ in seen] == [loaded for _, _, loaded in seen]
+    assert seen[-1][1] > 0
+
+
+def test_policy_is_selected_by_any_kind_of_whole_number(tmp_path: Path) -> None:
+    run = townlet.train("CartPole-v1", overrides=[*PPO, "env_steps=1024"], root=tmp_path)
+    steps: list[Any] = [0, np.int64(0), 5.12e2, np.float64(512)]
+    assert [run.load(step).env_steps for step in steps] == [0, 0, 512, 512]
+
+
+def test_resume_by_steps_keeps_the_budget_and_extends_it_only_beyond(tmp_path: Path) -> None:
+    def stop(progress: RunProgress) -> bool:
+        return progress.env_steps < 256
+
+    run = townlet.train("CartPole-v1", overrides=[*PPO, "env_steps=1024", *EVERY_256], root=tmp_path, callbacks=[stop])
+    steps = [make_overview(run).env_steps]
+    for more in (256, None, 512):
+        run.resume(more)
+        steps.append(make_overview(run).env_steps)
+    assert steps == [256, 512, 1024, 1536]
+    assert run.finished
+
+
+def test_run_is_found_after_a_change_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = townlet.train(Corridor, overrides=GYM_WORDS)
+    monkeypatch.chdir("/")
+    assert run.score is not None
+    assert run.evaluate(episodes=2).length.shape == (2,)
+
+
+@pytest.mark.parametrize("id", ["Townlet/Town-L0-v0", "Townlet/Town-L0-v0:dqn"])
+def test_id_of_a_town_is_trained_as_a_town(id: str) -> None:
+    assert load_experiment(recipe_name(id)).task.name == "town-l0"
 
 
 def test_function_makes_the_environment(tmp_path: Path) -> None:

@@ -56,6 +56,13 @@ class Pair(Corridor):
     action_space = gym.spaces.Tuple((gym.spaces.Discrete(2),) * 2)  # type: ignore[assignment]
 
 
+SHARED = Corridor()
+
+
+def shared_env() -> Corridor:
+    return SHARED
+
+
 def train(env: Any, algorithm: str | None = None, **settings: Any) -> Callable[[Path], Any]:
     return lambda root: townlet.train(env, algorithm, overrides=[*PPO], root=root, **settings)
 
@@ -73,7 +80,7 @@ def train(env: Any, algorithm: str | None = None, **settings: Any) -> Callable[[
         ),
         (train(FourResults), r"expected 5, got 4.*; check .*check_env"),
         (train(lambda: None), "lambda cannot be made: .*must inherit from the gymnasium.Env class"),
-        (train(NanReward), "an episode of NanReward has a return of nan; make step"),
+        (train(NanReward), "NanReward returned a reward that is NaN or infinite; return finite rewards"),
         (train(Endless), "Endless has not ended after 60 steps, and nothing limits it; set gym.max_episode_steps"),
         (train(Corridor, device="cuda:99"), "device: cuda:99: torch finds .* CUDA device.*; write device=cpu"),
         (train(Corridor, callbacks=print), "`callbacks` is a builtin_function_or_method; give a list of functions"),
@@ -82,7 +89,13 @@ def train(env: Any, algorithm: str | None = None, **settings: Any) -> Callable[[
         (train(Corridor, seeds=2, jobs=0), "jobs=0 is not a whole number of at least 1"),
         (lambda _: townlet.make("town", rows=2, thread=3), "a town has no setting 'thread'; did you mean 'threads'"),
         (lambda _: townlet.open_run("elder").evaluate(0), "episodes=0 is not a whole number of at least 1"),
-        (lambda _: townlet.open_run("elder").resume(-5), "steps=-5 trains nothing"),
+        (lambda _: townlet.open_run("elder").resume(-5), "steps=-5 is not a whole number of at least 1"),
+        (lambda _: townlet.open_run("elder").resume(float("nan")), "steps=nan is not a whole number of at least 1"),
+        (lambda _: townlet.open_run("elder").evaluate(3, seed=-1), "seed=-1 is not a whole number of at least 0"),
+        (lambda _: townlet.open_run("elder").evaluate(True), "episodes=True is not a whole number"),
+        (lambda _: townlet.open_run("elder").load(0.5), "a run has no checkpoint '0.5'; use best or last, or a number"),
+        (lambda _: townlet.plot({}), "there are no runs to plot"),
+        (train(shared_env), "shared_env returns the same environment each time, but every row needs a separate one"),
         (
             lambda _: townlet.load("elder").act(([0.0], {})),
             r"tuple with parts of different shapes.*env\.reset\(\)\[0\]",
@@ -98,6 +111,22 @@ def test_mistakes_are_one_line(
     assert "\n" not in str(caught.value)
     assert "<local" not in str(caught.value)
     assert caught.value._render_traceback_()[-1] == str(caught.value)  # what a notebook shows
+
+
+@pytest.mark.parametrize("seeds", [None, 2])
+@pytest.mark.parametrize("error", [ConnectionError, ValueError])
+def test_error_of_a_callback_reaches_the_program_as_it_was_raised(
+    error: type[Exception], seeds: int | None, tmp_path: Path
+) -> None:
+    def fail(progress: Any) -> None:
+        raise error("the dashboard is offline")
+
+    with pytest.raises(error, match=r"^the dashboard is offline$") as caught:
+        townlet.train(Corridor, overrides=[*PPO], root=tmp_path, callbacks=[fail], seeds=seeds)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__  # a traceback shows only the callback's error
+    (run,) = Run.list(tmp_path)
+    townlet.open_run(run.path).resume()  # from the last checkpoint
 
 
 def test_notebook_shows_a_mistake_without_the_code_of_townlet() -> None:

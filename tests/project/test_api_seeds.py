@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -48,6 +49,39 @@ def test_seeds_give_runs_with_iqm_and_interval(runs: TrainedRuns) -> None:
     assert table["env_steps"].tolist() == [256, 512] * 3
     assert table["score"][1::2].tolist() == scores
     assert {len(column) for column in runs.metrics().values()} == {sum(len(run.metrics()["loss"]) for run in runs)}
+
+
+def test_run_without_evaluations_is_left_out_of_curve_and_interval(tmp_path: Path) -> None:
+    def stop_one(progress: RunProgress) -> bool:
+        return bool(progress.run.meta()["seed"] != 6)
+
+    words = [*PPO, "evaluation.every=512", "metrics.every=64"]
+    runs = townlet.train(Corridor, seed=5, seeds=3, overrides=words, root=tmp_path, callbacks=[stop_one])
+    (line,) = runs.plot().axes[0].lines
+    assert np.asarray(line.get_xdata()).tolist() == [512]
+    assert line.get_label() == "Corridor:ppo: IQM of 2 of 3 seeds (band: 95% interval)"
+    assert "IQM of return over 2 of 3 seeds" in repr(runs)
+
+
+def test_slices_without_runs_are_shown_and_refused(runs: TrainedRuns) -> None:
+    assert (repr(runs[3:]), runs[3:]._repr_html_()) == ("<no runs>", "<div>no runs</div>")
+    with pytest.raises(TownletError, match="there are no runs to plot"):
+        runs[3:].plot()
+
+
+def test_ids_that_a_script_registers_are_known_to_parallel_processes(tmp_path: Path) -> None:
+    """Also if the class is in a module; one of the script itself exists only there."""
+    gym.register("Corridor-v0", entry_point="project.test_api:Corridor", kwargs={"reward": 2.0})
+    make_local: Any = lambda: Corridor()  # noqa: E731
+    gym.register("Local-v0", entry_point=make_local)
+    try:
+        runs = townlet.train("Corridor-v0", seeds=2, jobs=2, overrides=WORDS, root=tmp_path)
+        assert {*runs.scores.tolist()} <= {0.0, 2.0}
+        assert runs.failures == {}
+        with pytest.raises(TownletError, match="'Local-v0' cannot be sent to other processes"):
+            townlet.train("Local-v0", seeds=2, jobs=2, overrides=WORDS, root=tmp_path)
+    finally:
+        del gym.registry["Corridor-v0"], gym.registry["Local-v0"]
 
 
 def test_runs_are_plotted_with_a_band(runs: TrainedRuns) -> None:

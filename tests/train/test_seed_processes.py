@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -50,6 +51,23 @@ def test_dead_process_is_reported_with_its_seed_and_the_others_finish(tmp_path: 
     assert second.run.meta()["seed"] == 1
     assert found.summary().endswith("failed: seed 1")
     assert found.exit_code == 1
+
+
+def test_process_stopped_alone_counts_as_failed_and_the_others_finish(tmp_path: Path) -> None:
+    stopped: list[int] = []
+
+    def stop_second(line: str) -> None:
+        if line.startswith("seed 1: ") and not stopped:
+            process = max(multiprocessing.active_children(), key=lambda child: child.pid or 0)
+            assert process.pid is not None
+            stopped.append(process.pid)
+            os.kill(process.pid, signal.SIGTERM)
+
+    found = train_seeds_in_parallel(RECIPE, SMALL, tmp_path, 2, 2, stop_second)
+    first, second = found.results
+    assert first.ended_normally
+    assert (second.failure, second.exit_code) == ("its process was stopped by a signal; its run is saved", 1)
+    assert (found.interrupted, found.failed) == ([], [second])
 
 
 def test_ctrl_c_saves_all_runs_and_starts_no_more(tmp_path: Path) -> None:

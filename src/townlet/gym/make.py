@@ -124,7 +124,12 @@ def _make_rows(factory: RowFactory, rows: int) -> SyncVectorEnv | AsyncVectorEnv
         factory().close()  # so that errors are raised in this process
         multiprocessing.set_forkserver_preload(PRELOADED)
         return AsyncVectorEnv([factory] * rows, copy=False, context=START_METHOD, autoreset_mode=autoreset)
-    return SyncVectorEnv([factory] * rows, copy=False, autoreset_mode=autoreset)
+    vec = SyncVectorEnv([factory] * rows, copy=False, autoreset_mode=autoreset)
+    if len({id(env.unwrapped) for env in vec.envs}) < rows:
+        vec.close()
+        what = f"{factory.id} returns the same environment each time, but every row needs a separate one"
+        raise TownletError(what, "make a new environment inside the function")
+    return vec
 
 
 def _make_native(factory: RowFactory, rows: int) -> VectorEnv[Any, Any, Any]:

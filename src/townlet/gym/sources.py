@@ -6,6 +6,7 @@ Code is run only if that is permitted, except for objects that the program itsel
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import secrets
@@ -68,6 +69,33 @@ def not_importable(env: str, otherwise: str) -> TownletError:
     """The error where another process needs an environment that only this program knows."""
     what = f"the environment '{env}' cannot be sent to other processes, because it is not in a module"
     return TownletError(what, f"{DEFINE_ELSEWHERE}, or {otherwise}")
+
+
+def transferable_spec(env: str) -> str | None:
+    """A registered id as JSON, for processes without the registrations of this program; None if there is none.
+
+    Raises TownletError if its entry point exists only in this program.
+    """
+    spec = copy.copy(gym.spec(env))
+    for name in ("entry_point", "vector_entry_point"):
+        entry = getattr(spec, name)
+        if isinstance(entry, str) and entry.startswith("__main__:"):
+            raise not_importable(env, "train one seed at a time")
+        if callable(entry):
+            found = _importable_name(entry)
+            if found is None:
+                raise not_importable(env, "train one seed at a time")
+            setattr(spec, name, f"{entry.__module__}:{found.env}")
+    try:
+        return spec.to_json()
+    except (TypeError, ValueError):  # arguments that JSON cannot express
+        return None
+
+
+def register_spec(spec: str) -> None:
+    """Register an id from `transferable_spec`, unless this process knows it."""
+    found = EnvSpec.from_json(spec)
+    gym.registry.setdefault(found.id, found)
 
 
 def _importable_name(make: EnvMaker) -> EnvName | None:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from townlet import IDS
 from townlet.config.merge import MAX_CHAIN, add_to_chain
 from townlet.config.yaml import Node, read
 from townlet.errors import ConfigError, SourceLocation, TownletError, did_you_mean, nearest
@@ -163,7 +164,7 @@ def find_layers(name: str) -> RecipeLayers:
 
 
 def parse_recipe_name(name: str) -> RecipeName:
-    """The parts of ENV:VARIANT or SOURCE:ENV:VARIANT."""
+    """The parts of ENV:VARIANT or SOURCE:ENV:VARIANT; the Gymnasium id of a town stands for its world."""
     found = SOURCE_AND_ENV.fullmatch(name)
     if found is not None and not os.path.isfile(name):
         source, env, variant = found.groups()
@@ -172,7 +173,8 @@ def parse_recipe_name(name: str) -> RecipeName:
             return RecipeName(source, env, variant)
     if name.endswith(".py"):
         raise TownletError(f"'{name}' is a Python file", f"name the environment in it: {name}:CLASS:ppo")
-    return RecipeName(None, *_split_variant(name, Path()))
+    env, variant = _split_variant(name, Path())
+    return RecipeName(None, IDS.get(env, env), variant)
 
 
 def _source_layers(source: str, env: str, variant: str | None) -> RecipeLayers:

@@ -54,21 +54,28 @@ class CurveGroup:
         return [run.last for run in self.runs.values() if run.last is not None]
 
     @property
+    def evaluated(self) -> list[Overview]:
+        """Its runs that have been evaluated."""
+        return [run for run in self.runs.values() if run.curve]
+
+    @property
     def curve(self) -> tuple[Floats, IqmCurve]:
-        """The env_steps at which all runs were evaluated, and the IQM of the evaluations there."""
-        name = self.terms.curve_metric
-        curves = [
-            dict(zip(run.evaluations["env_steps"], run.evaluations[name], strict=True)) for run in self.runs.values()
-        ]
-        shared = sorted(set.intersection(*({x for x, y in c.items() if y is not None} for c in curves)))
+        """The env_steps at which all evaluated runs were evaluated, and the IQM of the evaluations there."""
+        name, runs = self.terms.curve_metric, self.evaluated
+        curves = [dict(zip(run.evaluations["env_steps"], run.evaluations[name], strict=True)) for run in runs]
+        known = [{x for x, y in curve.items() if y is not None} for curve in curves]
+        shared = sorted(set.intersection(*known)) if known else []
         values = np.asarray([[curve[step] for step in shared] for curve in curves], np.float64)
         return np.asarray(shared, np.float64), iqm_curve(values)
 
     def legend(self, name: str) -> str:
         """The label of its curve."""
-        if len(self.runs) == 1:
-            return f"{name} seed {self._first.seed}"
-        return f"{name}: IQM of {len(self.runs)} seeds (band: 95% interval)"
+        runs = self.evaluated
+        if len(runs) < 2:
+            return f"{name} seed {(runs or [self._first])[0].seed}"
+        kind = "seeds" if len({run.seed for run in runs}) == len(runs) else "runs"
+        missing = f" of {len(self.runs)}" if len(runs) < len(self.runs) else ""
+        return f"{name}: IQM of {len(runs)}{missing} {kind} (band: 95% interval)"
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -137,7 +144,7 @@ def comparison_plot(curves: Sequence[tuple[str, CurveGroup]]) -> Paint:
         for name, group in curves:
             env_steps, (iqms, low, high) = group.curve
             (line,) = axes.plot(env_steps, iqms, "o-", markersize=3, label=group.legend(name))
-            if len(group.runs) > 1:
+            if len(group.evaluated) > 1:
                 axes.fill_between(env_steps, low, high, color=line.get_color(), alpha=0.25, linewidth=0)
         terms = {group.terms for _, group in curves}
         axes.set_ylabel(" / ".join(sorted(f"{kind.axis_label}, evaluated" for kind in terms)))

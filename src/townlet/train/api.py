@@ -24,7 +24,7 @@ from townlet.tasks.experiment import load_experiment
 from townlet.town.env import Town
 from townlet.town.world.load import load as load_world
 from townlet.town.world.tables import World
-from townlet.train.callbacks import Callback
+from townlet.train.callbacks import Callback, callback_errors
 from townlet.train.multi_seed import MakeHooks, train_seeds
 from townlet.train.policies import TrainedPolicy, Which, load_policy
 from townlet.train.seed_processes import train_seeds_in_parallel
@@ -80,21 +80,22 @@ def train(
     changes = [*format_overrides(overrides), *format_overrides(settings)]
     changes += [] if steps is None else [f"budget.env_steps={steps}"]
     changes += [] if seed is None else [f"seed={seed}"]
-    recipe, observe = recipe_name(env, algorithm), make_hooks(callbacks, progress)
-    if seeds is None:
-        return _train_one(recipe, changes, Path(root), observe)
-    if jobs > 1:
-        show = seeds_progress(progress)
-        result = train_seeds_in_parallel(recipe, changes, Path(root), seeds, min(jobs, seeds), show)
-    else:
-        result = train_seeds(recipe, changes, Path(root), seeds, observe)
+    recipe, hooks_of = recipe_name(env, algorithm), make_hooks(callbacks, progress)
+    with callback_errors():
+        if seeds is None:
+            return _train_one(recipe, changes, Path(root), hooks_of)
+        if jobs > 1:
+            show = seeds_progress(progress)
+            result = train_seeds_in_parallel(recipe, changes, Path(root), seeds, min(jobs, seeds), show)
+        else:
+            result = train_seeds(recipe, changes, Path(root), seeds, hooks_of)
     return as_trained_runs(result)
 
 
-def _train_one(recipe: str, changes: Sequence[str], root: Path, observe: MakeHooks) -> TrainedRun:
+def _train_one(recipe: str, changes: Sequence[str], root: Path, hooks_of: MakeHooks) -> TrainedRun:
     session = create_session(load_experiment(recipe, changes), root)
     with Lock(session.run.path) as lock:
-        sinks, stop_reason = observe(session.run, session.loaded.recipe)
+        sinks, stop_reason = hooks_of(session.run, session.loaded.recipe)
         raise_interrupt(session.train(lock, sinks, stop_reason=stop_reason))
     return TrainedRun(session.run.path)
 
@@ -116,7 +117,7 @@ def make(env: str | Path | World | EnvMaker = "town", rows: int | None = None, *
         loaded = load_experiment(str(env), changes)
         return loaded.task.make_env(loaded.recipe, loaded.recipe.thread_count)
     if name.source is None and not GYM_ID.fullmatch(name.env):
-        return _make_town(load_world(str(env)), rows, settings)
+        return _make_town(load_world(name.env), rows, settings)
     source = [] if name.source is None else [f"source={json.dumps(name.source)}"]
     layer = apply_overrides(Node({}, SourceLocation("townlet.make")), [*source, *format_overrides(settings)])
     return make_vec(name.env, validate_model(GymSettings, layer), rows or 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -26,6 +27,21 @@ class RunProgress:
     budget: int | None  # env_steps of the whole run; None if they are not limited
     metrics: Mapping[str, float]  # means over the latest interval, such as episode_return and loss
     evaluation: Mapping[str, Any] | None  # the latest evaluation of this session, such as its length, return and score
+
+
+class CallbackFailed(Exception):
+    """Carries the exception of a callback, its `__cause__`, through the training; see `callback_errors`."""
+
+
+@contextmanager
+def callback_errors() -> Iterator[None]:
+    """Raises the exception of a callback as the callback raised it."""
+    try:
+        yield
+    except CallbackFailed as failed:
+        cause = failed.__cause__
+        assert cause is not None
+        raise cause from cause.__cause__
 
 
 Callback = Callable[[RunProgress], Any]  # returning False stops the training
@@ -58,6 +74,9 @@ class CallbackSink(Sink):
     def _call(self, env_steps: int, updates: int, episodes: int) -> None:
         progress = RunProgress(self._run, env_steps, updates, episodes, self._budget, self._metrics, self._evaluation)
         for callback in self._callbacks:
-            answer = callback(progress)
+            try:
+                answer = callback(progress)
+            except Exception as error:
+                raise CallbackFailed from error
             if isinstance(answer, bool | np.bool_) and not answer:  # None and other values continue
                 self._stopped = True

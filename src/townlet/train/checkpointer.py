@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from contextlib import closing
 from typing import Any, Final
 
@@ -98,15 +99,15 @@ class Checkpointer:
         return lost
 
 
-def choose_checkpoint(run: Run, which: str | int = "best") -> Checkpoint:
+def choose_checkpoint(run: Run, which: str | float = "best") -> Checkpoint:
     """The run's best checkpoint (its last if none was evaluated), its last, or the one saved nearest to a step.
 
     For a step, policy snapshots are considered too; of two equally near, the earlier is returned.
     """
-    if isinstance(which, int) and (saved := snapshots.saved_policies(run)[0]):
-        return min(saved, key=lambda one: abs(one.env_steps - which))
-    if isinstance(which, str) and which not in NAMED:
-        raise TownletError(f"a run has no checkpoint '{which[:60]}'", f"use {' or '.join(NAMED)}, or a number of steps")
+    if which not in NAMED:
+        step = _step(which)
+        if saved := snapshots.saved_policies(run)[0]:
+            return min(saved, key=lambda one: abs(one.env_steps - step))
     if which == "best" and (damaged := checkpoint.scan(run.checkpoints)[1]):
         path, error = next(iter(damaged.items()))
         what = f"the best checkpoint cannot be determined: {error.diagnostics[0].what}"
@@ -116,6 +117,17 @@ def choose_checkpoint(run: Run, which: str | int = "best") -> Checkpoint:
     if chosen is None:
         raise TownletError("this run has no checkpoint yet", f"townlet train --resume {run.path}", run.path)
     return chosen
+
+
+def _step(which: object) -> int:
+    """A number of steps as an int, also if it is given as 1e5 or as a NumPy integer."""
+    if isinstance(which, float) and which.is_integer():
+        return int(which)
+    try:
+        return operator.index(which)  # type: ignore[arg-type]
+    except TypeError:
+        what = f"a run has no checkpoint '{str(which)[:60]}'"
+        raise TownletError(what, f"use {' or '.join(NAMED)}, or a number of steps") from None
 
 
 def training_state(chosen: Checkpoint) -> tuple[State, dict[str, Any]]:

@@ -92,7 +92,8 @@ class NotebookLines:
         self._handle.update(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre {MONOSPACE}>{escape(chr(10).join(self._lines[name] for name in sorted(self._lines)))}</pre>"
+        names = sorted(self._lines, key=lambda name: (len(name), name))  # "seed 2" before "seed 10"
+        return f"<pre {MONOSPACE}>{escape(chr(10).join(self._lines[name] for name in names))}</pre>"
 
 
 def curve_svg(training: Sequence[Point], evaluations: Sequence[Point]) -> str:

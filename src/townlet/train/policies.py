@@ -26,7 +26,7 @@ from townlet.tasks.town import require_interface
 from townlet.town.world.tables import World
 from townlet.train.checkpointer import choose_checkpoint, training_state
 
-Which = Literal["best", "last"] | int  # which saved policy; an int selects the one saved nearest to that step
+Which = Literal["best", "last"] | float  # which saved policy; a number selects the one saved nearest to that step
 
 
 class TrainedPolicy:

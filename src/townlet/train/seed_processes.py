@@ -11,9 +11,10 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -50,6 +51,7 @@ class SeedJob:
     code_permitted: bool
     user_files: tuple[str, ...]
     registered: EnvName | None  # the environment, if the program passed it as an object
+    spec: str | None  # the environment, if it is a registered id, as JSON
 
 
 def train_seeds_in_parallel(
@@ -67,10 +69,12 @@ def train_seeds_in_parallel(
     name = parse_recipe_name(recipe)
     env = EnvName(name.source or "", name.env)
     registered = env if sources.is_registered_object(env) else None
+    by_id = loaded.recipe.gym is not None and loaded.recipe.gym.source is None
+    spec = sources.transferable_spec(loaded.recipe.env) if by_id else None
 
     def in_processes(numbers: Sequence[int]) -> Iterator[SeedResult]:
         permitted, files = user_code.permitted(), user_code.executed_files()
-        waiting = [SeedJob(recipe, shared, root, seed, permitted, files, registered) for seed in numbers]
+        waiting = [SeedJob(recipe, shared, root, seed, permitted, files, registered, spec) for seed in numbers]
         with _Processes(show) as processes:
             while processes.running or (waiting and not processes.interrupted):
                 while waiting and len(processes.running) < jobs and not processes.interrupted:
@@ -155,7 +159,13 @@ class _Processes:
                 process.join()
                 connection.close()
                 del self.running[connection]
-                yield message
+                yield message if self.interrupted else self._as_failure(message)
+
+    def _as_failure(self, result: SeedResult) -> SeedResult:
+        """A seed whose process alone was stopped by a signal counts as failed."""
+        if result.exit_code != EXIT_INTERRUPTED:
+            return result
+        return replace(result, failure="its process was stopped by a signal; its run is saved", exit_code=1)
 
     def _without_result(self, job: SeedJob, process: BaseProcess) -> SeedResult:
         """The result of a process that died, for example because memory ran out."""
@@ -178,6 +188,7 @@ class _PipeConsole(PlainConsole):
     def __init__(self, connection: Connection) -> None:
         super().__init__(sys.stderr, LINE_SECONDS)
         self._connection, self.parent_ended = connection, False
+        self.run: Run | None = None  # once it exists
 
     def message(self, text: str) -> None:
         self.send(text)
@@ -212,6 +223,7 @@ def _run_job(job: SeedJob, connection: Connection) -> None:
         return "interrupted" if early.requested else None
 
     def make_hooks(run: Run, recipe: Recipe) -> RunHooks:
+        console.run = run
         console.send(run)
         return RunHooks([console], stop_reason)
 
@@ -222,8 +234,16 @@ def _run_job(job: SeedJob, connection: Connection) -> None:
     try:
         if job.registered:
             sources.register_importable(job.registered)
+        if job.spec:
+            sources.register_spec(job.spec)
         result = train_seed(job.recipe, job.overrides, job.root, job.seed, make_hooks)
     except TownletError as error:
         result = SeedResult(job.seed, failure=str(error.diagnostics[0]), exit_code=error.exit_code)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        if console.run is not None:
+            with suppress(OSError), console.run.log_file.open("a", encoding="utf-8") as log:
+                log.writelines(traceback.format_exception(error))
+        result = SeedResult(job.seed, console.run, failure=why, exit_code=1)
     console.send(result)
     connection.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,16 +17,18 @@ from townlet.config.merge import format_overrides
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Sink
 from townlet.recipes.schema import Recipe
+from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.runs.overview import make_overview
 from townlet.runs.tables import Table, as_pandas, evaluation_table, metrics_table
 from townlet.tasks.evaluation import EvaluationResult
 from townlet.tasks.experiment import reopen
-from townlet.train.callbacks import Callback, CallbackSink
+from townlet.train.callbacks import Callback, CallbackSink, callback_errors
+from townlet.train.checkpointer import choose_checkpoint
 from townlet.train.multi_seed import MakeHooks, RunHooks
 from townlet.train.notebook import NotebookLines, NotebookProgress, in_notebook
-from townlet.train.policies import TrainedPolicy, Which, load_policy
+from townlet.train.policies import TrainedPolicy, Which, load_checkpoint, load_policy
 from townlet.train.session import TrainingOutcome, resume
 from townlet.train.sinks import console_sink
 
@@ -39,10 +42,17 @@ EPISODES: Final = 100  # of an evaluation
 class TrainedRun(Run):
     """A run that was trained, perhaps not to its end. Everything is read from its folder when it is needed."""
 
-    @cached_property
+    def __init__(self, path: Path) -> None:
+        super().__init__(path.absolute())  # the program may change its working directory
+
+    @property
     def policy(self) -> TrainedPolicy:
-        """The policy of the best checkpoint: `run.policy.act(obs, mask)`."""
-        return self.load()
+        """The policy of the best checkpoint so far: `run.policy.act(obs, mask)`."""
+        best = choose_checkpoint(self)
+        known: TrainedPolicy | None = self.__dict__.get("_policy")
+        if known is None or known.checkpoint.path != best.path:
+            known = self.__dict__["_policy"] = load_checkpoint(self, best)
+        return known
 
     def load(self, which: Which = "best") -> TrainedPolicy:
         """The policy of the best or last checkpoint, or the one saved nearest to a step."""
@@ -75,8 +85,8 @@ class TrainedRun(Run):
         trained = self.policy if which == "best" else self.load(which)
         recipe, greedy = trained.loaded.recipe, trained.use_greedy(None if greedy is None else not greedy)
         trained.require_probabilities(greedy)
-        changes = {"episodes": episodes, "deterministic": greedy, "seed": recipe.evaluation.seed + 1}
-        changes |= {} if seed is None else {"seed": seed}
+        seed = recipe.evaluation.seed + 1 if seed is None else require_count("seed", seed, least=0)
+        changes = {"episodes": episodes, "deterministic": greedy, "seed": seed}
         evaluation = type(recipe.evaluation).model_validate(recipe.evaluation.model_dump() | changes)
         changed = recipe.model_copy(update={"evaluation": evaluation, "device": "cpu"})
         return trained.loaded.task.evaluate(trained.policy(), changed, no_interrupt)
@@ -90,16 +100,24 @@ class TrainedRun(Run):
         progress: bool | None = None,
         **settings: Any,
     ) -> TrainedRun:
-        """Continue training for `steps` env_steps, by default to the end of the budget; returns this run."""
+        """Continue training for `steps` env_steps, by default to the end of the budget; returns this run.
+
+        Steps beyond the budget extend it.
+        """
         changes = [*format_overrides(overrides), *format_overrides(settings)]
+        pause_at = None
         if steps is not None:
-            if steps <= 0:
-                raise TownletError(f"steps={steps} trains nothing", "give the number of further env_steps")
-            changes.append(f"budget.env_steps={make_overview(self).env_steps + round(steps)}")
+            last, budget = checkpoint.latest(self.checkpoints), reopen(self, changes).recipe.budget.env_steps
+            end = require_steps("steps", steps) + (last.env_steps if last else 0)
+            if budget is None or end < budget:
+                pause_at = end
+            else:
+                changes.append(f"budget.env_steps={end}")
         recipe = reopen(self, changes).recipe
         sinks, stop_reason = make_hooks(callbacks, progress)(self, recipe)
-        self.__dict__.pop("policy", None)  # another checkpoint may become the best one
-        raise_interrupt(resume(self, changes, sinks=sinks, stop_reason=stop_reason))
+        with callback_errors():
+            outcome = resume(self, changes, sinks=sinks, pause_at=pause_at, stop_reason=stop_reason)
+        raise_interrupt(outcome)
         return self
 
     def metrics(self, pandas: bool = False) -> Any:
@@ -161,10 +179,18 @@ def _require_functions(callbacks: object) -> None:
             raise TownletError(what, "give a function that takes a townlet.train.callbacks.RunProgress")
 
 
-def require_count(name: str, value: object) -> None:
-    """Raise an error unless the value is a whole number of at least 1."""
-    if not isinstance(value, int | np.integer) or value < 1:
-        raise TownletError(f"{name}={value!r} is not a whole number of at least 1", f"write {name}=5, for example")
+def require_count(name: str, value: object, least: int = 1) -> int:
+    """The value as an int; raises an error unless it is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise TownletError(
+            f"{name}={value!r} is not a whole number of at least {least}", f"write {name}=5, for example"
+        )
+    return int(value)
+
+
+def require_steps(name: str, value: object) -> int:
+    """A number of env_steps as an int, also if it is given as 1e5; raises an error unless it is at least 1."""
+    return require_count(name, int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def seeds_progress(progress: bool | None) -> Callable[[str], None]:

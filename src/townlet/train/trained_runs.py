@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from townlet.train.trained_run import TrainedRun
 if TYPE_CHECKING:
     from townlet.runs.plots import NotebookFigure
 
+NOTHING_TO_PLOT: Final = TownletError("there are no runs to plot", "give runs or their names, or {label: runs}")
 RunGiven = str | Path | Run  # a name below the root, a path, "latest", or the run itself
 RunsGiven = RunGiven | Sequence["RunGiven | Sequence[RunGiven]"]
 
@@ -85,13 +86,15 @@ class TrainedRuns(Sequence[TrainedRun]):
 
     def plot(self) -> NotebookFigure:
         """The IQM of the evaluations over env_steps, with a band for its 95% interval, as a matplotlib figure."""
-        return plot({self._recipe: self})
+        return plot({self._recipe: self} if len(self) else {})
 
     @property
     def _recipe(self) -> str:
         return str(self[0].meta()["recipe"])
 
     def __repr__(self) -> str:
+        if not len(self):
+            return "<no runs>"
         seeds = ", ".join(map(str, self.seeds))
         failed = "".join(f"; seed {seed} failed: {why}" for seed, why in self.failures.items())
         return f"<{len(self)} runs of {self._recipe}, seeds {seeds}: {self._result()}{failed}>"
@@ -101,12 +104,15 @@ class TrainedRuns(Sequence[TrainedRun]):
         if np.isnan(self.scores).all():
             return "not evaluated yet"
         low, high = self.interval
-        return f"IQM of {metric} {self.iqm:.1f}, 95% interval {low:.1f} to {high:.1f}"
+        count = f" over {known} of {len(self)} seeds" if (known := len(self._known_scores())) < len(self) else ""
+        return f"IQM of {metric}{count} {self.iqm:.1f}, 95% interval {low:.1f} to {high:.1f}"
 
     def _repr_html_(self) -> str:
         """The score of each seed, the IQM, and the curve with its band, for notebooks."""
         from townlet.runs import plots  # lazily: it imports matplotlib
 
+        if not len(self):
+            return "<div>no runs</div>"
         cells = [(run.meta()["seed"], f"{score:.1f}", run.name) for run, score in zip(self, self.scores, strict=True)]
         cells += [(seed, "failed", why) for seed, why in self.failures.items()]
         rows = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in cells)
@@ -136,6 +142,8 @@ def plot(runs: RunsGiven | Mapping[str, RunsGiven], root: str | Path = "runs") -
     if isinstance(runs, TrainedRuns):
         return runs.plot()
     if isinstance(runs, Mapping):
+        if not runs:
+            raise NOTHING_TO_PLOT
         curves = [(name, _group(_open(given, Path(root)))) for name, given in runs.items()]
     else:
         overviews = {run.name: make_overview(run) for run in _open(runs, Path(root))}
@@ -158,5 +166,5 @@ def _open(given: Any, root: Path) -> list[Run]:
         return [Run.open(given, root)]
     found = [run for part in given for run in _open(part, root)] if isinstance(given, Sequence) else []
     if not found:
-        raise TownletError("there are no runs to plot", "give runs or their names, or {label: runs}")
+        raise NOTHING_TO_PLOT
     return found

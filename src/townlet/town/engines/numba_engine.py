@@ -101,7 +101,9 @@ class NumbaEngine:
         else:
             if self._pool is None or self._pool_pid != os.getpid():  # a fork inherits the object but not its threads
                 self._pool, self._pool_pid = ThreadPoolExecutor(self.threads - 1, "town"), os.getpid()
-            others = [self._pool.submit(self._step_chunk, actions, reset_ended, into, *chunk) for chunk in self._chunks[1:]]
+            others = [
+                self._pool.submit(self._step_chunk, actions, reset_ended, into, *chunk) for chunk in self._chunks[1:]
+            ]
             invalid_row = self._step_chunk(actions, reset_ended, into, *self._chunks[0])
             for other in others:
                 other.result()

@@ -73,7 +73,7 @@ class TownEnv(gym.Env[Any, np.int64]):
         starts.check_options(options or {}, starts.START_OPTIONS)
         start = starts.read_start(options or {}, self.world, 1)
         if seed is None and not self._started:
-            seed = int(self.np_random.integers(2**31))
+            seed = self.np_random_seed
         starts.start_episodes(self._engine, ALL_ROWS, seed, start)
         self._started, self._ended, self._last_action = True, False, None
         if self.render_mode == "human":
@@ -132,7 +132,7 @@ class TownEnv(gym.Env[Any, np.int64]):
     def _observation(self) -> Any:
         obs, mask = self._outputs.obs, self._outputs.mask
         return (
-            {spaces.OBSERVATION: obs.copy(), spaces.ACTION_MASK: mask.copy()} if self._mask_observation else obs.copy()
+            {spaces.ACTION_MASK: mask.copy(), spaces.OBSERVATION: obs.copy()} if self._mask_observation else obs.copy()
         )
 
     def _info(self, cause: np.int64) -> dict[str, Any]:

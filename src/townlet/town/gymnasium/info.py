@@ -61,8 +61,10 @@ class VectorInfo:
 
     def current(self, outputs: EngineViews, marked: NDArray[np.bool_] | None = None) -> dict[str, Any]:
         """Infos of rows whose episodes run; `marked` [N] are those that have a value, by default all."""
-        marks = self._all_rows if marked is None else marked
-        return self._build(outputs.mask.copy(), self._running.copy(), reward_parts(outputs), marks.copy())
+        if marked is None:
+            return self._build(outputs.mask.copy(), self._running.copy(), reward_parts(outputs), self._all_rows.copy())
+        masks, causes = outputs.mask * marked[:, None], self._running * marked  # 0 without a value, as in Gymnasium
+        return self._build(masks, causes, reward_parts(outputs) * marked, marked.copy())
 
     def set_causes(self, infos: dict[str, Any], engine: Engine, rows: NDArray[np.int64]) -> None:
         """Write the causes of rows [k] that ended in the last step."""

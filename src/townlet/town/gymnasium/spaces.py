@@ -33,9 +33,9 @@ def open_world(world: str | Path | World, overrides: Sequence[str], max_episode_
     if max_episode_steps is None:
         return world
     limit = int(world.tables.max_steps)
-    if not 1 <= max_episode_steps <= limit:
+    if not isinstance(max_episode_steps, int | np.integer) or not 1 <= max_episode_steps <= limit:
         what = f"max_episode_steps={max_episode_steps} is not possible: {world.name} truncates at step {limit}"
-        raise TownletError(what, f"give 1 to {limit}, or overrides=['max_steps={max(1, max_episode_steps)}']")
+        raise TownletError(what, f"give an integer from 1 to {limit}, or overrides=['max_steps=900']")
     return replace(world, tables=world.tables._replace(max_steps=max_episode_steps))
 
 

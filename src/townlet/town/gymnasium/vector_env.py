@@ -88,7 +88,7 @@ class TownVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
             raise TownletError("reset_mask continues the streams of its rows", "call reset(seed=0) without it first")
         super().reset(seed=seed)
         if seed is None and not self._started:
-            seed = int(self.np_random.integers(2**31))
+            seed = self.np_random_seed
         chosen = np.ones(self.num_envs, np.bool_) if mask is None else mask
         starts.start_episodes(self._engine, chosen, seed, start)
         if mask is None:
@@ -138,7 +138,7 @@ class TownVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
         """The observation of each row, as the single environment returns it."""
         if not self._mask_observation:
             return obs
-        return ({spaces.OBSERVATION: o, spaces.ACTION_MASK: m} for o, m in zip(obs, mask, strict=True))
+        return ({spaces.ACTION_MASK: m, spaces.OBSERVATION: o} for o, m in zip(obs, mask, strict=True))
 
     def action_masks(self) -> Bools:
         """The valid actions of every row [N, K]."""
@@ -173,7 +173,7 @@ class TownVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
     def _observation(self, obs: NDArray[np.float32]) -> Any:
         """The observation that a caller gets, from a copy of the engine's."""
         return (
-            {spaces.OBSERVATION: obs, spaces.ACTION_MASK: self._outputs.mask.copy()} if self._mask_observation else obs
+            {spaces.ACTION_MASK: self._outputs.mask.copy(), spaces.OBSERVATION: obs} if self._mask_observation else obs
         )
 
 
