@@ -173,6 +173,7 @@ def test_only_runs_that_differ_in_seed_are_pooled(townlet: Program, tmp_path: Pa
         stored(tmp_path, "ppo", [900.0], seed=4),
         stored(tmp_path, "dqn", [900.0], seed=5),
         stored(tmp_path, "ppo", [250.0], seed=6, threads=8),
+        stored(tmp_path, "ppo", [900.0], seed=6),  # the same seed again is no other sample
     ]
     others[1].update_meta(world="another")
     others[2].update_meta(finished=False)

@@ -11,7 +11,7 @@ import pytest
 from cli.program import Program
 from small import REPORT, SMALL_GYM, train_gym
 from townlet.runs.folder import Run
-from townlet.runs.statistics import iqm
+from townlet.runs.statistics import iqm, score_text
 
 
 def test_report_states_solved_and_resources(gym_runs: dict[str, Run]) -> None:
@@ -61,7 +61,7 @@ def test_seeds_are_pooled_by_return(townlet: Program, tmp_path: Path) -> None:
     assert min(last) <= low <= group["iqm"] <= high <= max(last)
     curves = tmp_path / "curves.svg"
     done = townlet("runs", "compare", "Pendulum", "--plot", str(curves), "--root", str(tmp_path))
-    assert f"IQM of the last evaluation's return {group['iqm']:.1f}" in done.out
+    assert f"IQM of the last evaluation's return {score_text(group['iqm'])}" in done.out
     assert "earn money" not in done.out
     drawn = curves.read_text()
     assert "return per episode, evaluated" in drawn

@@ -52,6 +52,21 @@ def run(folder: Path, *words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+def test_file_may_import_others_beside_it(folder: Path) -> None:
+    (folder / "my_walls.py").write_text("LENGTH = 5\n")
+    (folder / "corridors.py").write_text("import my_walls\n" + CODE)
+    code, _, err = run(
+        folder / "..", "train", f"{folder}/corridors.py:Corridor:ppo", "--steps", "64", *QUICK, "--allow-code"
+    )
+    assert code == 0, err
+
+
+def test_missing_file_is_reported_before_permission(folder: Path) -> None:
+    code, _, err = run(folder, "train", "nofile.py:Corridor:ppo")
+    assert code == 2
+    assert "there is no Python file" in err
+
+
 @pytest.mark.parametrize("name", ["Corridor", "make_corridor", "Corridor-v3"])
 def test_environment_in_a_file_trains_and_is_evaluated_in_another_process(folder: Path, name: str) -> None:
     code, out, err = run(folder, "train", f"corridors.py:{name}:ppo", "--steps", "200", *QUICK, "--allow-code")

@@ -118,7 +118,7 @@ def test_unknown_override_is_named_and_creates_no_run(tmp_path: Path) -> None:
 
 def test_ctrl_c_saves_the_run_and_interrupts_the_program(tmp_path: Path) -> None:
     changes = [*SMALL["town:ppo"], "budget.env_steps=100000000"]
-    with ctrl_c_once_training(tmp_path), pytest.raises(KeyboardInterrupt):
+    with ctrl_c_once_training(tmp_path), pytest.raises(KeyboardInterrupt, match=r"open_run\(.*\)\.resume\(\)"):
         townlet.train("town:ppo", overrides=changes, root=tmp_path)
     assert townlet.load("latest", "last", root=tmp_path).env_steps > 0
 
@@ -174,7 +174,11 @@ def test_class_trains_stops_and_resumes(tmp_path: Path) -> None:
     )
     assert (run.finished, run.meta()["ended"], run.meta()["seed"]) == (False, "stopped by a callback", 4)
     assert "lr: 0.001" in run.resolved_file.read_text(encoding="utf-8")
-    assert [(progress.env_steps, progress.evaluation is None) for progress in seen] == [(256, True), (256, False)]
+    assert [(progress.env_steps, progress.event) for progress in seen] == [(256, "interval"), (256, "evaluation")]
+    assert seen[0].evaluation is None
+    assert seen[1].evaluation is not None
+    assert "earns_money" not in seen[1].evaluation  # which only towns have
+    assert make_overview(run).state == "stopped"
     assert seen[-1].budget == 2048
     assert seen[-1].run == run
     assert seen[-1].metrics["episode_length"] > 0

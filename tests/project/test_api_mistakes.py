@@ -30,7 +30,7 @@ class FailsInReset(Corridor):
 
 class FailsInStep(Corridor):
     def step(self, action: np.int64) -> Any:
-        if self._steps == 6:  # not in the first steps, which check the environment
+        if self._steps == 12:  # not in the first steps, which check the environment
             raise ValueError("no\nstep")
         return super().step(action)
 
@@ -44,6 +44,26 @@ class NanReward(Corridor):
     def step(self, action: np.int64) -> Any:
         obs, _, *rest = super().step(action)
         return obs, float("nan"), *rest
+
+
+class LateNan(Corridor):
+    def step(self, action: np.int64) -> Any:
+        obs, reward, *rest = super().step(action)
+        return obs, float("nan") if self._steps == 12 else reward, *rest
+
+
+class NoSpace(Corridor):
+    observation_space = None  # type: ignore[assignment]
+
+
+class OldReset(Corridor):
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return super().reset(seed=seed)[0]
+
+
+class WrongShape(Corridor):
+    def _obs(self) -> Any:
+        return super()._obs()[:4]
 
 
 class Endless(Corridor):
@@ -78,9 +98,19 @@ def train(env: Any, algorithm: str | None = None, **settings: Any) -> Callable[[
             train(lambda: FailsInStep()),
             r"failed in step\(\): ValueError: no step \(test_api_mistakes\.py:\d+\); .* train again",
         ),
-        (train(FourResults), r"expected 5, got 4.*; check .*check_env"),
+        (
+            train(FourResults),
+            r"FourResults\.step\(\) returns 4 values \(test_api_mistakes\.py:\d+\); return obs, reward",
+        ),
         (train(lambda: None), "lambda cannot be made: .*must inherit from the gymnasium.Env class"),
-        (train(NanReward), "NanReward returned a reward that is NaN or infinite; return finite rewards"),
+        (train(NanReward), r"the reward of NanReward\.step\(\) is nan \(test_api_mistakes\.py:\d+\); return a finite"),
+        (train(LateNan), "LateNan returned a reward that is NaN or infinite; return finite rewards"),
+        (
+            train(NoSpace),
+            r"NoSpace has no observation_space \(test_api_mistakes\.py:\d+\); set self\.observation_space",
+        ),
+        (train(OldReset), r"OldReset\.reset\(\) returns an array of shape \(5,\) \(.*\); return obs, info"),
+        (train(WrongShape), r"observation of WrongShape\.reset\(\) has shape \(4,\), its space \(5,\)"),
         (train(Endless), "Endless has not ended after 60 steps, and nothing limits it; set gym.max_episode_steps"),
         (train(Corridor, device="cuda:99"), "device: cuda:99: torch finds .* CUDA device.*; write device=cpu"),
         (train(Corridor, callbacks=print), "`callbacks` is a builtin_function_or_method; give a list of functions"),
@@ -95,6 +125,9 @@ def train(env: Any, algorithm: str | None = None, **settings: Any) -> Callable[[
         (lambda _: townlet.open_run("elder").evaluate(True), "episodes=True is not a whole number"),
         (lambda _: townlet.open_run("elder").load(0.5), "a run has no checkpoint '0.5'; use best or last, or a number"),
         (lambda _: townlet.plot({}), "there are no runs to plot"),
+        (train(Corridor, step=1000), r"train\(\) has no argument 'step'; did you mean 'steps'"),
+        (lambda _: townlet.make("town", 0), "rows=0 is not a whole number of at least 1"),
+        (lambda _: townlet.open_run("elder").load(-4), "a run has no step -4"),
         (train(shared_env), "shared_env returns the same environment each time, but every row needs a separate one"),
         (
             lambda _: townlet.load("elder").act(([0.0], {})),

@@ -55,8 +55,10 @@ def test_worlds_in_the_documents_are_valid(text: str) -> None:
     assert from_text(text if "extends:" in text else f"extends: town\n{text}").warnings == ()
 
 
-def test_recipes_in_the_documents_are_valid(tmp_path: Path) -> None:
+def test_recipes_in_the_documents_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert RECIPES
+    (tmp_path / "my_env.py").write_text(OWN_ENV, encoding="utf-8")
+    monkeypatch.setattr(user_code, "_permitted", True)
     for text in RECIPES:
         file = tmp_path / "my-recipe.yaml"
         file.write_text(text, encoding="utf-8")

@@ -128,9 +128,9 @@ def test_small_updates_use_one_thread_and_large_ones_all_cores(monkeypatch: pyte
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     counts = {
         title: load_experiment(title).recipe.thread_count
-        for title in ("town-l0:dqn", "town:dqn", "town:ppo", "town-l2:drqn")
+        for title in ("town-l0:dqn", "town:dqn", "CartPole-v1:ppo", "CartPole-v1:reinforce", "town:ppo", "town-l2:drqn")
     }
-    assert list(counts.values()) == [1, 1, 8, 8]
+    assert list(counts.values()) == [1, 1, 1, 1, 8, 8]
     assert load_experiment("town:dqn", ["agent.batch_size=4096"]).recipe.thread_count == 8
     assert load_experiment("town:dqn", ["threads=3"]).recipe.thread_count == 3
 

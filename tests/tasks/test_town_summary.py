@@ -92,7 +92,7 @@ def test_summary_names_the_best_checkpoint_if_it_is_another() -> None:
     assert "--which last" in last
     assert "worse" not in last
     fallen = replace(found, best=BestCheckpoint(12_000, "length", 298.25, 91.5)).sentences()[-1]
-    assert "The agent has become much worse: its length was 298.2 and is 91.5." in fallen
+    assert "The last evaluation (length 91.5) is far below the best (298.2)." in fallen
 
 
 def test_summary_samples_all_evaluations_or_none() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from townlet.errors import ConfigError
+from townlet.tasks.experiment import load_experiment
 from townlet.town.world.load import from_text, load
 
 # name: (text, replacement, part of the message); the problem is reported on the replaced line,
@@ -287,10 +288,14 @@ def test_taken_cell_is_reported_where_the_affordance_was_moved(tmp_path: Path) -
         load(path, ["affordances.Gym.cell=[4, 4]", "affordances.CoffeeShop.cell=[0, 0]"])
 
 
-def test_misspelled_meter_of_a_child_is_a_warning(tmp_path: Path) -> None:
+def test_misspelled_meter_of_a_child_is_refused_and_an_unused_one_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "typo.yaml"
     path.write_text("extends: town\nmeters: [{name: enrgy, decay: .01}]\n")
-    assert [w for w in load(path).warnings if "'enrgy'" in w and "did you mean 'energy'?" in w]
+    with pytest.raises(ConfigError, match=r"typo\.yaml:2:11: .*'enrgy'.*; did you mean 'energy'"):
+        load(path)
+    path.write_text("extends: town\nmeters: [{name: thirst, decay: .01}]\n")
+    assert load(path).warnings == ("nothing raises the meter 'thirst', and it affects nothing else",)
+    assert load_experiment(f"{path}:dqn").notes[-1].startswith("World typo: nothing raises the meter 'thirst'")
 
 
 def test_misspelled_affordance_of_a_child_suggests_the_right_name(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ CASES: dict[str, tuple[list[float], list[float], str]] = {
     "td error": ([1.0], [1e6] * LONG, "1e+06"),
     "values diverge": ([3.0], [1e6] * LONG, "1e+06"),
     "rnd loss": ([1.0], [1e3] * LONG, "rnd_loss is 1e+03"),
-    "steps_per_second": ([1000.0] * WINDOW, [300.0] * 4, "usual 1,000"),
+    "steps_per_second": ([1000.0] * WINDOW, [300.0] * 5, "usual 1,000"),
 }
 
 
@@ -117,6 +117,31 @@ def test_fallen_evaluations_raise_one_alert_even_across_a_resume() -> None:
     assert (alert.name, alert.value) == ("evaluation falls", 500.0)  # the second one in a row below 2000 − 30% of 1900
     assert "from 2000 to 500" in alert.message
     assert "best checkpoint is kept" in alert.tip
+
+
+def test_agent_that_has_learned_little_cannot_fall() -> None:
+    """162 to 154 steps of 300, where a random agent survives 141: exploration has hardly begun to fade."""
+    monitors = Monitors(RETURN, 285.0)
+    monitors.check_evaluation(141.0, 1.0, random=True)
+    assert not any(monitors.check_evaluation(score, 0.2) for score in (162.0, 154.0, 154.0))
+    assert any(monitors.check_evaluation(score, 0.2) for score in (230.0, 154.0, 154.0))
+
+
+def test_score_at_its_maximum_does_not_stall() -> None:
+    """Exploration keeps the mean of training below the goal after it was reached."""
+    values = [*RISING, *[39.0] * WINDOW, *[36.0] * (STALE_INTERVALS + LONG)]
+    assert not any(alert.name == "score stalls" for _, alert in reported(values, RETURN, goal=38.0))
+    assert any(alert.name == "score stalls" for _, alert in reported(values, RETURN, goal=40.0))
+
+
+def test_small_updates_of_a_decayed_learning_rate_raise_no_alert() -> None:
+    def alerts(last: float) -> int:
+        monitors, found = Monitors(RETURN), []
+        for at in range(2 * LONG):
+            found += monitors.check({"approx_kl": 1e-5, "lr": 1e-3 if at < WINDOW else last, RETURN: 7.0})
+        return sum(alert.name == "kl low" for alert in found)
+
+    assert (alerts(1e-3), alerts(4e-4)) == (1, 0)
 
 
 def test_evaluations_that_differ_by_chance_raise_no_alert() -> None:

@@ -31,14 +31,9 @@ from townlet.errors import TownletError
 from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.optimizers import OptimizerName, flatten_parameters, restore_weights, weights
-from townlet.nets.spec import MlpSpec, NetworkSpec
 
 STEP_VALUES: Final = ("loss", "value", "target")  # collected for every transition, see `q_loss`
 DETAILS_EVERY: Final = 100  # gradient steps between two measurements of dead units and of gradient norms by part
-# Minibatches up to this batch_size × layer width are trained with one thread: torch's threads would spend more time
-# synchronizing than computing. One thread is as fast on an idle two-core machine, and up to 100 times as fast on a busy
-# one.
-SMALL_MINIBATCH: Final = 2**15
 
 LossName = Literal["mse", "huber"]
 
@@ -101,10 +96,9 @@ class DqnSettings(ReplaySettings):
         True, description="Use faster implementations where available. Results agree within rounding."
     )
 
-    def threads(self, network: NetworkSpec) -> int | None:
-        """The best number of torch threads: 1 for small minibatches, otherwise None (one per core)."""
-        small = isinstance(network, MlpSpec) and self.batch_size * max(network.widths, default=1) <= SMALL_MINIBATCH
-        return 1 if small else None
+    @property
+    def minibatch_steps(self) -> int | None:
+        return self.batch_size
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
         yield from super().problems(rows)

@@ -47,6 +47,10 @@ class OnPolicySettings(AgentSettings):
         size = self.batch_size
         return size if isinstance(size, int) else max(1, math.floor(size * steps * (1 + ROUNDING)))
 
+    @property
+    def minibatch_steps(self) -> int | None:
+        return self.batch_size if isinstance(self.batch_size, int) else None
+
     def resolved(self, rows: int) -> Self:
         """A copy with `batch_size` in steps.
 

@@ -28,6 +28,7 @@ from townlet.errors import TownletError
 from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.optimizers import OptimizerName
+from townlet.nets.spec import MlpSpec, NetworkSpec
 
 EPSILON: Final = 1e-8
 SAMPLE: Final = 256  # approximate number of steps from which the KL divergence is estimated
@@ -71,6 +72,10 @@ class ReinforceSettings(AgentSettings):
     reward_scale: RewardScale = 1.0
 
     _non_negative = field_validator("lr", *COEFFICIENTS)(validate_non_negative)
+
+    def threads(self, network: NetworkSpec) -> int | None:
+        """1 for feed-forward networks: updates are rare, and their size is not known before training."""
+        return 1 if isinstance(network, MlpSpec) else None
 
     def displayed_advantage(self) -> AdvantageEstimate:
         if self.baseline != "value":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from townlet.cli import play_screen
-from townlet.cli.console import echo, err, out
+from townlet.cli.console import echo, echo_err, err, out
 from townlet.cli.options import ROOT, AllowCode, Checkpoint, Root, Sample, WorldOverrides, find_run, load_policy
 from townlet.cli.play_screen import PlayerView
 from townlet.cli.play_targets import GymTarget, PlayTarget, TownTarget
@@ -163,6 +163,7 @@ def find_target(what: str, root: Path, options: PlayOptions) -> PlayTarget:
         return _experiment_target(load_experiment(what, options.overrides), None, options)
     if run is not None:
         trained = load_policy(run, options.which)
+        echo_err(f"{run.name}, the policy after {trained.env_steps:,} steps")
         return _experiment_target(trained.loaded, trained, options)
     from townlet.town.world.load import load as load_world
 

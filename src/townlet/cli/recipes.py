@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from townlet.cli.console import echo, out
+from townlet.cli.console import echo, echo_err, out
 from townlet.cli.options import RecipeOverrides
 from townlet.errors import TownletError
 
@@ -42,9 +42,14 @@ def recipes(
     elif smoke:
         _print_smoke(search)
     elif ":" in search or os.path.isfile(search):
+        from townlet.recipes.catalog import GENERIC_GYM
         from townlet.recipes.render import resolved_text
         from townlet.tasks.experiment import load_experiment
+        from townlet.train.smoke_test import SMOKE_ENV
 
+        if search.startswith(f"{GENERIC_GYM}:") and not overrides:
+            echo_err(f"{search} is for any environment; here with env={SMOKE_ENV}.")
+            overrides = [f"env={SMOKE_ENV}"]
         out().print(resolved_text(load_experiment(search, overrides or ())), markup=False, soft_wrap=True, end="")
     elif overrides:
         what = "KEY=VALUE needs a recipe, but none is named"

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 app = CommandGroup("List, show, compare, export, verify and prune runs.")
 COLUMNS: Final = ("run", "recipe", "seed>", "steps>", "best>", "state", "age>")
 OPTIONAL_COLUMNS: Final = ("recipe", "age>", "seed>", "steps>")  # dropped in this order on a narrow terminal
-STATE_STYLES: Final = {"running": "cyan", "diverged": "red", "damaged": "red", "interrupted": "yellow"}
+STATE_STYLES: Final = {
+    "running": "cyan", "diverged": "red", "damaged": "red", "interrupted": "yellow", "stopped": "yellow"
+}  # fmt: skip
 MAX_EVALUATIONS: Final = 12  # maximum number of lines of the table of evaluations
 VARIABLE_SECTIONS: Final = ("agent", "network", "explore")  # their keys depend on their `name`
 ALWAYS_COMPARED: Final = ("env", "variant", "seed")  # always shown, as "recipe" and "seed"
@@ -115,7 +117,7 @@ def show(run: RunName, as_json: AsJson = False, root: Root = ROOT) -> None:
             console.print(sentence, markup=False)
     report = overview.run.report_html
     echo(f"\nReport: {report if report.is_file() else 'none yet'}")
-    if overview.state in ("interrupted", "diverged") and overview.checkpoints:
+    if overview.state in ("stopped", "interrupted", "diverged") and overview.checkpoints:
         echo(f"Resume with: {run_command('train --resume', overview.run)}")
 
 
@@ -278,6 +280,7 @@ def compare(
     from townlet.runs.comparison import seed_groups, write_comparison
     from townlet.runs.overview import make_overview
     from townlet.runs.provenance import differing_settings
+    from townlet.runs.statistics import interval_text, score_text
 
     selected = _select_runs(runs, root)
     overviews = dict(zip(LABELS, map(make_overview, selected), strict=False))
@@ -292,8 +295,8 @@ def compare(
             low, high = group["interval"]
             echo(
                 f"{', '.join(group['labels'])} ({group['recipe']}, {len(group['labels'])} seeds): "
-                f"IQM of the last evaluation's {group['metric']} {group['iqm']:.1f}, "
-                f"95% interval {low:.1f} to {high:.1f}"
+                f"IQM of the last evaluation's {group['metric']} {score_text(group['iqm'])}, "
+                f"{interval_text(low, high)}"
             )
     if plot is not None:
         write_comparison(overviews, groups, plot)

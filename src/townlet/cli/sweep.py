@@ -92,10 +92,11 @@ def _sweep_config(
 
 
 def _print_trial(trial: FrozenTrial, best_score: float | None) -> None:
+    from townlet.runs.statistics import score_text
     from townlet.sweep.study import ERROR
 
-    best = "" if best_score is None else f"; best so far {best_score:.1f}"
-    score = {"COMPLETE": f"{trial.value or 0:.1f}", "PRUNED": "stopped early", "FAIL": "failed"}[trial.state.name]
+    best = "" if best_score is None else f"; best so far {score_text(best_score)}"
+    score = {"COMPLETE": score_text(trial.value or 0), "PRUNED": "stopped early", "FAIL": "failed"}[trial.state.name]
     error = f" ({trial.user_attrs[ERROR]})" if ERROR in trial.user_attrs else ""
     echo_err(f"trial {trial.number}: {score}{error}{best}. {_settings(trial)}")
 

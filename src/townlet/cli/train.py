@@ -225,11 +225,13 @@ def _train_seeds(name: str, words: list[str], root: Path, seeds: int, jobs: int,
 
 
 def _seed_line(result: SeedResult) -> str:
+    from townlet.runs.statistics import score_text
+
     if result.run is None:
         return f"  failed  {result.failure}" if result.failure else "not started"
     if result.failure:
         return f"  failed  {result.failure}  {result.run.path}"
     if not result.ended_normally:
         return f"stopped and saved  {result.run.path}"
-    score = "" if result.score is None else f"{result.score:.1f}"
+    score = "" if result.score is None else score_text(result.score)
     return f"{score:>8}  {result.seconds:.0f} s  {result.run.path}"

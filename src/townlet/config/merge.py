@@ -150,7 +150,9 @@ def _apply_override(node: Node, override: str) -> Node:
     path, equals, text = override.partition("=")
     keys = [key.strip() for key in path.split(".")]
     if not equals or not all(keys):
-        raise TownletError("this is not key=value", "write it like max_steps=200 or meters.energy.decay=0.01", where)
+        raise TownletError(
+            "this is not key=value", f"write {path or 'key'}=VALUE, such as max_steps=200 or agent.lr=1e-3", where
+        )
     if len(keys) > MAX_DEPTH:
         raise TownletError(f"the path has more than {MAX_DEPTH} keys", "shorten it", where)
     return _set(node, keys, 0, parse_value(text, where.source))

@@ -62,6 +62,8 @@ def execute_if_permitted(path: str) -> None:
 def require_permission(source: str) -> None:
     """Raise TownletError unless a recipe may run this Python file or import this module."""
     is_file = source.endswith(".py")
+    if is_file and not Path(source).is_file():
+        raise _missing_file(source)
     if _permitted or (is_file and str(Path(source).resolve()) in _executed):
         return
     does = f"runs the Python file {source}" if is_file else f"imports the Python module {source}"
@@ -89,18 +91,24 @@ def execute_file(path: str | Path) -> None:
     if str(file) in _executed:
         return
     if not file.is_file() or file.suffix != ".py":
-        fix = "give the path of a .py file with your wrappers, agents or environments"
-        raise TownletError(f"there is no Python file '{path}'", fix)
+        raise _missing_file(path)
     name = _module_name(file)
     loader = SourceFileLoader(name, str(file))
     module = module_from_spec(ModuleSpec(name, loader, origin=str(file)))
     sys.modules[name] = module
+    if str(file.parent) not in sys.path:  # the file may import others beside it, as if it were run as a script
+        sys.path.append(str(file.parent))
     try:
         loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise TownletError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}", "correct the file") from error
     _executed.append(str(file))
+
+
+def _missing_file(path: str | Path) -> TownletError:
+    fix = "give the path of a .py file with your wrappers, agents or environments"
+    return TownletError(f"there is no Python file '{path}'", fix)
 
 
 def _module_name(file: Path) -> str:

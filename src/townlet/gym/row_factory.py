@@ -26,7 +26,7 @@ from townlet.window import use_dummy_driver_if_headless
 
 T = TypeVar("T")
 # Frames of a traceback that are not in the code of an environment's author.
-LIBRARY_CODE: Final = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python[\d.]+|townlet[/\\]gym)[/\\]|^<")
+LIBRARY_CODE: Final = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python[\d.]+|townlet)[/\\]|^<")
 
 # Action names of environments that do not provide them.
 ACTION_NAMES: Final = {
@@ -73,8 +73,8 @@ class RowFactory:
             user_code.execute_file(path)
         if self.settings.source is None:
             extras.require(self.id)
-        settings, atari = self.settings, extras.is_atari(self.id)
-        env = self._make(atari)
+        settings = self.settings
+        env = self.make()
         if settings.observation == "objects":
             env = AtariObjects(env, self.id)
         if self.skips_frames:
@@ -83,15 +83,15 @@ class RowFactory:
                 env = TimeLimit(env, settings.max_episode_steps)
         for wrapper in settings.wrappers:
             env = wrap(env, wrapper)
-        if settings.observation == "rgb" and not atari:
+        if settings.observation == "rgb" and not extras.is_atari(self.id):
             env = render_pixels(env)
         if settings.grayscale or settings.resize:
             env = ResizeImage(env, settings.grayscale, settings.resize)
         return RowEnv(env, action_names(env))
 
-    def _make(self, atari: bool) -> gym.Env[Any, Any]:
+    def make(self) -> gym.Env[Any, Any]:
         """The environment without Townlet's wrappers."""
-        settings = self.settings
+        settings, atari = self.settings, extras.is_atari(self.id)
         kwargs = dict(settings.kwargs)
         if atari:
             kwargs["obs_type"] = "ram" if settings.observation in ("ram", "objects") else "rgb"

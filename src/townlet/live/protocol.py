@@ -151,7 +151,7 @@ class RunStatus(Message):
     kind: Literal["town", "gym"] = Field(
         description="Environment of the run. Episodes of a gym (a Gymnasium environment) are served under /api."
     )
-    state: Literal["running", "finished", "interrupted", "diverged", "published"]
+    state: Literal["running", "finished", "stopped", "interrupted", "diverged", "published"]
     env_steps: int
     budget: int = Field(description="Budget in env_steps; 0 if they are not limited.")
     episodes: int

@@ -15,12 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from townlet import IDS
 from townlet.config.merge import MAX_CHAIN, add_to_chain
 from townlet.config.yaml import Node, read
 from townlet.errors import ConfigError, SourceLocation, TownletError, did_you_mean, nearest
 from townlet.gym.settings import GYM_ID
 from townlet.recipes.layers import normalize, with_absolute_paths
+from townlet.town.ids import IDS
 from townlet.town.world import load as worlds
 from townlet.town.world.schema import WorldSpec
 

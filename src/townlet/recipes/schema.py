@@ -332,7 +332,7 @@ class Recipe(StrictModel):
             return self.threads
         if self.device.startswith("cuda"):
             return 1  # more threads would only spin, which makes some processes four times slower
-        return self.agent.threads(self.network) or os.cpu_count() or 1
+        return self.agent.resolved(self.row_count).threads(self.network) or os.cpu_count() or 1
 
     def resolved(self) -> Recipe:
         """The same recipe with numbers in place of `auto` and fractions of the rows, for resolved.yaml."""

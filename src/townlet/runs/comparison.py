@@ -14,7 +14,7 @@ from townlet.errors import TownletError
 from townlet.runs import disk
 from townlet.runs.overview import Overview
 from townlet.runs.provenance import experiment_hash
-from townlet.runs.statistics import Floats, IqmCurve, bootstrap_interval, iqm, iqm_curve
+from townlet.runs.statistics import Floats, IqmCurve, bootstrap_interval, iqm, iqm_curve, score_text
 from townlet.runs.summary_text import TOWN_TERMS, ReportTerms
 
 if TYPE_CHECKING:
@@ -89,12 +89,16 @@ class CurveGroup:
 
 
 def seed_groups(overviews: Mapping[str, Overview]) -> list[CurveGroup]:
-    """Groups of finished runs that differ only in their seed, each of at least two seeds."""
-    experiments: dict[tuple[Any, ...], dict[str, Overview]] = defaultdict(dict)
+    """Groups of finished runs that differ only in their seed, each of at least two seeds.
+
+    Of several runs with the same seed, which are repetitions, only the first counts.
+    """
+    experiments: dict[tuple[Any, ...], dict[int | None, str]] = defaultdict(dict)
     for label, o in overviews.items():
         if o.last is not None and o.state == "finished":
-            experiments[experiment_hash(o.run), o.meta.get("world"), o.recipe][label] = o
-    return [CurveGroup(runs) for runs in experiments.values() if len({run.seed for run in runs.values()}) > 1]
+            experiments[experiment_hash(o.run), o.meta.get("world"), o.recipe].setdefault(o.seed, label)
+    groups = [{label: overviews[label] for label in seeds.values()} for seeds in experiments.values()]
+    return [CurveGroup(runs) for runs in groups if len(runs) > 1]
 
 
 def with_single_runs(runs: Mapping[str, Overview], groups: Sequence[CurveGroup]) -> list[CurveGroup]:
@@ -126,7 +130,7 @@ def write_comparison(runs: Mapping[str, Overview], groups: Sequence[CurveGroup],
         disk.replace_file(path, plot.standalone())
         return
     rows = [
-        (label, run.run.name, run.recipe, str(run.seed), "" if run.best is None else f"{run.best:.1f}")
+        (label, run.run.name, run.recipe, str(run.seed), "" if run.best is None else score_text(run.best))
         for label, run in runs.items()
     ]
     header = ("", "run", "recipe", "seed", "best")

@@ -24,6 +24,7 @@ EVALUATION_COLUMNS: Final = (
     "env_steps", "episodes", "limit", "length", "survived", "earns_money", "return", "score", "wall",
 )  # fmt: skip
 BARS: Final = "▁▂▃▄▅▆▇█"
+STOPPED: Final = "stopped by a callback"  # why such a run ended
 MIN_AGE: Final = 60  # seconds; a younger run may not have written its first checkpoint yet
 
 
@@ -40,7 +41,7 @@ class SavedPolicy(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    """A run with its state: running, finished, interrupted, diverged, published or damaged."""
+    """A run with its state: running, finished, stopped, interrupted, diverged, published or damaged."""
 
     run: Run
     state: str
@@ -200,7 +201,9 @@ def state_of(run: Run, meta: dict[str, Any], damaged: bool = False) -> str:
         return "diverged"
     if meta.get("published"):
         return "published"
-    return "finished" if meta.get("finished") else "interrupted"
+    if meta.get("finished"):
+        return "finished"
+    return "stopped" if meta.get("ended") == STOPPED else "interrupted"
 
 
 def prunable(runs: Sequence[Overview], keep: int | None = None) -> list[tuple[Run, str]]:

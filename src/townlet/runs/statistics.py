@@ -65,3 +65,13 @@ def _iqms(samples: NDArray[Any]) -> Floats:
     cut = n // 4
     means: Floats = np.sort(samples)[:, cut : n - cut].mean(1)
     return means
+
+
+def score_text(score: float) -> str:
+    """A score with two decimals below 10, else one."""
+    return f"{score:z.1f}" if abs(score) >= 10 else f"{score:z.2f}"
+
+
+def interval_text(low: float, high: float) -> str:
+    """The 95% interval in words."""
+    return f"95% interval {score_text(low)} to {score_text(high)}"

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
 from townlet.interfaces.vec_env import Actions, Binary, Discrete, FinalObs, VecEnv
+from townlet.runs.statistics import score_text
 
 # Why an episode ended: it was truncated at the time limit, or the Gymnasium environment terminated it.
 TIME_LIMIT: Final = "time"
@@ -70,6 +71,10 @@ class EvaluationResult:
     returns: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     causes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        means = f"mean return {score_text(self.mean_return)}, mean length {score_text(self.mean_length)}"
+        return f"<{len(self.length)} episodes: {means}, {self.survived:.0%} reach the limit>"
 
     @property
     def mean_length(self) -> float:
@@ -124,10 +129,11 @@ class BestCheckpoint(NamedTuple):
         worse = ""
         if self.fallen_to is not None:
             worse = (
-                f"The last evaluation ({self.metric} {self.fallen_to:.1f}) is far below the best ({self.score:.1f}). "
+                f"The last evaluation ({self.metric} {score_text(self.fallen_to)}) is far below the best "
+                f"({score_text(self.score)}). "
             )
         return worse + (
-            f"This is the last checkpoint. `eval` and `play` use the best one ({self.metric} {self.score:.1f} "
+            f"This is the last checkpoint. `eval` and `play` use the best one ({self.metric} {score_text(self.score)} "
             f"at {self.env_steps:,} env_steps) by default; use --which last for this one."
         )
 

@@ -44,6 +44,10 @@ RESUMABLE_KEYS: Final = (
 class TrainingTask(Task, Protocol):
     """A task with everything that is needed for training and evaluation."""
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is allowed but probably a mistake, in sentences."""
+
     def make_env(self, recipe: Recipe, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> VecEnv:
         """The training environment with the rows of this process, before its reset."""
 
@@ -108,7 +112,8 @@ def load_experiment(name: str, overrides: Sequence[str] = (), worlds: Worlds | N
     if diagnostics:
         raise ConfigError(diagnostics)
     recipe = with_threshold(recipe, task, node)
-    return LoadedExperiment(loaded.name, loaded.overrides, recipe, node, loaded.notes, task=task)
+    notes = (*loaded.notes, *task.notes)
+    return LoadedExperiment(loaded.name, loaded.overrides, recipe, node, notes, task=task)
 
 
 def make_task(recipe: Recipe, node: Node, worlds: Worlds | None = None) -> TrainingTask:

@@ -34,7 +34,7 @@ from townlet.town.engines.engine import Engine
 from townlet.town.env import Town
 from townlet.town.render.rendered_town import RenderedTown
 from townlet.town.state import to_numpy
-from townlet.town.world.load import find_world, from_text, load
+from townlet.town.world.load import find_world, from_text, load, shipped
 from townlet.town.world.schema import Potential
 from townlet.town.world.tables import World
 
@@ -155,6 +155,8 @@ class TownTask:
 
     def __init__(self, worlds: Worlds) -> None:
         self.worlds, world = worlds, worlds.training
+        own = () if world.name in shipped() else world.warnings  # those of shipped worlds are intended
+        self.notes = [f"World {world.name}: {warning}." for warning in own]
         self.name, self.interface, self.layout = world.name, world.interface_hash, world.layout
         self.actions, self.limit = Discrete(world.actions), world.spec.max_steps
         self.final_value_names = world.meters

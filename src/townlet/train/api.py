@@ -6,18 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from townlet.config.merge import apply_overrides, format_overrides
 from townlet.config.validate import validate_model
 from townlet.config.yaml import Node
 from townlet.distributed import launched_with_others
-from townlet.errors import SourceLocation, TownletError, did_you_mean
+from townlet.errors import SourceLocation, TownletError, did_you_mean, nearest
 from townlet.gym.make import make_vec
 from townlet.gym.settings import GYM_ID, GymSettings
 from townlet.gym.sources import EnvMaker, register_object
 from townlet.interfaces.vec_env import VecEnv
 from townlet.recipes.catalog import DEFAULT_VARIANT, RecipeName, parse_recipe_name, with_variant
+from townlet.recipes.schema import Recipe
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.tasks.experiment import load_experiment
@@ -38,6 +39,9 @@ from townlet.train.trained_run import (
     seeds_progress,
 )
 from townlet.train.trained_runs import TrainedRuns, as_trained_runs
+
+# Arguments of `train` that are no keys of recipes.
+ARGUMENTS: Final = ("algorithm", "steps", "seeds", "jobs", "callbacks", "overrides", "root", "progress")
 
 
 def load(
@@ -71,6 +75,9 @@ def train(
         what = "townlet.train() supports only one process"
         raise TownletError(what, "start it without torchrun, or run torchrun … -m townlet train")
     require_count("jobs", jobs)
+    for name in settings:
+        if nearest(name, [*Recipe.model_fields]) is None and (near := nearest(name, ARGUMENTS)) is not None:
+            raise TownletError(f"train() has no argument '{name}'", f"did you mean '{near}'?")
     if seeds is not None:
         require_count("seeds", seeds)
     if jobs > 1 and seeds is None:
@@ -109,6 +116,8 @@ def recipe_name(env: str | Path | EnvMaker, algorithm: str | None = None) -> str
 
 def make(env: str | Path | World | EnvMaker = "town", rows: int | None = None, **settings: Any) -> VecEnv:
     """A batched environment; see `townlet.make`."""
+    if rows is not None:
+        require_count("rows", rows)
     if isinstance(env, World):
         return _make_town(env, rows, settings)
     name = parse_recipe_name(str(env)) if isinstance(env, str | Path) else RecipeName(*register_object(env), None)

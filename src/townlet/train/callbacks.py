@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Literal
 
 import numpy as np
 
 from townlet.interfaces.counters import Counters, MetricsInterval, Sink
 from townlet.runs.folder import Run
-
-STOPPED: Final = "stopped by a callback"
+from townlet.runs.overview import STOPPED
 
 
 @dataclass(frozen=True)
@@ -21,6 +20,7 @@ class RunProgress:
     """State of a training run at the end of a metrics interval, or after an evaluation; read-only."""
 
     run: Run
+    event: Literal["interval", "evaluation"]  # after which it was called
     env_steps: int
     updates: int  # gradient steps
     episodes: int
@@ -64,15 +64,17 @@ class CallbackSink(Sink):
 
     def on_interval(self, interval: MetricsInterval) -> None:
         self._metrics = MappingProxyType(dict(interval.metrics))
-        self._call(interval.env_steps, interval.updates, interval.episodes)
+        self._call("interval", interval.env_steps, interval.updates, interval.episodes)
 
     def on_evaluation(self, counters: Counters, evaluation: Mapping[str, Any]) -> None:
         if evaluation["policy"] != "random":
-            self._evaluation = MappingProxyType(dict(evaluation))
-            self._call(counters.env_steps, counters.updates, counters.episodes)
+            known = {name: value for name, value in evaluation.items() if value is not None}
+            self._evaluation = MappingProxyType(known)
+            self._call("evaluation", counters.env_steps, counters.updates, counters.episodes)
 
-    def _call(self, env_steps: int, updates: int, episodes: int) -> None:
-        progress = RunProgress(self._run, env_steps, updates, episodes, self._budget, self._metrics, self._evaluation)
+    def _call(self, event: Literal["interval", "evaluation"], env_steps: int, updates: int, episodes: int) -> None:
+        counters = env_steps, updates, episodes, self._budget
+        progress = RunProgress(self._run, event, *counters, self._metrics, self._evaluation)
         for callback in self._callbacks:
             try:
                 answer = callback(progress)

@@ -106,6 +106,8 @@ def choose_checkpoint(run: Run, which: str | float = "best") -> Checkpoint:
     """
     if which not in NAMED:
         step = _step(which)
+        if step < 0:
+            raise TownletError(f"a run has no step {step}", "count from 0, the untrained policy")
         if saved := snapshots.saved_policies(run)[0]:
             return min(saved, key=lambda one: abs(one.env_steps - step))
     if which == "best" and (damaged := checkpoint.scan(run.checkpoints)[1]):

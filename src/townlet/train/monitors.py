@@ -81,6 +81,7 @@ PATIENCE_INTERVALS: Final = 5  # bad intervals in a row before an alert
 WINDOW: Final = 10  # intervals over which a metric is averaged
 STALE_INTERVALS: Final = 30  # intervals without a new best mean
 FALL_FRACTION: Final = 0.3  # fraction of the total gain whose loss counts as a fall
+MIN_GAIN: Final = 0.25  # fraction of the way from a random agent to the goal
 FALL_ERRORS: Final = 4.0  # standard errors that a fall must exceed: about 2.8 of the difference of two evaluations
 PATIENCE_EVALUATIONS: Final = 2  # fallen evaluations in a row before an alert
 EVALUATION_TIP: Final = (
@@ -167,7 +168,9 @@ def below(limit: float) -> Callable[[float, MetricHistory], bool]:
 STALLED: Final = ", and the score does not rise"  # part of the message of a monitor that applies only then
 SCORE: Final = "score"  # stands for the metric of evaluations: episode_return or episode_length
 SMALLER_UPDATES: Final = "lower agent.lr, agent.epochs or agent.clip"
-LARGER_UPDATES: Final = "raise agent.lr or agent.epochs; near the end of a learning-rate schedule this is normal"
+LARGER_UPDATES: Final = "raise agent.lr or agent.epochs"
+ANNEALED: Final = 0.5  # fraction of the initial learning rate below which small updates raise no alert
+STALLS: Final = "score stalls"
 # Ratios are measured before each gradient step, so with a single one the policy has not changed yet.
 SEVERAL_STEPS: Final = ("gradient_steps", 1.0)
 LOWER_LR_OR_SCALE: Final = "lower agent.lr or agent.reward_scale"
@@ -190,7 +193,7 @@ MONITORS: Final = (
     Monitor("action_std collapse", "action_std", below(1e-3),
             "action_std is {value:.2g}: the policy is nearly deterministic",
             "the policy hardly explores: raise agent.entropy_coef", while_stalled=True),
-    Monitor("score stalls", SCORE, lambda value, past: past.stale >= STALE_INTERVALS,
+    Monitor(STALLS, SCORE, lambda value, past: past.stale >= STALE_INTERVALS,
             f"{{metric}} has not exceeded {{best:.4g}} for {STALE_INTERVALS} intervals; now {{mean:.4g}}",
             "if that is too low, explore more (agent.entropy_coef, explore), change agent.lr, or widen the network", 1),
     Monitor("score falls", SCORE, lambda value, past: past.has_fallen, "{metric} fell from {best:.4g} to {mean:.4g}",
@@ -213,9 +216,9 @@ MONITORS: Final = (
     Monitor("rnd loss", "rnd_loss", above(100.0), "rnd_loss is {value:.3g}",
             "if it does not fall, the intrinsic reward is uninformative: lower explore.bonus.lr"),
     Monitor("steps_per_second", "steps_per_second",
-            lambda value, past: past.initial is not None and value < 0.5 * past.median,
-            "{value:,.0f} steps per second, less than half of the usual {median:,.0f}",
-            "check what else runs on this machine, and whether its memory or disk is full", 3),
+            lambda value, past: past.initial is not None and value < past.median / 3,
+            "{value:,.0f} steps per second, less than a third of the usual {median:,.0f}",
+            "check what else runs on this machine, and whether its memory or disk is full"),
 )  # fmt: skip
 
 
@@ -228,12 +231,14 @@ class Alert(NamedTuple):
     tip: str
 
 
-def has_fallen(score: float, best: float, random: float, error: float) -> bool:
+def has_fallen(score: float, best: float, random: float, error: float, goal: float | None = None) -> bool:
     """Whether an evaluation lost much of what the best one had gained over a random agent, and not by chance.
 
-    `error` is the standard error of the evaluation.
+    `error` is the standard error of the evaluation. An agent that has gained little on the way to `goal` cannot fall.
     """
-    return best > random and best - score > max(FALL_FRACTION * (best - random), FALL_ERRORS * error)
+    if best <= random or (goal is not None and goal > random and best - random < MIN_GAIN * (goal - random)):
+        return False
+    return best - score > max(FALL_FRACTION * (best - random), FALL_ERRORS * error)
 
 
 class Monitors:
@@ -242,7 +247,7 @@ class Monitors:
     def __init__(self, score: str = "episode_return", goal: float | None = None) -> None:
         self._score, self._goal = score, goal
         self._evaluations = EvaluationHistory()
-        self._watched = {score, *(monitor.metric for monitor in MONITORS)}
+        self._watched = {score, "lr", *(monitor.metric for monitor in MONITORS)}
         self._past: dict[str, MetricHistory] = {}
         self._bad: dict[str, int] = {}  # bad intervals in a row, by monitor
 
@@ -264,7 +269,7 @@ class Monitors:
             past.random = score
             return []
         past.best, past.last = score if past.best is None else max(score, past.best), score
-        fallen = past.random is not None and has_fallen(score, past.best, past.random, error)
+        fallen = past.random is not None and has_fallen(score, past.best, past.random, error, self._goal)
         past.fallen = past.fallen + 1 if fallen else 0
         if past.fallen != PATIENCE_EVALUATIONS:
             return []
@@ -277,7 +282,9 @@ class Monitors:
             return None
         value, past = metrics[name], self._past[name]
         bad = monitor.is_bad(value, past)
-        if monitor.metric == SCORE and self._is_good(past):
+        if monitor.metric == SCORE and (self._is_good(past) or (monitor.name == STALLS and self._was_good(past))):
+            bad = False
+        if monitor.tip is LARGER_UPDATES and self._is_annealed(metrics):
             bad = False
         if monitor.while_stalled and not self._is_stalled():
             bad = False
@@ -295,6 +302,14 @@ class Monitors:
         """Whether the score has reached the goal, in training or, without exploration, in the last evaluation."""
         last = self._evaluations.last
         return self._goal is not None and (score.mean >= self._goal or (last is not None and last >= self._goal))
+
+    def _was_good(self, score: MetricHistory) -> bool:
+        """Whether the score has reached the goal before; a score at its maximum cannot rise."""
+        return self._goal is not None and score.best is not None and score.best >= self._goal
+
+    def _is_annealed(self, metrics: Mapping[str, float]) -> bool:
+        """Whether the learning rate has decayed so far that small updates are intended."""
+        return "lr" in metrics and metrics["lr"] < ANNEALED * self._past["lr"].first
 
     def _is_stalled(self) -> bool:
         """Whether the score is neither rising nor good enough; true if it is not known."""

@@ -12,9 +12,9 @@ from townlet.interfaces.counters import Sink
 from townlet.recipes.schema import Recipe
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
-from townlet.runs.statistics import bootstrap_interval, iqm
+from townlet.runs.overview import STOPPED
+from townlet.runs.statistics import bootstrap_interval, interval_text, iqm, score_text
 from townlet.tasks.experiment import load_experiment
-from townlet.train.callbacks import STOPPED
 from townlet.train.session import create_session
 
 
@@ -82,7 +82,7 @@ class MultiSeedResult:
             return "no seed finished"
         low, high = bootstrap_interval(self.scores)
         count = f"{len(self.scores)} seed" + "s" * (len(self.scores) != 1)
-        text = f"IQM of {self.metric} over {count}: {iqm(self.scores):.1f}, 95% interval {low:.1f} to {high:.1f}"
+        text = f"IQM of {self.metric} over {count}: {score_text(iqm(self.scores))}, {interval_text(low, high)}"
         seeds = ", ".join(str(failure.seed) for failure in self.failed)
         return f"{text}; failed: seed{'s' * (len(self.failed) != 1)} {seeds}" if seeds else text
 

@@ -281,16 +281,16 @@ class TrainingSession:
     def _environment_error(self, error: EnvironmentFailed, logger: MetricsLogger) -> TownletError:
         """Log the traceback of an environment's error, and return the error for the user."""
         run, what = self.run, error.diagnostics[0].what
-        logger.alert("environment", what)
         with run.log_file.open("a", encoding="utf-8") as log, suppress(OSError):
             log.writelines(traceback.format_exception(error.__cause__))
         run.update_meta(ended=what)
         last = checkpoint.latest(run.checkpoints)
         since = f" from step {last.env_steps:,}" if last else ""
-        then = f"resume{since}: townlet train --resume {run.path}"
+        code = " --allow-code" if self.loaded.recipe.runs_code else ""
+        then = f"resume{since}: townlet train --resume {run.path}{code}"
         if self.loaded.is_local:  # the corrected class or function is another one
             then = "train again"
-        return TownletError(what, f"fix it (the traceback is in {run.log_file}), then {then}")
+        return TownletError(what, f"correct the environment (the traceback is in {run.log_file}), then {then}")
 
     def _run_sinks(self) -> list[Sink]:
         """Sinks that write to the run's folder or to a service."""

@@ -21,6 +21,7 @@ from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.runs.overview import make_overview
+from townlet.runs.statistics import score_text
 from townlet.runs.tables import Table, as_pandas, evaluation_table, metrics_table
 from townlet.tasks.evaluation import EvaluationResult
 from townlet.tasks.experiment import reopen
@@ -151,7 +152,7 @@ class TrainedRun(Run):
         scores = {"best": overview.best, "last": overview.last, "random agent": random}
         rows = {"recipe": f"{overview.recipe}, seed {overview.seed}", "state": overview.state}
         rows |= {"steps": f"{overview.env_steps:,}"}
-        rows |= {f"{overview.score_metric}, {name}": f"{v:.1f}" for name, v in scores.items() if v is not None}
+        rows |= {f"{overview.score_metric}, {name}": score_text(v) for name, v in scores.items() if v is not None}
         cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
         paint = report.learning_curve(self)
         svg = plots.draw(f"curve-{self.name[-6:]}", "learning curve", plots.CURVE_SIZE, paint).svg if paint else ""
@@ -213,4 +214,4 @@ def _show_progress(progress: bool | None) -> bool:
 def raise_interrupt(outcome: TrainingOutcome) -> None:
     """Interrupt the program as usual after Ctrl-C; the run is saved."""
     if outcome.ending.why == "interrupted":
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(f"the run is saved: townlet.open_run({str(outcome.run.path)!r}).resume()")

@@ -16,7 +16,7 @@ from townlet.errors import TownletError
 from townlet.runs.comparison import COMPARISON_SIZE, CurveGroup, comparison_plot, seed_groups, with_single_runs
 from townlet.runs.folder import Run
 from townlet.runs.overview import make_overview
-from townlet.runs.statistics import bootstrap_interval, iqm
+from townlet.runs.statistics import bootstrap_interval, interval_text, iqm, score_text
 from townlet.runs.tables import Table, as_pandas, concatenate
 from townlet.train.multi_seed import MultiSeedResult
 from townlet.train.trained_run import TrainedRun
@@ -105,7 +105,7 @@ class TrainedRuns(Sequence[TrainedRun]):
             return "not evaluated yet"
         low, high = self.interval
         count = f" over {known} of {len(self)} seeds" if (known := len(self._known_scores())) < len(self) else ""
-        return f"IQM of {metric}{count} {self.iqm:.1f}, 95% interval {low:.1f} to {high:.1f}"
+        return f"IQM of {metric}{count} {score_text(self.iqm)}, {interval_text(low, high)}"
 
     def _repr_html_(self) -> str:
         """The score of each seed, the IQM, and the curve with its band, for notebooks."""
@@ -113,7 +113,8 @@ class TrainedRuns(Sequence[TrainedRun]):
 
         if not len(self):
             return "<div>no runs</div>"
-        cells = [(run.meta()["seed"], f"{score:.1f}", run.name) for run, score in zip(self, self.scores, strict=True)]
+        scored = zip(self, self.scores, strict=True)
+        cells = [(run.meta()["seed"], score_text(score), run.name) for run, score in scored]
         cells += [(seed, "failed", why) for seed, why in self.failures.items()]
         rows = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in cells)
         paint = comparison_plot([(self._recipe, _group(self))])
@@ -125,7 +126,8 @@ class TrainedRuns(Sequence[TrainedRun]):
 def as_trained_runs(result: MultiSeedResult) -> TrainedRuns:
     """The runs of several seeds; raises KeyboardInterrupt after Ctrl-C, and TownletError if all seeds failed."""
     if result.interrupted:
-        raise KeyboardInterrupt
+        paths = [str(seed.run.path) for seed in result.interrupted if seed.run is not None]
+        raise KeyboardInterrupt(f"the runs are saved: townlet.open_run(path).resume() for path in {paths}")
     failures = {failed.seed: failed.failure for failed in result.failed}
     runs = [TrainedRun(seed.run.path) for seed in result.results if seed.ended_normally and seed.run is not None]
     if not runs:

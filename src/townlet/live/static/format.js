@@ -64,6 +64,7 @@ export const stateLabel = (state) => (state === 'running' ? 'training' : state);
 const STATE_SENTENCES = {
   running: 'The run is training.',
   finished: 'The run is finished.',
+  stopped: 'The run was stopped by its program.',
   interrupted: 'The run was interrupted.',
   diverged: 'The run has diverged.',
   published: 'The run was published.',

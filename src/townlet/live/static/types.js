@@ -15,7 +15,7 @@
  *   limit?: number | null}} RunInfo towns have world and text, gyms the rest
  * @typedef {{visits: number[], novelty: (number | null)[] | null, transitions: [string, string, number][],
  *   causes: Record<string, number>}} Maps totals of all training
- * @typedef {'running' | 'finished' | 'interrupted' | 'diverged' | 'published' | 'damaged'} RunState of a run
+ * @typedef {'running' | 'finished' | 'stopped' | 'interrupted' | 'diverged' | 'published' | 'damaged'} RunState of a run
  * @typedef {{name: string, recipe: string, state: RunState, env_steps: number, checkpoints: number, best: number | null,
  *   last: number | null, seconds: number, problem: string, scores: number[], random: number | null}} RunSummary
  *

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from townlet.errors import nearest
 from townlet.town.world.schema import Affordance, Meter, WorldSpec
 from townlet.town.world.tables import TOLERANCE
 
@@ -107,7 +106,8 @@ def _first_step_below_zero(value: float, rate: float) -> int | None:
 
 def warnings(spec: WorldSpec) -> Iterator[str]:
     """Warnings about settings that are allowed but probably mistakes."""
-    yield from _unused_meters(spec)
+    for _, name in unused_meters(spec):
+        yield f"nothing raises the meter '{name}', and it affects nothing else"
     if spec.currency is None:
         return
     for affordance in spec.affordances:
@@ -126,14 +126,10 @@ def warnings(spec: WorldSpec) -> Iterator[str]:
         )
 
 
-def _unused_meters(spec: WorldSpec) -> Iterator[str]:
-    """Warnings about meters that nothing else refers to; often a misspelled name of an inherited meter."""
+def unused_meters(spec: WorldSpec) -> Iterator[tuple[int, str]]:
+    """Index and name of meters that nothing else refers to; often a misspelled name of an inherited meter."""
     names = [m.name for m in spec.meters]
     used = {*spec.lethal, spec.currency, *(name for a in spec.affordances for name in (*a.each_tick, *a.at_end))}
     used |= {name for m in spec.modulations for name in (m.source, m.target)}
     used |= {name for c in spec.cascades for name in (c.source, c.target)}
-    for name in names:
-        if name not in used:
-            near = nearest(name, [other for other in names if other != name])
-            hint = f"; did you mean '{near}'?" if near else ""
-            yield f"nothing raises the meter '{name}', and it affects nothing else{hint}"
+    yield from ((index, name) for index, name in enumerate(names) if name not in used)

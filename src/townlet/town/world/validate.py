@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from math import prod
 from pathlib import Path
 from typing import Final
@@ -12,8 +13,9 @@ from townlet.config.yaml import Node
 from townlet.errors import Diagnostic, did_you_mean, nearest
 from townlet.town.world import schema
 from townlet.town.world.schema import DEFAULT_WINDOW, MAX_CELLS, Cascade, Modulation, Survival, Vitality, WorldSpec
-from townlet.town.world.sessions import session_total, survival_bound
+from townlet.town.world.sessions import session_total, survival_bound, unused_meters
 
+ALMOST_EQUAL: Final = 0.85  # similarity of names above which one is taken for a misspelling of the other
 MAX_OBSERVATION: Final = 100_000  # values
 MAX_WINDOW_TABLE: Final = 16_000_000  # cells of the map × cells of the window
 MAX_PROXIMITY_CELLS: Final = 4096  # the distance table has cells² entries
@@ -47,7 +49,8 @@ class Report:
 def check(spec: WorldSpec, node: Node, with_survival: bool = True) -> list[Diagnostic]:
     """All problems, each with the location of the wrong value; `with_survival`: also whether agents can survive."""
     report = Report(node)
-    for check_part in (_names, _references, _affordances, _meters, _rewards, _map, _blocks, _observation):
+    parts = (_names, _references, _affordances, _meters, _misspelled_meters, _rewards, _map, _blocks, _observation)
+    for check_part in parts:
         check_part(spec, report)
     start, day = spec.clock.start, spec.clock.day
     if start != "random" and start >= day:
@@ -144,6 +147,15 @@ def _meters(spec: WorldSpec, report: Report) -> None:
         if name in index and not any(session_total(a).get(name, 0.0) > 1e-9 for a in spec.affordances):
             fix = f"add an affordance whose complete use raises '{name}', or remove it from `lethal`"
             report(f"'{name}' is lethal and no affordance raises it", fix, "lethal", i)
+
+
+def _misspelled_meters(spec: WorldSpec, report: Report) -> None:
+    """Report meters that nothing refers to and whose names are almost those of others."""
+    for i, name in unused_meters(spec):
+        others = [meter.name for meter in spec.meters if meter.name != name]
+        if near := get_close_matches(name, others, n=1, cutoff=ALMOST_EQUAL):
+            what = f"nothing raises the meter '{name}', and it affects nothing else"
+            report(what, f"did you mean '{near[0]}'?", "meters", i, "name")
 
 
 def _rewards(spec: WorldSpec, report: Report) -> None:
