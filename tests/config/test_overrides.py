@@ -104,7 +104,7 @@ def test_input_tree_is_not_modified() -> None:
         ("map.size.0=5", "the entries of map.size have no names; set the entire list: map.size=[…]"),
         ("max_steps.x=1", "max_steps is 500 and has no keys; set max_steps itself"),
         ("observation.window.size=3", "observation is 'full' and has no keys; set observation itself"),
-        ("max_steps", "this is not key=value; write max_steps=VALUE, such as max_steps=200 or agent.lr=1e-3"),
+        ("max_steps", "this is not key=value; write it like max_steps=VALUE, as in max_steps=200 or agent.lr=1e-3"),
         ("=5", "this is not key=value;"),
         ("max_steps=", "there is no value; write null for no value, '' for an empty string"),
         ("max_steps=#5", "there is no value;"),

@@ -47,6 +47,7 @@ RECIPES = [text for d in DOCUMENTS for text in blocks(d, "yaml recipe")]
 SCRIPTS = [text for d in DOCUMENTS for text in blocks(d, "python")]
 EXPORTED = [text for d in DOCUMENTS for text in blocks(d, "python export")]
 (OWN_ENV,) = blocks(ROOT / "docs" / "gym.md", "python my_env")
+(OWN_RECIPE,) = blocks(ROOT / "docs" / "gym.md", "yaml corridor")
 BLANK = re.compile(r"[\[A-Z|:\]]*[A-Z]{2,}[\[A-Z|:\]]*|…|\.\.\.")  # RUN, ENV:VARIANT, [SEARCH]
 
 
@@ -55,10 +56,8 @@ def test_worlds_in_the_documents_are_valid(text: str) -> None:
     assert from_text(text if "extends:" in text else f"extends: town\n{text}").warnings == ()
 
 
-def test_recipes_in_the_documents_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipes_in_the_documents_are_valid(tmp_path: Path) -> None:
     assert RECIPES
-    (tmp_path / "my_env.py").write_text(OWN_ENV, encoding="utf-8")
-    monkeypatch.setattr(user_code, "_permitted", True)
     for text in RECIPES:
         file = tmp_path / "my-recipe.yaml"
         file.write_text(text, encoding="utf-8")
@@ -108,6 +107,7 @@ def test_commands_in_the_documents_are_valid(document: Path, tmp_path: Path, mon
     Path("my-town.yaml").write_text("extends: town\n")
     Path("my-recipe.yaml").write_text(RECIPES[0])
     Path("my_env.py").write_text(OWN_ENV)
+    Path("corridor.yaml").write_text(OWN_RECIPE)
     monkeypatch.setattr(user_code, "_permitted", False)  # --allow-code changes it
     for words in commands(document):
         verb = next(v for v in LEAF_COMMANDS if tuple(words[: len(v)]) == v)

@@ -76,7 +76,8 @@ def train(
         raise TownletError(what, "start it without torchrun, or run torchrun … -m townlet train")
     require_count("jobs", jobs)
     for name in settings:
-        if nearest(name, [*Recipe.model_fields]) is None and (near := nearest(name, ARGUMENTS)) is not None:
+        near = nearest(name, [*ARGUMENTS, *Recipe.model_fields])
+        if name not in Recipe.model_fields and near in ARGUMENTS:
             raise TownletError(f"train() has no argument '{name}'", f"did you mean '{near}'?")
     if seeds is not None:
         require_count("seeds", seeds)
