@@ -151,7 +151,7 @@ def _apply_override(node: Node, override: str) -> Node:
     keys = [key.strip() for key in path.split(".")]
     if not equals or not all(keys):
         raise TownletError(
-            "this is not key=value", f"write {path or 'key'}=VALUE, such as max_steps=200 or agent.lr=1e-3", where
+            "this is not key=value", f"write it like {path or 'key'}=VALUE, as in max_steps=200 or agent.lr=1e-3", where
         )
     if len(keys) > MAX_DEPTH:
         raise TownletError(f"the path has more than {MAX_DEPTH} keys", "shorten it", where)
