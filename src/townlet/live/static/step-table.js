@@ -48,7 +48,7 @@ export class StepTable {
 
   /** @param {GymEpisode} episode @param {number} at current timestep */
   show(episode, at) {
-    const fresh = episode !== this.episode || this.columns.length !== 6 + episode.outputKinds.length * (episode.about?.actions.length ?? 0) + (episode.about?.components.length ?? 0);
+    const fresh = episode !== this.episode || this.columns.length !== 6 + episode.outputKinds.length * (episode.about?.actions.length ?? 0) + (episode.about?.columns.length ?? 0);
     const moved = at !== this.at || fresh;
     this.episode = episode;
     this.at = at;
