@@ -42,7 +42,7 @@ export class Inspector {
     this.frameView = new FrameView();
     this.frameView.image.addEventListener('error', () => this.rollOutAgain());
     this.stepPanel = new StepPanel();
-    this.stepTable = new StepTable((timestep) => this.seek(timestep));
+    this.stepTable = new StepTable((timestep) => this.inspect(timestep));
     this.checkpoint = el('select', { 'aria-label': 'Checkpoint to play' });
     this.seed = el('input', { type: 'number', id: 'episode-seed', min: 0, max: SEEDS - 1, step: 1, value: 1, class: 'seed', title: 'Seed of the environment' });
     this.selection = el('select', { 'aria-label': 'Action selection' }, el('option', { value: 'greedy', text: 'greedy' }), el('option', { value: 'sampled', text: 'sampled' }));
@@ -155,8 +155,13 @@ export class Inspector {
 
   /** @param {number} by */
   step(by) {
+    this.inspect(Math.floor(this.position) + by);
+  }
+
+  /** Stop at a step. @param {number} timestep */
+  inspect(timestep) {
     this.playing = false;
-    this.seek(Math.floor(this.position) + by);
+    this.seek(timestep);
   }
 
   /** @param {number} timestep */

@@ -35,7 +35,8 @@ export class StepTable {
     this.box.addEventListener('scroll', () => this.draw());
     new ResizeObserver(() => this.draw()).observe(this.box);
     this.body.addEventListener('click', (event) => {
-      const row = /** @type {HTMLElement} */ (event.target).closest('tr')?.dataset.step;
+      // While an episode plays, the row under the pointer may be replaced during the click, which then targets the body.
+      const row = document.elementFromPoint(event.clientX, event.clientY)?.closest('tr')?.dataset.step;
       if (row) this.onSelect(Number(row));
     });
     this.box.addEventListener('keydown', (event) => {
