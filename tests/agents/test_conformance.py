@@ -31,9 +31,10 @@ from townlet.errors import TownletError
 from townlet.explore.spec import ExploreSpec
 from townlet.interfaces.state import clone_state
 from townlet.interfaces.vec_env import Continuous, MaskedObs
+from townlet.live.agents import PolicyActor
 from townlet.live.gym_episode import GymEpisode
 from townlet.live.playback import PlayedEpisode
-from townlet.live.policy_cache import CheckpointActor, PolicyCache
+from townlet.live.policy_cache import PolicyCache
 from townlet.live.rollout_worker import RolloutRequest, RolloutWorker
 from townlet.live.watched_run import WatchedTownRun, open_watched_run
 from townlet.runs import checkpoint
@@ -340,8 +341,8 @@ class AgentConformance:
         watched, policies = open_watched_run(case.run()), PolicyCache()
         assert isinstance(watched, WatchedTownRun)
         found = policies.find(case.run(), "latest")
-        actor = CheckpointActor(policies.policy(case.run(), found), 0.0, 0)
-        episode = PlayedEpisode(watched.world, actor, 3, "latest checkpoint", found.env_steps)
+        actor = PolicyActor(policies.policy(case.run(), found), 0.0, 0)
+        episode = PlayedEpisode(watched.world, actor, 3, "latest checkpoint", found.env_steps, "Ada")
         moments = episode.reach(8)
         assert moments > 0
         assert episode.start_message().output_kind == ("values" if case.entry.kind == "value" else "probabilities")

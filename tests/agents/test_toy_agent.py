@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
 
 from agents.test_conformance import AgentConformance, Case
 from cli.program import Program, program
@@ -16,7 +16,7 @@ from townlet.agents import registry
 from townlet.agents.settings import AgentSettings
 from townlet.config import user_code
 from townlet.errors import TownletError
-from townlet.live.policy_cache import CheckpointActor, PolicyCache
+from townlet.live.policy_cache import PolicyCache
 from townlet.live.watched_run import WatchedTownRun, open_watched_run
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment, reopen
@@ -98,9 +98,10 @@ def test_custom_agent_trains_resumes_evaluates_exports_and_publishes_where_code_
     assert isinstance(page, WatchedTownRun)
     page.close()
     shown = PolicyCache()
-    player = CheckpointActor(shown.policy(run, shown.find(run, "latest")), 0.0, 0)
-    mask = np.array([False, True, False, False, False, False])
-    assert player.act(np.zeros(page.world.layout.size, np.float32), mask, True)[0] == 1
+    policy = shown.policy(run, shown.find(run, "latest")).policy()
+    policy.reset(1)
+    mask = torch.tensor([[False, True, False, False, False, False]])
+    assert policy.act(torch.zeros(1, page.world.layout.size), mask, torch.tensor([True]))[0] == 1
     done = townlet("publish", "latest", "--to", "given", "--episodes", "2", "--allow-code")
     assert done.code == 0, done.err
     (tmp_path / "toy_agent.py").unlink()

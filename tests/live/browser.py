@@ -206,6 +206,20 @@ class PageView:
         """Choose from a list by `value=…`, `index=…` or `label=…`."""
         self.page.get_by_label(control, exact=True).select_option(**option)
 
+    def agent(self, name: str, chooser: str = "Who plays") -> None:
+        """Choose an agent of a chooser by its label."""
+        self.page.get_by_label(chooser, exact=True).select_option(label=name)
+
+    def stations(self, chooser: str = "Who plays") -> int:
+        """The number of positions of the slider through an agent's training."""
+        return int(self.page.get_by_label(f"{chooser}: training progress").get_attribute("max") or 0) + 1
+
+    def slide(self, at: int, chooser: str = "Who plays") -> str:
+        """Move that slider; returns its text. The first policy is untrained, the last are the best and the latest."""
+        slider = self.page.get_by_label(f"{chooser}: training progress")
+        slider.fill(str(at % self.stations(chooser)))
+        return slider.get_attribute("aria-valuetext") or ""
+
     def pause(self) -> int:
         """Pause; returns the step."""
         self.button("Pause").click()

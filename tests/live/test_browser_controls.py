@@ -23,15 +23,6 @@ def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
     return open_page(town_server)
 
 
-def checkpoints(view: PageView) -> list[str]:
-    """Names of checkpoints, latest first."""
-    found: list[str] = view.page.get_by_label("Checkpoint to play").evaluate(
-        "(list) => [...list.options].map((one) => one.value)"
-    )
-    assert found[:2] == ["latest", "best"]
-    return found[2:]
-
-
 def thoughts(view: PageView) -> str:
     """Values of all actions as text."""
     return " ".join(view.page.locator(".action b").all_text_contents())
@@ -125,9 +116,9 @@ def test_new_episode_and_random_actions(view: PageView) -> None:
             found.append(view.text(".badge-text"))
         return found
 
-    assert set(modes()) == {"exploiting"}
-    view.select("Random actions", label="all random")
-    assert "exploring" in modes()
+    assert set(modes()) == {"its favorite"}
+    view.select("Random actions", label="random actions only")
+    assert "trying something else" in modes()
 
 
 def test_training_and_recordings_of_a_finished_run(view: PageView) -> None:
@@ -135,14 +126,14 @@ def test_training_and_recordings_of_a_finished_run(view: PageView) -> None:
     hint = view.page.locator(".town-hint").first
     expect(hint).to_contain_text("The run is finished. It is not training now.")
     view.button("Play a checkpoint").click()
-    expect(view.button("Checkpoint")).to_have_attribute("aria-pressed", "true")
+    expect(view.button("Agents")).to_have_attribute("aria-pressed", "true")
     expect(hint).to_be_hidden()
     view.expect_moving()
 
     view.button("Recordings").click()
     expect(view.button("Recordings")).to_have_attribute("aria-pressed", "true")
     expect(view.page.locator("#town-label")).to_contain_text("of training")
-    expect(view.page.get_by_label("Checkpoint to play")).to_be_hidden()
+    expect(view.page.get_by_label("Who plays", exact=True)).to_be_hidden()
     kept = view.page.get_by_label("Recorded episode")
     options = kept.locator("option").all_text_contents()
     assert len(options) >= 3
@@ -162,39 +153,36 @@ def test_training_and_recordings_of_a_finished_run(view: PageView) -> None:
     view.wait_until(lambda: view.step() < end)
 
 
-def test_choosing_a_checkpoint(view: PageView) -> None:
-    names = checkpoints(view)
-    assert len(names) >= 2
-    view.pause()
-    view.button("New episode").click()
+def test_slider_takes_the_agent_through_its_training(view: PageView) -> None:
+    """From the untrained policy to the latest one, in the same town."""
+    assert view.stations() >= 5
     view.pause()
     seen = {}
-    for name in (names[0], names[-1]):
-        view.select("Checkpoint to play", value=name)
-        expect(view.page.locator("#town-label")).to_have_text(f"checkpoint, after {int(name[5:]):,} steps")
+    for at, text, label in ((0, "before any training", "after 0 steps"), (-2, "at its best", "best checkpoint, after"),
+                            (-1, "as it is now", "latest checkpoint, after 1,200")):  # fmt: skip
+        assert view.slide(at) == text
+        expect(view.page.locator("#town-label")).to_contain_text(label)
         view.wait_until(lambda: view.step() == 0)  # stays paused at the first step
         view.button("One step forward").click()
         view.wait_until(lambda: view.step() == 1)
         view.wait_until(lambda: thoughts(view).strip())
-        seen[name] = thoughts(view)
-    assert len(set(seen.values())) == 2  # same town, different values
-    view.select("Checkpoint to play", value="best")
-    expect(view.page.locator("#town-label")).to_contain_text("best checkpoint, after")
+        seen[at] = thoughts(view)
+    assert seen[0] != seen[-1]
 
 
-def test_compare_shows_two_checkpoints_in_the_same_town(
+def test_two_agents_play_side_by_side_in_the_same_town(
     open_page: OpenPage, town_server: LiveServer, runs: tuple[Run, Run]
 ) -> None:
     view = open_page(town_server, at=f"#run={runs[1].name}")  # affordances are shuffled in every episode there
-    first = checkpoints(view)[-1]
     view.pause()
-    view.select("Compare with", value=first)
+    view.agent("this agent", "Compare with")
+    view.slide(0, "Compare with")
     towns = view.page.locator(".town-canvas:visible")
     expect(towns).to_have_count(2)
     captions = view.page.locator(".town-caption:visible")
     expect(captions).to_have_count(2)
     expect(captions.nth(0)).to_contain_text("latest checkpoint")
-    expect(captions.nth(1)).to_contain_text(f"checkpoint, after {int(first[5:]):,} steps")
+    expect(captions.nth(1)).to_contain_text("after 0 steps")
     left, right = view.starts[-2:]
     assert (left["side"], right["side"]) == (0, 1)
     assert left["cell_of"] == right["cell_of"]
@@ -207,6 +195,10 @@ def test_compare_shows_two_checkpoints_in_the_same_town(
     assert view.canvas_hash(index=1) != pictures[1]
     view.button("Right").click()  # switch the agent panel
     expect(view.button("Right")).to_have_attribute("aria-pressed", "true")
+    for name, label in (("planner (knows the rules)", "planner"), ("random agent", "random agent")):
+        view.agent(name, "Compare with")
+        expect(captions.nth(1)).to_contain_text(label)
+        assert view.starts[-1]["cell_of"] == view.starts[-2]["cell_of"]
     view.select("Compare with", value="")
     expect(towns).to_have_count(1)
     view.expect_moving()

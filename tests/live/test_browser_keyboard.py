@@ -81,7 +81,7 @@ def test_tab_reaches_every_control_of_the_world_editor(view: PageView) -> None:
 @pytest.mark.long
 def test_tab_reaches_every_control_in_comparison(view: PageView) -> None:
     view.pause()
-    view.select("Compare with", value="best")
+    view.agent("planner (knows the rules)", "Compare with")
     expect(view.button("Right")).to_be_visible()
     reached_all(view)
 
@@ -140,10 +140,9 @@ def test_letter_shortcuts_sliders_and_lists(view: PageView) -> None:
     view.wait_until(lambda: view.step() == 40)
     scrub.press("ArrowLeft")
     view.wait_until(lambda: view.step() == 39)
-    who = view.page.get_by_label("Checkpoint to play")
-    who.focus()
-    view.page.keyboard.press("ArrowDown")
-    expect(view.page.locator("#town-label")).to_have_text(re.compile("^best checkpoint"))
+    view.page.get_by_label("Who plays: training progress").focus()
+    view.page.keyboard.press("ArrowLeft")
+    expect(view.page.locator("#town-label")).to_have_text(re.compile("best checkpoint"))
 
 
 def test_space_on_a_button_and_typing_are_no_shortcuts(view: PageView) -> None:
@@ -152,8 +151,8 @@ def test_space_on_a_button_and_typing_are_no_shortcuts(view: PageView) -> None:
     expect(view.page.locator("#world")).to_be_visible()
     view.expect_moving()
     before = len(view.starts)
-    view.page.get_by_label("Name").press_sequentially("rv ?")
-    assert view.page.get_by_label("Name").input_value() == "rv ?"
+    view.page.locator("#world-save-name").press_sequentially("rv ?")
+    assert view.page.locator("#world-save-name").input_value() == "rv ?"
     view.expect_moving()
     assert len(view.starts) == before
     expect(view.page.get_by_role("dialog")).to_be_hidden()

@@ -133,7 +133,7 @@ def mistaken(view: PageView) -> None:
 
 
 def compared(view: PageView) -> None:
-    view.select("Compare with", value="best")
+    view.agent("planner (knows the rules)", "Compare with")
     expect(view.button("Right")).to_be_visible()
 
 

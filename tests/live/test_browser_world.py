@@ -54,7 +54,7 @@ def written(view: PageView) -> str:
 def write(view: PageView, text: str, verdict: str) -> None:
     """Fill the editor and wait for the result."""
     view.page.get_by_label("The world as YAML").fill(text)
-    expect(view.page.locator(".check-result")).to_have_text(re.compile(verdict))
+    expect(view.page.locator(".editor-bar .check-result")).to_have_text(re.compile(verdict))
 
 
 def test_errors_show_and_select_their_line(view: PageView) -> None:
@@ -73,15 +73,15 @@ def test_errors_show_and_select_their_line(view: PageView) -> None:
         expect(error).to_contain_text(f"line {line}")
         expect(error).to_contain_text("nonsense")
         expect(view.page.locator(".gutter .wrong")).to_have_text(str(line))
-        expect(view.page.locator(".check-result")).to_have_text("1 error")
+        expect(view.page.locator(".editor-bar .check-result")).to_have_text("1 error")
         expect(view.button("Try it with this agent")).to_be_disabled()
-        view.button("Back to the run’s world").first.click()
+        view.button("Start over").click()
         expect(view.page.locator(".error-list button")).to_have_count(0)
         expect(view.button("Try it with this agent")).to_be_enabled()
     assert min(took) < allowed, took
 
     original = written(view)
-    write(view, original.replace("start: 1.0", "start: 7.0", 1), "error")
+    write(view, original + "meters: [{name: energy, start: 7.0}]\n", "error")
     line = next(k for k, one in enumerate(written(view).split("\n"), 1) if "start: 7.0" in one)
     error = view.page.locator(".error-list button").first
     expect(error).to_contain_text(f"line {line}")
@@ -105,21 +105,23 @@ def test_preview_of_an_edited_world_and_back(view: PageView) -> None:
     write(view, original.replace("max_steps: 40", "max_steps: 30"), "This world is valid.")
     view.page.get_by_label("Speed").press("End")
     view.button("Try it with this agent").click()
-    expect(view.page.locator(".check-result")).to_have_text("The agent now plays in this world.")
     expect(view.page.locator("#town-label")).to_contain_text("latest checkpoint, after")
     expect(view.page.locator(".end-card").first).to_contain_text("limit of 30 steps")
     view.page.locator("#controls").get_by_role("button", name="Back to the run’s world").click()
-    expect(view.page.locator("#town-label")).to_have_text(re.compile("^latest checkpoint"))
+    expect(view.page.locator("#town-label")).to_have_text(re.compile(r"latest checkpoint, after [\d,]+ steps$"))
     expect(view.page.locator(".end-card").first).to_contain_text("limit of 40 steps")
     assert "max_steps: 30" in written(view)  # the draft is kept
-    view.page.locator("#world").get_by_role("button", name="Back to the run’s world").click()
+    view.button("World").click()
+    view.button("Start over").click()
     assert written(view) == original
 
 
 def test_moved_affordance_is_drawn_elsewhere(view: PageView) -> None:
+    view.button("Watch").click()
     view.pause()
+    view.button("World").click()
     before = view.starts[-1]["cell_of"]
-    write(view, written(view).replace("cell: [1, 1]", "cell: [4, 0]", 1), "This world is valid.")
+    write(view, written(view) + "affordances: [{name: Bed, cell: [4, 0]}]\n", "This world is valid.")
     view.page.get_by_label("The world as YAML").press("Control+Enter")
     expect(view.page.locator("#town-label")).to_contain_text("in your edited world")
     after = view.starts[-1]["cell_of"]
@@ -141,13 +143,12 @@ def test_moved_affordance_is_drawn_elsewhere(view: PageView) -> None:
     assert moved[1] > 3 * usual[1]
 
 
-def test_unsuitable_preview_is_refused_and_the_draft_survives_a_reload(view: PageView) -> None:
+def test_world_for_other_agents_is_said_before_trying_and_the_draft_survives_a_reload(view: PageView) -> None:
     original = written(view)
     write(view, "extends: town-l0\n", "This world is valid.")
-    view.button("Try it with this agent").click()
-    expect(view.page.locator(".check-result")).to_contain_text("The agent cannot play in it")
-    expect(view.page.locator("#town-label")).not_to_contain_text("your edited world")
-    view.expect_moving()
+    expect(view.page.locator(".differences")).to_contain_text("This agent cannot play in your world")
+    expect(view.page.locator(".differences li").first).to_have_text("The place “Bar” is gone.")
+    expect(view.button("Try it with this agent")).to_be_disabled()
     changed = original + "# mine\n"
     write(view, changed, "This world is valid.")
     view.page.reload()
@@ -162,14 +163,14 @@ def test_world_is_saved_as_a_new_file_only(view: PageView, town_server: LiveServ
     changed = written(view).replace("max_steps: 40", "max_steps: 33")
     write(view, changed, "This world is valid.")
     for name in ("town", "town-l0"):
-        view.page.get_by_label("Name", exact=True).fill(name)
+        view.page.locator("#world-save-name").fill(name)
         view.button("Save as new world").click()
         expect(view.page.locator(".save-result")).to_contain_text(
             f"'{name}' is a shipped world and cannot be overwritten"
         )
     assert {path: path.read_bytes() for path in FOLDER.glob("*.yaml")} == shipped
     assert not town_server.worlds.exists()
-    view.page.get_by_label("Name", exact=True).fill("my-town")
+    view.page.locator("#world-save-name").fill("my-town")
     view.button("Save as new world").click()
     file = town_server.worlds / "my-town.yaml"
     expect(view.page.locator(".save-result")).to_contain_text(f"Saved as {file}")
@@ -204,7 +205,7 @@ def test_stale_token_is_reported(open_page: OpenPage, runs: tuple[Run, Run], tmp
 
 @pytest.mark.long
 def test_invalid_world_name_is_not_sent(view: PageView, town_server: LiveServer) -> None:
-    name = view.page.get_by_label("Name", exact=True)
+    name = view.page.locator("#world-save-name")
     for wrong in ("", "../out", "Mine", "a b"):
         name.fill(wrong)
         view.button("Save as new world").click()
@@ -263,7 +264,7 @@ def test_affordance_icons_come_from_the_world_file(
           }).observe(document.body, { childList: true, subtree: true });
         }"""
     )
-    view.select("Random actions", label="all random")
+    view.select("Random actions", label="random actions only")
     view.page.get_by_label("Speed").press("End")
     view.wait_until(lambda: "🦆" in view.page.evaluate("[...window.used]"))
     served.stop()

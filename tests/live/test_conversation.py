@@ -81,7 +81,7 @@ def test_recording_is_complete(page: Page, run: Run) -> None:
 def test_compared_checkpoints_share_the_town(page: Page, run: Run) -> None:
     page.send("subscribe", run=run.name, source="checkpoint")
     page.receive("episode_start")
-    page.send("compare", checkpoint="best")
+    page.send("watch", agents=[{"kind": "policy"}, {"kind": "policy", "checkpoint": "best"}])
     starts = {m["side"]: m for m in (page.receive("episode_start"), page.receive("episode_start"))}
     assert set(starts) == {0, 1}
     assert starts[0]["cell_of"] == starts[1]["cell_of"]
@@ -98,7 +98,7 @@ def test_invalid_messages_are_answered_with_errors(page: Page, run: Run) -> None
     page.connection.send(b"\x00\x01")
     assert "binary" in page.receive("error")["what"]
     page.send("subscribe", run=run.name, source="checkpoint")
-    page.send("load_checkpoint", checkpoint="step-000000000009")
+    page.send("watch", agents=[{"kind": "policy", "checkpoint": "step-000000000009"}])
     assert "no checkpoint" in page.receive("error")["what"]
     assert page.receive("frame")
 

@@ -248,8 +248,8 @@ def test_websocket_of_a_gym_run(talk: ClientConnection, gyms: Runs) -> None:
         for source in ("training", "checkpoint", "recording"):
             page.send("subscribe", run=gyms["cart"].name, source=source, rows=16)
             assert "is not a town" in page.receive("error")["what"]
-        requests: tuple[dict[str, Any], ...] = ({"row": 0}, {"checkpoint": "best"})
-        for kind, request in zip(("select", "load_checkpoint"), requests, strict=True):
+        requests: tuple[dict[str, Any], ...] = ({"row": 0}, {"agents": [{"kind": "policy"}]})
+        for kind, request in zip(("select", "watch"), requests, strict=True):
             page.send(kind, **request)
             assert "is not a town" in page.receive("error")["what"]
         for message in ("play", "pause", "step", "reset"):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from townlet.live.messages import Message
 from townlet.live.playback import Playback, TownEpisode
-from townlet.live.protocol import Frame, Message
+from townlet.live.protocol import Frame
 from townlet.town.episode_recorder import FRAME_FIELDS, Recording, empty_arrays
 from townlet.town.world.load import load
 

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from live.conftest import LiveServer, Page
 from time_limit import within
 from townlet.errors import TownletError
-from townlet.live.protocol import MAX_MESSAGE_BYTES
+from townlet.live.messages import MAX_MESSAGE_BYTES
 from townlet.runs.folder import Run
 from townlet.web.guard import COOKIE, SECURITY_HEADERS
 from townlet.web.server import Server
@@ -153,8 +153,11 @@ def test_path_traversal_in_messages_is_refused(page: Page, served: LiveServer, r
         assert "there is no run" in page.receive("error")["what"]
     page.send("subscribe", run=run.name, source="checkpoint")
     for name in ("../../secret.txt", "/etc/passwd", "..", "."):
-        page.send("load_checkpoint", checkpoint=name)
+        page.send("watch", agents=[{"kind": "policy", "checkpoint": name}])
         assert "no checkpoint" in page.receive("error")["what"]
+    for name in ("../secret.txt", "/etc/passwd", ".."):
+        page.send("watch", agents=[{"kind": "policy", "run": name}])
+        assert "there is no run" in page.receive("error")["what"]
     page.send("select", recording=10**9)
     assert "no recorded episode" in page.receive("error")["what"]
     for name in ("../secret.txt", "/etc/passwd", "../../../etc/hostname"):

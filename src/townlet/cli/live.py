@@ -71,7 +71,8 @@ def live(
     from townlet.live.hub import Hub
 
     hub = Hub(first.path.parent if first else Path(root), first.name if first else None, called or program_name())
-    server.run(make_app(hub, viewers=server.descriptors.app_websockets), is_orphaned if with_parent else None)
+    app = make_app(hub, viewers=server.descriptors.app_websockets, join_link=None if no_token else server.link(VIEWER))
+    server.run(app, is_orphaned if with_parent else None)
 
 
 def _tokens(token_file: Path | None) -> Tokens:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Query
 from fastapi import Path as PathParam
 from fastapi.responses import PlainTextResponse, Response
 from pydantic import Field
 
-from townlet.errors import TownletError
+from townlet.live import world_editing
+from townlet.live.film import episode_gif
 from townlet.live.gym_episode import GymEpisode, csv_text
 from townlet.live.hub import Hub
-from townlet.live.protocol import Message
+from townlet.live.messages import Message
 from townlet.live.rollout_worker import RolloutRequest
+from townlet.live.tournament import TournamentRequest, Tournaments
+from townlet.live.training_jobs import MAX_STEPS, TrainingJobs, TrainRequest, training_choices
 from townlet.live.watched_run import NotFound, WatchedRun, WatchedTownRun, find_run, open_watched_run
-from townlet.live.world_view import parse_world, world_json
-from townlet.runs import disk
+from townlet.live.world_view import world_json
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.runs.overview import list_overviews
 from townlet.town.episode_recorder import FRAME_FIELDS, Recording
 from townlet.town.world.load import FOLDER, shipped
 from townlet.town.world.tables import World
+from townlet.town.world.text import short_text
+from townlet.web.guard import LOOPBACK_HOSTS
 from townlet.web.limits import SingleFlightCache
 
-WORLD_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
 SPARKLINE_POINTS: Final = 60  # newest scores of a run in the list of runs
 CACHE_SECONDS: Final = 2.0  # how long clients share a response whose content may change
 IMMUTABLE: Final = {"Cache-Control": "private, max-age=3600, immutable"}  # an episode's key determines its content
@@ -58,6 +62,7 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
             for overview in list_overviews(hub.root):
                 run = {
                     **overview.as_json(),
+                    "kind": "gym" if overview.meta.get("gym") else "town",
                     "scores": overview.scores[-SPARKLINE_POINTS:],
                     "random": overview.random_evaluation.get(overview.terms.curve_metric),
                 }
@@ -75,9 +80,8 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
         if not isinstance(watched, WatchedTownRun):
             threshold = recipe.reward_threshold or task.threshold
             return {"kind": "gym", "env": recipe.env, "threshold": threshold, "limit": task.limit, "recordings": []}
-        file = watched.run.worlds / "training.yaml"
-        text = file.read_text("utf-8") if file.is_file() else ""
-        return {"kind": "town", "world": world_json(watched.world), "text": text, "recordings": watched.recordings()}
+        text, world = short_text(watched.world), world_json(watched.world)
+        return {"kind": "town", "world": world, "text": text, "recordings": watched.recordings()}
 
     @router.get("/runs/{name}/maps")
     def maps(name: str) -> dict[str, Any]:
@@ -95,6 +99,11 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
         """Names of the shipped worlds."""
         return list(shipped())
 
+    @router.get("/palette")
+    def standard_affordances() -> list[dict[str, Any]]:
+        """Affordances that can be added to a world, with all their settings but the cell."""
+        return world_editing.palette()
+
     @router.get("/worlds/{name}")
     def world_text(name: str) -> Response:
         """YAML text of a shipped world."""
@@ -105,19 +114,67 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
     @router.post("/worlds")
     def save_world(request: SaveWorld) -> dict[str, str]:
         """Save a new world; existing files are never overwritten."""
-        if not WORLD_NAME.fullmatch(request.name):
-            what = f"'{request.name[:40]}' is not a valid name for a world"
-            raise TownletError(what, "use lowercase letters, digits and dashes, starting with a letter")
-        if request.name in shipped():
-            raise TownletError(f"'{request.name}' is a shipped world and cannot be overwritten", "choose another name")
-        parse_world(request.text)  # do not save a world with errors
-        path = worlds / f"{request.name}.yaml"
-        worlds.mkdir(parents=True, exist_ok=True)
-        try:
-            disk.write_new(path, request.text.encode())
-        except FileExistsError:
-            raise TownletError(f"{path.name} already exists", "choose another name") from None
-        return {"file": str(path)}
+        return {"file": str(world_editing.save_world(worlds, request.name, request.text))}
+
+    return router
+
+
+def classroom_router(hub: Hub, jobs: TrainingJobs, tournaments: Tournaments, join_link: str | None) -> APIRouter:
+    """Routes for training on the page, tournaments, shared episodes, and joining as a viewer."""
+    router = APIRouter(prefix="/api")
+
+    @router.get("/trainings")
+    def trainings(world: str = "town") -> dict[str, Any]:
+        """Trainings that were started on this page, and the recipes for a world and those that extend it."""
+        choices = training_choices(world if world in shipped() else "town")
+        return {"jobs": jobs.list(), "choices": choices, "max_steps": MAX_STEPS}
+
+    @router.post("/trainings")
+    def train(request: TrainRequest) -> dict[str, Any]:
+        """Start a training."""
+        return jobs.start(request).as_json()
+
+    @router.post("/trainings/{id}/stop")
+    def stop(id: str) -> dict[str, Any]:
+        """Stop a training and save its run."""
+        jobs.stop(id)
+        return {}
+
+    @router.post("/tournaments")
+    def start_tournament(request: TournamentRequest) -> dict[str, Any]:
+        """Let all agents play in one world."""
+        return tournaments.start(request).as_json()
+
+    @router.get("/tournaments/{id}")
+    def tournament(id: str) -> dict[str, Any]:
+        """The table of a tournament so far."""
+        return tournaments.find(id).as_json()
+
+    @router.get("/watched/{id}.gif")
+    def gif(id: Index) -> Response:
+        """An episode that is on a viewer's screen, as far as it was played."""
+        episode = hub.episodes.get(id)
+        if episode is None:
+            raise NotFound("this episode is no longer on screen", "watch it again")
+        disposition = f'attachment; filename="{episode.name.lower()}.gif"'
+        return Response(episode_gif(episode), media_type="image/gif", headers={"Content-Disposition": disposition})
+
+    @router.get("/join")
+    def join() -> dict[str, Any]:
+        """The link for viewers; null if the server has none. `local`: only this machine can open it."""
+        host = None if join_link is None else urlsplit(join_link).hostname
+        return {"link": join_link, "local": host in LOOPBACK_HOSTS}
+
+    @router.get("/join.svg")
+    def join_code() -> Response:
+        """The link for viewers as a QR code."""
+        if join_link is None:
+            raise NotFound("this server has no link for viewers", "start it without --no-token")
+        import segno  # lazily: few pages need it
+
+        out = BytesIO()
+        segno.make(join_link, error="m").save(out, kind="svg", scale=8, border=2, xmldecl=False)
+        return Response(out.getvalue(), media_type="image/svg+xml")
 
     return router
 

@@ -16,12 +16,16 @@ from starlette.requests import HTTPConnection
 
 from townlet._version import __version__
 from townlet.errors import ConfigError, TownletError
-from townlet.live import protocol
-from townlet.live.api import api_router, episode_router
-from townlet.live.hub import Hub, Viewer
+from townlet.live import protocol, world_editing
+from townlet.live.api import api_router, classroom_router, episode_router
+from townlet.live.hub import Hub
+from townlet.live.messages import MAX_MESSAGE_BYTES
+from townlet.live.protocol_page import json_schema, protocol_page
 from townlet.live.rollout_worker import TooManyRollouts
+from townlet.live.tournament import Tournaments
+from townlet.live.training_jobs import TrainingJobs
+from townlet.live.viewer import Viewer
 from townlet.live.watched_run import NotFound
-from townlet.live.world_view import error_json, parse_world
 from townlet.web.limits import TokenBucket, WebSocketLimit
 from townlet.web.mailbox import run_until_first
 from townlet.web.tokens import ANONYMOUS, Identity
@@ -32,8 +36,14 @@ MAX_MESSAGE_RATE: Final = 40  # messages per second from one client; further one
 TOO_LARGE: Final = 1009  # WebSocket close code
 
 
-def make_app(hub: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWERS) -> FastAPI:
-    """The application for a hub, for at most `viewers` pages; worlds saved in the page go to the folder `worlds`."""
+def make_app(
+    hub: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWERS, join_link: str | None = None
+) -> FastAPI:
+    """The application for a hub, for at most `viewers` pages; worlds saved in the page go to the folder `worlds`.
+
+    `join_link` is the read-only link, which the page shows as a QR code.
+    """
+    jobs, tournaments = TrainingJobs(hub.root, worlds), Tournaments(hub.root)
     slots = WebSocketLimit(min(viewers, MAX_VIEWERS), "too many pages are open; this page retries automatically")
 
     @asynccontextmanager
@@ -41,6 +51,8 @@ def make_app(hub: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWERS
         updates = asyncio.create_task(hub.run())
         yield
         hub.rollouts.close()
+        tournaments.close()
+        await asyncio.to_thread(jobs.close)
         updates.cancel()
         with suppress(asyncio.CancelledError):
             await updates
@@ -51,6 +63,7 @@ def make_app(hub: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWERS
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.include_router(api_router(hub, worlds))
     app.include_router(episode_router(hub))
+    app.include_router(classroom_router(hub, jobs, tournaments, join_link))
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
@@ -58,11 +71,11 @@ def make_app(hub: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWERS
 
     @app.get("/docs/protocol", include_in_schema=False)
     async def reference() -> HTMLResponse:
-        return HTMLResponse(protocol.protocol_page())
+        return HTMLResponse(protocol_page())
 
     @app.get("/docs/protocol.json", include_in_schema=False)
     async def schema() -> JSONResponse:
-        return JSONResponse(protocol.json_schema())
+        return JSONResponse(json_schema())
 
     @app.get("/api/me", include_in_schema=False)
     async def me(request: Request) -> JSONResponse:
@@ -123,7 +136,7 @@ async def _receive_messages(socket: WebSocket, viewer: Viewer) -> None:
         text = message.get("text")
         if text is None:
             viewer.send(protocol.Error(what="the message was binary", fix="send JSON as text"))
-        elif len(text) > protocol.MAX_MESSAGE_BYTES:
+        elif len(text) > MAX_MESSAGE_BYTES:
             await socket.close(TOO_LARGE)
             return
         else:
@@ -139,11 +152,21 @@ async def _handle_message(text: str, viewer: Viewer) -> None:
         viewer.send(protocol.Error(what=f"{where or 'message'}: {first['msg']}", fix="see /docs/protocol"))
         return
     if isinstance(message, protocol.EditWorld):
-        try:
-            world = await asyncio.to_thread(parse_world, message.text)  # too slow for the event loop
-            viewer.edit(message, world)
-        except ConfigError as error:
-            errors = [error_json(diagnostic) for diagnostic in error.diagnostics]
-            viewer.send(protocol.WorldChecked(number=message.number, errors=errors))
+        await _edit_world(message, viewer)
     else:
         viewer.receive(message)
+
+
+async def _edit_world(message: protocol.EditWorld, viewer: Viewer) -> None:
+    """Change and check the text of a world, in a thread: it is too slow for the event loop."""
+    text = None
+    try:
+        if message.change is not None:
+            text = await asyncio.to_thread(world_editing.apply_change, message.text, message.change)
+        world = await asyncio.to_thread(world_editing.parse_world, text or message.text)
+        viewer.edit(message, world, text)
+    except ConfigError as error:
+        errors = [world_editing.error_json(diagnostic) for diagnostic in error.diagnostics]
+        viewer.send(protocol.WorldChecked(number=message.number, errors=errors, text=text))
+    except TownletError as error:
+        viewer.send(protocol.Error(what=error.diagnostics[0].what, fix=error.diagnostics[0].fix))

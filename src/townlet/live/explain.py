@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
+from townlet.live.messages import OutputKind
 from townlet.town.episode_recorder import Recording
 from townlet.town.state import OUT_OF_TIME
 from townlet.town.world.tables import World
@@ -18,13 +19,15 @@ MAX_DEPTH: Final = 3  # maximum length of a chain of cascades
 NEARLY_EQUAL: Final = 0.02  # share of the range of values; smaller differences count as nearly equal
 
 
-def explain_action(world: World, r: Recording, step: int, output_kind: Literal["values", "probabilities"]) -> str:
+def explain_action(world: World, r: Recording, step: int, output_kind: OutputKind) -> str:
     """Why the action of a step was chosen, in one or two sentences."""
     action, mask, scores = int(r.actions[step]), r.mask[step], r.outputs[step]
     name, need = world.actions[action], _lowest_meter_text(world, r, step)
     if world.size and action == int(world.tables.first_interact):
         here = np.flatnonzero(r.cell_of == r.cell[step]).tolist()
         name = f"uses {affordance_label(world.affordances[here[0]])}" if here else "tries to use an empty cell"
+    if output_kind == "none":
+        return f"{name}. {need}"
     allowed = np.flatnonzero(mask)
     best = int(allowed[scores[allowed].argmax()])
     if output_kind == "probabilities":

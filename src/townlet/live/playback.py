@@ -11,9 +11,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from townlet.live.agents import Actor, HumanActor
 from townlet.live.explain import death_certificate, explain_action
-from townlet.live.policy_cache import CheckpointActor, OutputKind
-from townlet.live.protocol import EpisodeEnd, EpisodeStart, Frame, Message, Side
+from townlet.live.messages import Message, OutputKind, Side
+from townlet.live.names import first_name
+from townlet.live.protocol import EpisodeEnd, EpisodeStart, Frame
+from townlet.live.story import Story
 from townlet.town.engines.engine import make_engine
 from townlet.town.episode_recorder import FRAME_FIELDS, Recording, empty_arrays
 from townlet.town.state import cause_codes, cause_names
@@ -29,15 +32,39 @@ _ids = count(1)
 
 
 class TownEpisode:
-    """A recorded episode; subclasses may extend `recording` until `over`."""
+    """A recorded episode; subclasses may extend `recording` until `over`.
+
+    `record` is the length of the longest life known before it.
+    """
+
+    seed: int | None = None  # of an episode that is played on request
 
     def __init__(
         self, world: World, recording: Recording, label: str, row: int, env_steps: int, output_kind: OutputKind,
-        source: str,
+        source: str, name: str = "", record: int | None = None,
     ) -> None:  # fmt: skip
         self.world, self.recording, self.label, self.row = world, recording, label, row
         self.env_steps, self.output_kind, self.source = env_steps, output_kind, source
+        self.name = name or first_name(label, row)
         self.id, self.over = next(_ids), True
+        self._story, self._told_end = Story(world, record), False
+
+    @property
+    def human(self) -> bool:
+        """Whether a viewer chooses the actions."""
+        return False
+
+    @property
+    def cause(self) -> str:
+        """Why it ended; only valid once it is over."""
+        return cause_names(self.world)[int(cause_codes(self.world, self.recording.meters[-1:])[0])]
+
+    def _events(self, first: int, last: int) -> list[list[str] | None]:
+        self._story.advance(self.recording)
+        if self.over and not self._told_end:
+            self._story.end(self.recording, self.cause)
+            self._told_end = True
+        return self._story.events(first, last)
 
     @property
     def known(self) -> int:
@@ -52,7 +79,8 @@ class TownEpisode:
         """The message that announces the episode."""
         return EpisodeStart(
             source=self.source, side=side, episode=self.id, row=self.row, env_steps=self.env_steps,
-            length=len(self.recording) if self.over else None, label=self.label,
+            length=len(self.recording) if self.over else None, label=self.label, name=self.name, seed=self.seed,
+            human=self.human,
             cell_of=self.recording.cell_of.tolist(), output_kind=self.output_kind,
         )  # fmt: skip
 
@@ -69,16 +97,16 @@ class TownEpisode:
             side=side, episode=self.id,
             **{name: getattr(r, name)[at].tolist() for name in FRAME_FIELDS},
             meters=np.round(r.meters[at].astype(np.float64), DIGITS).tolist(),
-            action=transitions(r.actions, None), outputs=transitions(r.outputs), mask=transitions(r.mask, None),
+            action=transitions(r.actions, None), mask=transitions(r.mask, None),
+            outputs=[None] * len(steps) if self.output_kind == "none" else transitions(r.outputs),
             reward=transitions(r.reward), components=transitions(r.components),
             why=[None if step is None else explain_action(self.world, r, step, self.output_kind) for step in steps],
-            sent=time.time(),
+            events=self._events(first, last), sent=time.time(),
         )  # fmt: skip
 
     def end_message(self, side: Side = 0) -> EpisodeEnd:
         """The message that says how the episode ended; only valid once it is over."""
-        r = self.recording
-        cause = cause_names(self.world)[int(cause_codes(self.world, r.meters[-1:])[0])]
+        r, cause = self.recording, self.cause
         return EpisodeEnd(
             side=side, episode=self.id, length=int(r.age[-1]), cause=cause,
             reward=round(float(r.reward.sum()), DIGITS), certificate=death_certificate(self.world, r, cause),
@@ -86,16 +114,22 @@ class TownEpisode:
 
 
 class PlayedEpisode(TownEpisode):
-    """An episode of a checkpoint, computed only as far as a viewer has watched."""
+    """An episode of an agent, computed only as far as a viewer has watched."""
 
-    def __init__(self, world: World, actor: CheckpointActor, seed: int, label: str, env_steps: int) -> None:
-        self._actor, self._steps = actor, 0
+    def __init__(
+        self, world: World, actor: Actor, seed: int, label: str, env_steps: int, name: str, record: int | None = None
+    ) -> None:
+        self.actor, self.seed, self._steps = actor, seed, 0
         self._engine = make_engine(world, 1, autoreset=False)
         self._engine.reset(seed)
         self._arrays = empty_arrays(world, INITIAL_CAPACITY)
         self._observe(0)
-        super().__init__(world, self._recorded(), label, 0, env_steps, actor.output_kind, "checkpoint")
+        super().__init__(world, self._recorded(), label, 0, env_steps, actor.output_kind, "checkpoint", name, record)
         self.over = False
+
+    @property
+    def human(self) -> bool:
+        return isinstance(self.actor, HumanActor)
 
     def _recorded(self) -> Recording:
         lengths = dict.fromkeys((*FRAME_FIELDS, "meters"), self._steps + 1)
@@ -105,24 +139,29 @@ class PlayedEpisode(TownEpisode):
 
     def reach(self, timestep: int) -> int:
         """Compute the episode up to a timestep or its end; returns the timestep, or the last available one."""
-        while self._steps < timestep and not self.over:
-            self._step()
+        while self._steps < timestep and not self.over and self._step():
+            pass
         self.recording = self._recorded()
         return min(timestep, self._steps)
 
-    def _step(self) -> None:
+    def _step(self) -> bool:
+        """Take a step; returns whether the actor has decided on an action."""
         engine, at = self._engine, self._steps
+        chosen = self.actor.act(engine, at == 0)
+        if chosen is None:
+            return False
         if at + 1 == len(self._arrays["cell"]):
             self._arrays = {name: np.concatenate([part, np.zeros_like(part)]) for name, part in self._arrays.items()}
         arrays = self._arrays
         arrays["mask"][at] = engine.mask[0]
-        action, arrays["outputs"][at] = self._actor.act(engine.obs[0].copy(), engine.mask[0].copy(), at == 0)
+        action, arrays["outputs"][at] = chosen
         engine.step(np.array([action], np.int64))
         arrays["actions"][at], arrays["reward"][at] = action, engine.reward[0]
         arrays["components"][at] = engine.components[0]
         self._steps += 1
         self._observe(self._steps)
         self.over = bool(engine.terminated[0] or engine.truncated[0])
+        return True
 
     def _observe(self, at: int) -> None:
         for name, values in self._engine.peek(*FRAME_FIELDS, "meters").items():

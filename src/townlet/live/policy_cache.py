@@ -1,16 +1,11 @@
-"""Policies of checkpoints, cached and shared between viewers, and an actor that follows one of them."""
+"""Policies of checkpoints, cached and shared between viewers."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Final, Literal
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
+from typing import Final
 
 from townlet.errors import TownletError
-from townlet.rng import Streams
 from townlet.runs import checkpoint as checkpoints
 from townlet.runs import snapshots
 from townlet.runs.checkpoint import Checkpoint
@@ -18,26 +13,6 @@ from townlet.runs.folder import Run
 from townlet.train.policies import TrainedPolicy, load_checkpoint
 
 CACHED_POLICIES: Final = 8
-OutputKind = Literal["values", "probabilities"]
-
-
-class CheckpointActor:
-    """Epsilon-greedy actor with the policy of a checkpoint, for one environment."""
-
-    def __init__(self, trained: TrainedPolicy, epsilon: float, seed: int) -> None:
-        self._policy, self._epsilon = trained.policy(), epsilon
-        self._policy.reset(1)
-        self._rng = Streams(seed).numpy("epsilon")
-        self.output_kind: OutputKind = "values" if trained.kind == "values" else "probabilities"
-
-    def act(self, obs: NDArray[Any], mask: NDArray[Any], episode_start: bool) -> tuple[int, NDArray[Any]]:
-        """The action, and the values or probabilities [K] of all actions."""
-        batch = torch.from_numpy(obs).unsqueeze(0), torch.from_numpy(mask).unsqueeze(0), torch.tensor([episode_start])
-        outputs = self._policy.outputs(*batch)[self.output_kind][0].numpy()  # leaves a hidden state unchanged
-        action = int(self._policy.act(*batch)[0])  # advances it
-        if self._epsilon and self._rng.random() < self._epsilon:
-            action = int(self._rng.choice(np.flatnonzero(mask)))
-        return action, outputs
 
 
 class PolicyCache:

@@ -5,27 +5,15 @@ Each message is a JSON object with a `type`. Increase `VERSION` when an older pa
 
 from __future__ import annotations
 
-import json
-from html import escape
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-from pydantic.fields import FieldInfo
+from pydantic import Field, TypeAdapter
 
-VERSION: Final = 2
-FRAME_RATE: Final = 5.0  # frames per second
-MAX_MESSAGE_BYTES: Final = 1 << 17  # from a client; a longer message closes the connection with 1009
+from townlet.live.agents import AgentChoice
+from townlet.live.messages import FRAME_RATE, MAX_MESSAGE_BYTES, Message, OutputKind, RunName, Side, Speed
+from townlet.live.world_editing import Change
 
-RunName = Annotated[str, Field(min_length=1, max_length=200, description="Name of a run.")]
-Speed = Annotated[float, Field(ge=0.2, le=200, allow_inf_nan=False, description="Steps per second.")]
-Side = Annotated[Literal[0, 1], Field(description="Which of two towns side by side; 0 is the left or only one.")]
-CheckpointName = Annotated[str, Field(min_length=1, max_length=60, description="latest, best, or a checkpoint's name.")]
-
-
-class Message(BaseModel):
-    """Base of all messages: strict types, no unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+VERSION: Final = 3
 
 
 # Client to server
@@ -95,35 +83,43 @@ class Reset(Message):
     seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of the town; null: the next one.")
 
 
-class LoadCheckpoint(Message):
-    """Show episodes of this checkpoint."""
+class Watch(Message):
+    """Show episodes of these agents, one or two side by side in the same town."""
 
-    type: Literal["load_checkpoint"] = "load_checkpoint"
-    checkpoint: CheckpointName
+    type: Literal["watch"] = "watch"
+    agents: list[AgentChoice] = Field(min_length=1, max_length=2, description="The left or only one first.")
+
+
+class Act(Message):
+    """The next action of a viewer who plays. Other agents on screen take a step, too."""
+
+    type: Literal["act"] = "act"
+    action: int = Field(ge=0, le=1000)
+
+
+class Ask(Message):
+    """Ask why the agent does not take another action, or does not use a certain affordance."""
+
+    type: Literal["ask"] = "ask"
+    number: int = Field(0, ge=0, description="Returned with the answer.")
     side: Side = 0
-    epsilon: float = Field(
-        0.0, ge=0, le=1, allow_inf_nan=False, description="Probability of a random action, on both sides; 0 is greedy."
-    )
-
-
-class Compare(Message):
-    """Show two checkpoints side by side in the same town, or only one again."""
-
-    type: Literal["compare"] = "compare"
-    checkpoint: CheckpointName | None = Field(description="Checkpoint on the right; null ends the comparison.")
+    timestep: int = Field(ge=0, le=10**7, description="Steps since the start of the episode.")
+    action: int | None = Field(None, ge=0, le=1000)
+    affordance: str | None = Field(None, max_length=40)
 
 
 class EditWorld(Message):
-    """Check the text of a world; with `preview`, show the current checkpoint in it."""
+    """Check the text of a world, after a change if one is given; with `preview`, show the current agents in it."""
 
     type: Literal["edit_world"] = "edit_world"
-    text: str = Field(max_length=MAX_MESSAGE_BYTES - 1000)
+    text: str = Field(max_length=MAX_MESSAGE_BYTES - 2000)
+    change: Change | None = None
     number: int = Field(0, ge=0, description="Returned with the answer, to match it to its text.")
     preview: bool = False
 
 
 ClientMessage = Annotated[
-    Subscribe | Play | Pause | StepBy | Seek | SetSpeed | Select | Reset | LoadCheckpoint | Compare | EditWorld,
+    Subscribe | Play | Pause | StepBy | Seek | SetSpeed | Select | Reset | Watch | Act | Ask | EditWorld,
     Field(discriminator="type"),
 ]
 CLIENT_MESSAGE: Final[TypeAdapter[ClientMessage]] = TypeAdapter(ClientMessage)
@@ -169,8 +165,11 @@ class EpisodeStart(Message):
     env_steps: int = Field(description="Training progress when the episode ended, or of the checkpoint.")
     length: int | None = Field(description="Steps, if the episode is complete.")
     label: str = Field(description="What is shown: row 2 of training, best checkpoint, …")
+    name: str = Field(description="First name of the agent.")
+    seed: int | None = Field(description="Seed of the town, if the episode is played on request.")
+    human: bool = Field(False, description="Whether the viewer chooses the actions.")
     cell_of: list[int] = Field(description="Cell of each affordance in this episode.")
-    output_kind: Literal["values", "probabilities"]
+    output_kind: OutputKind
 
 
 class Frame(Message):
@@ -191,6 +190,7 @@ class Frame(Message):
     reward: list[float | None]
     components: list[list[float] | None]
     why: list[str | None] = Field(description="Explanation of the action.")
+    events: list[list[str] | None] = Field(description="What happened for the story of this life, in sentences.")
     sent: float = Field(description="Unix time, to measure the delay.")
 
 
@@ -280,7 +280,31 @@ class WorldChecked(Message):
     type: Literal["world_checked"] = "world_checked"
     number: int
     errors: list[dict[str, Any]] = Field(description="Each with line, column, what and fix; empty if valid.")
+    text: str | None = Field(None, description="The text after the change that was requested.")
+    spec: dict[str, Any] | None = Field(None, description="All settings of a valid world, as in world files.")
+    differences: list[str] = Field([], description="Why the watched agent cannot play in it, in sentences.")
     world: dict[str, Any] | None = Field(None, description="The world, if it is now shown.")
+
+
+class WorldVerdict(Message):
+    """How long scripted agents survive in the text that was checked last."""
+
+    type: Literal["world_verdict"] = "world_verdict"
+    number: int
+    livable: bool
+    sentences: list[str]
+
+
+class QuestionAnswer(Message):
+    """Answer to `ask`."""
+
+    type: Literal["answer"] = "answer"
+    number: int
+    question: str
+    sentences: list[str]
+    options: list[dict[str, Any]] = Field(
+        description="What was compared: label, and the chance to live another 100 steps, between 0 and 1."
+    )
 
 
 class Error(Message):
@@ -293,61 +317,5 @@ class Error(Message):
 
 ServerMessage = (
     Hello | RunStatus | EpisodeStart | Frame | RowsOverview | TrainingEpisode | EpisodeEnd | MetricsUpdate
-    | RowStageChange | AlertRaised | CheckpointSaved | WorldChecked | Error
+    | RowStageChange | AlertRaised | CheckpointSaved | WorldChecked | WorldVerdict | QuestionAnswer | Error
 )  # fmt: skip
-
-
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of the messages in both directions."""
-    server: TypeAdapter[Any] = TypeAdapter(Annotated[ServerMessage, Field(discriminator="type")])
-    return {
-        "version": VERSION,
-        "transport": "a WebSocket at /ws; every message is one JSON object with a `type`",
-        "max_message_bytes": MAX_MESSAGE_BYTES,
-        "client": CLIENT_MESSAGE.json_schema(),
-        "server": server.json_schema(mode="serialization"),
-    }
-
-
-LIMITS: Final = {"ge": "at least", "le": "at most", "lt": "below"}
-PAGE_HEAD: Final = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Townlet: live protocol</title>
-<link rel="icon" href="/static/icons/townlet.svg" type="image/svg+xml">
-<link rel="stylesheet" href="/static/base.css"></head>
-<body><main class="reference">"""
-
-
-def protocol_page() -> str:
-    """Reference of all messages as an HTML page, generated from the models."""
-    client_union, *_ = get_args(ClientMessage)
-    client, server = (map(_message_section, get_args(union)) for union in (client_union, ServerMessage))
-    parts = [
-        PAGE_HEAD,
-        "<h1>Live protocol</h1>",
-        f"<p>Version {VERSION}. Connect a WebSocket to <code>/ws</code>. Every message is one JSON object with a "
-        f"<code>type</code>, at most {MAX_MESSAGE_BYTES:,} bytes from a client. An invalid message is answered with "
-        '<code>error</code>, and the connection stays open. As JSON Schema: <a href="/docs/protocol.json">'
-        "protocol.json</a>.</p>",
-        "<h2>Client to server</h2>" + "\n".join(client),
-        "<h2>Server to client</h2>" + "\n".join(server),
-        "</main></body></html>",
-    ]
-    return "\n".join(parts)
-
-
-def _message_section(model: type[BaseModel]) -> str:
-    name = model.model_fields["type"].default
-    rows = "".join(_field_row(name, field) for name, field in model.model_fields.items() if name != "type")
-    table = f"<table><tr><th>field</th><th>type</th><th>description</th></tr>{rows}</table>" if rows else ""
-    return f'<section id="{name}"><h3><code>{name}</code></h3><p>{escape(model.__doc__ or "")}</p>{table}</section>'
-
-
-def _field_row(name: str, field: FieldInfo) -> str:
-    kind = str(getattr(field.annotation, "__name__", field.annotation)).replace("typing.", "")
-    limits = [f"{word} {limit}" for part in field.metadata for key, word in LIMITS.items()
-              if (limit := getattr(part, key, None)) is not None]  # fmt: skip
-    default = [] if field.is_required() else [f"Default: {json.dumps(field.default)}."]
-    text = " ".join([field.description or "", *default])
-    cells = (f"<code>{escape(name)}</code>", escape(", ".join([kind, *limits])), escape(text))
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

@@ -19,8 +19,8 @@ from pydantic import Field
 
 from townlet.errors import Diagnostic, TownletError
 from townlet.live.gym_episode import GymEpisode
+from townlet.live.messages import CheckpointName, Message
 from townlet.live.policy_cache import PolicyCache, player_label
-from townlet.live.protocol import CheckpointName, Message
 from townlet.live.watched_run import NotFound
 from townlet.runs.folder import Run
 from townlet.train.policies import TrainedPolicy

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from townlet.errors import TownletError
 from townlet.live import protocol
+from townlet.live.messages import Message
+from townlet.live.names import first_name
 from townlet.live.playback import TownEpisode, TrainingPlayback
-from townlet.live.protocol import Message, RunStatus
+from townlet.live.protocol import RunStatus
 from townlet.runs import checkpoint, snapshots
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
@@ -180,6 +182,8 @@ class WatchedTownRun(WatchedRun):
         self.world: World = loaded.worlds.training
         self.episodes: deque[TownEpisode] = deque(maxlen=RECENT_EPISODES)
         self.playback = TrainingPlayback(self.next_episode)
+        lengths = [int(recording["length"]) for recording in self.recordings()]
+        self.record: int | None = max(lengths, default=None)  # length of the longest known life
         self._feed: Feed | None = None
 
     def town(self) -> WatchedTownRun:
@@ -206,6 +210,7 @@ class WatchedTownRun(WatchedRun):
                 header, _, body = message.data.partition(b"\n")
                 info = json.loads(header)
                 self.episodes.append(self._episode(info | {"data": body}, "row {row} of training", "training"))
+                self.record = max(self.record or 0, info["length"])
                 del info["outputs"]
                 messages.append(protocol.TrainingEpisode(run=self.run.name, **info))
             elif message.kind == ROWS_OVERVIEW:
@@ -216,7 +221,10 @@ class WatchedTownRun(WatchedRun):
     def _episode(self, values: dict[str, Any], label: str, source: str) -> TownEpisode:
         recording = Recording.from_bytes(values["data"])
         row, env_steps, output_kind = values["row"], values["env_steps"], values["outputs"]
-        return TownEpisode(self.world, recording, label.format(**values), row, env_steps, output_kind, source)
+        name = first_name(self.run.name, row)
+        return TownEpisode(
+            self.world, recording, label.format(**values), row, env_steps, output_kind, source, name, self.record
+        )
 
     def next_episode(self) -> TownEpisode | None:
         """The newest episode of training, unless it is being shown already."""

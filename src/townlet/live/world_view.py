@@ -1,17 +1,12 @@
-"""Worlds for the page: JSON to draw a world, and validation of world texts edited in the browser."""
+"""Worlds as JSON, from which the page draws them."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from townlet.config.yaml import parse
-from townlet.errors import ConfigError, Diagnostic
-from townlet.town.world.load import from_node, shipped
 from townlet.town.world.tables import World
-
-EDITED_FILE: Final = "edited.yaml"  # file name in messages about an edited text
 
 
 def world_json(world: World) -> dict[str, Any]:
@@ -54,20 +49,3 @@ def _affordance_json(world: World, k: int) -> dict[str, Any]:
         "price": round(float(t.price[k]) * ticks * float(world.spec.dollars), 2),
         "effects": {world.meters[m]: round(float(v), 4) for m, v in enumerate(totals) if abs(float(v)) > 1e-6},
     }
-
-
-def parse_world(text: str) -> World:
-    """Parse and validate an edited world, which may extend shipped worlds but no other file."""
-    node = parse(text, EDITED_FILE)
-    parent = node.child("extends") if isinstance(node.value, dict) else None
-    if parent is not None and parent.value not in shipped():
-        what, fix = "a world edited in the page can extend only shipped worlds", f"known: {', '.join(shipped())}"
-        raise ConfigError([Diagnostic(what, fix, parent.location)])
-    return from_node(node, EDITED_FILE)
-
-
-def error_json(error: Diagnostic) -> dict[str, Any]:
-    """An error with its line and column; 0 where unknown."""
-    where = error.where
-    line, column = (where.line, where.column) if where else (None, None)
-    return {"line": line or 0, "column": column or 0, "what": error.what, "fix": error.fix}

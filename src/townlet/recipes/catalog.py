@@ -224,6 +224,13 @@ def with_variant(name: str, variant: str | None) -> str:
     return name  # loading it reports what is wrong
 
 
+def read_variants(env: str) -> list[tuple[str, str]]:
+    """The variants for an environment or a shipped world, each with its description."""
+    path = _recipe_path(env, Path()) or FOLDER / f"{_nearest_recipe(_world_path(env))}.yaml"
+    variants = read_file(path).all_variants().items()
+    return [(name, str(block.to_python().get("description", ""))) for name, block in variants]
+
+
 def _recipe_path(name: str, folder: Path) -> Path | None:
     if name in shipped_recipes():
         return FOLDER / f"{name}.yaml"

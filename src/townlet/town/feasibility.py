@@ -145,9 +145,9 @@ def feasibility_report(result: Feasibility) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    lines = [Text(_survival_text(result), style="" if result.livable else "red")]
-    if result.world.spec.currency is not None:
-        lines.append(Text(_money_text(result), style="" if result.sustainable else "yellow"))
+    survival, *money = survival_sentences(result)
+    lines = [Text(survival, style="" if result.livable else "red")]
+    lines += [Text(text, style="" if result.sustainable else "yellow") for text in money]
     long = replace(result.long, player=f"{result.long.player}, limit {RAISED_LIMIT}")
     return Group(survival_table(result.world.name, (result.passive, result.planner, long)), *lines)
 
@@ -166,6 +166,12 @@ def survival_table(title: str, players: Sequence[SurvivalStats]) -> Table:
         reached = f"{s.reached:.0%} of {s.limit}"
         table.add_row(s.player, str(len(s.ages)), f"{s.mean:.0f}", f"{s.median:.0f}", reached, deaths)
     return table
+
+
+def survival_sentences(result: Feasibility) -> list[str]:
+    """How long scripted agents survive and, in a world with money, whether income covers spending."""
+    money = [] if result.world.spec.currency is None else [_money_text(result)]
+    return [_survival_text(result), *money]
 
 
 def _survival_text(result: Feasibility) -> str:

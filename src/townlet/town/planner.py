@@ -128,7 +128,7 @@ class PlannerPlayer:
         # Wait if no plan is better or possible; but if every plan is deadly, try the best one.
         no_good_plan = ((gain_of_waiting >= best_gain) & (best_gain > -DEADLY / 2)) | np.isinf(best_gain)
         waits = no_good_plan | (arrived & (plans.waiting[rows, best] > 0))
-        action = np.where(arrived, self._interact[best], self._towards(s["cell"], cells[rows, best]))
+        action = np.where(arrived, self._interact[best], self.towards(s["cell"], cells[rows, best]))
         return np.where(waits, self._wait, action).astype(np.int64)
 
     def distance(self, a: NDArray[Any], b: NDArray[Any]) -> Counts:
@@ -137,7 +137,7 @@ class PlannerPlayer:
         steps: Counts = np.minimum(gap, np.abs(self._period - gap)).sum(axis=-1)
         return steps
 
-    def _towards(self, cell: NDArray[Any], goal: NDArray[Any]) -> Actions:
+    def towards(self, cell: NDArray[Any], goal: NDArray[Any]) -> Actions:
         """The move that ends nearest to the goal [N]."""
         if not len(self._moves):
             return np.full(len(cell), self._wait)

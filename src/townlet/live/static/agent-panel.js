@@ -19,9 +19,10 @@ const MIN_CHANGE = 0.0295; // of a meter; smaller changes have no arrow
 export const meterLevel = (value) => (value < CRITICAL ? 'critical' : value < LOW ? 'low' : 'well');
 
 export class AgentPanel {
-  /** @param {World} world */
-  constructor(world) {
+  /** @param {World} world @param {import('./question-panel.js').QuestionPanel} questions */
+  constructor(world, questions) {
     this.world = world;
+    this.questions = questions;
     /** @type {{bar: HTMLElement, row: HTMLElement, text: HTMLElement, change: HTMLElement}[]} */
     this.meters = [];
     /** @type {{row: HTMLElement, bar: HTMLElement, text: HTMLElement}[]} */
@@ -59,19 +60,20 @@ export class AgentPanel {
 
   buildActions() {
     const list = el('div', { class: `actions${this.world.actions.length > 8 ? ' compact' : ''}` });
-    this.actions = this.world.actions.map((action) => {
+    this.actions = this.world.actions.map((action, k) => {
       const bar = el('i');
       const text = el('b');
       const place = this.usedAffordance(action);
-      const row = el('div', { class: 'action' }, el('span', { class: 'action-symbol' }, place ? affordanceIcon(place, 14) : actionIcon(action)),
+      const row = el('button', { type: 'button', class: 'action', title: `Why not “${actionLabel(action)}”?` }, el('span', { class: 'action-symbol' }, place ? affordanceIcon(place, 14) : actionIcon(action)),
         el('span', { class: 'action-name', text: actionLabel(action) }), el('div', { class: 'bar' }, bar), text);
+      row.addEventListener('click', () => this.questions.ask({ action: k }));
       list.append(row);
       return { row, bar, text };
     });
-    this.actionsTitle = el('h3', { text: 'Value of each action' });
+    this.actionsTitle = el('h3', { text: 'Actions' });
     return el('div', { class: 'action-scores' },
       el('div', { class: 'heading-row' }, this.actionsTitle, this.mode), list,
-      el('h3', { text: 'Why did it do that?' }), this.why,
+      el('h3', { text: 'Why did it do that?' }), this.why, this.questions.hint, this.questions.box,
       el('h3', { text: 'Last actions' }), this.history);
   }
 
@@ -83,7 +85,7 @@ export class AgentPanel {
       list.append(el('div', { class: 'reward' }, el('span', { text: humanize(name) }), el('div', { class: 'bar signed' }, bar), text));
       return { bar, text };
     });
-    return el('div', {}, el('div', { class: 'heading-row' }, el('h3', { text: 'Reward of this step' }), this.total), list);
+    return el('details', { class: 'more' }, el('summary', { text: 'Reward of this step' }), this.total, list);
   }
 
   /** @param {Playback} playback */
@@ -115,19 +117,18 @@ export class AgentPanel {
     });
   }
 
-  /** @param {Timestep} timestep @param {'values' | 'probabilities'} kind */
+  /** @param {Timestep} timestep @param {import('./types.js').OutputKind} kind */
   updateActions(timestep, kind) {
     const { outputs, mask, action } = timestep;
     const probabilities = kind === 'probabilities';
-    setText(/** @type {HTMLElement} */ (this.actionsTitle), probabilities ? 'Probability of each action' : 'Value of each action');
+    setText(/** @type {HTMLElement} */ (this.actionsTitle), probabilities ? 'How likely each action is' : kind === 'values' ? 'How much worse than the best' : 'Actions');
     const allowed = outputs?.filter((_, k) => mask?.[k] ?? true) ?? [];
     const low = Math.min(...allowed), high = Math.max(...allowed);
     /** Length of a bar and its text. @param {number} value @returns {[number, string]} */
     const display = (value) => {
       if (probabilities) return [value, formatPercent(value)];
       const share = high > low ? 0.06 + (0.94 * (value - low)) / (high - low) : 1;
-      const close = high - low < 0.2 && Math.abs(high) < 100; // more digits, to tell the values apart
-      return [share, close ? value.toFixed(3).replace('-', '−') : formatNumber(value, 3)];
+      return [share, value >= high - 1e-9 ? 'best' : `−${formatNumber(high - value, 2)}`];
     };
     this.actions.forEach(({ row, bar, text }, k) => {
       const open = mask?.[k] ?? true;
@@ -144,8 +145,8 @@ export class AgentPanel {
     if (outputs && action !== null) {
       const best = outputs[action] >= high - 1e-9;
       mode = best ? 'exploiting' : 'exploring';
-      label = mode;
-      if (probabilities) label = best ? 'most likely' : 'sampled';
+      label = best ? 'its favorite' : 'trying something else';
+      if (probabilities) label = best ? 'most likely' : 'less likely';
     }
     this.mode.dataset.mode = mode;
     setText(this.mode, label);

@@ -1,5 +1,6 @@
 /** Dispatches server messages to the store and the playbacks. */
 
+import { latestPolicy } from './agent-choice.js';
 import { stateSentence } from './format.js';
 import { announce, toast } from './notifications.js';
 
@@ -48,6 +49,8 @@ export class Dispatcher {
       case 'alert': return this.onAlert(message);
       case 'checkpoint': return this.onCheckpoint(message);
       case 'world_checked': return this.onWorldChecked(message);
+      case 'world_verdict': return store.set({ worldVerdict: message });
+      case 'answer': return this.onAnswer(message);
       case 'error': return this.onError(message);
     }
   }
@@ -98,12 +101,13 @@ export class Dispatcher {
 
   /** @param {import('./types.js').Checkpoint} saved */
   onCheckpoint(saved) {
-    const { checkpoints, checkpoint, compare } = this.store.state;
+    const { checkpoints, agents } = this.store.state;
     const others = checkpoints.filter((one) => one.name !== saved.name && !saved.removed.includes(one.name));
     const kept = saved.best ? others.map((one) => ({ ...one, best: false })) : others;
     this.store.set({ checkpoints: [...kept, saved] });
-    if (saved.removed.includes(checkpoint)) this.session.setCheckpoint('latest');
-    if (compare !== null && saved.removed.includes(compare)) this.session.setCompare(null);
+    // A checkpoint that was removed can no longer play.
+    const isGone = (/** @type {import('./types.js').AgentChoice} */ agent) => agent.kind === 'policy' && !agent.run && saved.removed.includes(agent.checkpoint);
+    if (agents.some(isGone)) this.session.setAgents(agents.map((agent) => (isGone(agent) ? latestPolicy() : agent)));
   }
 
   /** @param {import('./types.js').WorldChecked} checked */
@@ -112,8 +116,14 @@ export class Dispatcher {
     if (checked.world) this.session.showPreview(checked.world);
   }
 
+  /** @param {import('./types.js').Answer} answer */
+  onAnswer(answer) {
+    if (answer.number === this.session.questions) this.store.set({ answer, asking: false });
+  }
+
   /** @param {import('./types.js').ErrorMessage} error */
   onError(error) {
+    this.store.set({ asking: false });
     if (this.store.state.previewPending) this.store.set({ previewError: error, previewPending: false });
     else toast(error.what, error.fix);
   }

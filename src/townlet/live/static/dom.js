@@ -45,6 +45,12 @@ export function svg(tag, attributes = {}, ...children) {
   return /** @type {SVGElement} */ (element);
 }
 
+/** Pixels of a canvas per CSS pixel, with the zoom of presentation mode. @param {Element} canvas */
+export function pixelRatio(canvas) {
+  const zoom = /** @type {{currentCSSZoom?: number}} */ (canvas).currentCSSZoom ?? 1;
+  return Math.min(3, (devicePixelRatio || 1) * zoom);
+}
+
 /** Set a text only if it differs, to avoid layout. @param {Element} element @param {string} text */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;

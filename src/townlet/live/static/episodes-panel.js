@@ -103,7 +103,7 @@ export function makeEpisodeBars(store, session) {
 
   /** @param {number} row */
   const add = (row) => {
-    const button = el('button', { type: 'button', 'data-row': row }, el('b', { text: `Row ${row}` }), el('span'));
+    const button = el('button', { type: 'button', 'data-row': row }, el('b', { text: `Town ${row}` }), el('span'));
     buttons.set(row, button);
     rows.append(...[...buttons].sort(([a], [b]) => a - b).map(([, one]) => one));
     return button;

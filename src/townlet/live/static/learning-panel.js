@@ -25,6 +25,7 @@ export class LearningPanel {
     this.summary = el('div', { class: 'summary', hidden: true });
     this.alerts = el('div', { class: 'alerts' });
     this.smallCharts = el('div', { class: 'small-charts' });
+    this.more = el('details', { class: 'more-charts', hidden: true }, el('summary', { text: 'More curves, for those who know the terms' }), this.smallCharts);
     this.waiting = el('p', { class: 'muted' });
     this.main = new Chart('', [
       { label: 'training', color: '--accent', fill: true },
@@ -37,7 +38,7 @@ export class LearningPanel {
       el('li', { class: 'test', text: 'evaluation' }), el('li', { class: 'random', text: 'random agent' }), this.solvedLegend);
     /** @type {Map<string, Chart>} */
     this.small = new Map();
-    byId('learning-body').replaceChildren(this.summary, this.waiting, this.main.box, this.legend, this.smallCharts, makeStageLog(store), this.alerts);
+    byId('learning-body').replaceChildren(this.summary, this.waiting, this.main.box, this.legend, this.more, makeStageLog(store), this.alerts);
     let waits = 0;
     store.on(['series', 'evaluations', 'runs', 'run', 'about'], () => {
       // Metrics arrive in bursts: draw once.
@@ -81,6 +82,7 @@ export class LearningPanel {
         const chart = new Chart(label, [{ label, color: '--third', fill: true, width: 1.5 }], innerHeight > 950 ? 120 : 84, name !== 'mean_q');
         this.small.set(name, chart);
         this.smallCharts.append(chart.box);
+        this.more.hidden = false;
       }
       this.small.get(name)?.setData([points]);
     }
@@ -132,7 +134,7 @@ function rowsPerStage(store) {
 export function makeStageLog(store) {
   const bar = el('div', { class: 'stage-bar', role: 'img' });
   const summary = el('summary');
-  const reasons = el('ul', { class: 'stage-reasons', tabindex: 0, 'aria-label': 'Last stage change of each row' });
+  const reasons = el('ul', { class: 'stage-reasons', tabindex: 0, 'aria-label': 'Last stage change of each town' });
   const details = el('details', {}, summary, reasons);
   const box = el('div', { class: 'stage-log', hidden: true }, el('h3', { text: 'Curriculum stages' }), bar, details);
   let drawn = '';
@@ -144,19 +146,19 @@ export function makeStageLog(store) {
     if (key === drawn) return; // updated several times a second
     drawn = key;
     bar.replaceChildren(...counts.map((rows, k) => {
-      const part = el('span', { 'data-rows': rows, title: `Stage ${k + 1}: ${plural(rows, 'row')}` }, el('b', { text: String(k + 1) }), el('small', { text: rows ? plural(rows, 'row') : '' }));
+      const part = el('span', { 'data-rows': rows, title: `Stage ${k + 1}: ${plural(rows, 'town')}` }, el('b', { text: String(k + 1) }), el('small', { text: rows ? plural(rows, 'town') : '' }));
       part.style.flexGrow = String(rows);
       return part;
     }));
-    bar.setAttribute('aria-label', counts.map((rows, k) => `stage ${k + 1}: ${plural(rows, 'row')}`).join(', '));
+    bar.setAttribute('aria-label', counts.map((rows, k) => `stage ${k + 1}: ${plural(rows, 'town')}`).join(', '));
   };
   const explain = () => {
     const changes = [...store.state.stages.values()].sort((a, b) => b.env_steps - a.env_steps || a.row - b.row);
     details.hidden = !changes.length;
     const [last] = changes;
-    if (last) summary.textContent = `Latest change: row ${last.row}, ${last.reason.split(':')[0]}. Show reasons`;
+    if (last) summary.textContent = `Latest change: town ${last.row}, ${last.reason.split(':')[0]}. Show reasons`;
     reasons.replaceChildren(...changes.map((change) => el('li', {},
-      el('b', { text: `Row ${change.row}` }), el('span', { text: change.reason }), el('small', { text: `after ${formatCompact(change.env_steps)} steps` }))));
+      el('b', { text: `Town ${change.row}` }), el('span', { text: change.reason }), el('small', { text: `after ${formatCompact(change.env_steps)} steps` }))));
   };
   store.on(['rowsOverview', 'stages', 'run'], count);
   store.on(['stages', 'run'], explain);

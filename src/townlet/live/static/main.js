@@ -16,17 +16,24 @@ import { initEpisodesPanel } from './episodes-panel.js';
 import { announce, toast } from './notifications.js';
 import { initOverlayNote } from './overlay.js';
 import { initAffordancesPanel } from './affordances-panel.js';
+import { initIntro } from './intro.js';
 import { Playback } from './playback.js';
+import { initJoin, initPresentation } from './presentation.js';
+import { QuestionPanel } from './question-panel.js';
 import { initRunList, RunsController } from './runs-controller.js';
 import { Session } from './session.js';
 import { initialState, Store } from './state.js';
+import { initSoundButton } from './sound-button.js';
+import { StoryPanel } from './story-panel.js';
 import { initTheme } from './theme.js';
+import { initTournamentPanel } from './tournament-panel.js';
+import { TrainingControl } from './training-control.js';
 import { TownView } from './town-view.js';
 import { initRowsOverview } from './rows-overview.js';
 import { initTransitionsPanel } from './transitions.js';
 import { WorldEditor } from './world-editor.js';
 
-const PROTOCOL = 2; // version of the protocol, as in protocol.py
+const PROTOCOL = 3; // version of the protocol, as in protocol.py
 const PANEL_INTERVAL = 70; // milliseconds between panel updates
 
 const store = new Store(initialState());
@@ -42,6 +49,8 @@ const dispatcher = new Dispatcher(store, session, runs, playbacks);
 dispatcher.onHello = onHello;
 dispatcher.onChange = invalidatePanels;
 const towns = [new TownView(store, playbacks[0], 0), new TownView(store, playbacks[1], 1)];
+const questions = new QuestionPanel(store, session, playbacks);
+for (const town of towns) town.onPlace = (affordance) => { store.set({ side: town.side }); questions.ask({ affordance }); };
 /** @type {AgentPanel | null} */
 let agent = null;
 
@@ -51,7 +60,7 @@ function onHello(hello) {
   runs.serverRun = hello.run;
   runs.connected = true;
   document.body.toggleAttribute('data-viewer', hello.role === 'viewer');
-  store.set({ link: 'open', program: hello.program });
+  store.set({ link: 'open', program: hello.program, operator: hello.role !== 'viewer' });
   byId('help-button').title = `Help and keyboard shortcuts (?) · Townlet ${hello.version}`;
   session.resetServerState();
   if (store.state.run) {
@@ -86,12 +95,13 @@ function updatePanels(now) {
   shownKey = key;
   lastUpdate = now;
   agent?.update(playback);
+  story.update();
   controls.updatePosition();
   for (const town of towns) town.updateCaption();
   const main = playbacks[0];
   const timestep = main.current();
   const { world } = store.state;
-  setText(byId('town-label'), main.start && store.state.compare === null ? main.start.label : '');
+  setText(byId('town-label'), main.start && store.state.agents.length === 1 ? `${main.start.name}, ${main.start.label}` : '');
   const clock = byId('clock');
   clock.hidden = !(timestep && world?.temporal);
   if (timestep && world?.temporal && clock.dataset.hour !== `${timestep.hour}`) {
@@ -108,7 +118,14 @@ initExplanations(store);
 const openHelp = initHelp();
 initRunList(store, (run) => void runs.open(run));
 new LearningPanel(store);
-new WorldEditor(store, session);
+const trainings = new TrainingControl(store, runs);
+new WorldEditor(store, session, trainings);
+const story = new StoryPanel(store, playbacks);
+initTournamentPanel(store);
+initSoundButton(store);
+initIntro(store, openHelp);
+initJoin();
+const togglePresentation = initPresentation(store);
 initRowsOverview(store, session, playbacks[0]);
 initEpisodesPanel(store, session);
 initAffordancesPanel(store);
@@ -117,12 +134,13 @@ initOverlayNote(store, byId('overlay-note'));
 showEmptyState(store, () => connection.reconnectNow());
 showTownHint(store, session, towns[0]);
 const inspector = new Inspector(store);
-bindShortcuts(store, () => (runKind(store.state) === 'gym' ? inspector : session), openHelp);
+bindShortcuts(store, () => (runKind(store.state) === 'gym' ? inspector : session), openHelp, () => void togglePresentation());
 
 initViewButtons(store);
-store.on(['compare', 'side'], () => {
-  towns[1].box.hidden = store.state.compare === null;
-  if (store.state.compare === null) Object.assign(playbacks[1], new Playback());
+store.on(['agents', 'side'], () => {
+  const alone = store.state.agents.length === 1;
+  towns[1].box.hidden = alone;
+  if (alone) Object.assign(playbacks[1], new Playback());
   invalidatePanels();
 });
 let { source, world } = store.state;
@@ -131,9 +149,9 @@ store.on(['source', 'world'], () => {
   ({ source, world } = store.state);
   clearTowns();
   if (source === 'recording') void runs.reloadRecordings();
-  if (world) agent = new AgentPanel(world);
+  if (world) agent = new AgentPanel(world, questions);
 });
-store.notify(['compare', 'view', 'link']);
+store.notify(['agents', 'view', 'link']);
 
 let lastTime = performance.now();
 /** @param {number} now */
@@ -146,7 +164,7 @@ function animate(now) {
     return;
   }
   towns[0].tick(seconds);
-  if (store.state.compare !== null) towns[1].tick(seconds);
+  if (store.state.agents.length > 1) towns[1].tick(seconds);
   updatePanels(now);
 }
 requestAnimationFrame(animate);

@@ -8,9 +8,9 @@ import { nextOverlay } from './overlay.js';
 /**
  * @param {import('./state.js').Store} store
  * @param {() => {toggle: () => void, step: (by: number) => void, reset: () => void}} player the active player
- * @param {() => void} openHelp
+ * @param {() => void} openHelp @param {() => void} togglePresentation
  */
-export function bindShortcuts(store, player, openHelp) {
+export function bindShortcuts(store, player, openHelp, togglePresentation) {
   document.addEventListener('keydown', (event) => {
     const target = /** @type {HTMLElement} */ (event.target);
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -23,6 +23,7 @@ export function bindShortcuts(store, player, openHelp) {
     else if (event.key === ' ') player().toggle();
     else if (event.key === 'ArrowRight') player().step(steps);
     else if (event.key === 'ArrowLeft') player().step(-steps);
+    else if (event.key === 'p' || event.key === 'P') togglePresentation();
     else if (event.key === 'r' || event.key === 'R') player().reset();
     else if ((event.key === 'v' || event.key === 'V') && store.state.world) nextOverlay(store);
     else return;
@@ -42,6 +43,7 @@ export function initViewButtons(store) {
   const sides = /** @type {HTMLElement[]} */ ([...byId('side-choice').children]);
   for (const button of sides) button.addEventListener('click', () => store.set({ side: Number(button.dataset.side) }));
   store.on(['view'], () => {
+    if (document.body.dataset.view !== store.state.view) scrollTo(0, 0);
     document.body.dataset.view = store.state.view;
     for (const button of views) button.setAttribute('aria-pressed', String(button.dataset.viewButton === store.state.view));
   });
@@ -51,8 +53,8 @@ export function initViewButtons(store) {
     skip.hash = runKind(store.state) === 'gym' ? '#episode' : '#town';
     setText(skip, runKind(store.state) === 'gym' ? 'Skip to the episode' : 'Skip to the town');
   });
-  store.on(['compare', 'side'], () => {
-    byId('side-choice').hidden = store.state.compare === null;
+  store.on(['agents', 'side'], () => {
+    byId('side-choice').hidden = store.state.agents.length === 1;
     for (const button of sides) button.setAttribute('aria-pressed', String(Number(button.dataset.side) === store.state.side));
   });
 }

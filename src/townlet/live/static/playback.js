@@ -45,7 +45,7 @@ export class Playback {
       this.timesteps.set(age, {
         age, cell: frame.cell[k], hour: frame.hour[k], progress: frame.progress[k], using: frame.using[k],
         meters: frame.meters[k], action: frame.action[k], outputs: frame.outputs[k], mask: frame.mask[k],
-        reward: frame.reward[k], components: frame.components[k], why: frame.why[k],
+        reward: frame.reward[k], components: frame.components[k], why: frame.why[k], events: frame.events[k],
       });
     });
     // Frames may arrive out of order: keep the data, but do not move back.
@@ -113,6 +113,11 @@ export class Playback {
       if (timestep) found.push(timestep);
     }
     return found;
+  }
+
+  /** What happened up to an age, in sentences. @param {number} age @returns {string[]} */
+  eventsUntil(age) {
+    return this.all().flatMap((timestep) => (timestep.age <= age && timestep.events) || []);
   }
 
   /** Whether the end is on screen. */

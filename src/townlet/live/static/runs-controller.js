@@ -4,6 +4,7 @@ import { ApiError, request } from './api.js';
 import { byId, el, setText, svg } from './dom.js';
 import { formatCompact, formatCount, formatNumber, labelsFor, stateLabel } from './format.js';
 import { announce, toast } from './notifications.js';
+import { parseMoment } from './share.js';
 import { initialState } from './state.js';
 
 /**
@@ -21,7 +22,8 @@ export class RunsController {
     this.store = store;
     this.session = session;
     this.onClear = onClear;
-    this.linkedRun = new URLSearchParams(location.hash.slice(1)).get('run');
+    /** @type {import('./share.js').Moment | null} */
+    this.moment = parseMoment(location.hash); // what the address asks for; null once it was opened
     /** @type {string | null} */
     this.serverRun = null; // run that the server was started for, if any
     this.connected = false; // hello received
@@ -56,7 +58,7 @@ export class RunsController {
   async openFirst(runs) {
     const training = runs.filter((summary) => summary.state === 'running').map((summary) => summary.name);
     const others = runs.filter((summary) => summary.state !== 'damaged').map((summary) => summary.name); // newest first
-    const candidates = [this.linkedRun, this.serverRun, ...training, ...others].filter((name) => runs.some((summary) => summary.name === name));
+    const candidates = [this.moment?.run ?? null, this.serverRun, ...training, ...others].filter((name) => runs.some((summary) => summary.name === name));
     for (const name of new Set(candidates)) {
       // A run that just started may not be readable yet; the next poll retries.
       if (name && await this.open(name, true)) return;
@@ -76,13 +78,15 @@ export class RunsController {
       return false;
     }
     if (requestId !== this.requests) return true; // another run was requested meanwhile
-    const { runs, theme, view, overlay, link, speed } = this.store.state;
+    const { runs, theme, view, overlay, link, speed, sound, operator, program } = this.store.state;
     const source = initialSource(about, runs?.find((summary) => summary.name === run));
     this.onClear();
-    this.store.set({ ...initialState(), runs, theme, view: about.kind === 'gym' ? 'watch' : view, overlay, link, speed, run, about, world: about.world ?? null, source });
+    this.store.set({ ...initialState(), runs, theme, view: about.kind === 'gym' ? 'watch' : view, overlay, link, speed, sound, operator, program, run, about, world: about.world ?? null, source });
     history.replaceState(null, '', `#run=${encodeURIComponent(run)}`);
     this.session.resetServerState();
     this.session.subscribe();
+    if (this.moment?.run === run) this.session.openMoment(this.moment);
+    this.moment = null;
     void this.loadMaps();
     return true;
   }

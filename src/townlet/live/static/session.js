@@ -1,5 +1,7 @@
 /** User commands as messages to the server. */
 
+import { hasHuman, latestPolicy } from './agent-choice.js';
+
 /**
  * @typedef {import('./state.js').Store} Store
  * @typedef {import('./api.js').Connection} Connection
@@ -17,14 +19,14 @@ export class Session {
     this.connection = connection;
     /** Whether the end of the episode is on screen. */
     this.atEnd = () => false;
-    /** Policies that the server plays now, to send only changes. */
-    this.serverPolicies = { checkpoint: 'latest', epsilon: 0, compare: /** @type {string | null} */ (null) };
+    this.serverAgents = [latestPolicy()]; // the agents that play on the server now, to send only changes
+    this.questions = 0; // asked so far
   }
 
   /** A new connection or another run: the server is in its initial state and sends all checkpoints again. */
   resetServerState() {
-    this.serverPolicies = { checkpoint: 'latest', epsilon: 0, compare: null };
-    this.store.set({ checkpoints: [] });
+    this.serverAgents = [latestPolicy()];
+    this.store.set({ checkpoints: [], asking: false });
   }
 
   /** @param {object} message */
@@ -39,24 +41,21 @@ export class Session {
     if (preview) this.store.set({ preview: false, world: about?.world ?? null });
     this.store.set({ playing: true, detached: false, row: null, pace: source === 'training' ? 'live' : 'own' });
     this.send({ type: 'subscribe', run, source, rows: OVERVIEW_ROWS });
-    if (source === 'checkpoint') this.syncPolicies();
+    if (source === 'checkpoint') this.syncAgents();
     if (source === 'recording' && recording !== null) this.send({ type: 'select', recording });
     if ((source === 'checkpoint' || source === 'recording') && speed !== DEFAULT_SPEED) this.send({ type: 'set_speed', speed });
   }
 
-  /** Send changed policy choices. */
-  syncPolicies() {
-    const { checkpoint, epsilon, compare } = this.store.state;
-    if (checkpoint !== this.serverPolicies.checkpoint || epsilon !== this.serverPolicies.epsilon) {
-      this.send({ type: 'load_checkpoint', checkpoint, epsilon });
-    }
-    if (compare !== this.serverPolicies.compare) this.send({ type: 'compare', checkpoint: compare });
-    this.serverPolicies = { checkpoint, epsilon, compare };
+  /** Send changed agents. */
+  syncAgents() {
+    const { agents } = this.store.state;
+    if (JSON.stringify(agents) !== JSON.stringify(this.serverAgents)) this.send({ type: 'watch', agents });
+    this.serverAgents = agents;
   }
 
   /** @param {import('./types.js').Source} source @param {number | null} [recording] */
   setSource(source, recording = null) {
-    this.store.set({ source, recording, ...(source === 'checkpoint' ? {} : { compare: null, side: 0 }) });
+    this.store.set({ source, recording, ...(source === 'checkpoint' ? {} : { agents: this.store.state.agents.slice(0, 1), side: 0 }) });
     this.subscribe();
   }
 
@@ -107,23 +106,50 @@ export class Session {
     }
   }
 
-  /** @param {string} checkpoint */
-  setCheckpoint(checkpoint) {
-    this.store.set({ checkpoint });
-    if (this.store.state.source === 'checkpoint') this.syncPolicies();
+  /** Choose the agent of a side; null leaves only the other one. @param {number} side @param {import('./types.js').AgentChoice | null} agent */
+  setAgent(side, agent) {
+    const agents = [...this.store.state.agents];
+    if (agent) agents[side] = agent;
+    else agents.splice(side, 1);
+    this.setAgents(agents);
   }
 
-  /** @param {number} epsilon */
-  setEpsilon(epsilon) {
-    this.store.set({ epsilon });
-    this.syncPolicies();
-  }
-
-  /** @param {string | null} compare */
-  setCompare(compare) {
-    this.store.set({ compare, side: 0 });
+  /** @param {import('./types.js').AgentChoice[]} agents */
+  setAgents(agents) {
+    this.store.set({ agents, side: Math.min(this.store.state.side, agents.length - 1), answer: null });
+    if (hasHuman(agents)) this.store.set({ playing: false });
     if (this.store.state.source !== 'checkpoint') this.setSource('checkpoint');
-    else this.syncPolicies();
+    else this.syncAgents();
+  }
+
+  /** Probability of random actions of all policies. @param {number} epsilon */
+  setEpsilon(epsilon) {
+    this.store.set({ agents: this.store.state.agents.map((agent) => (agent.kind === 'policy' ? { ...agent, epsilon } : agent)) });
+    this.syncAgents();
+  }
+
+  /** Show the moment that a link names: agents, seed of the town, and step. @param {import('./share.js').Moment} moment */
+  openMoment({ agents, seed, step }) {
+    if (!agents) return;
+    this.setAgents(agents);
+    if (seed === null) return;
+    this.send({ type: 'reset', seed });
+    if (step === null) return;
+    this.step(0);
+    this.seek(step);
+  }
+
+  /** The viewer's own action. @param {number} action */
+  act(action) {
+    this.send({ type: 'act', action });
+  }
+
+  /** Ask why the agent does not do something else at a timestep. @param {number} timestep since the start of the episode @param {{action?: number, affordance?: string}} about */
+  ask(timestep, about) {
+    this.questions += 1;
+    if (this.store.state.playing) this.toggle();
+    this.store.set({ asking: true, answer: null });
+    this.send({ type: 'ask', number: this.questions, side: this.store.state.side, timestep, ...about });
   }
 
   /** Show the latest episode of a training row; null: follow all rows. @param {number | null} row */
@@ -135,15 +161,15 @@ export class Session {
     if (this.store.state.speed !== DEFAULT_SPEED) this.send({ type: 'set_speed', speed: this.store.state.speed });
   }
 
-  /** @param {string} text @param {number} number @param {boolean} preview */
-  checkWorld(text, number, preview) {
-    this.send({ type: 'edit_world', text, number, preview });
+  /** @param {string} text @param {number} number @param {boolean} preview @param {import('./types.js').WorldChange | null} [change] */
+  checkWorld(text, number, preview, change = null) {
+    this.send({ type: 'edit_world', text, number, preview, change });
   }
 
   /** The server now plays an edited world. @param {import('./types.js').World} world */
   showPreview(world) {
-    this.store.set({ source: 'checkpoint', world, preview: true, playing: true, detached: false, row: null, pace: 'own' });
-    this.syncPolicies();
+    this.store.set({ source: 'checkpoint', world, preview: true, playing: true, detached: false, row: null, pace: 'own', view: 'watch' });
+    this.syncAgents();
     this.send({ type: 'set_speed', speed: this.store.state.speed });
     this.send({ type: 'play' });
   }

@@ -1,5 +1,7 @@
 /** State of the page: panels subscribe to the keys they draw. */
 
+import { latestPolicy } from './agent-choice.js';
+
 /**
  * @typedef {object} AppState
  * @property {'connecting' | 'open' | 'away'} link
@@ -17,9 +19,7 @@
  * @property {number} speed chosen speed in steps per second
  * @property {number | null} row chosen row of training
  * @property {number | null} recording chosen recording; null: the newest
- * @property {string} checkpoint
- * @property {number} epsilon
- * @property {string | null} compare
+ * @property {import('./types.js').AgentChoice[]} agents who plays: one, or two side by side
  * @property {number} side shown in the agent panel
  * @property {import('./types.js').Checkpoint[]} checkpoints
  * @property {Map<string, Map<number, number>>} series
@@ -32,6 +32,11 @@
  * @property {import('./types.js').WorldChecked | null} worldChecked
  * @property {boolean} previewPending a preview was requested and not answered yet
  * @property {import('./types.js').ErrorMessage | null} previewError answer to a refused preview
+ * @property {import('./types.js').WorldVerdict | null} worldVerdict
+ * @property {import('./types.js').Answer | null} answer to the last question
+ * @property {boolean} asking a question was sent and not answered yet
+ * @property {boolean} sound
+ * @property {boolean} operator whether this link may change things
  * @property {'watch' | 'world'} view
  * @property {import('./overlay.js').Overlay} overlay on the town
  * @property {string} theme
@@ -43,9 +48,9 @@ export function initialState() {
   return {
     link: 'connecting', runs: null, run: null, about: null, world: null, preview: false, maps: null, status: null,
     source: 'checkpoint', playing: true, detached: false, pace: 'own', speed: 5, row: null, recording: null,
-    checkpoint: 'latest', epsilon: 0, compare: null, side: 0, checkpoints: [], series: new Map(), evaluations: [], alerts: [],
+    agents: [latestPolicy()], side: 0, checkpoints: [], series: new Map(), evaluations: [], alerts: [],
     stages: new Map(), trainingEpisodes: [], episodeEnds: [], rowsOverview: null, worldChecked: null, previewPending: false,
-    previewError: null, view: 'watch', overlay: 'none', theme: 'light', program: 'townlet',
+    previewError: null, worldVerdict: null, answer: null, asking: false, sound: false, operator: true, view: 'watch', overlay: 'none', theme: 'light', program: 'townlet',
   };
 }
 

@@ -1,12 +1,15 @@
 /** Controls below the town: source, playback, exports, and the timeline of the episode. */
 
 import { meterLevel } from './agent-panel.js';
-import { byId, el, setText } from './dom.js';
+import { byId, el, pixelRatio, setText } from './dom.js';
 import { downloadCsv, VideoRecorder } from './export.js';
 import { causeLabel, formatCompact, formatCount } from './format.js';
 import { affordanceColor, icon } from './icons.js';
 import { activeOverlay, nextOverlay, overlayLabel } from './overlay.js';
-import { checkpointOptions, PlayerControls } from './player-controls.js';
+import { AgentChooser } from './agent-choice.js';
+import { HumanControls } from './human-controls.js';
+import { PlayerControls } from './player-controls.js';
+import { ShareButtons } from './share.js';
 import { RECORDED_ROWS } from './session.js';
 import { playbackSpeed } from './state.js';
 
@@ -29,34 +32,38 @@ export class TownControls {
     });
     this.timeline = new Timeline();
     this.build();
-    store.on(['playing', 'source', 'detached', 'pace', 'speed', 'row', 'status', 'compare', 'overlay', 'maps', 'preview'], () => this.show());
-    store.on(['checkpoints', 'checkpoint', 'compare', 'about', 'source', 'status'], () => this.fillChoices());
+    store.on(['playing', 'source', 'detached', 'pace', 'speed', 'row', 'status', 'agents', 'overlay', 'maps', 'preview'], () => this.show());
+    store.on(['checkpoints', 'agents', 'about', 'source', 'status', 'runs'], () => this.fillChoices());
     this.show();
   }
 
   build() {
     this.backButton = el('button', { type: 'button', class: 'back-button', hidden: true });
     this.sources = el('div', { class: 'segmented', role: 'group', 'aria-label': 'Source' });
-    for (const [source, label] of [['training', 'Training'], ['checkpoint', 'Checkpoint'], ['recording', 'Recordings']]) {
-      const titles = { training: 'Training episodes as they end', checkpoint: 'Let a saved checkpoint play', recording: 'Recorded episodes of this run' };
+    for (const [source, label] of [['training', 'Training'], ['checkpoint', 'Agents'], ['recording', 'Recordings']]) {
+      const titles = { training: 'Training episodes as they end', checkpoint: 'Let an agent play: this one at any time of its training, another one, or you', recording: 'Recorded episodes of this run' };
       this.sources.append(el('button', { type: 'button', 'data-source': source, text: label, title: titles[/** @type {'training'} */ (source)] }));
     }
-    this.checkpoint = el('select', { 'aria-label': 'Checkpoint to play' });
-    this.compare = el('select', { 'aria-label': 'Compare with' });
+    this.choosers = [
+      new AgentChooser('Who plays', false, (agent) => this.session.setAgent(0, agent)),
+      new AgentChooser('Compare with', true, (agent) => this.session.setAgent(1, agent)),
+    ];
     this.epsilon = el('select', { 'aria-label': 'Random actions' },
-      ...[[0, 'greedy'], [0.05, '5% random'], [0.2, '20% random'], [1, 'all random']].map(([v, t]) => el('option', { value: v, text: t })));
+      ...[[0, 'as it has learned'], [0.05, '5% random actions'], [0.2, '20% random actions'], [1, 'random actions only']].map(([v, t]) => el('option', { value: v, text: t })));
     /** @type {HTMLElement | null} */
     this.choices = null;
     this.recording = el('select', { 'aria-label': 'Recorded episode' });
-    this.row = el('select', { 'aria-label': 'Training row' }, el('option', { value: '', text: 'newest episode' }),
-      ...Array.from({ length: RECORDED_ROWS }, (_, k) => el('option', { value: k, text: `row ${k}` })));
+    this.row = el('select', { 'aria-label': 'Parallel town' }, el('option', { value: '', text: 'newest episode' }),
+      ...Array.from({ length: RECORDED_ROWS }, (_, k) => el('option', { value: k, text: `town ${k}` })));
     this.overlayButton = el('button', { type: 'button', class: 'round-button toggle', 'aria-pressed': 'false', 'aria-label': 'Overlay' }, icon('layers'));
     this.saveButton = el('button', { type: 'button', class: 'round-button toggle', 'aria-label': 'Save as CSV', title: 'Save the watched steps as a table (CSV)' }, icon('save'));
     this.videoButton = el('button', { type: 'button', class: 'round-button toggle', 'aria-pressed': 'false', 'aria-label': 'Record a video', title: 'Record the town as a video (WebM)' }, icon('record'));
     byId('controls').replaceChildren(
       this.player.scrubRow(this.timeline.canvas),
-      this.player.buttonRow(this.overlayButton, this.saveButton, this.videoButton),
-      el('div', { class: 'source-row' }, this.sources, this.backButton, this.choices = el('div', { class: 'source-options' }, this.checkpoint, this.epsilon, this.compare, this.recording, this.row)),
+      this.player.buttonRow(this.overlayButton, ...new ShareButtons(this.store, this.playbacks).buttons, this.saveButton, this.videoButton),
+      el('div', { class: 'source-row' }, this.sources, this.backButton, this.choices = el('div', { class: 'source-options' }, this.recording, this.row)),
+      this.agents = el('div', { class: 'agent-choices' }, ...this.choosers.map((chooser) => chooser.box), this.epsilon),
+      new HumanControls(this.store, this.session, this.playbacks).box,
     );
     this.bindEvents();
   }
@@ -68,8 +75,6 @@ export class TownControls {
       const source = /** @type {HTMLElement} */ (event.target).dataset.source;
       if (source) session.setSource(/** @type {import('./types.js').Source} */ (source));
     });
-    this.checkpoint?.addEventListener('change', () => session.setCheckpoint(this.checkpoint?.value ?? 'latest'));
-    this.compare?.addEventListener('change', () => session.setCompare(this.compare?.value || null));
     this.epsilon?.addEventListener('change', () => session.setEpsilon(Number(this.epsilon?.value)));
     this.recording?.addEventListener('change', () => session.setSource('recording', Number(this.recording?.value)));
     this.row?.addEventListener('change', () => session.selectRow(this.row?.value ? Number(this.row.value) : null));
@@ -81,7 +86,7 @@ export class TownControls {
   }
 
   show() {
-    const { playing, source, detached, row, status, compare, preview } = this.store.state;
+    const { playing, source, detached, row, status, agents, preview } = this.store.state;
     if (!this.backButton || !this.overlayButton) return;
     this.player.showPlaying(playing);
     this.showSpeed();
@@ -98,13 +103,13 @@ export class TownControls {
     const played = source === 'checkpoint';
     /** @param {HTMLElement | undefined} element @param {boolean} shown */
     const reveal = (element, shown) => { if (element) element.hidden = !shown; };
-    reveal(this.checkpoint, played);
-    reveal(this.epsilon, played);
-    reveal(this.compare, played);
+    reveal(this.agents, played);
+    reveal(this.epsilon, agents.some((agent) => agent.kind === 'policy'));
+    reveal(this.choices ?? undefined, !played);
     reveal(this.recording, source === 'recording');
     reveal(this.row, source === 'training' && status?.state === 'running');
     if (this.row) this.row.value = row === null ? '' : String(row);
-    document.body.toggleAttribute('data-compare', compare !== null);
+    document.body.toggleAttribute('data-compare', agents.length > 1);
   }
 
   /** Show the speed; the live speed of training varies, so it has no number. */
@@ -113,14 +118,11 @@ export class TownControls {
     this.player.showSpeed(playbackSpeed(state, this.playbacks[0].start), state.pace === 'live' ? 'live speed' : undefined);
   }
 
-  /** Fill the lists with the run's checkpoints and recordings. */
+  /** Fill the lists with agents and recordings. */
   fillChoices() {
-    const { checkpoints, checkpoint, compare, about, recording } = this.store.state;
-    if (!this.checkpoint || !this.compare || !this.recording) return;
-    this.checkpoint.replaceChildren(...checkpointOptions(checkpoints));
-    this.checkpoint.value = checkpoint;
-    this.compare.replaceChildren(el('option', { value: '', text: 'compare with …' }), ...checkpointOptions(checkpoints, 'vs. '));
-    this.compare.value = compare ?? '';
+    const { agents, about, recording } = this.store.state;
+    if (!this.choosers || !this.recording) return;
+    this.choosers.forEach((chooser, side) => chooser.show(this.store.state, agents[side] ?? null));
     const recordings = [...(about?.recordings ?? [])].reverse();
     this.recording.replaceChildren(...(recordings.length ? recordings.map((one) => el('option', {
       value: one.number,
@@ -169,7 +171,7 @@ export class Timeline {
     const key = [playback.start?.episode, playback.timesteps.size, width, last, theme].join();
     if (key === this.drawn || width < 20) return;
     this.drawn = key;
-    const ratio = Math.min(2, devicePixelRatio || 1);
+    const ratio = pixelRatio(this.canvas);
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = HEIGHT * ratio;
     const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext('2d'));

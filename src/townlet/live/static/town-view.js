@@ -1,9 +1,9 @@
 /** One town on a canvas: static layers are cached, the agent is drawn every frame. */
 
-import { el, setText } from './dom.js';
+import { el, pixelRatio, setText } from './dom.js';
 import { drawAgent } from './agent-sprite.js';
-import { formatCount, formatNumber, formatPercent, humanize } from './format.js';
-import { aspectRatio, floorOf, layoutGrid, agentPosition } from './grid.js';
+import { formatCount, formatPercent, humanize } from './format.js';
+import { aspectRatio, cellCenter, floorOf, layoutGrid, agentPosition, ringPosition } from './grid.js';
 import { overlayLayers, activeOverlay } from './overlay.js';
 import { darkness, drawAffordances, drawBackground, drawDaylight, lightStrength } from './town-scene.js';
 import { playbackSpeed } from './state.js';
@@ -39,12 +39,34 @@ export class TownView {
     this.floatingTexts = [];
     this.lastFloatedAge = -1;
     this.reducedMotion = matchMedia('(prefers-reduced-motion: reduce)');
+    /** Called with the name of an affordance that was clicked. */
+    this.onPlace = (/** @type {string} */ _name) => {};
+    this.canvas.addEventListener('click', (event) => {
+      const name = this.placeAt(event.offsetX, event.offsetY);
+      if (name) this.onPlace(name);
+    });
+    this.canvas.addEventListener('pointermove', (event) => { this.canvas.style.cursor = this.placeAt(event.offsetX, event.offsetY) ? 'pointer' : ''; });
     new ResizeObserver(() => { this.dirty = true; }).observe(this.box);
-    store.on(['world', 'theme', 'overlay', 'maps', 'compare', 'view'], () => { this.layersKey = ''; this.dirty = true; });
+    store.on(['world', 'theme', 'overlay', 'maps', 'agents', 'view'], () => { this.layersKey = ''; this.dirty = true; });
   }
 
   get world() {
     return this.store.state.world;
+  }
+
+  /** The affordance at a point of the canvas. @param {number} x @param {number} y @returns {string | null} */
+  placeAt(x, y) {
+    const { world } = this;
+    if (!world || !this.playback.start) return null;
+    const g = layoutGrid(world.size, this.width, this.height);
+    const cells = this.affordanceCells();
+    const timestep = this.playback.current();
+    const k = cells.findIndex((cell, index) => {
+      if (g.hasMap && floorOf(g, cell) !== (timestep ? this.floor(timestep) : 0)) return false;
+      const at = g.hasMap ? cellCenter(g, cell) : ringPosition(g, index, cells.length);
+      return Math.abs(at.x - x) < g.cell / 2 && Math.abs(at.y - y) < g.cell / 2;
+    });
+    return world.affordances[k]?.name ?? null;
   }
 
   /** Draw if anything changed. @param {number} seconds since the last call */
@@ -110,7 +132,7 @@ export class TownView {
     if (width < 40) return false;
     const limit = Math.max(260, innerHeight - (innerWidth < 700 ? 330 : 318));
     const height = Math.min(width * aspectRatio(size), limit);
-    const ratio = Math.min(2, devicePixelRatio || 1);
+    const ratio = pixelRatio(this.canvas);
     if (width !== this.width || height !== this.height || this.canvas.width !== Math.round(width * ratio)) {
       this.width = width;
       this.height = height;
@@ -258,11 +280,11 @@ export class TownView {
   updateCaption() {
     const { start, over, end } = this.playback;
     const timestep = this.playback.current();
-    const compared = this.store.state.compare !== null;
+    const compared = this.store.state.agents.length > 1;
     if (compared && start && timestep) {
       const low = this.world?.meters.map((m, k) => ({ m, value: timestep.meters[k] })).filter((x) => x.m.lethal)
         .map((x) => `${x.m.name} ${formatPercent(x.value)}`).join(', ');
-      setText(this.caption, `${start.label}. Step ${formatCount(timestep.age)}${low ? `; ${low}` : ''}`);
+      setText(this.caption, `${start.name}, ${start.label}. Step ${formatCount(timestep.age)}${low ? `; ${low}` : ''}`);
     }
     this.caption.hidden = !compared;
     const shown = over && end ? `${end.episode}` : '';
@@ -273,11 +295,11 @@ export class TownView {
     if (!end || !shown) return;
     this.endCard.classList.toggle('survived', end.cause === 'time');
     this.endCard.classList.toggle('high', this.agentY > this.height * 0.5); // do not cover the agent
-    const title = end.cause === 'time' ? `Survived to the limit of ${formatCount(end.length)} steps` : `Died at step ${formatCount(end.length)}: no ${humanize(end.cause)} left`;
+    const name = this.playback.start?.name ?? 'The agent';
+    const title = end.cause === 'time' ? `${name} survived to the limit of ${formatCount(end.length)} steps` : `${name} died at step ${formatCount(end.length)}: no ${humanize(end.cause)} left`;
     this.endCard.replaceChildren(
       el('strong', { text: title }),
       ...end.certificate.slice(1).map((line) => el('span', { text: line })),
-      el('span', { class: 'muted', text: `Return: ${formatNumber(end.reward)}` }),
     );
   }
 }

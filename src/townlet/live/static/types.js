@@ -16,17 +16,17 @@
  * @typedef {{visits: number[], novelty: (number | null)[] | null, transitions: [string, string, number][],
  *   causes: Record<string, number>}} Maps totals of all training
  * @typedef {'running' | 'finished' | 'stopped' | 'interrupted' | 'diverged' | 'published' | 'damaged'} RunState of a run
- * @typedef {{name: string, recipe: string, state: RunState, env_steps: number, checkpoints: number, best: number | null,
+ * @typedef {{name: string, recipe: string, kind: Kind, state: RunState, env_steps: number, checkpoints: number, best: number | null,
  *   last: number | null, seconds: number, problem: string, scores: number[], random: number | null}} RunSummary
  *
  * @typedef {{type: 'run_status', run: string, kind: Kind, state: RunState, env_steps: number, budget: number, episodes: number,
  *   summary: string[]}} RunStatus
  * @typedef {{type: 'episode_start', source: string, side: 0 | 1, episode: number, row: number, env_steps: number,
- *   length: number | null, label: string, cell_of: number[], output_kind: 'values' | 'probabilities'}} EpisodeStart
+ *   length: number | null, label: string, cell_of: number[], output_kind: OutputKind, name: string, seed: number | null, human: boolean}} EpisodeStart
  * @typedef {{type: 'frame', side: 0 | 1, episode: number, age: number[], cell: number[], hour: number[],
  *   progress: number[], using: number[], meters: number[][], action: (number | null)[],
  *   outputs: (number[] | null)[], mask: (boolean[] | null)[], reward: (number | null)[],
- *   components: (number[] | null)[], why: (string | null)[], sent: number}} Frame
+ *   components: (number[] | null)[], why: (string | null)[], events: (string[] | null)[], sent: number}} Frame
  * @typedef {{type: 'rows_overview', env_steps: number, cell: number[], age: number[], lowest_meter: number[],
  *   stage: number[] | null, sent: number}} RowsOverview
  * @typedef {{type: 'training_episode', run: string, row: number, env_steps: number, length: number, cause: string,
@@ -41,17 +41,41 @@
  * @typedef {{type: 'checkpoint', run: string, name: string, env_steps: number, score: number | null,
  *   best: boolean, removed: string[]}} Checkpoint
  * @typedef {{line: number, column: number, what: string, fix: string}} WorldError
- * @typedef {{type: 'world_checked', number: number, errors: WorldError[], world: World | null}} WorldChecked
+ * @typedef {{type: 'world_checked', number: number, errors: WorldError[], text: string | null, spec: WorldSpec | null,
+ *   differences: string[], world: World | null}} WorldChecked
+ * @typedef {{type: 'world_verdict', number: number, livable: boolean, sentences: string[]}} WorldVerdict
+ * @typedef {{type: 'answer', number: number, question: string, sentences: string[],
+ *   options: {label: string, chance: number, steps: number}[]}} Answer
  * @typedef {{type: 'hello', protocol: number, version: string, run: string | null, program: string,
  *   role: 'operator' | 'viewer'}} Hello
  * @typedef {{type: 'error', what: string, fix: string}} ErrorMessage
  * @typedef {RunStatus | EpisodeStart | Frame | RowsOverview | TrainingEpisode | EpisodeEnd | Metrics | StageChange | Alert |
- *   Checkpoint | WorldChecked | Hello | ErrorMessage} ServerMessage
+ *   Checkpoint | WorldChecked | WorldVerdict | Answer | Hello | ErrorMessage} ServerMessage
  *
  * @typedef {{age: number, cell: number, hour: number, progress: number, using: number, meters: number[],
  *   action: number | null, outputs: number[] | null, mask: boolean[] | null, reward: number | null,
- *   components: number[] | null, why: string | null}} Timestep
+ *   components: number[] | null, why: string | null, events: string[] | null}} Timestep
  * @typedef {'training' | 'checkpoint' | 'recording' | 'none'} Source
+ * @typedef {'values' | 'probabilities' | 'none'} OutputKind
+ * @typedef {{kind: 'policy', run: string | null, checkpoint: string, epsilon: number}
+ *   | {kind: 'random' | 'planner' | 'human'}} AgentChoice
+ *
+ * @typedef {Record<string, number>} Effects by meter
+ * @typedef {{name: string, icon: string, cell: number[] | null, ticks: number, price: number,
+ *   hours: [number, number] | null, each_tick: Effects, at_end: Effects}} PlaceSpec
+ * @typedef {{name: string, start: number, decay: number, move: number, wait: number, group: string}} MeterSpec
+ * @typedef {{description: string, max_steps: number, currency: string | null, dollars: number, lethal: string[],
+ *   map: {kind: string, size: number[], layout: string, boundary: string},
+ *   clock: {temporal: boolean, day: number, start: number | 'random'}, meters: MeterSpec[], affordances: PlaceSpec[]}} WorldSpec
+ * @typedef {{op: 'set', path: string[], value: any} | {op: 'add', section: 'affordances' | 'meters', entry: object}
+ *   | {op: 'remove', section: 'affordances' | 'meters', name: string}
+ *   | {op: 'rename', section: 'affordances' | 'meters', name: string, to: string}} WorldChange
+ * @typedef {{id: string, title: string, env_steps: number, run: string | null,
+ *   state: 'running' | 'finished' | 'stopped' | 'failed', error: string}} TrainingJob
+ * @typedef {{variant: string, description: string, env_steps: number}} TrainingChoice
+ * @typedef {{label: string, run: string | null, problem?: string, mean?: number, low?: number, high?: number,
+ *   reached?: number, dies_of?: string | null}} TournamentLine
+ * @typedef {{id: string, world: string, limit: number, episodes: number, over: boolean, lines: TournamentLine[]}} Tournament
  *
  * @typedef {{name: string, count: number, height: number, width: number}} ImageBlock an image block of the observation
  * @typedef {{name: string, frames: number}} Feature one number of the observation, in each stacked frame

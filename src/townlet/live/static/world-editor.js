@@ -1,120 +1,269 @@
-/** World editor: validates YAML while typing, previews it with the current agent, and saves it. */
+/** World editor: a map, a form and the YAML beside them, always in step; checked, judged, tried, trained and saved. */
 
 import { ApiError, request } from './api.js';
 import { byId, el, setText } from './dom.js';
-import { plural } from './format.js';
+import { humanize, plural } from './format.js';
+import { affordanceColor, affordanceIcon, icon } from './icons.js';
+import { WorldForm } from './world-form.js';
+import { WorldMap } from './world-map.js';
+import { YamlEditor } from './yaml-editor.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
  * @typedef {import('./session.js').Session} Session
+ * @typedef {import('./types.js').WorldChange} WorldChange
+ * @typedef {import('./types.js').PlaceSpec} PlaceSpec
+ * @typedef {import('./world-form.js').Selection} Selection
  */
 
-const CHECK_DELAY = 60; // milliseconds after the last key
+const CHECK_DELAY = 120; // milliseconds after the last key
+const MAX_HISTORY = 100; // texts that can be restored
 
 export class WorldEditor {
-  /** @param {Store} store @param {Session} session */
-  constructor(store, session) {
+  /** @param {Store} store @param {Session} session @param {import('./training-control.js').TrainingControl} trainings */
+  constructor(store, session, trainings) {
     this.store = store;
     this.session = session;
-    this.number = 0;
+    this.number = 0; // of the last check
     this.timer = 0;
     this.original = '';
     this.draftKey = ''; // key of the draft in sessionStorage
-    this.gutter = el('pre', { class: 'gutter', 'aria-hidden': 'true' });
-    this.text = el('textarea', { class: 'yaml-editor', spellcheck: 'false', autocomplete: 'off', autocapitalize: 'off', wrap: 'off', 'aria-label': 'The world as YAML', 'aria-describedby': 'world-check-result' });
-    this.result = el('p', { class: 'check-result', id: 'world-check-result', role: 'status' });
-    this.errors = el('ol', { class: 'error-list' });
+    /** @type {string[]} */
+    this.history = []; // texts, oldest first
+    this.at = 0; // index of the current one
+    /** @type {Selection} */
+    this.selection = { kind: 'world' };
+    /** @type {Partial<PlaceSpec>[]} */
+    this.palette = [];
+    this.undoButton = el('button', { type: 'button', class: 'round-button', 'aria-label': 'Undo', title: 'Undo' }, icon('undo'));
+    this.redoButton = el('button', { type: 'button', class: 'round-button', 'aria-label': 'Redo', title: 'Redo' }, icon('redo'));
+    this.restoreButton = el('button', { type: 'button', text: 'Start over' });
     this.tryButton = el('button', { type: 'button', class: 'primary', text: 'Try it with this agent' });
-    this.restoreButton = el('button', { type: 'button', text: 'Back to the run’s world' });
-    byId('world-body').replaceChildren(
-      el('div', { class: 'editor' }, this.gutter, this.text),
-      el('div', { class: 'editor-foot' }, this.result, el('div', { class: 'editor-buttons' }, this.restoreButton, this.tryButton)),
-      this.errors,
-      makeSaveForm(() => this.text.value, () => store.state.program),
-      el('p', { class: 'read-only muted', text: 'This link is read-only: you can try worlds, but only the operator’s link can save them.' }),
-    );
-    this.bindEvents();
+    this.result = el('p', { class: 'check-result', id: 'world-check-result', role: 'status' });
+    this.verdict = el('div', { class: 'verdict', role: 'status' });
+    this.differences = el('div', { class: 'differences', hidden: true });
+    this.errors = el('ol', { class: 'error-list' });
+    this.paletteBox = el('div', { class: 'palette', role: 'group', 'aria-label': 'Places to add' });
+    this.yaml = new YamlEditor(() => this.onType(), () => this.check(true));
+    this.map = new WorldMap({
+      select: (name) => this.select({ kind: 'place', name }),
+      move: (name, cell) => this.change({ op: 'set', path: ['affordances', name, 'cell'], value: cell }),
+      remove: (name) => this.remove(name),
+      add: (entry, cell) => this.add(entry, cell),
+    });
+    this.form = new WorldForm((path, value) => this.change({ op: 'set', path, value }), (name) => this.remove(name),
+      (name, to) => this.rename(name, to), (selection) => this.select(selection));
+    this.build(trainings);
     store.on(['about'], () => this.load());
     store.on(['worldChecked'], () => this.showResult());
+    store.on(['worldVerdict'], () => this.showVerdict());
     store.on(['previewError'], () => this.showPreviewError());
-    store.on(['preview'], () => this.showPreview());
+    store.on(['preview'], () => document.body.toggleAttribute('data-preview', store.state.preview));
+    store.on(['view'], () => { if (store.state.view === 'world') void this.loadPalette(); });
   }
 
-  bindEvents() {
-    this.text.addEventListener('input', () => {
-      this.numberLines();
-      this.saveDraft();
-      this.result.dataset.verdict = 'none';
-      setText(this.result, 'Checking …');
-      clearTimeout(this.timer);
-      this.timer = setTimeout(() => this.check(false), CHECK_DELAY);
-    });
-    this.text.addEventListener('scroll', () => { this.gutter.scrollTop = this.text.scrollTop; });
-    this.text.addEventListener('keydown', (event) => {
-      // Tab leaves the editor, so that the keyboard reaches every control.
-      if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) this.check(true);
-    });
+  /** @param {import('./training-control.js').TrainingControl} trainings */
+  build(trainings) {
+    this.undoButton.addEventListener('click', () => this.restore(this.at - 1));
+    this.redoButton.addEventListener('click', () => this.restore(this.at + 1));
+    this.restoreButton.addEventListener('click', () => this.setText(this.original));
     this.tryButton.addEventListener('click', () => this.check(true));
-    this.restoreButton.addEventListener('click', () => {
-      this.text.value = this.original;
-      this.numberLines();
-      this.saveDraft();
-      if (this.store.state.preview) this.session.setSource('checkpoint');
-      this.check(false);
-    });
     this.errors.addEventListener('click', (event) => {
       const line = Number(/** @type {HTMLElement} */ (event.target).closest('button')?.dataset.line ?? 0);
-      if (line) this.goToLine(line);
+      if (line) this.yaml.goToLine(line);
     });
+    const saveForm = makeSaveForm(() => this.yaml.value, () => this.store.state.program);
+    const trainForm = trainings.makeForm(() => this.yaml.value);
+    byId('world-body').replaceChildren(
+      el('div', { class: 'editor-bar' },
+        el('div', { class: 'buttons' }, this.undoButton, this.redoButton, this.restoreButton), this.result, this.tryButton),
+      this.differences,
+      el('div', { class: 'editor-columns' },
+        el('div', { class: 'editor-map' }, this.map.box, el('h3', { text: 'Add a place' }), this.paletteBox),
+        el('div', { class: 'editor-form' }, this.form.box),
+        el('div', { class: 'editor-text' }, el('h3', { text: 'The same world as text (YAML)' }), this.yaml.box, this.errors)),
+      this.verdict, trainForm, saveForm,
+      el('p', { class: 'read-only muted', text: 'This link is read-only: you can build worlds and try them, but only the operator’s link can train in them and save them.' }),
+    );
   }
 
+  /** Show the text of another run's world, or the draft that was made from it. */
   load() {
     const { about, run } = this.store.state;
     if (!about?.world) return; // keep the text of a run that is gone
     this.original = about.text ?? '';
     this.draftKey = `townlet-draft ${run}`;
-    this.text.value = loadDraft(this.draftKey) ?? this.original;
-    this.numberLines();
-    this.store.set({ worldChecked: null });
+    this.yaml.value = loadDraft(this.draftKey) ?? this.original;
+    this.history = [this.yaml.value];
+    this.at = 0;
+    this.selection = { kind: 'world' };
+    this.store.set({ worldChecked: null, worldVerdict: null });
     setText(byId('world-name'), about.world.description);
-    if (this.text.value !== this.original) setTimeout(() => this.check(false), CHECK_DELAY * 8); // after the run has opened
+    setTimeout(() => this.check(false), CHECK_DELAY * 4); // after the run has opened
   }
 
-  /** Keep the draft across runs and reloads. */
-  saveDraft() {
+  async loadPalette() {
+    if (this.palette.length) return;
+    this.palette = await request('api/palette').catch(() => []);
+    const own = { name: '', icon: '⭐', ticks: 1, each_tick: {}, at_end: {} };
+    this.paletteBox.replaceChildren(...[own, ...this.palette].map((entry) => {
+      const label = entry.name ? humanize(entry.name) : 'A place of your own';
+      const badge = el('span', { class: 'badge' }, affordanceIcon({ name: entry.name ?? '', icon: entry.icon ?? '' }, 18));
+      badge.style.background = affordanceColor({ name: '', icon: entry.icon ?? '' });
+      const button = el('button', { type: 'button', class: 'palette-place', title: `${label}: click, or drag it onto the map` }, badge, el('span', { text: label }));
+      button.addEventListener('click', () => this.add(entry, this.map.freeCell()));
+      this.map.makeDraggable(button, (cell) => this.add(entry, cell));
+      return button;
+    }));
+  }
+
+  // Changes
+
+  /** @param {Selection} selection */
+  select(selection) {
+    this.selection = selection;
+    this.showSpec();
+  }
+
+  /** Let the server change the text. @param {WorldChange} change */
+  change(change) {
+    this.number += 1;
+    this.session.checkWorld(this.yaml.value, this.number, false, change);
+  }
+
+  /** @param {Partial<PlaceSpec>} entry @param {number[] | null} cell */
+  add(entry, cell) {
+    const { spec } = this;
+    if (!spec || (this.map.hasCells && !cell)) return;
+    const names = new Set(spec.affordances.map((place) => place.name));
+    const base = entry.name || 'MyPlace';
+    let name = base;
+    for (let k = 2; names.has(name); k += 1) name = `${base}${k}`;
+    const lethal = spec.lethal[0];
+    const effect = entry.name ? {} : { each_tick: { [spec.meters.find((meter) => meter.name === 'mood')?.name ?? lethal]: 0.1 } };
+    this.selection = { kind: 'place', name };
+    this.change({ op: 'add', section: 'affordances', entry: { ...dropEmpty(entry), ...effect, name, ...(cell ? { cell } : {}) } });
+  }
+
+  /** @param {string} name */
+  remove(name) {
+    this.selection = { kind: 'world' };
+    this.change({ op: 'remove', section: 'affordances', name });
+  }
+
+  /** @param {string} name @param {string} to */
+  rename(name, to) {
+    this.selection = { kind: 'place', name: to };
+    this.change({ op: 'rename', section: 'affordances', name, to });
+  }
+
+  onType() {
+    this.remember();
+    this.result.dataset.verdict = 'none';
+    setText(this.result, 'Checking …');
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.check(false), CHECK_DELAY);
+  }
+
+  /** @param {string} text */
+  setText(text) {
+    this.yaml.value = text;
+    this.remember();
+    this.check(false);
+  }
+
+  /** Keep the current text for undo, and as a draft across reloads. */
+  remember() {
+    if (this.history[this.at] !== this.yaml.value) {
+      this.history = [...this.history.slice(0, this.at + 1), this.yaml.value].slice(-MAX_HISTORY);
+      this.at = this.history.length - 1;
+    }
     try {
-      if (this.text.value === this.original) sessionStorage.removeItem(this.draftKey);
-      else sessionStorage.setItem(this.draftKey, this.text.value);
+      if (this.yaml.value === this.original) sessionStorage.removeItem(this.draftKey);
+      else sessionStorage.setItem(this.draftKey, this.yaml.value);
     } catch { /* storage disabled */ }
+  }
+
+  /** Go back or forward in the history. @param {number} at */
+  restore(at) {
+    if (!(at in this.history)) return;
+    this.at = at;
+    this.yaml.value = this.history[at];
+    this.remember();
+    this.check(false);
   }
 
   /** @param {boolean} preview */
   check(preview) {
     this.number += 1;
     if (preview) this.store.set({ previewPending: true });
-    this.session.checkWorld(this.text.value, this.number, preview);
+    this.session.checkWorld(this.yaml.value, this.number, preview);
+  }
+
+  // Answers of the server
+
+  get spec() {
+    return this.map.spec;
   }
 
   /** Show the answer of the server, if it is about the current text. */
   showResult() {
     const { worldChecked } = this.store.state;
-    this.restoreButton.hidden = this.text.value === this.original && !this.store.state.preview;
     if (!worldChecked) {
-      setText(this.result, 'Edit the world; it is checked while you type.');
-      this.result.dataset.verdict = 'none';
+      setText(this.result, '');
       this.errors.replaceChildren();
-      this.numberLines();
+      this.showHistory();
       return;
     }
     if (worldChecked.number !== this.number) return;
+    if (worldChecked.text !== null) {
+      this.yaml.value = worldChecked.text;
+      this.remember();
+    }
     const bad = worldChecked.errors;
     this.result.dataset.verdict = bad.length ? 'wrong' : 'right';
-    setText(this.result, bad.length ? plural(bad.length, 'error') : worldChecked.world ? 'The agent now plays in this world.' : 'This world is valid.');
-    this.tryButton.disabled = bad.length > 0;
+    setText(this.result, bad.length ? plural(bad.length, 'error') : 'This world is valid.');
     this.errors.replaceChildren(...bad.slice(0, 12).map((one) => el('li', {}, el('button', { type: 'button', 'data-line': one.line },
       el('b', { text: one.line ? `line ${one.line}` : 'world' }), el('span', { text: one.what }),
       one.fix ? el('small', { text: one.fix }) : null))));
-    this.numberLines(new Set(bad.map((one) => one.line)));
+    this.yaml.numberLines(new Set(bad.map((one) => one.line)));
+    if (worldChecked.spec) this.map.spec = worldChecked.spec;
+    this.showSpec();
+    this.showDifferences(worldChecked.differences, bad.length > 0);
+    if (bad.length) this.verdict.replaceChildren();
+    this.showHistory();
+  }
+
+  showHistory() {
+    this.undoButton.disabled = this.at === 0;
+    this.redoButton.disabled = this.at >= this.history.length - 1;
+    this.restoreButton.disabled = this.yaml.value === this.original;
+  }
+
+  showSpec() {
+    const { spec, selection } = this;
+    if (!spec) return;
+    this.map.show(spec, selection.kind === 'place' ? selection.name : null);
+    this.form.show(spec, selection);
+  }
+
+  /** Say before trying that this agent cannot play here. @param {string[]} differences @param {boolean} invalid */
+  showDifferences(differences, invalid) {
+    const fits = !differences.length;
+    this.tryButton.disabled = invalid || !fits;
+    this.differences.hidden = fits || invalid;
+    this.differences.replaceChildren(
+      el('strong', { text: 'This agent cannot play in your world: it has learned to see and do other things.' }),
+      el('ul', {}, ...differences.map((text) => el('li', { text }))),
+      el('p', { text: 'Train a new one in it: see “Train an agent here” below.' }));
+  }
+
+  showVerdict() {
+    const { worldVerdict } = this.store.state;
+    if (!worldVerdict || worldVerdict.number !== this.number) return;
+    this.verdict.dataset.verdict = worldVerdict.livable ? 'right' : 'wrong';
+    this.verdict.replaceChildren(el('strong', { text: worldVerdict.livable ? 'An agent can live here.' : 'Hardly anything can live here.' }),
+      ...worldVerdict.sentences.map((text) => el('p', { text })));
   }
 
   /** Show why the agent cannot play in this world. */
@@ -124,33 +273,11 @@ export class WorldEditor {
     this.result.dataset.verdict = 'wrong';
     setText(this.result, `The agent cannot play in it: ${previewError.what}${previewError.fix ? ` (${previewError.fix})` : ''}.`);
   }
+}
 
-  showPreview() {
-    const on = this.store.state.preview;
-    this.restoreButton.hidden = this.text.value === this.original && !on;
-    document.body.toggleAttribute('data-preview', on);
-  }
-
-  /** @param {Set<number>} [wrong] */
-  numberLines(wrong = new Set()) {
-    const lines = this.text.value.split('\n').length;
-    const rows = document.createDocumentFragment();
-    for (let line = 1; line <= lines; line += 1) {
-      rows.append(el('span', { class: wrong.has(line) ? 'wrong' : null, text: String(line) }));
-    }
-    this.gutter.replaceChildren(rows);
-    this.gutter.scrollTop = this.text.scrollTop;
-  }
-
-  /** @param {number} line */
-  goToLine(line) {
-    const lines = this.text.value.split('\n');
-    const from = lines.slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0);
-    this.text.focus();
-    this.text.setSelectionRange(from, from + (lines[line - 1]?.length ?? 0));
-    const height = this.text.scrollHeight / Math.max(1, lines.length);
-    this.text.scrollTop = Math.max(0, (line - 6) * height);
-  }
+/** A place without settings that have their default value. @param {Partial<PlaceSpec>} entry */
+function dropEmpty(entry) {
+  return Object.fromEntries(Object.entries(entry).filter(([, value]) => value !== null && JSON.stringify(value) !== '{}'));
 }
 
 /** @param {string} key */

@@ -1,0 +1,83 @@
+/** Sharing: the last episode as GIF, and a link that opens the moment on screen. */
+
+import { latestPolicy } from './agent-choice.js';
+import { el } from './dom.js';
+import { icon } from './icons.js';
+import { announce, toast } from './notifications.js';
+
+/**
+ * @typedef {import('./types.js').AgentChoice} AgentChoice
+ * @typedef {{run: string | null, agents: AgentChoice[] | null, seed: number | null, step: number | null}} Moment
+ */
+
+/** An agent as text: policy:best, policy:best@run-name, random. @param {AgentChoice} agent */
+function agentText(agent) {
+  if (agent.kind !== 'policy') return agent.kind;
+  return `policy:${agent.checkpoint}${agent.run ? `@${agent.run}` : ''}${agent.epsilon ? `~${agent.epsilon}` : ''}`;
+}
+
+/** @param {string} text @returns {AgentChoice | null} */
+function parseAgent(text) {
+  if (text === 'random' || text === 'planner' || text === 'human') return { kind: text };
+  const found = /^policy:([\w-]+)(?:@([\w.-]+))?(?:~([\d.]+))?$/.exec(text);
+  return found ? { ...latestPolicy(), kind: 'policy', checkpoint: found[1], run: found[2] ?? null, epsilon: Math.min(1, Number(found[3] ?? 0)) } : null;
+}
+
+/** The fragment of a link to a moment. @param {string} run @param {AgentChoice[]} agents @param {number} seed @param {number} step */
+export function momentFragment(run, agents, seed, step) {
+  const fields = new URLSearchParams({ run, agents: agents.map(agentText).join(','), seed: String(seed), step: String(step) });
+  return `#${fields}`;
+}
+
+/** What the fragment of this page's address asks for. @param {string} hash @returns {Moment} */
+export function parseMoment(hash) {
+  const fields = new URLSearchParams(hash.slice(1));
+  const agents = (fields.get('agents') ?? '').split(',').map(parseAgent).filter((agent) => agent !== null).slice(0, 2);
+  /** @param {string} name */
+  const number = (name) => (/^\d{1,12}$/.test(fields.get(name) ?? '') ? Number(fields.get(name)) : null);
+  return { run: fields.get('run'), agents: agents.length ? agents : null, seed: number('seed'), step: number('step') };
+}
+
+export class ShareButtons {
+  /** @param {import('./state.js').Store} store @param {import('./playback.js').Playback[]} playbacks */
+  constructor(store, playbacks) {
+    this.store = store;
+    this.playbacks = playbacks;
+    this.gif = el('button', { type: 'button', class: 'round-button toggle', 'aria-label': 'Save as GIF', title: 'Save this episode, as far as it was played, as an animated GIF' }, icon('film'));
+    this.link = el('button', { type: 'button', class: 'round-button toggle', 'aria-label': 'Copy a link to this moment', title: 'Copy a link that opens this moment' }, icon('link'));
+    this.gif.addEventListener('click', () => void this.saveGif());
+    this.link.addEventListener('click', () => void this.copyLink());
+    this.buttons = [this.gif, this.link];
+    store.on(['source'], () => { this.link.hidden = store.state.source !== 'checkpoint'; });
+  }
+
+  get playback() {
+    return this.playbacks[this.store.state.side];
+  }
+
+  async saveGif() {
+    const { start } = this.playback;
+    if (!start) return;
+    this.gif.disabled = true;
+    const answer = await fetch(`api/watched/${start.episode}.gif`).catch(() => null);
+    this.gif.disabled = false;
+    if (!answer?.ok) {
+      toast('The GIF could not be made', 'watch the episode again, then save it');
+      return;
+    }
+    const link = el('a', { href: URL.createObjectURL(await answer.blob()), download: `${start.name.toLowerCase()}.gif` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  async copyLink() {
+    const { run, agents } = this.store.state;
+    const { start } = this.playback;
+    if (!run || !start || start.seed === null) return;
+    const fragment = momentFragment(run, agents, start.seed, Math.floor(this.playback.position + 1e-6));
+    history.replaceState(null, '', fragment);
+    await navigator.clipboard?.writeText(location.href).catch(() => {});
+    announce('Link copied.');
+    toast('Link copied', 'it opens this moment for everyone who can open this page');
+  }
+}

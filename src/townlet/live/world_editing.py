@@ -1,0 +1,144 @@
+"""Editing of worlds in the page: changes by mouse, checks of texts, what an agent must relearn, and the verdict."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from townlet.config.yaml import parse
+from townlet.errors import ConfigError, Diagnostic, TownletError
+from townlet.live.messages import Message
+from townlet.runs import disk
+from townlet.town.feasibility import assess, survival_sentences
+from townlet.town.world import text as world_text
+from townlet.town.world.load import from_node, load, shipped
+from townlet.town.world.tables import World
+
+EDITED_FILE: Final = "edited.yaml"  # file name in messages about an edited text
+WORLD_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
+VERDICT_ROWS: Final = 24  # episodes that the planner plays for a verdict: about half a second
+
+Section = Literal["affordances", "meters"]
+EntryName = Annotated[str, Field(min_length=1, max_length=40)]
+Value = bool | int | float | str | list[Any] | None
+
+
+class SetValue(Message):
+    """Set a value; null restores the inherited or default one."""
+
+    op: Literal["set"] = "set"
+    path: list[EntryName] = Field(
+        min_length=1, max_length=4, description="Keys; the name of an entry counts as one: affordances, Bed, price."
+    )
+    value: Value
+
+
+class AddEntry(Message):
+    """Add an affordance or a meter."""
+
+    op: Literal["add"] = "add"
+    section: Section
+    entry: dict[str, Any]
+
+
+class RemoveEntry(Message):
+    """Remove an affordance or a meter."""
+
+    op: Literal["remove"] = "remove"
+    section: Section
+    name: EntryName
+
+
+class RenameEntry(Message):
+    """Rename an affordance or a meter of the edited text."""
+
+    op: Literal["rename"] = "rename"
+    section: Section
+    name: EntryName
+    to: EntryName
+
+
+Change = Annotated[SetValue | AddEntry | RemoveEntry | RenameEntry, Field(discriminator="op")]
+
+
+def apply_change(text: str, change: Change) -> str:
+    """The text of a world with a change; its comments and layout are kept."""
+    match change:
+        case SetValue():
+            return world_text.set_value(text, change.path, change.value)
+        case AddEntry():
+            return world_text.add_entry(text, change.section, change.entry)
+        case RemoveEntry():
+            return world_text.remove_entry(text, change.section, change.name)
+        case RenameEntry():
+            return world_text.rename_entry(text, change.section, change.name, change.to)
+
+
+def parse_world(text: str) -> World:
+    """Parse and validate an edited world, which may extend shipped worlds but no other file."""
+    node = parse(text, EDITED_FILE)
+    parent = node.child("extends") if isinstance(node.value, dict) else None
+    if parent is not None and parent.value not in shipped():
+        what, fix = "a world edited in the page can extend only shipped worlds", f"known: {', '.join(shipped())}"
+        raise ConfigError([Diagnostic(what, fix, parent.location)])
+    return from_node(node, EDITED_FILE)
+
+
+def error_json(error: Diagnostic) -> dict[str, Any]:
+    """An error with its line and column; 0 where unknown."""
+    where = error.where
+    line, column = (where.line, where.column) if where else (None, None)
+    return {"line": line or 0, "column": column or 0, "what": error.what, "fix": error.fix}
+
+
+def interface_changes(world: World, trained_in: World) -> list[str]:
+    """Why an agent that was trained in one world cannot play in the other, in sentences; [] if it can."""
+    if world.interface_hash == trained_in.interface_hash:
+        return []
+    found = []
+    for noun, now, before in (
+        ("place", world.affordances, trained_in.affordances), ("meter", world.meters, trained_in.meters),
+    ):  # fmt: skip
+        for verb, names in (("new", set(now) - set(before)), ("gone", set(before) - set(now))):
+            found += [f"The {noun} “{name}” is {verb}." for name in sorted(names)]
+    if world.size != trained_in.size:
+        sizes = ["×".join(map(str, w.size)) or "none" for w in (world, trained_in)]
+        found.append(f"The map is {sizes[0]}, it was {sizes[1]}.")
+    if len(world.actions) != len(trained_in.actions):
+        found.append(f"There are {len(world.actions)} actions, there were {len(trained_in.actions)}.")
+    if world.layout.size != trained_in.layout.size:
+        found.append(f"An agent sees {world.layout.size} numbers per step, it saw {trained_in.layout.size}.")
+    return found or ["What an agent sees is arranged in another way."]
+
+
+def verdict(world: World) -> tuple[bool, list[str]]:
+    """Whether an agent can survive in the world, and what scripted agents reach there, in sentences."""
+    result = assess(world, VERDICT_ROWS)
+    return result.livable, survival_sentences(result)
+
+
+def palette() -> list[dict[str, Any]]:
+    """The affordances of the standard town, to be added to other worlds."""
+    entries = load("town").spec.affordances
+    return [entry.model_dump(mode="json", exclude_defaults=True, exclude={"cell"}) for entry in entries]
+
+
+def save_world(folder: Path, name: str, text: str, *, again: bool = False) -> Path:
+    """Write a new world; an existing file is never overwritten. `again` accepts one with the same text."""
+    if not WORLD_NAME.fullmatch(name):
+        what = f"'{name[:40]}' is not a valid name for a world"
+        raise TownletError(what, "use lowercase letters, digits and dashes, starting with a letter")
+    if name in shipped():
+        raise TownletError(f"'{name}' is a shipped world and cannot be overwritten", "choose another name")
+    parse_world(text)  # do not save a world with errors
+    path = folder / f"{name}.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        disk.write_new(path, text.encode())
+    except FileExistsError:
+        if not again or path.read_text("utf-8") != text:
+            raise TownletError(f"{path.name} already exists", "choose another name") from None
+    return path
