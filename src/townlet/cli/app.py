@@ -12,7 +12,7 @@ import typer
 
 from townlet._version import __version__
 from townlet.allocation import memory_error
-from townlet.cli import bench, decide, doctor, evaluate, live, play, recipes, runs, sharing, sweep, train, world
+from townlet.cli import bench, decide, doctor, evaluate, lesson, live, play, recipes, runs, sharing, sweep, train, world
 from townlet.cli.console import print_error
 from townlet.cli.help import CommandGroup
 from townlet.errors import EXIT_INTERRUPTED, SourceLocation, TownletError
@@ -47,6 +47,7 @@ app.with_examples(
     "townlet play CartPole-v1 --mode human --window",
     "townlet play CartPole-v1:ppo --video episode.mp4 --episodes 1",
 )(play.play)
+app.with_examples("townlet lesson", "townlet lesson hoverer", "townlet lesson hoverer --quick")(lesson.lesson)
 app.with_examples("townlet live", "townlet live town-dqn", "townlet live --port 9000 --root other/runs")(live.live)
 app.add_typer(runs.app, name="runs")
 app.with_examples("townlet export latest", "townlet export town:ppo --format onnx --to agent.onnx")(sharing.export)

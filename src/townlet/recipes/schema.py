@@ -244,6 +244,12 @@ class Recipe(StrictModel):
         description="Weight of potential-based reward shaping over all meters, added to the world's rewards; it keeps "
         "the optimal policy. Raise it for more guidance; 0 is off. A world with this reward keeps its own weight.",
     )
+    bootstrap_at: Literal["truncation", "none", "every_end"] = Field(
+        "truncation",
+        description="Ends of episodes at which learning bootstraps from the value of the final state. none: the time "
+        "limit counts as death. every_end: death counts as the time limit. Only truncation is correct (Pardo et al. "
+        "2018); the others show what goes wrong.",
+    )
     reward_threshold: float | None = Field(
         None, description="The mean return that counts as solved; by default the environment's own."
     )

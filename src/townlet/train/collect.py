@@ -8,7 +8,7 @@ from typing import cast
 import torch
 
 from townlet.agents.agent import no_interrupt
-from townlet.interfaces.vec_env import ConfigurableVecEnv, MaskedObs
+from townlet.interfaces.vec_env import ConfigurableVecEnv, MaskedObs, Step
 from townlet.train.episodes import RolloutListener
 from townlet.train.monitors import check_reward
 from townlet.train.training import Training
@@ -35,7 +35,7 @@ def collect(
         else:
             t.parallel_training.on_step(step.reward)
         ended = t.env.final_obs()
-        t.agent.observe(step, ended)
+        t.agent.observe(_as_learned(step, t.recipe.bootstrap_at), ended)
         listener.on_step(actions)
         entropy = t.agent.entropy() if needs_entropy else None
         episodes = t.tracker.step(step, ended, t.agent.intrinsic, entropy)
@@ -53,3 +53,12 @@ def collect(
                 listener.on_stage_changes(changes)
     if t.parallel_training is not None:
         t.parallel_training.exchange_episodes(listener)
+
+
+def _as_learned(step: Step, bootstrap_at: str) -> Step:
+    """The step with ends of episodes labeled for learning: it bootstraps from the final state of truncated ones."""
+    if bootstrap_at == "truncation":
+        return step
+    ends, never = step.terminated | step.truncated, torch.zeros_like(step.truncated)
+    terminated, truncated = (ends, never) if bootstrap_at == "none" else (never, ends)
+    return step._replace(terminated=terminated, truncated=truncated)

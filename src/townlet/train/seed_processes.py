@@ -1,7 +1,7 @@
-"""Training several seeds in parallel processes: one process per seed, a limited number of them at a time.
+"""Training several runs in parallel processes: one process per run, a limited number of them at a time.
 
-A process sends its lines of progress and its result through a pipe. It runs in a process group of its own, so Ctrl-C
-at the terminal reaches only the parent, which forwards it once; every process then saves its run and ends.
+A process sends its run, its lines of progress and its result through a pipe. It runs in a process group of its own, so
+Ctrl-C at the terminal reaches only the parent, which forwards it once; every process then saves its run and ends.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from townlet.train.multi_seed import MultiSeedResult, RunHooks, SeedResult, coll
 from townlet.train.sinks import PlainConsole
 from townlet.train.stop_conditions import STOP_SIGNALS
 
-# A process that has run Numba kernels cannot fork safely. A fork server can; it imports the modules once for all seeds.
+# A process that has run Numba kernels cannot fork safely. A fork server can; it imports the modules once for all runs.
 START_METHOD: Final = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 PARENT_ENDED: Final = "the process that started this training has ended"
-LINE_SECONDS: Final = 10.0  # between lines of progress of one seed
+LINE_SECONDS: Final = 10.0  # between lines of progress of one run
 Message = str | Run | SeedResult  # a line of progress, the run once it exists, and the result
 
 
 @dataclass(frozen=True)
 class SeedJob:
-    """Arguments of one child process."""
+    """One run to train in a child process."""
 
     recipe: str
     overrides: tuple[str, ...]
@@ -54,6 +54,9 @@ class SeedJob:
     spec: str | None  # the environment, if it is a registered id, as JSON
 
 
+Show = Callable[[SeedJob, str | Run], None]  # receives a run once it exists, and its lines of progress
+
+
 def train_seeds_in_parallel(
     recipe: str, overrides: Sequence[str], root: Path, seeds: int, jobs: int, show: Callable[[str], None]
 ) -> MultiSeedResult:
@@ -62,26 +65,41 @@ def train_seeds_in_parallel(
     A failed seed, even one whose process dies, does not stop the others. Ctrl-C stops all of them; their runs are
     saved and can be resumed.
     """
+
+    def show_line(job: SeedJob, news: str | Run) -> None:
+        if isinstance(news, str):
+            show(f"seed {job.seed}: {news}")
+
+    def in_processes(numbers: Sequence[int]) -> Iterator[SeedResult]:
+        waiting = make_jobs(recipe, overrides, root, numbers, jobs)
+        return (result for _, result in run_jobs(waiting, jobs, show_line))
+
+    return collect_results(recipe, overrides, seeds, in_processes)
+
+
+def make_jobs(recipe: str, overrides: Sequence[str], root: Path, seeds: Sequence[int], processes: int) -> list[SeedJob]:
+    """One job per seed of a recipe, for `run_jobs` with this many processes."""
     loaded = load_experiment(recipe, overrides)
     if loaded.is_local:
         raise sources.not_importable(loaded.recipe.env, "train one seed at a time")
-    shared = (*overrides, *_thread_limit(loaded.recipe, jobs))
+    shared = (*overrides, *_thread_limit(loaded.recipe, processes))
     name = parse_recipe_name(recipe)
     env = EnvName(name.source or "", name.env)
     registered = env if sources.is_registered_object(env) else None
     by_id = loaded.recipe.gym is not None and loaded.recipe.gym.source is None
     spec = sources.transferable_spec(loaded.recipe.env) if by_id else None
+    permitted, files = user_code.permitted(), user_code.executed_files()
+    return [SeedJob(recipe, shared, root, seed, permitted, files, registered, spec) for seed in seeds]
 
-    def in_processes(numbers: Sequence[int]) -> Iterator[SeedResult]:
-        permitted, files = user_code.permitted(), user_code.executed_files()
-        waiting = [SeedJob(recipe, shared, root, seed, permitted, files, registered, spec) for seed in numbers]
-        with _Processes(show) as processes:
-            while processes.running or (waiting and not processes.interrupted):
-                while waiting and len(processes.running) < jobs and not processes.interrupted:
-                    processes.start(waiting.pop(0))
-                yield from processes.results()
 
-    return collect_results(recipe, shared, seeds, in_processes)
+def run_jobs(jobs: Sequence[SeedJob], processes: int, show: Show) -> Iterator[tuple[SeedJob, SeedResult]]:
+    """Train up to `processes` jobs at a time, and yield each with its result; after Ctrl-C no further job starts."""
+    waiting = [*jobs]
+    with _Processes(show) as children:
+        while children.running or (waiting and not children.interrupted):
+            while waiting and len(children.running) < processes and not children.interrupted:
+                children.start(waiting.pop(0))
+            yield from children.results()
 
 
 def _thread_limit(recipe: Recipe, jobs: int) -> list[str]:
@@ -104,12 +122,12 @@ def _without_main_script() -> Iterator[None]:
 class _Processes:
     """Child processes, keyed by the parent's end of their pipe; forwards stop signals to them."""
 
-    def __init__(self, show: Callable[[str], None]) -> None:
+    def __init__(self, show: Show) -> None:
         self._show = show
         self.running: dict[Connection, tuple[SeedJob, BaseProcess]] = {}
         self.interrupted = False
         self._previous: dict[int, Any] = {}
-        self._runs: dict[int, Run] = {}  # by seed, as soon as they exist
+        self._runs: dict[Connection, Run] = {}  # as soon as they exist
 
     def __enter__(self) -> _Processes:
         if threading.current_thread() is threading.main_thread():
@@ -142,24 +160,24 @@ class _Processes:
         if self.interrupted:  # a signal arrived while the process started
             _signal(process, signal.SIGINT)
 
-    def results(self) -> Iterator[SeedResult]:
-        """Show the lines that have arrived, and yield the results of seeds that have ended."""
+    def results(self) -> Iterator[tuple[SeedJob, SeedResult]]:
+        """Show the lines that have arrived, and yield the jobs that have ended, each with its result."""
         for connection in wait([*self.running], timeout=0.5):
             assert isinstance(connection, Connection)
             job, process = self.running[connection]
             try:
                 message = connection.recv()
             except (EOFError, OSError):
-                message = self._without_result(job, process)
-            if isinstance(message, str):
-                self._show(f"seed {job.seed}: {message}")
-            elif isinstance(message, Run):
-                self._runs[job.seed] = message
+                message = self._without_result(job, connection, process)
+            if not isinstance(message, SeedResult):
+                self._show(job, message)
+                if isinstance(message, Run):
+                    self._runs[connection] = message
             else:
                 process.join()
                 connection.close()
                 del self.running[connection]
-                yield message if self.interrupted else self._as_failure(message)
+                yield job, message if self.interrupted else self._as_failure(message)
 
     def _as_failure(self, result: SeedResult) -> SeedResult:
         """A seed whose process alone was stopped by a signal counts as failed."""
@@ -167,10 +185,10 @@ class _Processes:
             return result
         return replace(result, failure="its process was stopped by a signal; its run is saved", exit_code=1)
 
-    def _without_result(self, job: SeedJob, process: BaseProcess) -> SeedResult:
+    def _without_result(self, job: SeedJob, connection: Connection, process: BaseProcess) -> SeedResult:
         """The result of a process that died, for example because memory ran out."""
         process.join()
-        run = self._runs.get(job.seed)
+        run = self._runs.get(connection)
         if self.interrupted:
             return SeedResult(job.seed, run, exit_code=EXIT_INTERRUPTED)
         return SeedResult(job.seed, run, failure=f"its process ended with code {process.exitcode}", exit_code=1)

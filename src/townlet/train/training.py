@@ -110,6 +110,6 @@ def build_training(loaded: LoadedExperiment, group: ProcessGroup = SINGLE_PROCES
     if group.size > 1:
         axes = entry(recipe.agent.name).shard_axes
         t.parallel_training = ParallelTraining(group, task, env, agent, counters, t.count, axes)
-    elif can_graph(agent, env, curriculum, task.limit):
+    elif recipe.bootstrap_at == "truncation" and can_graph(agent, env, curriculum, task.limit):
         t.graphed = GraphedRollout(agent, env, tracker, counters, t.count)
     return t

@@ -1,0 +1,58 @@
+"""Lessons: each is a failure and a cure that are measured, and its text contains measured numbers only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from townlet.lessons.measures import failed_expectations, overlapping
+from townlet.lessons.results import read_results, results_table, unsupported_numbers, with_table
+from townlet.lessons.schema import Lesson, shipped_lessons
+from townlet.lessons.training import train_lesson
+from townlet.recipes.load import load_recipe
+
+LESSONS = [pytest.param(lesson, id=lesson.name) for lesson in shipped_lessons()]
+SECTIONS = ("## What you will see", "## Your prediction", "## What happened", "## Why", "## The cure", "## Questions")
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_stored_results_meet_the_expectations(lesson: Lesson) -> None:
+    results = read_results(lesson)
+    assert results is not None, "measure it: python benchmarks/lessons.py"
+    assert len(results.seeds) == 5
+    assert failed_expectations(lesson, results.values) == []
+    assert overlapping(lesson, results.values) == []
+    assert results.lesson_seconds <= 120
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_texts_contain_measured_numbers_only(lesson: Lesson) -> None:
+    results = read_results(lesson)
+    assert results is not None
+    text = lesson.text_file.read_text(encoding="utf-8")
+    assert unsupported_numbers(lesson, results) == []
+    assert text == with_table(text, results_table(lesson, results))
+    assert text.startswith(f"# {lesson.title}\n")
+    assert [line for line in text.splitlines() if line in SECTIONS] == list(SECTIONS)
+    assert "figure.svg" in text and (lesson.folder / "figure.svg").is_file()
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_arms_are_the_variants_of_the_recipe(lesson: Lesson) -> None:
+    for arm in lesson.arms:
+        assert load_recipe(lesson.recipe(arm)).recipe.variant == arm
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_the_short_form_shows_the_same(lesson: Lesson, tmp_path: Path) -> None:
+    trained = train_lesson(lesson, tmp_path, [1], processes=1, overrides=lesson.quick.overrides)
+    assert failed_expectations(lesson, trained.values, quick=True) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_five_seeds_show_the_same(lesson: Lesson, tmp_path: Path) -> None:
+    trained = train_lesson(lesson, tmp_path, [1, 2, 3, 4, 5], processes=2)
+    assert failed_expectations(lesson, trained.values) == []
+    assert overlapping(lesson, trained.values) == []
