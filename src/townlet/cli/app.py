@@ -48,7 +48,12 @@ app.with_examples(
     "townlet play CartPole-v1:ppo --video episode.mp4 --episodes 1",
 )(play.play)
 app.with_examples("townlet lesson", "townlet lesson hoverer", "townlet lesson hoverer --quick")(lesson.lesson)
-app.with_examples("townlet live", "townlet live town-dqn", "townlet live --port 9000 --root other/runs")(live.live)
+app.with_examples(
+    "townlet live",
+    "townlet live town-dqn",
+    "townlet live town-dqn town-ppo",
+    "townlet live --port 9000 --root other/runs",
+)(live.live)
 app.add_typer(runs.app, name="runs")
 app.with_examples("townlet export latest", "townlet export town:ppo --format onnx --to agent.onnx")(sharing.export)
 app.with_examples("townlet publish latest --to my-agent", "townlet publish CartPole-v1:ppo --to hub:me/cartpole")(

@@ -13,7 +13,7 @@ import typer
 
 from townlet.cli.console import echo, err, out, plain_table
 from townlet.cli.live import PORT, page_server
-from townlet.cli.options import ROOT, Port, Root
+from townlet.cli.options import ROOT, Port, Root, run_command
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
@@ -56,14 +56,14 @@ def lesson(
     trained = _train(chosen, root, range(seed, seed + (seeds or chosen.seeds)), quick)
     _print_results(trained, quick, time.monotonic() - start)
     _write_figures(trained, root)
-    last = trained.runs[list(chosen.arms)[-1]][0]
-    if show:
-        with page_server(last, "127.0.0.1", port, show=True) as (link, server):
-            echo(f"Page:     {link}  (Ctrl-C stops it)")
-            with suppress(KeyboardInterrupt):
-                server.wait()
-    else:
-        echo("Page:     townlet live   (compare the runs side by side)")
+    first, *_, last = (runs[0] for runs in trained.runs.values())
+    if not show:
+        echo(f"Page:     {run_command('live', last, first.name)}")
+        return
+    with page_server(last, "127.0.0.1", port, show=True, other=first) as (link, server):
+        echo(f"Page:     {link}  (Ctrl-C stops it)")
+        with suppress(KeyboardInterrupt):
+            server.wait()
 
 
 def _print_lessons() -> None:

@@ -30,6 +30,9 @@ def live(
         str | None,
         typer.Argument(metavar="RUN", help="Run to show first; by default one that is training, or the latest."),
     ] = None,
+    other: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="Another run; its best policy is shown beside the first.")
+    ] = None,
     host: Host = "127.0.0.1",
     port: Port = PORT,
     token_file: TokenFile = None,
@@ -55,16 +58,20 @@ def live(
     from townlet.web.tokens import VIEWER
 
     first = Run.open(what, root) if what else None
+    second = Run.open(other, root) if other else None
+    if first and second and first.path.parent != second.path.parent:
+        raise TownletError("the two runs are in different folders", "the page shows the runs of one; copy one of them")
+    at = comparison_fragment(first, second) if first and second else ""
     server = Server(host, port, None if no_token else _tokens(token_file), name or ())
     taken = f" (port {port} is taken)" if port not in (0, server.port) else ""
-    echo(f"Open {server.link()} in a browser{taken}. Press Ctrl-C to stop.")
+    echo(f"Open {server.link()}{at} in a browser{taken}. Press Ctrl-C to stop.")
     if no_token:
         echo_err(NO_TOKEN, style="yellow")
     elif not with_parent:
         echo(f"Read-only: {server.link(VIEWER)}")
     out().file.flush()
     if show:
-        open_browser(server.one_time_link())
+        open_browser(server.one_time_link() + at)
     if with_parent:
         os.nice(NICENESS)
     from townlet.live.app import make_app  # takes seconds; the link is printed before
@@ -73,6 +80,11 @@ def live(
     hub = Hub(first.path.parent if first else Path(root), first.name if first else None, called or program_name())
     app = make_app(hub, viewers=server.descriptors.app_websockets, join_link=None if no_token else server.link(VIEWER))
     server.run(app, is_orphaned if with_parent else None)
+
+
+def comparison_fragment(first: Run, second: Run) -> str:
+    """The fragment of a link to the page with the best policies of two runs side by side."""
+    return f"#run={first.name}&agents=policy:best,policy:best@{second.name}"
 
 
 def _tokens(token_file: Path | None) -> Tokens:
@@ -96,13 +108,16 @@ def open_browser(link: str) -> None:
 
 
 @contextmanager
-def page_server(run: Run, host: str, port: int, show: bool = False) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Serve the live page of a run during training, in a separate process so that neither waits for the other.
+def page_server(
+    run: Run, host: str, port: int, show: bool = False, other: Run | None = None
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Serve the live page of a run, perhaps beside another one, in a separate process so that neither waits.
 
     Yields the link to the page and the process. The server stops at the end of the block, or when this process dies.
     With `show` it opens the page through a single-use link.
     """
-    arguments = ["live", run.name, "--root", str(run.path.parent), "--host", host, "--port", str(port)]
+    runs = [run.name, *([other.name] if other else [])]
+    arguments = ["live", *runs, "--root", str(run.path.parent), "--host", host, "--port", str(port)]
     arguments += ["--called", program_name(), "--with-parent", *(["--open"] if show else [])]
     process = subprocess.Popen(
         [sys.executable, "-m", "townlet", *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
