@@ -19,6 +19,7 @@ from townlet.errors import ConfigError, TownletError
 from townlet.live import protocol, world_editing
 from townlet.live.api import api_router, classroom_router, episode_router
 from townlet.live.hub import Hub
+from townlet.live.lessons import lessons_router
 from townlet.live.messages import MAX_MESSAGE_BYTES
 from townlet.live.protocol_page import json_schema, protocol_page
 from townlet.live.rollout_worker import TooManyRollouts
@@ -64,6 +65,7 @@ def make_app(
     app.include_router(api_router(hub, worlds))
     app.include_router(episode_router(hub))
     app.include_router(classroom_router(hub, jobs, tournaments, join_link))
+    app.include_router(lessons_router())
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
