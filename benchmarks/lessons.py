@@ -1,6 +1,7 @@
 """Results of the lessons over five seeds: `python benchmarks/lessons.py [LESSON …]`.
 
-Writes `results.json`, the table in `README.md` and `figure.svg` of each lesson, and checks what the lesson claims.
+Writes `results.json`, the table in `README.md` and `figure.svg` of each lesson, and the list in docs/lessons.md, and
+checks what the lessons claim.
 `--check` only checks the stored results and the numbers in the texts.
 """
 
@@ -14,7 +15,14 @@ from pathlib import Path
 
 from townlet.lessons.figure import figure_size, paint_figure
 from townlet.lessons.measures import failed_expectations, overlapping
-from townlet.lessons.results import Results, read_results, results_of, unsupported_numbers, write_results
+from townlet.lessons.results import (
+    Results,
+    lesson_table,
+    read_results,
+    results_of,
+    unsupported_numbers,
+    write_results,
+)
 from townlet.lessons.schema import Lesson, find_lesson, shipped_lessons
 from townlet.lessons.training import train_lesson
 from townlet.runs import disk, plots
@@ -58,6 +66,11 @@ def main() -> None:
         found = ["not measured yet"] if results is None else problems(lesson, results)
         print(f"{lesson.name}: {'; '.join(found) or 'as expected'}", flush=True)
         wrong += bool(found)
+    page = Path(__file__).parents[1] / "docs" / "lessons.md"
+    before, rest = page.read_text(encoding="utf-8").split("<!-- lessons -->\n", 1)
+    after = rest.split("<!-- end of lessons -->", 1)[1]
+    text = f"{before}<!-- lessons -->\n{lesson_table()}\n<!-- end of lessons -->{after}"
+    disk.replace_file(page, text.encode())
     raise SystemExit(bool(wrong))
 
 

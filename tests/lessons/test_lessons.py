@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from townlet.lessons.measures import failed_expectations, overlapping
-from townlet.lessons.results import read_results, results_table, unsupported_numbers, with_table
+from townlet.lessons.results import lesson_table, read_results, results_table, unsupported_numbers, with_table
 from townlet.lessons.schema import Lesson, shipped_lessons
 from townlet.lessons.training import train_lesson
 from townlet.recipes.load import load_recipe
 
+ROOT = Path(__file__).parents[2]
 LESSONS = [pytest.param(lesson, id=lesson.name) for lesson in shipped_lessons()]
 SECTIONS = ("## What you will see", "## Your prediction", "## What happened", "## Why", "## The cure", "## Questions")
 
@@ -57,3 +58,8 @@ def test_five_seeds_show_the_same(lesson: Lesson, tmp_path: Path) -> None:
     trained = train_lesson(lesson, tmp_path, [1, 2, 3, 4, 5], processes=2)
     assert failed_expectations(lesson, trained.values) == []
     assert overlapping(lesson, trained.values) == []
+
+
+def test_every_lesson_is_listed_in_the_documentation() -> None:
+    text = (ROOT / "docs" / "lessons.md").read_text(encoding="utf-8")
+    assert lesson_table() in text, lesson_table()

@@ -12,7 +12,7 @@ from pydantic import Field
 from townlet.config.models import StrictModel
 from townlet.errors import TownletError
 from townlet.lessons.measures import summarize
-from townlet.lessons.schema import Lesson
+from townlet.lessons.schema import Lesson, shipped_lessons
 from townlet.lessons.training import LessonRuns
 from townlet.runs import disk
 
@@ -80,6 +80,17 @@ def results_table(lesson: Lesson, results: Results) -> str:
     seeds = f"{len(results.seeds)} seeds"
     note = f"Interquartile mean over {seeds} with its 95% interval: `{results.command}` on {results.machine}."
     return "\n".join([*lines, "", note])
+
+
+def lesson_table() -> str:
+    """All lessons with their question and duration, for docs/lessons.md."""
+    lines = ["| | Lesson | Question | Time |", "|---:|---|---|---:|"]
+    for lesson in shipped_lessons():
+        results, folder = read_results(lesson), f"../src/townlet/lessons/{lesson.name}"
+        duration = f"{results.lesson_seconds:.0f} s" if results else "–"
+        title = f"[{lesson.title}]({folder}/README.md)"
+        lines.append(f"| {lesson.number} | {title}: `{lesson.name}` | {lesson.question} | {duration} |")
+    return "\n".join(lines)
 
 
 def with_table(text: str, table: str) -> str:
