@@ -28,6 +28,10 @@ export class RunsController {
     this.serverRun = null; // run that the server was started for, if any
     this.connected = false; // hello received
     this.requests = 0; // number of runs requested so far, to ignore late responses
+    addEventListener('hashchange', () => { // a link was pasted into the address bar
+      this.moment = parseMoment(location.hash);
+      if (this.moment.run) void this.open(this.moment.run);
+    });
     setInterval(() => {
       // Maps of a finished run do not change, but may not have loaded yet.
       if (!document.hidden && (store.state.status?.state === 'running' || !store.state.maps)) void this.loadMaps();

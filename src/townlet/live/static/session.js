@@ -1,6 +1,6 @@
 /** User commands as messages to the server. */
 
-import { hasHuman, latestPolicy } from './agent-choice.js';
+import { latestPolicy } from './agent-choice.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -20,12 +20,15 @@ export class Session {
     /** Whether the end of the episode is on screen. */
     this.atEnd = () => false;
     this.serverAgents = [latestPolicy()]; // the agents that play on the server now, to send only changes
+    /** @type {import('./types.js').AgentChoice[] | null} */
+    this.previousAgents = null; // until the first episode of other agents arrives: the server may refuse them
     this.questions = 0; // asked so far
   }
 
   /** A new connection or another run: the server is in its initial state and sends all checkpoints again. */
   resetServerState() {
     this.serverAgents = [latestPolicy()];
+    this.previousAgents = null;
     this.store.set({ checkpoints: [], asking: false });
   }
 
@@ -49,8 +52,19 @@ export class Session {
   /** Send changed agents. */
   syncAgents() {
     const { agents } = this.store.state;
-    if (JSON.stringify(agents) !== JSON.stringify(this.serverAgents)) this.send({ type: 'watch', agents });
+    if (JSON.stringify(agents) !== JSON.stringify(this.serverAgents)) {
+      this.send({ type: 'watch', agents });
+      this.previousAgents ??= this.serverAgents;
+    }
     this.serverAgents = agents;
+  }
+
+  /** The server refused something; if these were other agents, the ones before still play. */
+  onRefused() {
+    if (!this.previousAgents) return;
+    this.serverAgents = this.previousAgents;
+    this.previousAgents = null;
+    this.store.set({ agents: this.serverAgents, side: Math.min(this.store.state.side, this.serverAgents.length - 1) });
   }
 
   /** @param {import('./types.js').Source} source @param {number | null} [recording] */
@@ -116,8 +130,9 @@ export class Session {
 
   /** @param {import('./types.js').AgentChoice[]} agents */
   setAgents(agents) {
-    this.store.set({ agents, side: Math.min(this.store.state.side, agents.length - 1), answer: null });
-    if (hasHuman(agents)) this.store.set({ playing: false });
+    const human = agents.findIndex((agent) => agent.kind === 'human'); // who plays sees the own meters
+    this.store.set({ agents, side: human >= 0 ? human : Math.min(this.store.state.side, agents.length - 1), answer: null });
+    if (human >= 0) this.store.set({ playing: false });
     if (this.store.state.source !== 'checkpoint') this.setSource('checkpoint');
     else this.syncAgents();
   }

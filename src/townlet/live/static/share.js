@@ -48,7 +48,8 @@ export class ShareButtons {
     this.gif.addEventListener('click', () => void this.saveGif());
     this.link.addEventListener('click', () => void this.copyLink());
     this.buttons = [this.gif, this.link];
-    store.on(['source'], () => { this.link.hidden = store.state.source !== 'checkpoint'; });
+    // An edited world has no address.
+    store.on(['source', 'preview'], () => { this.link.hidden = store.state.source !== 'checkpoint' || store.state.preview; });
   }
 
   get playback() {
@@ -76,8 +77,10 @@ export class ShareButtons {
     if (!run || !start || start.seed === null) return;
     const fragment = momentFragment(run, agents, start.seed, Math.floor(this.playback.position + 1e-6));
     history.replaceState(null, '', fragment);
-    await navigator.clipboard?.writeText(location.href).catch(() => {});
-    announce('Link copied.');
-    toast('Link copied', 'it opens this moment for everyone who can open this page');
+    // Browsers allow copying only on secure pages and on this machine.
+    const copied = await (navigator.clipboard?.writeText(location.href) ?? Promise.reject(new Error('not available'))).then(() => true, () => false);
+    const where = copied ? 'Link copied' : 'The link is in the address bar';
+    announce(`${where}.`);
+    toast(where, 'it opens this moment for everyone who can open this page');
   }
 }
