@@ -74,6 +74,7 @@ def live(
         echo_err(NO_TOKEN, style="yellow")
     elif not with_parent:
         echo(f"Read-only: {server.link(VIEWER)}")
+        echo("Share only the second link: the first one starts trainings and saves worlds on this machine.")
     out().file.flush()
     if show:
         open_browser(server.one_time_link() + at)

@@ -2,13 +2,13 @@
 
 import { request } from './api.js';
 import { byId, el, setText } from './dom.js';
-import { plural } from './format.js';
 import { icon } from './icons.js';
 import { dropEmpty, paletteButtons } from './palette.js';
 import { makeSaveForm } from './save-form.js';
 import { TextHistory } from './text-history.js';
 import { WorldForm } from './world-form.js';
 import { WorldMap } from './world-map.js';
+import { WorldResults } from './world-results.js';
 import { YamlEditor } from './yaml-editor.js';
 
 /**
@@ -45,10 +45,7 @@ export class WorldEditor {
     this.redoButton = el('button', { type: 'button', class: 'round-button', 'aria-label': 'Redo', title: 'Redo' }, icon('redo'));
     this.restoreButton = el('button', { type: 'button', text: 'Start over' });
     this.tryButton = el('button', { type: 'button', class: 'primary', text: 'Try it with this agent' });
-    this.result = el('p', { class: 'check-result', id: 'world-check-result', role: 'status' });
-    this.verdict = el('div', { class: 'verdict', role: 'status' });
-    this.differences = el('div', { class: 'differences', hidden: true });
-    this.errors = el('ol', { class: 'error-list' });
+    this.results = new WorldResults((line) => this.yaml.goToLine(line));
     this.paletteBox = el('div', { class: 'palette', role: 'group', 'aria-label': 'Places to add' });
     this.yaml = new YamlEditor(() => this.onType(), () => this.check(true));
     this.map = new WorldMap({
@@ -62,8 +59,11 @@ export class WorldEditor {
     this.build(trainings);
     store.on(['about'], () => this.load());
     store.on(['worldChecked'], () => this.showResult());
-    store.on(['worldVerdict'], () => this.showVerdict());
-    store.on(['previewError'], () => this.showPreviewError());
+    store.on(['worldVerdict'], () => {
+      const { worldVerdict } = store.state;
+      if (worldVerdict?.number === this.number) this.results.showVerdict(worldVerdict);
+    });
+    store.on(['previewError'], () => { if (store.state.previewError) this.results.showPreviewError(store.state.previewError); });
     store.on(['refused'], () => this.onRefused());
     store.on(['link'], () => this.onLink());
     store.on(['agents', 'view'], () => this.onAgents());
@@ -77,21 +77,17 @@ export class WorldEditor {
     this.redoButton.addEventListener('click', () => this.restore(1));
     this.restoreButton.addEventListener('click', () => this.setText(this.history.original));
     this.tryButton.addEventListener('click', () => this.check(true));
-    this.errors.addEventListener('click', (event) => {
-      const line = Number(/** @type {HTMLElement} */ (event.target).closest('button')?.dataset.line ?? 0);
-      if (line) this.yaml.goToLine(line);
-    });
     const saveForm = makeSaveForm(() => this.yaml.value, () => this.store.state.program);
     const trainForm = trainings.makeForm(() => this.yaml.value);
     byId('world-body').replaceChildren(
       el('div', { class: 'editor-bar' },
-        el('div', { class: 'buttons' }, this.undoButton, this.redoButton, this.restoreButton), this.result, this.tryButton),
-      this.differences,
+        el('div', { class: 'buttons' }, this.undoButton, this.redoButton, this.restoreButton), this.results.result, this.tryButton),
+      this.results.differences,
       el('div', { class: 'editor-columns' },
         el('div', { class: 'editor-map' }, this.map.box, el('h3', { text: 'Add a place' }), this.paletteBox),
         el('div', { class: 'editor-form' }, this.form.box),
-        el('div', { class: 'editor-text' }, el('h3', { text: 'The same world as text (YAML)' }), this.yaml.box, this.errors)),
-      this.verdict, trainForm, saveForm,
+        el('div', { class: 'editor-text' }, el('h3', { text: 'The same world as text (YAML)' }), this.yaml.box, this.results.errors)),
+      this.results.verdict, trainForm, saveForm,
       el('p', { class: 'read-only muted', text: 'This link is read-only: you can build worlds and try them, but only the operator’s link can train in them and save them.' }),
     );
   }
@@ -138,7 +134,7 @@ export class WorldEditor {
     this.awaited = this.number;
     this.sent = next;
     this.nextSelection = next.selection ?? null;
-    this.showUnderway();
+    this.results.showUnderway();
     this.session.checkWorld(this.yaml.value, this.number, false, next.change);
   }
 
@@ -210,8 +206,7 @@ export class WorldEditor {
     this.history.remember(this.yaml.value);
     this.takeBackChange();
     this.number += 1; // answers about the text before are ignored
-    this.result.dataset.verdict = 'none';
-    setText(this.result, 'Checking …');
+    this.results.showChecking();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => (this.queue.length ? this.sendChange() : this.check(false)), CHECK_DELAY);
   }
@@ -239,7 +234,7 @@ export class WorldEditor {
     clearTimeout(this.timer);
     this.number += 1;
     this.checkedFor = this.store.state.agents;
-    this.showUnderway();
+    this.results.showUnderway();
     if (preview) this.store.set({ previewPending: true });
     this.session.checkWorld(this.yaml.value, this.number, preview);
   }
@@ -254,8 +249,7 @@ export class WorldEditor {
   showResult() {
     const { worldChecked } = this.store.state;
     if (!worldChecked) {
-      setText(this.result, '');
-      this.errors.replaceChildren();
+      this.results.clear();
       this.showHistory();
       return;
     }
@@ -272,27 +266,16 @@ export class WorldEditor {
       return;
     }
     const bad = worldChecked.errors;
-    this.result.dataset.verdict = bad.length ? 'wrong' : 'right';
-    setText(this.result, bad.length ? plural(bad.length, 'error') : 'This world is valid.');
-    this.errors.replaceChildren(...bad.slice(0, 12).map((one) => el('li', {}, el('button', { type: 'button', 'data-line': one.line },
-      el('b', { text: one.line ? `line ${one.line}` : 'world' }), el('span', { text: one.what }),
-      one.fix ? el('small', { text: one.fix }) : null))));
+    this.results.showErrors(bad);
     this.yaml.numberLines(new Set(bad.map((one) => one.line)));
     if (worldChecked.spec) this.map.spec = worldChecked.spec;
     this.showSpec();
-    this.showDifferences(worldChecked.differences, bad.length > 0);
-    if (bad.length) this.verdict.replaceChildren();
+    this.results.showDifferences(bad.length ? [] : worldChecked.differences);
+    this.tryButton.disabled = bad.length > 0 || worldChecked.differences.length > 0;
     this.showHistory();
     const { previewNext } = this;
     this.forgetChanges();
     if (previewNext && !bad.length) this.check(true);
-  }
-
-  /** The verdict on screen is about an earlier text. */
-  showUnderway() {
-    if (!this.verdict.firstElementChild) return;
-    this.verdict.dataset.verdict = 'none';
-    setText(this.verdict.firstElementChild, 'Scripted agents are playing in it …');
   }
 
   showHistory() {
@@ -306,33 +289,6 @@ export class WorldEditor {
     if (!spec) return;
     this.map.show(spec, selection.kind === 'place' ? selection.name : null);
     this.form.show(spec, selection);
-  }
-
-  /** Say before trying that this agent cannot play here. @param {string[]} differences @param {boolean} invalid */
-  showDifferences(differences, invalid) {
-    const fits = !differences.length;
-    this.tryButton.disabled = invalid || !fits;
-    this.differences.hidden = fits || invalid;
-    this.differences.replaceChildren(
-      el('strong', { text: 'This agent cannot play in your world: it has learned to see and do other things.' }),
-      el('ul', {}, ...differences.map((text) => el('li', { text }))),
-      el('p', { text: 'Train a new one in it: see “Train an agent here” below.' }));
-  }
-
-  showVerdict() {
-    const { worldVerdict } = this.store.state;
-    if (!worldVerdict || worldVerdict.number !== this.number) return;
-    this.verdict.dataset.verdict = worldVerdict.livable ? 'right' : 'wrong';
-    this.verdict.replaceChildren(el('strong', { text: worldVerdict.livable ? 'An agent can live here.' : 'Hardly anything can live here.' }),
-      ...worldVerdict.sentences.map((text) => el('p', { text })));
-  }
-
-  /** Show why the agent cannot play in this world. */
-  showPreviewError() {
-    const { previewError } = this.store.state;
-    if (!previewError) return;
-    this.result.dataset.verdict = 'wrong';
-    setText(this.result, `The agent cannot play in it: ${previewError.what}${previewError.fix ? ` (${previewError.fix})` : ''}.`);
   }
 }
 
