@@ -80,7 +80,7 @@ CELL = """(canvas, [x, y]) => {
 
 @pytest.fixture
 def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
-    """The page of a finished run, playing its latest checkpoint."""
+    """The page of a finished run, playing its best checkpoint."""
     return open_page(town_server)
 
 
@@ -290,7 +290,7 @@ def test_viewers_have_controls_of_their_own(open_page: OpenPage, town_server: Li
     first.agent("planner (knows the rules)")
     second = open_page(town_server, link=town_server.server.link(VIEWER))
     second.expect_moving()
-    expect(second.page.locator("#town-label")).to_contain_text("latest checkpoint")
+    expect(second.page.locator("#town-label")).to_contain_text("best checkpoint")
     second.agent("random agent", "Compare with")
     expect(second.page.locator(".town-canvas:visible")).to_have_count(2)
     first.page.bring_to_front()

@@ -105,10 +105,10 @@ def test_preview_of_an_edited_world_and_back(view: PageView) -> None:
     write(view, original.replace("max_steps: 40", "max_steps: 30"), "This world is valid.")
     view.page.get_by_label("Speed").press("End")
     view.button("Try it with this agent").click()
-    expect(view.page.locator("#town-label")).to_contain_text("latest checkpoint, after")
+    expect(view.page.locator("#town-label")).to_contain_text("best checkpoint, after")
     expect(view.page.locator(".end-card").first).to_contain_text("limit of 30 steps")
     view.page.locator("#controls").get_by_role("button", name="Back to the run’s world").click()
-    expect(view.page.locator("#town-label")).to_have_text(re.compile(r"latest checkpoint, after [\d,]+ steps$"))
+    expect(view.page.locator("#town-label")).to_have_text(re.compile(r"best checkpoint, after [\d,]+ steps$"))
     expect(view.page.locator(".end-card").first).to_contain_text("limit of 40 steps")
     assert "max_steps: 30" in written(view)  # the draft is kept
     view.button("World").click()
