@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,7 +164,8 @@ def test_person_plays_beside_an_agent(view: PageView) -> None:
     assert steps(view) == [0, 0]  # everything waits for the person
     for count, key in enumerate(("ArrowRight", "w", "ArrowDown"), 1):
         view.page.keyboard.press(key)
-        view.wait_until(lambda count=count: steps(view) == [count, count], why=f"{key}: {steps(view)}")
+        expected = [count, count]
+        view.wait_until(partial(lambda both: steps(view) == both, expected), why=f"{key}: {steps(view)}")
     view.page.locator(".human-buttons button[data-action=WAIT]").click()
     view.wait_until(lambda: steps(view) == [4, 4])
     view.agent("planner (knows the rules)", "Compare with")

@@ -1,24 +1,27 @@
-"""Attacks on what the page may start or write: no token, the viewer's, foreign pages, and hostile worlds and messages."""
+"""Attacks on what the page may start or write: wrong tokens, foreign pages, hostile worlds and messages."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
 import pytest
 
 from live.conftest import LiveServer, Page
 from time_limit import within
+from townlet.live import film
 from townlet.live.agents import ScriptedActor
 from townlet.live.app import make_app
 from townlet.live.hub import Hub
 from townlet.live.messages import MAX_MESSAGE_BYTES
-from townlet.live.playback import MAX_PLAYED_STEPS, Playback, PlayedEpisode
+from townlet.live.playback import MAX_PLAYED_STEPS, Playback, PlayedEpisode, TownEpisode
 from townlet.live.protocol import CLIENT_MESSAGE
+from townlet.live.rollout_worker import TooManyRollouts
 from townlet.runs.folder import Run
 from townlet.town.planner import PlannerPlayer
 from townlet.town.world.load import from_text
@@ -118,7 +121,9 @@ def test_reading_needs_a_token_of_either_role(guarded: LiveServer, run: Run, pat
     assert send(guarded, route, None, token_of(guarded, VIEWER), "http://evil.example") == 403
 
 
-@pytest.mark.parametrize("name", ["../out", "/etc/passwd", "a/b", "a\\b", ".hidden", "A", "x" * 41, "a\n", "-rf", "town"])
+@pytest.mark.parametrize(
+    "name", ["../out", "/etc/passwd", "a/b", "a\\b", ".hidden", "A", "x" * 41, "a\n", "-rf", "town"]
+)
 def test_names_of_trained_worlds_are_validated(guarded: LiveServer, name: str) -> None:
     body = json.dumps(TRAINING | {"world": name}).encode()
     assert send(guarded, "trainings", body, token_of(guarded, OPERATOR)) in (400, 422)
@@ -173,7 +178,7 @@ def test_hostile_worlds_are_refused_everywhere(guarded: LiveServer, run: Run, wo
 )  # fmt: skip
 def test_hostile_changes_leave_an_answering_server(page: Page, run: Run, change: str) -> None:
     page.send("subscribe", run=run.name, source="none")
-    page.connection.send('{"type": "edit_world", "text": "extends: town\\n", "number": 1, "change": %s}' % change)
+    page.connection.send(f'{{"type": "edit_world", "text": "extends: town\\n", "number": 1, "change": {change}}}')
     answer = page.receive("world_checked", "error")
     assert answer["type"] == "error" or answer["errors"]
     page.send("edit_world", text="extends: town\n", number=2)
@@ -182,7 +187,9 @@ def test_hostile_changes_leave_an_answering_server(page: Page, run: Run, change:
 
 def test_viewer_may_only_watch(guarded: LiveServer, run: Run) -> None:
     """The messages of the protocol change only what the sender sees; a new one must be judged here."""
-    known = {"subscribe", "play", "pause", "step", "seek", "set_speed", "select", "reset", "watch", "act", "ask", "edit_world"}  # fmt: skip
+    known = {
+        "subscribe", "play", "pause", "step", "seek", "set_speed", "select", "reset", "watch", "act", "ask", "edit_world",
+    }  # fmt: skip
     assert set(CLIENT_MESSAGE.json_schema()["discriminator"]["mapping"]) == known
     token = token_of(guarded, VIEWER)
     with guarded.connect(additional_headers={"Authorization": f"Bearer {token}"}) as connection:
@@ -226,3 +233,26 @@ def test_played_episodes_are_limited() -> None:
         before, reached = reached, int(playback.position)
     episode._steps = MAX_PLAYED_STEPS
     assert episode.reach(10**7) == MAX_PLAYED_STEPS
+
+
+def test_many_requests_for_gifs_are_refused_not_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits in a thread, of which the server has few."""
+    drawing, go = threading.Event(), threading.Event()
+
+    def slow(_: object) -> bytes:
+        drawing.set()
+        go.wait(10)
+        return b"GIF"
+
+    monkeypatch.setattr(film, "episode_gif", slow)
+    queue, episode = film.GifQueue(), cast(TownEpisode, None)
+    with ThreadPoolExecutor(film.MAX_REQUESTS) as pool:
+        waiting = [pool.submit(queue.draw, episode) for _ in range(film.MAX_REQUESTS)]
+        assert drawing.wait(10)
+        while queue._places._value:
+            time.sleep(0.01)
+        with pytest.raises(TooManyRollouts, match="too many GIFs"):
+            queue.draw(episode)
+        go.set()
+        assert [one.result(10) for one in waiting] == [b"GIF"] * film.MAX_REQUESTS
+    assert queue.draw(episode) == b"GIF"
