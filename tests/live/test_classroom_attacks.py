@@ -188,7 +188,8 @@ def test_hostile_changes_leave_an_answering_server(page: Page, run: Run, change:
 def test_viewer_may_only_watch(guarded: LiveServer, run: Run) -> None:
     """The messages of the protocol change only what the sender sees; a new one must be judged here."""
     known = {
-        "subscribe", "play", "pause", "step", "seek", "set_speed", "select", "reset", "watch", "act", "ask", "edit_world",
+        "subscribe", "play", "pause", "step", "seek", "set_speed", "select", "reset", "watch", "act", "ask",
+        "edit_world",
     }  # fmt: skip
     assert set(CLIENT_MESSAGE.json_schema()["discriminator"]["mapping"]) == known
     token = token_of(guarded, VIEWER)
