@@ -20,7 +20,7 @@ from townlet.live.hub import Hub
 from townlet.runs.folder import Run
 from townlet.train.session import start
 from townlet.web.server import Server
-from townlet.web.tokens import Tokens
+from townlet.web.tokens import VIEWER, Tokens
 from train.tiny import tiny
 
 
@@ -41,7 +41,8 @@ class LiveServer:
         self.link = self.server.link()
         self.origin = f"http://127.0.0.1:{self.server.port}"
         self.socket = f"ws://127.0.0.1:{self.server.port}/ws"
-        app = make_app(Hub(root, first), worlds)
+        join_link = self.server.link(VIEWER) if tokens and tokens.first(VIEWER) else None
+        app = make_app(Hub(root, first), worlds, join_link=join_link)
         self._thread = threading.Thread(target=self.server.run, args=(app,), daemon=True)
         self._thread.start()
 

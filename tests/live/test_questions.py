@@ -127,5 +127,5 @@ def test_policy_plays_on_as_it_would_have_done(run: Run) -> None:
     episode = PlayedEpisode(world, PolicyActor(trained, 0.0, 1), 1, "x", 0, "Ada")
     episode.reach(10)
     answer = ask(episode, 4, player=OwnPolicy(trained), action=int(episode.recording.actions[4]))
-    assert answer.options[0]["label"] == answer.options[1]["label"]
+    assert len(answer.options) == 1  # both would be the same
     assert any("the agent rates it first" in sentence for sentence in answer.sentences)

@@ -48,8 +48,8 @@ def live(
 ) -> None:
     """Watch runs in a browser, even while they are training.
 
-    Prints two links: one that allows saving worlds, and a read-only one. The page cannot change a run. Ctrl-C stops
-    the server.
+    Prints two links: one that also allows saving worlds, training and tournaments, and a read-only one. Ctrl-C stops
+    the server, and a training that was started in the page; its run is saved.
 
     Every start generates new tokens unless TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN or --token-file set them.
     """
@@ -74,9 +74,12 @@ def live(
         open_browser(server.one_time_link() + at)
     if with_parent:
         os.nice(NICENESS)
+    import torch
+
     from townlet.live.app import make_app  # takes seconds; the link is printed before
     from townlet.live.hub import Hub
 
+    torch.set_num_threads(1)  # policies act for single rows; more threads only wait for each other
     hub = Hub(first.path.parent if first else Path(root), first.name if first else None, called or program_name())
     app = make_app(hub, viewers=server.descriptors.app_websockets, join_link=None if no_token else server.link(VIEWER))
     server.run(app, is_orphaned if with_parent else None)

@@ -14,7 +14,7 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import Field
 
 from townlet.live import world_editing
-from townlet.live.film import episode_gif
+from townlet.live.film import GifQueue
 from townlet.live.gym_episode import GymEpisode, csv_text
 from townlet.live.hub import Hub
 from townlet.live.messages import Message
@@ -121,7 +121,7 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
 
 def classroom_router(hub: Hub, jobs: TrainingJobs, tournaments: Tournaments, join_link: str | None) -> APIRouter:
     """Routes for training on the page, tournaments, shared episodes, and joining as a viewer."""
-    router = APIRouter(prefix="/api")
+    router, gifs = APIRouter(prefix="/api"), GifQueue()
 
     @router.get("/trainings")
     def trainings(world: str = "town") -> dict[str, Any]:
@@ -157,7 +157,7 @@ def classroom_router(hub: Hub, jobs: TrainingJobs, tournaments: Tournaments, joi
         if episode is None:
             raise NotFound("this episode is no longer on screen", "watch it again")
         disposition = f'attachment; filename="{episode.name.lower()}.gif"'
-        return Response(episode_gif(episode), media_type="image/gif", headers={"Content-Disposition": disposition})
+        return Response(gifs.draw(episode), media_type="image/gif", headers={"Content-Disposition": disposition})
 
     @router.get("/join")
     def join() -> dict[str, Any]:

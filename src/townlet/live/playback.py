@@ -25,6 +25,8 @@ from townlet.town.world.tables import World
 DIGITS: Final = 3
 INITIAL_CAPACITY: Final = 512  # timesteps; doubled when full
 END_PAUSE: Final = 2.0  # seconds that an ended episode stays on screen
+MAX_SECONDS_AT_ONCE: Final = 0.15  # for which an episode is computed: no other viewer is served meanwhile
+MAX_PLAYED_STEPS: Final = 20_000  # of one episode; the page keeps as many
 MAX_FRAME_STEPS: Final = 256  # timesteps in one frame message; earlier ones are dropped
 TRAINING_SPEED: Final = 12.0  # steps per second of the playback shared by all viewers of a training run
 MAX_EPISODE_SECONDS: Final = 15.0  # episodes that would take longer in that playback are sped up
@@ -138,9 +140,11 @@ class PlayedEpisode(TownEpisode):
         return Recording(**arrays, cell_of=cell_of)
 
     def reach(self, timestep: int) -> int:
-        """Compute the episode up to a timestep or its end; returns the timestep, or the last available one."""
-        while self._steps < timestep and not self.over and self._step():
-            pass
+        """Compute the episode towards a timestep for a short time; returns the timestep, or the last available one."""
+        until = time.monotonic() + MAX_SECONDS_AT_ONCE
+        while self._steps < min(timestep, MAX_PLAYED_STEPS) and not self.over and self._step():
+            if time.monotonic() > until:
+                break
         self.recording = self._recorded()
         return min(timestep, self._steps)
 
@@ -182,6 +186,7 @@ class Playback:
     episode: TownEpisode | None = None
     position: float = 0.0  # timestep, including the elapsed fraction of the next one
     delivered: Callable[[], bool] = lambda: True  # False while the last frame is queued: the next one repeats its steps
+    _goal: int | None = None  # timestep that was sought and is not computed yet
     _first: int = 0  # first timestep of the last frame
     _last: int = -1  # last timestep sent
     _ended: bool = False  # the end message was sent
@@ -190,13 +195,15 @@ class Playback:
     def show(self, episode: TownEpisode | None) -> list[Message]:
         """Switch to another episode, at its first timestep."""
         self.episode, self.position, self._first, self._last = episode, 0.0, 0, -1
-        self._ended, self._pause = False, END_PAUSE
+        self._ended, self._pause, self._goal = False, END_PAUSE, None
         return [] if episode is None else [episode.start_message(self.side), *self._new_frames()]
 
     def advance(self, seconds: float) -> list[Message]:
         """Advance the playback by `seconds`."""
         if self.episode is None:
             return self.show(self.source())
+        if self._goal is not None:
+            return self._approach(self._goal)
         if not self.playing:
             return []
         if self._ended:
@@ -228,16 +235,24 @@ class Playback:
     def step(self, by: int) -> list[Message]:
         """Pause, and move by a number of timesteps."""
         self.playing = False
-        return self.seek(int(self.position) + by)
+        return self.seek((int(self.position) if self._goal is None else self._goal) + by)
 
     def seek(self, timestep: int) -> list[Message]:
-        """Move to a timestep of this episode, clipped to what exists."""
+        """Move to a timestep of this episode, clipped to what exists; a distant one is reached by later advances."""
         if self.episode is None:
             return []
-        self.position = float(self.episode.reach(max(0, timestep)))
         self._ended, self._pause = False, END_PAUSE
-        if int(self.position) <= self._last:
-            self._first, self._last = int(self.position), int(self.position) - 1
+        if max(0, timestep) <= self._last:
+            self._first, self._last = max(0, timestep), max(0, timestep) - 1
+            self.position = float(max(0, timestep))
+        return self._approach(max(0, timestep))
+
+    def _approach(self, goal: int) -> list[Message]:
+        """Move towards a timestep, as far as it can be computed now."""
+        assert self.episode is not None
+        before, reached = int(self.position), self.episode.reach(goal)
+        self.position = float(reached)
+        self._goal = goal if before < reached < goal and not self.episode.over else None
         return self._new_frames()
 
     def _new_frames(self) -> list[Message]:

@@ -164,7 +164,7 @@ class EpisodeStart(Message):
     row: int
     env_steps: int = Field(description="Training progress when the episode ended, or of the checkpoint.")
     length: int | None = Field(description="Steps, if the episode is complete.")
-    label: str = Field(description="What is shown: row 2 of training, best checkpoint, …")
+    label: str = Field(description="What is shown: town 2 of training, best checkpoint, …")
     name: str = Field(description="First name of the agent.")
     seed: int | None = Field(description="Seed of the town, if the episode is played on request.")
     human: bool = Field(False, description="Whether the viewer chooses the actions.")

@@ -154,7 +154,7 @@ def answer(situation: Situation, player: Player, request: Ask) -> QuestionAnswer
     return QuestionAnswer(
         number=request.number, question=question, sentences=sentences,
         options=[{"label": option.label, "chance": round(option.chance, 3), "steps": round(option.steps, 1)}
-                 for option in options],
+                 for option in (options if alternative.label != own.label else [own])],
     )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ class Viewer:
         self.playbacks: list[Playback] = []  # one, or two side by side; empty while following training
         self._agents: list[Any] = [PolicyChoice()]  # the `AgentChoice` of each side
         self._edited_world: World | None = None
-        self._seed = FIRST_SEED
+        self._seed, self._resets = FIRST_SEED, 0  # the seed of the first episode after the last reset
         self._last_frame = 0.0  # time of the last frame
         self._resampled = self._new_playback(lambda: None)  # the shared playback at this viewer's lower frame rate
         self._tasks: dict[str, asyncio.Task[None]] = {}  # the last computation of each kind
@@ -142,6 +142,7 @@ class Viewer:
                 self._select(message)
             case protocol.Reset():
                 self._seed = self._seed + 1 if message.seed is None else message.seed
+                self._resets += 1
                 self._apply(lambda playback: playback.show(playback.source() or playback.episode))
             case protocol.Watch():
                 self._play(message.agents)
@@ -236,14 +237,17 @@ class Viewer:
 
     def _episode_source(self, choice: Any, edited: World | None) -> EpisodeSource:
         """Source of an agent's episodes, with the same seeds on both sides; resolves `latest` for each episode."""
-        town, episode_numbers = self._town, count()
+        town, numbers, resets = self._town, count(), self._resets
         world = edited or town.world
 
         def next_episode() -> TownEpisode:
+            nonlocal numbers, resets
+            if resets != self._resets:
+                numbers, resets = count(), self._resets
             trained, label, name, env_steps = self._load(choice, world)
             label += ", in your edited world" if edited else ""
-            actor = make_actor(choice, trained, world, self._seed)
-            seed = self._seed + SEED_STEP * next(episode_numbers)
+            seed = (self._seed + SEED_STEP * next(numbers)) % 2**63
+            actor = make_actor(choice, trained, world, seed)
             return PlayedEpisode(world, actor, seed, label, env_steps, name, town.record)
 
         self._load(choice, world)  # an agent that does not fit the world is refused now, not at the first frame

@@ -39,7 +39,7 @@ export class Dispatcher {
     switch (message.type) {
       case 'hello': return this.onHello(message);
       case 'run_status': return this.onRunStatus(message);
-      case 'episode_start': playbacks[message.side].begin(message); return this.onChange();
+      case 'episode_start': this.session.previousAgents = null; playbacks[message.side].begin(message); return this.onChange();
       case 'frame': return playbacks[message.side].addFrame(message);
       case 'episode_end': return this.onEpisodeEnd(message);
       case 'rows_overview': return store.set({ rowsOverview: message });
@@ -123,7 +123,8 @@ export class Dispatcher {
 
   /** @param {import('./types.js').ErrorMessage} error */
   onError(error) {
-    this.store.set({ asking: false });
+    this.session.onRefused();
+    this.store.set({ asking: false, refused: error });
     if (this.store.state.previewPending) this.store.set({ previewError: error, previewPending: false });
     else toast(error.what, error.fix);
   }

@@ -106,3 +106,6 @@ export const runKind = (state) => state.about?.kind ?? 'town';
 
 /** @param {import('./state.js').AppState} state */
 export const labelsFor = (state) => LABELS[runKind(state)];
+
+/** A text as a sentence: it begins with a capital and ends with a period. @param {string} text */
+export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?:]$/.test(text) ? '' : '.');

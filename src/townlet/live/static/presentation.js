@@ -9,7 +9,7 @@ export function initPresentation(store) {
   const present = (/** @type {boolean} */ on) => {
     document.body.toggleAttribute('data-present', on);
     button.setAttribute('aria-pressed', String(on));
-    store.notify(['view']); // the town is drawn in its new size
+    store.set({ view: 'watch' }); // also draws the town in its new size
   };
   const toggle = async () => {
     const on = !document.body.hasAttribute('data-present');

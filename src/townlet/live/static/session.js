@@ -1,6 +1,6 @@
 /** User commands as messages to the server. */
 
-import { hasHuman, latestPolicy } from './agent-choice.js';
+import { latestPolicy } from './agent-choice.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -12,6 +12,9 @@ const OVERVIEW_ROWS = 64;
 
 export const RECORDED_ROWS = 4; // rows of training whose episodes are recorded
 
+/** @param {import('./types.js').AgentChoice[]} a @param {import('./types.js').AgentChoice[]} b */
+const isSameAgents = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
 export class Session {
   /** @param {Store} store @param {Connection} connection */
   constructor(store, connection) {
@@ -20,12 +23,15 @@ export class Session {
     /** Whether the end of the episode is on screen. */
     this.atEnd = () => false;
     this.serverAgents = [latestPolicy()]; // the agents that play on the server now, to send only changes
+    /** @type {import('./types.js').AgentChoice[] | null} */
+    this.previousAgents = null; // until the first episode of other agents arrives: the server may refuse them
     this.questions = 0; // asked so far
   }
 
   /** A new connection or another run: the server is in its initial state and sends all checkpoints again. */
   resetServerState() {
     this.serverAgents = [latestPolicy()];
+    this.previousAgents = null;
     this.store.set({ checkpoints: [], asking: false });
   }
 
@@ -40,7 +46,9 @@ export class Session {
     if (!run) return;
     if (preview) this.store.set({ preview: false, world: about?.world ?? null });
     this.store.set({ playing: true, detached: false, row: null, pace: source === 'training' ? 'live' : 'own' });
-    this.send({ type: 'subscribe', run, source, rows: OVERVIEW_ROWS });
+    // Other agents than the latest policy are requested at once, instead of an episode of that policy.
+    const others = source === 'checkpoint' && !isSameAgents(this.store.state.agents, this.serverAgents);
+    this.send({ type: 'subscribe', run, source: others ? 'none' : source, rows: OVERVIEW_ROWS });
     if (source === 'checkpoint') this.syncAgents();
     if (source === 'recording' && recording !== null) this.send({ type: 'select', recording });
     if ((source === 'checkpoint' || source === 'recording') && speed !== DEFAULT_SPEED) this.send({ type: 'set_speed', speed });
@@ -49,8 +57,19 @@ export class Session {
   /** Send changed agents. */
   syncAgents() {
     const { agents } = this.store.state;
-    if (JSON.stringify(agents) !== JSON.stringify(this.serverAgents)) this.send({ type: 'watch', agents });
+    if (!isSameAgents(agents, this.serverAgents)) {
+      this.send({ type: 'watch', agents });
+      this.previousAgents ??= this.serverAgents;
+    }
     this.serverAgents = agents;
+  }
+
+  /** The server refused something; if these were other agents, the ones before still play. */
+  onRefused() {
+    if (!this.previousAgents) return;
+    this.serverAgents = this.previousAgents;
+    this.previousAgents = null;
+    this.store.set({ agents: this.serverAgents, side: Math.min(this.store.state.side, this.serverAgents.length - 1) });
   }
 
   /** @param {import('./types.js').Source} source @param {number | null} [recording] */
@@ -116,8 +135,9 @@ export class Session {
 
   /** @param {import('./types.js').AgentChoice[]} agents */
   setAgents(agents) {
-    this.store.set({ agents, side: Math.min(this.store.state.side, agents.length - 1), answer: null });
-    if (hasHuman(agents)) this.store.set({ playing: false });
+    const human = agents.findIndex((agent) => agent.kind === 'human'); // who plays sees the own meters
+    this.store.set({ agents, side: human >= 0 ? human : Math.min(this.store.state.side, agents.length - 1), answer: null });
+    if (human >= 0) this.store.set({ playing: false });
     if (this.store.state.source !== 'checkpoint') this.setSource('checkpoint');
     else this.syncAgents();
   }

@@ -48,7 +48,8 @@ export class ShareButtons {
     this.gif.addEventListener('click', () => void this.saveGif());
     this.link.addEventListener('click', () => void this.copyLink());
     this.buttons = [this.gif, this.link];
-    store.on(['source'], () => { this.link.hidden = store.state.source !== 'checkpoint'; });
+    // An edited world has no address.
+    store.on(['source', 'preview'], () => { this.link.hidden = store.state.source !== 'checkpoint' || store.state.preview; });
   }
 
   get playback() {
@@ -59,10 +60,11 @@ export class ShareButtons {
     const { start } = this.playback;
     if (!start) return;
     this.gif.disabled = true;
+    announce('The GIF is being drawn.');
     const answer = await fetch(`api/watched/${start.episode}.gif`).catch(() => null);
     this.gif.disabled = false;
     if (!answer?.ok) {
-      toast('The GIF could not be made', 'watch the episode again, then save it');
+      toast('The GIF could not be made', answer?.status === 429 ? 'others are saving theirs; try again in a few seconds' : 'watch the episode again, then save it');
       return;
     }
     const link = el('a', { href: URL.createObjectURL(await answer.blob()), download: `${start.name.toLowerCase()}.gif` });
@@ -76,8 +78,10 @@ export class ShareButtons {
     if (!run || !start || start.seed === null) return;
     const fragment = momentFragment(run, agents, start.seed, Math.floor(this.playback.position + 1e-6));
     history.replaceState(null, '', fragment);
-    await navigator.clipboard?.writeText(location.href).catch(() => {});
-    announce('Link copied.');
-    toast('Link copied', 'it opens this moment for everyone who can open this page');
+    // Browsers allow copying only on secure pages and on this machine.
+    const copied = await (navigator.clipboard?.writeText(location.href) ?? Promise.reject(new Error('not available'))).then(() => true, () => false);
+    const where = copied ? 'Link copied' : 'The link is in the address bar';
+    announce(`${where}.`);
+    toast(where, 'it opens this moment for everyone who can open this page');
   }
 }

@@ -33,6 +33,7 @@ import { latestPolicy } from './agent-choice.js';
  * @property {boolean} previewPending a preview was requested and not answered yet
  * @property {import('./types.js').ErrorMessage | null} previewError answer to a refused preview
  * @property {import('./types.js').WorldVerdict | null} worldVerdict
+ * @property {import('./types.js').ErrorMessage | null} refused the last error
  * @property {import('./types.js').Answer | null} answer to the last question
  * @property {boolean} asking a question was sent and not answered yet
  * @property {boolean} sound
@@ -50,7 +51,7 @@ export function initialState() {
     source: 'checkpoint', playing: true, detached: false, pace: 'own', speed: 5, row: null, recording: null,
     agents: [latestPolicy()], side: 0, checkpoints: [], series: new Map(), evaluations: [], alerts: [],
     stages: new Map(), trainingEpisodes: [], episodeEnds: [], rowsOverview: null, worldChecked: null, previewPending: false,
-    previewError: null, worldVerdict: null, answer: null, asking: false, sound: false, operator: true, view: 'watch', overlay: 'none', theme: 'light', program: 'townlet',
+    previewError: null, worldVerdict: null, refused: null, answer: null, asking: false, sound: false, operator: true, view: 'watch', overlay: 'none', theme: 'light', program: 'townlet',
   };
 }
 

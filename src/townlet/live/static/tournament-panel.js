@@ -23,7 +23,8 @@ export function initTournamentPanel(store) {
     button.disabled = !tournament.over;
     setText(button, tournament.over ? 'Play again' : `${tournament.lines.length} agents have played …`);
     table.replaceChildren(
-      el('thead', {}, el('tr', {}, ...['Agent', 'Lifetime', '', 'Reaches the limit', 'Dies of'].map((text) => el('th', { text })))),
+      el('thead', {}, el('tr', {}, el('th', { text: 'Agent' }), el('th', { class: 'number', text: 'Lifetime' }), el('th'),
+        el('th', { class: 'number', text: 'Reaches the limit' }), el('th', { text: 'Dies of' }))),
       el('tbody', {}, ...tournament.lines.map((line) => row(line, tournament.limit, line.run !== null && line.run === store.state.run))),
     );
   };

@@ -7,7 +7,7 @@ import { drawTransitions } from './transitions.js';
 
 /**
  * @typedef {import('./grid.js').Grid} Grid
- * @typedef {{cells: number[], hour: number, floor: number, night: boolean, style: CSSStyleDeclaration}
+ * @typedef {{cells: number[], hour: number, floor: number, night: boolean, leastText: number, style: CSSStyleDeclaration}
  *   & import('./overlay.js').Layers} Scene
  */
 
@@ -109,12 +109,13 @@ function drawAffordance(ctx, g, at, place, open, scene) {
  * @param {string} text @param {boolean} open @param {Scene} scene
  */
 function drawName(ctx, g, at, below, text, open, scene) {
-  let size = Math.min(13, Math.max(8.5, g.cell * 0.175));
+  const least = scene.leastText; // longer names are condensed, not smaller
+  let size = Math.max(least, Math.min(13, Math.max(8.5, g.cell * 0.175)));
   ctx.font = `500 ${size}px system-ui, sans-serif`;
   const room = g.hasMap ? g.cell * 1.02 : g.cell * 1.5;
   const wide = ctx.measureText(text).width;
   if (wide > room) {
-    size = Math.max(7.5, (size * room) / wide);
+    size = Math.max(least, 7.5, (size * room) / wide);
     ctx.font = `500 ${size}px system-ui, sans-serif`;
   }
   ctx.textAlign = 'center';
@@ -125,10 +126,10 @@ function drawName(ctx, g, at, below, text, open, scene) {
   ctx.lineJoin = 'round';
   ctx.strokeStyle = night ? 'rgba(24, 30, 60, 0.75)' : style.getPropertyValue('--tile');
   ctx.fillStyle = night ? (open ? '#fbf6ea' : '#c3c7d6') : style.getPropertyValue(open ? '--ink' : '--muted');
-  ctx.strokeText(text, at.x, below + g.cell * 0.045);
-  ctx.fillText(text, at.x, below + g.cell * 0.045);
+  ctx.strokeText(text, at.x, below + g.cell * 0.045, least ? room : undefined);
+  ctx.fillText(text, at.x, below + g.cell * 0.045, least ? room : undefined);
   if (!open) {
-    const half = ctx.measureText(text).width / 2;
+    const half = Math.min(ctx.measureText(text).width, least ? room : Infinity) / 2;
     ctx.fillRect(at.x - half, below + g.cell * 0.045 + size * 0.52, half * 2, 1);
   }
 }

@@ -18,6 +18,9 @@ const TRAIL_LENGTH = 26; // timesteps
 const FLOAT_SECONDS = 1.5; // lifetime of a floating text
 const MIN_CHANGE = 0.04; // of a meter; smaller changes are not shown
 
+/** Smallest font size on the map in pixels; 0: names may be smaller, to fit their cells. */
+const leastText = () => (document.body.hasAttribute('data-present') ? 12 : 0);
+
 export class TownView {
   /** @param {Store} store @param {Playback} playback @param {0 | 1} side */
   constructor(store, playback, side) {
@@ -42,16 +45,22 @@ export class TownView {
     /** Called with the name of an affordance that was clicked. */
     this.onPlace = (/** @type {string} */ _name) => {};
     this.canvas.addEventListener('click', (event) => {
-      const name = this.placeAt(event.offsetX, event.offsetY);
+      const name = this.placeUnder(event);
       if (name) this.onPlace(name);
     });
-    this.canvas.addEventListener('pointermove', (event) => { this.canvas.style.cursor = this.placeAt(event.offsetX, event.offsetY) ? 'pointer' : ''; });
+    this.canvas.addEventListener('pointermove', (event) => { this.canvas.style.cursor = this.placeUnder(event) ? 'pointer' : ''; });
     new ResizeObserver(() => { this.dirty = true; }).observe(this.box);
     store.on(['world', 'theme', 'overlay', 'maps', 'agents', 'view'], () => { this.layersKey = ''; this.dirty = true; });
   }
 
   get world() {
     return this.store.state.world;
+  }
+
+  /** The affordance under the pointer; the page may be zoomed. @param {MouseEvent} event */
+  placeUnder(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return this.placeAt(((event.clientX - box.left) * this.width) / box.width, ((event.clientY - box.top) * this.height) / box.height);
   }
 
   /** The affordance at a point of the canvas. @param {number} x @param {number} y @returns {string | null} */
@@ -157,7 +166,7 @@ export class TownView {
     const key = [open, night, floor, cells.join(), overlay, grown].join('|');
     if (key === this.layersKey && this.background.width === this.canvas.width && this.background.height === this.canvas.height) return;
     this.layersKey = key;
-    const scene = { cells, hour, floor, ...overlayLayers(this.store.state, this.playback), night, style: getComputedStyle(this.canvas) };
+    const scene = { cells, hour, floor, ...overlayLayers(this.store.state, this.playback), night, leastText: leastText(), style: getComputedStyle(this.canvas) };
     const contexts = [this.background, this.affordances].map((layer) => {
       layer.width = this.canvas.width;
       layer.height = this.canvas.height;

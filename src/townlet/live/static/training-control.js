@@ -2,7 +2,7 @@
 
 import { ApiError, request } from './api.js';
 import { byId, el, setText } from './dom.js';
-import { formatCompact } from './format.js';
+import { formatCompact, sentence } from './format.js';
 import { announce, toast } from './notifications.js';
 
 /**
@@ -36,6 +36,7 @@ export class TrainingControl {
     this.steps.addEventListener('input', () => this.showSteps());
     this.variant.addEventListener('change', () => this.showVariant());
     store.on(['run', 'status'], () => this.showStop());
+    store.on(['run'], () => { if (!this.job) void this.findRunning(); });
     setInterval(() => { if (this.job?.state === 'running') void this.poll(); }, POLL);
   }
 
@@ -93,9 +94,19 @@ export class TrainingControl {
       announce('The training is starting.');
     } catch (error) {
       this.output.dataset.verdict = 'wrong';
-      setText(this.output, `${error instanceof Error ? error.message : error}${error instanceof ApiError && error.fix ? `: ${error.fix}` : ''}.`);
+      setText(this.output, sentence(`${error instanceof Error ? error.message : error}${error instanceof ApiError && error.fix ? `: ${error.fix}` : ''}`));
       this.button.disabled = false;
     }
+  }
+
+  /** Find the training that was started here before the page was loaded again. */
+  async findRunning() {
+    const answer = await request('api/trainings').catch(() => null);
+    const found = answer?.jobs.find((/** @type {TrainingJob} */ one) => one.state === 'running');
+    if (!found || this.job) return;
+    this.job = found;
+    this.opened = found.run ?? '';
+    this.showStop();
   }
 
   async poll() {

@@ -2,7 +2,7 @@
 
 import { ApiError, request } from './api.js';
 import { byId, el, setText } from './dom.js';
-import { humanize, plural } from './format.js';
+import { humanize, plural, sentence } from './format.js';
 import { affordanceColor, affordanceIcon, icon } from './icons.js';
 import { WorldForm } from './world-form.js';
 import { WorldMap } from './world-map.js';
@@ -33,6 +33,11 @@ export class WorldEditor {
     this.at = 0; // index of the current one
     /** @type {Selection} */
     this.selection = { kind: 'world' };
+    /** @type {{change: WorldChange, selection?: Selection}[]} */
+    this.queue = []; // changes that wait for the answer to the one before: each needs its text
+    this.awaited = 0; // number of the change that was sent; 0: none
+    /** @type {Selection | null} */
+    this.nextSelection = null; // selected once the change has been made
     /** @type {Partial<PlaceSpec>[]} */
     this.palette = [];
     this.undoButton = el('button', { type: 'button', class: 'round-button', 'aria-label': 'Undo', title: 'Undo' }, icon('undo'));
@@ -58,6 +63,8 @@ export class WorldEditor {
     store.on(['worldChecked'], () => this.showResult());
     store.on(['worldVerdict'], () => this.showVerdict());
     store.on(['previewError'], () => this.showPreviewError());
+    store.on(['refused'], () => this.onRefused());
+    store.on(['link'], () => this.forgetChanges());
     store.on(['preview'], () => document.body.toggleAttribute('data-preview', store.state.preview));
     store.on(['view'], () => { if (store.state.view === 'world') void this.loadPalette(); });
   }
@@ -125,10 +132,36 @@ export class WorldEditor {
     this.showSpec();
   }
 
-  /** Let the server change the text. @param {WorldChange} change */
-  change(change) {
+  /** Let the server change the text; changes are made one after another. @param {WorldChange} change @param {Selection} [selection] afterwards */
+  change(change, selection) {
+    const last = this.queue.at(-1);
+    if (last && isSameSetting(last.change, change)) this.queue.pop();
+    this.queue.push({ change, selection });
+    this.sendChange();
+  }
+
+  sendChange() {
+    const next = this.awaited ? undefined : this.queue.shift();
+    if (!next) return;
     this.number += 1;
-    this.session.checkWorld(this.yaml.value, this.number, false, change);
+    this.awaited = this.number;
+    this.nextSelection = next.selection ?? null;
+    this.showUnderway();
+    this.session.checkWorld(this.yaml.value, this.number, false, next.change);
+  }
+
+  /** The text was replaced or the connection lost: changes of the text before no longer apply. */
+  forgetChanges() {
+    this.queue = [];
+    this.awaited = 0;
+    this.nextSelection = null;
+  }
+
+  /** The server refused a change: show the world of the text again. */
+  onRefused() {
+    if (!this.awaited) return;
+    this.forgetChanges();
+    this.check(false);
   }
 
   /** @param {Partial<PlaceSpec>} entry @param {number[] | null} cell */
@@ -141,24 +174,23 @@ export class WorldEditor {
     for (let k = 2; names.has(name); k += 1) name = `${base}${k}`;
     const lethal = spec.lethal[0];
     const effect = entry.name ? {} : { each_tick: { [spec.meters.find((meter) => meter.name === 'mood')?.name ?? lethal]: 0.1 } };
-    this.selection = { kind: 'place', name };
-    this.change({ op: 'add', section: 'affordances', entry: { ...dropEmpty(entry), ...effect, name, ...(cell ? { cell } : {}) } });
+    this.change({ op: 'add', section: 'affordances', entry: { ...dropEmpty(entry), ...effect, name, ...(cell ? { cell } : {}) } }, { kind: 'place', name });
   }
 
   /** @param {string} name */
   remove(name) {
-    this.selection = { kind: 'world' };
-    this.change({ op: 'remove', section: 'affordances', name });
+    this.change({ op: 'remove', section: 'affordances', name }, { kind: 'world' });
   }
 
   /** @param {string} name @param {string} to */
   rename(name, to) {
-    this.selection = { kind: 'place', name: to };
-    this.change({ op: 'rename', section: 'affordances', name, to });
+    if (to && to !== name) this.change({ op: 'rename', section: 'affordances', name, to }, { kind: 'place', name: to });
   }
 
   onType() {
     this.remember();
+    this.forgetChanges();
+    this.number += 1; // answers about the text before are ignored
     this.result.dataset.verdict = 'none';
     setText(this.result, 'Checking …');
     clearTimeout(this.timer);
@@ -196,6 +228,8 @@ export class WorldEditor {
   /** @param {boolean} preview */
   check(preview) {
     this.number += 1;
+    this.forgetChanges();
+    this.showUnderway();
     if (preview) this.store.set({ previewPending: true });
     this.session.checkWorld(this.yaml.value, this.number, preview);
   }
@@ -219,6 +253,12 @@ export class WorldEditor {
     if (worldChecked.text !== null) {
       this.yaml.value = worldChecked.text;
       this.remember();
+      this.selection = this.nextSelection ?? this.selection;
+    }
+    this.awaited = 0;
+    if (this.queue.length && !worldChecked.errors.length) { // what is on screen is newer
+      this.sendChange();
+      return;
     }
     const bad = worldChecked.errors;
     this.result.dataset.verdict = bad.length ? 'wrong' : 'right';
@@ -232,6 +272,14 @@ export class WorldEditor {
     this.showDifferences(worldChecked.differences, bad.length > 0);
     if (bad.length) this.verdict.replaceChildren();
     this.showHistory();
+    this.queue = [];
+  }
+
+  /** The verdict on screen is about an earlier text. */
+  showUnderway() {
+    if (!this.verdict.firstElementChild) return;
+    this.verdict.dataset.verdict = 'none';
+    setText(this.verdict.firstElementChild, 'Scripted agents are playing in it …');
   }
 
   showHistory() {
@@ -274,6 +322,9 @@ export class WorldEditor {
     setText(this.result, `The agent cannot play in it: ${previewError.what}${previewError.fix ? ` (${previewError.fix})` : ''}.`);
   }
 }
+
+/** Whether both changes set the same value. @param {WorldChange} a @param {WorldChange} b */
+const isSameSetting = (a, b) => a.op === 'set' && b.op === 'set' && a.path.join('\n') === b.path.join('\n');
 
 /** A place without settings that have their default value. @param {Partial<PlaceSpec>} entry */
 function dropEmpty(entry) {
@@ -324,6 +375,3 @@ function showResult(box, verdict, ...parts) {
   box.dataset.verdict = verdict;
   box.replaceChildren(...parts.filter((part) => part !== null));
 }
-
-/** @param {string} text */
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?:]$/.test(text) ? '' : '.');

@@ -87,7 +87,7 @@ export class WorldForm {
       if (field.kind === 'money') return spec.currency ? formatMoney(shown * spec.dollars) : formatNumber(shown);
       return field.kind === 'integer' ? String(shown) : shown === 0 || Math.abs(shown) >= 0.1 ? formatPercent(shown) : `${formatNumber(shown * 100, 2)}%`;
     };
-    const range = el('input', { type: 'range', id, min, max: Math.max(max, value), step, value });
+    const range = el('input', { type: 'range', id, min: Math.min(min, value), max: Math.max(max, value), step, value });
     const text = el('output', { text: format(value) });
     range.addEventListener('input', () => setText(text, format(Number(range.value))));
     range.addEventListener('change', () => this.setValue(path, Number(range.value)));

@@ -14,6 +14,7 @@ import { affordanceColor, affordanceIcon } from './icons.js';
  * @property {(entry: Partial<PlaceSpec>, cell: number[] | null) => void} add
  */
 
+const MAX_CELLS = 1600; // of a floor that is drawn
 const DRAG_START = 5; // pixels that a pointer moves before it drags
 /** @type {Record<string, [number, number]>} */
 const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
@@ -39,7 +40,12 @@ export class WorldMap {
 
   /** Whether places have cells that can be chosen. */
   get hasCells() {
-    return this.spec !== null && this.spec.map.kind === 'grid' && this.spec.map.layout === 'fixed';
+    return this.spec !== null && this.spec.map.kind === 'grid' && this.spec.map.layout === 'fixed' && !this.isTooLarge;
+  }
+
+  get isTooLarge() {
+    const [columns, rows] = this.spec?.map.size ?? [1];
+    return columns * (rows ?? 1) > MAX_CELLS;
   }
 
   /** @param {WorldSpec} spec @param {string | null} selected */
@@ -53,11 +59,12 @@ export class WorldMap {
     const { spec } = this;
     if (!spec) return;
     const [columns, rows, floors] = [spec.map.size[0] ?? 1, spec.map.size[1] ?? 1, spec.map.size[2] ?? 1];
+    this.floor = Math.min(this.floor, floors - 1);
     const held = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset.place;
     this.floors.hidden = !this.hasCells || floors === 1;
     this.floors.replaceChildren(...Array.from({ length: floors }, (_, k) => el('button', { type: 'button', 'data-floor': k, 'aria-pressed': String(k === this.floor), text: `Floor ${k}` })));
     this.note.hidden = this.hasCells;
-    setText(this.note, spec.map.kind === 'grid' ? 'In this world all places move to new cells in every episode.' : 'This world has no map: every place can be used from anywhere.');
+    setText(this.note, this.isTooLarge ? 'This map is too large to be drawn: set the cells of places in the text.' : spec.map.kind === 'grid' ? 'In this world all places move to new cells in every episode.' : 'This world has no map: every place can be used from anywhere.');
     this.grid.classList.toggle('list', !this.hasCells);
     this.grid.style.gridTemplateColumns = this.hasCells ? `repeat(${columns}, minmax(0, 1fr))` : '';
     if (!this.hasCells) {
@@ -104,7 +111,7 @@ export class WorldMap {
     }, badge, el('span', { class: 'map-name', text: humanize(place.name) }));
     button.addEventListener('click', () => this.actions.select(place.name));
     button.addEventListener('keydown', (event) => this.onKey(event, place));
-    this.makeDraggable(button, (cell) => this.actions.move(place.name, cell));
+    this.makeDraggable(button, (cell) => this.move(place, cell));
     return button;
   }
 
@@ -125,9 +132,16 @@ export class WorldMap {
       const [x, y] = [place.cell[0] + k * by[0], (place.cell[1] ?? 0) + k * by[1]];
       if (x < 0 || y < 0 || x >= this.spec.map.size[0] || y >= (this.spec.map.size[1] ?? 1)) return;
       if (taken.has(this.cell(x, y).join())) continue;
-      this.actions.move(place.name, this.cell(x, y));
+      this.move(place, this.cell(x, y));
       return;
     }
+  }
+
+  /** Draw a place in another cell at once, and change the world. @param {PlaceSpec} place @param {number[]} cell */
+  move(place, cell) {
+    place.cell = cell;
+    this.draw();
+    this.actions.move(place.name, cell);
   }
 
   /** Let an element be dragged onto a free cell. @param {HTMLElement} element @param {(cell: number[]) => void} drop */

@@ -127,10 +127,13 @@ def add_entry(text: str, section: str, entry: Mapping[str, Any]) -> str:
     document = _load(text)
     name = _name_of(entry)
     known = {*_inherited_names(text, section), *_own_names(document, section)}
-    if name in known - _removed_names(document):
+    removed = _removed_names(document)
+    if name in known - removed:
         raise TownletError(f"there is already '{name}' in {section}", "choose another name")
-    if name in _removed_names(document):  # it replaces an inherited one that was removed
-        raise TownletError(f"'{name}' is the name of an inherited entry that was removed", "choose another name")
+    if name in removed:  # the inherited one returns, with the values of the entry
+        document["remove"].remove(name)
+        if not document["remove"]:
+            del document["remove"]
     _append(document, section, entry)
     return _dump(document)
 

@@ -1,0 +1,217 @@
+"""The world editor with mouse and keyboard: map, palette, form, and the YAML in step with them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from live.conftest import LiveServer
+
+if TYPE_CHECKING:
+    from live.browser import OpenPage, PageView
+
+pytest_plugins = ["live.browser"]
+
+TALL = (1366, 1200)  # map and palette are on screen together
+LIVABLE, UNLIVABLE = "An agent can live here.", "Hardly anything can live here."
+# Changes several controls of the form at once, faster than the server answers.
+CHANGE_AT_ONCE = """(values) => {
+  for (const [id, value] of values) {
+    const control = document.getElementById(id);
+    control.value = value;
+    control.dispatchEvent(new Event('change'));
+  }
+}"""
+
+
+@pytest.fixture
+def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
+    """The page with the world editor open, once its map is drawn."""
+    one = open_page(town_server, size=TALL)
+    one.button("World").click()
+    expect(place(one, "Bed")).to_be_visible()
+    return one
+
+
+def place(view: PageView, name: str) -> Locator:
+    """A place on the map."""
+    return view.page.locator(f".map-place[data-place='{name}']")
+
+
+def cell(view: PageView, x: int, y: int) -> Locator:
+    return view.page.locator(f".map-cell[data-cell='{x},{y}']")
+
+
+def control(view: PageView, *path: str, meter: str = "") -> Locator:
+    """A control of the form by the path of its setting, and the meter of an effect."""
+    return view.page.locator("#field-" + "_".join(path) + (f"-{meter}" if meter else ""))
+
+
+def yaml(view: PageView) -> str:
+    return view.page.get_by_label("The world as YAML").input_value()
+
+
+def expect_yaml(view: PageView, *parts: str) -> None:
+    """The text contains all parts."""
+    view.wait_until(lambda: all(part in yaml(view) for part in parts), why=f"{parts} not in\n{yaml(view)}")
+    expect(view.page.locator(".editor-bar .check-result")).to_have_text("This world is valid.")
+
+
+def center(target: Locator) -> tuple[float, float]:
+    box = target.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def drag(view: PageView, start: Locator, end: Locator) -> None:
+    """Drag with the mouse."""
+    mouse = view.page.mouse
+    mouse.move(*center(start))
+    mouse.down()
+    mouse.move(*center(end), steps=5)
+    mouse.up()
+
+
+def expect_verdict(view: PageView, text: str) -> None:
+    expect(view.page.locator(".verdict strong")).to_have_text(text)
+
+
+def test_place_is_dragged_and_the_change_is_undone(view: PageView) -> None:
+    original = yaml(view)
+    expect(view.button("Undo")).to_be_disabled()
+    drag(view, place(view, "Bed"), cell(view, 4, 0))
+    expect(cell(view, 4, 0).locator(".map-place")).to_have_attribute("data-place", "Bed")
+    expect_yaml(view, "- {name: Bed, cell: [4, 0]}")
+    changed = yaml(view)
+    drag(view, place(view, "Bed"), place(view, "Gym"))  # the cell is taken
+    expect(cell(view, 4, 0).locator(".map-place")).to_have_attribute("data-place", "Bed")
+    assert yaml(view) == changed
+    view.button("Undo").click()
+    expect(cell(view, 1, 1).locator(".map-place")).to_have_attribute("data-place", "Bed")
+    assert yaml(view) == original
+    view.button("Redo").click()
+    expect(cell(view, 4, 0).locator(".map-place")).to_have_attribute("data-place", "Bed")
+    assert yaml(view) == changed
+    expect(view.button("Redo")).to_be_disabled()
+    expect(view.button("Try it with this agent")).to_be_enabled()  # the agent sees and does the same
+
+
+def test_places_move_and_go_by_keyboard(view: PageView) -> None:
+    bed = place(view, "Bed")
+    bed.focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):  # without waiting; the first skips the luxury bed
+        view.page.keyboard.press(key)
+    expect(cell(view, 4, 2).locator(".map-place")).to_have_attribute("data-place", "Bed")
+    expect_yaml(view, "cell: [4, 2]")
+    expect(bed).to_be_focused()
+    view.page.keyboard.press("Delete")
+    expect(bed).to_have_count(0)
+    expect_yaml(view, "remove: [Bed]")
+    differences = view.page.locator(".differences")
+    expect(differences).to_contain_text("The place “Bed” is gone.")
+    expect(view.button("Try it with this agent")).to_be_disabled()
+    view.page.locator(".palette-place", has_text=re.compile("^Bed$")).click()
+    expect(bed).to_be_visible()
+    expect(differences).to_be_hidden()
+    assert "remove" not in yaml(view)
+
+
+def test_own_place_with_icon_price_hours_and_effects(view: PageView) -> None:
+    drag(view, view.page.locator(".palette-place", has_text="A place of your own"), cell(view, 5, 5))
+    expect(place(view, "MyPlace")).to_have_attribute("aria-pressed", "true")
+    expect_yaml(view, "- name: MyPlace", "cell: [5, 5]")
+    # Said before the agent tries, with the cure.
+    differences = view.page.locator(".differences")
+    expect(differences.locator("li").first).to_have_text("The place “MyPlace” is new.")
+    expect(differences).to_contain_text("Train a new one in it")
+    expect(view.button("Try it with this agent")).to_be_disabled()
+    expect(view.page.get_by_role("heading", name="Train an agent here")).to_be_visible()
+
+    own = ("affordances", "MyPlace")
+    control(view, *own, "icon").fill("🦆")
+    control(view, *own, "icon").press("Enter")
+    expect(place(view, "MyPlace").locator("svg")).to_have_text("🦆")
+    control(view, *own, "name").fill("DuckPond")
+    control(view, *own, "name").press("Enter")
+    expect(place(view, "DuckPond")).to_contain_text("Duck pond")
+    own = ("affordances", "DuckPond")
+    control(view, *own, "price").fill("0.05")
+    field = view.page.locator(".form-field[data-field=price]")
+    expect(field.locator("output")).to_have_text("$5")
+    expect(field.locator("small")).to_contain_text("costs")
+    control(view, *own, "ticks").press("ArrowRight")
+    control(view, *own, "each_tick", meter="mood").press("Home")
+    expect_yaml(view, "icon: 🦆", "price: 0.05", "ticks: 2", "mood: -0.5")
+    view.select("Effect of each step: add a meter", value="social")
+    expect_yaml(view, "social: 0.1")
+    view.button("Remove the effect on social").click()
+    expect(control(view, *own, "each_tick", meter="social")).to_have_count(0)
+    view.page.get_by_label("always open").uncheck()
+    view.select("Closes at", value="20")
+    expect_yaml(view, "hours: [8, 20]")
+    expect_verdict(view, LIVABLE)
+    view.button("Remove").click()
+    expect(place(view, "DuckPond")).to_have_count(0)
+    expect(view.page.get_by_label("What to edit")).to_have_value("world:")
+
+
+def test_verdict_follows_the_sliders(view: PageView) -> None:
+    limit = control(view, "max_steps")
+    expect(limit).to_have_value("40")
+    limit.press("End")
+    expect_yaml(view, "max_steps: 29")
+    expect_verdict(view, LIVABLE)
+    view.select("What to edit", value="meter:energy")
+    decay = control(view, "meters", "energy", "decay")
+    decay.press("End")
+    expect(view.page.locator(".form-field[data-field=decay] output")).to_have_text("5%")
+    expect_yaml(view, "- {name: energy, decay: 0.05}")
+    expect_verdict(view, UNLIVABLE)
+    expect(view.page.locator(".verdict p").first).to_contain_text("even the planner survives only")
+    view.button("Undo").click()
+    expect_verdict(view, LIVABLE)
+    control(view, "meters", "energy", "start").fill("0.5")
+    expect_yaml(view, "- {name: energy, start: 0.5}")
+
+
+def test_typed_text_and_form_stay_in_step(view: PageView) -> None:
+    text = view.page.get_by_label("The world as YAML")
+    text.fill(yaml(view) + "# my beds\naffordances: [{name: Bed, price: .07, cell: [0, 0]}]\n")
+    expect(cell(view, 0, 0).locator(".map-place")).to_have_attribute("data-place", "Bed")
+    place(view, "Bed").click()
+    expect(control(view, "affordances", "Bed", "price")).to_have_value("0.07")
+    control(view, "affordances", "Bed", "price").fill("0.03")
+    expect_yaml(view, "# my beds", "price: 0.03")
+    text.fill("extends: town\nmap: {size: [200, 200]}\n")
+    expect(view.page.locator(".world-map p")).to_contain_text("too large to be drawn")
+    expect(view.page.locator(".map-cell")).to_have_count(0)
+    text.fill("extends: town-l0\n")
+    expect(view.page.locator(".map-cell")).to_have_count(25)
+    text.fill("extends: town\nmap: {size: [4")
+    expect(view.page.locator(".error-list button")).to_contain_text("line")
+    expect(view.page.locator(".map-cell")).to_have_count(25)  # the last valid world
+    expect(view.page.locator(".verdict")).to_be_hidden()
+
+
+def test_quick_changes_are_all_made(view: PageView) -> None:
+    """Each change needs the text of the one before, which the server sends."""
+    place(view, "Bed").click()
+    values = [["field-affordances_Bed_price", "0.1"], ["field-affordances_Bed_ticks", "3"]]
+    view.page.evaluate(CHANGE_AT_ONCE, values)
+    expect_yaml(view, "price: 0.1", "ticks: 3")
+
+
+def test_refused_change_leaves_the_world_as_it_was(view: PageView) -> None:
+    original = yaml(view)
+    place(view, "Bed").click()
+    name = control(view, "affordances", "Bed", "name")
+    name.fill("Couch")
+    name.press("Enter")
+    expect(view.page.locator(".toast")).to_contain_text("'Bed' is inherited and cannot be renamed")
+    expect(name).to_have_value("Bed")
+    assert yaml(view) == original
+    drag(view, place(view, "Bed"), cell(view, 4, 0))
+    expect_yaml(view, "cell: [4, 0]")
