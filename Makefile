@@ -13,6 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # A stamp is newer than the files it was made from, so nothing is installed twice.
 RUN_STAMP := $(VENV)/.installed-run
 TEST_STAMP := $(VENV)/.installed-test
+DOCS_STAMP := $(VENV)/.installed-docs
 # The audit tools have a separate environment, so that they do not audit themselves.
 AUDIT_VENV := .venv-audit
 AUDIT_STAMP := $(AUDIT_VENV)/.installed
@@ -22,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 EXTRAS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick-tests test-long check lint types kernels tables coverage bench install-hashed verify-dependencies sbom audit lock clean
+.PHONY: help run test quick-tests test-long check lint types kernels tables docs coverage bench install-hashed verify-dependencies sbom audit lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +66,10 @@ kernels: $(RUN_STAMP)
 tables: $(TEST_STAMP)
 	$(call quietly,$(BIN)/python -m pytest --quiet -k test_arbitrary_input_is_parsed_or_refused)
 
+docs: $(DOCS_STAMP) ## build the documentation as a static site, to be opened from disk or put on a web server
+	$(call quietly,NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file tools/docs/mkdocs.yml)
+	@echo "Open $(CURDIR)/build/site/index.html"
+
 coverage: $(TEST_STAMP) ## run the quick tests with line coverage; fails below the threshold in pyproject.toml
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
@@ -75,7 +80,7 @@ bench: $(RUN_STAMP) ## measure simulation speed on this machine
 install-hashed: ## install into .venv only archives whose sha256 is recorded in tools/hashes.txt
 	$(call make_venv)
 	$(BIN)/python tools/supply_chain.py install $(EXTRAS)
-	@touch $(RUN_STAMP) $(if $(filter test,$(EXTRAS)),$(TEST_STAMP))
+	@touch $(RUN_STAMP) $(if $(filter test,$(EXTRAS)),$(TEST_STAMP)) $(if $(filter docs,$(EXTRAS)),$(DOCS_STAMP))
 
 verify-dependencies: $(RUN_STAMP) ## check installed files against their wheels, and what pip would install against the hashes
 	$(BIN)/python tools/supply_chain.py verify $(EXTRAS)
@@ -102,6 +107,10 @@ $(RUN_STAMP): pyproject.toml constraints.txt src/townlet/_version.py
 
 $(TEST_STAMP): $(RUN_STAMP)
 	$(PIP) install --quiet --no-compile --constraint constraints.txt 'townlet[test]'
+	@touch $@
+
+$(DOCS_STAMP): $(RUN_STAMP)
+	$(PIP) install --quiet --no-compile --constraint constraints.txt 'townlet[docs]'
 	@touch $@
 
 $(AUDIT_STAMP): tools/audit.txt

@@ -32,14 +32,25 @@ BANDIT = "Bandit-v0"
 
 
 def allow_code() -> None:
-    """Allow recipes and runs to execute the Python files and modules they name, in this process. Review them first."""
+    """Allow recipes and runs to execute the Python files and modules they name, in this process.
+
+    Review these files first: they can do anything. This is `--allow-code` of the command line.
+    """
     from townlet.config import user_code
 
     user_code.permit()
 
 
 def load_world(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
-    """Load, check and compile a world by name or path, with `key=value` overrides."""
+    """Load, check and compile a world.
+
+    Args:
+        name_or_path: a shipped world, such as `"town"`, or a YAML file.
+        overrides: changes to the world, such as `["max_steps=1000"]`.
+
+    Raises:
+        TownletError: if the world is invalid; the message lists every problem with its line.
+    """
     from townlet.town.world.load import load
 
     return load(name_or_path, overrides)
@@ -54,10 +65,17 @@ def make(env: str | Path | EnvMaker = "town", rows: int | None = None, **setting
 
 
 def make(env: str | Path | World | EnvMaker = "town", rows: int | None = None, **settings: Any) -> VecEnv:
-    """A vectorized environment that steps `rows` copies and returns tensors (`townlet.interfaces.vec_env.VecEnv`).
+    """Make the batched environment that agents are trained in: it steps `rows` copies and returns tensors.
 
-    `env` is a world; a Gymnasium id or class, with `settings` as under `gym` in a recipe; or a recipe ENV:VARIANT, with
-    `settings` as in `townlet.train`. Settings of a world are those of `townlet.town.env.Town`.
+    Args:
+        env: a world, a Gymnasium id, an environment class or a function that returns an environment, or a recipe
+            ENV:VARIANT.
+        rows: the number of copies; by default 1, or that of the recipe.
+        settings: for a world, `engine`, `device`, `threads` and `starts` of `townlet.town.env.Town`; for a Gymnasium
+            environment, the keys under `gym` of a recipe; for a recipe, its keys, as in `townlet.train`.
+
+    Raises:
+        TownletError: if an argument or a setting is invalid.
     """
     from townlet.train.api import make
 
@@ -111,24 +129,30 @@ def train(
     progress: bool | None = None,
     **settings: Any,
 ) -> TrainedRun | TrainedRuns:
-    """Train an agent and return the run, or several runs that differ in their seed.
+    """Train an agent from scratch and return the run, or several runs that differ in their seed.
 
-    run = townlet.train("CartPole-v1", "ppo", steps=1e5, seed=1)
-    runs = townlet.train(MyEnv, "ppo", steps=1e5, seeds=5, jobs=2)
+        run = townlet.train("CartPole-v1", "ppo", steps=1e5, seed=1)
+        runs = townlet.train(MyEnv, "ppo", steps=1e5, seeds=5, jobs=2)
 
-    env        a recipe (ENV or ENV:VARIANT), a Gymnasium id, an environment class, or a function that makes one
-    algorithm  the variant of the recipe; by default the recipe's own, else "ppo"
-    steps      the budget in env_steps, summed over all parallel environments
-    seed       the random seed; with `seeds` that of the first run
-    seeds      train with this many seeds, up to `jobs` of them at a time, each in its own process
-    callbacks  functions called with a `townlet.train.callbacks.RunProgress` after every metrics interval and
-               evaluation; returning False saves and stops the run
-    overrides  keys of the recipe: {"agent.lr": 1e-3} or ["agent.lr=1e-3"]
-    settings   the same as keywords: agent={"lr": 1e-3}, rows=16
-    root       the folder in which the folder of the run is created
-    progress   whether to show progress; by default it is shown in notebooks only
+    Ctrl-C saves the run and then raises `KeyboardInterrupt`.
 
-    Ctrl-C saves the run and then raises KeyboardInterrupt. Invalid arguments and settings raise TownletError.
+    Args:
+        env: a recipe (ENV or ENV:VARIANT), a world file, a Gymnasium id, an environment class, or a function that
+            returns an environment.
+        algorithm: the variant of the recipe; by default the recipe's default variant, or `"ppo"` if it has none.
+        steps: the budget in env_steps, summed over all rows.
+        seed: the random seed; with `seeds`, that of the first run.
+        seeds: train with this many seeds, and return a `TrainedRuns`.
+        jobs: how many seeds train at a time, each in its own process.
+        callbacks: functions called with a `RunProgress` after every metrics interval and every evaluation. One that
+            returns False saves the run and stops it.
+        overrides: keys of the recipe: `{"agent.lr": 1e-3}` or `["agent.lr=1e-3"]`.
+        root: the folder in which the folder of the run is created.
+        progress: whether to show progress; by default it is shown in notebooks only.
+        settings: keys of the recipe as keyword arguments: `agent={"lr": 1e-3}, rows=16`.
+
+    Raises:
+        TownletError: if an argument or a setting is invalid.
     """
     from townlet.train.api import train
 
@@ -139,10 +163,13 @@ def train(
 
 
 def plot(runs: RunsGiven | Mapping[str, RunsGiven], root: str | Path = "runs") -> NotebookFigure:
-    """The learning curves of several runs as a matplotlib figure: their evaluations over env_steps.
+    """Plot the learning curves of several runs: their evaluations over env_steps, as a matplotlib figure.
 
-    `runs` are runs, their names, or {label: runs}. Runs that differ only in their seed are one curve, their
-    interquartile mean, with a band for its 95% bootstrap interval; so are the runs of one label.
+    Runs that differ only in their seed become one curve: the interquartile mean with its 95% bootstrap interval.
+
+    Args:
+        runs: runs or their names, or `{label: runs}`, where the runs of each label become one curve.
+        root: the folder in which runs are looked up by name.
     """
     from townlet.train.trained_runs import plot
 
@@ -150,7 +177,15 @@ def plot(runs: RunsGiven | Mapping[str, RunsGiven], root: str | Path = "runs") -
 
 
 def open_run(run: str | Path = "latest", root: str | Path = "runs") -> TrainedRun:
-    """Open a run on disk by name, path or "latest", to evaluate, resume or plot it."""
+    """Open an existing run, to evaluate, resume or plot it.
+
+    Args:
+        run: a name below `root`, a path, ENV:VARIANT for the newest run of a recipe, or `"latest"`.
+        root: the folder of the runs.
+
+    Raises:
+        TownletError: if there is no such run; the message names similar ones.
+    """
     from townlet.train.api import open_run
 
     return open_run(run, root)
@@ -159,10 +194,17 @@ def open_run(run: str | Path = "latest", root: str | Path = "runs") -> TrainedRu
 def load(
     run: str | Path | Run, which: Literal["best", "last"] | float = "best", *, root: str | Path = "runs", seed: int = 0
 ) -> TrainedPolicy:
-    """Load the policy of a run: `load("latest").act(obs, mask)`, or the newest of a recipe: `load("town-l2:drqn")`.
+    """Load the policy of a run: `townlet.load("latest").act(obs, mask)`.
 
-    `which` is the best checkpoint, the last one, or a step: the checkpoint or snapshot saved nearest to it, so that 0
-    is the untrained agent. `seed` determines sampled actions.
+    Args:
+        run: a name below `root`, a path, ENV:VARIANT for the newest run of a recipe, `"latest"`, or a run.
+        which: the best checkpoint, the last one, or a step, which selects the checkpoint or snapshot saved nearest to
+            it: 0 is the untrained agent.
+        root: the folder of the runs.
+        seed: determines sampled actions.
+
+    Raises:
+        TownletError: if there is no such run, or if its environment has changed since.
     """
     from townlet.train.api import load
 

@@ -30,7 +30,14 @@ PER_ROW: Final = ("action_masks", "render")  # methods that return one value per
 
 
 def make_vec(id: str, n_envs: int = 1, seed: int | None = None, **settings: Any) -> SB3TownVecEnv:
-    """N rows of a town by its Gymnasium id; `settings` as for `gymnasium.make_vec`, such as `overrides`."""
+    """Make a `VecEnv` of Stable-Baselines3 in which one object steps all rows of a town.
+
+    Args:
+        id: the Gymnasium id of a town.
+        n_envs: the number of rows.
+        seed: the random seed.
+        settings: those of `TownVectorEnv`, such as `overrides`.
+    """
     if gym.spec(id).vector_entry_point not in (ENTRY_POINT, TownVectorEnv):
         raise TownletError(f"{id} is not a town", "use stable_baselines3.common.env_util.make_vec_env")
     if "autoreset_mode" in settings:

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-OWN_USE = {"bench", "test"}  # extras for those who work on Townlet itself
+OWN_USE = {"bench", "docs", "test"}  # extras for those who work on Townlet itself
 PERMISSIVE = {
     "0BSD", "APACHE", "APACHE-2.0", "APACHE-2.0 WITH LLVM-EXCEPTION", "BSD", "BSD-2-CLAUSE", "BSD-3-CLAUSE", "BSL-1.0",
     "CC0-1.0", "ISC", "MIT", "MIT-CMU", "PSF", "PSF-2.0", "ZLIB",

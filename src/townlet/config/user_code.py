@@ -25,7 +25,13 @@ _permitted = False  # whether recipes may execute further files
 
 
 def wrapper(name: str) -> Callable[[Factory], Factory]:
-    """Register a factory `make(env, **settings)` for {name: custom, wrapper: NAME, file: FILE.py} in recipes."""
+    """Decorator: register a wrapper class or a function `make(env, **settings)` for recipes.
+
+    A recipe names it as `{name: custom, wrapper: NAME, file: FILE.py}` under `gym.wrappers`.
+
+    Args:
+        name: the name of the wrapper in recipes.
+    """
 
     def register(factory: Factory) -> Factory:
         _factories[name] = factory

@@ -44,10 +44,16 @@ Request = tuple[str, asyncio.Future[dict[str, Any]]]  # a message and the future
 
 
 class Client:
-    """A session with a service, over as many connections as needed. Answers arrive in the order of the messages."""
+    """A session with a service, over as many connections as needed. Answers arrive in the order of the messages.
+
+    Args:
+        url: the WebSocket of the service, such as `"ws://127.0.0.1:8780/ws"`.
+        token: the token of the role `game`.
+        timeout: seconds to wait for an answer.
+        client: the key that owns territories: a game that restarts with the same key keeps them. Random by default.
+    """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 60.0, client: str | None = None) -> None:
-        """`client` is the key that owns territories: a game that restarts with the same key keeps its territories."""
         self.url, self._timeout = url, timeout
         self.client = client or secrets.token_urlsafe(12)
         self._full_url = f"{url}{'&' if '?' in url else '?'}client={quote(self.client)}"

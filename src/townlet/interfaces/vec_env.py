@@ -20,6 +20,7 @@ class _ActionSpace:
 
     @property
     def n(self) -> int:
+        """The number of actions, or of action dimensions."""
         return len(self.names)
 
     @property
@@ -52,7 +53,12 @@ Actions = Discrete | Binary | Continuous
 
 
 class MaskedObs(NamedTuple):
-    """Input of a policy: obs [N, D] float32 and mask [N, K] bool (true = valid action), K = `actions.choices`."""
+    """Input of a policy.
+
+    Attributes:
+        obs: observations [N, D] float32.
+        mask: valid actions [N, K] bool, K = `actions.choices`.
+    """
 
     obs: Tensor
     mask: Tensor
@@ -65,8 +71,17 @@ class Step(NamedTuple):
     goal) and truncated (the time limit was reached) are never both true.
 
     Environments with next-step autoreset return the final observation first. The following step of that row is an
-    `autoreset_step` [N] bool: it returns the first observation of the next episode, ignores the action, has reward 0
-    and must not be learned from. None if the environment resets within the same step.
+    autoreset step: it returns the first observation of the next episode, ignores the action, has reward 0 and must not
+    be learned from.
+
+    Attributes:
+        obs: observations [N, D] float32.
+        mask: valid actions [N, K] bool.
+        reward: rewards [N] float32.
+        components: components of the rewards [N, R] float32.
+        terminated: rows [N] bool whose episode was terminated.
+        truncated: rows [N] bool whose episode was truncated.
+        autoreset_step: rows [N] bool that were reset; None if the environment resets within the same step.
     """
 
     obs: Tensor
@@ -84,22 +99,37 @@ class Step(NamedTuple):
 
 
 class FinalObs(NamedTuple):
-    """Final observations and masks of the k rows whose episode ended in the last step."""
+    """Final observations and masks of the k rows whose episode ended in the last step.
 
-    rows: Tensor  # [k] int64, ascending
-    obs: Tensor  # [k, D]
-    mask: Tensor  # [k, K]
+    Attributes:
+        rows: numbers of the rows [k] int64, ascending.
+        obs: observations [k, D] float32.
+        mask: valid actions [k, K] bool.
+    """
+
+    rows: Tensor
+    obs: Tensor
+    mask: Tensor
 
 
 class VecEnv(Protocol):
-    """N independent rows. Returned tensors are valid until the next call; copy what must outlive it."""
+    """N independent rows. Returned tensors are valid until the next call; copy what must outlive it.
+
+    Attributes:
+        rows: the number of rows, N.
+        device: the device of the tensors.
+        layout: the parts of an observation.
+        components: the names of the reward components.
+        exact: whether `restore` continues bit for bit; otherwise it starts new episodes.
+        autoreset_steps: whether a reset takes a step, see `Step.autoreset_step`.
+    """
 
     rows: int
     device: str
     layout: ObservationLayout
     components: tuple[str, ...]
-    exact: bool  # whether `restore` continues bit for bit; otherwise it starts new episodes
-    autoreset_steps: bool  # whether a reset takes a step, see `Step.autoreset_step`
+    exact: bool
+    autoreset_steps: bool
 
     @property
     def actions(self) -> Actions:

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from fastapi import Path as PathParam
 from fastapi.responses import Response
 
-from townlet.live.film import episode_gif
+from townlet.live.film import GifQueue
 from townlet.live.hub import Hub
 from townlet.live.watched_run import NotFound
 from townlet.web.guard import LOOPBACK_HOSTS
@@ -20,7 +20,7 @@ EpisodeId = Annotated[int, PathParam(ge=0, le=10**6)]
 
 def sharing_router(hub: Hub, join_link: str | None) -> APIRouter:
     """Routes for what viewers watch, and for joining; `join_link` is the link for viewers, if there is one."""
-    router = APIRouter(prefix="/api")
+    router, gifs = APIRouter(prefix="/api"), GifQueue()
 
     @router.get("/watched/{id}.gif")
     def gif(id: EpisodeId) -> Response:
@@ -29,7 +29,7 @@ def sharing_router(hub: Hub, join_link: str | None) -> APIRouter:
         if episode is None:
             raise NotFound("this episode is no longer on screen", "watch it again")
         disposition = f'attachment; filename="{episode.name.lower()}.gif"'
-        return Response(episode_gif(episode), media_type="image/gif", headers={"Content-Disposition": disposition})
+        return Response(gifs.draw(episode), media_type="image/gif", headers={"Content-Disposition": disposition})
 
     @router.get("/join")
     def join() -> dict[str, Any]:

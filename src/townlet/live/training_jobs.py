@@ -35,7 +35,7 @@ class TrainRequest(Message):
 
     world: str = Field(min_length=1, max_length=40, description="Name of the world; an edited one is saved under it.")
     text: str | None = Field(None, max_length=120_000, description="Text of the edited world; null for a shipped one.")
-    variant: str = Field(min_length=1, max_length=40, description="Variant of the world's recipe, such as dqn.")
+    variant: str = Field(min_length=1, max_length=40, description="Variant of the world's recipe.")
     env_steps: int = Field(ge=1000, le=MAX_STEPS, description="Budget in env_steps.")
 
 

@@ -133,7 +133,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The folder's name: <env>-<variant>-<utc>-<id>."""
+        """The folder's name: environment, variant, time (UTC) and a random id."""
         return self.path.name
 
     @classmethod

@@ -64,9 +64,17 @@ class RandomPolicy:
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Results of complete episodes, one entry per episode [n]."""
+    """Results of complete episodes, one entry per episode [n].
 
-    limit: int | None  # steps after which an episode is truncated
+    Attributes:
+        limit: the number of steps after which an episode is truncated; None without a limit.
+        length: the number of steps of each episode.
+        returns: the undiscounted return of each episode.
+        terminated: whether each episode was terminated; otherwise it was truncated.
+        causes: why each episode ended, such as the lethal meter of a town.
+    """
+
+    limit: int | None
     length: NDArray[np.int64]
     returns: NDArray[np.float64]
     terminated: NDArray[np.bool_]
@@ -78,10 +86,12 @@ class EvaluationResult:
 
     @property
     def mean_length(self) -> float:
+        """The mean number of steps of an episode."""
         return float(self.length.mean())
 
     @property
     def mean_return(self) -> float:
+        """The mean return of an episode."""
         return float(self.returns.mean())
 
     @property

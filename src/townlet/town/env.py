@@ -22,8 +22,16 @@ if TYPE_CHECKING:
 class Town:
     """N rows of one world as tensors. Each step overwrites the tensors that the previous one returned.
 
-    Rows are independent of each other, so a process can simulate a part of a larger batch: `first` is the number of its
-    first row.
+    Rows are independent of each other, so a process can simulate a part of a larger batch.
+
+    Args:
+        world: the world, as from `townlet.load_world`.
+        rows: the number of rows, N.
+        engine: `"numba"`, `"torch"`, `"compiled"` (`torch.compile`), or `"auto"`, the fastest for the device.
+        device: the device of the tensors; the Numba engine needs `"cpu"`.
+        threads: the number of threads of the Numba engine.
+        starts: exploring starts: a fraction of the episodes starts in random states.
+        first: the number of the first row in the larger batch.
     """
 
     exact = True
@@ -59,6 +67,7 @@ class Town:
         return self._refresh()
 
     def step(self, actions: Tensor) -> Step:
+        """Take one action [N] int64 in every row; rows whose episode ended start the next one."""
         self.engine.step(actions if self.can_step_in_place else actions.numpy())
         return self._step  # shares memory with the engine
 
@@ -88,6 +97,7 @@ class Town:
         return self._torch_engine.written_tensors()
 
     def final_obs(self) -> FinalObs:
+        """Final observations of the episodes that ended in the last step."""
         rows = torch.nonzero(self._step.terminated | self._step.truncated).squeeze(1)
         if not len(rows):  # the usual case
             return self._none_ended
@@ -114,9 +124,11 @@ class Town:
         return MaskedObs(self._step.obs, self._step.mask)
 
     def state(self) -> Mapping[str, Any]:
+        """A copy of everything that determines future steps, by name."""
         return self.engine.state()
 
     def restore(self, state: Mapping[str, Any]) -> MaskedObs:
+        """Continue exactly from a state."""
         self.engine.restore(dict(state))
         return self._refresh()
 

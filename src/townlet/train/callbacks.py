@@ -17,16 +17,27 @@ from townlet.runs.overview import STOPPED
 
 @dataclass(frozen=True)
 class RunProgress:
-    """State of a training run at the end of a metrics interval, or after an evaluation; read-only."""
+    """State of a training run at the end of a metrics interval, or after an evaluation; read-only.
+
+    Attributes:
+        run: the run.
+        event: what the callback was called after.
+        env_steps: the env_steps so far.
+        updates: the gradient steps so far.
+        episodes: the finished episodes so far.
+        budget: env_steps of the whole run; None if they are not limited.
+        metrics: means over the latest interval, such as `episode_return` and `loss`.
+        evaluation: the latest evaluation of this session: `score`, `return`, `length`, …; None before the first.
+    """
 
     run: Run
-    event: Literal["interval", "evaluation"]  # after which it was called
+    event: Literal["interval", "evaluation"]
     env_steps: int
-    updates: int  # gradient steps
+    updates: int
     episodes: int
-    budget: int | None  # env_steps of the whole run; None if they are not limited
-    metrics: Mapping[str, float]  # means over the latest interval, such as episode_return and loss
-    evaluation: Mapping[str, Any] | None  # the latest evaluation of this session, such as its length, return and score
+    budget: int | None
+    metrics: Mapping[str, float]
+    evaluation: Mapping[str, Any] | None
 
 
 class CallbackFailed(Exception):

@@ -30,10 +30,18 @@ Which = Literal["best", "last"] | float  # which saved policy; a number selects 
 
 
 class TrainedPolicy:
-    """Acts on single observations and on batches; a recurrent policy keeps its hidden state between calls.
+    """The policy of a checkpoint. It acts on single observations and on batches.
 
-    `network` is the part that acts, `full_network` all that was trained; `info` is that of the `checkpoint`
-    (env_steps, score, …).
+    A recurrent policy keeps its hidden state between calls; `reset` clears it.
+
+    Attributes:
+        run: the run.
+        checkpoint: the checkpoint or snapshot that the weights are from.
+        info: what is stored about the checkpoint: `env_steps`, `score`, …
+        network: the part of the network that acts.
+        full_network: the whole network that was trained.
+        layout: the parts of an observation.
+        actions: the action space.
     """
 
     def __init__(
@@ -55,6 +63,7 @@ class TrainedPolicy:
 
     @property
     def env_steps(self) -> int:
+        """The number of env_steps after which the policy was saved."""
         return int(self.info["env_steps"])
 
     @property
@@ -88,16 +97,21 @@ class TrainedPolicy:
         return as_tensors(self.loaded.task.raw_observation().scaling)
 
     def reset(self, rows: int = 1) -> None:
-        """Reset the hidden state for `rows` rows, each at the start of an episode."""
+        """Clear the hidden state, for `rows` rows that start an episode."""
         self._policy.reset(rows)
 
     def act(self, obs: Any, mask: Any = None, episode_start: Any = None, greedy: bool = True) -> Any:
-        """The actions for obs [N, D], or one for obs [D], an int if discrete; no mask [N, K] means that all are valid.
+        """Choose actions for a batch of observations, or one action for a single observation.
 
-        Observations are as the environment returns them; learned normalization is applied here. Takes tensors, arrays
-        and lists; tensors give a tensor [N] int64, all else an array. Binary actions are [N, A] int64, continuous ones
-        [N, A] float32 within their bounds. `episode_start` [N] bool marks rows that start an episode. Unless greedy,
-        actions are sampled if the agent learned probabilities.
+        Discrete actions are [N] int64, or an int for a single observation; binary ones [N, A] int64; continuous ones
+        [N, A] float32 within their bounds. They are a tensor if `obs` is one, otherwise an array.
+
+        Args:
+            obs: observations [N, D], or a single one [D], as the environment returns them: a tensor, array or list.
+                Learned normalization is applied here.
+            mask: the valid actions [N, K] bool; by default all are valid.
+            episode_start: rows [N] bool that start an episode; a recurrent policy clears their hidden state.
+            greedy: take the most probable action; otherwise sample, if the agent learned probabilities.
         """
         actions = self._policy.act(*self._inputs(obs, mask, episode_start), greedy=greedy)
         if isinstance(self.actions, Continuous):
@@ -119,7 +133,11 @@ class TrainedPolicy:
         return values.flatten()
 
     def outputs(self, obs: Any, mask: Any = None, episode_start: Any = None) -> dict[str, Any]:
-        """The network's outputs for the next action, each [N, K] or [K]: `values` or `logits`, and `probabilities`."""
+        """The network's outputs, each [N, K], or [K] for a single observation; arguments as in `act`.
+
+        These are `values` for agents that learn action values, `logits` for others, and `probabilities` of the actions;
+        for continuous actions, `means` and `stds` instead.
+        """
         outputs = self._policy.outputs(*self._inputs(obs, mask, episode_start))
         if np.ndim(obs) == 1:
             outputs = {name: values[0] for name, values in outputs.items()}

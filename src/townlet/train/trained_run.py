@@ -41,7 +41,10 @@ EPISODES: Final = 100  # of an evaluation
 
 
 class TrainedRun(Run):
-    """A run that was trained, perhaps not to its end. Everything is read from its folder when it is needed."""
+    """A run: the result of `townlet.train`, or an existing one from `townlet.open_run`.
+
+    Everything is read from its folder when it is needed. Notebooks show it as a table with its learning curve.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path.absolute())  # the program may change its working directory
@@ -56,7 +59,7 @@ class TrainedRun(Run):
         return known
 
     def load(self, which: Which = "best") -> TrainedPolicy:
-        """The policy of the best or last checkpoint, or the one saved nearest to a step."""
+        """Load the policy of the best or last checkpoint, or the one saved nearest to a step; see `townlet.load`."""
         return load_policy(self, which)
 
     @property
@@ -71,16 +74,19 @@ class TrainedRun(Run):
 
     @property
     def summary(self) -> list[str]:
-        """What the agent learned and what it did not, in sentences; [] if the run is not finished."""
+        """What the agent learned and did not learn, in sentences; [] if the run is not finished."""
         return list(self.meta().get("summary", ()))
 
     def evaluate(
         self, episodes: int = EPISODES, *, seed: int | None = None, greedy: bool | None = None, which: Which = "best"
     ) -> EvaluationResult:
-        """Evaluate the agent on complete episodes, by default on others than those of the run's own evaluations.
+        """Evaluate the agent on complete episodes.
 
-        The result has one entry per episode (`length`, `returns`, `terminated`) and means. `greedy` is by default that
-        of the recipe.
+        Args:
+            episodes: the number of episodes, by default 100.
+            seed: determines the episodes; by default they differ from those of the run's own evaluations.
+            greedy: whether to take the most probable action instead of sampling; by default as in the recipe.
+            which: the checkpoint, as in `townlet.load`.
         """
         require_count("episodes", episodes)
         trained = self.policy if which == "best" else self.load(which)
@@ -101,9 +107,14 @@ class TrainedRun(Run):
         progress: bool | None = None,
         **settings: Any,
     ) -> TrainedRun:
-        """Continue training for `steps` env_steps, by default to the end of the budget; returns this run.
+        """Continue training from the last checkpoint, and return this run.
 
-        Steps beyond the budget extend it.
+        Args:
+            steps: how many env_steps to add, beyond the budget if necessary; by default those left of the budget.
+            callbacks: as in `townlet.train`.
+            overrides: changed keys of the recipe.
+            progress: whether to show progress; by default it is shown in notebooks only.
+            settings: changed keys of the recipe as keyword arguments.
         """
         changes = [*format_overrides(overrides), *format_overrides(settings)]
         pause_at = None
@@ -122,14 +133,17 @@ class TrainedRun(Run):
         return self
 
     def metrics(self, pandas: bool = False) -> Any:
-        """All metrics, one row per interval: a dictionary of arrays by name, or a pandas.DataFrame.
+        """All metrics, one row per metrics interval.
 
-        NaN where an interval has no value, such as `loss` before the first update.
+        Values are NaN where an interval has none, such as `loss` before the first update.
+
+        Args:
+            pandas: return a `pandas.DataFrame` instead of a dictionary of NumPy arrays.
         """
         return self._table(metrics_table, pandas)
 
     def evaluations(self, pandas: bool = False) -> Any:
-        """The evaluations during training, one row each, as in `metrics`."""
+        """The evaluations during training, one row each; `pandas` as in `metrics`."""
         return self._table(evaluation_table, pandas)
 
     def _table(self, read: Any, pandas: bool) -> Any:
@@ -138,7 +152,7 @@ class TrainedRun(Run):
         return as_pandas(table) if pandas else table
 
     def plot(self) -> NotebookFigure:
-        """The learning curve, with evaluations and a random agent, as a matplotlib figure."""
+        """Plot the learning curve, with evaluations and a random agent, as a matplotlib figure."""
         from townlet.runs import plots, report  # lazily: they import matplotlib
 
         return plots.figure(plots.CURVE_SIZE, report.learning_curve(self))

@@ -30,7 +30,11 @@ RunsGiven = RunGiven | Sequence["RunGiven | Sequence[RunGiven]"]
 
 
 class TrainedRuns(Sequence[TrainedRun]):
-    """Runs that differ only in their seed, in the order of their seeds; `failures` says why other seeds failed."""
+    """A sequence of runs that differ only in their seed, in the order of their seeds.
+
+    Attributes:
+        failures: why other seeds failed, by seed.
+    """
 
     def __init__(self, runs: Sequence[TrainedRun], failures: Mapping[int, str] = MappingProxyType({})) -> None:
         self._runs, self.failures = tuple(runs), dict(failures)
@@ -49,6 +53,7 @@ class TrainedRuns(Sequence[TrainedRun]):
 
     @property
     def seeds(self) -> list[int]:
+        """The seed of each run."""
         return [run.meta()["seed"] for run in self]
 
     @property
@@ -85,7 +90,7 @@ class TrainedRuns(Sequence[TrainedRun]):
         return as_pandas(table) if pandas else table
 
     def plot(self) -> NotebookFigure:
-        """The IQM of the evaluations over env_steps, with a band for its 95% interval, as a matplotlib figure."""
+        """Plot the IQM of the evaluations over env_steps, with a band for its 95% interval."""
         return plot({self._recipe: self} if len(self) else {})
 
     @property

@@ -60,10 +60,11 @@ export class ShareButtons {
     const { start } = this.playback;
     if (!start) return;
     this.gif.disabled = true;
+    announce('The GIF is being drawn.');
     const answer = await fetch(`api/watched/${start.episode}.gif`).catch(() => null);
     this.gif.disabled = false;
     if (!answer?.ok) {
-      toast('The GIF could not be made', 'watch the episode again, then save it');
+      toast('The GIF could not be made', answer?.status === 429 ? 'others are saving theirs; try again in a few seconds' : 'watch the episode again, then save it');
       return;
     }
     const link = el('a', { href: URL.createObjectURL(await answer.blob()), download: `${start.name.toLowerCase()}.gif` });

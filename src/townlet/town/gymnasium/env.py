@@ -30,7 +30,11 @@ FIRST_ROW = np.zeros(1, np.int64)
 class TownEnv(gym.Env[Any, np.int64]):
     """One agent in one town. `info` is flat: `action_mask`, `cause` (a code, −1 while the episode runs) and `reward_…`.
 
-    Observations are arrays [D]; with `mask_observation` dicts of `observation` [D] and `action_mask` [K].
+    Args:
+        world: a shipped world, a YAML file, or the result of `townlet.load_world`.
+        overrides: changes to the world, such as `["max_steps=1000"]`.
+        render_mode: `"human"`, `"rgb_array"` or `"ansi"`.
+        mask_observation: make observations dicts of `observation` [D] and `action_mask` [K] instead of arrays [D].
     """
 
     metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": spaces.FPS}  # noqa: RUF012
@@ -67,7 +71,9 @@ class TownEnv(gym.Env[Any, np.int64]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode: the first one of `seed`, or the next one of the current stream.
 
-        `options` replace parts of the first state: `meters` (by name), `money`, `cell` ([x, y]) and `hour`.
+        Args:
+            seed: the random seed.
+            options: parts of the first state: `meters` (by name), `money`, `cell` ([x, y]) and `hour`.
         """
         super().reset(seed=seed)
         starts.check_options(options or {}, starts.START_OPTIONS)

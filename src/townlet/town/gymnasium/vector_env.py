@@ -26,10 +26,18 @@ Bools = NDArray[np.bool_]
 
 
 class TownVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
-    """Many towns stepped at once. `autoreset_mode` says when a row that ended starts its next episode.
+    """Many towns stepped at once.
 
-    "next_step": in the following step, whose action is ignored. "same_step": in the step that ends it; `final_obs` and
-    `final_info` have the end. "disabled": by `reset(options={"reset_mask": …})`.
+    Args:
+        num_envs: the number of rows.
+        world: a shipped world, a YAML file, or the result of `townlet.load_world`.
+        overrides: changes to the world, such as `["max_steps=1000"]`.
+        render_mode: `"rgb_array"` or `"ansi"`.
+        mask_observation: make observations dicts of `observation` and `action_mask` instead of arrays.
+        max_episode_steps: another step limit than that of the world.
+        autoreset_mode: when a row that ended starts its next episode. `"next_step"`: in the following step, whose
+            action is ignored. `"same_step"`: in the step that ends it; `final_obs` and `final_info` describe the end.
+            `"disabled"`: at `reset(options={"reset_mask": …})`.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012

@@ -143,7 +143,18 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A validated and compiled world; immutable."""
+    """A validated and compiled world; immutable.
+
+    Attributes:
+        name: its name.
+        spec: the validated content of the world file.
+        tables: the world as arrays, for the engines.
+        layout: the parts of an observation.
+        actions: the names of the actions.
+        content_hash: hash of everything that determines the simulation.
+        interface_hash: hash of observations and actions: policies fit worlds with the same one.
+        warnings: what `townlet world check` warns about.
+    """
 
     name: str
     spec: WorldSpec
@@ -156,14 +167,17 @@ class World:
 
     @property
     def meters(self) -> tuple[str, ...]:
+        """The names of the meters."""
         return tuple(m.name for m in self.spec.meters)
 
     @property
     def affordances(self) -> tuple[str, ...]:
+        """The names of the affordances."""
         return tuple(a.name for a in self.spec.affordances)
 
     @property
     def rewards(self) -> tuple[str, ...]:
+        """The names of the reward components."""
         return tuple(r.name for r in self.spec.rewards)
 
     @property
