@@ -51,7 +51,7 @@ CHANGES: dict[str, Any] = {
     "worlds": {"name": "mine", "text": "extends: town\n"},
     "trainings": TRAINING,
     "trainings/0/stop": {},
-    "tournaments": {"run": "RUN", "text": None},
+    "tournaments": {"run": "RUN"},
     "runs/RUN/episodes": {},
 }
 READS = ("runs", "runs/RUN", "runs/RUN/maps", "worlds", "palette", "trainings", "join", "join.svg")
