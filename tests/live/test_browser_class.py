@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from PIL import Image
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from live.conftest import LiveServer
 from townlet.runs import checkpoint
@@ -207,6 +207,29 @@ def test_tournament_of_all_agents(open_page: OpenPage, shared_school: LiveServer
     guest = open_page(shared_school, link=shared_school.server.link(VIEWER))
     expect(guest.page.locator("#tournament")).to_be_visible()
     expect(guest.button("Let all agents play")).to_be_hidden()
+    expect(guest.page.locator(".tournament tbody tr")).to_have_count(4)  # also in other pages, and after a reload
+    expect(guest.page.locator("#tournament")).to_contain_text("50 episodes of at most 160 steps each.")
+
+
+def test_tournament_is_shown_although_the_server_missed_a_request(
+    open_page: OpenPage, shared_school: LiveServer
+) -> None:
+    view = open_page(shared_school)
+    view.allow_error("/api/tournaments|ERR_FAILED")
+    failed: list[str] = []
+
+    def fail_once(route: Route) -> None:
+        if len(failed) < 2 and route.request.method == "GET":
+            failed.append(route.request.url)
+            route.abort()
+        else:
+            route.fallback()
+
+    view.page.route("**/api/tournaments*", fail_once)
+    view.page.locator("#tournament .operator-only").click()
+    expect(view.button("Play again")).to_be_enabled(timeout=60_000)
+    assert len(failed) == 2
+    view.page.unroute("**/api/tournaments*")
 
 
 def test_story_and_sounds(view: PageView) -> None:

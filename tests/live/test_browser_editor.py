@@ -204,6 +204,87 @@ def test_quick_changes_are_all_made(view: PageView) -> None:
     expect_yaml(view, "price: 0.1", "ticks: 3")
 
 
+def test_places_added_quickly_get_names_and_cells_of_their_own(view: PageView) -> None:
+    view.page.locator(".palette-place").first.evaluate("(button) => { button.click(); button.click(); }")
+    for name in ("MyPlace", "MyPlace2"):
+        expect(place(view, name)).to_be_visible()
+    expect_yaml(view, "name: MyPlace\n", "name: MyPlace2\n")
+
+
+def test_typing_keeps_a_change_that_is_underway(view: PageView) -> None:
+    """The answer to the change must not overwrite what was typed meanwhile, and the change is not lost."""
+    place(view, "Bed").click()
+    view.page.evaluate(
+        """() => {
+          const price = document.getElementById('field-affordances_Bed_price');
+          price.value = '0.1';
+          price.dispatchEvent(new Event('change'));
+          const text = document.querySelector('.yaml-editor');
+          text.value += '# typed';
+          text.dispatchEvent(new Event('input'));
+        }"""
+    )
+    expect_yaml(view, "# typed", "price: 0.1")
+
+
+def test_change_that_is_underway_is_part_of_the_world_that_is_tried(view: PageView) -> None:
+    place(view, "Bed").click()
+    view.page.evaluate(
+        """() => {
+          const price = document.getElementById('field-affordances_Bed_price');
+          price.value = '0.1';
+          price.dispatchEvent(new Event('change'));
+          document.querySelector('.editor-bar .primary').click();
+        }"""
+    )
+    expect(view.page.locator("#town-label")).to_contain_text("in your edited world")
+    assert "price: 0.1" in yaml(view)
+
+
+def test_answer_does_not_end_the_drag_of_a_slider(view: PageView) -> None:
+    place(view, "Bed").click()
+    slider = control(view, "affordances", "Bed", "price")
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box is not None
+    mouse, middle = view.page.mouse, box["y"] + box["height"] / 2
+    mouse.move(box["x"] + 8, middle)
+    mouse.down()
+    mouse.move(box["x"] + box["width"] / 3, middle, steps=3)
+    # The answer to another change arrives during the drag.
+    view.page.evaluate(CHANGE_AT_ONCE, [["field-affordances_Bed_ticks", "3"]])
+    expect_yaml(view, "ticks: 3")
+    mouse.move(box["x"] + box["width"] - 9, middle, steps=3)
+    mouse.up()
+    view.wait_until(lambda: re.search(r"price: 0\.(2[5-9]|3)", yaml(view)), why=yaml(view))
+    expect(control(view, "affordances", "Bed", "ticks")).to_have_value("3")
+
+
+def test_half_typed_name_survives_an_answer(view: PageView) -> None:
+    view.button("A place of your own").click()
+    expect_yaml(view, "name: MyPlace")
+    name = control(view, "affordances", "MyPlace", "name")
+    name.press("End")
+    name.press_sequentially("Lake")
+    view.page.evaluate(CHANGE_AT_ONCE, [["field-affordances_MyPlace_ticks", "3"]])
+    expect_yaml(view, "ticks: 3")
+    expect(name).to_have_value("MyPlaceLake")
+    name.press("Enter")
+    expect(place(view, "MyPlaceLake")).to_be_visible()
+
+
+def test_person_can_try_a_world_that_the_agent_does_not_know(view: PageView) -> None:
+    view.button("A place of your own").click()
+    tries = view.page.locator(".editor-bar .primary")
+    expect(tries).to_be_disabled()
+    view.button("Watch").click()
+    view.agent("planner (knows the rules)")
+    view.button("World").click()
+    expect(tries).to_be_enabled()
+    tries.click()
+    expect(view.page.locator("#town-label")).to_contain_text("planner, which knows the rules, in your edited world")
+
+
 def test_refused_change_leaves_the_world_as_it_was(view: PageView) -> None:
     original = yaml(view)
     place(view, "Bed").click()

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from live.test_explain import METER, WORLD, life
+from townlet.live.messages import OutputKind
 from townlet.live.names import NAMES, first_name
-from townlet.live.story import Story
+from townlet.live.playback import PlayedEpisode
+from townlet.live.story import Story, completed_use
+from townlet.town.engines.engine import Engine
 from townlet.town.episode_recorder import Recording
-from townlet.town.world.load import load
+from townlet.town.planner import PlannerPlayer
+from townlet.town.world.load import load, shipped
+from townlet.town.world.tables import World
 
+STEPS = 250
 USE = int(WORLD.tables.first_interact)
 
 
@@ -95,3 +102,41 @@ def test_names_are_stable_and_spread() -> None:
     assert first_name("run", 3) == first_name("run", 3)
     assert len({first_name("run", row) for row in range(200)}) > len(NAMES) * 0.7
     assert len({*NAMES}) == len(NAMES)
+
+
+class RestlessPlanner:
+    """A planner that takes a third of its actions at random; `used` is what each step but the last has used."""
+
+    output_kind: OutputKind = "none"
+
+    def __init__(self, world: World) -> None:
+        self._player, self._rng, self.used = PlannerPlayer(world), np.random.default_rng(3), list[int]()
+        self._outputs = np.zeros(len(world.actions), np.float32)
+
+    def act(self, engine: Engine, episode_start: bool) -> tuple[int, NDArray[np.float32]]:
+        if episode_start:
+            engine.track_usage(1)
+        else:
+            self.used.append(int(engine.used[0]))
+        action = int(self._player.act(engine)[0])
+        if self._rng.random() < 1 / 3:
+            action = int(self._rng.choice(np.flatnonzero(np.asarray(engine.mask)[0])))
+        return action, self._outputs
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_completed_uses_are_those_of_the_rules(name: str) -> None:
+    """The story reads recorded steps, `rules.predict_use` the state: both must find the same uses."""
+    world = load(name, ["max_steps=1000"])
+    completed, seed = 0, 0
+    while completed < 5 and seed < 8:
+        actor = RestlessPlanner(world)
+        episode = PlayedEpisode(world, actor, seed, "", 0, "")
+        while episode.reach(STEPS) < STEPS and not episode.over:
+            pass
+        none = 2 * world.tables.n_affordances
+        expected = [used // 2 if used % 2 and used < none else None for used in actor.used]
+        assert [completed_use(world, episode.recording, at) for at in range(1, len(expected) + 1)] == expected
+        completed += sum(used is not None for used in expected)
+        seed += 1
+    assert completed >= 5

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from live.conftest import Page
-from townlet.live.world_editing import interface_changes, palette
+from townlet.errors import ConfigError, TownletError
+from townlet.live import viewer
+from townlet.live.world_editing import error_json, free_name, interface_changes, palette, parse_world, save_world
 from townlet.runs.folder import Run
 from townlet.town.world.load import from_text, load
 
@@ -90,3 +93,89 @@ def test_palette_can_be_added_to_any_world() -> None:
         place = {**entry, "name": "New", "cell": [0, 0]}
         world = from_text(f"extends: town-l0\nmeters: {missing}\naffordances: [{place}]\n")
         assert world.affordances[-1] == "New"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("affordances: 3\n", "affordances"),
+        ("extends: town\nremove: 3\n", "`remove` is not a list of names"),
+        ("extends: town\nremove: Bed\n", "`remove` is not a list of names"),
+    ],
+)
+def test_change_of_an_odd_text_is_answered_with_its_errors(page: Page, run: Run, text: str, what: str) -> None:
+    page.send("subscribe", run=run.name, source="none")
+    for change in (
+        {"op": "set", "path": ["affordances", "Bed", "price"], "value": 0.1},
+        {"op": "add", "section": "affordances", "entry": {"name": "Pool", "cell": [5, 5]}},
+        {"op": "remove", "section": "affordances", "name": "Gym"},
+    ):
+        answer = edit(page, text, 1, **change)
+        assert answer["type"] == "world_checked"
+        assert answer["text"] is None
+        assert any(what in error["what"] for error in answer["errors"]), answer
+
+
+def test_change_that_would_lose_a_mapping_is_refused(page: Page, run: Run) -> None:
+    page.send("subscribe", run=run.name, source="none")
+    text = "extends: town\naffordances: {Bed: {price: .1}}\n"
+    answer = edit(page, text, 7, op="set", path=["affordances", "Bed", "price"], value=0.2)
+    assert (answer["type"], answer["number"]) == ("error", 7)
+    assert answer["fix"] == "write it as a list"
+    assert edit(page, "extends: town\n", 8, op="set", path=["affordances"], value=3)["number"] == 8
+
+
+def test_error_of_the_program_keeps_the_connection_open(
+    page: Page, run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    page.send("subscribe", run=run.name, source="none")
+    page.send("edit_world", text="extends: town\n", number=1)
+    assert page.receive("world_checked")["errors"] == []
+    monkeypatch.setattr(viewer, "world_json", None)  # as a bug would
+    page.send("edit_world", text="extends: town\n", number=2, preview=True)
+    answer = page.receive("error")
+    assert (answer["number"], answer["what"]) == (2, "the server failed to handle a message of type edit_world")
+    assert "Traceback" in caplog.text
+    page.send("edit_world", text="extends: town\n", number=3)
+    assert page.receive("world_checked")["number"] == 3
+
+
+def test_only_trained_agents_need_their_own_world(page: Page, run: Run) -> None:
+    page.send("subscribe", run=run.name, source="checkpoint")
+    page.send("watch", agents=[{"kind": "planner"}])
+    text = "extends: town-l0\n"
+    assert edit(page, text, 1)["differences"] == []
+    page.send("edit_world", text=text, number=2, preview=True)
+    assert page.receive("world_checked", "error")["world"]["name"] == "edited"
+    assert page.receive("episode_start")["label"] == "planner, which knows the rules, in your edited world"
+    page.send("subscribe", run=run.name, source="none")
+    page.send("watch", agents=[{"kind": "human"}, {"kind": "policy"}])
+    assert edit(page, text, 3)["differences"][0] == "The place “Bar” is gone."
+
+
+def test_error_in_an_inherited_world_has_no_line_of_the_text() -> None:
+    with pytest.raises(ConfigError) as found:
+        parse_world("extends: town\nmeters: [{name: energy, start: 7.0}]\nlethal: [nothing]\n")
+    own = [error_json(error) for error in found.value.diagnostics]
+    assert {error["line"] for error in own} == {2, 3}
+    with pytest.raises(ConfigError) as found:
+        parse_world("extends: town\nremove: [energy]\nmap: {size: [2, 2]}\n")
+    errors = [error_json(error) for error in found.value.diagnostics]
+    inherited = [error for error in errors if "in town.yaml, which this world extends, line" in error["what"]]
+    assert inherited
+    assert {(error["line"], error["column"]) for error in inherited} == {(0, 0)}
+
+
+def test_saved_text_is_compared_byte_by_byte(tmp_path: Path) -> None:
+    unix, windows = "extends: town\nmax_steps: 50\n", "extends: town\r\nmax_steps: 50\r\n"
+    for text in (unix, windows):
+        name = free_name(tmp_path, "my-town", text)
+        assert save_world(tmp_path, name, text).read_bytes() == text.encode()
+        assert free_name(tmp_path, "my-town", text) == name
+    assert {path.name for path in tmp_path.iterdir()} == {"my-town.yaml", "my-town-2.yaml"}
+    assert free_name(tmp_path, "my-town-2", unix + "#\n") == "my-town-3"
+    long = "x" * 40
+    save_world(tmp_path, long, unix)
+    save_world(tmp_path, free_name(tmp_path, long, windows), windows)
+    with pytest.raises(TownletError, match="already exists"):
+        save_world(tmp_path, "my-town", unix)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from townlet.web.tokens import Tokens
 
 PORT: Final = 8808
+PARENT_SECONDS: Final = 0.5  # between looks at the parent process
 NICENESS: Final = 5  # added to the server's niceness during training, which has priority
 
 
@@ -48,8 +52,9 @@ def live(
 ) -> None:
     """Watch runs in a browser, even while they are training.
 
-    Prints two links: one that also allows saving worlds, training and tournaments, and a read-only one. Ctrl-C stops
-    the server, and a training that was started in the page; its run is saved.
+    Prints two links. The first is the operator's: it starts and stops trainings on this machine, lets all agents play
+    a tournament, and saves worlds. The second is read-only, to share with others. Neither changes or deletes finished
+    runs. Ctrl-C stops the server and the trainings that were started on the page; their runs are saved.
 
     Every start generates new tokens unless TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN or --token-file set them.
     """
@@ -69,6 +74,7 @@ def live(
         echo_err(NO_TOKEN, style="yellow")
     elif not with_parent:
         echo(f"Read-only: {server.link(VIEWER)}")
+        echo("Share only the second link: the first one starts trainings and saves worlds on this machine.")
     out().file.flush()
     if show:
         open_browser(server.one_time_link() + at)
@@ -102,6 +108,17 @@ def _tokens(token_file: Path | None) -> Tokens:
 def is_orphaned(parent: int = os.getppid()) -> bool:
     """Whether the process that started this one has ended; the default is evaluated at import."""
     return os.getppid() != parent
+
+
+def interrupt_with_parent() -> None:
+    """Interrupt this process as Ctrl-C does, so that it saves its work, when the process that started it has ended."""
+
+    def watch() -> None:
+        while not is_orphaned():
+            time.sleep(PARENT_SECONDS)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 def open_browser(link: str) -> None:

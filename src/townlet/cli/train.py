@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from townlet.cli.console import echo, echo_err, err, out
-from townlet.cli.live import PORT, page_server
+from townlet.cli.live import PORT, interrupt_with_parent, page_server
 from townlet.cli.options import ROOT, AllowCode, Port, RecipeOverrides, Root, parse_steps, run_command
 from townlet.distributed import launched_with_others
 from townlet.errors import EXIT_INTERRUPTED, TownletError
@@ -36,6 +36,7 @@ class SessionOptions(NamedTuple):
     open_page: bool
     group: ProcessGroup | None
     output: Output = "progress"
+    with_parent: bool = False
 
 
 def train(
@@ -67,6 +68,10 @@ def train(
     port: Port = PORT,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print only errors and, at the end, the folder of the run.")
+    ] = False,
+    with_parent: Annotated[
+        bool,
+        typer.Option(hidden=True, help="Print the folder of the run at once, and stop when the parent process exits."),
     ] = False,
     metrics: Annotated[bool, typer.Option("--metrics", help="Show every metric during training.")] = False,
     allow_code: AllowCode = False,
@@ -108,7 +113,9 @@ def train(
     if jobs > 1 and metrics:
         raise TownletError("--metrics shows one run at a time, but --jobs trains several", "drop one")
     output: Output = "nothing" if quiet else "metrics" if metrics else "progress"
-    options = SessionOptions(root, pause_at, port if live or show else None, show, group, output)
+    if with_parent:
+        interrupt_with_parent()
+    options = SessionOptions(root, pause_at, port if live or show else None, show, group, output, with_parent)
     if resume is not None:
         if name is not None:
             raise TownletError(f"--resume {resume} already has a recipe", f"drop '{name}'")
@@ -131,6 +138,9 @@ def _start(name: str, words: list[str], options: SessionOptions) -> None:
 
     experiment = load_experiment(name, words)
     session = create_session(experiment, options.root, options.group or SINGLE_PROCESS)
+    if options.with_parent:
+        echo(str(session.run.path))
+        out().file.flush()
     with Lock(session.run.path) as lock, _live_page(session.run, options):
         sinks = [console_sink(experiment.recipe, options.output)]
         _print_outcome(session.train(lock, sinks, options.pause_at), options.output)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Query
 from fastapi import Path as PathParam
@@ -14,13 +12,10 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import Field
 
 from townlet.live import world_editing
-from townlet.live.film import GifQueue
 from townlet.live.gym_episode import GymEpisode, csv_text
 from townlet.live.hub import Hub
 from townlet.live.messages import Message
 from townlet.live.rollout_worker import RolloutRequest
-from townlet.live.tournament import TournamentRequest, Tournaments
-from townlet.live.training_jobs import MAX_STEPS, TrainingJobs, TrainRequest, training_choices
 from townlet.live.watched_run import NotFound, WatchedRun, WatchedTownRun, find_run, open_watched_run
 from townlet.live.world_view import world_json
 from townlet.runs.metrics_reader import MetricsReader
@@ -29,7 +24,6 @@ from townlet.town.episode_recorder import FRAME_FIELDS, Recording
 from townlet.town.world.load import FOLDER, shipped
 from townlet.town.world.tables import World
 from townlet.town.world.text import short_text
-from townlet.web.guard import LOOPBACK_HOSTS
 from townlet.web.limits import SingleFlightCache
 
 SPARKLINE_POINTS: Final = 60  # newest scores of a run in the list of runs
@@ -115,66 +109,6 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
     def save_world(request: SaveWorld) -> dict[str, str]:
         """Save a new world; existing files are never overwritten."""
         return {"file": str(world_editing.save_world(worlds, request.name, request.text))}
-
-    return router
-
-
-def classroom_router(hub: Hub, jobs: TrainingJobs, tournaments: Tournaments, join_link: str | None) -> APIRouter:
-    """Routes for training on the page, tournaments, shared episodes, and joining as a viewer."""
-    router, gifs = APIRouter(prefix="/api"), GifQueue()
-
-    @router.get("/trainings")
-    def trainings(world: str = "town") -> dict[str, Any]:
-        """Trainings that were started on this page, and the recipes for a world and those that extend it."""
-        choices = training_choices(world if world in shipped() else "town")
-        return {"jobs": jobs.list(), "choices": choices, "max_steps": MAX_STEPS}
-
-    @router.post("/trainings")
-    def train(request: TrainRequest) -> dict[str, Any]:
-        """Start a training."""
-        return jobs.start(request).as_json()
-
-    @router.post("/trainings/{id}/stop")
-    def stop(id: str) -> dict[str, Any]:
-        """Stop a training and save its run."""
-        jobs.stop(id)
-        return {}
-
-    @router.post("/tournaments")
-    def start_tournament(request: TournamentRequest) -> dict[str, Any]:
-        """Let all agents play in one world."""
-        return tournaments.start(request).as_json()
-
-    @router.get("/tournaments/{id}")
-    def tournament(id: str) -> dict[str, Any]:
-        """The table of a tournament so far."""
-        return tournaments.find(id).as_json()
-
-    @router.get("/watched/{id}.gif")
-    def gif(id: Index) -> Response:
-        """An episode that is on a viewer's screen, as far as it was played."""
-        episode = hub.episodes.get(id)
-        if episode is None:
-            raise NotFound("this episode is no longer on screen", "watch it again")
-        disposition = f'attachment; filename="{episode.name.lower()}.gif"'
-        return Response(gifs.draw(episode), media_type="image/gif", headers={"Content-Disposition": disposition})
-
-    @router.get("/join")
-    def join() -> dict[str, Any]:
-        """The link for viewers; null if the server has none. `local`: only this machine can open it."""
-        host = None if join_link is None else urlsplit(join_link).hostname
-        return {"link": join_link, "local": host in LOOPBACK_HOSTS}
-
-    @router.get("/join.svg")
-    def join_code() -> Response:
-        """The link for viewers as a QR code."""
-        if join_link is None:
-            raise NotFound("this server has no link for viewers", "start it without --no-token")
-        import segno  # lazily: few pages need it
-
-        out = BytesIO()
-        segno.make(join_link, error="m").save(out, kind="svg", scale=8, border=2, xmldecl=False)
-        return Response(out.getvalue(), media_type="image/svg+xml")
 
     return router
 

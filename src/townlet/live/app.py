@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -12,29 +13,32 @@ from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
-from starlette.requests import HTTPConnection
 
 from townlet._version import __version__
 from townlet.errors import ConfigError, TownletError
 from townlet.live import protocol, world_editing
-from townlet.live.api import api_router, classroom_router, episode_router
+from townlet.live.api import api_router, episode_router
 from townlet.live.hub import Hub
 from townlet.live.lessons import lessons_router
 from townlet.live.messages import MAX_MESSAGE_BYTES
 from townlet.live.protocol_page import json_schema, protocol_page
 from townlet.live.rollout_worker import TooManyRollouts
+from townlet.live.sharing_routes import sharing_router
 from townlet.live.tournament import Tournaments
+from townlet.live.tournament_routes import tournament_router
 from townlet.live.training_jobs import TrainingJobs
+from townlet.live.training_routes import training_router
 from townlet.live.viewer import Viewer
 from townlet.live.watched_run import NotFound
+from townlet.web.guard import role_of
 from townlet.web.limits import TokenBucket, WebSocketLimit
 from townlet.web.mailbox import run_until_first
-from townlet.web.tokens import ANONYMOUS, Identity
 
 STATIC: Final = Path(__file__).parent / "static"
 MAX_VIEWERS: Final = 2000
 MAX_MESSAGE_RATE: Final = 40  # messages per second from one client; further ones are refused
 TOO_LARGE: Final = 1009  # WebSocket close code
+LOGGER: Final = logging.getLogger(__name__)
 
 
 def make_app(
@@ -64,7 +68,9 @@ def make_app(
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.include_router(api_router(hub, worlds))
     app.include_router(episode_router(hub))
-    app.include_router(classroom_router(hub, jobs, tournaments, join_link))
+    app.include_router(training_router(jobs))
+    app.include_router(tournament_router(tournaments))
+    app.include_router(sharing_router(hub, join_link))
     app.include_router(lessons_router())
 
     @app.get("/", include_in_schema=False)
@@ -81,7 +87,7 @@ def make_app(
 
     @app.get("/api/me", include_in_schema=False)
     async def me(request: Request) -> JSONResponse:
-        return JSONResponse({"role": _role(request)})
+        return JSONResponse({"role": role_of(request)})
 
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> JSONResponse:
@@ -94,11 +100,6 @@ def make_app(
                 await _serve_viewer(socket, hub)
 
     return app
-
-
-def _role(request: HTTPConnection) -> str:
-    identity: Identity = request.scope.get("identity", ANONYMOUS)
-    return identity.role
 
 
 async def _error_response(_: Request, error: Exception) -> Response:
@@ -115,7 +116,7 @@ async def _error_response(_: Request, error: Exception) -> Response:
 async def _serve_viewer(socket: WebSocket, hub: Hub) -> None:
     await socket.accept()
     viewer = Viewer(hub)
-    viewer.send(protocol.Hello(version=__version__, run=hub.first, program=hub.program, role=_role(socket)))
+    viewer.send(protocol.Hello(version=__version__, run=hub.first, program=hub.program, role=role_of(socket)))
     try:
         await run_until_first(viewer.mailbox.deliver(socket.send_text), _receive_messages(socket, viewer))
     finally:
@@ -146,6 +147,7 @@ async def _receive_messages(socket: WebSocket, viewer: Viewer) -> None:
 
 
 async def _handle_message(text: str, viewer: Viewer) -> None:
+    """Handle a message; whatever goes wrong is answered with an error, and the connection stays open."""
     try:
         message = protocol.CLIENT_MESSAGE.validate_json(text)
     except ValidationError as error:
@@ -153,10 +155,19 @@ async def _handle_message(text: str, viewer: Viewer) -> None:
         where = ".".join(str(part) for part in first["loc"])
         viewer.send(protocol.Error(what=f"{where or 'message'}: {first['msg']}", fix="see /docs/protocol"))
         return
-    if isinstance(message, protocol.EditWorld):
-        await _edit_world(message, viewer)
-    else:
-        viewer.receive(message)
+    number = message.number if isinstance(message, protocol.EditWorld) else None
+    try:
+        if isinstance(message, protocol.EditWorld):
+            await _edit_world(message, viewer)
+        else:
+            viewer.receive(message)
+    except TownletError as error:
+        first_problem = error.diagnostics[0]
+        viewer.send(protocol.Error(what=first_problem.what, fix=first_problem.fix, number=number))
+    except Exception:  # an error in this program; other viewers and the next messages are still served
+        LOGGER.exception("a message of type %s failed", message.type)
+        what = f"the server failed to handle a message of type {message.type}"
+        viewer.send(protocol.Error(what=what, fix="its log has the details", number=number))
 
 
 async def _edit_world(message: protocol.EditWorld, viewer: Viewer) -> None:
@@ -166,9 +177,8 @@ async def _edit_world(message: protocol.EditWorld, viewer: Viewer) -> None:
         if message.change is not None:
             text = await asyncio.to_thread(world_editing.apply_change, message.text, message.change)
         world = await asyncio.to_thread(world_editing.parse_world, text or message.text)
-        viewer.edit(message, world, text)
     except ConfigError as error:
         errors = [world_editing.error_json(diagnostic) for diagnostic in error.diagnostics]
         viewer.send(protocol.WorldChecked(number=message.number, errors=errors, text=text))
-    except TownletError as error:
-        viewer.send(protocol.Error(what=error.diagnostics[0].what, fix=error.diagnostics[0].fix))
+    else:
+        viewer.edit(message, world, text)

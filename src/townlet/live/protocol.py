@@ -136,7 +136,10 @@ class Hello(Message):
     version: str = Field(description="Version of Townlet.")
     run: str | None = Field(description="The run that the server was started for.")
     program: str = Field(description="Command that runs Townlet where the server was started.")
-    role: str = Field("operator", description="Role of the link: operator, or viewer, which cannot save worlds.")
+    role: str = Field(
+        "operator",
+        description="Role of the link: operator, or viewer, which cannot save worlds, train or start tournaments.",
+    )
 
 
 class RunStatus(Message):
@@ -313,6 +316,7 @@ class Error(Message):
     type: Literal["error"] = "error"
     what: str
     fix: str = ""
+    number: int | None = Field(None, description="Number of the `edit_world` that was refused.")
 
 
 ServerMessage = (

@@ -2,60 +2,66 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from townlet.errors import TownletError
 from townlet.live.agents import SCRIPTED_LABELS, scripted_player
 from townlet.live.messages import Message, RunName
 from townlet.live.policy_cache import PolicyCache
-from townlet.live.watched_run import WatchedTownRun, find_run, open_watched_run
-from townlet.live.world_editing import interface_changes, parse_world
+from townlet.live.watched_run import find_run, open_watched_run
+from townlet.live.world_editing import interface_changes
 from townlet.rng import Streams
 from townlet.runs.folder import Run
 from townlet.runs.overview import list_overviews
 from townlet.tasks.town import PolicyPlayer
+from townlet.town.engines.engine import Engine
 from townlet.town.feasibility import SurvivalStats, measure_survival
 from townlet.town.planner import Player
 from townlet.town.world.tables import World
 
-SEED: Final = 10_001  # of the towns, as in evaluations
-RAISED: Final = 4  # the step limit is raised by this factor, to distinguish agents that reach it
-MAX_LIMIT: Final = 4000  # steps
+SEED: Final = 10_001  # of the towns, the same for all agents
+RAISED: Final = 4  # the step limit is raised up to this factor, to distinguish agents that reach it
+MAX_LIMIT: Final = 4000  # steps to which it is raised
 RESAMPLES: Final = 2000
 KEPT: Final = 8  # tournaments
+LOGGER: Final = logging.getLogger(__name__)
 
 
 class TournamentRequest(Message):
-    """Request to compare all agents in the world of a run, or in an edited one."""
+    """Request to compare all agents in the world of a run."""
 
     run: RunName
-    text: str | None = Field(None, max_length=120_000, description="Text of an edited world.")
     episodes: int = Field(50, ge=2, le=200, description="Episodes per agent.")
 
 
 @dataclass
 class Tournament:
-    """Lines of the table, in the order in which agents play; `over` once all have played."""
+    """Lines of the table, in the order in which agents play; `over` once all have played, or after a `problem`."""
 
     id: str
+    run: str
     world: str
     limit: int
     episodes: int
     lines: list[dict[str, Any]] = field(default_factory=list)
     over: bool = False
+    problem: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "id": self.id, "world": self.world, "limit": self.limit, "episodes": self.episodes, "over": self.over,
+            "id": self.id, "run": self.run, "world": self.world, "limit": self.limit, "episodes": self.episodes,
+            "over": self.over, "problem": self.problem,
             "lines": sorted(self.lines, key=lambda line: -line.get("mean", -1.0)),
         }  # fmt: skip
 
@@ -71,16 +77,16 @@ class Tournaments:
     def start(self, request: TournamentRequest) -> Tournament:
         """Start a tournament; refused while another one runs."""
         watched = open_watched_run(find_run(self._root, request.run)).town()
-        world = parse_world(request.text) if request.text is not None else watched.world
+        world = watched.world
         with self._lock:
             if any(not one.over for one in self._all.values()):
                 raise TownletError("a tournament is already running", "wait until it ends")
-            limit = min(MAX_LIMIT, RAISED * int(world.tables.max_steps))
-            tournament = Tournament(secrets.token_hex(4), world.name, limit, request.episodes)
+            limit = raised_limit(int(world.tables.max_steps))
+            tournament = Tournament(secrets.token_hex(4), request.run, world.name, limit, request.episodes)
             self._all[tournament.id] = tournament
             for old in [*self._all][:-KEPT]:
                 del self._all[old]
-        self._pool.submit(self._play, tournament, world, watched)
+        self._pool.submit(self._play, tournament, world)
         return tournament
 
     def find(self, id: str) -> Tournament:
@@ -89,23 +95,42 @@ class Tournaments:
             raise TownletError("there is no such tournament", "start a new one")
         return self._all[id]
 
+    def newest(self, run: str) -> Tournament | None:
+        """The newest tournament in the world of a run, if there was one."""
+        return next((one for one in reversed([*self._all.values()]) if one.run == run), None)
+
     def close(self) -> None:
+        """Stop a tournament that is played now."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _play(self, tournament: Tournament, world: World, watched: WatchedTownRun) -> None:
+    def _play(self, tournament: Tournament, world: World) -> None:
         try:
             for label, run, player in self._players(world):
-                if self._closed:
-                    return
                 line: dict[str, Any] = {"label": label, "run": None if run is None else run.name}
-                if isinstance(player, TownletError):
-                    line["problem"] = player.diagnostics[0].what
-                else:
-                    line |= _result(measure_survival(world, player, tournament.episodes, SEED, tournament.limit))
-                tournament.lines.append(line)
+                tournament.lines.append(line | self._line(tournament, world, player))
+        except _Stopped:
+            tournament.problem = "the server has stopped"
+        except Exception:
+            LOGGER.exception("a tournament in %s failed", world.name)
+            tournament.problem = "it failed; the log of the server has the details"
         finally:
             tournament.over = True
+
+    def _line(self, tournament: Tournament, world: World, player: Player | TownletError) -> dict[str, Any]:
+        """The result of one agent, or the problem that it has in this world."""
+        if isinstance(player, TownletError):
+            return {"problem": player.diagnostics[0].what}
+        stoppable = _StoppablePlayer(player, lambda: self._closed)
+        try:
+            return _result(measure_survival(world, stoppable, tournament.episodes, SEED, tournament.limit))
+        except TownletError as error:
+            return {"problem": error.diagnostics[0].what}
+        except Exception as error:
+            if isinstance(error, _Stopped):
+                raise
+            LOGGER.exception("an agent failed in a tournament in %s", world.name)
+            return {"problem": f"it failed with {type(error).__name__}; the log of the server has the details"}
 
     def _players(self, world: World) -> Iterator[tuple[str, Run | None, Player | TownletError]]:
         """All agents with their labels; an error for those that cannot play in this world."""
@@ -116,15 +141,42 @@ class Tournaments:
                 continue
             label = f"{overview.recipe}, seed {overview.seed}" if overview.state != "published" else overview.run.name
             try:
-                found = self._policies.find(overview.run, "best")
-                trained = self._policies.policy(overview.run, found)
-                if changes := interface_changes(world, trained.world):
-                    raise TownletError(changes[0], "train it in this world")
-                player = PolicyPlayer(trained.policy(SEED), trained.use_greedy())
+                player = self._trained_player(overview.run, world)
             except TownletError as error:
                 yield label, overview.run, error
+            except Exception:
+                LOGGER.exception("the policy of %s cannot be loaded", overview.run.name)
+                yield label, overview.run, TownletError("its policy cannot be loaded", "see the log of the server")
             else:
                 yield label, overview.run, player
+
+    def _trained_player(self, run: Run, world: World) -> Player:
+        """The best policy of a run, if it can play in the world."""
+        trained = self._policies.policy(run, self._policies.find(run, "best"))
+        if changes := interface_changes(world, trained.world):
+            raise TownletError(changes[0], "train it in this world")
+        return PolicyPlayer(trained.policy(SEED), trained.use_greedy())
+
+
+class _Stopped(Exception):
+    """The server stops."""
+
+
+class _StoppablePlayer:
+    """A player that stops in the middle of an episode when the server does."""
+
+    def __init__(self, player: Player, stopped: Callable[[], bool]) -> None:
+        self.name, self._player, self._stopped = player.name, player, stopped
+
+    def act(self, engine: Engine) -> NDArray[np.int64]:
+        if self._stopped():
+            raise _Stopped
+        return self._player.act(engine)
+
+
+def raised_limit(max_steps: int) -> int:
+    """Step limit of a tournament in a world: up to four times its own, and never less."""
+    return max(max_steps, min(MAX_LIMIT, RAISED * max_steps))
 
 
 def _result(stats: SurvivalStats) -> dict[str, Any]:

@@ -7,26 +7,26 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pydantic import Field
 
 from townlet.errors import TownletError
 from townlet.live.messages import Message
-from townlet.live.world_editing import save_world
+from townlet.live.world_editing import free_name, require_valid_world, save_world
 from townlet.recipes.catalog import read_variants
 from townlet.recipes.load import load_recipe
-from townlet.runs.folder import Run
-from townlet.runs.lock import lock_holder
 from townlet.town.world.load import shipped
 
 MAX_STEPS: Final = 2e7
 MAX_MINUTES: Final = 30
 MAX_RUNNING: Final = 1
 STOP_SECONDS: Final = 8.0  # in which a stopped training saves its run
+FIX: Final = "fix: "  # begins the line after an error
 ERROR_CHARACTERS: Final = 600  # of a failed training's output that are shown
 
 
@@ -49,7 +49,7 @@ class Job:
     process: subprocess.Popen[str]
     run: str | None = None
     stopped: bool = False
-    output: list[str] = field(default_factory=list)  # last lines of its error output
+    last_error: str = ""  # last line of its error output: the message, also after a traceback
 
     @property
     def state(self) -> str:
@@ -61,12 +61,34 @@ class Job:
             return "stopped"
         return "finished" if code == 0 else "failed"
 
-    def as_json(self) -> dict[str, Any]:
-        error = " ".join("".join(self.output).split())[:ERROR_CHARACTERS] if self.state == "failed" else ""
+    def as_json(self, *, with_errors: bool = True) -> dict[str, Any]:
+        """The error is left out if it is not for everybody: it may contain paths of this machine."""
+        error = self.last_error[:ERROR_CHARACTERS] if with_errors and self.state == "failed" else ""
         return {
             "id": self.id, "title": self.title, "env_steps": self.env_steps, "run": self.run, "state": self.state,
             "error": error,
         }  # fmt: skip
+
+    def read_output(self) -> None:
+        """Read its output in threads, as it comes."""
+        for read in (self._read_run, self._read_errors):
+            threading.Thread(target=read, daemon=True).start()
+
+    def _read_run(self) -> None:
+        """The first line of output is the folder of the run."""
+        assert self.process.stdout is not None
+        with self.process.stdout as output:
+            for line in output:
+                self.run = self.run or Path(line.strip()).name
+
+    def _read_errors(self) -> None:
+        """Keep the last line, and the one before if it is how to fix that."""
+        assert self.process.stderr is not None
+        with self.process.stderr as output:
+            for line in filter(None, map(str.strip, output)):
+                is_fix = line.startswith(FIX) and self.last_error
+                self.last_error = f"{self.last_error}; {line.removeprefix(FIX)}" if is_fix else line
+        self.process.wait()
 
 
 class TrainingJobs:
@@ -82,40 +104,39 @@ class TrainingJobs:
         with self._lock:
             if sum(job.state == "running" for job in self._jobs) >= MAX_RUNNING:
                 raise TownletError("a training is already running", "wait until it ends, or stop it")
-            name = request.world
-            if request.text is not None:
-                name = str(save_world(self._worlds, request.world, request.text, again=True))
-            elif name not in shipped():
-                raise TownletError(f"there is no world '{name}'", "choose one from the list")
-            title = f"{name}:{request.variant}"
-            load_recipe(title)  # an unknown variant is an error now
+            world = self._save(request)
             command = [
-                sys.executable, "-m", "townlet", "train", title, f"budget.env_steps={request.env_steps}",
-                f"budget.minutes={MAX_MINUTES}", "--root", str(self._root), "--quiet",
+                sys.executable, "-m", "townlet", "train", f"{world}:{request.variant}",
+                f"budget.env_steps={request.env_steps}", f"budget.minutes={MAX_MINUTES}", "--root", str(self._root),
+                "--quiet", "--with-parent",
             ]  # fmt: skip
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 start_new_session=True,
             )  # fmt: skip
-            job = Job(secrets.token_hex(4), f"{request.world}:{request.variant}", request.env_steps, process)
-            threading.Thread(target=_read_output, args=(job,), daemon=True).start()
+            title = f"{Path(world).stem}:{request.variant}"
+            job = Job(secrets.token_hex(4), title, request.env_steps, process)
+            job.read_output()
             self._jobs.append(job)
             return job
 
-    def list(self) -> list[dict[str, Any]]:
-        """All trainings of this server, newest first."""
-        for job in self._jobs:
-            if job.run is None:
-                job.run = self._find_run(job.process.pid)
-        return [job.as_json() for job in reversed(self._jobs)]
+    def _save(self, request: TrainRequest) -> str:
+        """The world as a recipe names it; an edited one is saved, once it is known to have such a recipe."""
+        if request.text is None:
+            if request.world not in shipped():
+                raise TownletError(f"there is no world '{request.world}'", "choose one from the list")
+            load_recipe(f"{request.world}:{request.variant}")  # an unknown variant is an error now
+            return request.world
+        require_valid_world(request.world, request.text)
+        name = free_name(self._worlds, request.world, request.text)
+        with TemporaryDirectory(prefix="townlet-") as folder:
+            load_recipe(f"{save_world(Path(folder), name, request.text)}:{request.variant}")
+        path = self._worlds / f"{name}.yaml"
+        return str(path if path.exists() else save_world(self._worlds, name, request.text))
 
-    def _find_run(self, pid: int) -> str | None:
-        """The run that a process writes."""
-        for run in Run.list(self._root):
-            holder = lock_holder(run.path)
-            if holder is not None and holder.get("pid") == pid:
-                return run.name
-        return None
+    def list(self, *, with_errors: bool = True) -> list[dict[str, Any]]:
+        """All trainings of this server, newest first; errors may contain paths of this machine."""
+        return [job.as_json(with_errors=with_errors) for job in reversed(self._jobs)]
 
     def stop(self, id: str) -> None:
         """Stop a training; its run is saved and can be resumed."""
@@ -136,13 +157,6 @@ class TrainingJobs:
                 job.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 job.process.kill()
-
-
-def _read_output(job: Job) -> None:
-    assert job.process.stderr is not None
-    for line in job.process.stderr:
-        job.output = [*job.output, line][-20:]
-    job.process.wait()
 
 
 @lru_cache(maxsize=16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any, Final
 
@@ -272,6 +273,16 @@ class Viewer:
         found = self.hub.policies.find(run, choice.checkpoint)
         return run, found, self.hub.policies.policy(run, found)
 
+    def _trained_in(self) -> list[World]:
+        """Worlds of the chosen trained policies; people and scripted agents can play anywhere."""
+        worlds = []
+        if isinstance(self.run, WatchedTownRun):
+            for choice in self._agents:
+                with suppress(TownletError):  # a policy that is gone is reported when it should play
+                    if isinstance(choice, PolicyChoice):
+                        worlds.append(self.run.world if choice.run is None else self._load_policy(choice)[2].world)
+        return worlds
+
     def _act(self, action: int) -> None:
         """Take the viewer's action; an agent beside takes a step, too."""
         if not self._has_human:
@@ -322,11 +333,12 @@ class Viewer:
 
     def edit(self, request: protocol.EditWorld, world: World, text: str | None) -> None:
         """Accept a valid edited world; with `preview`, show the current agents in it. `text` is the changed one."""
-        trained_in = self.run.town().world if isinstance(self.run, WatchedTownRun) else None
-        differences = world_editing.interface_changes(world, trained_in) if trained_in is not None else []
+        differences = [
+            change for known in self._trained_in() for change in world_editing.interface_changes(world, known)
+        ]
         checked = protocol.WorldChecked(
             number=request.number, errors=[], text=text, spec=world.spec.model_dump(mode="json", by_alias=True),
-            differences=differences, world=world_json(world) if request.preview else None,
+            differences=[*dict.fromkeys(differences)], world=world_json(world) if request.preview else None,
         )  # fmt: skip
         if not request.preview:
             self.send(checked)

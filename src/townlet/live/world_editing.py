@@ -13,12 +13,14 @@ from townlet.errors import ConfigError, Diagnostic, TownletError
 from townlet.live.messages import Message
 from townlet.runs import disk
 from townlet.town.feasibility import assess, survival_sentences
-from townlet.town.world import text as world_text
+from townlet.town.world import edits
 from townlet.town.world.load import from_node, load, shipped
 from townlet.town.world.tables import World
 
 EDITED_FILE: Final = "edited.yaml"  # file name in messages about an edited text
 WORLD_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
+NUMBERED_NAME: Final = re.compile(r"(.*?)(?:-(\d{1,4}))?", re.DOTALL)
+MAX_NAME: Final = 40  # characters
 VERDICT_ROWS: Final = 24  # episodes that the planner plays for a verdict: about half a second
 
 Section = Literal["affordances", "meters"]
@@ -66,15 +68,23 @@ Change = Annotated[SetValue | AddEntry | RemoveEntry | RenameEntry, Field(discri
 
 def apply_change(text: str, change: Change) -> str:
     """The text of a world with a change; its comments and layout are kept."""
+    try:
+        return _edit(text, change)
+    except TownletError:
+        parse_world(text)  # the errors of an invalid text say more
+        raise
+
+
+def _edit(text: str, change: Change) -> str:
     match change:
         case SetValue():
-            return world_text.set_value(text, change.path, change.value)
+            return edits.set_value(text, change.path, change.value)
         case AddEntry():
-            return world_text.add_entry(text, change.section, change.entry)
+            return edits.add_entry(text, change.section, change.entry)
         case RemoveEntry():
-            return world_text.remove_entry(text, change.section, change.name)
+            return edits.remove_entry(text, change.section, change.name)
         case RenameEntry():
-            return world_text.rename_entry(text, change.section, change.name, change.to)
+            return edits.rename_entry(text, change.section, change.name, change.to)
 
 
 def parse_world(text: str) -> World:
@@ -88,10 +98,14 @@ def parse_world(text: str) -> World:
 
 
 def error_json(error: Diagnostic) -> dict[str, Any]:
-    """An error with its line and column; 0 where unknown."""
-    where = error.where
-    line, column = (where.line, where.column) if where else (None, None)
-    return {"line": line or 0, "column": column or 0, "what": error.what, "fix": error.fix}
+    """An error with its line and column in the edited text; 0 where unknown, or if it is in a world that it extends."""
+    where, what = error.where, error.what
+    if where is None or where.source == EDITED_FILE:
+        line, column = (where.line, where.column) if where else (0, 0)
+        return {"line": line, "column": column, "what": what, "fix": error.fix}
+    at = f", line {where.line}" if where.line else ""
+    what = f"in {Path(where.source).name}, which this world extends{at}: {what}"
+    return {"line": 0, "column": 0, "what": what, "fix": error.fix}
 
 
 def interface_changes(world: World, trained_in: World) -> list[str]:
@@ -126,19 +140,34 @@ def palette() -> list[dict[str, Any]]:
     return [entry.model_dump(mode="json", exclude_defaults=True, exclude={"cell"}) for entry in entries]
 
 
-def save_world(folder: Path, name: str, text: str, *, again: bool = False) -> Path:
-    """Write a new world; an existing file is never overwritten. `again` accepts one with the same text."""
-    if not WORLD_NAME.fullmatch(name):
-        what = f"'{name[:40]}' is not a valid name for a world"
-        raise TownletError(what, "use lowercase letters, digits and dashes, starting with a letter")
-    if name in shipped():
-        raise TownletError(f"'{name}' is a shipped world and cannot be overwritten", "choose another name")
-    parse_world(text)  # do not save a world with errors
+def save_world(folder: Path, name: str, text: str) -> Path:
+    """Write a new world; an existing file is never overwritten."""
+    require_valid_world(name, text)
     path = folder / f"{name}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     try:
         disk.write_new(path, text.encode())
     except FileExistsError:
-        if not again or path.read_text("utf-8") != text:
-            raise TownletError(f"{path.name} already exists", "choose another name") from None
+        raise TownletError(f"{path.name} already exists", "choose another name") from None
     return path
+
+
+def free_name(folder: Path, name: str, text: str) -> str:
+    """The name, or the next one with a number, such as my-town-2, under which the text is saved or can be saved."""
+    base, number = NUMBERED_NAME.fullmatch(name[:MAX_NAME]).groups()  # type: ignore[union-attr]
+    numbers = range(int(number or 1) + 1, 10_000)
+    for candidate in (name, *(f"{base[: MAX_NAME - 5]}-{number}" for number in numbers)):
+        path = folder / f"{candidate}.yaml"
+        if candidate not in shipped() and (not path.exists() or path.read_bytes() == text.encode()):
+            return candidate
+    raise TownletError(f"there are too many worlds named {base}", "choose another name")
+
+
+def require_valid_world(name: str, text: str) -> None:
+    """Raise an error if a world cannot be saved under this name, or has errors."""
+    if not WORLD_NAME.fullmatch(name):
+        what = f"'{name[:MAX_NAME]}' is not a valid name for a world"
+        raise TownletError(what, "use lowercase letters, digits and dashes, starting with a letter")
+    if name in shipped():
+        raise TownletError(f"'{name}' is a shipped world and cannot be overwritten", "choose another name")
+    parse_world(text)

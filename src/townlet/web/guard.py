@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -181,6 +182,12 @@ class Guard:
         response.headers["Cache-Control"] = "no-store"
         response.set_cookie(self._cookie, token, httponly=True, samesite="strict", path="/")
         return response
+
+
+def role_of(connection: HTTPConnection) -> str:
+    """The role of a request's token; without tokens everybody is an operator."""
+    identity = connection.scope.get("identity") or ANONYMOUS
+    return str(identity.role)
 
 
 def allowed_hosts(host: str, port: int, names: Iterable[str] = ()) -> list[str]:

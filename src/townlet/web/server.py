@@ -89,11 +89,13 @@ class Server:
         self._server.should_exit = True
 
     def run(self, app: ASGIApp, should_stop: Callable[[], bool] | None = None) -> None:
-        """Serve as the main program: Ctrl-C and SIGTERM end it without an error."""
+        """Serve as the main program: Ctrl-C, SIGTERM and the end of its terminal (SIGHUP) stop it without an error."""
         logging.getLogger("asyncio").setLevel(logging.ERROR)  # otherwise it warns of every viewer that disconnects
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn would raise them again after shutdown
                 signal.signal(number, lambda *_: self.stop())
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
+                signal.signal(signal.SIGHUP, lambda *_: self.stop())
         with asyncio.Runner(loop_factory=uvicorn.Config(app).get_loop_factory()) as runner:  # uvloop if installed
             runner.run(self.serve(app, should_stop))
 

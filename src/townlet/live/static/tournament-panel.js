@@ -7,51 +7,65 @@ import { toast } from './notifications.js';
 
 /** @typedef {import('./types.js').Tournament} Tournament */
 
-const POLL = 500; // milliseconds
+const POLL = 500; // milliseconds, while agents play
+const LOOK = 10_000; // milliseconds between looks for a tournament that another page has started
 
 /** @param {import('./state.js').Store} store */
 export function initTournamentPanel(store) {
   const button = el('button', { type: 'button', class: 'operator-only', text: 'Let all agents play' });
-  const note = el('p', { class: 'muted', text: 'All agents of this folder, a random agent and the planner play 50 episodes each in this town, with the same seeds and four times the step limit.' });
+  const note = el('p', { class: 'muted', text: 'All agents of this folder, a random agent and the planner play 50 episodes each in this town, with the same seeds, and for longer than its step limit.' });
+  const about = el('p', { class: 'muted', role: 'status', hidden: true });
   const table = el('table', { class: 'tournament', hidden: true });
-  byId('tournament-body').replaceChildren(note, button, table);
-  let current = '';
+  byId('tournament-body').replaceChildren(note, button, about, table);
+  let timer = 0;
 
-  /** @param {Tournament} tournament */
+  /** @param {Tournament | null} tournament of the run on screen */
   const show = (tournament) => {
-    table.hidden = false;
-    button.disabled = !tournament.over;
+    about.hidden = table.hidden = tournament === null;
+    button.disabled = tournament !== null && !tournament.over;
+    if (!tournament) {
+      setText(button, 'Let all agents play');
+      return;
+    }
     setText(button, tournament.over ? 'Play again' : `${tournament.lines.length} agents have played …`);
+    setText(about, tournament.problem ? `The tournament has ended early: ${tournament.problem}.`
+      : `${tournament.episodes} episodes of at most ${formatCount(tournament.limit)} steps each.`);
     table.replaceChildren(
       el('thead', {}, el('tr', {}, el('th', { text: 'Agent' }), el('th', { class: 'number', text: 'Lifetime' }), el('th'),
         el('th', { class: 'number', text: 'Reaches the limit' }), el('th', { text: 'Dies of' }))),
       el('tbody', {}, ...tournament.lines.map((line) => row(line, tournament.limit, line.run !== null && line.run === store.state.run))),
     );
   };
-  const poll = async () => {
-    const id = current;
-    const tournament = await request(`api/tournaments/${id}`).catch(() => null);
-    if (!tournament || id !== current) return;
-    show(tournament);
-    if (!tournament.over) setTimeout(poll, POLL);
+  /** Show the newest tournament, and look again: soon while it is played, or if the server did not answer then. */
+  const look = async () => {
+    clearTimeout(timer);
+    const { run } = store.state;
+    let soon = button.disabled;
+    if (run && !document.hidden) {
+      const newest = await request(`api/tournaments?run=${encodeURIComponent(run)}`).catch(() => undefined);
+      if (run !== store.state.run) return; // another look is underway
+      if (newest !== undefined) {
+        const tournament = 'id' in newest ? newest : null;
+        show(tournament);
+        soon = tournament !== null && !tournament.over;
+      }
+    }
+    clearTimeout(timer);
+    timer = setTimeout(look, soon ? POLL : LOOK);
   };
   button.addEventListener('click', async () => {
     button.disabled = true;
     try {
-      const tournament = await request('api/tournaments', { run: store.state.run, text: null });
-      current = tournament.id;
-      show(tournament);
-      setTimeout(poll, POLL);
+      show(await request('api/tournaments', { run: store.state.run }));
     } catch (error) {
       button.disabled = false;
       toast(error instanceof Error ? error.message : String(error), error instanceof ApiError ? error.fix : '');
     }
+    void look();
   });
   store.on(['run'], () => {
-    current = '';
-    table.hidden = true;
-    button.disabled = false;
-    setText(button, 'Let all agents play');
+    show(null);
+    void look();
   });
 }
 

@@ -23,6 +23,7 @@ export class TrainingControl {
     /** @type {TrainingJob | null} */
     this.job = null; // the last one that was started here
     this.opened = ''; // run of a job that was opened
+    this.polling = false;
     this.world = ''; // the shipped world whose recipes are offered
     this.name = el('input', { type: 'text', id: 'train-name', value: 'my-town', pattern: '[a-z][a-z0-9\\-]{0,39}', maxlength: 40, required: true, autocomplete: 'off', spellcheck: 'false', title: 'Lowercase letters, digits and dashes, starting with a letter' });
     this.variant = el('select', { id: 'train-variant' });
@@ -36,8 +37,8 @@ export class TrainingControl {
     this.steps.addEventListener('input', () => this.showSteps());
     this.variant.addEventListener('change', () => this.showVariant());
     store.on(['run', 'status'], () => this.showStop());
-    store.on(['run'], () => { if (!this.job) void this.findRunning(); });
-    setInterval(() => { if (this.job?.state === 'running') void this.poll(); }, POLL);
+    store.on(['run', 'operator'], () => { if (!this.job) void this.findRunning(); });
+    setInterval(() => { if (this.job?.state === 'running' && !this.polling) void this.poll(); }, POLL);
   }
 
   /** The form below the editor. @param {() => string} text of the world */
@@ -90,7 +91,8 @@ export class TrainingControl {
     setText(this.output, 'Starting …');
     try {
       this.job = await request('api/trainings', { world: this.name.value, text, variant: this.variant.value, env_steps: STEPS[Number(this.steps.value)] });
-      setText(this.output, 'The training is starting; its town opens in a few seconds.');
+      this.name.value = this.job?.title.split(':')[0] ?? this.name.value; // with a number, if the name was taken
+      setText(this.output, `The training in ${this.name.value} is starting; its town opens in a few seconds.`);
       announce('The training is starting.');
     } catch (error) {
       this.output.dataset.verdict = 'wrong';
@@ -101,15 +103,22 @@ export class TrainingControl {
 
   /** Find the training that was started here before the page was loaded again. */
   async findRunning() {
+    if (!this.store.state.operator) return;
     const answer = await request('api/trainings').catch(() => null);
     const found = answer?.jobs.find((/** @type {TrainingJob} */ one) => one.state === 'running');
     if (!found || this.job) return;
     this.job = found;
     this.opened = found.run ?? '';
+    this.button.disabled = true;
     this.showStop();
   }
 
   async poll() {
+    this.polling = true;
+    await this.update().finally(() => { this.polling = false; });
+  }
+
+  async update() {
     const answer = await request('api/trainings').catch(() => null);
     const job = answer?.jobs.find((/** @type {TrainingJob} */ one) => one.id === this.job?.id);
     if (!job) return;
@@ -135,7 +144,11 @@ export class TrainingControl {
 
   async stop() {
     if (!this.job) return;
-    await request(`api/trainings/${this.job.id}/stop`, {}).catch(() => toast('The training could not be stopped', 'try again'));
-    toast('The training is stopping', 'its run is saved');
+    try {
+      await request(`api/trainings/${this.job.id}/stop`, {});
+      toast('The training is stopping', 'its run is saved');
+    } catch {
+      toast('The training could not be stopped', 'try again');
+    }
   }
 }

@@ -48,7 +48,7 @@
  *   options: {label: string, chance: number, steps: number}[]}} Answer
  * @typedef {{type: 'hello', protocol: number, version: string, run: string | null, program: string,
  *   role: 'operator' | 'viewer'}} Hello
- * @typedef {{type: 'error', what: string, fix: string}} ErrorMessage
+ * @typedef {{type: 'error', what: string, fix: string, number: number | null}} ErrorMessage
  * @typedef {RunStatus | EpisodeStart | Frame | RowsOverview | TrainingEpisode | EpisodeEnd | Metrics | StageChange | Alert |
  *   Checkpoint | WorldChecked | WorldVerdict | Answer | Hello | ErrorMessage} ServerMessage
  *
@@ -75,7 +75,8 @@
  * @typedef {{variant: string, description: string, env_steps: number}} TrainingChoice
  * @typedef {{label: string, run: string | null, problem?: string, mean?: number, low?: number, high?: number,
  *   reached?: number, dies_of?: string | null}} TournamentLine
- * @typedef {{id: string, world: string, limit: number, episodes: number, over: boolean, lines: TournamentLine[]}} Tournament
+ * @typedef {{id: string, run: string, world: string, limit: number, episodes: number, over: boolean, problem: string,
+ *   lines: TournamentLine[]}} Tournament
  *
  * @typedef {{name: string, count: number, height: number, width: number}} ImageBlock an image block of the observation
  * @typedef {{name: string, frames: number}} Feature one number of the observation, in each stacked frame

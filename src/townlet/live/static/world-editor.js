@@ -1,11 +1,14 @@
 /** World editor: a map, a form and the YAML beside them, always in step; checked, judged, tried, trained and saved. */
 
-import { ApiError, request } from './api.js';
+import { request } from './api.js';
 import { byId, el, setText } from './dom.js';
-import { humanize, plural, sentence } from './format.js';
-import { affordanceColor, affordanceIcon, icon } from './icons.js';
+import { icon } from './icons.js';
+import { dropEmpty, paletteButtons } from './palette.js';
+import { makeSaveForm } from './save-form.js';
+import { TextHistory } from './text-history.js';
 import { WorldForm } from './world-form.js';
 import { WorldMap } from './world-map.js';
+import { WorldResults } from './world-results.js';
 import { YamlEditor } from './yaml-editor.js';
 
 /**
@@ -17,7 +20,6 @@ import { YamlEditor } from './yaml-editor.js';
  */
 
 const CHECK_DELAY = 120; // milliseconds after the last key
-const MAX_HISTORY = 100; // texts that can be restored
 
 export class WorldEditor {
   /** @param {Store} store @param {Session} session @param {import('./training-control.js').TrainingControl} trainings */
@@ -26,28 +28,24 @@ export class WorldEditor {
     this.session = session;
     this.number = 0; // of the last check
     this.timer = 0;
-    this.original = '';
-    this.draftKey = ''; // key of the draft in sessionStorage
-    /** @type {string[]} */
-    this.history = []; // texts, oldest first
-    this.at = 0; // index of the current one
+    this.history = new TextHistory();
+    /** @type {import('./types.js').AgentChoice[]} */
+    this.checkedFor = []; // agents for whom the text was checked
+    this.previewNext = false; // the world is to be tried once all changes have been made
     /** @type {Selection} */
     this.selection = { kind: 'world' };
     /** @type {{change: WorldChange, selection?: Selection}[]} */
     this.queue = []; // changes that wait for the answer to the one before: each needs its text
     this.awaited = 0; // number of the change that was sent; 0: none
+    /** @type {{change: WorldChange, selection?: Selection} | null} */
+    this.sent = null; // that change
     /** @type {Selection | null} */
     this.nextSelection = null; // selected once the change has been made
-    /** @type {Partial<PlaceSpec>[]} */
-    this.palette = [];
     this.undoButton = el('button', { type: 'button', class: 'round-button', 'aria-label': 'Undo', title: 'Undo' }, icon('undo'));
     this.redoButton = el('button', { type: 'button', class: 'round-button', 'aria-label': 'Redo', title: 'Redo' }, icon('redo'));
     this.restoreButton = el('button', { type: 'button', text: 'Start over' });
     this.tryButton = el('button', { type: 'button', class: 'primary', text: 'Try it with this agent' });
-    this.result = el('p', { class: 'check-result', id: 'world-check-result', role: 'status' });
-    this.verdict = el('div', { class: 'verdict', role: 'status' });
-    this.differences = el('div', { class: 'differences', hidden: true });
-    this.errors = el('ol', { class: 'error-list' });
+    this.results = new WorldResults((line) => this.yaml.goToLine(line));
     this.paletteBox = el('div', { class: 'palette', role: 'group', 'aria-label': 'Places to add' });
     this.yaml = new YamlEditor(() => this.onType(), () => this.check(true));
     this.map = new WorldMap({
@@ -61,35 +59,35 @@ export class WorldEditor {
     this.build(trainings);
     store.on(['about'], () => this.load());
     store.on(['worldChecked'], () => this.showResult());
-    store.on(['worldVerdict'], () => this.showVerdict());
-    store.on(['previewError'], () => this.showPreviewError());
+    store.on(['worldVerdict'], () => {
+      const { worldVerdict } = store.state;
+      if (worldVerdict?.number === this.number) this.results.showVerdict(worldVerdict);
+    });
+    store.on(['previewError'], () => { if (store.state.previewError) this.results.showPreviewError(store.state.previewError); });
     store.on(['refused'], () => this.onRefused());
-    store.on(['link'], () => this.forgetChanges());
+    store.on(['link'], () => this.onLink());
+    store.on(['agents', 'view'], () => this.onAgents());
     store.on(['preview'], () => document.body.toggleAttribute('data-preview', store.state.preview));
     store.on(['view'], () => { if (store.state.view === 'world') void this.loadPalette(); });
   }
 
   /** @param {import('./training-control.js').TrainingControl} trainings */
   build(trainings) {
-    this.undoButton.addEventListener('click', () => this.restore(this.at - 1));
-    this.redoButton.addEventListener('click', () => this.restore(this.at + 1));
-    this.restoreButton.addEventListener('click', () => this.setText(this.original));
+    this.undoButton.addEventListener('click', () => this.restore(-1));
+    this.redoButton.addEventListener('click', () => this.restore(1));
+    this.restoreButton.addEventListener('click', () => this.setText(this.history.original));
     this.tryButton.addEventListener('click', () => this.check(true));
-    this.errors.addEventListener('click', (event) => {
-      const line = Number(/** @type {HTMLElement} */ (event.target).closest('button')?.dataset.line ?? 0);
-      if (line) this.yaml.goToLine(line);
-    });
     const saveForm = makeSaveForm(() => this.yaml.value, () => this.store.state.program);
     const trainForm = trainings.makeForm(() => this.yaml.value);
     byId('world-body').replaceChildren(
       el('div', { class: 'editor-bar' },
-        el('div', { class: 'buttons' }, this.undoButton, this.redoButton, this.restoreButton), this.result, this.tryButton),
-      this.differences,
+        el('div', { class: 'buttons' }, this.undoButton, this.redoButton, this.restoreButton), this.results.result, this.tryButton),
+      this.results.differences,
       el('div', { class: 'editor-columns' },
         el('div', { class: 'editor-map' }, this.map.box, el('h3', { text: 'Add a place' }), this.paletteBox),
         el('div', { class: 'editor-form' }, this.form.box),
-        el('div', { class: 'editor-text' }, el('h3', { text: 'The same world as text (YAML)' }), this.yaml.box, this.errors)),
-      this.verdict, trainForm, saveForm,
+        el('div', { class: 'editor-text' }, el('h3', { text: 'The same world as text (YAML)' }), this.yaml.box, this.results.errors)),
+      this.results.verdict, trainForm, saveForm,
       el('p', { class: 'read-only muted', text: 'This link is read-only: you can build worlds and try them, but only the operator’s link can train in them and save them.' }),
     );
   }
@@ -98,11 +96,8 @@ export class WorldEditor {
   load() {
     const { about, run } = this.store.state;
     if (!about?.world) return; // keep the text of a run that is gone
-    this.original = about.text ?? '';
-    this.draftKey = `townlet-draft ${run}`;
-    this.yaml.value = loadDraft(this.draftKey) ?? this.original;
-    this.history = [this.yaml.value];
-    this.at = 0;
+    this.forgetChanges();
+    this.yaml.value = this.history.open(about.text ?? '', `townlet-draft ${run}`);
     this.selection = { kind: 'world' };
     this.store.set({ worldChecked: null, worldVerdict: null });
     setText(byId('world-name'), about.world.description);
@@ -110,18 +105,9 @@ export class WorldEditor {
   }
 
   async loadPalette() {
-    if (this.palette.length) return;
-    this.palette = await request('api/palette').catch(() => []);
-    const own = { name: '', icon: '⭐', ticks: 1, each_tick: {}, at_end: {} };
-    this.paletteBox.replaceChildren(...[own, ...this.palette].map((entry) => {
-      const label = entry.name ? humanize(entry.name) : 'A place of your own';
-      const badge = el('span', { class: 'badge' }, affordanceIcon({ name: entry.name ?? '', icon: entry.icon ?? '' }, 18));
-      badge.style.background = affordanceColor({ name: '', icon: entry.icon ?? '' });
-      const button = el('button', { type: 'button', class: 'palette-place', title: `${label}: click, or drag it onto the map` }, badge, el('span', { text: label }));
-      button.addEventListener('click', () => this.add(entry, this.map.freeCell()));
-      this.map.makeDraggable(button, (cell) => this.add(entry, cell));
-      return button;
-    }));
+    if (this.paletteBox.firstElementChild) return;
+    const entries = await request('api/palette').catch(() => []);
+    this.paletteBox.replaceChildren(...paletteButtons(entries, this.map, (entry, cell) => this.add(entry, cell)));
   }
 
   // Changes
@@ -143,25 +129,50 @@ export class WorldEditor {
   sendChange() {
     const next = this.awaited ? undefined : this.queue.shift();
     if (!next) return;
+    clearTimeout(this.timer);
     this.number += 1;
     this.awaited = this.number;
+    this.sent = next;
     this.nextSelection = next.selection ?? null;
-    this.showUnderway();
+    this.results.showUnderway();
     this.session.checkWorld(this.yaml.value, this.number, false, next.change);
   }
 
-  /** The text was replaced or the connection lost: changes of the text before no longer apply. */
+  /** The text was replaced: changes of the text before no longer apply. */
   forgetChanges() {
     this.queue = [];
     this.awaited = 0;
+    this.sent = null;
     this.nextSelection = null;
+    this.previewNext = false;
+  }
+
+  /** A change was sent with a text that is no longer the current one, or got lost: it is made again. */
+  takeBackChange() {
+    if (this.awaited && this.sent) this.queue.unshift(this.sent);
+    this.awaited = 0;
+    this.sent = null;
   }
 
   /** The server refused a change: show the world of the text again. */
   onRefused() {
-    if (!this.awaited) return;
+    const { refused } = this.store.state;
+    if (!this.awaited || (refused && refused.number !== null && refused.number !== this.awaited)) return;
     this.forgetChanges();
     this.check(false);
+  }
+
+  /** The connection was lost, or is open again. */
+  onLink() {
+    this.takeBackChange();
+    if (this.store.state.link === 'open') this.sendChange();
+  }
+
+  /** Whether the world can be tried depends on who plays: check it again for other agents. */
+  onAgents() {
+    const { agents, view } = this.store.state;
+    if (view !== 'world' || !this.spec || agents === this.checkedFor) return;
+    queueMicrotask(() => this.check(false)); // once the server knows the agents
   }
 
   /** @param {Partial<PlaceSpec>} entry @param {number[] | null} cell */
@@ -174,7 +185,11 @@ export class WorldEditor {
     for (let k = 2; names.has(name); k += 1) name = `${base}${k}`;
     const lethal = spec.lethal[0];
     const effect = entry.name ? {} : { each_tick: { [spec.meters.find((meter) => meter.name === 'mood')?.name ?? lethal]: 0.1 } };
-    this.change({ op: 'add', section: 'affordances', entry: { ...dropEmpty(entry), ...effect, name, ...(cell ? { cell } : {}) } }, { kind: 'place', name });
+    const added = { ...dropEmpty(entry), ...effect, name, ...(cell ? { cell } : {}) };
+    // At once, so that the next one gets another name and cell.
+    spec.affordances.push({ icon: '', cell, ticks: 1, price: 0, hours: null, each_tick: {}, at_end: {}, ...added });
+    this.map.draw();
+    this.change({ op: 'add', section: 'affordances', entry: added }, { kind: 'place', name });
   }
 
   /** @param {string} name */
@@ -188,48 +203,38 @@ export class WorldEditor {
   }
 
   onType() {
-    this.remember();
-    this.forgetChanges();
+    this.history.remember(this.yaml.value);
+    this.takeBackChange();
     this.number += 1; // answers about the text before are ignored
-    this.result.dataset.verdict = 'none';
-    setText(this.result, 'Checking …');
+    this.results.showChecking();
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.check(false), CHECK_DELAY);
+    this.timer = setTimeout(() => (this.queue.length ? this.sendChange() : this.check(false)), CHECK_DELAY);
   }
 
   /** @param {string} text */
   setText(text) {
-    this.yaml.value = text;
-    this.remember();
-    this.check(false);
-  }
-
-  /** Keep the current text for undo, and as a draft across reloads. */
-  remember() {
-    if (this.history[this.at] !== this.yaml.value) {
-      this.history = [...this.history.slice(0, this.at + 1), this.yaml.value].slice(-MAX_HISTORY);
-      this.at = this.history.length - 1;
-    }
-    try {
-      if (this.yaml.value === this.original) sessionStorage.removeItem(this.draftKey);
-      else sessionStorage.setItem(this.draftKey, this.yaml.value);
-    } catch { /* storage disabled */ }
-  }
-
-  /** Go back or forward in the history. @param {number} at */
-  restore(at) {
-    if (!(at in this.history)) return;
-    this.at = at;
-    this.yaml.value = this.history[at];
-    this.remember();
-    this.check(false);
-  }
-
-  /** @param {boolean} preview */
-  check(preview) {
-    this.number += 1;
     this.forgetChanges();
-    this.showUnderway();
+    this.yaml.value = text;
+    this.history.remember(this.yaml.value);
+    this.check(false);
+  }
+
+  /** Go back or forward in the history. @param {-1 | 1} by */
+  restore(by) {
+    const text = this.history.go(by);
+    if (text !== null) this.setText(text);
+  }
+
+  /** Check the text; with `preview`, try it once all changes have been made. @param {boolean} preview */
+  check(preview) {
+    if (this.awaited || this.queue.length) {
+      this.previewNext ||= preview;
+      return;
+    }
+    clearTimeout(this.timer);
+    this.number += 1;
+    this.checkedFor = this.store.state.agents;
+    this.results.showUnderway();
     if (preview) this.store.set({ previewPending: true });
     this.session.checkWorld(this.yaml.value, this.number, preview);
   }
@@ -244,48 +249,39 @@ export class WorldEditor {
   showResult() {
     const { worldChecked } = this.store.state;
     if (!worldChecked) {
-      setText(this.result, '');
-      this.errors.replaceChildren();
+      this.results.clear();
       this.showHistory();
       return;
     }
     if (worldChecked.number !== this.number) return;
     if (worldChecked.text !== null) {
       this.yaml.value = worldChecked.text;
-      this.remember();
+      this.history.remember(this.yaml.value);
       this.selection = this.nextSelection ?? this.selection;
     }
     this.awaited = 0;
+    this.sent = null;
     if (this.queue.length && !worldChecked.errors.length) { // what is on screen is newer
       this.sendChange();
       return;
     }
     const bad = worldChecked.errors;
-    this.result.dataset.verdict = bad.length ? 'wrong' : 'right';
-    setText(this.result, bad.length ? plural(bad.length, 'error') : 'This world is valid.');
-    this.errors.replaceChildren(...bad.slice(0, 12).map((one) => el('li', {}, el('button', { type: 'button', 'data-line': one.line },
-      el('b', { text: one.line ? `line ${one.line}` : 'world' }), el('span', { text: one.what }),
-      one.fix ? el('small', { text: one.fix }) : null))));
+    this.results.showErrors(bad);
     this.yaml.numberLines(new Set(bad.map((one) => one.line)));
     if (worldChecked.spec) this.map.spec = worldChecked.spec;
     this.showSpec();
-    this.showDifferences(worldChecked.differences, bad.length > 0);
-    if (bad.length) this.verdict.replaceChildren();
+    this.results.showDifferences(bad.length ? [] : worldChecked.differences);
+    this.tryButton.disabled = bad.length > 0 || worldChecked.differences.length > 0;
     this.showHistory();
-    this.queue = [];
-  }
-
-  /** The verdict on screen is about an earlier text. */
-  showUnderway() {
-    if (!this.verdict.firstElementChild) return;
-    this.verdict.dataset.verdict = 'none';
-    setText(this.verdict.firstElementChild, 'Scripted agents are playing in it …');
+    const { previewNext } = this;
+    this.forgetChanges();
+    if (previewNext && !bad.length) this.check(true);
   }
 
   showHistory() {
-    this.undoButton.disabled = this.at === 0;
-    this.redoButton.disabled = this.at >= this.history.length - 1;
-    this.restoreButton.disabled = this.yaml.value === this.original;
+    this.undoButton.disabled = !this.history.canGo(-1);
+    this.redoButton.disabled = !this.history.canGo(1);
+    this.restoreButton.disabled = this.yaml.value === this.history.original;
   }
 
   showSpec() {
@@ -294,84 +290,7 @@ export class WorldEditor {
     this.map.show(spec, selection.kind === 'place' ? selection.name : null);
     this.form.show(spec, selection);
   }
-
-  /** Say before trying that this agent cannot play here. @param {string[]} differences @param {boolean} invalid */
-  showDifferences(differences, invalid) {
-    const fits = !differences.length;
-    this.tryButton.disabled = invalid || !fits;
-    this.differences.hidden = fits || invalid;
-    this.differences.replaceChildren(
-      el('strong', { text: 'This agent cannot play in your world: it has learned to see and do other things.' }),
-      el('ul', {}, ...differences.map((text) => el('li', { text }))),
-      el('p', { text: 'Train a new one in it: see “Train an agent here” below.' }));
-  }
-
-  showVerdict() {
-    const { worldVerdict } = this.store.state;
-    if (!worldVerdict || worldVerdict.number !== this.number) return;
-    this.verdict.dataset.verdict = worldVerdict.livable ? 'right' : 'wrong';
-    this.verdict.replaceChildren(el('strong', { text: worldVerdict.livable ? 'An agent can live here.' : 'Hardly anything can live here.' }),
-      ...worldVerdict.sentences.map((text) => el('p', { text })));
-  }
-
-  /** Show why the agent cannot play in this world. */
-  showPreviewError() {
-    const { previewError } = this.store.state;
-    if (!previewError) return;
-    this.result.dataset.verdict = 'wrong';
-    setText(this.result, `The agent cannot play in it: ${previewError.what}${previewError.fix ? ` (${previewError.fix})` : ''}.`);
-  }
 }
 
 /** Whether both changes set the same value. @param {WorldChange} a @param {WorldChange} b */
 const isSameSetting = (a, b) => a.op === 'set' && b.op === 'set' && a.path.join('\n') === b.path.join('\n');
-
-/** A place without settings that have their default value. @param {Partial<PlaceSpec>} entry */
-function dropEmpty(entry) {
-  return Object.fromEntries(Object.entries(entry).filter(([, value]) => value !== null && JSON.stringify(value) !== '{}'));
-}
-
-/** @param {string} key */
-function loadDraft(key) {
-  try {
-    return sessionStorage.getItem(key);
-  } catch {
-    return null;
-  }
-}
-
-const NAME = '[a-z][a-z0-9\\-]{0,39}';
-
-/** Form that saves the world under a new name. @param {() => string} text of the world @param {() => string} program */
-export function makeSaveForm(text, program) {
-  const name = el('input', {
-    type: 'text', id: 'world-save-name', placeholder: 'my-town', pattern: NAME, maxlength: 40, required: true, autocomplete: 'off',
-    autocapitalize: 'off', spellcheck: 'false', 'aria-describedby': 'world-save-result', title: 'Lowercase letters, digits and dashes, starting with a letter',
-  });
-  const button = el('button', { type: 'submit', text: 'Save as new world' });
-  const output = el('div', { class: 'save-result', id: 'world-save-result', role: 'status' });
-  const form = el('form', { class: 'save-form operator-only' },
-    el('label', { for: 'world-save-name', text: 'Name' }), name, button, output);
-
-  form.addEventListener('submit', async (event) => {
-    event.preventDefault();
-    button.disabled = true;
-    try {
-      const { file } = await request('api/worlds', { name: name.value, text: text() });
-      showResult(output, 'right', el('p', { text: `Saved as ${file}. To train an agent in it, run this where you started the server:` }),
-        el('pre', {}, el('code', { text: `${program()} train ${file} --live` })));
-    } catch (error) {
-      const fix = error instanceof ApiError ? error.fix : 'Your text is unchanged; try again.';
-      showResult(output, 'wrong', el('p', { text: sentence(error instanceof Error ? error.message : String(error)) }), fix ? el('p', { class: 'muted', text: sentence(fix) }) : null);
-    }
-    button.disabled = false;
-  });
-  name.addEventListener('input', () => output.replaceChildren());
-  return form;
-}
-
-/** @param {HTMLElement} box @param {'right' | 'wrong'} verdict @param {...(HTMLElement | null)} parts */
-function showResult(box, verdict, ...parts) {
-  box.dataset.verdict = verdict;
-  box.replaceChildren(...parts.filter((part) => part !== null));
-}

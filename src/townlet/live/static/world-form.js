@@ -19,10 +19,41 @@ export class WorldForm {
     this.remove = remove;
     this.select = select;
     this.box = el('div', { class: 'world-form' });
+    /** @type {(() => void) | null} */
+    this.redraw = null; // waits until no field is in use
+    this.pressed = false; // a slider is held
+    this.box.addEventListener('pointerdown', (event) => { this.pressed = event.target instanceof HTMLInputElement && event.target.type === 'range'; });
+    // After the events that follow, such as `change`.
+    for (const end of ['pointerup', 'pointercancel']) addEventListener(end, () => { if (this.pressed) setTimeout(() => this.release(), 0); });
+    this.box.addEventListener('focusout', () => setTimeout(() => this.drawIfFree(), 0));
+  }
+
+  release() {
+    this.pressed = false;
+    this.drawIfFree();
+  }
+
+  /** Whether a slider is dragged, or a text typed that was not entered yet: drawing the form would end that. */
+  get isInUse() {
+    const active = document.activeElement;
+    const typing = active instanceof HTMLInputElement && active.type === 'text' && this.box.contains(active);
+    return this.pressed || (typing && active.value !== active.dataset.entered);
+  }
+
+  drawIfFree() {
+    if (this.isInUse) return;
+    this.redraw?.();
+    this.redraw = null;
   }
 
   /** @param {WorldSpec} spec @param {Selection} selection */
   show(spec, selection) {
+    this.redraw = () => this.draw(spec, selection);
+    this.drawIfFree();
+  }
+
+  /** @param {WorldSpec} spec @param {Selection} selection */
+  draw(spec, selection) {
     const held = /** @type {HTMLElement | null} */ (document.activeElement)?.id ?? '';
     this.box.replaceChildren(this.tabs(spec, selection), ...this.fields(spec, selection));
     if (held.startsWith('field-')) document.getElementById(held)?.focus();
@@ -104,20 +135,26 @@ export class WorldForm {
 
   /** @param {string} value @param {string} id @param {(text: string) => void} change */
   textControl(value, id, change) {
-    const input = el('input', { type: 'text', id, value, maxlength: 200 });
-    input.addEventListener('change', () => change(input.value.trim()));
+    const input = el('input', { type: 'text', id, value, maxlength: 200, 'data-entered': value });
+    input.addEventListener('change', () => {
+      input.dataset.entered = input.value;
+      change(input.value.trim());
+    });
     return input;
   }
 
   /** @param {string} value @param {string[]} path @param {string} id */
   iconControl(value, path, id) {
-    const input = el('input', { type: 'text', id, value, maxlength: 8, class: 'icon-input' });
+    const input = el('input', { type: 'text', id, value, maxlength: 8, class: 'icon-input', 'data-entered': value });
     const choices = ICONS.map((one) => {
       const button = el('button', { type: 'button', class: 'icon-choice', 'aria-pressed': String(one === value), text: one });
       button.addEventListener('click', () => this.setValue(path, one));
       return button;
     });
-    input.addEventListener('change', () => this.setValue(path, input.value.trim()));
+    input.addEventListener('change', () => {
+      input.dataset.entered = input.value;
+      this.setValue(path, input.value.trim());
+    });
     return el('div', { class: 'icon-choices' }, input, ...choices);
   }
 

@@ -26,6 +26,7 @@ export class WorldMap {
     /** @type {WorldSpec | null} */
     this.spec = null;
     this.floor = 0;
+    this.dragging = false; // the map is drawn again after that
     this.grid = el('div', { class: 'map-grid', role: 'group', 'aria-label': 'Map of the world' });
     this.floors = el('div', { class: 'segmented', role: 'group', 'aria-label': 'Floor', hidden: true });
     this.note = el('p', { class: 'muted', hidden: true });
@@ -57,7 +58,7 @@ export class WorldMap {
 
   draw() {
     const { spec } = this;
-    if (!spec) return;
+    if (!spec || this.dragging) return;
     const [columns, rows, floors] = [spec.map.size[0] ?? 1, spec.map.size[1] ?? 1, spec.map.size[2] ?? 1];
     this.floor = Math.min(this.floor, floors - 1);
     const held = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset.place;
@@ -155,7 +156,7 @@ export class WorldMap {
         const [x, y] = [move.clientX - down.clientX, move.clientY - down.clientY];
         if (!dragging && Math.hypot(x, y) < DRAG_START) return;
         if (!dragging) {
-          dragging = true;
+          this.dragging = dragging = true;
           element.classList.add('dragged');
         }
         element.style.translate = `${x}px ${y}px`;
@@ -165,6 +166,7 @@ export class WorldMap {
         removeEventListener('pointermove', onMove);
         removeEventListener('pointerup', onUp);
         removeEventListener('pointercancel', stop);
+        this.dragging = false;
         element.classList.remove('dragged');
         element.style.translate = '';
         this.markTarget(null);
@@ -173,7 +175,10 @@ export class WorldMap {
       const onUp = (up) => {
         const cell = dragging ? this.cellAt(up, element) : null;
         stop();
-        if (dragging) suppressClick(element);
+        if (dragging) {
+          suppressClick(element);
+          this.draw();
+        }
         if (cell?.dataset.cell && !cell.firstElementChild) drop(cell.dataset.cell.split(',').map(Number));
       };
       addEventListener('pointermove', onMove);

@@ -1,0 +1,69 @@
+/** What the server says about an edited world: errors, why an agent cannot play in it, and whether one can live there. */
+
+import { el, setText } from './dom.js';
+import { plural } from './format.js';
+
+const MAX_ERRORS = 12; // shown
+
+export class WorldResults {
+  /** @param {(line: number) => void} goToLine */
+  constructor(goToLine) {
+    this.result = el('p', { class: 'check-result', id: 'world-check-result', role: 'status' });
+    this.verdict = el('div', { class: 'verdict', role: 'status' });
+    this.differences = el('div', { class: 'differences', hidden: true });
+    this.errors = el('ol', { class: 'error-list' });
+    this.errors.addEventListener('click', (event) => {
+      const line = Number(/** @type {HTMLElement} */ (event.target).closest('button')?.dataset.line ?? 0);
+      if (line) goToLine(line);
+    });
+  }
+
+  clear() {
+    setText(this.result, '');
+    this.errors.replaceChildren();
+  }
+
+  showChecking() {
+    this.result.dataset.verdict = 'none';
+    setText(this.result, 'Checking …');
+  }
+
+  /** @param {import('./types.js').WorldError[]} errors none if the world is valid */
+  showErrors(errors) {
+    this.result.dataset.verdict = errors.length ? 'wrong' : 'right';
+    setText(this.result, errors.length ? plural(errors.length, 'error') : 'This world is valid.');
+    this.errors.replaceChildren(...errors.slice(0, MAX_ERRORS).map((one) => el('li', {}, el('button', { type: 'button', 'data-line': one.line },
+      el('b', { text: one.line ? `line ${one.line}` : 'world' }), el('span', { text: one.what }),
+      one.fix ? el('small', { text: one.fix }) : null))));
+    if (errors.length) this.verdict.replaceChildren();
+  }
+
+  /** Say before trying that this agent cannot play here. @param {string[]} differences */
+  showDifferences(differences) {
+    this.differences.hidden = !differences.length;
+    this.differences.replaceChildren(
+      el('strong', { text: 'This agent cannot play in your world: it has learned to see and do other things.' }),
+      el('ul', {}, ...differences.map((text) => el('li', { text }))),
+      el('p', { text: 'Train a new one in it: see “Train an agent here” below.' }));
+  }
+
+  /** The verdict on screen is about an earlier text. */
+  showUnderway() {
+    if (!this.verdict.firstElementChild) return;
+    this.verdict.dataset.verdict = 'none';
+    setText(this.verdict.firstElementChild, 'Scripted agents are playing in it …');
+  }
+
+  /** @param {import('./types.js').WorldVerdict} verdict */
+  showVerdict(verdict) {
+    this.verdict.dataset.verdict = verdict.livable ? 'right' : 'wrong';
+    this.verdict.replaceChildren(el('strong', { text: verdict.livable ? 'An agent can live here.' : 'Hardly anything can live here.' }),
+      ...verdict.sentences.map((text) => el('p', { text })));
+  }
+
+  /** Show why the agent cannot play in this world. @param {import('./types.js').ErrorMessage} error */
+  showPreviewError(error) {
+    this.result.dataset.verdict = 'wrong';
+    setText(this.result, `The agent cannot play in it: ${error.what}${error.fix ? ` (${error.fix})` : ''}.`);
+  }
+}
