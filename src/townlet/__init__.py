@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["IDS", "__version__", "allow_code", "load", "load_world", "make", "open_run", "plot", "train"]
 
 BANDIT = "Bandit-v0"
+ROULETTE = "Roulette-v0"
 
 
 def allow_code() -> None:
@@ -223,6 +224,8 @@ def _register() -> None:
             )
     if BANDIT not in registry:
         register(id=BANDIT, entry_point="townlet.gym.bandit:Bandit")
+    if ROULETTE not in registry:
+        register(id=ROULETTE, entry_point="townlet.gym.roulette:Roulette")
 
 
 _register()

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from townlet.config.models import StrictModel
 from townlet.gym.settings import GymSettings
+from townlet.gym.wrappers.spec import TimeLimitSpec
 
 
 def test_wrappers_are_chosen_by_name() -> None:
@@ -40,6 +41,12 @@ def test_errors_name_the_key(given: dict[str, Any], says: str) -> None:
 def test_unshaped_drops_shaping_wrappers() -> None:
     settings = GymSettings.model_validate({"wrappers": ({"name": "cart_pole_shaping"}, {"name": "sticky_actions"})})
     assert [w.name for w in settings.unshaped().wrappers] == ["sticky_actions"]
+
+
+def test_a_time_limit_may_hold_in_training_only() -> None:
+    limits = ({"name": "time_limit", "steps": 5, "training_only": True}, {"name": "time_limit", "steps": 9})
+    settings = GymSettings.model_validate({"wrappers": limits})
+    assert [w.steps for w in settings.unshaped().wrappers if isinstance(w, TimeLimitSpec)] == [9]
 
 
 def models(of: type[StrictModel]) -> set[type[StrictModel]]:

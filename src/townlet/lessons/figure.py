@@ -68,5 +68,8 @@ def _label(axes: Axes, measure: Measure) -> None:
     axes.set_ylabel(measure.label, fontsize=11)
     plots.format_env_steps(axes)
     axes.set_xlabel("training steps", fontsize=11)
+    if measure.log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     if measure.percent:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f}%")

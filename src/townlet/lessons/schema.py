@@ -27,6 +27,7 @@ class Measure(StrictModel):
     metric: str | None = Field(None, description="A metric of updates, such as mean_q, at the end of the training.")
     last: float = Field(0.1, gt=0, le=1, description="The end of the training, as a fraction of its steps.")
     percent: bool = Field(False, description="Show fractions as percentages.")
+    log: bool = Field(False, description="Draw it on a logarithmic axis, for values of very different sizes.")
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Measure:

@@ -79,11 +79,15 @@ class GymTask:
 
     @property
     def limit(self) -> int | None:
-        limits = [wrapper.steps for wrapper in self.settings.wrappers if isinstance(wrapper, TimeLimitSpec)]
-        if self.settings.max_episode_steps is not None:
-            limits.append(self.settings.max_episode_steps)
-        elif (registered := registered_limit(self.name, self.settings)) is not None:
-            frames_per_step = 1 if extras.is_atari(self.name) else self.settings.frame_skip
+        return self._limit(self.settings)
+
+    def _limit(self, settings: GymSettings) -> int | None:
+        """Steps after which episodes are truncated; evaluation is not subject to limits of training only."""
+        limits = [wrapper.steps for wrapper in settings.wrappers if isinstance(wrapper, TimeLimitSpec)]
+        if settings.max_episode_steps is not None:
+            limits.append(settings.max_episode_steps)
+        elif (registered := registered_limit(self.name, settings)) is not None:
+            frames_per_step = 1 if extras.is_atari(self.name) else settings.frame_skip
             limits.append(math.ceil(registered / frames_per_step))
         return min(limits, default=None)
 
@@ -168,11 +172,11 @@ class GymTask:
                 f"{self.name} returned a reward that is NaN or infinite", "return finite rewards from step()"
             )
         causes = tuple(EnvMetrics.causes[0 if terminated else 1] for terminated in columns["terminated"])
-        return EvaluationResult(limit=self.limit, causes=causes, **columns)
+        return EvaluationResult(limit=self._limit(self.settings.unshaped()), causes=causes, **columns)
 
     def _require_limit(self) -> None:
         """Raise an error if nothing limits the length of an episode: an evaluation might never end."""
-        if self.limit is None:
+        if self._limit(self.settings.unshaped()) is None:
             steps = f"{evaluation.LONG_EPISODE:,} steps"
             what = f"an episode of {self.name} has not ended after {steps}, and nothing limits it"
             raise TownletError(what, "set gym.max_episode_steps, or let step() return truncated=True at a limit")

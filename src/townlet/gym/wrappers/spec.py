@@ -91,6 +91,7 @@ class TimeLimitSpec(StrictModel):
 
     name: Literal["time_limit"] = "time_limit"
     steps: Annotated[int, Field(ge=1)] = Field(description="Raise it for longer episodes.")
+    training_only: bool = Field(False, description="Leave evaluation episodes as long as they are without it.")
 
 
 class PixelsSpec(StrictModel):
