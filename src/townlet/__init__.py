@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["IDS", "__version__", "allow_code", "load", "load_world", "make", "open_run", "plot", "train"]
 
 BANDIT = "Bandit-v0"
+T_MAZE = "TMaze-v0"
+NOISY_TV = "NoisyTV-v0"
 
 
 def allow_code() -> None:
@@ -179,8 +181,13 @@ def _register() -> None:
                 vector_entry_point="townlet.town.gymnasium:TownVectorEnv",
                 kwargs={"world": world},
             )
-    if BANDIT not in registry:
-        register(id=BANDIT, entry_point="townlet.gym.bandit:Bandit")
+    for name, entry_point in (
+        (BANDIT, "townlet.gym.bandit:Bandit"),
+        (T_MAZE, "townlet.gym.t_maze:TMaze"),
+        (NOISY_TV, "townlet.gym.noisy_tv:NoisyTV"),
+    ):
+        if name not in registry:
+            register(id=name, entry_point=entry_point)
 
 
 _register()
