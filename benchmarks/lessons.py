@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from townlet.lessons.figure import figure_size, paint_figure
-from townlet.lessons.measures import failed_expectations, overlapping
+from townlet.lessons.measures import failed_expectations, wrong_intervals
 from townlet.lessons.results import (
     Results,
     lesson_table,
@@ -47,7 +47,7 @@ def measure(lesson: Lesson, machine: str, processes: int) -> Results:
 
 def problems(lesson: Lesson, results: Results) -> list[str]:
     """Everything in which results and text differ from what the lesson claims."""
-    found = failed_expectations(lesson, results.values) + overlapping(lesson, results.values)
+    found = failed_expectations(lesson, results.values) + wrong_intervals(lesson, results.values)
     return found + [f"README.md: {number} is not a result" for number in unsupported_numbers(lesson, results)]
 
 

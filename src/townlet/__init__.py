@@ -30,6 +30,8 @@ __all__ = ["IDS", "__version__", "allow_code", "load", "load_world", "make", "op
 
 BANDIT = "Bandit-v0"
 ROULETTE = "Roulette-v0"
+T_MAZE = "TMaze-v0"
+NOISY_TV = "NoisyTV-v0"
 
 
 def allow_code() -> None:
@@ -222,10 +224,14 @@ def _register() -> None:
                 vector_entry_point="townlet.town.gymnasium:TownVectorEnv",
                 kwargs={"world": world},
             )
-    if BANDIT not in registry:
-        register(id=BANDIT, entry_point="townlet.gym.bandit:Bandit")
-    if ROULETTE not in registry:
-        register(id=ROULETTE, entry_point="townlet.gym.roulette:Roulette")
+    for name, entry_point in (
+        (BANDIT, "townlet.gym.bandit:Bandit"),
+        (ROULETTE, "townlet.gym.roulette:Roulette"),
+        (T_MAZE, "townlet.gym.t_maze:TMaze"),
+        (NOISY_TV, "townlet.gym.noisy_tv:NoisyTV"),
+    ):
+        if name not in registry:
+            register(id=name, entry_point=entry_point)
 
 
 _register()

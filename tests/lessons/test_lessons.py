@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from townlet.lessons.measures import failed_expectations, overlapping
+from townlet.lessons.measures import failed_expectations, wrong_intervals
 from townlet.lessons.results import lesson_table, read_results, results_table, unsupported_numbers, with_table
 from townlet.lessons.schema import Lesson, shipped_lessons
 from townlet.lessons.training import train_lesson
@@ -23,7 +23,7 @@ def test_stored_results_meet_the_expectations(lesson: Lesson) -> None:
     assert results is not None, "measure it: python benchmarks/lessons.py"
     assert len(results.seeds) == 5
     assert failed_expectations(lesson, results.values) == []
-    assert overlapping(lesson, results.values) == []
+    assert wrong_intervals(lesson, results.values) == []
     assert results.lesson_seconds <= 120
 
 
@@ -57,7 +57,7 @@ def test_the_short_form_shows_the_same(lesson: Lesson, tmp_path: Path) -> None:
 def test_five_seeds_show_the_same(lesson: Lesson, tmp_path: Path) -> None:
     trained = train_lesson(lesson, tmp_path, [1, 2, 3, 4, 5], processes=2)
     assert failed_expectations(lesson, trained.values) == []
-    assert overlapping(lesson, trained.values) == []
+    assert wrong_intervals(lesson, trained.values) == []
 
 
 def test_every_lesson_is_listed_in_the_documentation() -> None:

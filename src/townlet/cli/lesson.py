@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -19,7 +19,7 @@ from townlet.errors import TownletError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from townlet.lessons.schema import Lesson
+    from townlet.lessons.schema import Lesson, Measure
     from townlet.lessons.training import LessonRuns
     from townlet.runs.folder import Run
 
@@ -135,11 +135,10 @@ def sparkline(values: list[float]) -> str:
 
 def _print_results(trained: LessonRuns, quick: bool, seconds: float) -> None:
     from townlet.lessons.measures import failed_expectations
-    from townlet.runs.statistics import iqm
 
     chosen, values = trained.lesson, trained.values
     for arm, spec in chosen.arms.items():
-        texts = {name: m.text(iqm(values[arm][name])) for name, m in chosen.measures.items()}
+        texts = {name: _summary_text(m, values[arm][name]) for name, m in chosen.measures.items()}
         echo(f"{arm:<8}  {spec.sentence.format(**texts)}")
     echo("")
     if failed := failed_expectations(chosen, values, quick):
@@ -148,6 +147,15 @@ def _print_results(trained: LessonRuns, quick: bool, seconds: float) -> None:
     else:
         echo(chosen.conclusion)
     echo("", f"Trained in {seconds:.0f} s.")
+
+
+def _summary_text(measure: Measure, values: Sequence[float]) -> str:
+    """The value of one seed, or the interquartile mean of several with its 95% interval."""
+    from townlet.lessons.measures import summarize
+
+    found = summarize(values)
+    text = measure.text(found.iqm)
+    return text if len(values) == 1 else f"{text} ({measure.text(found.low)} to {measure.text(found.high)})"
 
 
 def _write_figures(trained: LessonRuns, root: Path) -> None:

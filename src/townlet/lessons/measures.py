@@ -100,14 +100,17 @@ def _failure(lesson: Lesson, expectation: Expectation, values: Values) -> str | 
     )
 
 
-def overlapping(lesson: Lesson, values: Values) -> list[str]:
-    """Measures in `apart` whose intervals of the first and the last arm overlap, each as a sentence."""
-    first, *_, last = lesson.arms
+def wrong_intervals(lesson: Lesson, values: Values) -> list[str]:
+    """Measures in `apart` whose intervals overlap, and in `overlap` whose intervals do not, each as a sentence."""
+    first, second, *_ = lesson.arms
+    *_, last = lesson.arms
     found = []
-    for name in lesson.apart:
-        a, b = summarize(values[first][name]), summarize(values[last][name])
-        if a.low <= b.high and b.low <= a.high:
-            text = lesson.measures[name].text
-            ends = f"{text(a.low)} to {text(a.high)} and {text(b.low)} to {text(b.high)}"
-            found.append(f"the intervals of {lesson.measures[name].label} overlap: {ends}")
+    for names, other, expected in ((lesson.apart, last, False), (lesson.overlap, second, True)):
+        for name in names:
+            a, b = summarize(values[first][name]), summarize(values[other][name])
+            if (a.low <= b.high and b.low <= a.high) != expected:
+                text = lesson.measures[name].text
+                ends = f"{text(a.low)} to {text(a.high)} and {text(b.low)} to {text(b.high)}"
+                verb = "do not overlap" if expected else "overlap"
+                found.append(f"the intervals of {lesson.measures[name].label} {verb}: {ends}")
     return found

@@ -85,6 +85,9 @@ class LessonSpec(StrictModel):
     apart: tuple[Name, ...] = Field(
         (), description="Measures whose 95% intervals over five seeds do not overlap between the first and last arm."
     )
+    overlap: tuple[Name, ...] = Field(
+        (), description="Measures whose 95% intervals over five seeds overlap between the first and second arm."
+    )
     quick: Demonstration = Demonstration()
     conclusion: Line = Field(description="The lesson in one sentence.")
 
@@ -95,7 +98,7 @@ class LessonSpec(StrictModel):
         arms += [bound for e in expectations for bound in (e.above, e.below) if isinstance(bound, str)]
         for kind, names, known in (
             ("arm", arms, self.arms),
-            ("measure", [*self.apart, *(e.measure for e in expectations)], self.measures),
+            ("measure", [*self.apart, *self.overlap, *(e.measure for e in expectations)], self.measures),
         ):
             if unknown := next((name for name in names if name not in known), None):
                 raise ValueError(f"there is no {kind} '{unknown}'; use one of {', '.join(known)}")
