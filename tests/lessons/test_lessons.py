@@ -35,7 +35,8 @@ def test_texts_contain_measured_numbers_only(lesson: Lesson) -> None:
     assert text == with_table(text, results_table(lesson, results))
     assert text.startswith(f"# {lesson.title}\n")
     assert [line for line in text.splitlines() if line in SECTIONS] == list(SECTIONS)
-    assert "figure.svg" in text and (lesson.folder / "figure.svg").is_file()
+    assert "figure.svg" in text
+    assert (lesson.folder / "figure.svg").is_file()
 
 
 @pytest.mark.parametrize("lesson", LESSONS)

@@ -42,7 +42,7 @@ def paint_figure(lesson: Lesson, runs: Mapping[str, Sequence[Run]]) -> plots.Pai
                 _paint_arm(axes, curves[arm, name], lesson.arms[arm].label, color)
             _label(axes, measure)
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=11)
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=11)
         figure.suptitle(lesson.title, fontsize=15)
 
     return paint
@@ -67,5 +67,6 @@ def _paint_arm(axes: Axes, curves: Sequence[Curve], label: str, color: str) -> N
 def _label(axes: Axes, measure: Measure) -> None:
     axes.set_ylabel(measure.label, fontsize=11)
     plots.format_env_steps(axes)
+    axes.set_xlabel("training steps", fontsize=11)
     if measure.percent:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f}%")
