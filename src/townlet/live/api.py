@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
 from fastapi import Path as PathParam
 from fastapi.responses import PlainTextResponse, Response
 from pydantic import Field
 
 from townlet.live import world_editing
-from townlet.live.film import episode_gif
 from townlet.live.gym_episode import GymEpisode, csv_text
 from townlet.live.hub import Hub
 from townlet.live.messages import Message
@@ -38,6 +37,8 @@ IMMUTABLE: Final = {"Cache-Control": "private, max-age=3600, immutable"}  # an e
 
 EpisodeKey = Annotated[str, PathParam(pattern="^[0-9a-f]{16}$")]
 Index = Annotated[int, PathParam(ge=0, le=10**6)]
+EpisodeId = Annotated[int, PathParam(ge=1, lt=2**63)]
+OWN_SITES: Final = (None, "same-origin", "none")  # Sec-Fetch-Site of this page, the address bar and older browsers
 
 
 class SaveWorld(Message):
@@ -151,13 +152,15 @@ def classroom_router(hub: Hub, jobs: TrainingJobs, tournaments: Tournaments, joi
         return tournaments.find(id).as_json()
 
     @router.get("/watched/{id}.gif")
-    def gif(id: Index) -> Response:
-        """An episode that is on a viewer's screen, as far as it was played."""
+    def gif(id: EpisodeId, sec_fetch_site: Annotated[str | None, Header()] = None) -> Response:
+        """An episode that is on a viewer's screen, as far as it was played; pages of other sites cannot embed it."""
+        if sec_fetch_site not in OWN_SITES:
+            return PlainTextResponse("only this server's own page may do that", 403)
         episode = hub.episodes.get(id)
         if episode is None:
             raise NotFound("this episode is no longer on screen", "watch it again")
         disposition = f'attachment; filename="{episode.name.lower()}.gif"'
-        return Response(episode_gif(episode), media_type="image/gif", headers={"Content-Disposition": disposition})
+        return Response(hub.gifs.gif(episode), media_type="image/gif", headers={"Content-Disposition": disposition})
 
     @router.get("/join")
     def join() -> dict[str, Any]:

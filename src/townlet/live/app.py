@@ -18,6 +18,7 @@ from townlet._version import __version__
 from townlet.errors import ConfigError, TownletError
 from townlet.live import protocol, world_editing
 from townlet.live.api import api_router, classroom_router, episode_router
+from townlet.live.film import TooManyGifs
 from townlet.live.hub import Hub
 from townlet.live.lessons import lessons_router
 from townlet.live.messages import MAX_MESSAGE_BYTES
@@ -51,7 +52,7 @@ def make_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         updates = asyncio.create_task(hub.run())
         yield
-        hub.rollouts.close()
+        hub.close()
         tournaments.close()
         await asyncio.to_thread(jobs.close)
         updates.cancel()
@@ -107,7 +108,7 @@ async def _error_response(_: Request, error: Exception) -> Response:
     status = 400
     if isinstance(error, NotFound):
         status = 404
-    elif isinstance(error, TooManyRollouts):
+    elif isinstance(error, TooManyRollouts | TooManyGifs):
         status = 429
     return JSONResponse({"what": first.what, "fix": first.fix}, status)
 
@@ -156,7 +157,7 @@ async def _handle_message(text: str, viewer: Viewer) -> None:
     if isinstance(message, protocol.EditWorld):
         await _edit_world(message, viewer)
     else:
-        viewer.receive(message)
+        await viewer.receive(message)
 
 
 async def _edit_world(message: protocol.EditWorld, viewer: Viewer) -> None:
@@ -166,7 +167,7 @@ async def _edit_world(message: protocol.EditWorld, viewer: Viewer) -> None:
         if message.change is not None:
             text = await asyncio.to_thread(world_editing.apply_change, message.text, message.change)
         world = await asyncio.to_thread(world_editing.parse_world, text or message.text)
-        viewer.edit(message, world, text)
+        await viewer.edit(message, world, text)
     except ConfigError as error:
         errors = [world_editing.error_json(diagnostic) for diagnostic in error.diagnostics]
         viewer.send(protocol.WorldChecked(number=message.number, errors=errors, text=text))

@@ -3,26 +3,59 @@
 from __future__ import annotations
 
 import io
+import threading
+from collections import OrderedDict
 from typing import Final
 
 import numpy as np
 from PIL import Image
 
+from townlet.errors import TownletError
 from townlet.live.playback import TownEpisode
 from townlet.town.render import picture
 from townlet.town.scene import Scene
+from townlet.town.state import OUT_OF_TIME
 
-MAX_FRAMES: Final = 240  # of a longer episode, every n-th timestep is drawn
-FRAME_MILLISECONDS: Final = 120
+MAX_FRAMES: Final = 80  # of a longer episode, every n-th timestep is drawn
+WIDTH: Final = 480  # pixels
+FRAME_MILLISECONDS: Final = 160
 END_MILLISECONDS: Final = 2000  # for which the last frame stays
 COLORS: Final = 64
+CACHED_GIFS: Final = 8
+
+
+class TooManyGifs(TownletError):
+    """Another GIF is being made."""
+
+
+class GifRenderer:
+    """Makes one GIF at a time, for all viewers, and keeps the latest ones."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._gifs: OrderedDict[tuple[int, int], bytes] = OrderedDict()  # by episode and its length
+
+    def gif(self, episode: TownEpisode) -> bytes:
+        """The timesteps that were played so far."""
+        key = episode.id, len(episode.recording)
+        if key in self._gifs:
+            return self._gifs[key]
+        if not self._lock.acquire(blocking=False):
+            raise TooManyGifs("another GIF is being made", "try again in a few seconds")
+        try:
+            data = self._gifs[key] = episode_gif(episode)
+            if len(self._gifs) > CACHED_GIFS:
+                self._gifs.popitem(last=False)
+            return data
+        finally:
+            self._lock.release()
 
 
 def episode_gif(episode: TownEpisode) -> bytes:
     """The timesteps that were played so far, drawn as in the terminal's video."""
     last = len(episode.recording)
     steps = np.unique(np.linspace(0, last, min(MAX_FRAMES, last + 1)).round().astype(int)).tolist()
-    images = [Image.fromarray(picture.frame(_scene(episode, at))).quantize(COLORS) for at in steps]
+    images = [Image.fromarray(picture.frame(_scene(episode, at), WIDTH)).quantize(COLORS) for at in steps]
     times = [FRAME_MILLISECONDS] * (len(images) - 1) + [END_MILLISECONDS]
     out = io.BytesIO()
     images[0].save(out, "GIF", save_all=True, append_images=images[1:], duration=times, loop=0, optimize=False)
@@ -34,7 +67,7 @@ def _scene(episode: TownEpisode, at: int) -> Scene:
     r, world = episode.recording, episode.world
     here = np.flatnonzero(r.cell_of == r.cell[at]) if world.size else np.zeros(0, int)
     over = episode.over and at == len(r)
-    ended = ("time ran out" if episode.cause == "time" else f"died: no {episode.cause} left") if over else ""
+    ended = ("time ran out" if episode.cause == OUT_OF_TIME else f"died: no {episode.cause} left") if over else ""
     known = min(at, len(r) - 1)
     return Scene(
         world=world, cell=int(r.cell[at]), meters=tuple(r.meters[at].tolist()), hour=int(r.hour[at]),
