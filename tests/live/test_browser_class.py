@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,7 +81,7 @@ CELL = """(canvas, [x, y]) => {
 
 @pytest.fixture
 def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
-    """The page of a finished run, playing its latest checkpoint."""
+    """The page of a finished run, playing its best checkpoint."""
     return open_page(town_server)
 
 
@@ -163,7 +164,8 @@ def test_person_plays_beside_an_agent(view: PageView) -> None:
     assert steps(view) == [0, 0]  # everything waits for the person
     for count, key in enumerate(("ArrowRight", "w", "ArrowDown"), 1):
         view.page.keyboard.press(key)
-        view.wait_until(lambda count=count: steps(view) == [count, count], why=f"{key}: {steps(view)}")
+        expected = [count, count]
+        view.wait_until(partial(lambda both: steps(view) == both, expected), why=f"{key}: {steps(view)}")
     view.page.locator(".human-buttons button[data-action=WAIT]").click()
     view.wait_until(lambda: steps(view) == [4, 4])
     view.agent("planner (knows the rules)", "Compare with")
@@ -290,7 +292,7 @@ def test_viewers_have_controls_of_their_own(open_page: OpenPage, town_server: Li
     first.agent("planner (knows the rules)")
     second = open_page(town_server, link=town_server.server.link(VIEWER))
     second.expect_moving()
-    expect(second.page.locator("#town-label")).to_contain_text("latest checkpoint")
+    expect(second.page.locator("#town-label")).to_contain_text("best checkpoint")
     second.agent("random agent", "Compare with")
     expect(second.page.locator(".town-canvas:visible")).to_have_count(2)
     first.page.bring_to_front()

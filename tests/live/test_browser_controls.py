@@ -19,7 +19,7 @@ pytest_plugins = ["live.browser"]
 
 @pytest.fixture
 def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
-    """The page of a finished run, playing its latest checkpoint."""
+    """The page of a finished run, playing its best checkpoint."""
     return open_page(town_server)
 
 
@@ -32,7 +32,7 @@ def test_page_opens_and_town_moves(view: PageView, runs: tuple[Run, Run]) -> Non
     expect(view.page).to_have_title("Townlet")
     expect(view.page.locator("#run-name")).to_have_text("town:dqn")
     expect(view.page.locator("#run-state")).to_have_text("finished")
-    expect(view.page.locator("#town-label")).to_contain_text("latest checkpoint, after 1,200 steps")
+    expect(view.page.locator("#town-label")).to_contain_text("best checkpoint, after")
     expect(view.page.locator(".meter")).to_have_count(8)
     expect(view.page.locator("#learning .chart canvas").first).to_be_visible()
     step, picture = view.step(), view.canvas_hash()
@@ -181,7 +181,7 @@ def test_two_agents_play_side_by_side_in_the_same_town(
     expect(towns).to_have_count(2)
     captions = view.page.locator(".town-caption:visible")
     expect(captions).to_have_count(2)
-    expect(captions.nth(0)).to_contain_text("latest checkpoint")
+    expect(captions.nth(0)).to_contain_text("best checkpoint")
     expect(captions.nth(1)).to_contain_text("after 0 steps")
     left, right = view.starts[-2:]
     assert (left["side"], right["side"]) == (0, 1)

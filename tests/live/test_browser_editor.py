@@ -1,4 +1,4 @@
-"""The world editor with mouse and keyboard: places on the map, the palette, the form, and the YAML in step with them."""
+"""The world editor with mouse and keyboard: map, palette, form, and the YAML in step with them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ FOCUS = """() => {
 
 @pytest.fixture
 def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
-    """The page of a finished run, playing its latest checkpoint."""
+    """The page of a finished run, playing its best checkpoint."""
     return open_page(town_server)
 
 

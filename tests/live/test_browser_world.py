@@ -100,15 +100,17 @@ def test_invalid_yaml_shows_its_line(view: PageView) -> None:
 
 
 def test_preview_of_an_edited_world_and_back(view: PageView) -> None:
+    view.button("Watch").click()
+    view.page.get_by_label("Speed").press("End")
+    view.button("World").click()
     original = written(view)
     assert "max_steps: 40" in original
     write(view, original.replace("max_steps: 40", "max_steps: 30"), "This world is valid.")
-    view.page.get_by_label("Speed").press("End")
     view.button("Try it with this agent").click()
-    expect(view.page.locator("#town-label")).to_contain_text("latest checkpoint, after")
+    expect(view.page.locator("#town-label")).to_contain_text("best checkpoint, after")
     expect(view.page.locator(".end-card").first).to_contain_text("limit of 30 steps")
     view.page.locator("#controls").get_by_role("button", name="Back to the run’s world").click()
-    expect(view.page.locator("#town-label")).to_have_text(re.compile(r"latest checkpoint, after [\d,]+ steps$"))
+    expect(view.page.locator("#town-label")).to_have_text(re.compile(r"best checkpoint, after [\d,]+ steps$"))
     expect(view.page.locator(".end-card").first).to_contain_text("limit of 40 steps")
     assert "max_steps: 30" in written(view)  # the draft is kept
     view.button("World").click()

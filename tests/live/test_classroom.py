@@ -18,8 +18,9 @@ from PIL import Image
 from live.conftest import LiveServer, Page
 from live.test_security import ask
 from townlet.live.agents import ScriptedActor
-from townlet.live.film import MAX_FRAMES, GifRenderer, TooManyGifs
+from townlet.live.film import MAX_FRAMES, GifRenderer
 from townlet.live.playback import PlayedEpisode
+from townlet.live.rollout_worker import TooManyRollouts
 from townlet.rng import Streams
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
@@ -197,7 +198,7 @@ def test_one_gif_is_made_at_a_time_and_kept() -> None:
     thread.start()
     while not renderer._lock.locked():
         time.sleep(0.001)
-    with pytest.raises(TooManyGifs):
+    with pytest.raises(TooManyRollouts):
         renderer.gif(episodes[1])
     thread.join()
     assert renderer.gif(episodes[0]) is made[0]

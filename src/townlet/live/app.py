@@ -18,7 +18,6 @@ from townlet._version import __version__
 from townlet.errors import ConfigError, TownletError
 from townlet.live import protocol, world_editing
 from townlet.live.api import api_router, classroom_router, episode_router
-from townlet.live.film import TooManyGifs
 from townlet.live.hub import Hub
 from townlet.live.lessons import lessons_router
 from townlet.live.messages import MAX_MESSAGE_BYTES
@@ -108,7 +107,7 @@ async def _error_response(_: Request, error: Exception) -> Response:
     status = 400
     if isinstance(error, NotFound):
         status = 404
-    elif isinstance(error, TooManyRollouts | TooManyGifs):
+    elif isinstance(error, TooManyRollouts):
         status = 429
     return JSONResponse({"what": first.what, "fix": first.fix}, status)
 

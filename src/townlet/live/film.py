@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from townlet.errors import TownletError
 from townlet.live.playback import TownEpisode
+from townlet.live.rollout_worker import TooManyRollouts
 from townlet.town.render import picture
 from townlet.town.scene import Scene
 from townlet.town.state import OUT_OF_TIME
@@ -20,12 +20,9 @@ MAX_FRAMES: Final = 80  # of a longer episode, every n-th timestep is drawn
 WIDTH: Final = 480  # pixels
 FRAME_MILLISECONDS: Final = 160
 END_MILLISECONDS: Final = 2000  # for which the last frame stays
-COLORS: Final = 64
+COLORS: Final = 128  # shared by all frames
+SAMPLES: Final = 6  # frames from which the colors are chosen
 CACHED_GIFS: Final = 8
-
-
-class TooManyGifs(TownletError):
-    """Another GIF is being made."""
 
 
 class GifRenderer:
@@ -41,7 +38,7 @@ class GifRenderer:
         if key in self._gifs:
             return self._gifs[key]
         if not self._lock.acquire(blocking=False):
-            raise TooManyGifs("another GIF is being made", "try again in a few seconds")
+            raise TooManyRollouts("another GIF is being made", "try again in a few seconds")
         try:
             data = self._gifs[key] = episode_gif(episode)
             if len(self._gifs) > CACHED_GIFS:
@@ -55,7 +52,10 @@ def episode_gif(episode: TownEpisode) -> bytes:
     """The timesteps that were played so far, drawn as in the terminal's video."""
     last = len(episode.recording)
     steps = np.unique(np.linspace(0, last, min(MAX_FRAMES, last + 1)).round().astype(int)).tolist()
-    images = [Image.fromarray(picture.frame(_scene(episode, at), WIDTH)).quantize(COLORS) for at in steps]
+    frames = [picture.frame(_scene(episode, at), WIDTH) for at in steps]
+    samples = np.concatenate([frames[at] for at in np.linspace(0, len(frames) - 1, SAMPLES).astype(int)])
+    palette = Image.fromarray(samples).quantize(COLORS)
+    images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     times = [FRAME_MILLISECONDS] * (len(images) - 1) + [END_MILLISECONDS]
     out = io.BytesIO()
     images[0].save(out, "GIF", save_all=True, append_images=images[1:], duration=times, loop=0, optimize=False)

@@ -17,9 +17,6 @@ const BEST = { name: 'best', text: 'at its best' };
 /** The agent that plays unless another one is chosen. @returns {AgentChoice} */
 export const latestPolicy = () => ({ kind: 'policy', run: null, checkpoint: 'latest', epsilon: 0 });
 
-/** Whether two choices are the same. @param {AgentChoice | undefined} a @param {AgentChoice | undefined} b */
-export const isSameAgent = (a, b) => JSON.stringify(a) === JSON.stringify(b);
-
 /** Whether the viewer plays. @param {AgentChoice[]} agents */
 export const hasHuman = (agents) => agents.some((agent) => agent.kind === 'human');
 

@@ -1,5 +1,6 @@
 /** Loads and opens runs over HTTP, and draws the run list and run status in the header. */
 
+import { latestPolicy } from './agent-choice.js';
 import { ApiError, request } from './api.js';
 import { byId, el, setText, svg } from './dom.js';
 import { formatCompact, formatCount, formatNumber, labelsFor, stateLabel } from './format.js';
@@ -83,9 +84,11 @@ export class RunsController {
     }
     if (requestId !== this.requests) return true; // another run was requested meanwhile
     const { runs, theme, view, overlay, link, speed, sound, operator, program } = this.store.state;
-    const source = initialSource(about, runs?.find((summary) => summary.name === run));
+    const summary = runs?.find((one) => one.name === run);
+    const source = initialSource(about, summary);
+    const agents = [{ ...latestPolicy(), checkpoint: summary?.state === 'running' ? 'latest' : 'best' }];
     this.onClear();
-    this.store.set({ ...initialState(), runs, theme, view: about.kind === 'gym' ? 'watch' : view, overlay, link, speed, sound, operator, program, run, about, world: about.world ?? null, source });
+    this.store.set({ ...initialState(), runs, theme, view: about.kind === 'gym' ? 'watch' : view, overlay, link, speed, sound, operator, program, run, about, world: about.world ?? null, source, agents });
     history.replaceState(null, '', `#run=${encodeURIComponent(run)}`);
     this.session.resetServerState();
     this.session.subscribe();

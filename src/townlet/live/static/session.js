@@ -12,6 +12,9 @@ const OVERVIEW_ROWS = 64;
 
 export const RECORDED_ROWS = 4; // rows of training whose episodes are recorded
 
+/** @param {import('./types.js').AgentChoice[]} a @param {import('./types.js').AgentChoice[]} b */
+const isSameAgents = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
 export class Session {
   /** @param {Store} store @param {Connection} connection */
   constructor(store, connection) {
@@ -44,7 +47,9 @@ export class Session {
     if (!run) return;
     if (preview) this.store.set({ preview: false, world: about?.world ?? null });
     this.store.set({ playing: true, detached: false, row: null, pace: source === 'training' ? 'live' : 'own' });
-    this.send({ type: 'subscribe', run, source, rows: OVERVIEW_ROWS });
+    // Other agents than the latest policy are requested at once, instead of an episode of that policy.
+    const others = source === 'checkpoint' && !isSameAgents(this.store.state.agents, this.serverAgents);
+    this.send({ type: 'subscribe', run, source: others ? 'none' : source, rows: OVERVIEW_ROWS });
     if (source === 'checkpoint') this.syncAgents();
     if (source === 'recording' && recording !== null) this.send({ type: 'select', recording });
     if ((source === 'checkpoint' || source === 'recording') && speed !== DEFAULT_SPEED) this.send({ type: 'set_speed', speed });
@@ -53,7 +58,7 @@ export class Session {
   /** Send changed agents. */
   syncAgents() {
     const { agents } = this.store.state;
-    if (JSON.stringify(agents) !== JSON.stringify(this.serverAgents)) {
+    if (!isSameAgents(agents, this.serverAgents)) {
       this.send({ type: 'watch', agents });
       this.previousAgents ??= this.serverAgents;
     }

@@ -63,6 +63,7 @@ export class ShareButtons {
     const { start } = this.playback;
     if (!start) return;
     this.gif.disabled = true;
+    announce('The GIF is being drawn.');
     const answer = await fetch(`api/watched/${start.episode}.gif`).catch(() => null);
     this.gif.disabled = false;
     if (!answer?.ok) {
