@@ -69,12 +69,13 @@ def test_seed_of_a_reset_is_that_of_the_link(page: Page, run: Run) -> None:
 def test_reset_shows_one_town_on_both_sides(page: Page, run: Run) -> None:
     """Also after episodes of different lengths."""
     page.send("subscribe", run=run.name, source="none")
-    page.send("watch", agents=[{"kind": "human"}, {"kind": "random"}])
+    page.send("watch", agents=[{"kind": "planner"}, {"kind": "random"}])
     assert {page.receive("episode_start")["seed"] for _ in range(2)} == {FIRST_SEED}
     page.send("set_speed", speed=200)
-    page.send("play")
-    later = page.receive("episode_start")  # the person's episode does not end
-    assert (later["side"], later["seed"]) == (1, FIRST_SEED + SEED_STEP)
+    assert page.receive("episode_start")["seed"] == FIRST_SEED + SEED_STEP
+    page.send("pause")
+    page.send("ask", timestep=10**7, action=0)
+    page.receive("error")  # the episodes that were on their way have arrived
     page.send("reset")
     starts = [page.receive("episode_start") for _ in range(2)]
     assert [start["side"] for start in starts] == [0, 1]
@@ -153,5 +154,21 @@ def test_own_action_is_taken_at_the_end_of_the_episode(page: Page, run: Run) -> 
     frame = page.receive("frame")
     assert (frame["age"], frame["action"][-1]) == ([2, 3, 4], 0)
     page.send("seek", timestep=10)
+    assert page.receive("frame")["age"] == [4]  # a seek alone takes no action
     page.send("act", action=1)
-    assert page.receive("frame")["age"] == [5]  # a seek alone takes no action
+    assert page.receive("frame")["age"] == [5]
+
+
+def test_agent_beside_a_person_waits(page: Page, run: Run) -> None:
+    """Nothing but an action of the person takes it further."""
+    page.send("subscribe", run=run.name, source="none")
+    page.send("watch", agents=[{"kind": "human"}, {"kind": "random"}])
+    page.send("play")
+    page.send("step", by=5)
+    page.send("seek", timestep=30)
+    page.send("act", action=4)
+    page.send("ask", timestep=10**7, action=0)  # answered with an error, after all frames
+    ages = {0: 0, 1: 0}
+    while (message := page.receive("frame", "error"))["type"] == "frame":
+        ages[message["side"]] = max(ages[message["side"]], *message["age"])
+    assert ages == {0: 1, 1: 1}

@@ -219,14 +219,15 @@ def test_distant_seek_in_an_endless_world_does_not_block_the_others(served: Live
 def test_played_episodes_are_limited() -> None:
     """A viewer cannot fill the memory with one endless episode."""
     world = from_text("extends: town\nmax_steps: 10000000\n")
-    episode = PlayedEpisode(world, ScriptedActor(PlannerPlayer(world), world), 1, "planner", 0, "Ada")
+    episode = PlayedEpisode(world, ScriptedActor(PlannerPlayer(world), world), 1, "planner", 0, "Ada", limit=1000)
     playback = Playback(lambda: None)
     playback.show(episode)
     playback.seek(10**7)
     before, reached = 0, int(playback.position)
-    assert 0 < reached < MAX_PLAYED_STEPS
-    while before < reached <= 2000:
+    assert 0 < reached < 1000
+    while before < reached and not episode.over:
         playback.advance(0.2)
         before, reached = reached, int(playback.position)
-    episode._steps = MAX_PLAYED_STEPS
-    assert episode.reach(10**7) == MAX_PLAYED_STEPS
+    assert (reached, episode.cause) == (1000, "time")
+    assert episode.reach(10**7) == 1000
+    assert MAX_PLAYED_STEPS == 20_000  # as in playback.js

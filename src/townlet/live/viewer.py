@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -126,8 +127,8 @@ class Viewer:
             case _ if self.run is None:
                 self.send(NOT_SUBSCRIBED)
             case protocol.Play() | protocol.Pause():
-                for playback in self._own_playbacks():
-                    playback.playing = isinstance(message, protocol.Play)
+                for playback in self._own_playbacks():  # an agent beside the viewer's waits for the viewer
+                    playback.playing = isinstance(message, protocol.Play) and not self._human_actors()
             case protocol.StepBy() | protocol.Seek():
                 self._move(message)
             case protocol.SetSpeed():
@@ -161,14 +162,17 @@ class Viewer:
         return self.playbacks
 
     def _move(self, message: protocol.StepBy | protocol.Seek) -> None:
-        """Show another timestep; the viewer's actions that were not taken yet are dropped."""
-        for playback in self._own_playbacks():
-            if isinstance(playback.episode, PlayedEpisode) and isinstance(playback.episode.actor, HumanActor):
-                playback.episode.actor.clear()
-        if isinstance(message, protocol.StepBy):
-            self._apply(lambda playback: playback.step(message.by))
-        else:
-            self._apply(lambda playback: playback.seek(message.timestep))
+        """Show another timestep. A viewer who plays drops own actions; an agent beside does not run ahead."""
+        playbacks, last = self._own_playbacks(), sys.maxsize
+        for episode, actor in self._human_actors():
+            actor.clear()
+            last = min(last, episode.known - 1)
+        for playback in playbacks:
+            if isinstance(message, protocol.StepBy):
+                moved = playback.step(min(message.by, last - int(playback.position)))
+            else:
+                moved = playback.seek(min(message.timestep, last))
+            self._send_playback(moved)
 
     async def _reset(self, seed: int | None) -> None:
         """Show another episode on both sides, in the same town."""
@@ -271,14 +275,18 @@ class Viewer:
         """Take the viewer's action; an agent beside takes a step, too."""
         if not self._has_human:
             raise TownletError("no agent is played by you", "choose yourself as one of the agents")
-        for playback in self.playbacks:
-            episode = playback.episode
-            if isinstance(episode, PlayedEpisode) and isinstance(episode.actor, HumanActor) and not episode.over:
-                if action >= len(episode.world.actions):
-                    raise TownletError(f"there is no action {action}", "see `actions` of the world")
-                episode.actor.clear()
-                episode.actor.press(action)
+        for episode, actor in self._human_actors():
+            if action >= len(episode.world.actions):
+                raise TownletError(f"there is no action {action}", "see `actions` of the world")
+            if not episode.over:
+                actor.clear()
+                actor.press(action)
                 self._apply(partial(Playback.seek, timestep=episode.known))  # also if an earlier step is on screen
+
+    def _human_actors(self) -> list[tuple[PlayedEpisode, HumanActor]]:
+        """The episodes on screen that the viewer plays."""
+        episodes = [playback.episode for playback in self.playbacks if isinstance(playback.episode, PlayedEpisode)]
+        return [(episode, episode.actor) for episode in episodes if isinstance(episode.actor, HumanActor)]
 
     # Questions and edited worlds, computed in a thread
 

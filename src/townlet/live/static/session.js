@@ -1,6 +1,6 @@
 /** User commands as messages to the server. */
 
-import { latestPolicy } from './agent-choice.js';
+import { hasHuman, latestPolicy } from './agent-choice.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -120,7 +120,7 @@ export class Session {
       this.detach();
       this.send({ type: 'reset' });
     }
-    if (!this.store.state.playing) {
+    if (!this.store.state.playing && !hasHuman(this.store.state.agents)) {
       this.store.set({ playing: true });
       this.send({ type: 'play' });
     }
