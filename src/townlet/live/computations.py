@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from townlet.agents.agent import Interrupt
 
-NICENESS: Final = 10  # of the thread
+NICENESS: Final = 3  # of the thread; with more, the server would often wait for it to release the interpreter lock
 T = TypeVar("T")
 
 
