@@ -328,6 +328,7 @@ def test_presentation_is_readable_from_afar(open_page: OpenPage, town_server: Li
     expect(view.page.locator("#learning")).to_be_visible()
 
 
+@pytest.mark.long
 def test_training_is_started_watched_and_stopped(open_page: OpenPage, runs: tuple[Run, Run], tmp_path: Path) -> None:
     root = tmp_path / "runs"
     shutil.copytree(runs[0].path, root / runs[0].name)
