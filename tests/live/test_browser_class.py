@@ -110,7 +110,7 @@ def steps(view: PageView) -> list[int]:
 
 def answer(view: PageView, question: str) -> list[str]:
     """The compared options of the answer to a question."""
-    expect(view.page.locator(".answer > strong")).to_have_text(question)
+    expect(view.page.locator(".answer > strong")).to_have_text(re.compile(question))
     return view.page.locator(".answer-option").all_text_contents()
 
 
@@ -178,16 +178,16 @@ def test_why_not_a_place_or_an_action(view: PageView) -> None:
     view.wait_until(lambda: view.step() >= 3)
     canvas = view.page.locator(".town-canvas").first
     view.page.mouse.click(*canvas.evaluate(CELL, [1, 1]))
-    options = answer(view, "Why not the bed?")
+    options = answer(view, r"^Why (not )?the bed at step \d+\?$")
     assert len(options) == 2
     assert all(re.search(r"\d+%$", text) for text in options)
     sentences = view.page.locator(".answer p").all_text_contents()
-    assert sentences[0].endswith("%.") or "live another 100 steps" in sentences[0]
+    assert sentences[0].endswith("%.") or "the next 100 steps" in sentences[0]
     assert sentences[-1].startswith("The planner, which knows the rules, would ")
     expect(view.button("Play")).to_be_visible()  # paused at the step in question
     view.wait_until_still()
     view.page.locator(".action", has_text="wait").click()
-    answer(view, "Why not wait?")
+    answer(view, r"^Why (not )?wait at step \d+\?$")
     chosen = view.page.locator(".action.chosen").text_content()
     assert chosen
 
@@ -288,7 +288,8 @@ def test_link_opens_the_same_moment(view: PageView, open_page: OpenPage, town_se
     for page in (view, other):
         page.page.bring_to_front()
         assert page.wait_until_still() == step
-        assert page.page.locator(".town-caption").all_text_contents() == shown
+        captions = page.page.locator(".town-caption").all_text_contents()
+        assert captions == [text.replace("best checkpoint", "checkpoint") for text in shown if text]  # the same one
 
 
 def test_others_join_with_the_code(view: PageView, open_page: OpenPage) -> None:
@@ -344,7 +345,7 @@ def test_presentation_is_readable_from_afar(open_page: OpenPage, town_server: Li
         assert box["y"] + box["height"] <= 1080
     canvas = view.page.locator(".town-canvas").first
     view.page.mouse.click(*canvas.evaluate(CELL, [1, 1]))
-    answer(view, "Why not the bed?")
+    answer(view, r"^Why (not )?the bed at step \d+\?$")
     view.blur()
     view.page.keyboard.press("p")
     expect(view.page.locator("#learning")).to_be_visible()

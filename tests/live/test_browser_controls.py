@@ -132,7 +132,7 @@ def test_training_and_recordings_of_a_finished_run(view: PageView) -> None:
 
     view.button("Recordings").click()
     expect(view.button("Recordings")).to_have_attribute("aria-pressed", "true")
-    expect(view.page.locator("#town-label")).to_contain_text("of training")
+    expect(view.page.locator("#town-label")).to_contain_text("of the training")
     expect(view.page.get_by_label("Who plays", exact=True)).to_be_hidden()
     kept = view.page.get_by_label("Recorded episode")
     options = kept.locator("option").all_text_contents()

@@ -64,7 +64,7 @@ def watched(view: PageView) -> None:
     """Check everything the page shows during training."""
     page = view.page
     expect(page.locator("#run-state")).to_have_text("training")
-    expect(page.locator("#town-label")).to_have_text(re.compile(r"town \d+ of training"))
+    expect(page.locator("#town-label")).to_have_text(re.compile(r"town \d+ of the training"))
     expect(page.locator(".speed-text")).to_have_text("live speed")
 
     # Episodes as they end, and the overview of all rows.
@@ -90,15 +90,15 @@ def watched(view: PageView) -> None:
     # One recorded row, and back to the shared playback.
     expect(page.locator(".row-buttons button[data-row='2']")).to_be_visible()
     view.select("Parallel town", value="2")
-    expect(page.locator("#town-label")).to_contain_text("town 2 of training")
+    expect(page.locator("#town-label")).to_contain_text("town 2 of the training")
     view.button("Back to training").click()
     expect(view.button("Back to training")).to_be_hidden()
     expect(page.locator(".speed-text")).to_have_text("live speed")
     page.locator(".row-buttons button[data-row='1']").click()
-    expect(page.locator("#town-label")).to_contain_text("town 1 of training")
+    expect(page.locator("#town-label")).to_contain_text("town 1 of the training")
     expect(page.locator(".row-buttons button[data-row='0']")).to_be_visible()  # its first episode has ended
     page.locator("#rows-canvas").click(position={"x": 10, "y": 10})
-    expect(page.locator("#town-label")).to_have_text("town 0 of training")
+    expect(page.locator("#town-label")).to_have_text("town 0 of the training")
     view.button("New episode").click()
 
     # Using the controls detaches from the shared playback.

@@ -153,7 +153,7 @@ def test_missing_checkpoints_are_reported(open_page: OpenPage, served: LiveServe
     expect(view.page.locator(".toast").first).to_contain_text("checkpoint")
     view.button("Close").first.click()
     view.button("Recordings").click()
-    expect(view.page.locator("#town-label")).to_contain_text("of training")
+    expect(view.page.locator("#town-label")).to_contain_text("of the training")
     view.expect_moving()
 
 

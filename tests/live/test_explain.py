@@ -73,3 +73,19 @@ def test_money_is_a_need_only_when_low() -> None:
 )
 def test_affordance_labels(name: str, said: str) -> None:
     assert affordance_label(name) == said
+
+
+@pytest.mark.parametrize(
+    ("second", "text"),
+    [(0.999, "its favorite, hardly ahead of “LEFT”."), (0.9, "its favorite, ahead of"), (0.1, "well ahead of “LEFT”.")],
+)
+def test_favorite_is_explained_without_raw_values(second: float, text: str) -> None:
+    r = life()
+    r.outputs[:] = 0
+    r.outputs[:, int(r.actions[0])] = 1
+    r.outputs[:, WORLD.actions.index("LEFT")] = second
+    why = explain_action(WORLD, r, 0, "values")
+    assert text in why
+    assert not any(character.isdigit() for character in why.partition("No meter")[0])
+    r.actions[0] = 0
+    assert "trying something else; its favorite was “WAIT”." in explain_action(WORLD, r, 0, "values")

@@ -56,10 +56,10 @@ class Actor(Protocol):
 
 
 class PolicyActor:
-    """Epsilon-greedy actor with the policy of a checkpoint."""
+    """Epsilon-greedy actor with the policy of a checkpoint; the seed is for its random actions."""
 
     def __init__(self, trained: TrainedPolicy, epsilon: float, seed: int) -> None:
-        self._policy, self._epsilon = trained.policy(), epsilon
+        self._policy, self._epsilon = trained.policy(seed), epsilon
         self._policy.reset(1)
         self._rng = Streams(seed).numpy("epsilon")
         self.output_kind: OutputKind = "values" if trained.kind == "values" else "probabilities"
@@ -98,6 +98,10 @@ class HumanActor:
     def press(self, action: int) -> None:
         """Queue an action; if too many are waiting, the oldest is dropped."""
         self._pending.append(action)
+
+    def clear(self) -> None:
+        """Drop the actions that were not taken yet."""
+        self._pending.clear()
 
     def act(self, engine: Engine, episode_start: bool) -> tuple[int, Outputs] | None:
         return (self._pending.popleft(), self._outputs) if self._pending else None

@@ -55,7 +55,7 @@ def make_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         updates = asyncio.create_task(hub.run())
         yield
-        hub.rollouts.close()
+        hub.close()
         tournaments.close()
         await asyncio.to_thread(jobs.close)
         updates.cancel()
@@ -160,7 +160,7 @@ async def _handle_message(text: str, viewer: Viewer) -> None:
         if isinstance(message, protocol.EditWorld):
             await _edit_world(message, viewer)
         else:
-            viewer.receive(message)
+            await viewer.receive(message)
     except TownletError as error:
         first_problem = error.diagnostics[0]
         viewer.send(protocol.Error(what=first_problem.what, fix=first_problem.fix, number=number))
@@ -181,4 +181,4 @@ async def _edit_world(message: protocol.EditWorld, viewer: Viewer) -> None:
         errors = [world_editing.error_json(diagnostic) for diagnostic in error.diagnostics]
         viewer.send(protocol.WorldChecked(number=message.number, errors=errors, text=text))
     else:
-        viewer.edit(message, world, text)
+        await viewer.edit(message, world, text)

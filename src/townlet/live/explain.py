@@ -16,7 +16,8 @@ LOW_METER: Final = 0.3  # meters below this are worth mentioning
 MIN_LOSS: Final = 0.01  # share of a meter; smaller losses are not mentioned
 MIN_SHARE: Final = 0.5  # share of the largest loss; smaller losses are not mentioned beside it
 MAX_DEPTH: Final = 3  # maximum length of a chain of cascades
-NEARLY_EQUAL: Final = 0.02  # share of the range of values; smaller differences count as nearly equal
+SMALL_LEAD: Final = 0.02  # share of the range of values up to which the favorite is hardly ahead
+LARGE_LEAD: Final = 0.2  # share of the range of values from which the favorite is well ahead
 
 
 def explain_action(world: World, r: Recording, step: int, output_kind: OutputKind) -> str:
@@ -36,16 +37,14 @@ def explain_action(world: World, r: Recording, step: int, output_kind: OutputKin
         likelier = f"{world.actions[best]} was more likely, at {scores[best]:.0%}"
         return f"{name}: sampled with a probability of {scores[action]:.0%}; {likelier}. {need}"
     if action != best:
-        gap = f"{world.actions[best]} was valued higher by {scores[best] - scores[action]:.3g}"
-        return f"{name}: exploring; {gap}. {need}"
+        return f"{name}: trying something else; its favorite was “{world.actions[best]}”. {need}"
     others = allowed[allowed != best]
     if not len(others):
         return f"{name}: nothing else was possible. {need}"
     second = int(others[scores[others].argmax()])
-    lead = scores[best] - scores[second]
-    close = lead <= NEARLY_EQUAL * max(1e-9, float(np.ptp(scores[allowed])))
-    comparison = "barely more than" if close else f"{lead:.3g} more than"
-    return f"{name}: it has the highest value, {comparison} “{world.actions[second]}”. {need}"
+    lead = float(scores[best] - scores[second]) / max(1e-9, float(np.ptp(scores[allowed])))
+    ahead = "hardly ahead" if lead <= SMALL_LEAD else "well ahead" if lead >= LARGE_LEAD else "ahead"
+    return f"{name}: its favorite, {ahead} of “{world.actions[second]}”. {need}"
 
 
 def _lowest_meter_text(world: World, r: Recording, step: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from collections import OrderedDict
 from typing import Final
 
 import numpy as np
@@ -13,37 +14,45 @@ from townlet.live.playback import TownEpisode
 from townlet.live.rollout_worker import TooManyRollouts
 from townlet.town.render import picture
 from townlet.town.scene import Scene
+from townlet.town.state import OUT_OF_TIME
 
-MAX_FRAMES: Final = 150  # of a longer episode, every n-th timestep is drawn
-FRAME_MILLISECONDS: Final = 120
+MAX_FRAMES: Final = 80  # of a longer episode, every n-th timestep is drawn
+WIDTH: Final = 480  # pixels
+FRAME_MILLISECONDS: Final = 160
 END_MILLISECONDS: Final = 2000  # for which the last frame stays
 COLORS: Final = 128  # shared by all frames
-MAX_REQUESTS: Final = 4  # of viewers, drawn or waiting
 SAMPLES: Final = 6  # frames from which the colors are chosen
+CACHED_GIFS: Final = 8
 
 
-class GifQueue:
-    """Draws one GIF at a time, which takes seconds; few requests may wait, because each occupies a thread."""
+class GifRenderer:
+    """Makes one GIF at a time, for all viewers, and keeps the latest ones."""
 
     def __init__(self) -> None:
-        self._places, self._lock = threading.BoundedSemaphore(MAX_REQUESTS), threading.Lock()
+        self._lock = threading.Lock()
+        self._gifs: OrderedDict[tuple[int, int], bytes] = OrderedDict()  # by episode and its length
 
-    def draw(self, episode: TownEpisode) -> bytes:
-        """The GIF of an episode; refused while too many are waiting."""
-        if not self._places.acquire(blocking=False):
-            raise TooManyRollouts("too many GIFs are being drawn", "try again in a few seconds")
+    def gif(self, episode: TownEpisode) -> bytes:
+        """The timesteps that were played so far."""
+        key = episode.id, len(episode.recording)
+        if key in self._gifs:
+            return self._gifs[key]
+        if not self._lock.acquire(blocking=False):
+            raise TooManyRollouts("another GIF is being made", "try again in a few seconds")
         try:
-            with self._lock:
-                return episode_gif(episode)
+            data = self._gifs[key] = episode_gif(episode)
+            if len(self._gifs) > CACHED_GIFS:
+                self._gifs.popitem(last=False)
+            return data
         finally:
-            self._places.release()
+            self._lock.release()
 
 
 def episode_gif(episode: TownEpisode) -> bytes:
     """The timesteps that were played so far, drawn as in the terminal's video."""
     last = len(episode.recording)
     steps = np.unique(np.linspace(0, last, min(MAX_FRAMES, last + 1)).round().astype(int)).tolist()
-    frames = [picture.frame(_scene(episode, at)) for at in steps]
+    frames = [picture.frame(_scene(episode, at), WIDTH) for at in steps]
     samples = np.concatenate([frames[at] for at in np.linspace(0, len(frames) - 1, SAMPLES).astype(int)])
     palette = Image.fromarray(samples).quantize(COLORS)
     images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
@@ -58,7 +67,7 @@ def _scene(episode: TownEpisode, at: int) -> Scene:
     r, world = episode.recording, episode.world
     here = np.flatnonzero(r.cell_of == r.cell[at]) if world.size else np.zeros(0, int)
     over = episode.over and at == len(r)
-    ended = ("time ran out" if episode.cause == "time" else f"died: no {episode.cause} left") if over else ""
+    ended = ("time ran out" if episode.cause == OUT_OF_TIME else f"died: no {episode.cause} left") if over else ""
     known = min(at, len(r) - 1)
     return Scene(
         world=world, cell=int(r.cell[at]), meters=tuple(r.meters[at].tolist()), hour=int(r.hour[at]),

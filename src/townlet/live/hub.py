@@ -11,15 +11,16 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from townlet.errors import TownletError
+from townlet.live.agent_episodes import AgentLoader
+from townlet.live.computations import Computations
+from townlet.live.film import GifRenderer
 from townlet.live.messages import FRAME_RATE, Message
 from townlet.live.playback import TownEpisode
-from townlet.live.policy_cache import PolicyCache
 from townlet.live.protocol import Error
 from townlet.live.rollout_worker import RolloutWorker
 from townlet.live.watched_run import WatchedRun, WatchedTownRun, find_run, open_watched_run
 
 LOG: Final = logging.getLogger(__name__)
-MAX_COMPUTATIONS: Final = 1  # verdicts on worlds and answers to questions at a time, of all viewers
 
 
 class Watcher(Protocol):
@@ -36,9 +37,9 @@ class Hub:
 
     def __init__(self, root: Path, first: str | None = None, program: str = "townlet") -> None:
         self.root, self.first, self.program = root, first, program  # `first`: name of the run to show first, if any
-        self.policies, self.rollouts = PolicyCache(), RolloutWorker()
+        self.agents, self.rollouts = AgentLoader(root), RolloutWorker()
         self.episodes: WeakValueDictionary[int, TownEpisode] = WeakValueDictionary()  # those that are on screens
-        self.computations = asyncio.Semaphore(MAX_COMPUTATIONS)
+        self.computations, self.gifs = Computations(), GifRenderer()
         self._runs: dict[str, WatchedRun] = {}
         self._viewers: dict[str, set[Watcher]] = {}
         self._errors: dict[str, str] = {}  # last error of each run, to log it once
@@ -93,6 +94,11 @@ class Hub:
             self.register(run.playback.episode)
         for viewer in viewers:
             viewer.tick(texts, shared)
+
+    def close(self) -> None:
+        """Stop the threads of this hub."""
+        for worker in (self.agents, self.computations, self.rollouts):
+            worker.close()
 
     def register(self, episode: TownEpisode | None) -> None:
         """Make an episode available for download while a viewer watches it."""

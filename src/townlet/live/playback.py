@@ -25,7 +25,7 @@ from townlet.town.world.tables import World
 DIGITS: Final = 3
 INITIAL_CAPACITY: Final = 512  # timesteps; doubled when full
 END_PAUSE: Final = 2.0  # seconds that an ended episode stays on screen
-MAX_SECONDS_AT_ONCE: Final = 0.15  # for which an episode is computed: no other viewer is served meanwhile
+MAX_STEPS_AT_ONCE: Final = 200  # of an episode that are computed in one call: no other viewer is served meanwhile
 MAX_PLAYED_STEPS: Final = 20_000  # of one episode; the page keeps as many
 MAX_FRAME_STEPS: Final = 256  # timesteps in one frame message; earlier ones are dropped
 TRAINING_SPEED: Final = 12.0  # steps per second of the playback shared by all viewers of a training run
@@ -40,6 +40,7 @@ class TownEpisode:
     """
 
     seed: int | None = None  # of an episode that is played on request
+    checkpoint: str | None = None  # whose policy plays it
 
     def __init__(
         self, world: World, recording: Recording, label: str, row: int, env_steps: int, output_kind: OutputKind,
@@ -49,7 +50,7 @@ class TownEpisode:
         self.env_steps, self.output_kind, self.source = env_steps, output_kind, source
         self.name = name or first_name(label, row)
         self.id, self.over = next(_ids), True
-        self._story, self._told_end = Story(world, record), False
+        self._story, self._end_added = Story(world, record), False
 
     @property
     def human(self) -> bool:
@@ -63,9 +64,9 @@ class TownEpisode:
 
     def _events(self, first: int, last: int) -> list[list[str] | None]:
         self._story.advance(self.recording)
-        if self.over and not self._told_end:
+        if self.over and not self._end_added:
             self._story.end(self.recording, self.cause)
-            self._told_end = True
+            self._end_added = True
         return self._story.events(first, last)
 
     @property
@@ -82,7 +83,7 @@ class TownEpisode:
         return EpisodeStart(
             source=self.source, side=side, episode=self.id, row=self.row, env_steps=self.env_steps,
             length=len(self.recording) if self.over else None, label=self.label, name=self.name, seed=self.seed,
-            human=self.human,
+            human=self.human, checkpoint=self.checkpoint,
             cell_of=self.recording.cell_of.tolist(), output_kind=self.output_kind,
         )  # fmt: skip
 
@@ -116,12 +117,14 @@ class TownEpisode:
 
 
 class PlayedEpisode(TownEpisode):
-    """An episode of an agent, computed only as far as a viewer has watched."""
+    """An episode of an agent, computed only as far as a viewer has watched, and at most for `limit` steps."""
 
     def __init__(
-        self, world: World, actor: Actor, seed: int, label: str, env_steps: int, name: str, record: int | None = None
-    ) -> None:
+        self, world: World, actor: Actor, seed: int, label: str, env_steps: int, name: str, record: int | None = None,
+        checkpoint: str | None = None, limit: int = MAX_PLAYED_STEPS,
+    ) -> None:  # fmt: skip
         self.actor, self.seed, self._steps = actor, seed, 0
+        self.checkpoint, self._limit = checkpoint, limit
         self._engine = make_engine(world, 1, autoreset=False)
         self._engine.reset(seed)
         self._arrays = empty_arrays(world, INITIAL_CAPACITY)
@@ -140,11 +143,10 @@ class PlayedEpisode(TownEpisode):
         return Recording(**arrays, cell_of=cell_of)
 
     def reach(self, timestep: int) -> int:
-        """Compute the episode towards a timestep for a short time; returns the timestep, or the last available one."""
-        until = time.monotonic() + MAX_SECONDS_AT_ONCE
-        while self._steps < min(timestep, MAX_PLAYED_STEPS) and not self.over and self._step():
-            if time.monotonic() > until:
-                break
+        """Compute some steps towards a timestep or the end; returns the timestep, or the last available one."""
+        until = min(timestep, self._steps + MAX_STEPS_AT_ONCE)
+        while self._steps < until and not self.over and self._step():
+            pass
         self.recording = self._recorded()
         return min(timestep, self._steps)
 
@@ -164,7 +166,7 @@ class PlayedEpisode(TownEpisode):
         arrays["components"][at] = engine.components[0]
         self._steps += 1
         self._observe(self._steps)
-        self.over = bool(engine.terminated[0] or engine.truncated[0])
+        self.over = bool(engine.terminated[0] or engine.truncated[0]) or self._steps >= self._limit
         return True
 
     def _observe(self, at: int) -> None:

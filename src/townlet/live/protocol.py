@@ -167,10 +167,11 @@ class EpisodeStart(Message):
     row: int
     env_steps: int = Field(description="Training progress when the episode ended, or of the checkpoint.")
     length: int | None = Field(description="Steps, if the episode is complete.")
-    label: str = Field(description="What is shown: town 2 of training, best checkpoint, …")
+    label: str = Field(description="What is shown: town 2 of the training, best checkpoint, …")
     name: str = Field(description="First name of the agent.")
     seed: int | None = Field(description="Seed of the town, if the episode is played on request.")
     human: bool = Field(False, description="Whether the viewer chooses the actions.")
+    checkpoint: str | None = Field(None, description="Name of the checkpoint that plays, if the episode is played.")
     cell_of: list[int] = Field(description="Cell of each affordance in this episode.")
     output_kind: OutputKind
 
@@ -306,7 +307,8 @@ class QuestionAnswer(Message):
     question: str
     sentences: list[str]
     options: list[dict[str, Any]] = Field(
-        description="What was compared: label, and the chance to live another 100 steps, between 0 and 1."
+        description="What was compared: label; the chance to survive the next 100 steps and its interval of 95%, `low` "
+        "to `high`, between 0 and 1; and the mean number of steps that were survived."
     )
 
 

@@ -1,20 +1,22 @@
 """Answers to "why not …?": what would follow from another action, found by playing on from the same situation.
 
 From the watched timestep, many copies of the town take the questioned action, or go to the questioned affordance and
-use it, and then follow the agent's own policy. The fraction that lives for another HORIZON steps is compared with that
-of copies in which the agent does what it did.
+use it, and then follow the agent's own policy. The fraction that survives the next HORIZON steps is compared with that
+of copies in which the agent does what it did. Only differences beyond twice their standard error count.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from townlet.agents.agent import Interrupt, no_interrupt
 from townlet.agents.policy import Policy
 from townlet.errors import TownletError, did_you_mean
 from townlet.live.agents import scripted_player
@@ -30,9 +32,12 @@ from townlet.town.world.tables import TOLERANCE, World
 from townlet.train.policies import TrainedPolicy
 
 HORIZON: Final = 100  # steps
-ROLLOUTS: Final = 128  # per option
+ROLLOUTS: Final = 512  # per option
 EXPLORATION: Final = 0.05  # random actions of policies without probabilities, whose rollouts would all be equal
+ERRORS: Final = 2.0  # standard errors beyond which a difference is one
+MIN_GAP: Final = 1.0  # steps; smaller differences between mean lifetimes are not mentioned
 SEED: Final = 0
+Kind = Literal["policy", "random", "planner", "human"]  # of an `AgentChoice`
 Actions = NDArray[np.int64]
 
 
@@ -44,10 +49,28 @@ class Situation:
     recording: Recording
     timestep: int
     output_kind: OutputKind
+    over: bool = False  # the episode has ended with the recording
 
     def __post_init__(self) -> None:
         if self.timestep > len(self.recording):
             raise TownletError(f"step {self.timestep} has not been played yet", "ask about a step that was shown")
+        if self.over and self.timestep == len(self.recording):
+            raise TownletError(f"at step {self.age} the episode is over", "go back, then ask about an earlier step")
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """Which actions are possible here [K]."""
+        if self.timestep < len(self.recording):
+            return np.asarray(self.recording.mask[self.timestep])
+        engine = self.engine(1)
+        mask = np.array(engine.mask[0])
+        engine.close()
+        return mask
+
+    @property
+    def age(self) -> int:
+        """Steps of the episode before this timestep, as on the page."""
+        return int(self.recording.age[self.timestep])
 
     @property
     def taken(self) -> int | None:
@@ -78,7 +101,7 @@ class Situation:
         return self._engine(range(max(1, self.timestep)))
 
     def _engine(self, timesteps: Sequence[int]) -> Engine:
-        limit = int(self.recording.age[self.timestep]) + 10 * HORIZON
+        limit = self.age + 10 * HORIZON
         tables = self.world.tables._replace(max_steps=max(limit, int(self.world.tables.max_steps)))
         engine = make_engine(replace(self.world, tables=tables), len(timesteps), autoreset=False)
         engine.reset(SEED)
@@ -118,6 +141,13 @@ class OwnPolicy:
         valid = np.where(mask.numpy(), self._rng.random(mask.shape), -1.0).argmax(1)
         return np.where(random, valid, actions)
 
+    @property
+    def habit(self) -> str:
+        """How it chooses its actions, in a sentence."""
+        if self._samples:
+            return "In the trials it draws its actions by their probabilities."
+        return f"In the trials it takes its favorite action, and a random one in {EXPLORATION:.0%} of the steps."
+
 
 def player_of(kind: str, trained: TrainedPolicy | None, world: World) -> Player:
     """Who plays on: the agent itself, or the planner in place of a viewer."""
@@ -131,107 +161,173 @@ class Option:
     """Something that the agent could do now, and what follows."""
 
     label: str
-    chance: float  # to live another HORIZON steps
+    condition: str  # as a condition: went to the bed first (8 steps)
+    chance: float  # to survive the next HORIZON steps
     steps: float  # lived, on average, of HORIZON
+    spread: float  # standard deviation of the steps
     note: str = ""
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Interval of 95% for the chance (Wilson 1927)."""
+        n, z = ROLLOUTS, 1.96
+        center = (self.chance + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * math.sqrt(self.chance * (1 - self.chance) / n + z * z / (4 * n * n))
+        return max(0.0, center - half), min(1.0, center + half)
 
-def answer(situation: Situation, player: Player, request: Ask) -> QuestionAnswer:
+    def as_json(self) -> dict[str, Any]:
+        low, high = self.interval
+        return {
+            "label": self.label, "chance": round(self.chance, 3), "low": round(low, 3), "high": round(high, 3),
+            "steps": round(self.steps, 1),
+        }  # fmt: skip
+
+
+def answer(
+    situation: Situation, player: Player, request: Ask, kind: Kind = "policy", check_interrupt: Interrupt = no_interrupt
+) -> QuestionAnswer:
     """Compare what the agent does with the questioned action or affordance."""
     world = situation.world
+    rollouts = _Rollouts(situation, player, check_interrupt)
     if request.affordance is not None:
-        alternative = _go_and_use(situation, player, request.affordance)
-        question = f"Why not {_with_article(request.affordance)}?"
+        plan, noun = _go_and_use(situation, request.affordance), _with_article(request.affordance)
     else:
         action = request.action if request.action is not None else situation.taken
         if action is None or not action < len(world.actions):
             raise TownletError("this action does not exist", "choose one of the listed actions")
-        alternative = _take(situation, player, action)
-        question = f"Why not {_verb(situation, action)}?"
-    own = _take(situation, player, situation.taken)
-    options = [own, alternative]
-    sentences = [*_comparison(own, alternative), *_valuation(situation, request.action), _planner(situation)]
+        plan, noun = _take(situation, action), _verb(situation, action)
+    own = rollouts.option(_take(situation, situation.taken))
+    same = plan.label == own.label
+    options = [own] if same else [own, rollouts.option(plan)]
+    sentences = _comparison(options, kind)
+    if isinstance(player, OwnPolicy):
+        sentences.append(player.habit)
+    elif kind == "human":
+        sentences.append("In the trials the planner plays on for you.")
+    sentences += _valuation(situation, request.action)
+    if kind != "planner":
+        sentences.append(_planner(situation))
     return QuestionAnswer(
-        number=request.number, question=question, sentences=sentences,
-        options=[{"label": option.label, "chance": round(option.chance, 3), "steps": round(option.steps, 1)}
-                 for option in (options if alternative.label != own.label else [own])],
+        number=request.number, question=f"{'Why' if same else 'Why not'} {noun} at step {situation.age}?",
+        sentences=sentences, options=[option.as_json() for option in options],
     )  # fmt: skip
 
 
-def _take(situation: Situation, player: Player, action: int | None) -> Option:
-    """The agent takes an action, or the one of its policy, and goes on as usual."""
-    engine = situation.engine(ROLLOUTS)
-    first = [] if action is None else [np.full(ROLLOUTS, action, np.int64)]
-    label = "what it does" if action is None else _verb(situation, action)
-    note = "" if action is None or engine.mask[0, action] else "This action has no effect here."
-    return _play_on(situation, player, engine, first, label, note)
+@dataclass(frozen=True)
+class Plan:
+    """Actions that the agent could take before it goes on as usual, and a `note` on why they have no effect."""
+
+    label: str
+    condition: str
+    actions: Sequence[int]
+    note: str = ""
 
 
-def _go_and_use(situation: Situation, player: Player, name: str) -> Option:
-    """The agent goes to an affordance by the shortest way, uses it completely, and goes on as usual."""
-    world, t = situation.world, situation.world.tables
+def _take(situation: Situation, action: int | None) -> Plan:
+    """One action, or None for the one that the agent chooses."""
+    if action is None:
+        return Plan("its own choice", "", [])
+    possible = situation.mask[action]
+    return Plan(
+        _verb(situation, action), f"{_past(situation, action)} now", [action],
+        "" if possible else "This action has no effect here.",
+    )  # fmt: skip
+
+
+def _go_and_use(situation: Situation, name: str) -> Plan:
+    """Go to an affordance and use it for one complete session."""
+    world = situation.world
     if name not in world.affordances:
         raise TownletError(f"there is no {name} here", did_you_mean(name, world.affordances))
-    k, planner = world.affordances.index(name), PlannerPlayer(world)
-    engine = situation.engine(ROLLOUTS)
-    state = engine.peek()
-    actions: list[Actions] = []
+    t, k, planner = world.tables, world.affordances.index(name), PlannerPlayer(world)
+    r, at = situation.recording, situation.timestep
+    actions: list[int] = []
+    use = int(t.first_interact) + k
     if world.size:
-        cell, goal = int(state["cell"][0]), int(situation.recording.cell_of[k])
+        cell, goal, use = int(r.cell[at]), int(r.cell_of[k]), int(t.first_interact)
         while cell != goal:
-            move = int(planner.towards(np.array([cell]), np.array([goal]))[0])
-            actions.append(np.full(ROLLOUTS, move, np.int64))
-            cell = int(t.next_cell[move, cell])
-        use = int(t.first_interact)
-    else:
-        use = int(t.first_interact) + k
-    walked = len(actions)
-    actions += [np.full(ROLLOUTS, use, np.int64)] * int(t.ticks[k])
-    label = f"go to {_with_article(name)} ({_steps(walked)}) and use it" if walked else f"use {_with_article(name)}"
-    hour = (int(state["hour"][0]) + walked) % int(t.day)
-    money = float(state["meters"][0, t.currency]) if world.spec.currency is not None else np.inf
+            actions.append(int(planner.towards(np.array([cell]), np.array([goal]))[0]))
+            cell = int(t.next_cell[actions[-1], cell])
+    walked, place = len(actions), _with_article(name)
+    actions += [use] * int(t.ticks[k])
+    hour = (int(r.hour[at]) + walked) % int(t.day)
+    money = float(r.meters[at, t.currency]) if world.spec.currency is not None else np.inf
     note = ""
     if not t.open_at[k, hour]:
-        note = f"It is closed when the agent gets there, at {hour:02d}:00."
+        note = f"It is closed at that time, {hour:02d}:00."
     elif money + TOLERANCE < t.price[k]:
-        note = "The agent cannot afford it."
-    return _play_on(situation, player, engine, actions[:HORIZON], label, note)
+        note = "There is not enough money for it."
+    if walked:
+        label, condition = f"go to {place} ({_steps(walked)}) and use it", f"went to {place} first ({_steps(walked)})"
+    else:
+        label, condition = f"use {place}", f"used {place} first"
+    return Plan(label, condition, actions[:HORIZON], note)
 
 
-def _play_on(
-    situation: Situation, player: Player, engine: Engine, actions: Sequence[Actions], label: str, note: str
-) -> Option:
-    """Take the given actions, then those of the player, for HORIZON steps."""
-    if isinstance(player, OwnPolicy):
-        player.prepare(situation, engine.rows)
-    lived = np.zeros(engine.rows)
-    for step in range(HORIZON):
-        own = player.act(engine)  # also while actions are given: a policy with a memory sees these steps
-        engine.step(actions[step] if step < len(actions) else own)
-        lived += ~engine.terminated
-        if engine.terminated.all():
-            break
-    chance = float((~engine.terminated).mean())
-    engine.close()
-    return Option(label, chance, float(lived.mean()), note)
+@dataclass(frozen=True)
+class _Rollouts:
+    """Plays on from a situation."""
+
+    situation: Situation
+    player: Player
+    check_interrupt: Interrupt
+
+    def option(self, plan: Plan) -> Option:
+        """Take the actions of a plan, then those of the player, for HORIZON steps."""
+        engine = self.situation.engine(ROLLOUTS)
+        if isinstance(self.player, OwnPolicy):
+            self.player.prepare(self.situation, engine.rows)
+        lived = np.zeros(engine.rows)
+        try:
+            for step in range(HORIZON):
+                self.check_interrupt()
+                own = self.player.act(engine)  # also during a plan: a policy with a memory sees these steps
+                planned = step < len(plan.actions)
+                engine.step(np.full(engine.rows, plan.actions[step], np.int64) if planned else own)
+                lived += ~engine.terminated
+                if engine.terminated.all():
+                    break
+            chance = float((~engine.terminated).mean())
+        finally:
+            engine.close()
+        return Option(plan.label, plan.condition, chance, float(lived.mean()), float(lived.std()), plan.note)
 
 
-def _comparison(own: Option, other: Option) -> list[str]:
+def _comparison(options: Sequence[Option], kind: Kind) -> list[str]:
     """What the rollouts show, in one or two sentences."""
-    if own.label == other.label:
-        return [f"That is what it does: {own.chance:.0%} live another {HORIZON} steps."]
-    text = f"To {other.label} now, then go on as usual: {other.chance:.0%} live another {HORIZON} steps"
-    found = [f"{text}. With its own choice, to {own.label}: {own.chance:.0%}."]
+    own, it, its = options[0], *(("you", "your") if kind == "human" else ("it", "its"))
+    if len(options) == 1:
+        did = "you do" if kind == "human" else "it does"
+        survive = "you survive" if kind == "human" else "it survives"
+        return [f"That is what {did}: {survive} the next {HORIZON} steps in {own.chance:.0%} of {ROLLOUTS} trials."]
+    other = options[1]
+    found = [
+        f"If {it} {other.condition}, {it} would survive the next {HORIZON} steps in {other.chance:.0%} of {ROLLOUTS} "
+        f"trials; with {its} own choice, in {own.chance:.0%}."
+    ]
+    gap, lasting = other.chance - own.chance, other.steps - own.steps
+    errors = [option.chance * (1 - option.chance) / ROLLOUTS for option in options]
+    spreads = [option.spread**2 / ROLLOUTS for option in options]
     if other.note:
         found.append(other.note)
-    elif abs(own.chance - other.chance) < 0.05:
-        gap = other.steps - own.steps
-        close = abs(gap) < 2
-        found.append("Both are about equally good." if close else f"Lives last {abs(gap):.0f} steps "
-                     f"{'longer' if gap > 0 else 'shorter'} on average.")  # fmt: skip
-    elif other.chance > own.chance:
-        found.append("So the other choice would have been better: the agent has not learned this yet.")
+    elif gap > ERRORS * math.sqrt(sum(errors)):
+        found.append(f"So the other choice would have been better{REASONS[kind]}.")
+    elif -gap > ERRORS * math.sqrt(sum(errors)):
+        found.append(f"So {its} own choice is better.")
+    elif abs(lasting) > max(MIN_GAP, ERRORS * math.sqrt(sum(spreads))):
+        comparison = "longer" if lasting > 0 else "shorter"
+        found.append(f"{it.capitalize()} would live {abs(lasting):.0f} steps {comparison} on average.")
+    else:
+        found.append("That is no clear difference.")
     return found
+
+
+REASONS: Final[dict[Kind, str]] = {
+    "policy": ": the agent has not learned this yet",
+    "random": ": a random agent does not weigh its choices",
+    "planner": ": the planner knows the rules, but it only estimates what follows",
+    "human": "",
+}  # why the better choice was not made
 
 
 def _valuation(situation: Situation, action: int | None) -> list[str]:
@@ -246,8 +342,15 @@ def _valuation(situation: Situation, action: int | None) -> list[str]:
         return [f"The agent itself does it in {scores[action]:.0%} of such situations."]
     order = np.argsort(-np.where(mask, scores, -np.inf))
     place = int(np.flatnonzero(order == action)[0]) + 1
-    ordinal = {1: "first", 2: "second", 3: "third"}.get(place, f"{place}th")
-    return [f"Of {int(mask.sum())} possible actions the agent rates it {ordinal}."]
+    return [f"Of {int(mask.sum())} possible actions the agent rates it {ordinal(place)}."]
+
+
+def ordinal(number: int) -> str:
+    """first, second, third, 4th, … 11th, … 21st."""
+    if number <= 3:
+        return ("first", "second", "third")[number - 1]
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
 
 
 def _planner(situation: Situation) -> str:
@@ -269,6 +372,12 @@ def _verb(situation: Situation, action: int) -> str:
         here = np.flatnonzero(r.cell_of == r.cell[situation.timestep]).tolist()
     place = situation.world.affordances[here[0]] if here else name[9:]
     return f"use {_with_article(place)}" if place else "use an empty cell"
+
+
+def _past(situation: Situation, action: int) -> str:
+    """An action in the past tense: moved left, waited, used the bed."""
+    verb, _, rest = _verb(situation, action).partition(" ")
+    return {"move": "moved", "use": "used", "wait": "waited"}[verb] + (f" {rest}" if rest else "")
 
 
 def _with_article(name: str) -> str:

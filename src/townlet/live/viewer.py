@@ -3,46 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from itertools import count
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
+from townlet.agents.agent import Interrupt
 from townlet.errors import ConfigError, TownletError
 from townlet.live import protocol, questions, world_editing
-from townlet.live.agents import (
-    SCRIPTED_LABELS,
-    AgentChoice,
-    HumanActor,
-    HumanChoice,
-    PolicyChoice,
-    ScriptedChoice,
-    make_actor,
-)
+from townlet.live.agent_episodes import AgentEpisodes, EpisodeSeeds, LoadedAgent
+from townlet.live.agents import AgentChoice, HumanActor, HumanChoice, PolicyChoice
 from townlet.live.hub import Hub
 from townlet.live.messages import FRAME_RATE, Message, Side
-from townlet.live.names import first_name
-from townlet.live.playback import EpisodeSource, Playback, PlayedEpisode, TownEpisode
-from townlet.live.policy_cache import player_label
+from townlet.live.playback import MAX_PLAYED_STEPS, EpisodeSource, Playback, PlayedEpisode, TownEpisode
 from townlet.live.protocol import ClientMessage
-from townlet.live.watched_run import WatchedRun, WatchedTownRun, find_run
+from townlet.live.watched_run import WatchedRun, WatchedTownRun
 from townlet.live.world_view import world_json
-from townlet.runs.checkpoint import Checkpoint
-from townlet.runs.folder import Run
 from townlet.town.world.tables import World
-from townlet.train.policies import TrainedPolicy
+from townlet.web.limits import TokenBucket
 from townlet.web.mailbox import Mailbox
 
+LOG: Final = logging.getLogger(__name__)
 DEFAULT_SPEED: Final = 5.0  # steps per second
-FIRST_SEED: Final = 1  # seed of the first episode of an agent
-SEED_STEP: Final = 1000  # between the seeds of successive episodes
+MAX_PREVIEW_STEPS: Final = 5000  # of an episode in an edited world
+WATCH_RATE, WATCH_BURST = 2.0, 8.0  # changes of agents per second, and at once
 VERDICT_DELAY: Final = 0.3  # seconds without further edits before a world is played
 NOT_SUBSCRIBED: Final = protocol.Error(what="no run is being watched", fix="subscribe to a run first")
 
 
 class Viewer:
-    """State of one connection. No method blocks: all messages go to the mailbox."""
+    """State of one connection. No method blocks: messages go to the mailbox, and policies are loaded in a thread."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub, self.mailbox = hub, Mailbox()
@@ -52,7 +44,8 @@ class Viewer:
         self.playbacks: list[Playback] = []  # one, or two side by side; empty while following training
         self._agents: list[Any] = [PolicyChoice()]  # the `AgentChoice` of each side
         self._edited_world: World | None = None
-        self._seed, self._resets = FIRST_SEED, 0  # the seed of the first episode after the last reset
+        self._sides: list[AgentEpisodes] = []  # the sources of the playbacks, if agents play
+        self._seeds, self._watch_limit = EpisodeSeeds(), TokenBucket(WATCH_RATE, WATCH_BURST)
         self._last_frame = 0.0  # time of the last frame
         self._resampled = self._new_playback(lambda: None)  # the shared playback at this viewer's lower frame rate
         self._tasks: dict[str, asyncio.Task[None]] = {}  # the last computation of each kind
@@ -89,8 +82,11 @@ class Viewer:
         if self.subscription.rows and self.run.rows_overview:
             self.mailbox.post_latest("rows_overview", self.run.rows_overview)
         if not self.follows_training:
-            if not self._attempt(self._apply, lambda playback: playback.advance(elapsed)):
-                self.playbacks = []
+            try:
+                self._apply(lambda playback: playback.advance(elapsed))
+            except (TownletError, ConfigError) as error:
+                self._refuse(error)
+                self.playbacks, self._sides = [], []
         elif self.subscription.rate == FRAME_RATE:
             for message, text in shared:
                 self._queue(message, text)
@@ -109,48 +105,47 @@ class Viewer:
             task.cancel()
         self.run, self.follows_training, self.playbacks = None, False, []
 
-    def receive(self, message: ClientMessage) -> None:
+    async def receive(self, message: ClientMessage) -> None:
         """Handle a message; failures are answered with an error."""
-        self._attempt(self._handle, message)
+        await self._attempt(self._handle(message))
 
-    def _attempt(self, action: Callable[..., None], *arguments: Any) -> bool:
-        """Call an action; returns whether it succeeded, otherwise an error is sent."""
+    async def _attempt(self, action: Awaitable[None]) -> None:
+        """Await an action; a failure is sent as an error."""
         try:
-            action(*arguments)
+            await action
         except (TownletError, ConfigError) as error:
-            first = error.diagnostics[0]
-            self.send(protocol.Error(what=first.what, fix=first.fix))
-            return False
-        return True
+            self._refuse(error)
 
-    def _handle(self, message: ClientMessage) -> None:
+    def _refuse(self, error: TownletError) -> None:
+        first = error.diagnostics[0]
+        self.send(protocol.Error(what=first.what, fix=first.fix))
+
+    async def _handle(self, message: ClientMessage) -> None:
         match message:
             case protocol.Subscribe():
-                self._subscribe(message)
+                await self._subscribe(message)
             case _ if self.run is None:
                 self.send(NOT_SUBSCRIBED)
             case protocol.Play() | protocol.Pause():
-                for playback in self._own_playbacks():
-                    playback.playing = isinstance(message, protocol.Play)
-            case protocol.StepBy():
-                self._apply(lambda playback: playback.step(message.by))
-            case protocol.Seek():
-                self._apply(lambda playback: playback.seek(message.timestep))
+                for playback in self._own_playbacks():  # an agent beside the viewer's waits for the viewer
+                    playback.playing = isinstance(message, protocol.Play) and not self._human_actors()
+            case protocol.StepBy() | protocol.Seek():
+                self._move(message)
             case protocol.SetSpeed():
                 for playback in self._own_playbacks():
                     playback.speed = message.speed
             case protocol.Select():
                 self._select(message)
             case protocol.Reset():
-                self._seed = self._seed + 1 if message.seed is None else message.seed
-                self._resets += 1
-                self._apply(lambda playback: playback.show(playback.source() or playback.episode))
+                await self._reset(message.seed)
             case protocol.Watch():
-                self._play(message.agents)
+                if not self._watch_limit.take():
+                    raise TownletError("the agents were changed too often", "wait a second and choose again")
+                await self._play(message.agents)
             case protocol.Act():
                 self._act(message.action)
             case protocol.Ask():
-                self._ask(message)
+                await self._ask(message)
 
     def _apply(self, action: Callable[[Playback], list[Message]]) -> None:
         for playback in self._own_playbacks():
@@ -166,7 +161,34 @@ class Viewer:
             self.playbacks = [playback]
         return self.playbacks
 
-    def _subscribe(self, subscription: protocol.Subscribe) -> None:
+    def _move(self, message: protocol.StepBy | protocol.Seek) -> None:
+        """Show another timestep. A viewer who plays drops own actions; an agent beside does not run ahead."""
+        playbacks, last = self._own_playbacks(), sys.maxsize
+        for episode, actor in self._human_actors():
+            actor.clear()
+            last = min(last, episode.known - 1)
+        for playback in playbacks:
+            if isinstance(message, protocol.StepBy):
+                moved = playback.step(min(message.by, last - int(playback.position)))
+            else:
+                moved = playback.seek(min(message.timestep, last))
+            self._send_playback(moved)
+
+    async def _reset(self, seed: int | None) -> None:
+        """Show another episode on both sides, in the same town."""
+        if not self._sides:
+            self._apply(lambda playback: playback.show(playback.source() or playback.episode))
+            return
+        agents = [await side.reload() for side in self._sides]
+        self._seeds.restart(self._seeds.first + 1 if seed is None else seed)
+        for playback, side, agent in zip(self.playbacks, self._sides, agents, strict=False):
+            self._show(playback, side.restart(agent))
+
+    def _show(self, playback: Playback, episode: TownEpisode | None) -> None:
+        self._send_playback(playback.show(episode))
+        self.hub.register(episode)
+
+    async def _subscribe(self, subscription: protocol.Subscribe) -> None:
         """Watch a run: send its history first, then start playback."""
         run = self.hub.join(subscription.run, self)
         if self.run is not run:
@@ -177,14 +199,15 @@ class Viewer:
             self.send(*history)
             self._agents = [PolicyChoice()]
         self._edited_world = None
-        self.subscription, self.follows_training, self.playbacks = subscription, False, []
+        self.subscription, self.follows_training = subscription, False
+        self.playbacks, self._sides = [], []
         self._resampled = self._new_playback(lambda: None)
         if subscription.source == "training":
             town, self.follows_training = self._town, True
             if subscription.rate == FRAME_RATE:
                 self._send_playback(town.playback.so_far())
         elif subscription.source == "checkpoint":
-            self._play(self._agents)
+            await self._play(self._agents)
         elif subscription.source == "recording":
             self._select(protocol.Select(recording=self._town.newest_recording()))
         self._last_frame = time.monotonic()  # preparing it may have taken a while
@@ -211,130 +234,109 @@ class Viewer:
             return None if newest is playback.episode else newest
 
         playback = self._new_playback(newer)
-        self.follows_training, self.playbacks = False, [playback]
-        self._send_playback(playback.show(episode))
-        self.hub.register(episode)
+        self.follows_training, self.playbacks, self._sides = False, [playback], []
+        self._show(playback, episode)
 
     # Agents
 
-    def _play(self, agents: Sequence[AgentChoice], world: World | None = None, first: Sequence[Message] = ()) -> None:
+    async def _play(
+        self, choices: Sequence[AgentChoice], world: World | None = None, first: Sequence[Message] = ()
+    ) -> None:
         """Show episodes of agents in the same town; `first` is sent once all are known to fit the world."""
-        world = world or self._edited_world
-        sources = [self._episode_source(choice, world) for choice in agents]
-        self._agents, self._edited_world = list(agents), world
+        edited, run = world or self._edited_world, self._town
+        sides = [await self._episodes(choice, run, edited) for choice in choices]
+        self._agents, self._edited_world, self._sides = list(choices), edited, sides
         self.send(*first)
         self.follows_training, previous = False, self.playbacks
         speed, playing = (previous[0].speed, previous[0].playing) if previous else (DEFAULT_SPEED, True)
         playing = playing and not self._has_human
-        sides: tuple[Side, Side] = (0, 1)
+        numbers: tuple[Side, Side] = (0, 1)
+        self._seeds.restart(self._seeds.first)
         self.playbacks = [
-            self._new_playback(source, side, speed, playing) for side, source in zip(sides, sources, strict=False)
+            self._new_playback(source, side, speed, playing) for side, source in zip(numbers, sides, strict=False)
         ]
         self._apply(lambda playback: playback.show(playback.source()))
+
+    async def _episodes(self, choice: Any, run: WatchedTownRun, edited: World | None) -> AgentEpisodes:
+        """The episodes of an agent in the world of a run, or in an edited one."""
+        world = edited or run.world
+
+        async def load() -> LoadedAgent:
+            return await self.hub.agents.load(choice, run.run, world)
+
+        note, limit = (", in your edited world", MAX_PREVIEW_STEPS) if edited else ("", MAX_PLAYED_STEPS)
+        return AgentEpisodes(await load(), load, world, self._seeds, note, lambda: run.record, limit)
 
     @property
     def _has_human(self) -> bool:
         return any(isinstance(choice, HumanChoice) for choice in self._agents)
 
-    def _episode_source(self, choice: Any, edited: World | None) -> EpisodeSource:
-        """Source of an agent's episodes, with the same seeds on both sides; resolves `latest` for each episode."""
-        town, numbers, resets = self._town, count(), self._resets
-        world = edited or town.world
-
-        def next_episode() -> TownEpisode:
-            nonlocal numbers, resets
-            if resets != self._resets:
-                numbers, resets = count(), self._resets
-            trained, label, name, env_steps = self._load(choice, world)
-            label += ", in your edited world" if edited else ""
-            seed = (self._seed + SEED_STEP * next(numbers)) % 2**63
-            actor = make_actor(choice, trained, world, seed)
-            return PlayedEpisode(world, actor, seed, label, env_steps, name, town.record)
-
-        self._load(choice, world)  # an agent that does not fit the world is refused now, not at the first frame
-        return next_episode
-
-    def _load(self, choice: Any, world: World) -> tuple[TrainedPolicy | None, str, str, int]:
-        """Policy, label, first name and training progress of an agent."""
-        if isinstance(choice, HumanChoice):
-            return None, SCRIPTED_LABELS["human"], "You", 0
-        if isinstance(choice, ScriptedChoice):
-            return None, SCRIPTED_LABELS[choice.kind], first_name(choice.kind), 0
-        assert isinstance(choice, PolicyChoice)
-        run, found, trained = self._load_policy(choice)
-        trained.require_interface(world)
-        label = player_label(choice.checkpoint, found)
-        label = label if run.name == self._town.run.name else f"{run.meta().get('recipe', run.name)}, {label}"
-        label += f", {choice.epsilon:.0%} random" if choice.epsilon else ""
-        return trained, label, first_name(run.name), found.env_steps
-
-    def _load_policy(self, choice: PolicyChoice) -> tuple[Run, Checkpoint, TrainedPolicy]:
-        run = self._town.run if choice.run is None else find_run(self.hub.root, choice.run)
-        found = self.hub.policies.find(run, choice.checkpoint)
-        return run, found, self.hub.policies.policy(run, found)
-
-    def _trained_in(self) -> list[World]:
-        """Worlds of the chosen trained policies; people and scripted agents can play anywhere."""
-        worlds = []
-        if isinstance(self.run, WatchedTownRun):
-            for choice in self._agents:
-                with suppress(TownletError):  # a policy that is gone is reported when it should play
-                    if isinstance(choice, PolicyChoice):
-                        worlds.append(self.run.world if choice.run is None else self._load_policy(choice)[2].world)
-        return worlds
-
     def _act(self, action: int) -> None:
         """Take the viewer's action; an agent beside takes a step, too."""
         if not self._has_human:
             raise TownletError("no agent is played by you", "choose yourself as one of the agents")
-        for playback in self.playbacks:
-            episode = playback.episode
-            if isinstance(episode, PlayedEpisode) and isinstance(episode.actor, HumanActor):
-                if action >= len(episode.world.actions):
-                    raise TownletError(f"there is no action {action}", "see `actions` of the world")
-                episode.actor.press(action)
-        self._apply(lambda playback: playback.seek(int(playback.position) + 1))
+        for episode, actor in self._human_actors():
+            if action >= len(episode.world.actions):
+                raise TownletError(f"there is no action {action}", "see `actions` of the world")
+            if not episode.over:
+                actor.clear()
+                actor.press(action)
+                self._apply(partial(Playback.seek, timestep=episode.known))  # also if an earlier step is on screen
+
+    def _human_actors(self) -> list[tuple[PlayedEpisode, HumanActor]]:
+        """The episodes on screen that the viewer plays."""
+        episodes = [playback.episode for playback in self.playbacks if isinstance(playback.episode, PlayedEpisode)]
+        return [(episode, episode.actor) for episode in episodes if isinstance(episode.actor, HumanActor)]
 
     # Questions and edited worlds, computed in a thread
 
-    def _compute(self, kind: str, work: Callable[[], Message], delay: float = 0.0) -> None:
+    def _compute(self, kind: str, work: Callable[[Interrupt], Message], delay: float = 0.0) -> None:
         """Compute a message in a thread and send it; a later computation of the same kind replaces an earlier one."""
         if kind in self._tasks:
             self._tasks[kind].cancel()
 
         async def compute() -> None:
             await asyncio.sleep(delay)
-            async with self.hub.computations:
-                try:
-                    self.send(await asyncio.to_thread(work))
-                except (TownletError, ConfigError) as error:
-                    first = error.diagnostics[0]
-                    self.send(protocol.Error(what=first.what, fix=first.fix))
+            try:
+                self.send(await self.hub.computations.run(work))
+            except (TownletError, ConfigError) as error:
+                self._refuse(error)
+            except Exception:
+                LOG.exception("the %s could not be computed", kind)
+                what, fix = f"the {kind} could not be computed", "try again; the log of the server has the details"
+                self.send(protocol.Error(what=what, fix=fix))
 
         self._tasks[kind] = asyncio.get_running_loop().create_task(compute())
 
-    def _ask(self, request: protocol.Ask) -> None:
+    async def _ask(self, request: protocol.Ask) -> None:
         playback = next((p for p in self._own_playbacks() if p.side == request.side), None)
         if playback is None or playback.episode is None:
             raise TownletError("there is nothing to ask about yet", "wait for an episode")
-        episode, choice = playback.episode, self._agents[request.side]
-        if not isinstance(episode, PlayedEpisode):
-            choice = PolicyChoice()  # an episode of training: its run's latest policy answers
-        trained = self._load_policy(choice)[2] if isinstance(choice, PolicyChoice) else None
-        kind = choice.kind
-        recording, output_kind, world = episode.recording, episode.output_kind, episode.world
+        episode = playback.episode
+        if isinstance(episode, PlayedEpisode):
+            agent = self._sides[request.side].agent
+        else:  # an episode of training: its run's latest policy answers
+            agent = await self.hub.agents.load(PolicyChoice(), self._town.run, episode.world)
+        situation = questions.Situation(
+            episode.world, episode.recording, request.timestep, episode.output_kind, episode.over
+        )
 
-        def answer() -> Message:
-            situation = questions.Situation(world, recording, request.timestep, output_kind)
-            player = questions.player_of(kind, trained, world)
-            return questions.answer(situation, player, request)
+        def answer(check_interrupt: Interrupt) -> Message:
+            player = questions.player_of(agent.choice.kind, agent.trained, episode.world)
+            return questions.answer(situation, player, request, agent.choice.kind, check_interrupt)
 
         self._compute("answer", answer)
 
-    def edit(self, request: protocol.EditWorld, world: World, text: str | None) -> None:
+    def _training_worlds(self) -> list[World]:
+        """The worlds in which the chosen policies were trained; people and scripted agents can play anywhere."""
+        if self._sides:
+            return [side.agent.trained.world for side in self._sides if side.agent.trained is not None]
+        return [self.run.world] if isinstance(self.run, WatchedTownRun) else []
+
+    async def edit(self, request: protocol.EditWorld, world: World, text: str | None) -> None:
         """Accept a valid edited world; with `preview`, show the current agents in it. `text` is the changed one."""
         differences = [
-            change for known in self._trained_in() for change in world_editing.interface_changes(world, known)
+            change for known in self._training_worlds() for change in world_editing.interface_changes(world, known)
         ]
         checked = protocol.WorldChecked(
             number=request.number, errors=[], text=text, spec=world.spec.model_dump(mode="json", by_alias=True),
@@ -345,9 +347,9 @@ class Viewer:
         elif self.run is None:
             self.send(NOT_SUBSCRIBED)
         else:
-            self._attempt(self._play, self._agents, world, [checked])
+            await self._attempt(self._play(self._agents, world, [checked]))
 
-        def verdict() -> Message:
+        def verdict(_: Interrupt) -> Message:
             livable, sentences = world_editing.verdict(world)
             return protocol.WorldVerdict(number=request.number, livable=livable, sentences=sentences)
 

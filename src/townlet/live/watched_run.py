@@ -209,7 +209,7 @@ class WatchedTownRun(WatchedRun):
             if message.kind == EPISODE_ENDED:
                 header, _, body = message.data.partition(b"\n")
                 info = json.loads(header)
-                self.episodes.append(self._episode(info | {"data": body}, "town {row} of training", "training"))
+                self.episodes.append(self._episode(info | {"data": body}, "town {row} of the training", "training"))
                 self.record = max(self.record or 0, info["length"])
                 del info["outputs"]
                 messages.append(protocol.TrainingEpisode(run=self.run.name, **info))
@@ -241,7 +241,7 @@ class WatchedTownRun(WatchedRun):
             rows = as_rows(store.read("recordings", where={"number": number}))
         if not rows:
             raise NotFound(f"this run has no recorded episode {number}", "choose one from the list of recordings")
-        return self._episode(rows[0], "{kind}: town {row} of training", "recording")
+        return self._episode(rows[0], "{kind}: town {row} of the training", "recording")
 
     def recordings(self) -> list[dict[str, Any]]:
         """Metadata of the recorded episodes, oldest first."""

@@ -1,4 +1,4 @@
-/** The "Affordances" panel: effects, price, duration and opening hours of each affordance. */
+/** The "Places" panel: effects, price, duration and opening hours of each affordance. */
 
 import { byId, el } from './dom.js';
 import { formatHour, plural, formatMoney, humanize } from './format.js';

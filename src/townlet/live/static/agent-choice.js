@@ -21,7 +21,7 @@ export const latestPolicy = () => ({ kind: 'policy', run: null, checkpoint: 'lat
 export const hasHuman = (agents) => agents.some((agent) => agent.kind === 'human');
 
 /** Policies of the run from its first steps on, then its best and its newest one. @param {Checkpoint[]} checkpoints */
-function stations(checkpoints) {
+function sliderStops(checkpoints) {
   const saved = [...checkpoints].sort((a, b) => a.env_steps - b.env_steps).map((one) => ({
     name: one.name,
     text: one.env_steps === 0 ? 'before any training' : `after ${formatCompact(one.env_steps)} steps${one.score === null ? '' : `, score ${formatNumber(one.score)}`}`,
@@ -40,15 +40,15 @@ export class AgentChooser {
     /** @type {AgentChoice | null} */
     this.agent = optional ? null : latestPolicy();
     /** @type {{name: string, text: string}[]} */
-    this.stations = [LATEST];
+    this.stops = [LATEST];
     this.select = el('select', { 'aria-label': label });
     this.slider = el('input', { type: 'range', min: 0, step: 1, 'aria-label': `${label}: training progress` });
-    this.text = el('output', { class: 'station-text' });
-    this.sliderBox = el('label', { class: 'station' }, this.slider, this.text);
+    this.text = el('output', { class: 'slider-text' });
+    this.sliderBox = el('label', { class: 'slider-stop' }, this.slider, this.text);
     this.box = el('div', { class: 'agent-choice' }, this.select, this.sliderBox);
     this.select.addEventListener('change', () => this.onSelect());
-    this.slider.addEventListener('input', () => this.showStation(Number(this.slider.value)));
-    this.slider.addEventListener('change', () => this.choose(this.policy(this.stations[Number(this.slider.value)].name)));
+    this.slider.addEventListener('input', () => this.showStop(Number(this.slider.value)));
+    this.slider.addEventListener('change', () => this.choose(this.policy(this.stops[Number(this.slider.value)].name)));
   }
 
   /** @param {string} checkpoint @param {string | null} [run] @returns {AgentChoice} */
@@ -83,16 +83,16 @@ export class AgentChooser {
     this.select.value = !agent ? '' : own ? THIS_RUN : agent.kind === 'policy' ? RUN + agent.run : agent.kind;
     this.sliderBox.hidden = !own;
     if (!own) return;
-    this.stations = stations(state.checkpoints);
-    const at = this.stations.findIndex((one) => one.name === agent.checkpoint);
-    this.slider.max = String(this.stations.length - 1);
-    if (document.activeElement !== this.slider || at !== Number(this.slider.value)) this.slider.value = String(at < 0 ? this.stations.length - 1 : at);
-    this.showStation(Number(this.slider.value));
+    this.stops = sliderStops(state.checkpoints);
+    const at = this.stops.findIndex((one) => one.name === agent.checkpoint);
+    this.slider.max = String(this.stops.length - 1);
+    if (document.activeElement !== this.slider || at !== Number(this.slider.value)) this.slider.value = String(at < 0 ? this.stops.length - 1 : at);
+    this.showStop(Number(this.slider.value));
   }
 
   /** @param {number} at */
-  showStation(at) {
-    const text = this.stations[at]?.text ?? '';
+  showStop(at) {
+    const text = this.stops[at]?.text ?? '';
     setText(this.text, text);
     this.slider.setAttribute('aria-valuetext', text);
   }

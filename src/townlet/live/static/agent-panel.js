@@ -64,7 +64,7 @@ export class AgentPanel {
       const bar = el('i');
       const text = el('b');
       const place = this.usedAffordance(action);
-      const row = el('button', { type: 'button', class: 'action', title: `Why not “${actionLabel(action)}”?` }, el('span', { class: 'action-symbol' }, place ? affordanceIcon(place, 14) : actionIcon(action)),
+      const row = el('button', { type: 'button', class: 'action' }, el('span', { class: 'action-symbol' }, place ? affordanceIcon(place, 14) : actionIcon(action)),
         el('span', { class: 'action-name', text: actionLabel(action) }), el('div', { class: 'bar' }, bar), text);
       row.addEventListener('click', () => this.questions.ask({ action: k }));
       list.append(row);
@@ -135,10 +135,11 @@ export class AgentPanel {
       const value = outputs?.[k];
       let share = 0, label = '';
       if (value !== undefined && open) [share, label] = display(value);
-      else if (value !== undefined) label = 'masked';
+      else if (value !== undefined) label = 'not possible now';
       bar.style.width = `${share * 100}%`;
       row.classList.toggle('masked', !open);
       row.classList.toggle('chosen', k === action);
+      row.title = `${k === action ? 'Why' : 'Why not'} “${actionLabel(this.world.actions[k])}”?`;
       setText(text, label);
     });
     let mode = 'none', label = '';

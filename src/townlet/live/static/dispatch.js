@@ -39,7 +39,7 @@ export class Dispatcher {
     switch (message.type) {
       case 'hello': return this.onHello(message);
       case 'run_status': return this.onRunStatus(message);
-      case 'episode_start': this.session.previousAgents = null; playbacks[message.side].begin(message); return this.onChange();
+      case 'episode_start': this.session.onEpisodeStart(message.side); playbacks[message.side].begin(message); return this.onChange();
       case 'frame': return playbacks[message.side].addFrame(message);
       case 'episode_end': return this.onEpisodeEnd(message);
       case 'rows_overview': return store.set({ rowsOverview: message });

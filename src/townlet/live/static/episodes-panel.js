@@ -71,7 +71,7 @@ export function makeEpisodeBars(store, session) {
   const bars = Array.from({ length: MAX_BARS }, () => el('i'));
   // Bars change several times a second: one image to screen readers, without announcements.
   const strip = el('div', { class: 'episode-bars', role: 'img' }, ...bars);
-  const rows = el('div', { class: 'row-buttons', role: 'group', 'aria-label': 'Latest episode of a training row' });
+  const rows = el('div', { class: 'row-buttons', role: 'group', 'aria-label': 'Latest episode of a town of the training' });
   const box = el('div', { class: 'training-episodes', hidden: true }, title, strip, rows);
   /** @type {Map<number, HTMLButtonElement>} */
   const buttons = new Map();
@@ -119,7 +119,7 @@ function drawBar(bar, episode, most, world) {
   bar.style.height = `${Math.min(100, MIN_HEIGHT + ((100 - MIN_HEIGHT) * episode.length) / most)}%`;
   bar.dataset.cause = causeCategory(episode.cause, world);
   bar.dataset.row = String(episode.row);
-  bar.title = `Row ${episode.row}: ${formatCount(episode.length)} steps, ${causeLabel(episode.cause)}`;
+  bar.title = `Town ${episode.row}: ${formatCount(episode.length)} steps, ${causeLabel(episode.cause)}`;
 }
 
 /** @param {HTMLButtonElement} button @param {TrainingEpisode} episode @param {boolean} chosen */
@@ -127,5 +127,5 @@ function updateButton(button, episode, chosen) {
   button.hidden = false;
   button.setAttribute('aria-pressed', String(chosen));
   setText(/** @type {Element} */ (button.lastElementChild), `${formatCount(episode.length)} · ${episode.cause === 'time' ? 'limit' : causeLabel(episode.cause)}`);
-  button.title = `Watch the latest episode of row ${episode.row}`;
+  button.title = `Watch the latest episode of town ${episode.row}`;
 }

@@ -17,11 +17,10 @@ const KEYS = {
 };
 
 export class HumanControls {
-  /** @param {Store} store @param {Session} session @param {import('./playback.js').Playback[]} playbacks */
-  constructor(store, session, playbacks) {
+  /** @param {Store} store @param {Session} session */
+  constructor(store, session) {
     this.store = store;
     this.session = session;
-    this.playbacks = playbacks;
     this.buttons = el('div', { class: 'human-buttons' });
     this.box = el('div', { class: 'human-controls', hidden: true, role: 'group', 'aria-label': 'Your actions' }, this.buttons,
       el('p', { class: 'muted', text: 'You play: arrow keys move, Enter uses the place where you are, W waits. The other agent takes a step whenever you do.' }));

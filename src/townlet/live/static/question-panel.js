@@ -27,7 +27,9 @@ export class QuestionPanel {
     const playback = this.playbacks[this.store.state.side];
     const timestep = playback.current();
     if (!timestep || !playback.start) return;
-    this.session.ask(timestep.age - playback.firstAge, about);
+    // The actions are those before the step on screen; a place would be used after it.
+    const decided = about.action !== undefined && timestep.action !== null ? 1 : 0;
+    this.session.ask(timestep.age - playback.firstAge - decided, about);
   }
 
   show() {
@@ -41,10 +43,11 @@ export class QuestionPanel {
     }
     if (!answer) return;
     setText(this.question, answer.question);
-    this.options.replaceChildren(...answer.options.map(({ label, chance }) => {
+    this.options.replaceChildren(...answer.options.map(({ label, chance, low, high }) => {
       const bar = el('i');
       bar.style.width = `${chance * 100}%`;
-      return el('div', { class: 'answer-option' }, el('span', { text: label }), el('div', { class: 'bar' }, bar), el('b', { text: formatPercent(chance) }));
+      return el('div', { class: 'answer-option' }, el('span', { text: label }), el('div', { class: 'bar' }, bar), el('b', { text: formatPercent(chance) }),
+        el('small', { class: 'muted', text: `${formatPercent(low)}–${formatPercent(high)}`, title: 'The chance lies in this interval with 95% confidence' }));
     }));
     this.sentences.replaceChildren(...answer.sentences.map((text) => el('p', { text })));
   }

@@ -45,7 +45,7 @@ export function initRowsOverview(store, session, playback) {
   canvas.addEventListener('pointermove', (event) => {
     const row = rowAt(event);
     canvas.style.cursor = row === null ? '' : 'pointer';
-    canvas.title = row === null ? '' : `Watch the latest episode of row ${row}`;
+    canvas.title = row === null ? '' : `Watch the latest episode of town ${row}`;
   });
   canvas.addEventListener('click', (event) => {
     const row = rowAt(event);

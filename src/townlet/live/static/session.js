@@ -1,6 +1,6 @@
 /** User commands as messages to the server. */
 
-import { latestPolicy } from './agent-choice.js';
+import { hasHuman, latestPolicy } from './agent-choice.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -26,6 +26,7 @@ export class Session {
     /** @type {import('./types.js').AgentChoice[] | null} */
     this.previousAgents = null; // until the first episode of other agents arrives: the server may refuse them
     this.questions = 0; // asked so far
+    this.questionSide = 0; // of the last one
   }
 
   /** A new connection or another run: the server is in its initial state and sends all checkpoints again. */
@@ -119,7 +120,7 @@ export class Session {
       this.detach();
       this.send({ type: 'reset' });
     }
-    if (!this.store.state.playing) {
+    if (!this.store.state.playing && !hasHuman(this.store.state.agents)) {
       this.store.set({ playing: true });
       this.send({ type: 'play' });
     }
@@ -167,9 +168,18 @@ export class Session {
   /** Ask why the agent does not do something else at a timestep. @param {number} timestep since the start of the episode @param {{action?: number, affordance?: string}} about */
   ask(timestep, about) {
     this.questions += 1;
+    this.questionSide = this.store.state.side;
     if (this.store.state.playing) this.toggle();
     this.store.set({ asking: true, answer: null });
     this.send({ type: 'ask', number: this.questions, side: this.store.state.side, timestep, ...about });
+  }
+
+  /** Another episode is on a side: an answer about the one before no longer fits. @param {number} side */
+  onEpisodeStart(side) {
+    this.previousAgents = null;
+    if (side !== this.questionSide || !(this.store.state.answer || this.store.state.asking)) return;
+    this.questions += 1; // an answer that is still computed is ignored
+    this.store.set({ answer: null, asking: false });
   }
 
   /** Show the latest episode of a training row; null: follow all rows. @param {number | null} row */

@@ -19,9 +19,12 @@ function agentText(agent) {
 /** @param {string} text @returns {AgentChoice | null} */
 function parseAgent(text) {
   if (text === 'random' || text === 'planner' || text === 'human') return { kind: text };
-  const found = /^policy:([\w-]+)(?:@([\w.-]+))?(?:~([\d.]+))?$/.exec(text);
+  const found = /^policy:([\w.-]+)(?:@([\w.-]+))?(?:~([\d.]+))?$/.exec(text);
   return found ? { ...latestPolicy(), kind: 'policy', checkpoint: found[1], run: found[2] ?? null, epsilon: Math.min(1, Number(found[3] ?? 0)) } : null;
 }
+
+/** An agent with the checkpoint that plays: `latest` and `best` are others after more training. @param {AgentChoice} agent @param {import('./types.js').EpisodeStart | null} start */
+export const playedAgent = (agent, start) => (agent.kind === 'policy' && start?.checkpoint ? { ...agent, checkpoint: start.checkpoint } : agent);
 
 /** The fragment of a link to a moment. @param {string} run @param {AgentChoice[]} agents @param {number} seed @param {number} step */
 export function momentFragment(run, agents, seed, step) {
@@ -64,7 +67,8 @@ export class ShareButtons {
     const answer = await fetch(`api/watched/${start.episode}.gif`).catch(() => null);
     this.gif.disabled = false;
     if (!answer?.ok) {
-      toast('The GIF could not be made', answer?.status === 429 ? 'others are saving theirs; try again in a few seconds' : 'watch the episode again, then save it');
+      const reason = await answer?.json().catch(() => null);
+      toast('The GIF could not be made', reason ? `${reason.what}: ${reason.fix}` : 'watch the episode again, then save it');
       return;
     }
     const link = el('a', { href: URL.createObjectURL(await answer.blob()), download: `${start.name.toLowerCase()}.gif` });
@@ -76,7 +80,7 @@ export class ShareButtons {
     const { run, agents } = this.store.state;
     const { start } = this.playback;
     if (!run || !start || start.seed === null) return;
-    const fragment = momentFragment(run, agents, start.seed, Math.floor(this.playback.position + 1e-6));
+    const fragment = momentFragment(run, agents.map((agent, side) => playedAgent(agent, this.playbacks[side].start)), start.seed, Math.floor(this.playback.position + 1e-6));
     history.replaceState(null, '', fragment);
     // Browsers allow copying only on secure pages and on this machine.
     const copied = await (navigator.clipboard?.writeText(location.href) ?? Promise.reject(new Error('not available'))).then(() => true, () => false);

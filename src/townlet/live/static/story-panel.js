@@ -9,7 +9,7 @@ import { playEvent } from './sound.js';
  */
 
 const SHOWN = 40; // events
-const LOUD = 3; // events at most that sound together, when playback jumps
+const MAX_TONES = 3; // events at most that sound together, when playback jumps
 
 export class StoryPanel {
   /** @param {Store} store @param {Playback[]} playbacks */
@@ -20,7 +20,7 @@ export class StoryPanel {
     this.empty = el('p', { class: 'muted', text: 'Nothing remarkable has happened yet.' });
     byId('story-body').replaceChildren(this.empty, this.list);
     this.key = '';
-    this.heard = 0; // events of this episode that have sounded
+    this.played = 0; // events of this episode that have sounded
     this.episode = -1;
   }
 
@@ -35,10 +35,10 @@ export class StoryPanel {
     this.key = key;
     if (this.episode !== start.episode) {
       this.episode = start.episode;
-      this.heard = events.length;
+      this.played = events.length;
     }
-    for (const text of events.slice(Math.max(this.heard, events.length - LOUD))) if (this.store.state.sound) playEvent(text);
-    this.heard = events.length;
+    for (const text of events.slice(Math.max(this.played, events.length - MAX_TONES))) if (this.store.state.sound) playEvent(text);
+    this.played = events.length;
     this.empty.hidden = events.length > 0;
     byId('story-name').textContent = start.name;
     this.list.replaceChildren(...events.slice(-SHOWN).reverse().map((text) => {

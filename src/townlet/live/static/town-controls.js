@@ -63,7 +63,7 @@ export class TownControls {
       this.player.buttonRow(this.overlayButton, ...new ShareButtons(this.store, this.playbacks).buttons, this.saveButton, this.videoButton),
       el('div', { class: 'source-row' }, this.sources, this.backButton, this.choices = el('div', { class: 'source-options' }, this.recording, this.row)),
       this.agents = el('div', { class: 'agent-choices' }, ...this.choosers.map((chooser) => chooser.box), this.epsilon),
-      new HumanControls(this.store, this.session, this.playbacks).box,
+      new HumanControls(this.store, this.session).box,
     );
     this.bindEvents();
   }

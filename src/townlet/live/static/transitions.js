@@ -114,7 +114,7 @@ function drawGraph(transitions, width, affordances) {
   const at = (name) => /** @type {GraphNode} */ (spots.get(name));
   const lines = visibleTransitions(walked).reverse().map((transition) => drawArrow(transition, at(transition.from), at(transition.to), most, { x: width / 2, y: height / 2 }));
   const summary = walked.slice(0, 5).map((transition) => `${humanize(transition.from)} to ${humanize(transition.to)}, ${formatPercent(transition.share)}`).join('; ');
-  return svg('svg', { class: 'transitions-graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Transitions between affordances. Most frequent: ${summary}. The table below lists the most frequent ones.` },
+  return svg('svg', { class: 'transitions-graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `From place to place. Most frequent: ${summary}. The table below lists the most frequent ones.` },
     ...lines, ...[...spots.values()].map((spot) => drawNode(spot, affordances)));
 }
 
@@ -131,7 +131,7 @@ export function initTransitionsPanel(store) {
   const body = byId('transitions-body');
   const drawing = el('div', { class: 'transitions-picture' });
   const none = el('p', { class: 'muted', text: 'No transitions between affordances yet.' });
-  const listed = el('div', { class: 'scroll-table', tabindex: 0, role: 'region', 'aria-label': 'Transitions between affordances as a table' });
+  const listed = el('div', { class: 'scroll-table', tabindex: 0, role: 'region', 'aria-label': 'From place to place, as a table' });
   const details = el('details', {}, el('summary', { text: 'Show as table' }), listed);
   body.replaceChildren(none, drawing, details);
   let drawn = '';

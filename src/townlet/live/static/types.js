@@ -22,7 +22,7 @@
  * @typedef {{type: 'run_status', run: string, kind: Kind, state: RunState, env_steps: number, budget: number, episodes: number,
  *   summary: string[]}} RunStatus
  * @typedef {{type: 'episode_start', source: string, side: 0 | 1, episode: number, row: number, env_steps: number,
- *   length: number | null, label: string, cell_of: number[], output_kind: OutputKind, name: string, seed: number | null, human: boolean}} EpisodeStart
+ *   length: number | null, label: string, cell_of: number[], output_kind: OutputKind, name: string, seed: number | null, human: boolean, checkpoint: string | null}} EpisodeStart
  * @typedef {{type: 'frame', side: 0 | 1, episode: number, age: number[], cell: number[], hour: number[],
  *   progress: number[], using: number[], meters: number[][], action: (number | null)[],
  *   outputs: (number[] | null)[], mask: (boolean[] | null)[], reward: (number | null)[],
@@ -45,7 +45,7 @@
  *   differences: string[], world: World | null}} WorldChecked
  * @typedef {{type: 'world_verdict', number: number, livable: boolean, sentences: string[]}} WorldVerdict
  * @typedef {{type: 'answer', number: number, question: string, sentences: string[],
- *   options: {label: string, chance: number, steps: number}[]}} Answer
+ *   options: {label: string, chance: number, low: number, high: number, steps: number}[]}} Answer
  * @typedef {{type: 'hello', protocol: number, version: string, run: string | null, program: string,
  *   role: 'operator' | 'viewer'}} Hello
  * @typedef {{type: 'error', what: string, fix: string, number: number | null}} ErrorMessage
