@@ -170,6 +170,7 @@ def serve(fd: int) -> None:
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # children would inherit that `nohup` ignores it
     watched: list[Any] = [orders, wake]
     while True:
         ready, _, _ = select.select(watched, [], [])

@@ -19,7 +19,7 @@ from cli.program import COMMANDS, LEAF_COMMANDS, Program
 
 def test_all_commands_exist() -> None:
     assert {" ".join(words) for words in LEAF_COMMANDS} == {
-        "train", "sweep", "eval", "play", "live", "export", "publish", "recipes", "doctor", "bench sim",
+        "train", "sweep", "eval", "play", "live", "lesson", "export", "publish", "recipes", "doctor", "bench sim",
         "bench train",
         *(f"runs {verb}" for verb in ("list", "show", "compare", "export", "verify", "prune")),
         *(f"decide {verb}" for verb in ("serve", "simulate", "versions", "replay", "verify", "backup")),

@@ -18,7 +18,7 @@ from townlet.gym.extras import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-EXTRAS = sorted(set(PARTS) - {"bench", "test"})
+EXTRAS = sorted(set(PARTS) - {"bench", "docs", "test"})
 
 
 def test_doctor_reports_every_component_and_extra(townlet: Program) -> None:
