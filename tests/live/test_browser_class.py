@@ -15,6 +15,7 @@ from PIL import Image
 from playwright.sync_api import Route, expect
 
 from live.conftest import LiveServer
+from townlet.lessons.schema import shipped_lessons
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.overview import make_overview
@@ -308,6 +309,24 @@ def test_others_join_with_the_code(view: PageView, open_page: OpenPage) -> None:
     view.button("World").click()
     expect(view.page.locator(".train-form")).to_be_hidden()
     expect(view.page.locator(".read-only")).to_be_visible()
+
+
+def test_lessons_ask_before_they_answer(view: PageView) -> None:
+    view.button("Lessons").click()
+    dialog = view.page.get_by_role("dialog")
+    lessons = shipped_lessons()
+    expect(dialog.locator(".lesson")).to_have_count(len(lessons))
+    first = dialog.locator(".lesson").first
+    first.locator("summary").first.click()
+    expect(first).to_contain_text(lessons[0].question)
+    expect(first).to_contain_text(f"townlet lesson {lessons[0].name} --open")
+    expect(first.get_by_text(lessons[0].conclusion)).to_be_hidden()
+    first.get_by_text("What happened").click()
+    expect(first.get_by_text(lessons[0].conclusion)).to_be_visible()
+    figure = first.get_by_role("img")
+    view.wait_until(lambda: figure.evaluate("(image) => image.naturalWidth") > 100)
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_be_hidden()
 
 
 def test_viewers_have_controls_of_their_own(open_page: OpenPage, town_server: LiveServer) -> None:

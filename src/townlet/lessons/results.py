@@ -121,9 +121,6 @@ def _formatted(lesson: Lesson, results: Results) -> Iterator[str]:
                 yield _plain(text)
                 yield _plain(f"{value:z.0f}")
                 yield _plain(f"{value:z.1f}")
-    for times in results.seconds.values():
-        yield from (f"{time:.0f}" for time in times)
-    yield f"{results.lesson_seconds:.0f}"
 
 
 def _plain(number: str) -> str:

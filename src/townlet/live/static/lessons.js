@@ -11,7 +11,7 @@ import { byId, el } from './dom.js';
 /** @param {Lesson} lesson */
 function resultTable({ measures, arms, seeds }) {
   return el('table', { class: 'lesson-table' },
-    el('caption', { text: `Means over ${seeds} seeds` }),
+    el('caption', { text: `Interquartile means over ${seeds} seeds` }),
     el('thead', {}, el('tr', {}, el('th', { scope: 'col', text: 'agent' }), ...measures.map((label) => el('th', { scope: 'col', text: label })))),
     el('tbody', {}, ...arms.map(({ label, values }) => el('tr', {}, el('th', { scope: 'row', text: label }), ...values.map((value) => el('td', { text: value ?? '–' }))))));
 }
