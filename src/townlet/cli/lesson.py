@@ -41,7 +41,7 @@ def lesson(
 ) -> None:
     """List the lessons, or train the agents of one side by side.
 
-    Every lesson is a failure and its cure. It ends with what became of each agent, and with a figure.
+    Every lesson is a failure and its cure. It ends with the result of each agent and a figure.
     """
     from townlet.lessons.schema import find_lesson
 

@@ -147,4 +147,4 @@ def find_lesson(name: str) -> Lesson:
         if name in (lesson.name, str(lesson.number)):
             return lesson
     names = [lesson.name for lesson in lessons]
-    raise TownletError(f"there is no lesson '{name[:60]}'", f"{did_you_mean(name, names)}; `townlet lesson` lists all")
+    raise TownletError(f"there is no lesson '{name[:60]}'", f"{did_you_mean(name, names)} (`townlet lesson` lists all)")
