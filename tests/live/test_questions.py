@@ -12,9 +12,10 @@ import pytest
 from townlet.errors import TownletError
 from townlet.live import questions
 from townlet.live.agents import PolicyActor, scripted_player
+from townlet.live.counterfactuals import Option, OwnPolicy, Situation, player_of
 from townlet.live.playback import PlayedEpisode
 from townlet.live.protocol import Ask, QuestionAnswer
-from townlet.live.questions import Kind, Option, OwnPolicy, Situation, ordinal, player_of
+from townlet.live.questions import Kind, ordinal
 from townlet.runs.folder import Run
 from townlet.town.engines.engine import Engine
 from townlet.town.planner import Player

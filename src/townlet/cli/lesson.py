@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from townlet.runs.folder import Run
 
 REFRESH: Final = 1.0  # seconds between updates of the progress
-SPARKS: Final = "▁▂▃▄▅▆▇█"
 SPARKLINE_LENGTH: Final = 24
 
 
@@ -110,6 +109,7 @@ def _progress(chosen: Lesson, runs: dict[str, list[Run]]) -> Iterator[None]:
 
 def _progress_table(chosen: Lesson, runs: dict[str, list[Run]]) -> Table:
     from townlet.lessons.measures import read_curve
+    from townlet.runs.overview import sparkline
 
     measure = next(iter(chosen.measures.values()))
     table = plain_table("", "env_steps>", f"{measure.label}>", "")
@@ -120,17 +120,13 @@ def _progress_table(chosen: Lesson, runs: dict[str, list[Run]]) -> Table:
                 curve = read_curve(run, measure)
                 if len(curve.values):
                     values = curve.values.tolist()
-                    cells = (f"{curve.env_steps[-1]:,.0f}", measure.text(values[-1]), sparkline(values))
+                    cells = (
+                        f"{curve.env_steps[-1]:,.0f}",
+                        measure.text(values[-1]),
+                        sparkline(values, SPARKLINE_LENGTH),
+                    )
             table.add_row(arm, *cells)
     return table
-
-
-def sparkline(values: list[float]) -> str:
-    """The newest values as a line of bars."""
-    shown = values[-SPARKLINE_LENGTH:]
-    low, high = min(shown), max(shown)
-    scale = (len(SPARKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(SPARKS[round((value - low) * scale)] for value in shown)
 
 
 def _print_results(trained: LessonRuns, quick: bool, seconds: float) -> None:

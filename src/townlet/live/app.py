@@ -24,10 +24,8 @@ from townlet.live.messages import MAX_MESSAGE_BYTES
 from townlet.live.protocol_page import json_schema, protocol_page
 from townlet.live.rollout_worker import TooManyRollouts
 from townlet.live.sharing_routes import sharing_router
-from townlet.live.tournament import Tournaments
-from townlet.live.tournament_routes import tournament_router
-from townlet.live.training_jobs import TrainingJobs
-from townlet.live.training_routes import training_router
+from townlet.live.tournament import Tournaments, tournament_router
+from townlet.live.training_jobs import TrainingJobs, training_router
 from townlet.live.viewer import Viewer
 from townlet.live.watched_run import NotFound
 from townlet.web.guard import role_of

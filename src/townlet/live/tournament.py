@@ -1,4 +1,4 @@
-"""A tournament: all agents of a folder play in the same world with the same seeds; their lifetimes are compared."""
+"""Tournaments: all agents of a folder play in the same world with the same seeds; their lifetimes are compared."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from fastapi import APIRouter
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -189,3 +190,26 @@ def _result(stats: SurvivalStats) -> dict[str, Any]:
         "mean": float(ages.mean()), "low": float(low), "high": float(high), "reached": stats.reached,
         "dies_of": next(iter(causes), None),
     }  # fmt: skip
+
+
+def tournament_router(tournaments: Tournaments) -> APIRouter:
+    """Routes that start tournaments and show their tables."""
+    router = APIRouter(prefix="/api/tournaments")
+
+    @router.post("")
+    def start(request: TournamentRequest) -> dict[str, Any]:
+        """Let all agents play in one world."""
+        return tournaments.start(request).as_json()
+
+    @router.get("")
+    async def newest(run: RunName) -> dict[str, Any] | None:
+        """The newest tournament in the world of a run; null if there is none."""
+        found = tournaments.newest(run)
+        return None if found is None else found.as_json()
+
+    @router.get("/{id}")
+    def tournament(id: str) -> dict[str, Any]:
+        """The table of a tournament so far."""
+        return tournaments.find(id).as_json()
+
+    return router

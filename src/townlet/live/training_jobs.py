@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from fastapi import APIRouter, Request
 from pydantic import Field
 
 from townlet.errors import TownletError
@@ -21,6 +22,8 @@ from townlet.live.world_editing import free_name, require_valid_world, save_worl
 from townlet.recipes.catalog import read_variants
 from townlet.recipes.load import load_recipe
 from townlet.town.world.load import shipped
+from townlet.web.guard import role_of
+from townlet.web.tokens import OPERATOR
 
 MAX_STEPS: Final = 2e7
 MAX_MINUTES: Final = 30
@@ -62,7 +65,7 @@ class Job:
         return "finished" if code == 0 else "failed"
 
     def as_json(self, *, with_errors: bool = True) -> dict[str, Any]:
-        """The error is left out if it is not for everybody: it may contain paths of this machine."""
+        """The error is left out for viewers: it may contain paths of this machine."""
         error = self.last_error[:ERROR_CHARACTERS] if with_errors and self.state == "failed" else ""
         return {
             "id": self.id, "title": self.title, "env_steps": self.env_steps, "run": self.run, "state": self.state,
@@ -169,3 +172,28 @@ def training_choices(world: str) -> list[dict[str, Any]]:
             steps = min(recipe.budget.env_steps or int(MAX_STEPS), int(MAX_STEPS))
             choices.append({"variant": variant, "description": description, "env_steps": steps})
     return choices
+
+
+def training_router(jobs: TrainingJobs) -> APIRouter:
+    """Routes that list, start and stop trainings."""
+    router = APIRouter(prefix="/api/trainings")
+
+    @router.get("")
+    def trainings(request: Request, world: str = "town") -> dict[str, Any]:
+        """Trainings that were started on this page, and the recipes for a world and those that extend it."""
+        choices = training_choices(world if world in shipped() else "town")
+        listed = jobs.list(with_errors=role_of(request) == OPERATOR)
+        return {"jobs": listed, "choices": choices, "max_steps": MAX_STEPS}
+
+    @router.post("")
+    def train(request: TrainRequest) -> dict[str, Any]:
+        """Start a training."""
+        return jobs.start(request).as_json()
+
+    @router.post("/{id}/stop")
+    def stop(id: str) -> dict[str, Any]:
+        """Stop a training and save its run."""
+        jobs.stop(id)
+        return {}
+
+    return router

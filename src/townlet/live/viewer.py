@@ -15,6 +15,7 @@ from townlet.errors import ConfigError, TownletError
 from townlet.live import protocol, questions, world_editing
 from townlet.live.agent_episodes import AgentEpisodes, EpisodeSeeds, LoadedAgent
 from townlet.live.agents import AgentChoice, HumanActor, HumanChoice, PolicyChoice
+from townlet.live.counterfactuals import Situation, player_of
 from townlet.live.hub import Hub
 from townlet.live.messages import FRAME_RATE, Message, Side
 from townlet.live.playback import MAX_PLAYED_STEPS, EpisodeSource, Playback, PlayedEpisode, TownEpisode
@@ -317,12 +318,10 @@ class Viewer:
             agent = self._sides[request.side].agent
         else:  # an episode of training: its run's latest policy answers
             agent = await self.hub.agents.load(PolicyChoice(), self._town.run, episode.world)
-        situation = questions.Situation(
-            episode.world, episode.recording, request.timestep, episode.output_kind, episode.over
-        )
+        situation = Situation(episode.world, episode.recording, request.timestep, episode.output_kind, episode.over)
 
         def answer(check_interrupt: Interrupt) -> Message:
-            player = questions.player_of(agent.choice.kind, agent.trained, episode.world)
+            player = player_of(agent.choice.kind, agent.trained, episode.world)
             return questions.answer(situation, player, request, agent.choice.kind, check_interrupt)
 
         self._compute("answer", answer)
