@@ -211,32 +211,30 @@ def test_places_added_quickly_get_names_and_cells_of_their_own(view: PageView) -
     expect_yaml(view, "name: MyPlace\n", "name: MyPlace2\n")
 
 
+def change_price_and(view: PageView, script: str) -> None:
+    """Change the price of the Bed to 0.1, and run a script before the server has answered."""
+    place(view, "Bed").click()
+    change = "price.value = '0.1'; price.dispatchEvent(new Event('change'));"
+    view.page.evaluate(
+        f"() => {{ const price = document.getElementById('field-affordances_Bed_price'); {change} {script} }}"
+    )
+
+
 def test_typing_keeps_a_change_that_is_underway(view: PageView) -> None:
     """The answer to the change must not overwrite what was typed meanwhile, and the change is not lost."""
-    place(view, "Bed").click()
-    view.page.evaluate(
-        """() => {
-          const price = document.getElementById('field-affordances_Bed_price');
-          price.value = '0.1';
-          price.dispatchEvent(new Event('change'));
-          const text = document.querySelector('.yaml-editor');
-          text.value += '# typed';
-          text.dispatchEvent(new Event('input'));
-        }"""
+    change_price_and(
+        view,
+        """
+        const text = document.querySelector('.yaml-editor');
+        text.value += '# typed';
+        text.dispatchEvent(new Event('input'));
+        """,
     )
     expect_yaml(view, "# typed", "price: 0.1")
 
 
 def test_change_that_is_underway_is_part_of_the_world_that_is_tried(view: PageView) -> None:
-    place(view, "Bed").click()
-    view.page.evaluate(
-        """() => {
-          const price = document.getElementById('field-affordances_Bed_price');
-          price.value = '0.1';
-          price.dispatchEvent(new Event('change'));
-          document.querySelector('.editor-bar .primary').click();
-        }"""
-    )
+    change_price_and(view, "document.querySelector('.editor-bar .primary').click();")
     expect(view.page.locator("#town-label")).to_contain_text("in your edited world")
     assert "price: 0.1" in yaml(view)
 
