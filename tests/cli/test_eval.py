@@ -109,9 +109,9 @@ def test_sampling_actions_needs_probabilities(townlet: Program, measured: Any, r
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["town-ppo", "--world", "town-l2"], "position_onehot is absent, was [64]"),
-        (["town-ppo", "--world", "town-aspatial"], "actions, was 6"),
-        (["town-ppo", "observation=partial"], "does not fit the agent of town-ppo"),
+        (["town-ppo", "--world", "town-l2"], "'position_onehot' is not observed"),
+        (["town-ppo", "--world", "town-aspatial"], "the map has no cells, in training it had 8×8"),
+        (["town-ppo", "observation=partial"], "the agent of town-ppo"),
         (["town-ppo", "max_stps=9"], "command line: max_stps=9: unknown key 'max_stps'"),
         (["town-missing"], "there is no run 'town-missing'"),
         (["town:missing"], "townlet train town:missing"),

@@ -88,3 +88,9 @@ def test_errors_are_one_line(tmp_path: Path, words: tuple[str, ...], said: str) 
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_shipped_agent_is_shown_beside_a_run(runs: Path) -> None:
+    with served(runs, "town-ppo", "elder", "--port", "0") as (_, link):
+        assert link.endswith("&agents=policy:best,policy:best@elder")
+        assert "#run=town-ppo-" in link

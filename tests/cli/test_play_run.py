@@ -56,7 +56,7 @@ def test_newest_run_of_a_recipe_is_used(townlet: Program, tmp_path: Path) -> Non
         (["town", "--mode", "trained"], "--mode trained needs a run"),
         (["town-pp0"], "there is no world and no run 'town-pp0'"),
         (["town-"], "runs start with 'town-'"),
-        (["town-ppo", "observation=partial"], "does not fit the agent"),
+        (["town-ppo", "observation=partial"], "cannot act in"),
     ],
 )
 def test_invalid_options_are_explained(townlet: Program, runs: Path, words: list[str], message: str) -> None:

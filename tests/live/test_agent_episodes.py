@@ -48,6 +48,16 @@ def played(source: AgentEpisodes, steps: int) -> PlayedEpisode:
     return episode
 
 
+def test_agent_of_another_world_plays_without_seeing_new_places(run: Run) -> None:
+    extended = from_text(
+        "extends: town\naffordances: [{name: Library, cell: [3, 5], at_end: {mood: .1}}]\n", "extended"
+    )
+    (source,) = sources(run, extended, PolicyChoice(run="elder", checkpoint="best"))
+    assert source.agent.label.startswith("elder, best checkpoint, after ")
+    assert source.agent.label.endswith(", cannot see Library")
+    assert len(played(source, 200).recording) == 200, "the elder should survive here"
+
+
 def test_seed_of_a_reset_is_that_of_the_link(page: Page, run: Run) -> None:
     page.send("subscribe", run=run.name, source="checkpoint")
     first = page.receive("episode_start")

@@ -142,6 +142,8 @@ def test_agent_of_another_run_plays_beside(open_page: OpenPage, shared_school: L
     expect(captions.nth(1)).to_contain_text("best checkpoint")
     assert view.starts[-1]["cell_of"] == view.starts[-2]["cell_of"]
     assert view.starts[-1]["seed"] == view.starts[-2]["seed"]
+    view.agent("elder (comes with Townlet)", "Compare with")
+    expect(captions.nth(1)).to_contain_text("elder, best checkpoint")
     view.expect_moving()
 
 
@@ -198,7 +200,8 @@ def test_tournament_of_all_agents(open_page: OpenPage, shared_school: LiveServer
     view.button("Let all agents play").click()
     expect(view.button("Play again")).to_be_enabled(timeout=60_000)
     lines = view.page.locator(".tournament tbody tr")
-    expect(lines).to_have_count(4)
+    expect(lines).to_have_count(5)
+    expect(lines.filter(has_text="elder")).to_contain_text("100%")
     expect(lines.first.locator("th")).to_have_text("planner, which knows the rules")
     expect(view.page.locator(".tournament tr.own")).to_have_count(1)
     means = [int(text) for text in view.page.locator(".tournament td:nth-child(2)").all_text_contents()]
@@ -208,7 +211,7 @@ def test_tournament_of_all_agents(open_page: OpenPage, shared_school: LiveServer
     guest = open_page(shared_school, link=shared_school.server.link(VIEWER))
     expect(guest.page.locator("#tournament")).to_be_visible()
     expect(guest.button("Let all agents play")).to_be_hidden()
-    expect(guest.page.locator(".tournament tbody tr")).to_have_count(4)  # also in other pages, and after a reload
+    expect(guest.page.locator(".tournament tbody tr")).to_have_count(5)  # also in other pages, and after a reload
     expect(guest.page.locator("#tournament")).to_contain_text("50 episodes of at most 160 steps each.")
 
 

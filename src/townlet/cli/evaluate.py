@@ -30,7 +30,8 @@ def evaluate(
         ),
     ] = None,
     world: Annotated[
-        str | None, typer.Option(metavar="WORLD", help="Another world with the same observation and actions.")
+        str | None,
+        typer.Option(metavar="WORLD", help="Another world. The agent cannot see places that it was not trained with."),
     ] = None,
     which: options.Checkpoint = "best",
     sample: options.Sample = None,
@@ -42,6 +43,8 @@ def evaluate(
 
     It plays unseen episodes. A random agent plays for comparison, and in towns a planner that knows the rules.
     """
+    from townlet.tasks.transfer import unobserved_note
+
     opened = options.open_run(run, root)
     with err().status(f"{episodes} episodes per agent"):
         trained = options.load_policy(opened, which)
@@ -58,6 +61,8 @@ def evaluate(
         print(json.dumps(header | {"seed": eval_seed, "greedy": greedy} | dict(comparison.metrics()), indent=2))
         return
     echo(f"{opened.name}, {trained.info['agent']} after {trained.env_steps:,} env_steps")
+    if note := unobserved_note(about.get("unobserved", ())):
+        echo(f"It {note}: not part of its training.")
     for table in comparison.tables():
         out().print(_rich_table(table))
         echo("")
@@ -81,8 +86,10 @@ def _compare_in_town(
     world = evaluation_world(trained.loaded, overrides, world_name, layout)
     other_maps = layout == "shuffled" and world_name is None and trained.world.spec.map.layout == "fixed"
     training_map = evaluation_world(trained.loaded, overrides) if other_maps else None
-    about = {"world": world.name, "layout": world.spec.map.layout}
-    trained.require_interface(world)
+    about: dict[str, Any] = {"world": world.name, "layout": world.spec.map.layout}
+    trained = trained.in_world(world)
+    if trained.unobserved:
+        about["unobserved"] = list(trained.unobserved)
     trained.require_probabilities(greedy)
     return about, compare_town(trained.policy, world, episodes, seed, greedy=greedy, training_map=training_map)
 

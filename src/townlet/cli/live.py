@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -64,8 +64,7 @@ def live(
 
     first = Run.open(what, root) if what else None
     second = Run.open(other, root) if other else None
-    if first and second and first.path.parent != second.path.parent:
-        raise TownletError("the two runs are in different folders", "the page shows the runs of one; copy one of them")
+    folder = _folder([run for run in (first, second) if run], Path(root))
     at = comparison_fragment(first, second) if first and second else ""
     server = Server(host, port, None if no_token else _tokens(token_file), name or ())
     taken = f" (port {port} is taken)" if port not in (0, server.port) else ""
@@ -86,9 +85,21 @@ def live(
     from townlet.live.hub import Hub
 
     torch.set_num_threads(1)  # policies act for single rows; more threads only wait for each other
-    hub = Hub(first.path.parent if first else Path(root), first.name if first else None, called or program_name())
+    hub = Hub(folder, first.name if first else None, called or program_name())
     app = make_app(hub, viewers=server.descriptors.app_websockets, join_link=None if no_token else server.link(VIEWER))
     server.run(app, is_orphaned if with_parent else None)
+
+
+def _folder(runs: Sequence[Run], root: Path) -> Path:
+    """The folder of the runs; shipped agents are shown with those of any folder."""
+    from townlet.runs.folder import SHIPPED
+
+    folders = list(dict.fromkeys(run.path.parent for run in runs))
+    own = [folder for folder in folders if folder != SHIPPED]
+    if len(own) > 1:
+        what = f"the two runs are in different folders: {own[0]} and {own[1]}"
+        raise TownletError(what, "the page shows the runs of one folder; copy one of the runs into the other")
+    return (own or folders or [root])[0]
 
 
 def comparison_fragment(first: Run, second: Run) -> str:

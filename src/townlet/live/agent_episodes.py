@@ -16,6 +16,7 @@ from townlet.live.policy_cache import PolicyCache, player_label
 from townlet.live.watched_run import find_run
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
+from townlet.tasks.transfer import unobserved_note
 from townlet.town.world.tables import World
 from townlet.train.policies import TrainedPolicy
 
@@ -54,10 +55,13 @@ class AgentLoader:
         run = watched if choice.run is None else find_run(self._root, choice.run)
         found = self._policies.find(run, choice.checkpoint)
         trained = self._policies.policy(run, found)
-        trained.require_interface(world)
+        trained = trained.in_world(world)
         label = player_label(choice.checkpoint, found)
-        label = label if run.name == watched.name else f"{run.meta().get('recipe', run.name)}, {label}"
+        if run.name != watched.name:
+            meta = run.meta()
+            label = f"{run.name if meta.get('published') else meta.get('recipe', run.name)}, {label}"
         label += f", {choice.epsilon:.0%} random" if choice.epsilon else ""
+        label += f", {unobserved_note(trained.unobserved)}" if trained.unobserved else ""
         return LoadedAgent(choice, label, first_name(run.name), trained, found)
 
     def close(self) -> None:

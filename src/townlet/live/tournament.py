@@ -21,15 +21,16 @@ from townlet.live.agents import SCRIPTED_LABELS, scripted_player
 from townlet.live.messages import Message, RunName
 from townlet.live.policy_cache import PolicyCache
 from townlet.live.watched_run import find_run, open_watched_run
-from townlet.live.world_editing import interface_changes
 from townlet.rng import Streams
-from townlet.runs.folder import Run
+from townlet.runs.folder import SHIPPED, Run
 from townlet.runs.overview import list_overviews
 from townlet.tasks.town import PolicyPlayer
+from townlet.tasks.transfer import unobserved_note
 from townlet.town.engines.engine import Engine
 from townlet.town.feasibility import SurvivalStats, measure_survival
 from townlet.town.planner import Player
 from townlet.town.world.tables import World
+from townlet.train.policies import TrainedPolicy
 
 SEED: Final = 10_001  # of the towns, the same for all agents
 RAISED: Final = 4  # the step limit is raised up to this factor, to distinguish agents that reach it
@@ -137,26 +138,26 @@ class Tournaments:
         """All agents with their labels; an error for those that cannot play in this world."""
         for kind in ("random", "planner"):
             yield SCRIPTED_LABELS[kind], None, scripted_player(kind, world, SEED)
-        for overview in list_overviews(self._root):
+        own = list_overviews(self._root)
+        names = {overview.run.name for overview in own}
+        for overview in (*own, *(shipped for shipped in list_overviews(SHIPPED) if shipped.run.name not in names)):
             if overview.state == "damaged" or overview.meta.get("gym"):
                 continue
             label = f"{overview.recipe}, seed {overview.seed}" if overview.state != "published" else overview.run.name
             try:
-                player = self._trained_player(overview.run, world)
+                trained = self._trained(overview.run, world)
             except TownletError as error:
                 yield label, overview.run, error
             except Exception:
                 LOGGER.exception("the policy of %s cannot be loaded", overview.run.name)
                 yield label, overview.run, TownletError("its policy cannot be loaded", "see the log of the server")
             else:
-                yield label, overview.run, player
+                label += f", {unobserved_note(trained.unobserved)}" if trained.unobserved else ""
+                yield label, overview.run, PolicyPlayer(trained.policy(SEED), trained.use_greedy())
 
-    def _trained_player(self, run: Run, world: World) -> Player:
-        """The best policy of a run, if it can play in the world."""
-        trained = self._policies.policy(run, self._policies.find(run, "best"))
-        if changes := interface_changes(world, trained.world):
-            raise TownletError(changes[0], "train it in this world")
-        return PolicyPlayer(trained.policy(SEED), trained.use_greedy())
+    def _trained(self, run: Run, world: World) -> TrainedPolicy:
+        """The best policy of a run, if it can act in the world."""
+        return self._policies.policy(run, self._policies.find(run, "best")).in_world(world)
 
 
 class _Stopped(Exception):

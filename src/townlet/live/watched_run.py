@@ -17,7 +17,7 @@ from townlet.live.protocol import RunStatus
 from townlet.runs import checkpoint, snapshots
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
-from townlet.runs.folder import Run
+from townlet.runs.folder import SHIPPED, Run
 from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.runs.overview import state_of
 from townlet.tasks.experiment import LoadedExperiment, reopen
@@ -37,8 +37,8 @@ class NotFound(TownletError):
 
 
 def find_run(root: Path, name: str) -> Run:
-    """A run by its exact name, never by a path, so that no request can leave `root`."""
-    for run in Run.list(root):
+    """A run of `root` or a shipped agent by its exact name, never by a path, so that no request can leave `root`."""
+    for run in (*Run.list(root), *Run.list(SHIPPED)):
         if run.name == name:
             return run
     raise NotFound(f"there is no run '{name[:80]}'", "choose one from the list of runs")

@@ -18,7 +18,7 @@ from townlet.config.scalar import shorten, to_flow_yaml
 from townlet.config.yaml import Node
 from townlet.curriculum.curriculum import Curriculum, make_curriculum
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
-from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError
+from townlet.errors import ConfigError, Diagnostic, SourceLocation
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.state import State
 from townlet.interfaces.task import RawObservation
@@ -226,17 +226,3 @@ class TownTask:
 
     def files(self) -> dict[str, str]:
         return {role: world_text(world, role) for role, world in self.worlds._asdict().items()}
-
-
-def require_interface(world: World, trained_in: World, run: str) -> None:
-    """Raise an error that lists the differences if the agent of a run cannot act in a world."""
-    if world.interface_hash == trained_in.interface_hash:
-        return
-    shapes, trained_shapes = ({b.name: list(b.shape) for b in w.layout} for w in (world, trained_in))
-    names = [name for name in {**trained_shapes, **shapes} if shapes.get(name) != trained_shapes.get(name)]
-    parts = [f"{name} is {shapes.get(name, 'absent')}, was {trained_shapes.get(name, 'absent')}" for name in names]
-    if world.actions != trained_in.actions:
-        parts.append(f"{len(world.actions)} actions, was {len(trained_in.actions)}")
-    differences = "; ".join(parts[:4]) or "the ranges of the observation differ"
-    what = f"the world {world.name} does not fit the agent of {run}: {differences}"
-    raise TownletError(what, "an agent needs the observation and the actions that it was trained with")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -22,7 +23,7 @@ from townlet.rng import Streams
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import LoadedExperiment, reopen
-from townlet.tasks.town import require_interface
+from townlet.tasks.transfer import MappedNetwork, map_observation
 from townlet.town.world.tables import World
 from townlet.train.checkpointer import choose_checkpoint, training_state
 
@@ -42,6 +43,7 @@ class TrainedPolicy:
         full_network: the whole network that was trained.
         layout: the parts of an observation.
         actions: the action space.
+        unobserved: the names of places and meters of a town that the policy does not observe, see `in_world`.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class TrainedPolicy:
         self._agent = entry(loaded.recipe.agent.name)
         self.network = cast(nn.Module, network.actor) if self._agent.kind == "policy" else network
         self.layout, self.actions = loaded.task.layout, loaded.task.actions
+        self.unobserved: tuple[str, ...] = ()
         self._streams = streams
         self._policy = self.policy()
 
@@ -88,9 +91,19 @@ class TrainedPolicy:
             name = self.loaded.recipe.agent.name
             raise TownletError(f"{name} learns values and has no probabilities to sample from", "leave out --sample")
 
-    def require_interface(self, world: World) -> None:
-        """Raise an error if this policy cannot act in the world."""
-        require_interface(world, self.world, self.run.name)
+    def in_world(self, world: World) -> TrainedPolicy:
+        """This policy for episodes in another town; raises TownletError if it cannot act there.
+
+        It does not observe places and meters that did not exist in training.
+        """
+        mapping = map_observation(world, self.world, self.run.name)
+        if mapping is None:
+            return self
+        mapped = copy(self)
+        mapped.network, mapped.full_network = (MappedNetwork(n, mapping) for n in (self.network, self.full_network))
+        mapped.layout, mapped.unobserved = world.layout, mapping.unobserved
+        mapped._policy = mapped.policy()
+        return mapped
 
     @cached_property
     def _scaling(self) -> list[Tensor] | None:

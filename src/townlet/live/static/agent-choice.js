@@ -11,6 +11,7 @@ import { formatCompact, formatNumber } from './format.js';
 
 const THIS_RUN = 'this';
 const RUN = 'run:'; // prefix of the values of other runs
+const ELDER = 'elder'; // name of the shipped agent, which is not in the folder of runs
 const LATEST = { name: 'latest', text: 'as it is now' };
 const BEST = { name: 'best', text: 'at its best' };
 
@@ -69,12 +70,13 @@ export class AgentChooser {
   show(state, agent) {
     this.agent = agent;
     const others = (state.runs ?? []).filter((run) => run.name !== state.run && run.kind === 'town' && run.checkpoints && run.state !== 'damaged');
+    const shipped = state.run !== ELDER && !others.some((run) => run.name === ELDER);
     const options = [
       this.optional ? el('option', { value: '', text: 'compare with …' }) : null,
       el('option', { value: THIS_RUN, text: 'this agent' }),
-      others.length ? el('optgroup', { label: 'Other agents' }, ...others.map((run) => el('option', {
+      el('optgroup', { label: 'Other agents' }, ...others.map((run) => el('option', {
         value: RUN + run.name, text: `${run.state === 'published' ? run.name : run.recipe}${run.best === null ? '' : `, best ${formatNumber(run.best)}`}`,
-      }))) : null,
+      })), shipped ? el('option', { value: RUN + ELDER, text: 'elder (comes with Townlet)' }) : null),
       el('optgroup', { label: 'Without learning' }, el('option', { value: 'random', text: 'random agent' }),
         el('option', { value: 'planner', text: 'planner (knows the rules)' }), el('option', { value: 'human', text: 'you, with the keyboard' })),
     ];
