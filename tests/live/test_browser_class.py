@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from PIL import Image
 from playwright.sync_api import Route, expect
 
 from live.conftest import LiveServer
@@ -254,17 +252,6 @@ def test_story_and_sounds(view: PageView) -> None:
     view.wait_until(lambda: view.page.evaluate("window.tones") > 0)
     sound.click()
     expect(sound).to_have_attribute("aria-pressed", "false")
-
-
-def test_episode_is_saved_as_gif(view: PageView) -> None:
-    view.wait_until(lambda: view.step() >= 6)
-    step = view.pause()
-    with view.page.expect_download() as coming:
-        view.button("Save as GIF").click()
-    assert coming.value.suggested_filename == f"{view.starts[0]['name'].lower()}.gif"
-    image = Image.open(io.BytesIO(coming.value.path().read_bytes()))
-    assert image.format == "GIF"
-    assert 2 <= getattr(image, "n_frames", 1) <= step + 2  # equal pictures are merged
 
 
 def test_link_opens_the_same_moment(view: PageView, open_page: OpenPage, town_server: LiveServer) -> None:

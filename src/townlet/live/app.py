@@ -68,7 +68,7 @@ def make_app(
     app.include_router(episode_router(hub))
     app.include_router(training_router(jobs))
     app.include_router(tournament_router(tournaments))
-    app.include_router(sharing_router(hub, join_link))
+    app.include_router(sharing_router(join_link))
     app.include_router(lessons_router())
 
     @app.get("/", include_in_schema=False)

@@ -151,7 +151,6 @@ class Viewer:
     def _apply(self, action: Callable[[Playback], list[Message]]) -> None:
         for playback in self._own_playbacks():
             self._send_playback(action(playback))
-            self.hub.register(playback.episode)
 
     def _own_playbacks(self) -> list[Playback]:
         """This viewer's playbacks; a viewer who followed training continues from there independently."""
@@ -187,7 +186,6 @@ class Viewer:
 
     def _show(self, playback: Playback, episode: TownEpisode | None) -> None:
         self._send_playback(playback.show(episode))
-        self.hub.register(episode)
 
     async def _subscribe(self, subscription: protocol.Subscribe) -> None:
         """Watch a run: send its history first, then start playback."""

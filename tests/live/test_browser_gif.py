@@ -1,0 +1,148 @@
+"""The GIF of an episode, which the page draws: of a town, of two side by side, and of a Gymnasium environment."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image, ImageSequence
+from playwright.sync_api import expect
+
+from live.conftest import LiveServer
+from shared_runs import Runs
+
+if TYPE_CHECKING:
+    from live.browser import OpenPage, PageView
+
+pytest_plugins = ["live.browser", "live.gyms"]
+
+HOME, FOOD, OWN = (79, 116, 189), (194, 106, 28), (108, 112, 128)  # colors of places on the map
+LEFT, RIGHT = (232, 131, 58), (63, 143, 181)  # colors of the agents
+POND = "extends: town-l0\naffordances: [{name: Pond, icon: 🦆, cell: [2, 2]}]\n"
+# Records the longest time in milliseconds between two of the page's timers, and the labels of a button.
+WATCH = """(button) => {
+  window.longest = 0;
+  window.labels = [];
+  let last = performance.now();
+  setInterval(() => { const now = performance.now(); window.longest = Math.max(window.longest, now - last); last = now; }, 5);
+  new MutationObserver(() => window.labels.push(button.ariaLabel)).observe(button, { attributes: true });
+}"""
+
+
+@pytest.fixture
+def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
+    """The page of a finished run, playing its best checkpoint."""
+    return open_page(town_server)
+
+
+def save(view: PageView) -> tuple[str, list[NDArray[np.uint8]], list[int]]:
+    """Save a GIF: its name, its pictures [height, width, 3], and how long each is shown, in milliseconds."""
+    with view.page.expect_download(timeout=60_000) as coming:
+        view.button("Save as GIF").click()
+    image = Image.open(io.BytesIO(coming.value.path().read_bytes()))
+    if "GIFDIR" in __import__("os").environ: coming.value.save_as(__import__("os").environ["GIFDIR"] + "/" + coming.value.suggested_filename)
+    assert image.format == "GIF"
+    assert image.info["loop"] == 0
+    pictures = [(np.asarray(one.convert("RGB")), int(one.info["duration"])) for one in ImageSequence.Iterator(image)]
+    name = coming.value.suggested_filename
+    expect(view.page.locator(".toast").filter(has_text="GIF saved")).to_contain_text(name)
+    expect(view.button("Save as GIF")).to_be_enabled()
+    return name, [one for one, _ in pictures], [time for _, time in pictures]
+
+
+def pixels(picture: NDArray[np.uint8], color: tuple[int, int, int]) -> int:
+    """The number of pixels of exactly this color."""
+    return int((picture == color).all(axis=2).sum())
+
+
+def test_gif_shows_the_town_as_the_page_does(view: PageView) -> None:
+    view.wait_until(lambda: view.step() >= 12)
+    step = view.pause()
+    view.button("Save as GIF").evaluate(WATCH)
+    name, pictures, times = save(view)
+    start = view.starts[-1]
+    assert name == f"town-{start['name']}-{start['label']}-seed-{start['seed']}-{step}-steps.gif".lower().replace(" ", "-")
+    assert len(pictures) == step + 1
+    assert times == [100] * step + [2000]
+    assert pictures[0].shape[1] >= 480
+    for picture in pictures:
+        assert min(pixels(picture, HOME), pixels(picture, FOOD), pixels(picture, LEFT)) > 100
+        assert pixels(picture, RIGHT) == 0
+    captions = [picture[:48] for picture in pictures]
+    assert all((a != b).any() for a, b in zip(captions, captions[1:], strict=False))  # the steps are counted
+    labels = view.page.evaluate("window.labels")
+    assert {"Drawing GIF, 0%", "Drawing GIF, 50%"} <= set(labels)
+    assert view.page.evaluate("window.longest") < 1000  # a busy machine needs longer than a tenth of a second
+
+
+def test_gif_of_a_comparison_has_both_towns(view: PageView) -> None:
+    view.wait_until(lambda: view.step() >= 3)
+    view.pause()
+    alone, single, _ = save(view)
+    view.agent("random agent", "Compare with")
+    view.button("Play").click()
+    view.wait_until(lambda: view.step() >= 8)
+    view.pause()
+    name, pictures, _ = save(view)
+    first, second = view.starts[-2:]
+    assert re.fullmatch(rf"town-.*{first['name']}.*-vs-{second['name']}-random-agent-.*\.gif", name, re.IGNORECASE)
+    assert name != alone
+    height, width, _ = pictures[-1].shape
+    assert height == single[0].shape[0]
+    assert width > 2 * single[0].shape[1]
+    for picture in pictures:
+        halves = picture[:, : width // 2], picture[:, width // 2 :]
+        for half, agent, other in zip(halves, (LEFT, RIGHT), (RIGHT, LEFT), strict=True):
+            assert min(pixels(half, HOME), pixels(half, FOOD), pixels(half, agent)) > 100
+            assert pixels(half, other) == 0
+
+
+def test_gif_of_a_place_of_ones_own_and_of_a_long_episode(view: PageView) -> None:
+    view.button("World").click()
+    view.page.get_by_label("The world as YAML").fill(POND)
+    view.button("Try it with this agent").click()
+    view.wait_until(lambda: view.step() >= 0)
+    view.page.get_by_label("Position in this episode").press("End")
+    expect(view.page.locator(".end-card").first).to_be_visible()
+    name, pictures, _ = save(view)
+    assert len(pictures) <= 200
+    assert all(pixels(picture, OWN) > 100 for picture in pictures)
+
+
+def test_gif_of_an_episode_without_steps_is_refused(view: PageView) -> None:
+    saved: list[object] = []
+    view.page.on("download", saved.append)
+    view.pause()
+    view.button("New episode").click()
+    view.agent("you, with the keyboard")
+    view.wait_until(lambda: view.step() == 0)
+    view.blur()
+    for steps in ("no steps", "only 1 step"):
+        view.button("Save as GIF").click()
+        expect(view.page.locator(".toast")).to_contain_text(f"No GIF was savedThis episode has {steps} so far.")
+        view.page.keyboard.press("ArrowRight")
+        view.wait_until(lambda: view.step() == 1)
+    assert saved == []
+
+
+def test_gif_of_a_gym_episode(open_page: OpenPage, gym_server: LiveServer, gyms: Runs) -> None:
+    view = open_page(gym_server, at=f"#run={gyms['lake'].name}", ready=False)
+    expect(view.page.locator("#step-table-note")).to_contain_text("the episode.", timeout=60_000)
+    view.page.get_by_label("Position in this episode").press("End")
+    steps = int(re.findall(r"\d+", view.text("#episode .position"))[0])
+    name, pictures, _ = save(view)
+    assert re.fullmatch(rf"frozenlake-v1-.*-seed-1-{steps}-steps\.gif", name)
+    assert len(pictures) == steps + 1
+    assert pictures[0].shape[1] >= 480
+    assert len({picture[48:].tobytes() for picture in pictures}) > 1
+
+
+def test_environment_without_frames_has_no_gif(open_page: OpenPage, gym_server: LiveServer, gyms: Runs) -> None:
+    view = open_page(gym_server, at=f"#run={gyms['bandit'].name}", ready=False)
+    expect(view.page.locator("#step-table-note")).to_contain_text("the episode.", timeout=60_000)
+    expect(view.button("Save as CSV")).to_be_visible()
+    expect(view.button("Save as GIF")).to_be_hidden()
