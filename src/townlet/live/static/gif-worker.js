@@ -7,12 +7,10 @@ import { GIFEncoder, nearestColorIndex, quantize } from './vendor/gifenc/gifenc.
 
 const UNCHANGED = 0; // palette index of pixels that stay as they are
 const MAX_COLORS = 255; // further ones in a palette
-const MAX_FLAT = 128; // colors that are kept exactly although there are too many
-const FLAT_SHARE = 0.002; // of the changed pixels; colors of larger areas are kept exactly
+const MAX_EXACT = 160; // colors that are kept exactly although there are too many
 
 const gif = GIFEncoder();
-/** @type {Uint32Array | null} */
-let previous = null;
+let previous = new Uint32Array(); // pixels of the picture before
 
 self.onmessage = (/** @type {MessageEvent<Picture | null>} */ { data }) => {
   if (data) {
@@ -25,34 +23,48 @@ self.onmessage = (/** @type {MessageEvent<Picture | null>} */ { data }) => {
   self.postMessage(bytes, { transfer: [bytes.buffer] });
 };
 
-/** Append a picture. @param {Picture} picture */
+/** Append a picture; its pixels are opaque. @param {Picture} picture */
 function write({ pixels, width, height, delay }) {
-  const colors = new Uint32Array(pixels);
-  const counts = countChanged(colors, previous);
+  const colors = new Uint32Array(pixels), before = previous.length ? previous : new Uint32Array(colors.length);
+  const counts = countChanged(colors, before);
   const palette = choosePalette(counts);
   const indices = new Map([...counts.keys()].map((color) => [color, 1 + nearestColorIndex(palette, channels(color))]));
   const index = new Uint8Array(colors.length).fill(UNCHANGED);
-  for (let k = 0; k < colors.length; k += 1) if (colors[k] !== previous?.[k]) index[k] = indices.get(colors[k]) ?? UNCHANGED;
+  let last = 0, found = UNCHANGED; // neighbors often have the same color
+  for (let k = 0; k < colors.length; k += 1) {
+    const color = colors[k];
+    if (color === before[k]) continue;
+    if (color !== last) [last, found] = [color, indices.get(color) ?? UNCHANGED];
+    index[k] = found;
+  }
   gif.writeFrame(index, width, height, { palette: [[0, 0, 0], ...palette], delay, transparent: true, transparentIndex: UNCHANGED, dispose: 1 });
   previous = colors;
 }
 
-/** How many changed pixels have each color. @param {Uint32Array} colors @param {Uint32Array | null} before */
+/** How many changed pixels have each color. @param {Uint32Array} colors @param {Uint32Array} before */
 function countChanged(colors, before) {
   /** @type {Map<number, number>} */
   const counts = new Map();
-  for (let k = 0; k < colors.length; k += 1) if (colors[k] !== before?.[k]) counts.set(colors[k], (counts.get(colors[k]) ?? 0) + 1);
-  return counts;
+  let last = 0, count = 0;
+  for (let k = 0; k < colors.length; k += 1) {
+    const color = colors[k];
+    if (color === before[k]) continue;
+    if (color !== last) {
+      if (count) counts.set(last, count);
+      last = color;
+      count = counts.get(color) ?? 0;
+    }
+    count += 1;
+  }
+  return count ? counts.set(last, count) : counts;
 }
 
-/** The colors themselves if they fit; else those of large areas, and averages of the others. @param {Map<number, number>} counts @returns {Color[]} */
+/** The colors themselves if they fit; else the most frequent ones, which fill areas, and averages of the others. @param {Map<number, number>} counts @returns {Color[]} */
 function choosePalette(counts) {
-  if (counts.size <= MAX_COLORS) return [...counts.keys()].map(channels);
-  let total = 0;
-  for (const count of counts.values()) total += count;
-  const flat = [...counts].filter(([, count]) => count > FLAT_SHARE * total).sort((a, b) => b[1] - a[1]).slice(0, MAX_FLAT).map(([color]) => color);
-  const kept = new Set(flat), others = [...counts.keys()].filter((color) => !kept.has(color));
-  return [...flat.map(channels), ...quantize(new Uint8Array(Uint32Array.from(others).buffer), MAX_COLORS - flat.length)];
+  const colors = [...counts].sort((a, b) => b[1] - a[1]).map(([color]) => color);
+  if (colors.length <= MAX_COLORS) return colors.map(channels);
+  const others = new Uint8Array(Uint32Array.from(colors.slice(MAX_EXACT)).buffer);
+  return [...colors.slice(0, MAX_EXACT).map(channels), ...quantize(others, MAX_COLORS - MAX_EXACT)];
 }
 
 /** Red, green and blue of a pixel. @param {number} color @returns {Color} */

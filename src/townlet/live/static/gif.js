@@ -29,7 +29,7 @@ export function selectPictures(values) {
 
 /** Name of a file. @param {(string | number)[]} parts */
 export function gifName(...parts) {
-  const words = parts.map((part) => String(part).toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').slice(0, 60).replace(/^-+|-+$/g, ''));
+  const words = parts.map((part) => String(part).toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').slice(0, 50).replace(/^-+|-+$/g, ''));
   return `${words.filter(Boolean).join('-')}.gif`;
 }
 
@@ -66,7 +66,7 @@ export function gifButton(source) {
   const reset = () => {
     button.replaceChildren(icon('film'));
     button.setAttribute('aria-label', 'Save as GIF');
-    button.title = 'Save this episode, as far as it was played, as an animated GIF';
+    button.title = 'Save the steps played so far as an animated GIF';
     button.removeAttribute('aria-busy');
     button.disabled = false;
   };
