@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,11 +76,11 @@ def test_gif_shows_the_town_as_the_page_does(view: PageView) -> None:
         assert min(pixels(picture, HOME), pixels(picture, FOOD), pixels(picture, LEFT)) > 100
         assert pixels(picture, RIGHT) == 0
     captions = [picture[:48] for picture in pictures]
-    assert all((a != b).any() for a, b in zip(captions, captions[1:], strict=False))  # the steps are counted
+    assert all((a != b).any() for a, b in pairwise(captions))  # the steps are counted
     labels = view.page.evaluate("window.labels")
-    assert [label for label in labels if label != "Save as GIF"] == sorted(
-        (f"Drawing GIF, {round(100 * k / len(pictures))}%" for k in range(len(pictures))), key=lambda text: len(text)
-    )
+    shares = [int(found[1]) for label in labels if (found := re.fullmatch(r"Drawing GIF, (\d+)%", label))]
+    assert shares == sorted(shares)
+    assert len(set(shares)) == len(pictures)
 
 
 def test_gif_of_a_comparison_has_both_towns(view: PageView) -> None:
@@ -112,10 +113,16 @@ def test_gif_of_a_place_of_ones_own_and_of_a_long_episode(view: PageView) -> Non
     view.wait_until(lambda: "edited" in view.starts[-1]["label"] and view.step() >= 0)
     view.page.get_by_label("Position in this episode").press("End")
     expect(view.page.locator(".end-card").first).to_be_visible()
-    name, pictures, _ = save(view)
+    view.page.get_by_label("Position in this episode").press("Home")
+    view.wait_for_step(0)
+    name, pictures, _ = save(view)  # of the whole episode, although an earlier step is on screen
     assert len(pictures) == 200
-    assert "planner" in name
+    assert name.endswith("-300-steps.gif")
     assert all(pixels(picture, OWN) > 100 for picture in pictures)
+    before, last = (
+        np.flatnonzero((picture[26:48] != picture[30, 2]).any(axis=(0, 2))).max() for picture in pictures[-2:]
+    )
+    assert last > before + 60  # how the episode ended
 
 
 def test_gif_of_an_episode_without_steps_is_refused(view: PageView) -> None:
@@ -145,6 +152,11 @@ def test_gif_of_a_gym_episode(open_page: OpenPage, gym_server: LiveServer, gyms:
     assert len(pictures) == steps + 1
     assert pictures[0].shape[1] >= 480
     assert len({picture[48:].tobytes() for picture in pictures}) > 1
+    view.allow_error("frames/|ERR_FAILED")
+    view.page.route("**/frames/*", lambda route: route.abort())
+    view.button("Save as GIF").click()
+    expect(view.page.locator(".toast").filter(has_text="could not be made")).to_contain_text("no longer has all frames")
+    view.page.unroute("**/frames/*")
 
 
 def test_environment_without_frames_has_no_gif(open_page: OpenPage, gym_server: LiveServer, gyms: Runs) -> None:
