@@ -4,7 +4,7 @@ import { byId, el } from './dom.js';
 
 const TOAST_MS = 7000; // milliseconds
 
-/** Show an error for a few seconds. @param {string} what @param {string} [fix] */
+/** Show a message for a few seconds. @param {string} what @param {string} [fix] */
 export function toast(what, fix = '') {
   const box = byId('toasts');
   for (const other of box.children) if (other.firstChild?.textContent === what) other.remove();
