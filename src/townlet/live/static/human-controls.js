@@ -24,12 +24,12 @@ export class HumanControls {
     this.buttons = el('div', { class: 'human-buttons' });
     this.box = el('div', { class: 'human-controls', hidden: true, role: 'group', 'aria-label': 'Your actions' }, this.buttons,
       el('p', { class: 'muted', text: 'You play: arrow keys move, Enter uses the place where you are, W waits. The other agent takes a step whenever you do.' }));
-    store.on(['agents', 'source', 'world'], () => this.show());
+    store.on(['agents', 'source', 'world', 'link'], () => this.show());
     document.addEventListener('keydown', (event) => this.onKey(event), { capture: true });
   }
 
   get active() {
-    return this.store.state.source === 'checkpoint' && hasHuman(this.store.state.agents);
+    return this.store.state.link === 'open' && this.store.state.source === 'checkpoint' && hasHuman(this.store.state.agents);
   }
 
   show() {

@@ -42,7 +42,10 @@ const playbacks = [new Playback(), new Playback()];
 const connection = new Connection((message) => dispatcher.dispatch(message), (link, attempt) => {
   store.set({ link });
   if (link === 'away' && attempt === 1) announce('Connection lost. Reconnecting.');
+  // Nothing that is pressed meanwhile would reach the server.
+  /** @type {HTMLFieldSetElement} */ (byId('controls')).disabled = link === 'away';
 });
+connection.onExpired = () => store.set({ expired: true });
 const session = new Session(store, connection);
 session.atEnd = () => playbacks[0].over;
 const runs = new RunsController(store, session, clearTowns);
@@ -61,13 +64,12 @@ function onHello(hello) {
   runs.serverRun = hello.run;
   runs.connected = true;
   document.body.toggleAttribute('data-viewer', hello.role === 'viewer');
-  store.set({ link: 'open', program: hello.program, operator: hello.role !== 'viewer' });
+  store.set({ link: 'open', expired: false, program: hello.program, operator: hello.role !== 'viewer' });
   byId('help-button').title = `Help and keyboard shortcuts (?) · Townlet ${hello.version}`;
-  session.resetServerState();
   if (store.state.run) {
-    announce('Reconnected.');
-    session.subscribe();
-  }
+    const { start, position, firstAge } = playbacks[0];
+    session.resume(start?.seed ?? null, position - firstAge);
+  } else session.resetServerState();
   void runs.loadRuns();
 }
 
