@@ -158,19 +158,34 @@ def test_agent_that_does_not_fit_is_refused(view: PageView) -> None:
 
 
 def test_person_plays_beside_an_agent(view: PageView) -> None:
+    view.page.get_by_label("Compare with", exact=True).focus()
     view.agent("you, with the keyboard", "Compare with")
     expect(view.page.locator(".human-controls")).to_be_visible()
+    assert view.page.locator(".human-controls kbd").all_text_contents() == ["↑", "↓", "←", "→", "Enter", "W"]
     expect(view.button("Right")).to_have_attribute("aria-pressed", "true")  # the own meters
-    view.blur()
     view.wait_until(lambda: steps(view) == [0, 0])
     view.page.wait_for_timeout(400)
     assert steps(view) == [0, 0]  # everything waits for the person
-    for count, key in enumerate(("ArrowRight", "w", "ArrowDown"), 1):
+    for count, key in enumerate(("ArrowRight", "w", "ArrowDown"), 1):  # without a click or Tab in between
         view.page.keyboard.press(key)
         expected = [count, count]
         view.wait_until(partial(lambda both: steps(view) == both, expected), why=f"{key}: {steps(view)}")
     view.page.locator(".human-buttons button[data-action=WAIT]").click()
     view.wait_until(lambda: steps(view) == [4, 4])
+    for count, key in enumerate(("ArrowUp", "Space"), 5):  # not the button that was clicked
+        view.page.keyboard.press(key)
+        expected = [count, count]
+        view.wait_until(partial(lambda both: steps(view) == both, expected), why=f"{key}: {steps(view)}")
+    assert view.text(".explanation").startswith(("Use", "Tries"))
+    before = view.page.evaluate("scrollY")
+    view.page.keyboard.press("PageDown")  # no action in this world
+    view.page.wait_for_timeout(300)
+    assert view.page.evaluate("scrollY") == before
+    view.button("World").click()
+    view.page.locator("#world-save-name").press_sequentially("w.w")
+    view.button("Watch").click()
+    view.page.wait_for_timeout(300)
+    assert steps(view) == [6, 6]
     view.agent("planner (knows the rules)", "Compare with")
     expect(view.page.locator(".human-controls")).to_be_hidden()
     view.button("Play").click()

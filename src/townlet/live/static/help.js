@@ -25,6 +25,7 @@ const TEXTS = {
 
 const KEYS = [
   ['Space', 'play or pause'], ['← →', 'one step back or forward'], ['Shift ← →', 'ten steps'], ['R', 'new episode'],
+  ['← ↑ → ↓ Enter W', 'move, use and wait, while you play yourself'],
   ['V', 'overlay on the town: visits, transitions, novelty'], ['P', 'presentation mode'], ['?', 'this help'],
 ];
 
