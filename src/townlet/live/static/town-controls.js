@@ -133,7 +133,8 @@ export class TownControls {
 
   /** Update position and timeline. */
   updatePosition() {
-    const playback = this.playbacks[0];
+    const [left, right] = this.playbacks;
+    const playback = right.start && right.position > left.position ? right : left; // the agent that lives longer
     const { start, end, lastAge, firstAge: first } = playback;
     if (!start) return;
     const { world, theme } = this.store.state;
