@@ -25,7 +25,7 @@ from townlet.live.playback import (
     PlayedEpisode,
     TownEpisode,
     advance_together,
-)  # fmt: skip
+)
 from townlet.live.protocol import ClientMessage
 from townlet.live.watched_run import WatchedRun, WatchedTownRun
 from townlet.live.world_view import world_json

@@ -2,6 +2,7 @@
 
 import { el, pixelRatio, setText } from './dom.js';
 import { drawAgent } from './agent-sprite.js';
+import { FloatingTexts } from './floating-texts.js';
 import { formatCount, formatPercent, humanize } from './format.js';
 import { aspectRatio, cellCenter, floorOf, layoutGrid, agentPosition, ringPosition } from './grid.js';
 import { overlayLayers, activeOverlay } from './overlay.js';
@@ -15,8 +16,7 @@ import { playbackSpeed } from './state.js';
  */
 
 const TRAIL_LENGTH = 26; // timesteps
-const FLOAT_SECONDS = 1.5; // lifetime of a floating text
-const MIN_CHANGE = 0.04; // of a meter; smaller changes are not shown
+const MAX_FLOATING_SPEED = 15; // steps per second up to which changes of meters are shown beside the agent
 
 /** Smallest font size on the map in pixels; 0: names may be smaller, to fit their cells. */
 const leastText = () => (document.body.hasAttribute('data-present') ? 12 : 0);
@@ -38,9 +38,11 @@ export class TownView {
     this.layersKey = ''; // cache key of both layers
     this.dirty = true;
     this.width = this.height = this.agentY = 0;
-    /** @type {{text: string, good: boolean, x: number, y: number, left: number}[]} */
-    this.floatingTexts = [];
-    this.lastFloatedAge = -1;
+    this.floating = new FloatingTexts();
+    /** @type {import('./labels.js').Box[]} */
+    this.labelBoxes = []; // of icons and names of places
+    /** @type {number | undefined} */
+    this.episode = undefined; // on screen
     this.reducedMotion = matchMedia('(prefers-reduced-motion: reduce)');
     /** Called with the name of an affordance that was clicked. */
     this.onPlace = (/** @type {string} */ _name) => {};
@@ -48,7 +50,11 @@ export class TownView {
       const name = this.placeUnder(event);
       if (name) this.onPlace(name);
     });
-    this.canvas.addEventListener('pointermove', (event) => { this.canvas.style.cursor = this.placeUnder(event) ? 'pointer' : ''; });
+    this.canvas.addEventListener('pointermove', (event) => {
+      const name = this.placeUnder(event);
+      this.canvas.style.cursor = name ? 'pointer' : '';
+      this.canvas.title = name ? humanize(name) : '';
+    });
     new ResizeObserver(() => { this.dirty = true; }).observe(this.box);
     store.on(['world', 'theme', 'overlay', 'maps', 'agents', 'view'], () => { this.layersKey = ''; this.dirty = true; });
   }
@@ -82,9 +88,7 @@ export class TownView {
   tick(seconds) {
     if (this.reducedMotion.matches) this.playback.skipAnimation();
     const moved = this.playback.advance(seconds);
-    const floats = this.floatingTexts.length > 0;
-    for (const one of this.floatingTexts) one.left -= seconds;
-    this.floatingTexts = this.floatingTexts.filter((one) => one.left > 0);
+    const floats = this.floating.tick(seconds);
     if (!(moved || floats || this.dirty) || !this.world) return;
     this.dirty = false;
     this.draw();
@@ -99,6 +103,10 @@ export class TownView {
     const ratio = this.canvas.width / this.width;
     ctx.setTransform(1, 0, 0, 1, 0, 0);
     this.refreshLayers(g, timestep, ratio);
+    if (this.playback.start?.episode !== this.episode) {
+      this.episode = this.playback.start?.episode;
+      this.floating = new FloatingTexts();
+    }
     ctx.drawImage(this.background, 0, 0);
     if (world.temporal && timestep) {
       ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -125,8 +133,10 @@ export class TownView {
       bob: next && this.isMoving(timestep, next) ? Math.abs(Math.sin(part * Math.PI)) : 0,
       ring: using && ticks > 1 ? Math.min(1, (using.progress + (using === timestep ? part : part - 1)) / ticks) : 0,
     });
-    this.addFloatingTexts(here, timestep);
-    this.drawFloatingTexts(ctx, g);
+    if (!this.reducedMotion.matches && playbackSpeed(this.store.state, this.playback.start) <= MAX_FLOATING_SPEED) {
+      this.floating.add(ctx, world.meters, timestep, this.playback.timesteps.get(timestep.age - 1), here, g, this.labelBoxes);
+    }
+    this.floating.draw(ctx);
     if (this.playback.over && this.playback.end?.cause !== 'time') {
       ctx.fillStyle = getComputedStyle(this.canvas).getPropertyValue('--veil');
       ctx.fillRect(0, 0, this.width, this.height);
@@ -149,6 +159,7 @@ export class TownView {
       this.canvas.height = Math.round(height * ratio);
       this.canvas.style.height = `${height}px`;
       this.layersKey = '';
+      this.floating = new FloatingTexts();
     }
     return true;
   }
@@ -175,7 +186,7 @@ export class TownView {
       return ctx;
     });
     drawBackground(contexts[0], g, scene);
-    drawAffordances(contexts[1], g, world, scene);
+    this.labelBoxes = drawAffordances(contexts[1], g, world, scene);
   }
 
   /** Strength of the daylight at the current speed. */
@@ -245,42 +256,6 @@ export class TownView {
       ctx.moveTo(a.x, a.y + g.cell * 0.2);
       ctx.lineTo(b.x, b.y + g.cell * 0.2);
       ctx.stroke();
-    }
-    ctx.restore();
-  }
-
-  /** Float the largest meter changes above the agent. @param {{x: number, y: number}} here @param {Timestep} timestep */
-  addFloatingTexts(here, timestep) {
-    if (timestep.age === this.lastFloatedAge || this.reducedMotion.matches || playbackSpeed(this.store.state, this.playback.start) > 15) return;
-    const before = this.playback.timesteps.get(timestep.age - 1);
-    this.lastFloatedAge = timestep.age;
-    if (!before || !this.world) return;
-    const changes = timestep.meters.map((value, m) => ({ by: value - before.meters[m], name: this.world?.meters[m]?.name ?? '' }))
-      .filter((c) => Math.abs(c.by) >= MIN_CHANGE).sort((a, b) => Math.abs(b.by) - Math.abs(a.by)).slice(0, 3);
-    changes.forEach((c, k) => this.floatingTexts.push({
-      text: `${c.by > 0 ? '+' : '−'}${Math.round(Math.abs(c.by) * 100)} ${c.name}`, good: c.by > 0,
-      x: here.x, y: here.y - 15 * k, left: FLOAT_SECONDS,
-    }));
-  }
-
-  /** @param {CanvasRenderingContext2D} ctx @param {import('./grid.js').Grid} g */
-  drawFloatingTexts(ctx, g) {
-    const style = getComputedStyle(this.canvas);
-    ctx.save();
-    ctx.font = '600 12px system-ui, sans-serif';
-    ctx.textAlign = 'center';
-    ctx.lineJoin = 'round';
-    for (const one of this.floatingTexts) {
-      const gone = 1 - one.left / FLOAT_SECONDS;
-      const half = ctx.measureText(one.text).width / 2 + 4;
-      const x = Math.min(this.width - half, Math.max(half, one.x));
-      const y = Math.max(14, one.y - g.cell * 0.5 - 26 * gone);
-      ctx.globalAlpha = Math.min(1, one.left * 2.2);
-      ctx.lineWidth = 4;
-      ctx.strokeStyle = style.getPropertyValue('--panel');
-      ctx.fillStyle = style.getPropertyValue(one.good ? '--good-text' : '--bad-text');
-      ctx.strokeText(one.text, x, y);
-      ctx.fillText(one.text, x, y);
     }
     ctx.restore();
   }
