@@ -124,7 +124,7 @@ class AgentEpisodes:
         actor = make_actor(agent.choice, agent.trained, self._world, seed)
         name, env_steps = (agent.checkpoint.name, agent.checkpoint.env_steps) if agent.checkpoint else (None, 0)
         mark = self._mark()
-        label = agent.label.replace(f", {mark}", "") + self._note
+        label = (agent.label.replace(f", {mark}", "") if mark else agent.label) + self._note
         return PlayedEpisode(
             self._world, actor, seed, label, env_steps, f"{agent.name} · {mark}" if mark else agent.name,
             self._record(), name, self._limit,

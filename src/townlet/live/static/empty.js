@@ -102,7 +102,7 @@ export function showTownHint(store, session, town) {
     /** @type {[string, import('./types.js').Source] | null} */
     let offer = null;
     if (about && empty && source === 'training' && status) {
-      if (status.state === 'running') message = 'Waiting for a training episode to end. It is then shown from its first step.';
+      if (status.state === 'running') message = 'Waiting for the first episode. It is shown from its first step once it has ended.';
       else { message = `${stateSentence(status.state)} It is not training now.`; offer = ['Play a checkpoint', 'checkpoint']; }
     } else if (about && over && source === 'training' && status && status.state !== 'running') {
       message = `${stateSentence(status.state)} This was its last episode.`;
