@@ -8,6 +8,7 @@
 const GAP = 1; // pixels between texts
 const MIN_SIZE = 7.5; // pixels
 const SHORTEST = 3; // characters
+const CONDENSED = 1.2; // width of a text, relative to the room into which it is condensed; a longer one is shortened
 
 /** @param {number} size */
 export const labelFont = (size) => `500 ${size}px system-ui, sans-serif`;
@@ -34,7 +35,7 @@ export function placeName(ctx, name, { x, below, above, room, cell, page }, leas
     const natural = ctx.measureText(name).width;
     const size = natural > limit ? Math.max(least, MIN_SIZE, (largest * limit) / natural) : largest;
     ctx.font = labelFont(size);
-    const text = least ? name : shorten(ctx, name, limit);
+    const text = least ? name : shorten(ctx, name, limit * CONDENSED);
     const width = Math.min(ctx.measureText(text).width, limit);
     const center = Math.min(page - width / 2, Math.max(width / 2, x));
     for (const top of [below + cell * 0.045, above - cell * 0.045 - size]) {
