@@ -1,6 +1,6 @@
 /** Placeholders: connecting, no runs, server offline, and hints on an empty town. */
 
-import { byId, el, setText } from './dom.js';
+import { byId, copyButton, el, setText } from './dom.js';
 import { stateSentence } from './format.js';
 import { announce } from './notifications.js';
 import { affordanceColor, affordanceIcon } from './icons.js';
@@ -65,15 +65,11 @@ export function illustration() {
 
 /** No runs yet. @param {string} program */
 function noRuns(program) {
-  const copy = el('button', { type: 'button', text: 'Copy' });
-  copy.addEventListener('click', async () => {
-    // Without clipboard access the text can still be selected.
-    await navigator.clipboard?.writeText(`${program} ${FIRST_COMMAND}`).then(() => { copy.textContent = 'Copied'; }, () => {});
-  });
+  const command = el('code', { text: `${program} ${FIRST_COMMAND}` });
   return [
     el('h2', { text: 'No runs yet' }),
     el('p', { text: 'Train an agent in a terminal, in the folder where you started the server:' }),
-    el('div', { class: 'command' }, el('code', { text: `${program} ${FIRST_COMMAND}` }), copy),
+    el('div', { class: 'command' }, command, copyButton(command)),
     el('p', { class: 'waiting muted' }, el('span', { class: 'pulse' }), 'Its town opens here automatically when training starts.'),
   ];
 }

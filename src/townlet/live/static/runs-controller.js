@@ -230,7 +230,7 @@ function showStatus(store) {
   setText(byId('progress-text'), parts.join(' · '));
 }
 
-/** The name of a published run, which people gave it, and the recipe of others. @param {import('./types.js').RunSummary} summary */
+/** The lesson of a run; or else the name of a published run, which people gave it, and the recipe of others. @param {import('./types.js').RunSummary} summary */
 function runTitle(summary) {
-  return (summary.state !== 'published' && summary.recipe) || summary.name;
+  return summary.lesson ?? ((summary.state !== 'published' && summary.recipe) || summary.name);
 }
