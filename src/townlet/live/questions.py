@@ -137,7 +137,7 @@ def _comparison(options: Sequence[Option], kind: Kind) -> list[str]:
     found = [
         *([other.note] if other.note else []),
         f"If {it} {other.condition}, {it} would survive the next {HORIZON} steps in {other.chance:.0%} of {ROLLOUTS} "
-        f"trials; with {its} own choice, in {own.chance:.0%}."
+        f"trials; with {its} own choice, in {own.chance:.0%}.",
     ]
     gap, lasting = other.chance - own.chance, other.steps - own.steps
     errors = [option.chance * (1 - option.chance) / ROLLOUTS for option in options]

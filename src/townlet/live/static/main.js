@@ -61,7 +61,7 @@ let agent = null;
 
 /** @param {import('./types.js').Hello} hello */
 function onHello(hello) {
-  if (hello.protocol !== PROTOCOL) toast('This page does not match the server', 'reload it');
+  if (hello.protocol !== PROTOCOL) toast('This page does not match the server', 'Reload it');
   runs.serverRun = hello.run;
   runs.connected = true;
   document.body.toggleAttribute('data-viewer', hello.role === 'viewer');
@@ -130,7 +130,7 @@ initSoundButton(store);
 initIntro(store, openHelp);
 initJoin();
 initTooltips();
-initLessons();
+initLessons(store);
 const togglePresentation = initPresentation(store);
 initRowsOverview(store, session, playbacks[0]);
 initEpisodesPanel(store, session);

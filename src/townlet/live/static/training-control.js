@@ -153,9 +153,9 @@ export class TrainingControl {
     if (!this.job) return;
     try {
       await request(`api/trainings/${this.job.id}/stop`, {});
-      toast('The training is stopping', 'its run is saved');
+      toast('The training is stopping', 'Its run is saved');
     } catch {
-      toast('The training could not be stopped', 'try again');
+      toast('The training could not be stopped', 'Try again');
     }
   }
 }
