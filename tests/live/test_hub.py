@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect
+from websockets.typing import Origin
 
 from live.conftest import LiveServer
 from townlet.runs.folder import Run
@@ -23,7 +24,7 @@ async def restless(server: LiveServer, names: list[str], number: int) -> None:
     """Connect, compare agents, switch between runs, and leave without a close frame, again and again."""
     draw = random.Random(number)
     for _ in range(ROUNDS):
-        connection = await connect(server.socket, origin=server.origin)
+        connection = await connect(server.socket, origin=Origin(server.origin))
         for name in draw.sample(names, len(names)):
             await connection.send(json.dumps({"type": "subscribe", "run": name, "source": "none"}))
             agents = [POLICY, draw.choice(({"kind": "random"}, {"kind": "planner"}, POLICY))]

@@ -134,8 +134,10 @@ class AgentEpisodes:
         """What distinguishes the agent from one of the same name beside it: its training, or else its side."""
         if self.beside is None or self.beside.agent.name != self.agent.name:
             return ""
-        mine, other = (agent.checkpoint and agent.checkpoint.env_steps for agent in (self.agent, self.beside.agent))
-        return self.side_name if mine is None or mine == other else progress_text(mine)
+        mine, other = self.agent.checkpoint, self.beside.agent.checkpoint
+        if mine is None or (other is not None and mine.env_steps == other.env_steps):
+            return self.side_name
+        return progress_text(mine.env_steps)
 
 
 def distinguish(left: AgentEpisodes, right: AgentEpisodes) -> None:
