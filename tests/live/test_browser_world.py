@@ -199,7 +199,7 @@ def test_stale_token_is_reported(open_page: OpenPage, runs: tuple[Run, Run], tmp
     before.stop()
     port = before.server.port
     after = LiveServer(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generate_tokens("operator"), port)
-    expect(view.page.locator(".toast")).to_contain_text("token of this page is no longer valid")
+    expect(view.page.locator("#banner")).to_contain_text("Open the link that it printed")
     view.page.goto(after.link)
     expect(view.page.locator("body")).to_have_attribute("data-phase", "ready")
     after.stop()

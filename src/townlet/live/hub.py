@@ -67,6 +67,8 @@ class Hub:
             now = time.monotonic()
             seconds, last = now - last, now
             for name, run in list(self._runs.items()):
+                if self._runs.get(name) is not run:  # its last viewer left while another run was updated
+                    continue
                 try:
                     self._update(run, self._viewers[name], seconds)
                     self._errors.pop(name, None)

@@ -28,6 +28,8 @@ export class TownPainter {
     this.affordances = document.createElement('canvas'); // layer with the affordances
     this.layersKey = ''; // cache key of both layers
     this.width = this.height = 0;
+    /** @type {import('./labels.js').Box[]} */
+    this.labelBoxes = []; // of icons and names of places
   }
 
   get world() {
@@ -39,14 +41,18 @@ export class TownPainter {
     this.layersKey = '';
   }
 
-  /** @param {number} width @param {number} height in CSS pixels @param {number} ratio canvas pixels per CSS pixel */
+  /**
+   * Returns whether the size has changed.
+   * @param {number} width @param {number} height in CSS pixels @param {number} ratio canvas pixels per CSS pixel
+   */
   resize(width, height, ratio) {
-    if (width === this.width && height === this.height && this.canvas.width === Math.round(width * ratio)) return;
+    if (width === this.width && height === this.height && this.canvas.width === Math.round(width * ratio)) return false;
     this.width = width;
     this.height = height;
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);
     this.invalidate();
+    return true;
   }
 
   /**
@@ -122,7 +128,7 @@ export class TownPainter {
       return ctx;
     });
     drawBackground(contexts[0], g, scene);
-    drawAffordances(contexts[1], g, world, scene);
+    this.labelBoxes = drawAffordances(contexts[1], g, world, scene);
   }
 
   /** Cell of each affordance in this episode. @returns {number[]} */

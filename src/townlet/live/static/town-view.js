@@ -1,10 +1,11 @@
 /** One town of the page: its canvas, floating texts, caption and end card. */
 
 import { el, pixelRatio, setText } from './dom.js';
+import { FloatingTexts } from './floating-texts.js';
 import { formatCount, formatPercent, humanize } from './format.js';
 import { aspectRatio, cellCenter, floorOf, layoutGrid, ringPosition } from './grid.js';
 import { playbackSpeed } from './state.js';
-import { themeStyle, TownPainter } from './town-painter.js';
+import { TownPainter } from './town-painter.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -12,8 +13,7 @@ import { themeStyle, TownPainter } from './town-painter.js';
  * @typedef {import('./types.js').Timestep} Timestep
  */
 
-const FLOAT_SECONDS = 1.5; // lifetime of a floating text
-const MIN_CHANGE = 0.04; // of a meter; smaller changes are not shown
+const MAX_FLOATING_SPEED = 15; // steps per second up to which changes of meters are shown beside the agent
 
 /** Smallest font size on the map in pixels; 0: names may be smaller, to fit their cells. */
 const leastText = () => (document.body.hasAttribute('data-present') ? 12 : 0);
@@ -33,9 +33,9 @@ export class TownView {
     this.painter = new TownPainter(store, playback, side, this.canvas);
     this.dirty = true;
     this.agentY = 0;
-    /** @type {{text: string, good: boolean, x: number, y: number, left: number}[]} */
-    this.floatingTexts = [];
-    this.lastFloatedAge = -1;
+    this.floating = new FloatingTexts();
+    /** @type {number | undefined} */
+    this.episode = undefined; // on screen
     this.reducedMotion = matchMedia('(prefers-reduced-motion: reduce)');
     /** Called with the name of an affordance that was clicked. */
     this.onPlace = (/** @type {string} */ _name) => {};
@@ -43,7 +43,11 @@ export class TownView {
       const name = this.placeUnder(event);
       if (name) this.onPlace(name);
     });
-    this.canvas.addEventListener('pointermove', (event) => { this.canvas.style.cursor = this.placeUnder(event) ? 'pointer' : ''; });
+    this.canvas.addEventListener('pointermove', (event) => {
+      const name = this.placeUnder(event);
+      this.canvas.style.cursor = name ? 'pointer' : '';
+      this.canvas.title = name ? humanize(name) : '';
+    });
     new ResizeObserver(() => { this.dirty = true; }).observe(this.box);
     store.on(['world', 'theme', 'overlay', 'maps', 'agents', 'view'], () => { this.painter.invalidate(); this.dirty = true; });
   }
@@ -77,9 +81,7 @@ export class TownView {
   tick(seconds) {
     if (this.reducedMotion.matches) this.playback.skipAnimation();
     const moved = this.playback.advance(seconds);
-    const floats = this.floatingTexts.length > 0;
-    for (const one of this.floatingTexts) one.left -= seconds;
-    this.floatingTexts = this.floatingTexts.filter((one) => one.left > 0);
+    const floats = this.floating.tick(seconds);
     if (!(moved || floats || this.dirty) || !this.world) return;
     this.dirty = false;
     this.draw();
@@ -88,12 +90,20 @@ export class TownView {
   draw() {
     const { painter, world } = this;
     if (!world || !this.resize(world.size)) return;
-    const here = painter.paint(playbackSpeed(this.store.state, this.playback.start), leastText());
+    const speed = playbackSpeed(this.store.state, this.playback.start);
+    const here = painter.paint(speed, leastText());
     const timestep = this.playback.current();
+    if (this.playback.start?.episode !== this.episode) {
+      this.episode = this.playback.start?.episode;
+      this.floating = new FloatingTexts();
+    }
     if (!here || !timestep) return;
     this.agentY = here.y;
-    this.addFloatingTexts(here, timestep);
-    this.drawFloatingTexts(layoutGrid(world.size, painter.width, painter.height).cell);
+    if (!this.reducedMotion.matches && speed <= MAX_FLOATING_SPEED) {
+      const before = this.playback.timesteps.get(timestep.age - 1), g = layoutGrid(world.size, painter.width, painter.height);
+      this.floating.add(painter.ctx, world.meters, timestep, before, here, g, painter.labelBoxes);
+    }
+    this.floating.draw(painter.ctx);
     painter.paintVeil();
     updateCanvasLabel(this.canvas, timestep, world, this.playback);
   }
@@ -105,45 +115,9 @@ export class TownView {
     if (width < 40) return false;
     const limit = Math.max(260, innerHeight - (innerWidth < 700 ? 330 : 318));
     const height = Math.min(width * aspectRatio(size), limit);
-    this.painter.resize(width, height, pixelRatio(this.canvas));
+    if (this.painter.resize(width, height, pixelRatio(this.canvas))) this.floating = new FloatingTexts();
     this.canvas.style.height = `${height}px`;
     return true;
-  }
-
-  /** Float the largest meter changes above the agent. @param {{x: number, y: number}} here @param {Timestep} timestep */
-  addFloatingTexts(here, timestep) {
-    if (timestep.age === this.lastFloatedAge || this.reducedMotion.matches || playbackSpeed(this.store.state, this.playback.start) > 15) return;
-    const before = this.playback.timesteps.get(timestep.age - 1);
-    this.lastFloatedAge = timestep.age;
-    if (!before || !this.world) return;
-    const changes = timestep.meters.map((value, m) => ({ by: value - before.meters[m], name: this.world?.meters[m]?.name ?? '' }))
-      .filter((c) => Math.abs(c.by) >= MIN_CHANGE).sort((a, b) => Math.abs(b.by) - Math.abs(a.by)).slice(0, 3);
-    changes.forEach((c, k) => this.floatingTexts.push({
-      text: `${c.by > 0 ? '+' : '−'}${Math.round(Math.abs(c.by) * 100)} ${c.name}`, good: c.by > 0,
-      x: here.x, y: here.y - 15 * k, left: FLOAT_SECONDS,
-    }));
-  }
-
-  /** @param {number} cell side of a cell */
-  drawFloatingTexts(cell) {
-    const { ctx, width } = this.painter, style = themeStyle();
-    ctx.save();
-    ctx.font = '600 12px system-ui, sans-serif';
-    ctx.textAlign = 'center';
-    ctx.lineJoin = 'round';
-    for (const one of this.floatingTexts) {
-      const gone = 1 - one.left / FLOAT_SECONDS;
-      const half = ctx.measureText(one.text).width / 2 + 4;
-      const x = Math.min(width - half, Math.max(half, one.x));
-      const y = Math.max(14, one.y - cell * 0.5 - 26 * gone);
-      ctx.globalAlpha = Math.min(1, one.left * 2.2);
-      ctx.lineWidth = 4;
-      ctx.strokeStyle = style.getPropertyValue('--panel');
-      ctx.fillStyle = style.getPropertyValue(one.good ? '--good-text' : '--bad-text');
-      ctx.strokeText(one.text, x, y);
-      ctx.fillText(one.text, x, y);
-    }
-    ctx.restore();
   }
 
   /** Update the caption and the end card. */

@@ -120,8 +120,15 @@ export class TrainingControl {
 
   async update() {
     const answer = await request('api/trainings').catch(() => null);
-    const job = answer?.jobs.find((/** @type {TrainingJob} */ one) => one.id === this.job?.id);
-    if (!job) return;
+    if (!answer) return;
+    const job = answer.jobs.find((/** @type {TrainingJob} */ one) => one.id === this.job?.id);
+    if (!job) { // it ended with a server that was started again since
+      this.job = null;
+      this.button.disabled = false;
+      setText(this.output, 'The training ended with the server; its run is saved.');
+      this.showStop();
+      return;
+    }
     this.job = job;
     if (job.run && this.opened !== job.run) {
       await this.runs.loadRuns();
@@ -146,9 +153,9 @@ export class TrainingControl {
     if (!this.job) return;
     try {
       await request(`api/trainings/${this.job.id}/stop`, {});
-      toast('The training is stopping', 'its run is saved');
+      toast('The training is stopping', 'Its run is saved');
     } catch {
-      toast('The training could not be stopped', 'try again');
+      toast('The training could not be stopped', 'Try again');
     }
   }
 }

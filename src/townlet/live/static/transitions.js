@@ -106,7 +106,7 @@ function drawNode(spot, affordances) {
 
 /** @param {Transition[]} transitions @param {number} width @param {Affordances} affordances */
 function drawGraph(transitions, width, affordances) {
-  const height = Math.round(Math.min(430, Math.max(270, width * 0.56)));
+  const height = Math.round(Math.min(400, Math.max(270, width * 0.48)));
   const walked = transitions.filter((transition) => transition.from !== transition.to);
   const spots = layoutNodes(walked, width, height);
   const most = Math.max(1, walked[0]?.times ?? 1);

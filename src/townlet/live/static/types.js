@@ -17,7 +17,8 @@
  *   causes: Record<string, number>}} Maps totals of all training
  * @typedef {'running' | 'finished' | 'stopped' | 'interrupted' | 'diverged' | 'published' | 'damaged'} RunState of a run
  * @typedef {{name: string, recipe: string, kind: Kind, state: RunState, env_steps: number, checkpoints: number, best: number | null,
- *   last: number | null, seconds: number, problem: string, scores: number[], random: number | null}} RunSummary
+ *   last: number | null, seconds: number, problem: string, scores: number[],
+ *   random: number | null, lesson: string | null}} RunSummary
  *
  * @typedef {{type: 'run_status', run: string, kind: Kind, state: RunState, env_steps: number, budget: number, episodes: number,
  *   summary: string[]}} RunStatus
