@@ -134,6 +134,7 @@ def test_own_place_with_icon_price_hours_and_effects(view: PageView) -> None:
     control(view, *own, "icon").fill("🦆")
     control(view, *own, "icon").press("Enter")
     expect(place(view, "MyPlace").locator("svg")).to_have_text("🦆")
+    expect_yaml(view, "icon: 🦆")
     control(view, *own, "name").fill("DuckPond")
     control(view, *own, "name").press("Enter")
     expect(place(view, "DuckPond")).to_contain_text("Duck pond")
@@ -294,3 +295,48 @@ def test_refused_change_leaves_the_world_as_it_was(view: PageView) -> None:
     assert yaml(view) == original
     drag(view, place(view, "Bed"), cell(view, 4, 0))
     expect_yaml(view, "cell: [4, 0]")
+
+
+# Number of pixels of a color of the palette on the canvas of the town.
+RED = """(canvas) => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  let found = 0;
+  for (let k = 0; k < data.length; k += 4) if (data[k] === 0xdd && data[k + 1] === 0x3f && data[k + 2] === 0x3b) found += 1;
+  return found;
+}"""
+
+
+def test_icon_is_drawn_and_seen_in_the_town(view: PageView) -> None:
+    town, mouse = view.page.locator(".town-canvas").first, view.page.mouse
+    assert town.evaluate(RED) == 0
+    place(view, "Bed").click()
+    view.page.get_by_text("Draw an icon").click()
+    drawing = view.page.locator(".pixel-editor canvas")
+    drawing.scroll_into_view_if_needed()
+    box = drawing.bounding_box()
+    assert box is not None
+    pixel = box["width"] / 12
+    row = [box["y"] + (k + 0.5) * pixel for k in range(12)]
+    mouse.move(box["x"] + pixel * 2.5, row[1])
+    mouse.down()
+    mouse.move(box["x"] + pixel * 9.5, row[1])  # a fast pointer leaves no gap
+    mouse.up()
+    expect_yaml(view, "      ............\n      ..rrrrrrrr..\n")
+    view.button("Fill").click()
+    mouse.click(box["x"] + pixel / 2, row[11])
+    view.button("blue").click()
+    view.button("Draw").click()
+    drawing.focus()
+    for key in ("ArrowUp", "ArrowRight", "Space"):
+        view.page.keyboard.press(key)
+    expect(view.page.locator(".pixel-status")).to_have_text("Column 2, row 11: blue")
+    expect_yaml(view, "      rbrrrrrrrrrr\n      rrrrrrrrrrrr\n")
+    expect(drawing).to_be_focused()
+    expect(place(view, "Bed").locator("svg.drawn-icon path")).to_have_count(2)  # one for each color
+    view.button("Try it with this agent").click()
+    expect(view.page.locator("#town-label")).to_contain_text("in your edited world")
+    view.wait_until(lambda: town.evaluate(RED) > 100, why="the drawing is not in the town")
+    view.button("World").click()
+    view.button("Clear").click()
+    expect(place(view, "Bed").locator("svg.drawn-icon")).to_have_count(0)
+    assert "icon" not in yaml(view)

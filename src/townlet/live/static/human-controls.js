@@ -47,7 +47,7 @@ export class HumanControls {
   onKey(event) {
     const target = /** @type {HTMLElement} */ (event.target);
     if (!this.active || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (target.closest('input, select, textarea, dialog, [role=listbox]')) return;
+    if (target.closest('input, select, textarea, dialog, [role=listbox], [role=application]')) return;
     if ((event.key === ' ' || event.key === 'Enter') && target.closest('button, summary, a')) return;
     const action = this.store.state.world?.actions.indexOf(KEYS[event.key] ?? '') ?? -1;
     if (action < 0) return;

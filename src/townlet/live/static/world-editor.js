@@ -54,7 +54,7 @@ export class WorldEditor {
       remove: (name) => this.remove(name),
       add: (entry, cell) => this.add(entry, cell),
     });
-    this.form = new WorldForm((path, value) => this.change({ op: 'set', path, value }), (name) => this.remove(name),
+    this.form = new WorldForm((path, value) => this.set(path, value), (name) => this.remove(name),
       (name, to) => this.rename(name, to), (selection) => this.select(selection));
     this.build(trainings);
     store.on(['about'], () => this.load());
@@ -190,6 +190,16 @@ export class WorldEditor {
     spec.affordances.push({ icon: '', cell, ticks: 1, price: 0, hours: null, each_tick: {}, at_end: {}, ...added });
     this.map.draw();
     this.change({ op: 'add', section: 'affordances', entry: added }, { kind: 'place', name });
+  }
+
+  /** @param {string[]} path @param {any} value */
+  set(path, value) {
+    const place = this.spec?.affordances.find((one) => one.name === path[1]);
+    if (place && path[2] === 'icon') { // at once, so that the next stroke of a drawing adds to it
+      place.icon = value ?? '';
+      this.map.draw();
+    }
+    this.change({ op: 'set', path, value });
   }
 
   /** @param {string} name */

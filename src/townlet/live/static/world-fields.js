@@ -12,7 +12,7 @@
 /** @type {Field[]} */
 export const PLACE_FIELDS = [
   { path: ['name'], label: 'Name', help: 'Letters, digits, spaces and dashes. Places of the town that you extend keep their names.', kind: 'name' },
-  { path: ['icon'], label: 'Icon', help: 'Shown on the map: any emoji.', kind: 'icon' },
+  { path: ['icon'], label: 'Icon', help: 'Shown on the map: a picture of the list, any emoji, or your own drawing.', kind: 'icon' },
   { path: ['price'], label: 'Price per step', help: 'What each step of using it costs. If it is too high, agents run out of money.', kind: 'money', min: 0, max: 0.3, step: 0.005 },
   { path: ['ticks'], label: 'Steps to use it', help: 'How many steps a complete use takes.', kind: 'integer', min: 1, max: 12, step: 1 },
   { path: ['hours'], label: 'Opening hours', help: 'When it can be used, in a town with time of day.', kind: 'hours' },
@@ -35,5 +35,8 @@ export const WORLD_FIELDS = [
   { path: ['clock', 'temporal'], label: 'Time of day', help: 'Places have opening hours, and using one takes several steps.', kind: 'switch' },
 ];
 
-/** Emoji offered for places of one's own. */
-export const ICONS = ['📚', '🎵', '🏊', '🎮', '🍕', '🐶', '🌻', '⚽', '🎨', '🚲', '☀️', '🛒', '🍦', '🎬', '🧘', '🐟'];
+/** Icons offered for places, each with the name of its picture. @type {[string, string][]} */
+export const ICONS = [
+  ['🏫', 'School'], ['📚', 'Library'], ['🏛', 'Museum'], ['🎬', 'Cinema'], ['🎵', 'Music'], ['🎨', 'Art'], ['🌳', 'Park'], ['🏊', 'Pool'],
+  ['⚽', 'Football'], ['🚲', 'Bicycle'], ['🎯', 'Games'], ['🛒', 'Shop'], ['🍕', 'Pizzeria'], ['🍦', 'Ice cream'], ['☕', 'Café'], ['🏥', 'Hospital'],
+];

@@ -2,6 +2,8 @@
 
 import { el, setText } from './dom.js';
 import { formatHour, formatMoney, formatNumber, formatPercent, humanize } from './format.js';
+import { affordanceColor, affordanceIcon } from './icons.js';
+import { PixelEditor } from './pixel-editor.js';
 import { ICONS, METER_FIELDS, PLACE_FIELDS, WORLD_FIELDS } from './world-fields.js';
 
 /**
@@ -21,8 +23,12 @@ export class WorldForm {
     this.box = el('div', { class: 'world-form' });
     /** @type {(() => void) | null} */
     this.redraw = null; // waits until no field is in use
-    this.pressed = false; // a slider is held
-    this.box.addEventListener('pointerdown', (event) => { this.pressed = event.target instanceof HTMLInputElement && event.target.type === 'range'; });
+    this.pressed = false; // a slider or the drawing is held
+    this.iconPath = ['']; // of the icon that is drawn
+    this.pixels = new PixelEditor((icon) => this.setValue(this.iconPath, icon || null));
+    this.box.addEventListener('pointerdown', ({ target }) => {
+      this.pressed = target instanceof HTMLCanvasElement || (target instanceof HTMLInputElement && target.type === 'range');
+    });
     // After the events that follow, such as `change`.
     for (const end of ['pointerup', 'pointercancel']) addEventListener(end, () => { if (this.pressed) setTimeout(() => this.release(), 0); });
     this.box.addEventListener('focusout', () => setTimeout(() => this.drawIfFree(), 0));
@@ -145,17 +151,22 @@ export class WorldForm {
 
   /** @param {string} value @param {string[]} path @param {string} id */
   iconControl(value, path, id) {
-    const input = el('input', { type: 'text', id, value, maxlength: 8, class: 'icon-input', 'data-entered': value });
-    const choices = ICONS.map((one) => {
-      const button = el('button', { type: 'button', class: 'icon-choice', 'aria-pressed': String(one === value), text: one });
-      button.addEventListener('click', () => this.setValue(path, one));
+    const text = value.includes('\n') ? '' : value;
+    const input = el('input', { type: 'text', id, value: text, maxlength: 8, placeholder: 'emoji', 'data-entered': text });
+    const choices = ICONS.map(([icon, name]) => {
+      const badge = el('span', { class: 'badge' }, affordanceIcon({ name, icon }, 18));
+      badge.style.background = affordanceColor({ name, icon });
+      const button = el('button', { type: 'button', class: 'icon-choice', 'aria-pressed': String(icon === value), 'aria-label': name, title: name }, badge);
+      button.addEventListener('click', () => this.setValue(path, icon));
       return button;
     });
     input.addEventListener('change', () => {
       input.dataset.entered = input.value;
       this.setValue(path, input.value.trim());
     });
-    return el('div', { class: 'icon-choices' }, input, ...choices);
+    this.iconPath = path;
+    this.pixels.show(path[1], value);
+    return el('div', { class: 'icon-field' }, el('div', { class: 'icon-choices' }, input, ...choices), this.pixels.box);
   }
 
   /** @param {WorldSpec} spec @param {[number, number] | null} value @param {string[]} path @param {string} id */
