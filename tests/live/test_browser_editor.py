@@ -197,6 +197,38 @@ def test_typed_text_and_form_stay_in_step(view: PageView) -> None:
     expect(view.page.locator(".verdict")).to_be_hidden()
 
 
+def test_errors_are_shown_at_their_fields(view: PageView) -> None:
+    view.select("What to edit", value="meter:energy")
+    wait = control(view, "meters", "energy", "wait")
+    wait.press("End")
+    error = view.page.locator(".form-field[data-field=wait] .field-error")
+    expect(error).to_contain_text("waiting must be cheaper: lower `wait` or raise `move`.")
+    expect(wait).to_have_attribute("aria-invalid", "true")
+    expect(wait).to_have_value("0.05")  # what was entered stays
+    expect(view.page.locator(".error-list button")).to_contain_text("energy, extra loss by waiting: WAIT costs 0.05")
+    view.button("Undo").click()
+    expect(error).to_have_count(0)
+    place(view, "Bed").click()
+    text = view.page.get_by_label("The world as YAML")
+    text.fill(yaml(view) + "affordances: [{name: Bed, each_tick: {sleep: 1}}, {name: Gym, price: 7}]\n")
+    expect(view.page.locator(".form-field[data-field=each_tick] .field-error")).to_contain_text("sleep")
+    expect(view.page.locator(".error-list button").nth(1)).to_contain_text("Gym, price per step: ")
+    expect(view.page.locator(".field-error")).to_have_count(1)  # that of the gym is not about the bed
+
+
+def test_any_text_becomes_a_valid_name(view: PageView) -> None:
+    view.button("A place of your own").click()
+    name = control(view, "affordances", "MyPlace", "name")
+    name.fill("1")
+    name.press("Enter")
+    expect(view.page.locator(".form-field[data-field=name] .field-error")).to_have_text(
+        "A name needs a letter: begin with one."
+    )
+    name.fill("Mia’s Café!")
+    name.press("Enter")
+    expect(place(view, "Mias Cafe")).to_be_visible()
+
+
 def test_quick_changes_are_all_made(view: PageView) -> None:
     """Each change needs the text of the one before, which the server sends."""
     place(view, "Bed").click()

@@ -154,13 +154,16 @@ def test_only_trained_agents_need_their_own_world(page: Page, run: Run) -> None:
 
 
 def test_error_in_an_inherited_world_has_no_line_of_the_text() -> None:
+    text = "extends: town\nmeters: [{name: energy, start: 7.0}]\nlethal: [nothing]\n"
     with pytest.raises(ConfigError) as found:
-        parse_world("extends: town\nmeters: [{name: energy, start: 7.0}]\nlethal: [nothing]\n")
-    own = [error_json(error) for error in found.value.diagnostics]
-    assert {error["line"] for error in own} == {2, 3}
+        parse_world(text)
+    own = [error_json(error, text) for error in found.value.diagnostics]
+    assert [(error["line"], error["path"]) for error in own] == [
+        (2, ["meters", "energy", "start"]), (3, ["lethal", "nothing"]),
+    ]  # fmt: skip
     with pytest.raises(ConfigError) as found:
         parse_world("extends: town\nremove: [energy]\nmap: {size: [2, 2]}\n")
-    errors = [error_json(error) for error in found.value.diagnostics]
+    errors = [error_json(error, text) for error in found.value.diagnostics]
     inherited = [error for error in errors if "in town.yaml, which this world extends, line" in error["what"]]
     assert inherited
     assert {(error["line"], error["column"]) for error in inherited} == {(0, 0)}

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from townlet.config.yaml import parse
-from townlet.errors import ConfigError, Diagnostic, TownletError
+from townlet.config.merge import entry_name
+from townlet.config.yaml import Node, parse
+from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError
 from townlet.live.messages import Message
 from townlet.runs import disk
 from townlet.town.feasibility import assess, survival_sentences
@@ -97,15 +98,41 @@ def parse_world(text: str) -> World:
     return from_node(node, EDITED_FILE)
 
 
-def error_json(error: Diagnostic) -> dict[str, Any]:
-    """An error with its line and column in the edited text; 0 where unknown, or if it is in a world that it extends."""
+def error_json(error: Diagnostic, text: str) -> dict[str, Any]:
+    """An error with its place in the edited text: line and column (0 where unknown), and path as in `set`.
+
+    An error in a world that the text extends has neither.
+    """
     where, what = error.where, error.what
     if where is None or where.source == EDITED_FILE:
         line, column = (where.line, where.column) if where else (0, 0)
-        return {"line": line, "column": column, "what": what, "fix": error.fix}
+        path = _path_at(_parsed(text), where) if where else None
+        return {"line": line, "column": column, "path": path or [], "what": what, "fix": error.fix}
     at = f", line {where.line}" if where.line else ""
     what = f"in {Path(where.source).name}, which this world extends{at}: {what}"
-    return {"line": 0, "column": 0, "what": what, "fix": error.fix}
+    return {"line": 0, "column": 0, "path": [], "what": what, "fix": error.fix}
+
+
+def _parsed(text: str) -> Node | None:
+    try:
+        return parse(text, EDITED_FILE)
+    except ConfigError:
+        return None
+
+
+def _path_at(node: Node | None, where: SourceLocation) -> list[str] | None:
+    """Path of the innermost value that is at a location, or has its key there; entries of lists by name."""
+    if node is None:
+        return None
+    children: list[tuple[str, Node]] = []
+    if isinstance(node.value, dict):
+        children = list(node.value.items())
+    elif isinstance(node.value, list):
+        children = [(entry_name(entry) or str(index), entry) for index, entry in enumerate(node.value)]
+    for key, child in children:
+        if (below := _path_at(child, where)) is not None:
+            return [key, *below]
+    return [] if where in (node.location, node.key_location) else None
 
 
 def interface_changes(world: World, trained_in: World) -> list[str]:

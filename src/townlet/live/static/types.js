@@ -40,7 +40,7 @@
  * @typedef {{type: 'alert', run: string, env_steps: number, name: string, message: string, tip: string}} Alert
  * @typedef {{type: 'checkpoint', run: string, name: string, env_steps: number, score: number | null,
  *   best: boolean, removed: string[]}} Checkpoint
- * @typedef {{line: number, column: number, what: string, fix: string}} WorldError
+ * @typedef {{line: number, column: number, path: string[], what: string, fix: string}} WorldError
  * @typedef {{type: 'world_checked', number: number, errors: WorldError[], text: string | null, spec: WorldSpec | null,
  *   differences: string[], world: World | null}} WorldChecked
  * @typedef {{type: 'world_verdict', number: number, livable: boolean, sentences: string[]}} WorldVerdict

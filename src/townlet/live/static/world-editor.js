@@ -267,7 +267,6 @@ export class WorldEditor {
     if (worldChecked.text !== null) {
       this.yaml.value = worldChecked.text;
       this.history.remember(this.yaml.value);
-      this.selection = this.nextSelection ?? this.selection;
     }
     this.awaited = 0;
     this.sent = null;
@@ -278,8 +277,12 @@ export class WorldEditor {
     const bad = worldChecked.errors;
     this.results.showErrors(bad);
     this.yaml.numberLines(new Set(bad.map((one) => one.line)));
-    if (worldChecked.spec) this.map.spec = worldChecked.spec;
-    this.showSpec();
+    this.form.showErrors(bad);
+    if (worldChecked.spec) { // an invalid world has none: the fields keep what was entered
+      this.map.spec = worldChecked.spec;
+      this.selection = this.nextSelection ?? this.selection;
+      this.showSpec();
+    }
     this.results.showDifferences(bad.length ? [] : worldChecked.differences);
     this.tryButton.disabled = bad.length > 0 || worldChecked.differences.length > 0;
     this.showHistory();

@@ -1,10 +1,10 @@
 /** The form of the world editor: sliders and fields for the selected place, meter, or the whole world. */
 
 import { el, setText } from './dom.js';
-import { formatHour, formatMoney, formatNumber, formatPercent, humanize } from './format.js';
+import { formatHour, formatMoney, formatNumber, formatPercent, humanize, sentence } from './format.js';
 import { affordanceColor, affordanceIcon } from './icons.js';
 import { PixelEditor } from './pixel-editor.js';
-import { ICONS, METER_FIELDS, PLACE_FIELDS, WORLD_FIELDS } from './world-fields.js';
+import { ICONS, METER_FIELDS, PLACE_FIELDS, placeName, WORLD_FIELDS } from './world-fields.js';
 
 /**
  * @typedef {import('./types.js').WorldSpec} WorldSpec
@@ -23,7 +23,11 @@ export class WorldForm {
     this.box = el('div', { class: 'world-form' });
     /** @type {(() => void) | null} */
     this.redraw = null; // waits until no field is in use
+    /** @type {import('./types.js').WorldError[]} */
+    this.errors = [];
     this.pressed = false; // a slider or the drawing is held
+    /** @type {string[]} */
+    this.path = []; // of what is selected
     this.iconPath = ['']; // of the icon that is drawn
     this.pixels = new PixelEditor((icon) => this.setValue(this.iconPath, icon || null));
     this.box.addEventListener('pointerdown', ({ target }) => {
@@ -61,8 +65,31 @@ export class WorldForm {
   /** @param {WorldSpec} spec @param {Selection} selection */
   draw(spec, selection) {
     const held = /** @type {HTMLElement | null} */ (document.activeElement)?.id ?? '';
+    this.path = selection.kind === 'world' ? [] : [selection.kind === 'place' ? 'affordances' : 'meters', selection.name];
     this.box.replaceChildren(this.tabs(spec, selection), ...this.fields(spec, selection));
+    this.showErrors(this.errors);
     if (held.startsWith('field-')) document.getElementById(held)?.focus();
+  }
+
+  /** Show errors at the fields that they concern; the others of the selected place at the top. @param {import('./types.js').WorldError[]} errors */
+  showErrors(errors) {
+    this.errors = errors;
+    for (const old of this.box.querySelectorAll('.field-error')) old.remove();
+    for (const wrong of this.box.querySelectorAll('[aria-invalid]')) {
+      wrong.removeAttribute('aria-invalid');
+      wrong.removeAttribute('aria-describedby');
+    }
+    errors.forEach(({ path, what, fix }, k) => {
+      const { length } = this.path;
+      if (path.length <= length || this.path.some((part, at) => path[at] !== part)) return;
+      const note = el('p', { class: 'field-error', id: `field-error-${k}`, text: sentence(fix ? `${what}: ${fix}` : what) });
+      const field = [...this.box.querySelectorAll('.form-field')].find((one) => one instanceof HTMLElement && `${path.slice(length).join('.')}.`.startsWith(`${one.dataset.field}.`));
+      if (field) field.append(note);
+      else if (length) this.box.firstElementChild?.after(note);
+      const control = field?.querySelector('input, select');
+      control?.setAttribute('aria-invalid', 'true');
+      control?.setAttribute('aria-describedby', note.id);
+    });
   }
 
   /** @param {WorldSpec} spec @param {Selection} selection */
@@ -109,7 +136,7 @@ export class WorldForm {
     switch (field.kind) {
       case 'switch': return this.switchControl(value, path, id);
       case 'text': return this.textControl(value, id, (text) => this.setValue(path, text));
-      case 'name': return this.textControl(value, id, (text) => this.rename(value, text));
+      case 'name': return this.nameControl(value, id, path);
       case 'icon': return this.iconControl(value, path, id);
       case 'hours': return this.hoursControl(spec, value, path, id);
       case 'effects': return this.effectsControl(spec, field, value ?? {}, path, id);
@@ -145,6 +172,17 @@ export class WorldForm {
     input.addEventListener('change', () => {
       input.dataset.entered = input.value;
       change(input.value.trim());
+    });
+    return input;
+  }
+
+  /** @param {string} value @param {string} id @param {string[]} path */
+  nameControl(value, id, path) {
+    const input = this.textControl(value, id, (text) => {
+      const name = placeName(text);
+      if (name) this.rename(value, name);
+      else this.showErrors([{ line: 0, column: 0, path, what: 'a name needs a letter', fix: 'begin with one' }]);
+      input.value = input.dataset.entered = name || value;
     });
     return input;
   }

@@ -2,6 +2,7 @@
 
 import { el, setText } from './dom.js';
 import { plural } from './format.js';
+import { settingLabel } from './world-fields.js';
 
 const MAX_ERRORS = 12; // shown
 
@@ -33,7 +34,7 @@ export class WorldResults {
     this.result.dataset.verdict = errors.length ? 'wrong' : 'right';
     setText(this.result, errors.length ? plural(errors.length, 'error') : 'This world is valid.');
     this.errors.replaceChildren(...errors.slice(0, MAX_ERRORS).map((one) => el('li', {}, el('button', { type: 'button', 'data-line': one.line },
-      el('b', { text: one.line ? `line ${one.line}` : 'world' }), el('span', { text: one.what }),
+      el('b', { text: one.line ? `line ${one.line}` : 'world' }), el('span', { text: withSetting(one) }),
       one.fix ? el('small', { text: one.fix }) : null))));
     if (errors.length) this.verdict.replaceChildren();
   }
@@ -66,4 +67,10 @@ export class WorldResults {
     this.result.dataset.verdict = 'wrong';
     setText(this.result, `The agent cannot play in it: ${error.what}${error.fix ? ` (${error.fix})` : ''}.`);
   }
+}
+
+/** What is wrong, after the name of the place and the setting. @param {import('./types.js').WorldError} error */
+function withSetting({ path, what }) {
+  const label = settingLabel(path);
+  return label ? `${label}: ${what}` : what;
 }
