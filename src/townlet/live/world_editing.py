@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -167,6 +168,13 @@ def palette() -> list[dict[str, Any]]:
     return [entry.model_dump(mode="json", exclude_defaults=True, exclude={"cell"}) for entry in entries]
 
 
+def store_world(folder: Path, name: str, text: str) -> Path:
+    """Save a world under the name, or under the next free one; the same text under that name is not saved twice."""
+    require_valid_world(name, text)
+    path = folder / f"{free_name(folder, name, text)}.yaml"
+    return path if path.exists() else save_world(folder, path.stem, text)
+
+
 def save_world(folder: Path, name: str, text: str) -> Path:
     """Write a new world; an existing file is never overwritten."""
     require_valid_world(name, text)
@@ -185,9 +193,13 @@ def free_name(folder: Path, name: str, text: str) -> str:
     numbers = range(int(number or 1) + 1, 10_000)
     for candidate in (name, *(f"{base[: MAX_NAME - 5]}-{number}" for number in numbers)):
         path = folder / f"{candidate}.yaml"
-        if candidate not in shipped() and (not path.exists() or path.read_bytes() == text.encode()):
+        if candidate not in shipped() and (not os.path.lexists(path) or _holds(path, text)):
             return candidate
     raise TownletError(f"there are too many worlds named {base}", "choose another name")
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()
 
 
 def require_valid_world(name: str, text: str) -> None:

@@ -72,7 +72,8 @@
  *   | {op: 'rename', section: 'affordances' | 'meters', name: string, to: string}} WorldChange
  * @typedef {{id: string, title: string, env_steps: number, run: string | null,
  *   state: 'running' | 'finished' | 'stopped' | 'failed', error: string}} TrainingJob
- * @typedef {{variant: string, description: string, env_steps: number}} TrainingChoice
+ * @typedef {{variant: string, description: string, env_steps: number, recommended: boolean,
+ *   steps_per_second: number | null}} TrainingChoice
  * @typedef {{label: string, run: string | null, problem?: string, mean?: number, low?: number, high?: number,
  *   reached?: number, dies_of?: string | null}} TournamentLine
  * @typedef {{id: string, run: string, world: string, limit: number, episodes: number, over: boolean, problem: string,

@@ -77,8 +77,7 @@ export class WorldEditor {
     this.redoButton.addEventListener('click', () => this.restore(1));
     this.restoreButton.addEventListener('click', () => this.setText(this.history.original));
     this.tryButton.addEventListener('click', () => this.check(true));
-    const saveForm = makeSaveForm(() => this.yaml.value, () => this.store.state.program);
-    const trainForm = trainings.makeForm(() => this.yaml.value);
+    const saveForm = makeSaveForm(() => this.yaml.value, () => this.store.state.program, trainings);
     byId('world-body').replaceChildren(
       el('div', { class: 'editor-bar' },
         el('div', { class: 'buttons' }, this.undoButton, this.redoButton, this.restoreButton), this.results.result, this.tryButton),
@@ -87,7 +86,7 @@ export class WorldEditor {
         el('div', { class: 'editor-map' }, this.map.box, el('h3', { text: 'Add a place' }), this.paletteBox),
         el('div', { class: 'editor-form' }, this.form.box),
         el('div', { class: 'editor-text' }, el('h3', { text: 'The same world as text (YAML)' }), this.yaml.box, this.results.errors)),
-      this.results.verdict, trainForm, saveForm,
+      this.results.verdict, saveForm,
       el('p', { class: 'read-only muted', text: 'This link is read-only: you can build worlds and try them, but only the operator’s link can train in them and save them.' }),
     );
   }

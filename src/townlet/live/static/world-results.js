@@ -45,7 +45,7 @@ export class WorldResults {
     this.differences.replaceChildren(
       el('strong', { text: 'This agent cannot play in your world: it has learned to see and do other things.' }),
       el('ul', {}, ...differences.map((text) => el('li', { text }))),
-      el('p', { text: 'Train a new one in it: see “Train an agent here” below.' }));
+      el('p', { text: 'Train a new one in it: use “Start training” below.' }));
   }
 
   /** The verdict on screen is about an earlier text. */
