@@ -76,7 +76,7 @@ def drag(view: PageView, start: Locator, end: Locator) -> None:
 
 
 def expect_verdict(view: PageView, text: str) -> None:
-    expect(view.page.locator(".verdict strong")).to_have_text(text)
+    expect(view.page.locator(".verdict:not(.old) strong")).to_have_text(text)
 
 
 def test_place_is_dragged_and_the_change_is_undone(view: PageView) -> None:
@@ -168,6 +168,9 @@ def test_verdict_follows_the_sliders(view: PageView) -> None:
     view.select("What to edit", value="meter:energy")
     decay = control(view, "meters", "energy", "decay")
     decay.press("End")
+    # Until the new verdict is there, the old one is marked as such.
+    expect(view.page.locator(".verdict.old em")).to_contain_text("the verdict on the previous one")
+    expect(view.page.locator(".verdict.old strong")).to_have_text(LIVABLE)
     expect(view.page.locator(".form-field[data-field=decay] output")).to_have_text("5%")
     expect_yaml(view, "- {name: energy, decay: 0.05}")
     expect_verdict(view, UNLIVABLE)

@@ -37,8 +37,9 @@ def test_new_place_changes_what_an_agent_sees(page: Page, run: Run) -> None:
     entry = {"name": "Pool", "cell": [5, 5], "each_tick": {"fitness": 0.05}}
     answer = edit(page, "extends: town\n", 1, op="add", section="affordances", entry=entry)
     assert answer["differences"] == [
-        "The place “Pool” is new.", "An agent sees 89 numbers per step, it saw 88.",
+        "The place “Pool” is new.", "In each step the agent reads 88 values about the town; here there are 89.",
     ]  # fmt: skip
+    assert answer["description"] == "8×8 town with 16 places; each use of a place takes one step."
     renamed = edit(page, answer["text"], 2, op="rename", section="affordances", name="Pool", to="Lake")
     assert "name: Lake" in renamed["text"]
     removed = edit(page, renamed["text"], 3, op="remove", section="affordances", name="Lake")

@@ -279,6 +279,8 @@ export class WorldEditor {
     this.form.showErrors(bad);
     if (worldChecked.spec) { // an invalid world has none: the fields keep what was entered
       this.map.spec = worldChecked.spec;
+      this.form.description = worldChecked.description;
+      setText(byId('world-name'), worldChecked.description);
       this.selection = this.nextSelection ?? this.selection;
       this.showSpec();
     }

@@ -32,7 +32,7 @@ export const METER_FIELDS = [
 
 /** @type {Field[]} */
 export const WORLD_FIELDS = [
-  { path: ['description'], label: 'Description', help: 'A sentence about this world.', kind: 'text' },
+  { path: ['description'], label: 'Description', help: 'A sentence about this world. Without one, it is made from map and places.', kind: 'text' },
   { path: ['max_steps'], label: 'Step limit', help: 'An episode ends after this many steps, even if the agent is well.', kind: 'integer', min: 50, max: 3000, step: 50 },
   { path: ['clock', 'temporal'], label: 'Time of day', help: 'Places have opening hours, and using one takes several steps.', kind: 'switch' },
 ];

@@ -28,6 +28,7 @@ export class WorldForm {
     this.pressed = false; // a slider or the drawing is held
     /** @type {string[]} */
     this.path = []; // of what is selected
+    this.description = ''; // of the world, made from it where the text has none
     this.iconPath = ['']; // of the icon that is drawn
     this.pixels = new PixelEditor((icon) => this.setValue(this.iconPath, icon || null));
     this.box.addEventListener('pointerdown', ({ target }) => {
@@ -135,7 +136,7 @@ export class WorldForm {
   control(spec, field, value, path, id) {
     switch (field.kind) {
       case 'switch': return this.switchControl(value, path, id);
-      case 'text': return this.textControl(value, id, (text) => this.setValue(path, text));
+      case 'text': return this.textControl(value, id, (text) => this.setValue(path, text || null), this.description);
       case 'name': return this.nameControl(value, id, path);
       case 'icon': return this.iconControl(value, path, id);
       case 'hours': return this.hoursControl(spec, value, path, id);
@@ -166,9 +167,9 @@ export class WorldForm {
     return box;
   }
 
-  /** @param {string} value @param {string} id @param {(text: string) => void} change */
-  textControl(value, id, change) {
-    const input = el('input', { type: 'text', id, value, maxlength: 200, 'data-entered': value });
+  /** @param {string} value @param {string} id @param {(text: string) => void} change @param {string} [placeholder] */
+  textControl(value, id, change, placeholder) {
+    const input = el('input', { type: 'text', id, value, placeholder, maxlength: 200, 'data-entered': value });
     input.addEventListener('change', () => {
       input.dataset.entered = input.value;
       change(input.value.trim());

@@ -27,6 +27,7 @@ export class WorldResults {
   showChecking() {
     this.result.dataset.verdict = 'none';
     setText(this.result, 'Checking …');
+    this.showUnderway();
   }
 
   /** @param {import('./types.js').WorldError[]} errors none if the world is valid */
@@ -50,13 +51,14 @@ export class WorldResults {
 
   /** The verdict on screen is about an earlier text. */
   showUnderway() {
-    if (!this.verdict.firstElementChild) return;
-    this.verdict.dataset.verdict = 'none';
-    setText(this.verdict.firstElementChild, 'Scripted agents are playing in it …');
+    if (!this.verdict.firstElementChild || this.verdict.classList.contains('old')) return;
+    this.verdict.classList.add('old');
+    this.verdict.prepend(el('em', { text: 'Scripted agents are playing in the new version. Until they are done, this is the verdict on the previous one:' }));
   }
 
   /** @param {import('./types.js').WorldVerdict} verdict */
   showVerdict(verdict) {
+    this.verdict.classList.remove('old');
     this.verdict.dataset.verdict = verdict.livable ? 'right' : 'wrong';
     this.verdict.replaceChildren(el('strong', { text: verdict.livable ? 'An agent can live here.' : 'Hardly anything can live here.' }),
       ...verdict.sentences.map((text) => el('p', { text })));

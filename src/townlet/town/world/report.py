@@ -16,6 +16,7 @@ from townlet.town.world.load import load, shipped
 from townlet.town.world.schema import Affordance, Meter, WorldSpec
 from townlet.town.world.sessions import session_total
 from townlet.town.world.tables import World
+from townlet.town.world.text import describe
 
 
 def world_list() -> Table:
@@ -41,7 +42,7 @@ def world_tables(world: World) -> RenderableType:
     ]
     observation = f"Observation: {world.layout.size} values"
     return Group(
-        Text(f"{world.name}: {spec.description}", style="bold"),
+        Text(f"{world.name}: {describe(world)}", style="bold"),
         _overview(world),
         _table("Meters", ["meter", "start", "decay", "move", "wait", "group"], meters),
         _table("Modulations and cascades, in order", ["source", "target", "loss per step", "when"], links),
