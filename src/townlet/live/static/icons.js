@@ -31,6 +31,7 @@ const GLYPHS = {
   '🛋': { color: CARE, path: 'M4 5h10.5v7H9l-3 2.8V12H4zM17 9h3v7.2h-2V19l-3-2.8h-4.5V15' },
   '🩺': { color: CARE, path: 'M5.5 4v4.5a4.2 4.2 0 0 0 8.4 0V4M9.7 12.7V15a4.6 4.6 0 0 0 9.1 0v-1.3M18.8 9.7a2 2 0 1 0 .01 0M4.5 4h2M12.9 4h2' },
   '🏥': { color: CARE, path: 'M5 20.5V4h14v16.5M3 20.5h18M12 6.5v6M9 9.5h6M10 20.5V16.5h4v4' },
+  '⭐': { color: OTHER, path: 'M12 3.5l2.6 5.6 6 .7-4.5 4.1 1.2 6L12 17l-5.3 2.9 1.2-6-4.5-4.1 6-.7z' },
   '🏫': { color: HOME, path: 'M4 20V11l8-5 8 5v9M3 20h18M10 20v-5h4v5M12 6V2.5h4v2.2h-4M7.5 13.5v2M16.5 13.5v2' },
   '🏛': { color: HOME, path: 'M3 9.5L12 4l9 5.5zM5.5 9.5V18M10 9.5V18M14 9.5V18M18.5 9.5V18M3.5 18h17M2.5 21h19' },
   '📚': { color: FUN, path: 'M4 5h4v15H4zM8 5h4v15H8zM13 6l3.8-1 3.6 14-3.8 1zM4 9h8' },

@@ -74,5 +74,5 @@ export class WorldResults {
 /** What is wrong, after the name of the place and the setting. @param {import('./types.js').WorldError} error */
 function withSetting({ path, what }) {
   const label = settingLabel(path);
-  return label ? `${label}: ${what}` : what;
+  return label && !what.includes(`'${label}'`) ? `${label}: ${what}` : what;
 }
