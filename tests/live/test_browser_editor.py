@@ -336,7 +336,7 @@ def test_refused_change_leaves_the_world_as_it_was(view: PageView) -> None:
 RED = """(canvas) => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
   let found = 0;
-  for (let k = 0; k < data.length; k += 4) if (data[k] === 0xdd && data[k + 1] === 0x3f && data[k + 2] === 0x3b) found += 1;
+  for (let k = 0; k < data.length; k += 4) found += data[k] === 0xdd && data[k + 1] === 0x3f && data[k + 2] === 0x3b;
   return found;
 }"""
 
@@ -375,3 +375,19 @@ def test_icon_is_drawn_and_seen_in_the_town(view: PageView) -> None:
     view.button("Clear").click()
     expect(place(view, "Bed").locator("svg.drawn-icon")).to_have_count(0)
     assert "icon" not in yaml(view)
+
+
+# Names of places that do not fit their cells.
+CUT = """() => [...document.querySelectorAll('.map-cell .map-name')].filter((name) => {
+  const box = name.getBoundingClientRect(), cell = name.closest('.map-cell').getBoundingClientRect();
+  const fits = box.left >= cell.left - 1 && box.right <= cell.right + 1 && box.bottom <= cell.bottom + 1;
+  return !fits || !box.height || name.scrollWidth > name.clientWidth + 1;
+}).map((name) => name.textContent)"""
+
+
+@pytest.mark.parametrize("width", [390, 1366])
+def test_names_of_places_fit_their_cells(open_page: OpenPage, town_server: LiveServer, width: int) -> None:
+    view = open_page(town_server, size=(width, 844))
+    view.button("World").click()
+    expect(place(view, "LuxuryBed").locator(".map-name")).to_be_visible()
+    assert view.page.evaluate(CUT) == []

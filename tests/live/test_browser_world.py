@@ -188,8 +188,8 @@ def test_world_is_saved_as_a_new_file_only(view: PageView, town_server: LiveServ
 
 # Titles and the file names that the page derives from them.
 TITLES = {
-    "Mia’s town!": "mias-town", "Élan  Vital": "elan-vital", "7 Zwerge": "town-7-zwerge", "../out": "out", "城": "my-town", "": "my-town",
-    "Straße": "strasse", "a" * 39 + " b": "a" * 39,
+    "Mia’s town!": "mias-town", "Élan  Vital": "elan-vital", "7 Zwerge": "town-7-zwerge", "../out": "out",
+    "城": "my-town", "": "my-town", "Straße": "strasse", "a" * 39 + " b": "a" * 39,
 }  # fmt: skip
 
 
@@ -221,6 +221,14 @@ def test_stale_token_is_reported(open_page: OpenPage, runs: tuple[Run, Run], tmp
     view.page.goto(after.link)
     expect(view.page.locator("body")).to_have_attribute("data-phase", "ready")
     after.stop()
+
+
+def test_small_numbers_are_written_out(view: PageView) -> None:
+    written = view.page.evaluate("""async () => {
+      const { formatNumber } = await import('/static/format.js');
+      return [-0.00099999, 0.000123456, -3e-7, 0.5].map((value) => formatNumber(value));
+    }""")
+    assert written == ["−0.001", "0.00012", "−3 × 10⁻⁷", "0.5"]
 
 
 OWN_ICON = """

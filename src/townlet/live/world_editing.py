@@ -152,8 +152,8 @@ def interface_changes(world: World, trained_in: World) -> list[str]:
     if len(world.actions) != len(trained_in.actions):
         found.append(f"There are {len(world.actions)} actions, there were {len(trained_in.actions)}.")
     if world.layout.size != trained_in.layout.size:
-        here, before = world.layout.size, trained_in.layout.size
-        found.append(f"In each step the agent reads {before} values about the town; here there are {here}.")
+        known, here = trained_in.layout.size, world.layout.size
+        found.append(f"In each step the agent reads {known} values about the town; here there are {here}.")
     return found or ["What an agent sees is arranged in another way."]
 
 

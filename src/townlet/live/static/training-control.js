@@ -2,7 +2,7 @@
 
 import { ApiError, request } from './api.js';
 import { byId, el, setText } from './dom.js';
-import { formatCompact, plural, sentence } from './format.js';
+import { formatCompact, formatCount, plural, sentence } from './format.js';
 import { announce, toast } from './notifications.js';
 
 /**
@@ -159,6 +159,6 @@ export class TrainingControl {
 
 /** How long a training takes. @param {number} minutes estimated @param {number} limit minutes after which it is stopped */
 function duration(minutes, limit) {
-  if (minutes > limit) return `${limit} minutes, the limit: all steps would take about ${formatCompact(minutes)} on this machine`;
+  if (minutes > limit) return `${limit} minutes, the limit: all steps would take about ${formatCount(minutes)} on this machine`;
   return minutes < 1 ? 'less than a minute on this machine' : `about ${plural(Math.round(minutes), 'minute')} on this machine`;
 }

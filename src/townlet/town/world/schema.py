@@ -89,7 +89,9 @@ class Affordance(StrictModel):
 
     name: Name
     icon: str = Field(
-        "", max_length=MAX_ICON, description="Icon: an emoji or up to 4 characters, or a drawing: 12 lines of 12 letters."
+        "",
+        max_length=MAX_ICON,
+        description="Icon: an emoji or up to 4 characters, or a drawing: 12 lines of 12 letters.",
     )
     cell: tuple[int, ...] | None = Field(None, description="Its cell: x, y (and z). Ignored in a shuffled layout.")
     ticks: int = Field(1, ge=1, le=1000, description="INTERACT steps of a complete use.")
