@@ -82,7 +82,7 @@ export class WorldForm {
     }
     errors.forEach(({ path, what, fix }, k) => {
       const { length } = this.path;
-      if (path.length <= length || this.path.some((part, at) => path[at] !== part)) return;
+      if (!path.length || this.path.some((part, at) => path[at] !== part)) return;
       const note = el('p', { class: 'field-error', id: `field-error-${k}`, text: sentence(fix ? `${what}: ${fix}` : what) });
       const field = [...this.box.querySelectorAll('.form-field')].find((one) => one instanceof HTMLElement && `${path.slice(length).join('.')}.`.startsWith(`${one.dataset.field}.`));
       if (field) field.append(note);
