@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import pytest
 import warm
 from live.conftest import LiveServer
 from townlet.live.tournament import MAX_LIMIT, TournamentRequest, Tournaments, raised_limit
-from townlet.live.training_jobs import Job
+from townlet.live.training_jobs import Job, measured_speeds
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import lock_holder
@@ -230,6 +231,17 @@ def test_recipes_fit_the_world(school: LiveServer) -> None:
     assert [choice["variant"] for choice in choices["town-l3"]] == ["ppo"]
     assert choices["no-world"] == choices["town"]
     assert all(choice["description"] and choice["env_steps"] <= 2e7 for choice in choices["town"])
+    assert [choice["variant"] for choice in choices["town"] if choice["recommended"]] == ["dqn"]
+    assert {choice["steps_per_second"] for choice in choices["town"]} == {None}  # no training was long enough
+
+
+def test_speed_of_a_recipe_is_measured_on_this_machine_only(run: Run) -> None:
+    overview = make_overview(run)
+    known = {**overview.meta, "seconds": 100.0}
+    elsewhere = {**known, "machine": {"system": "Plan 9", "processor": "MIPS"}}
+    assert measured_speeds([overview]) == {}  # it took a second, most of it preparation
+    assert measured_speeds([replace(overview, meta=elsewhere)]) == {}
+    assert measured_speeds([replace(overview, meta=known)]) == {"dqn": overview.env_steps / 100}
 
 
 def test_viewer_starts_neither_trainings_nor_tournaments(run: Run, tmp_path: Path) -> None:

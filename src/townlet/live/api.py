@@ -109,8 +109,8 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
 
     @router.post("/worlds")
     def save_world(request: SaveWorld) -> dict[str, str]:
-        """Save a new world; existing files are never overwritten."""
-        return {"file": str(world_editing.save_world(worlds, request.name, request.text))}
+        """Save a world, under the next free name if another one has its name; files are never overwritten."""
+        return {"file": str(world_editing.store_world(worlds, request.name, request.text))}
 
     return router
 

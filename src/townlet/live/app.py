@@ -176,7 +176,7 @@ async def _edit_world(message: protocol.EditWorld, viewer: Viewer) -> None:
             text = await asyncio.to_thread(world_editing.apply_change, message.text, message.change)
         world = await asyncio.to_thread(world_editing.parse_world, text or message.text)
     except ConfigError as error:
-        errors = [world_editing.error_json(diagnostic) for diagnostic in error.diagnostics]
+        errors = [world_editing.error_json(one, text or message.text) for one in error.diagnostics]
         viewer.send(protocol.WorldChecked(number=message.number, errors=errors, text=text))
     else:
         await viewer.edit(message, world, text)

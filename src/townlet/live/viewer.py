@@ -30,6 +30,7 @@ from townlet.live.protocol import ClientMessage
 from townlet.live.watched_run import WatchedRun, WatchedTownRun
 from townlet.live.world_view import world_json
 from townlet.town.world.tables import World
+from townlet.town.world.text import describe
 from townlet.web.limits import TokenBucket
 from townlet.web.mailbox import Mailbox
 
@@ -92,8 +93,6 @@ class Viewer:
         if not self.follows_training:
             try:
                 self._send_playback(advance_together(self.playbacks, elapsed))
-                for playback in self.playbacks:
-                    self.hub.register(playback.episode)
             except (TownletError, ConfigError) as error:
                 self._refuse(error)
                 self.playbacks, self._sides = [], []
@@ -347,7 +346,8 @@ class Viewer:
         ]
         checked = protocol.WorldChecked(
             number=request.number, errors=[], text=text, spec=world.spec.model_dump(mode="json", by_alias=True),
-            differences=[*dict.fromkeys(differences)], world=world_json(world) if request.preview else None,
+            description=describe(world), differences=[*dict.fromkeys(differences)],
+            world=world_json(world) if request.preview else None,
         )  # fmt: skip
         if not request.preview:
             self.send(checked)

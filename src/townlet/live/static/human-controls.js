@@ -65,7 +65,7 @@ export class HumanControls {
   onKey(event) {
     const target = /** @type {HTMLElement} */ (event.target);
     if (!this.active || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (target.closest(`${TEXT_FIELDS}, select, dialog, [role=listbox]`)) return;
+    if (target.closest(`${TEXT_FIELDS}, select, dialog, [role=listbox], [role=application]`)) return;
     if ((event.key === ' ' || event.key === 'Enter') && target.closest('button, summary, a')) return;
     const action = this.actionOf(event.key);
     if (action < 0 && !(event.key in KEYS)) return;
