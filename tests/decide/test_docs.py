@@ -84,7 +84,7 @@ def test_documented_messages_are_accepted(tmp_path: Path, domain: str) -> None:
         for message in schema:
             assert f"`{message}`" in TEXT
     finally:
-        service.close()
+        service.storage.close()
 
 
 def test_every_error_code_is_documented() -> None:

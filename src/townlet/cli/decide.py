@@ -108,10 +108,10 @@ def serve(
         open_browser(server.one_time_link())
     server.run(application)
     service: Service = application.state.batcher.service
-    serving, problem = service.versions.serving, service.log.problem
+    serving, problem = service.versions.serving, service.storage.problem
     saved = f"Saved, except for the last records: {problem}." if problem else "Saved."
     served = f"Version {serving.version} served" if serving else "No version served"
-    echo_err(f"{saved} {served}; {folder} holds {service.state.decisions:,} decisions.")
+    echo_err(f"{saved} {served}; {folder} holds {service.storage.counts().decisions:,} decisions.")
     if problem:  # the log could not be written to the end
         raise typer.Exit(1)
 

@@ -66,12 +66,10 @@ class Alarms:
         return sorted(dated, key=lambda alarm: not alarm.critical)
 
     def _storage(self) -> Iterator[Alarm]:
-        if problem := self._service.log.problem:
+        if problem := self._service.storage.problem:
             what = f"The log cannot be written, so nothing is learned: {problem}"
             yield Alarm("log", True, what, "Free disk space. Decisions are made as before.")
-        if problem := self._service.log.control_problem:
-            yield Alarm("control", False, f"The control file of the log is out of date: {problem}", "Check the disk.")
-        for notice in self._service.notices:
+        for notice in self._service.storage.notices:
             yield Alarm(notice.name, notice.critical, notice.what, notice.fix)
 
     def _collapse(self) -> Iterator[Alarm]:

@@ -19,10 +19,11 @@ from townlet._version import __version__
 from townlet.config.models import StrictModel
 from townlet.decide.batcher import Batcher
 from townlet.decide.domains import DOMAINS
-from townlet.decide.service import Service, check_service_folder
+from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
 from townlet.decide.stats import ServiceStats, as_prometheus
 from townlet.decide.storage import TOKENS
+from townlet.decide.storage.file import FileStorage, check_service_folder
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.serving_log import ServingChange
 from townlet.decide.training_thread import TrainingThread
@@ -133,8 +134,8 @@ def open_app(
     folder: Path, settings: DecideSettings, accept_data_loss: bool = False, descriptors: DescriptorBudget | None = None
 ) -> FastAPI:
     """The app of the service in a folder, recovered from its log."""
-    service = Service(folder, DOMAINS[settings.domain], settings, accept_data_loss=accept_data_loss)
-    return make_app(service, TrainingThread(service), descriptors)
+    storage = FileStorage(folder, DOMAINS[settings.domain], settings, accept_data_loss=accept_data_loss)
+    return make_app(Service(storage), TrainingThread(storage), descriptors)
 
 
 def make_app(service: Service, training: TrainingThread, descriptors: DescriptorBudget | None = None) -> FastAPI:
@@ -155,7 +156,7 @@ def make_app(service: Service, training: TrainingThread, descriptors: Descriptor
         await asyncio.gather(*tasks, return_exceptions=True)
         training.stop()
         with suppress(LogStopped):  # reported by `log.problem`
-            service.close()
+            service.storage.close()
 
     app = FastAPI(title="Decision service", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(TownletError, _error_response)
@@ -190,8 +191,7 @@ async def _tick(service: Service, training: TrainingThread, stats: ServiceStats)
     while True:
         stats.update()
         await asyncio.sleep(TICK)
-        service.log.check_stall()
-        service.expire()
+        service.storage.maintain()
         training.ensure_running()
         if stats.batcher is not None:
             stats.batcher.release_unsynced()
@@ -201,9 +201,9 @@ def _add_queries(app: FastAPI, service: Service, stats: ServiceStats) -> None:
     @app.get("/health")
     async def health(request: Request) -> JSONResponse:
         """200 while decisions are logged, 503 while the log cannot be written; viewers and operators see the reason."""
-        healthy = service.log.problem is None
+        healthy = service.storage.problem is None
         identity: Identity | None = request.scope.get("identity", ANONYMOUS)
-        details = {"problem": service.log.problem} if identity and identity.role in READERS else {}
+        details = {"problem": service.storage.problem} if identity and identity.role in READERS else {}
         return JSONResponse({"ok": healthy, **details}, 200 if healthy else 503)
 
     @app.get("/api/decide/me")

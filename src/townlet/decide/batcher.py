@@ -40,7 +40,7 @@ class Batcher:
         self._scheduled = False
         self.overloaded = 0  # observations refused or answered by the gate alone because of overload
         self.latency: deque[float] = deque(maxlen=LATENCY_WINDOW)  # seconds from an observation to its reply
-        service.log.on_commit = self._on_commit
+        service.storage.on_durable(self._on_commit)
 
     def __len__(self) -> int:
         return self._count
@@ -121,7 +121,7 @@ class Batcher:
             self._schedule_reply(answer, queued.reply, queued.since)
 
     def _schedule_reply(self, answer: Answer, future: FutureReply, since: float | None) -> None:
-        if answer.record <= self.service.log.synced:
+        if answer.record <= self.service.storage.durable:
             self._resolve(answer.reply, future, since)
         else:
             self._unsynced.append((answer, future, since))
@@ -137,13 +137,13 @@ class Batcher:
 
         Decisions get an id that accepts no report, because after a crash the id may be reused; reports are refused.
         """
-        if self.service.log.problem:
+        if self.service.storage.problem:
             waiting, self._unsynced = self._unsynced, deque()
             for answer, future, since in waiting:
                 self._resolve(self.service.unlogged_reply(answer.reply), future, since)
 
     def _on_commit(self, record: int) -> None:
-        """Called in the thread of the log."""
+        """Called in a thread of the storage."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._release, record)
 

@@ -51,11 +51,16 @@ class OutcomeRecorded(NamedTuple):
 
 
 class DecisionsExpired(NamedTuple):
-    """Decisions pending for more than `timeout` seconds expired, and the oldest ones beyond `max_pending`."""
+    """Decisions were pending for too long, or were the oldest ones beyond the limit."""
 
     at: float
-    timeout: float
-    max_pending: int
+    numbers: list[int]
+
+
+class TerritoriesEvicted(NamedTuple):
+    """The state of these territories was removed, because there were too many; if used again, they begin anew."""
+
+    names: list[str]
 
 
 class TrainingStep(NamedTuple):
@@ -106,8 +111,8 @@ class ReportsRejected(NamedTuple):
 
 
 Event = (
-    ServiceStarted | DecisionMade | OutcomeRecorded | DecisionsExpired | TrainingStep | StepUndone | VersionPublished
-    | TrainerRewound | ServingChanged | ReportsRejected
+    ServiceStarted | DecisionMade | OutcomeRecorded | DecisionsExpired | TerritoriesEvicted | TrainingStep | StepUndone
+    | VersionPublished | TrainerRewound | ServingChanged | ReportsRejected
 )  # fmt: skip
 EVENT_TYPES: Final[dict[str, type[Any]]] = {kind.__name__.lower(): kind for kind in get_args(Event)}
 # Fingerprint of all events and their fields; a log with another one is refused.

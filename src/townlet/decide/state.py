@@ -52,7 +52,7 @@ class DecisionIds:
         if self._starts and self._starts[self._current][0] == first:
             del self._starts[self._current]  # no decision has been made with that key
         self._current = sha256(bytes.fromhex(key)).hexdigest()[:8]
-        self._starts[self._current] = first, bytes.fromhex(key)
+        self._starts.setdefault(self._current, (first, bytes.fromhex(key)))  # processes may share a key
 
     def create(self, number: int) -> str:
         return f"{self._current}-{number}-{_tag(self._starts[self._current][1], number)}"
@@ -123,8 +123,13 @@ class ServiceState:
 
     @property
     def decisions(self) -> int:
-        """Number of decisions made, which is the number of the last one."""
+        """Number of decisions made."""
         return self.join.decisions
+
+    @property
+    def surplus_territories(self) -> list[str]:
+        """Names of the territories beyond the limit, to be evicted."""
+        return self.territories.surplus(self._max_territories)
 
     def territory(self, name: str) -> Territory:
         """The state of one stream of observations, by its name; a new one if it is unknown."""
@@ -135,16 +140,20 @@ class ServiceState:
         match event:
             case events.ServiceStarted():
                 self.configure(event)
-                self.ids.add_start(self.decisions + 1, event.key)
+                self.ids.add_start(self.join.last + 1, event.key)
             case events.DecisionMade():
                 self._add_decision(event, observation)
             case events.OutcomeRecorded():
                 self._add_outcome(event)
             case events.DecisionsExpired():
                 value = self.settings.memory.expired_outcome
-                for number in self.join.expire(event.at, event.timeout, event.max_pending):
+                for number in event.numbers:
+                    self.join.expire(number, event.at)
                     if (experience := self.pending.pop(number, None)) and value is not None:
                         self._complete(experience, value, "default")
+            case events.TerritoriesEvicted():
+                for name in event.names:
+                    self.territories.discard(name)
             case events.ReportsRejected():
                 self.join.set_rejected(event)
             case events.ServingChanged():
@@ -188,7 +197,6 @@ class ServiceState:
         earlier = (*territory.earlier, (territory.time, to_json(last.reply))) if last else ()
         stored = Territory(territory_state, decision.game_time, decision, earlier[-MAX_ANSWERS:])
         self.territories.store(decision.territory, stored)
-        self.territories.trim(self._max_territories)
 
     def _add_outcome(self, outcome: events.OutcomeRecorded) -> None:
         failed = outcome.how == "failed"

@@ -14,10 +14,8 @@ from townlet.decide.alarms import Alarms
 from townlet.decide.batcher import Batcher
 from townlet.decide.domain import Decision
 from townlet.decide.events import DecisionMade, OutcomeRecorded
-from townlet.decide.recovery import read_events
 from townlet.decide.service import Service
 from townlet.decide.state import FIRST_OUTCOMES, Experience
-from townlet.decide.storage import LOG
 from townlet.decide.storage.serving_log import ServingChange
 from townlet.decide.training_thread import TrainingThread
 from townlet.decide.websocket import ConnectionLimits
@@ -102,6 +100,7 @@ class ServiceStats:
 
     def __init__(self, service: Service, training: TrainingThread, limits: ConnectionLimits | None = None) -> None:
         self.service, self.training, self._limits = service, training, limits or ConnectionLimits()
+        self._learner = training.storage
         self.batcher: Batcher | None = None  # set when the server starts
         self._started = time.monotonic()
         self._alarms, self._curves = Alarms(service, training, self._limits), RecentCurves()
@@ -116,12 +115,12 @@ class ServiceStats:
         self._pairs: deque[tuple[float, float]] = deque(maxlen=PAIRS)
         self._read_recent()
         service.decision_listeners.append(self._on_decision)
-        service.state.outcome_listeners.append(self._on_outcome)
+        self._learner.state.outcome_listeners.append(self._on_outcome)
 
     def _read_recent(self) -> None:
         """Read recent decisions from the log, which lacks their entropies and components."""
         decisions: dict[int, DecisionMade] = {}
-        for event in read_events(self.service.folder / LOG, max(0, self.service.log.last - REPLAYED_RECORDS)):
+        for event in self._learner.recent_events(REPLAYED_RECORDS):
             if isinstance(event, DecisionMade):
                 self._add_decision(event)
                 decisions[event.number] = event
@@ -159,7 +158,7 @@ class ServiceStats:
     def update(self) -> None:
         """Measure rates, check alarms and add a point to the curves; called once per second."""
         now = time.monotonic()
-        self._decision_counts.append((now, self.service.state.decisions))
+        self._decision_counts.append((now, self._learner.state.decisions))
         self._step_counts.append((now, self.training.progress.steps))
         self._alarms.active(self._overloaded)
         expected, actual = np.mean(self._pairs, axis=0).tolist() if self._pairs else (None, None)
@@ -184,7 +183,7 @@ class ServiceStats:
 
     def as_json(self) -> dict[str, Any]:
         """All statistics."""
-        with self.service.lock:
+        with self._learner.lock:
             versions = self.service.versions
             return {
                 "alarms": [alarm._asdict() for alarm in self._alarms.active(self._overloaded)],
@@ -209,7 +208,7 @@ class ServiceStats:
             "gate_only": service.versions.gate_only,
             "games": len(self._limits.games),
             "dashboards": len(self._limits.dashboards),
-            "problem": service.log.problem or "",
+            "problem": service.storage.problem or "",
         }
 
     def _training(self) -> dict[str, Any]:
@@ -226,12 +225,12 @@ class ServiceStats:
             "problem": progress.problem,
             "agreement_lifetime": progress.agreed / progress.steps if progress.steps else None,
             "verdicts": dict(progress.verdicts),
-            "step": self.service.trainer.step,
+            "step": self._learner.trainer.step,
             **{name: getattr(last, name) if last else None for name in shown},
         }
 
     def _buffer(self) -> dict[str, Any]:
-        state, counts = self.service.state, self.service.state.join.counts
+        state, counts = self._learner.state, self._learner.state.join.counts
         oldest, mean = state.join.ages(self.service.clock())
         return {
             "size": len(state.buffer),
@@ -247,19 +246,19 @@ class ServiceStats:
         }
 
     def _gate(self) -> dict[str, Any]:
-        domain, totals = self.service.domain, self.service.state.totals
+        domain, totals = self.service.domain, self._learner.state.totals
         means = np.mean(self._components, axis=0) if self._components else np.zeros(len(domain.components))
-        decisions = self.service.state.decisions
+        decisions = self._learner.state.decisions
         return {
             "pass_rate": _mean(self._sent),
             "pass_rate_lifetime": totals.sent / decisions if decisions else None,
             "reasons": dict(totals.reasons),
             "components": dict(zip(domain.components, map(float, means), strict=True)),
-            "hash": self.service.gate_hash,
+            "hash": self.service.storage.gate_hash,
         }
 
     def _decisions(self) -> dict[str, Any]:
-        totals = self.service.state.totals
+        totals = self._learner.state.totals
         actions = np.bincount(np.array(self._actions, np.int64), minlength=self.service.domain.n_actions)
         confidence, _ = np.histogram(self._confidence, BINS, (0.0, 1.0))
         (p50, p99), completed = self._latency(), totals.completed
@@ -278,7 +277,7 @@ class ServiceStats:
             "expected_and_actual": list(self._pairs),
             "outcomes": completed,
             "actual_first": totals.first / min(completed, FIRST_OUTCOMES) if completed else None,
-            "actual_recent": _mean(self.service.state.buffer.recent_outcomes(FIRST_OUTCOMES).tolist()),
+            "actual_recent": _mean(self._learner.state.buffer.recent_outcomes(FIRST_OUTCOMES).tolist()),
             "mean_actual": totals.actual / completed if completed else None,
             "mean_expected": totals.expected / completed if completed else None,
         }
