@@ -271,7 +271,7 @@ def test_used_numbers_and_non_finite_times_are_refused() -> None:
     for number, time, at in ((5, 0.0, 0.0), (3, 0.0, 0.0), (6, float("nan"), 0.0), (6, 0.0, float("inf"))):
         with pytest.raises(ValueError, match="decision"):
             join.add_decision(number, "t", time, at, True)
-    assert join.counts == DecisionCounts(decisions=1, pending=1)
+    assert join.counts == DecisionCounts(decisions=2, pending=1, waited=1)
     assert join.pending_before("t", 1.0) == [5]
 
 

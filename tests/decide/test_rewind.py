@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from decide.ads_service import FileService, run_visits, start_service
-from townlet.decide import training_thread as learning
 from townlet.decide.events import VersionPublished, decode
 from townlet.decide.recovery import replay_folder
+from townlet.decide.storage import file
 from townlet.decide.storage.control import ControlFile
 from townlet.decide.storage.segments import HEADER, RECORD, list_segments, read_records
 from townlet.errors import TownletError
@@ -94,7 +94,7 @@ def test_no_version_serves_before_it_is_logged(tmp_path: Path, monkeypatch: pyte
     assert serving is not None
     with monkeypatch.context() as broken:
         broken.setattr(os, "fdatasync", failing)
-        broken.setattr(learning, "LOG_TIMEOUT", 0.3)
+        broken.setattr(file, "DURABLE_TIMEOUT", 0.3)
         with pytest.raises(TownletError, match="the log cannot be written to disk"):
             training.publish()
         assert service.versions.serving is serving
