@@ -19,6 +19,7 @@ from townlet.decide.recovery import read_events
 from townlet.decide.storage import LOG, SNAPSHOTS, serving_log, snapshots
 from townlet.decide.storage.log import WriteAheadLog
 from townlet.decide.storage.segments import read_records
+from townlet.decide.storage.version_folder import VersionFolder
 from townlet.decide.storage.versions import VersionStore
 from townlet.runs import checkpoint
 from townlet.runs.serialization import flatten
@@ -137,7 +138,7 @@ class Publications:
     @staticmethod
     def act(folder: Path, mark: Mark) -> None:
         serving_log.KEPT_CHANGES = 9  # type: ignore[misc]  # the record is rewritten after twice as many lines
-        versions = VersionStore(folder / "service" / "versions", Twin(), keep=3)
+        versions = VersionStore(VersionFolder(folder / "service" / "versions"), Twin(), keep=3)
 
         def serving(**more: Any) -> None:
             now = versions.serving.version if versions.serving else None
@@ -167,7 +168,7 @@ class Publications:
     def check(folder: Path, acknowledged: Acknowledged) -> None:
         place = folder / "service" / "versions"
         changes_made = [one for one in acknowledged if "serving" in one or one.get("begins") == "change"]
-        versions = VersionStore(place, Twin(), keep=3)
+        versions = VersionStore(VersionFolder(place), Twin(), keep=3)
         assert not versions.damaged, versions.damaged
         now = (versions.serving.version if versions.serving else None, versions.pinned, versions.gate_only)
         states = [(one["serving"], one["pinned"], one["gate_only"]) for one in changes_made if "serving" in one]
@@ -185,4 +186,4 @@ class Publications:
         following = max(versions.list_versions(), default=0) + 1
         versions.publish(following, twin_state(following), {"step": following}, {})
         versions.pin(following, "after the crash")
-        assert VersionStore(place, Twin(), keep=3).pinned == following
+        assert VersionStore(VersionFolder(place), Twin(), keep=3).pinned == following

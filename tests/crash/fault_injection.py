@@ -31,6 +31,7 @@ from townlet.decide.storage import LOG, SNAPSHOTS
 from townlet.decide.storage.file import FileStorage
 from townlet.decide.storage.log import WriteAheadLog
 from townlet.decide.storage.segments import read_records
+from townlet.decide.storage.version_folder import VersionFolder
 from townlet.decide.storage.versions import VersionStore
 from townlet.decide.training_thread import TrainingThread
 from townlet.errors import TownletError
@@ -235,7 +236,7 @@ def snapshots(injector: FaultInjector, folder: Path) -> None:
 
 
 def publications(injector: FaultInjector, folder: Path) -> None:
-    versions = VersionStore(folder / "service" / "versions", Twin(), keep=2)
+    versions = VersionStore(VersionFolder(folder / "service" / "versions"), Twin(), keep=2)
     number = 0
 
     def serving() -> None:
@@ -252,7 +253,13 @@ def publications(injector: FaultInjector, folder: Path) -> None:
 
     def publish() -> None:
         nonlocal number
-        number = max((checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(versions.folder)), default=0) + 1
+        number = (
+            max(
+                (checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / "service" / "versions")),
+                default=0,
+            )
+            + 1
+        )
         assert versions.publish(number, twin_state(number), {"step": number}, {}).version == number
         injector.mark(published=number)
 
@@ -273,7 +280,7 @@ def publications(injector: FaultInjector, folder: Path) -> None:
     def start() -> None:
         nonlocal versions
         injector.mark(begins="change")  # a version that cannot be read is replaced by one before it
-        versions = VersionStore(folder / "service" / "versions", Twin(), keep=2)
+        versions = VersionStore(VersionFolder(folder / "service" / "versions"), Twin(), keep=2)
 
     injector.repeat("start with versions", start, publish_again)
 

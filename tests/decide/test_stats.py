@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from decide.ads_service import Clock, FileService, ask, click, request, run_visits, start_service
 from townlet.decide.batcher import Batcher
 from townlet.decide.stats import CURVES, MAX_POINTS, POINT_INTERVAL, RecentCurves, ServiceStats, as_prometheus
+from townlet.decide.storage import VERSIONS
 from townlet.decide.storage.file import FileStorage
 from townlet.decide.training_thread import TrainingThread
 from townlet.runs import checkpoint
@@ -98,7 +99,7 @@ def test_missing_pinned_version_raises_an_alarm_until_an_operator_acts(tmp_path:
     with watched(tmp_path) as (_, service, training, clock):
         run_visits(service, training, clock, 60)
         service.versions.pin(2, "a calm night")
-    rmtree(service.versions.folder / checkpoint.folder_name(2))
+    rmtree(service.storage.folder / VERSIONS / checkpoint.folder_name(2))
     with watched(tmp_path) as (stats, service, training, clock):
         (alarm,) = stats.as_json()["alarms"]
         assert (alarm["name"], alarm["critical"]) == ("pin", True)
@@ -113,7 +114,7 @@ def test_missing_pinned_version_raises_an_alarm_until_an_operator_acts(tmp_path:
 def test_pin_without_intact_versions_leaves_the_gate_alone(tmp_path: Path) -> None:
     with watched(tmp_path) as (_, service, _, _):
         service.versions.pin(1, "a calm night")
-    rmtree(service.versions.folder / checkpoint.folder_name(1))
+    rmtree(service.storage.folder / VERSIONS / checkpoint.folder_name(1))
     service = FileService(FileStorage(tmp_path, service.domain, service.settings))
     training = TrainingThread(service.storage)
     training.start()

@@ -25,6 +25,7 @@ from townlet.decide.storage import LOG, SNAPSHOTS, TOKENS, VERSIONS, StorageNoti
 from townlet.decide.storage.log import LogStopped, WriteAheadLog
 from townlet.decide.storage.protocol import ReportedDecision, StoredReply, TerritoryUse
 from townlet.decide.storage.serving_log import ServingChange, check_references
+from townlet.decide.storage.version_folder import VersionFolder
 from townlet.decide.storage.versions import VersionStore
 from townlet.decide.territories import max_pending
 from townlet.decide.trainer import Trainer
@@ -78,7 +79,11 @@ class FileStorage:
         build, log_id = domain.policies[settings.policy].build, self.log.log_id.hex()
         template = build(Streams(0).torch("empty"))  # its weights are replaced by those of a version
         self.versions = VersionStore(
-            folder / VERSIONS, template, settings.versions, synced_record=lambda: self.log.synced, log_id=log_id
+            VersionFolder(folder / VERSIONS),
+            template,
+            settings.versions,
+            synced_record=lambda: self.log.synced,
+            log_id=log_id,
         )
         damaged = recover(folder / LOG, log_id, self.log.last, self.state, self.trainer, self.versions)
         self._found = [*self.log.notices, *damaged]
