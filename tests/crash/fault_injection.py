@@ -253,13 +253,7 @@ def publications(injector: FaultInjector, folder: Path) -> None:
 
     def publish() -> None:
         nonlocal number
-        number = (
-            max(
-                (checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / "service" / "versions")),
-                default=0,
-            )
-            + 1
-        )
+        number = max(VersionFolder(folder / "service" / "versions").numbers(), default=0) + 1
         assert versions.publish(number, twin_state(number), {"step": number}, {}).version == number
         injector.mark(published=number)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from townlet.decide import events
 from townlet.decide.decider import Decider, LazyBatch
@@ -19,6 +21,10 @@ from townlet.decide.join import FAILED, OutcomeStatus, report_digest
 from townlet.decide.storage.protocol import Batch, ReportedDecision, Storage, StorageUnavailable
 from townlet.decide.territories import Clients
 from townlet.rng import Streams
+
+RETRY_SECONDS: Final = 10.0  # for which a message waits until the storage is available again
+RETRY_PAUSE: Final = 0.1
+Result = TypeVar("Result")
 
 
 class Answer(NamedTuple):
@@ -75,9 +81,9 @@ class Service:
                     later.append((index, observation))
                 else:
                     first[observation.territory] = index, observation
+            requests = [Request(one, messages[index], clients[index]) for index, one in first.values()]
             try:
-                requests = [Request(one, messages[index], clients[index]) for index, one in first.values()]
-                answered = self._answer_batch(requests, skip_network)
+                answered = retry(partial(self._answer_batch, requests, skip_network))
             except StorageUnavailable as error:
                 answered = [Answer(unavailable(error))] * len(first)
             for (index, _), answer in zip(first.values(), answered, strict=True):
@@ -183,9 +189,13 @@ class Service:
         if self.storage.is_unlogged(report.id):
             what = "that decision could not be logged, so nothing can be learned from it; do not report it"
             return Answer(error_message("UNLOGGED_DECISION", what))
-        try:
+
+        def attempt() -> Answer:
             with self.storage.report(report.id) as reported:
                 return self._handle_report(report, reported, client)
+
+        try:
+            return retry(attempt)
         except StorageUnavailable as error:
             return Answer(unavailable(error))
 
@@ -217,6 +227,18 @@ class Service:
     def close(self) -> None:
         """Store what is left, and release the storage."""
         self.storage.close()
+
+
+def retry(attempt: Callable[[], Result]) -> Result:
+    """Repeat an attempt while the storage is unavailable: what an attempt has stored is found by the next one."""
+    until = time.monotonic() + RETRY_SECONDS
+    while True:
+        try:
+            return attempt()
+        except StorageUnavailable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(RETRY_PAUSE)
 
 
 def unavailable(error: StorageUnavailable) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from townlet.decide import events
 from townlet.decide.domain import Domain, Observation, ObservationRow
 from townlet.decide.join import DecisionCounts, OutcomeStatus
-from townlet.decide.recovery import first_start, read_events, recover
+from townlet.decide.recovery import first_start, read_events, recover_folder
 from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import UNLOGGED, ServiceState
 from townlet.decide.storage import LOG, SNAPSHOTS, TOKENS, VERSIONS, StorageNotice, snapshots
@@ -85,7 +85,7 @@ class FileStorage:
             synced_record=lambda: self.log.synced,
             log_id=log_id,
         )
-        damaged = recover(folder / LOG, log_id, self.log.last, self.state, self.trainer, self.versions)
+        damaged = recover_folder(folder / LOG, log_id, self.log.last, self.state, self.trainer, self.versions)
         self._found = [*self.log.notices, *damaged]
         # The serving log must agree with the write-ahead log and its control file; if not, gate-only mode is on.
         if not accept_data_loss or control.gate_only:  # accepting data loss must not turn gate-only mode off
