@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -89,7 +90,7 @@ class Cluster:
         return self.url.removesuffix("postgres") + name
 
 
-def _owner() -> dict[str, object]:
+def _owner() -> dict[str, Any]:
     """The user to run as: root must not, so the tests use the distribution's account."""
     if os.getuid() != 0:
         return {}

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 PORT: Final = 8780
 SWITCH_INTERVAL: Final = 5e-4  # seconds between thread switches: answers must not wait for the trainer
 FOLDER: Final = Path("decisions")
-SERVE_OPTIONS: Final = ("port", "host", "origin", "folder", "open")
+SERVE_OPTIONS: Final = ("port", "host", "origin", "folder", "open", "storage", "role")
+ROLES: Final = ("all", "decide", "learn")
 VERDICTS: Final = {
     "promote": "promoted", "roll_back": "restored by a rollback", "pin": "pinned", "unpin": "unpinned", "hold": "held",
     "refuse": "refused", "noted": "not applied", "gate_only": "gate only", "gate_and_network": "network again",
@@ -70,6 +71,12 @@ def serve(
         list[str] | None, typer.Option(help="Allow web pages of this origin to connect as games; repeatable.")
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the dashboard in your browser.")] = False,
+    storage: Annotated[
+        str | None, typer.Option(metavar="URL", help="Store in PostgreSQL instead of FOLDER: postgresql://…")
+    ] = None,
+    role: Annotated[
+        str, typer.Option(metavar="ROLE", help="With --storage: decide, learn, or all; one learner leads.")
+    ] = "all",
     accept_data_loss: Annotated[
         bool, typer.Option("--accept-data-loss", help="Start even if log records are missing or damaged.")
     ] = False,
@@ -86,7 +93,8 @@ def serve(
         if equals and key.strip() in SERVE_OPTIONS:
             fix = "write --open" if key.strip() == "open" else f"write --{key.strip()} {value}"
             raise TownletError(f"'{key.strip()}' is an option, not a setting", fix)
-    from townlet.decide.app import access, load_service_tokens, open_app
+    _check_storage(storage, role, accept_data_loss)
+    from townlet.decide.app import access, load_service_tokens, open_app, open_shared_app
     from townlet.decide.domains import DOMAINS
     from townlet.decide.settings import load_settings
     from townlet.web.server import Server
@@ -98,15 +106,20 @@ def serve(
     server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, access=access)
     if port not in (0, server.port):
         echo_err(f"Port {port} is taken; listening on port {server.port}.")
-    echo_err(f"Opening {folder} …")  # replaying a long log takes seconds
     sys.setswitchinterval(SWITCH_INTERVAL)
-    application = open_app(folder, settings, accept_data_loss, server.descriptors)
+    if storage is None:
+        echo_err(f"Opening {folder} …")  # replaying a long log takes seconds
+        application = open_app(folder, settings, accept_data_loss, server.descriptors)
+    else:
+        application = open_shared_app(storage, settings, role, server.descriptors)
     gc.collect()
     gc.freeze()  # a full collection of the objects made so far would pause every game for 140 ms
     _print_addresses(server, service_tokens)
     if show:
         open_browser(server.one_time_link())
     server.run(application)
+    if storage is not None:
+        return
     service: Service = application.state.batcher.service
     serving, problem = service.versions.serving, service.storage.problem
     saved = f"Saved, except for the last records: {problem}." if problem else "Saved."
@@ -114,6 +127,19 @@ def serve(
     echo_err(f"{saved} {served}; {folder} holds {service.storage.counts().decisions:,} decisions.")
     if problem:  # the log could not be written to the end
         raise typer.Exit(1)
+
+
+def _check_storage(storage: str | None, role: str, accept_data_loss: bool) -> None:
+    if role not in ROLES:
+        raise TownletError(f"--role {role} does not exist", did_you_mean(role, ROLES))
+    if storage is None:
+        if role != "all":
+            raise TownletError(f"--role {role} needs --storage", "one process can serve a folder; it does everything")
+        return
+    if not storage.startswith(("postgresql://", "postgres://")):
+        raise TownletError(f"--storage {storage} is not a URL of PostgreSQL", "write postgresql://user@host/database")
+    if accept_data_loss:
+        raise TownletError("--accept-data-loss is for a folder", "restore a backup of the database instead")
 
 
 def _print_addresses(server: Server, service_tokens: ServiceTokens | None) -> None:

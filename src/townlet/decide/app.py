@@ -9,7 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fastapi import FastAPI, Request, WebSocket
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
@@ -17,22 +17,25 @@ from fastapi.staticfiles import StaticFiles
 
 from townlet._version import __version__
 from townlet.config.models import StrictModel
-from townlet.decide.batcher import Batcher
+from townlet.decide.batcher import make_batcher
 from townlet.decide.domains import DOMAINS
 from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
 from townlet.decide.stats import ServiceStats, as_prometheus
 from townlet.decide.storage import TOKENS
-from townlet.decide.storage.file import FileStorage, check_service_folder
+from townlet.decide.storage.file import FileStorage, MonotonicClock, check_service_folder
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.serving_log import ServingChange
-from townlet.decide.training_thread import TrainingThread
+from townlet.decide.training_thread import Learning, NoLearning, TrainingThread
 from townlet.decide.websocket import ConnectionLimits, StatsFeed, serve_game
 from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
 from townlet.web import tokens
 from townlet.web.limits import DescriptorBudget
 from townlet.web.tokens import ANONYMOUS, OPERATOR, READERS, ROLES, Identity, Tokens
+
+if TYPE_CHECKING:
+    from townlet.decide.storage.postgres.processes import ProcessReports
 
 STATIC: Final = Path(__file__).parents[1] / "live" / "static"  # the dashboard is stored with the other pages
 CLIENT: Final = Path(__file__).parent / "static" / "client.js"  # for games in a browser
@@ -138,23 +141,46 @@ def open_app(
     return make_app(Service(storage), TrainingThread(storage), descriptors)
 
 
-def make_app(service: Service, training: TrainingThread, descriptors: DescriptorBudget | None = None) -> FastAPI:
+def open_shared_app(
+    url: str, settings: DecideSettings, role: str, descriptors: DescriptorBudget | None = None
+) -> FastAPI:
+    """The app of one process of a service whose storage is a database."""
+    from townlet.decide.storage.postgres.decisions import PostgresStorage
+    from townlet.decide.storage.postgres.elected_learner import ElectedLearner
+
+    domain = DOMAINS[settings.domain]
+    storage = PostgresStorage(url, domain, settings, MonotonicClock(), role)
+    learning: Learning = NoLearning()
+    if role != "decide":
+        learning = ElectedLearner(url, domain, settings, storage.clock, storage.process)
+    return make_app(Service(storage), learning, descriptors, storage.reports)
+
+
+def make_app(
+    service: Service, learning: Learning, descriptors: DescriptorBudget | None = None,
+    reports: ProcessReports | None = None,
+) -> FastAPI:  # fmt: skip
     """The app of a service, with connection limits that fit the budget of file descriptors."""
     limits = ConnectionLimits(descriptors)
-    stats = ServiceStats(service, training, limits)
+    stats = ServiceStats(service, learning, limits)
+    learning.on_change = stats.follow
     feed = StatsFeed(lambda: json.dumps({"type": "stats", **stats.as_json()}, separators=(",", ":")), TICK)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.batcher = stats.batcher = Batcher(service)
-        training.start()
+        app.state.batcher = stats.batcher = make_batcher(service)
         service.warm_up()
-        tasks = [asyncio.create_task(_tick(service, training, stats)), asyncio.create_task(feed.run())]
+        learning.start()
+        if reports is not None:
+            reports.status, reports.learner_status = stats.process_report, stats.learner_report
+            reports.start()
+        tasks = [asyncio.create_task(_tick(service, learning, stats)), asyncio.create_task(feed.run())]
         yield
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        training.stop()
+        learning.stop()
+        app.state.batcher.close()
         with suppress(LogStopped):  # reported by `log.problem`
             service.storage.close()
 
@@ -187,12 +213,12 @@ def make_app(service: Service, training: TrainingThread, descriptors: Descriptor
     return app
 
 
-async def _tick(service: Service, training: TrainingThread, stats: ServiceStats) -> None:
+async def _tick(service: Service, learning: Learning, stats: ServiceStats) -> None:
     while True:
         stats.update()
         await asyncio.sleep(TICK)
         service.storage.maintain()
-        training.ensure_running()
+        learning.ensure_running()
         if stats.batcher is not None:
             stats.batcher.release_unsynced()
 

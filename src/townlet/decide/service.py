@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -50,8 +51,16 @@ class Service:
         self.versions, self.clock = storage.versions, storage.clock
         self.decision_listeners: list[Callable[[events.DecisionMade, Decision], None]] = []
         self.clients = Clients(self.settings.limits)
-        generator = Streams(self.settings.seed).child("decisions").numpy(storage.decision_stream)
-        self._decider = Decider(self.domain, self.settings.policy, self.settings.explore, generator)
+        self._local = threading.local()  # a decider for each thread that answers
+
+    @property
+    def _decider(self) -> Decider:
+        if not hasattr(self._local, "decider"):
+            name = self.storage.decision_stream
+            generator = Streams(self.settings.seed).child("decisions").numpy(name)
+            self._local.decider = Decider(self.domain, self.settings.policy, self.settings.explore, generator)
+        decider: Decider = self._local.decider
+        return decider
 
     def warm_up(self) -> None:
         """Make a decision and discard it, so that lazy loading and compilation do not delay the first game."""

@@ -119,6 +119,7 @@ class ServiceState:
         self.pending: dict[int, Experience] = {}  # by number of the decision
         self.totals = Totals()
         self.inserted = 0  # experiences ever added to the buffer
+        self.decision_listeners: list[Callable[[events.DecisionMade], None]] = []  # called for every decision
         self.outcome_listeners: list[Callable[[Experience, float, str], None]] = []  # called for every accepted outcome
 
     @property
@@ -197,6 +198,8 @@ class ServiceState:
         earlier = (*territory.earlier, (territory.time, to_json(last.reply))) if last else ()
         stored = Territory(territory_state, decision.game_time, decision, earlier[-MAX_ANSWERS:])
         self.territories.store(decision.territory, stored)
+        for listener in self.decision_listeners:
+            listener(decision)
 
     def _add_outcome(self, outcome: events.OutcomeRecorded) -> None:
         failed = outcome.how == "failed"

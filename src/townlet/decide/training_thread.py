@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from errno import EMFILE, ENFILE
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -45,17 +46,58 @@ class TrainingProgress:
     verdicts: dict[str, int] = field(default_factory=dict)  # number of versions by verdict
 
 
+class Learning(Protocol):
+    """The part of a process that trains, always or while it is the learner."""
+
+    on_change: Callable[[TrainingThread | None], object]  # called when training begins and ends
+
+    @property
+    def training(self) -> TrainingThread | None:
+        """The training thread, while this process trains."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def ensure_running(self) -> None:
+        """Restart what died; called periodically."""
+
+    def stop(self) -> None:
+        """End."""
+
+
+class NoLearning:
+    """A process that only decides."""
+
+    training: TrainingThread | None = None
+    on_change: Callable[[TrainingThread | None], object] = staticmethod(lambda training: None)
+
+    def start(self) -> None:
+        pass
+
+    def ensure_running(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
 class TrainingThread:
     """Trains beside a service, in a separate thread."""
 
     def __init__(self, storage: LearnerStorage) -> None:
         self.storage, self.progress = storage, TrainingProgress()
+        self.on_change: Callable[[TrainingThread | None], object] = lambda training: None
         self._evaluator = OfflineEvaluator(storage, self._yield_cpu)
         self._last_snapshot = storage.record  # record of the last snapshot, or of the start
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._parent: int | None = None  # the version rewound to, until the next one is published
         self._generator = np.random.Generator(np.random.PCG64())  # for confidence intervals, not for training
+
+    @property
+    def training(self) -> TrainingThread:
+        """This process always trains."""
+        return self
 
     def start(self) -> None:
         """Serve the initial weights if nothing serves yet, and start the thread."""

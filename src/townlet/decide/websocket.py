@@ -92,7 +92,7 @@ def _dispatch(text: str, batcher: Batcher, owner: str, rate_limit: TokenBucket) 
     if message_type == domain.observation_type:
         return batcher.submit(message, len(text), owner)
     if message_type == domain.report_type:
-        return batcher.reply_when_synced(batcher.service.report(message, owner))
+        return batcher.report(message, len(text), owner)
     known = f"{domain.observation_type}, {domain.report_type}, ping"
     return _completed(error_message("UNKNOWN_TYPE", f"unknown message type {str(message_type)[:40]!r}; known: {known}"))
 

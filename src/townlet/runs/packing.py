@@ -40,7 +40,7 @@ def unpack(packed: bytes, what: str) -> State:
     try:
         length = int.from_bytes(data[:HEADER_SIZE], "little")
         header = json.loads(data[HEADER_SIZE : HEADER_SIZE + length])
-        tensors = {name: _tensor(found) for name, found in deserialize(data)}
+        tensors = {name: _tensor(found) for name, found in deserialize(data)}  # type: ignore[no-untyped-call]
         leaves = {
             name: value[0] if value else tensors[name] for name, *value in json.loads(header["__metadata__"][LEAVES])
         }

@@ -52,6 +52,8 @@ class MonotonicClock:
 class FileStorage:
     """The state, log, versions and trainer of the service in a folder."""
 
+    concurrency = 0
+
     def __init__(
         self, folder: Path, domain: Domain, settings: DecideSettings, clock: Callable[[], float] | None = None,
         *, accept_data_loss: bool = False,
@@ -171,6 +173,14 @@ class FileStorage:
     def is_unlogged(self, id: str) -> bool:
         """Whether an id was made by `unlogged_id`."""
         return self.state.ids.resolve(id, self.state.join.last) == UNLOGGED
+
+    def processes(self) -> list[dict[str, Any]]:
+        """Empty: this process is the only one."""
+        return []
+
+    def learner_report(self) -> tuple[dict[str, Any], float | None]:
+        """Nothing: this process is the learner."""
+        return {}, None
 
     def counts(self) -> DecisionCounts:
         """All decisions by status."""

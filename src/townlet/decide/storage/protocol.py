@@ -88,11 +88,15 @@ class Storage(Protocol):
     gate_hash: str
     clock: Callable[[], float]
     versions: VersionStore
-    decision_stream: str  # name of the random stream from which decisions are sampled
+    concurrency: int  # batches that may be in progress at the same time, in threads; 0: a batch does not block
 
     @property
     def problem(self) -> str | None:
         """Why nothing can be stored at the moment."""
+
+    @property
+    def decision_stream(self) -> str:
+        """Name of the random stream from which a thread samples decisions."""
 
     @property
     def notices(self) -> list[StorageNotice]:
@@ -116,6 +120,12 @@ class Storage(Protocol):
 
     def is_unlogged(self, id: str) -> bool:
         """Whether an id was made by `unlogged_id`."""
+
+    def processes(self) -> list[dict[str, Any]]:
+        """What all processes of the service report about themselves; empty if there is only this one."""
+
+    def learner_report(self) -> tuple[dict[str, Any], float | None]:
+        """The last statistics of a learner in another process, and their age in seconds; None: there were none."""
 
     def counts(self) -> DecisionCounts:
         """All decisions by status."""

@@ -62,7 +62,10 @@ class ServingHistory(Protocol):
 
     changes: tuple[ServingChange, ...]  # the last ones, oldest first
     fault: str  # why they cannot be trusted; empty if they can
-    number: int  # number of the last change known from any source
+
+    @property
+    def number(self) -> int:
+        """Number of the last change known from any source."""
 
     @property
     def last(self) -> ServingChange:
@@ -73,6 +76,9 @@ class ServingHistory(Protocol):
 
     def distrust(self, fault: str, number: int) -> None:
         """Stop trusting the changes: another source contradicts them, and refers to a change of this number."""
+
+    def refresh(self) -> bool:
+        """Read the changes of other processes; returns whether there are any."""
 
 
 class VersionArchive(Protocol):
@@ -163,6 +169,18 @@ class VersionStore:
         elif by_number.get(number, gate_only) != gate_only:
             what = f"{SERVING_LOG} and {source} disagree about gate-only mode at change {number}"
             self._log.distrust(what, number)
+
+    def refresh(self) -> None:
+        """Adopt the versions and changes that other processes have stored."""
+        with self.lock:
+            changed, stored = self._log.refresh(), set(self._archive.numbers())
+            known = {version: info for version, info in self._info.items() if version in stored}
+            new = sorted(stored - self._info.keys() - self.damaged.keys())
+            self._info = known | {version: self._archive.verify(version) for version in new}
+            self._newest = max([self._newest, *stored])
+            serving = self._log.last.serving
+            if changed and serving is not None and (self.serving is None or self.serving.version != serving):
+                self.serving = self._load(serving)
 
     @property
     def previous(self) -> NetworkVersion | None:

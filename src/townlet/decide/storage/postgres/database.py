@@ -73,7 +73,7 @@ class Database:
             )
             self._connection = psycopg.connect(
                 self.url, autocommit=True, connect_timeout=CONNECT_SECONDS, options=options,
-                application_name=f"townlet {self._purpose}", **KEEPALIVES,
+                application_name=f"townlet {self._purpose}", **KEEPALIVES,  # type: ignore[arg-type]
             )  # fmt: skip
         return self._connection
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +32,7 @@ from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import DecisionIds
 from townlet.decide.storage import StorageNotice
 from townlet.decide.storage.postgres.database import Database, durability_problem
+from townlet.decide.storage.postgres.processes import ProcessReports
 from townlet.decide.storage.postgres.rows import observation_format, territory_format
 from townlet.decide.storage.postgres.service_row import open_service
 from townlet.decide.storage.postgres.versions import VersionTable
@@ -74,10 +77,13 @@ class StoredTerritory(NamedTuple):
 class PostgresStorage:
     """The decision path of one process; its state is in the database."""
 
-    def __init__(self, url: str, domain: Domain, settings: DecideSettings, clock: Callable[[], float]) -> None:
+    concurrency = CONNECTIONS
+
+    def __init__(
+        self, url: str, domain: Domain, settings: DecideSettings, clock: Callable[[], float], role: str = "all"
+    ) -> None:
         self.url, self.domain, self.settings, self.clock = url, domain, settings, clock
         self.gate_hash = settings_hash(settings.gate)
-        self.decision_stream = f"process {secrets.token_hex(8)}"
         self.observations, self.territories = observation_format(domain), territory_format(domain)
         self._control = Database(url, "control")
         key = open_service(self._control, domain, settings, clock())
@@ -88,6 +94,8 @@ class PostgresStorage:
             self._connections.put(Database(url, "decisions"))
         template = domain.policies[settings.policy].build(Streams(0).torch("empty"))
         self.versions = VersionStore(VersionTable(self._control), template, settings.versions)
+        self.process = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+        self.reports = ProcessReports(url, self.process, role, self.versions)
         self.rejected = dict.fromkeys(OutcomeStatus, 0)
         self._rejected_lock = threading.Lock()
         self._problem: str | None = None
@@ -103,6 +111,11 @@ class PostgresStorage:
     def problem(self) -> str | None:
         """Why the database could not be used the last time."""
         return self._problem
+
+    @property
+    def decision_stream(self) -> str:
+        """Another one for each thread of each process."""
+        return secrets.token_hex(8)
 
     @property
     def durable(self) -> int:
@@ -156,6 +169,14 @@ class PostgresStorage:
         with self._rejected_lock:
             self.rejected[status] += 1
 
+    def processes(self) -> list[dict[str, Any]]:
+        """The last report of every process."""
+        return self.reports.processes
+
+    def learner_report(self) -> tuple[dict[str, Any], float | None]:
+        """The last statistics of the learner, and their age."""
+        return self.reports.learner, self.reports.learner_age
+
     def counts(self) -> DecisionCounts:
         """All decisions by status, and the reports that this process rejected."""
         with self._control.transaction() as connection:
@@ -171,6 +192,7 @@ class PostgresStorage:
 
     def close(self) -> None:
         """Close all connections."""
+        self.reports.stop()
         for _ in range(CONNECTIONS):
             self._connections.get().close()
         self._control.close()
@@ -238,16 +260,14 @@ class PostgresBatch:
         yield
         made = [event for event, _ in self._decisions]
         joined = [event.number for event in self._events if isinstance(event, events.OutcomeRecorded)]
-        columns = list(
-            zip(*((e.number, e.territory, e.game_time, e.at, e.client, e.action) for e in made), strict=True)
-        )
         states = [self._storage.territories.encode(self._states[event.territory]) for event in made]
         with self._connection.pipeline():
             self._connection.execute(INSERT_EVENTS, [[events.encode(event).decode() for event in self._events]])
             if joined:
                 self._connection.execute(JOIN_DECISIONS, [joined])
             if made:
-                number, territory, game_time, at, client, action = map(list, columns)
+                fields = ((e.number, e.territory, e.game_time, e.at, e.client, e.action) for e in made)
+                number, territory, game_time, at, client, action = map(list, zip(*fields, strict=True))
                 status = [NONE if event.send else WAITED for event in made]
                 replies = [to_json(event.reply).decode() for event in made]
                 rows = [row for _, row in self._decisions]

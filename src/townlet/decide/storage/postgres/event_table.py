@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from psycopg import Connection
 
-from townlet.decide import events
+from townlet.decide.events import Event, decode
 from townlet.decide.storage.postgres.database import Database
 
 CHUNK: Final = 1000  # events per round trip
@@ -45,7 +45,7 @@ class EventTable:
         self.same = 0  # events that were read and have this position: that one, and those of the learner after it
         self.record = 0  # events that were read
 
-    def events(self, after: int = 0) -> Iterator[events.Event]:
+    def events(self, after: int = 0) -> Iterator[Event]:
         """All events after a record of which there is a snapshot, or all events."""
         with self._database.transaction() as connection:
             connection.execute("SET LOCAL statement_timeout = 0")  # the first rows come after all were sorted
@@ -56,16 +56,16 @@ class EventTable:
                 for transaction, id, body in cursor.execute(READ_ALL, start):
                     self._count(Position(transaction, id))
                     if self.record > after:
-                        yield events.decode(body.encode())
+                        yield decode(body.encode())
 
-    def tail(self) -> Iterator[events.Event]:
+    def tail(self) -> Iterator[Event]:
         """The events of deciders after the last one that was read."""
         while True:
             with self._database.transaction() as connection:
                 rows = connection.execute(READ_TAIL, self.position).fetchall()
             for transaction, id, body in rows:
                 self._count(Position(transaction, id))
-                yield events.decode(body.encode())
+                yield decode(body.encode())
             if len(rows) < CHUNK:
                 return
 

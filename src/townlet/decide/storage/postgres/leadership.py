@@ -35,17 +35,17 @@ class Election:
         self._database, self._process = Database(url, "leader"), process
         self.epoch: int | None = None  # while this process leads
 
-    def stand(self) -> bool:
-        """Try to become the leader; returns whether this process leads now. Raises `StorageUnavailable`."""
+    def stand(self) -> int | None:
+        """Try to become the leader; returns the epoch of its leadership, or None. Raises `StorageUnavailable`."""
         with self._database.transaction() as connection:
             connection.execute(END_EXPIRED)
             row = connection.execute("SELECT pg_try_advisory_lock(%s)", [LEADER_LOCK]).fetchone()
             if not (row and row[0]):
-                return False
+                return None
             elected = connection.execute(BECOME_LEADER, [self._process]).fetchone()
             assert elected is not None
-        self.epoch = elected[0]
-        return True
+        self.epoch = int(elected[0])
+        return self.epoch
 
     def renew(self) -> bool:
         """Renew the lease; False if another process leads. Raises `StorageUnavailable`, and then no longer leads."""

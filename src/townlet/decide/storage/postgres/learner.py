@@ -18,7 +18,7 @@ from townlet.decide.storage import snapshots
 from townlet.decide.storage.postgres.database import Database
 from townlet.decide.storage.postgres.decisions import LOCK_TERRITORIES, lock_key
 from townlet.decide.storage.postgres.event_table import EventTable
-from townlet.decide.storage.postgres.versions import LeadershipLost, VersionTable, require_epoch
+from townlet.decide.storage.postgres.versions import VersionTable, require_epoch
 from townlet.decide.storage.protocol import StorageUnavailable
 from townlet.decide.storage.snapshots import SNAPSHOT_SCHEMA, Snapshot
 from townlet.decide.storage.versions import VersionStore
@@ -36,6 +36,9 @@ EXPIRE: Final = f"""
         SELECT number FROM decision WHERE status = 0 AND (at < %s OR number = ANY(%s))
         ORDER BY at LIMIT {MAX_EXPIRED} FOR UPDATE SKIP LOCKED)
     RETURNING number"""
+REMOVE_SNAPSHOTS: Final = f"""
+    DELETE FROM snapshot
+    WHERE record NOT IN (SELECT record FROM snapshot ORDER BY record DESC LIMIT {KEPT_SNAPSHOTS})"""
 OLDEST_PENDING: Final = "SELECT number FROM decision WHERE status = 0 ORDER BY at OFFSET %s"
 
 
@@ -55,7 +58,8 @@ class PostgresLearner:
         self._table = EventTable(self._database)
         with self._database.transaction() as connection:
             require_epoch(connection, epoch)
-            (self._log_id,) = connection.execute("SELECT id FROM service").fetchone() or ("",)
+            (log_id,) = connection.execute("SELECT id FROM service").fetchone() or ("",)
+        self._log_id = str(log_id)
         first = next(self._table.events())
         assert isinstance(first, events.ServiceStarted)
         self.state.configure(first)
@@ -163,6 +167,3 @@ class PostgresLearner:
 
     def close(self) -> None:
         self._database.close()
-
-
-__all__ = ["LeadershipLost", "PostgresLearner"]
