@@ -58,8 +58,8 @@ class Cluster:
     def start(self) -> Cluster:
         words = ["-D", str(self.folder), "-p", str(self.port), "-k", "", "-h", "127.0.0.1"]
         command = [str(self._binaries / "postgres"), *words]
-        log = (self.folder / "server.log").open("ab")
-        self.process = subprocess.Popen(command, stdout=log, stderr=log, **_owner())
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, **_owner())
         return self
 
     def wait(self) -> Cluster:
@@ -77,6 +77,11 @@ class Cluster:
         assert self.process is not None
         self.process.kill()
         self.process.wait(30)
+
+    def restart_killed(self) -> None:
+        """`kill -9`, and start again."""
+        self.kill()
+        self.start().wait()
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:

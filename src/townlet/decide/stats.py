@@ -249,6 +249,7 @@ class ServiceStats:
             "gate_only": service.versions.gate_only,
             "games": len(self._limits.games),
             "dashboards": len(self._limits.dashboards),
+            "learns": self._learning.training is not None,
             "problem": service.storage.problem or "",
         }
 
