@@ -51,7 +51,7 @@ def click(id: str, clicked: bool = True, **changes: Any) -> dict[str, Any]:
     return {"type": "click_report", "decisionId": id, "clicked": clicked, **changes}
 
 
-def ask(service: FileService, *messages: dict[str, Any]) -> list[dict[str, Any]]:
+def ask(service: Service, *messages: dict[str, Any]) -> list[dict[str, Any]]:
     return [answer.reply for answer in service.answer(messages)]
 
 

@@ -101,13 +101,14 @@ def epochs_overlap(url: str) -> list[tuple[int, int]]:
 async def kill_at_random(
     processes: list[Process], cluster: Cluster, kills: int, acknowledged: Acknowledged, rng: random.Random
 ) -> list[str]:
-    deciders = [process for process in processes if "learn" not in process.words]
+    deciders = [process for process in processes if "learn" not in process.settings]
     players = [asyncio.create_task(play(deciders[n % len(deciders)].url, n, acknowledged)) for n in range(4)]
     killed = []
     for _ in range(kills):
         await asyncio.sleep(rng.uniform(0.5, 1.5))
-        victim = rng.choice([*processes, cluster])
-        killed.append("database" if isinstance(victim, Cluster) else victim.words[-1])
+        victims: list[Process | Cluster] = [*processes, cluster]
+        victim = rng.choice(victims)
+        killed.append("database" if isinstance(victim, Cluster) else victim.settings[-1])
         if isinstance(victim, Cluster):
             await asyncio.to_thread(victim.restart_killed)
         else:
