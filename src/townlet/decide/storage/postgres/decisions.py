@@ -86,7 +86,11 @@ class PostgresStorage:
         self.gate_hash = settings_hash(settings.gate)
         self.observations, self.territories = observation_format(domain), territory_format(domain)
         self._control = Database(url, "control")
-        key = open_service(self._control, domain, settings, clock())
+        try:
+            key = open_service(self._control, domain, settings, clock())
+        except TownletError:
+            self._control.close()
+            raise
         self.ids = DecisionIds()
         self.ids.add_start(1, key)
         self._connections: LifoQueue[Database] = LifoQueue()
@@ -193,7 +197,7 @@ class PostgresStorage:
     def close(self) -> None:
         """Close all connections."""
         self.reports.stop()
-        for _ in range(CONNECTIONS):
+        while not self._connections.empty():
             self._connections.get().close()
         self._control.close()
 
