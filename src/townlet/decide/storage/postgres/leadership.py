@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-import psycopg
-
 from townlet.decide.storage.postgres.database import Database
+from townlet.decide.storage.protocol import StorageUnavailable
 
 LEADER_LOCK: Final = 0x6C65616465720001  # "leader"
 LEASE_SECONDS: Final = 8.0  # after which a leader that does not renew is replaced
@@ -48,11 +47,11 @@ class Election:
         return self.epoch
 
     def renew(self) -> bool:
-        """Renew the lease; False if another process leads. Raises `StorageUnavailable`, and then no longer leads."""
+        """Renew the lease; False if another process leads, or if the session with its lock has ended."""
         try:
             with self._database.transaction() as connection:
                 renewed = connection.execute(RENEW, [self.epoch]).rowcount == 1
-        except psycopg.Error:
+        except StorageUnavailable:
             renewed = False
         if not renewed:
             self.resign()
