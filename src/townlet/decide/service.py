@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from townlet.decide import events
 from townlet.decide.decider import Decider, LazyBatch
-from townlet.decide.domain import Decision, Domain, InvalidMessage, Observation, RewardFromNext
+from townlet.decide.domain import Decision, Domain, InvalidMessage, Observation, OutcomeReport, RewardFromNext
 from townlet.decide.join import OutcomeStatus, report_digest
 from townlet.decide.recovery import first_start, recover
 from townlet.decide.settings import DecideSettings, settings_hash
@@ -81,7 +81,7 @@ class Service:
             self.state.configure(first)  # refuses incompatible settings before anything else is read
         self.trainer = Trainer(domain, self.state)
         build, log_id = domain.policies[settings.policy].build, self.log.log_id.hex()
-        template = build(Streams(0).torch("empty"))  # its weights are replaced by those of a version
+        template = build(Streams(0).torch("empty"), settings.options)  # its weights are replaced by those of a version
         self.versions = VersionStore(
             folder / VERSIONS, template, settings.versions, synced_record=lambda: self.log.synced, log_id=log_id
         )
@@ -220,7 +220,7 @@ class Service:
     def _record(self, observation: Observation, decision: Decision, message: dict[str, Any], client: str) -> Answer:
         """Number a decision and log it; if logging fails, the observation is answered nevertheless."""
         number = self.state.decisions + 1
-        reply = self.domain.reply(self.state.ids.create(number), decision)
+        reply = self.domain.reply(self.state.ids.create(number), decision, message)
         event = events.DecisionMade(
             number, observation.territory, observation.time, self.clock(), message, decision.action,
             decision.propensity, decision.confidence, decision.send, decision.reason, decision.expected,
@@ -239,7 +239,11 @@ class Service:
             report = self.domain.parse_report(message)
         except InvalidMessage as error:
             return Answer(error_message(error.code, str(error)))
-        number = self.state.ids.resolve(report.id, self.state.decisions)
+        if report.by_territory:
+            last = self.state.territory(report.id).last
+            number = last.number if last else None
+        else:
+            number = self.state.ids.resolve(report.id, self.state.decisions)
         if number is None:
             return Answer(error_message("UNKNOWN_DECISION", f"this service made no decision '{report.id[:40]}'"))
         if number == UNLOGGED:
@@ -251,6 +255,8 @@ class Service:
         value = self.domain.failed_outcome if report.value is None else report.value
         with self.lock:
             join = self.state.join
+            if number in self.state.inactive:
+                return self._report_inactive(report, number)
             if report.value is None and not report.failed:  # the action was carried out; its outcome is observed later
                 return _contradiction(report.id) if join.count_if_contradicting(number) else Answer(ack)
             if not join.is_pending(number):  # counted, but not logged: a flood of reports must not fill the disk
@@ -258,6 +264,15 @@ class Service:
                 contradicting = status is OutcomeStatus.CONTRADICTING
                 return _contradiction(report.id) if contradicting else Answer(ack, self.log.last)
             record = self._try_write(events.OutcomeRecorded(number, value, "failed" if report.failed else "report"))
+        return Answer(self.unlogged_reply(ack)) if record is None else Answer(ack, record)
+
+    def _report_inactive(self, report: OutcomeReport, number: int) -> Answer:
+        """Activate a deferred decision; before that, an outcome is refused."""
+        if not report.activates:
+            what = f"'{report.id[:40]}' was deferred and is not active; activate it, then report again"
+            return Answer(error_message("INACTIVE_DECISION", what))
+        ack = {"type": "outcome_ack", "decisionId": report.id}
+        record = self._try_write(events.DecisionActivated(number))
         return Answer(self.unlogged_reply(ack)) if record is None else Answer(ack, record)
 
     def unlogged_reply(self, reply: dict[str, Any]) -> dict[str, Any]:

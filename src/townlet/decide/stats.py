@@ -192,6 +192,7 @@ class ServiceStats:
                 "training": self._training(),
                 "buffer": self._buffer(),
                 "gate": self._gate(),
+                "evidence": self._evidence(),
                 "decisions": self._decisions(),
                 # The history is summarized, since single changes would cover only a minute.
                 "versions": versions.overview() | {"history": summarize_history(versions.history)},
@@ -257,6 +258,10 @@ class ServiceStats:
             "components": dict(zip(domain.components, map(float, means), strict=True)),
             "hash": self.service.gate_hash,
         }
+
+    def _evidence(self) -> dict[str, Any]:
+        progress = self.training.progress
+        return {"gain": asdict(progress.gain) if progress.gain else None, "parts": dict(progress.parts)}
 
     def _decisions(self) -> dict[str, Any]:
         totals = self.service.state.totals

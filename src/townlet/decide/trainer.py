@@ -1,4 +1,4 @@
-"""Policy-gradient training on logged decisions, with a private copy of the network.
+"""Training on logged decisions, with a private copy of the network and the loss of its policy.
 
 The batch of a step depends only on the step number and on the experience up to its record in the log, so replaying the
 log gives the same weights.
@@ -19,6 +19,7 @@ from torch import Tensor
 from townlet.agents.agent import no_interrupt
 from townlet.decide.buffer import ExperienceBatch
 from townlet.decide.domain import Domain, GateResult
+from townlet.decide.losses import LossBatch
 from townlet.decide.settings import LearningSettings, RewardSettings
 from townlet.decide.state import ServiceState
 from townlet.errors import TownletError
@@ -74,7 +75,7 @@ class Trainer:
         torch.set_num_threads(THREADS)  # set here, so that a replay sums in the same order
         self._policy = domain.policies[settings.policy]
         self._streams = Streams(settings.seed).child("trainer")
-        self.network = self._policy.build(self._streams.torch("network"))
+        self.network = self._policy.build(self._streams.torch("network"), settings.options)
         self.optimizer = FlatOptimizer("adam", self.network, settings.learning.lr)
         self.step, self.sampled, self.mean_reward = 0, 0, 0.0  # `sampled`: experiences in all batches so far
         self._before: State | None = None  # the state before the last step
@@ -125,8 +126,12 @@ class Trainer:
         rewards = training_rewards(batch, gate_result.select(batch.action), self._learning.reward)
         inputs = self._policy.inputs(batch.rows, batch.time, gate_result)
         yield_cpu()
-        log_prob: Tensor = self.network(*map(torch.from_numpy, inputs))
-        loss, entropy = self._loss(log_prob, batch, rewards)
+        columns = (batch.action, batch.propensity, rewards.reward, batch.weight, rewards.used)
+        sample = LossBatch(
+            tuple(map(torch.from_numpy, inputs)), *map(torch.from_numpy, columns),
+            mean_reward=self.mean_reward, newest=int(batch.number.max()),
+        )  # fmt: skip
+        loss, entropy = self._policy.loss(self.network, sample, self._learning, self.service_state.settings.options)
         yield_cpu()
         self.optimizer.zero_grad()
         loss.backward()
@@ -141,23 +146,6 @@ class Trainer:
         return StepMetrics(
             self.step, metrics[0], len(batch), reward, metrics[1], float(rewards.agrees.mean()), metrics[2]
         )
-
-    def _loss(self, log_prob: Tensor, batch: ExperienceBatch, rewards: TrainingReward) -> tuple[Tensor, Tensor]:
-        """Policy-gradient loss with importance weights, and the normalized entropy."""
-        learning = self._learning
-        chosen = log_prob.gather(1, torch.from_numpy(batch.action).unsqueeze(1)).squeeze(1)
-        possible = chosen.isfinite()  # with the current gate the action may be impossible
-        chosen = torch.where(possible, chosen, 0.0)
-        ratio = chosen.detach().exp() / torch.from_numpy(batch.propensity).float()
-        weight = ratio.clamp_(max=learning.max_importance)
-        weight *= torch.from_numpy(batch.weight)
-        used = possible & torch.from_numpy(rewards.used)
-        advantage = torch.from_numpy(rewards.reward - self.mean_reward).float()
-        objective = (weight * advantage * chosen * used).sum() / used.sum().clamp(min=1)
-        safe = torch.where(log_prob.isfinite(), log_prob, 0.0)
-        max_entropy = log_prob.isfinite().sum(1).clamp(min=2).log()  # at least log 2, even with a single action
-        entropy = (-(log_prob.exp() * safe).sum(1) / max_entropy).mean()
-        return -objective - learning.entropy_coef * entropy, entropy
 
     def undo(self) -> None:
         """Undo the last step; its number is kept, so that its batch is not sampled again."""

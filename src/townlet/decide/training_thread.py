@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from errno import EMFILE, ENFILE
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from townlet.decide.estimate import Estimate
 from townlet.decide.events import StepUndone, TrainerRewound, TrainingStep, VersionPublished
 from townlet.decide.offline_eval import OfflineEvaluator, Verdict, judge_candidate, judge_serving
 from townlet.decide.service import Service
@@ -23,6 +26,7 @@ from townlet.web.limits import DESCRIPTOR_REMEDY
 
 REVIEW_INTERVAL: Final = 20  # published versions between two reviews of the serving version
 IDLE_SECONDS: Final = 0.02  # pause between two rounds if learning.interval is 0
+EXPLAINED: Final = 32  # recent observations whose parts are rated
 YIELD_SECONDS: Final = 0.005  # pause between two pieces of work of about one millisecond each
 LOG_TIMEOUT: Final = 60.0  # seconds to wait until the log is on disk
 # Errors that end a round; any other error ends the thread, which is then restarted.
@@ -43,6 +47,8 @@ class TrainingProgress:
     last: StepMetrics | None = None
     problem: str = ""  # the last error
     held: int = 0  # number of versions held in a row
+    gain: Estimate | None = None  # mean reward of the serving version minus that of the domain's reference policy
+    parts: dict[str, float] = field(default_factory=dict)  # how much parts of observations matter to it
     verdicts: dict[str, int] = field(default_factory=dict)  # number of versions by verdict
 
 
@@ -53,6 +59,8 @@ class TrainingThread:
         self.service, self.progress = service, TrainingProgress()
         self._evaluator = OfflineEvaluator(service, self._yield_cpu)
         self._last_snapshot = service.log.last  # record of the last snapshot, or of the start
+        self._recent: deque[Mapping[str, Any]] = deque(maxlen=EXPLAINED)  # the latest observations
+        service.decision_listeners.append(lambda event, _: self._recent.append(event.message))
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._parent: int | None = None  # the version rewound to, until the next one is published
@@ -123,6 +131,7 @@ class TrainingThread:
         version = self.publish()
         if version.version % REVIEW_INTERVAL == 0:
             self.review_serving()
+            self.explain_serving()
         return version
 
     def step(self) -> bool:
@@ -213,6 +222,15 @@ class TrainingThread:
         if change.applied:  # otherwise an operator has pinned it in the meantime
             self._rewind()
         return verdict
+
+    def explain_serving(self) -> None:
+        """Compare the serving version with the reference policy, and rate the parts of recent observations."""
+        service = self.service
+        if (serving := service.versions.serving) is None:
+            return
+        if service.domain.reference:
+            self.progress.gain = self._evaluator.evaluate(serving, None, self._generator).difference
+        self.progress.parts = service.domain.evidence(serving.network, list(self._recent))
 
     def _rewind(self) -> None:
         """Continue training from the serving version, after newer ones were refused or held too often."""
