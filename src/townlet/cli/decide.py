@@ -140,7 +140,9 @@ def _print_addresses(server: Server, service_tokens: ServiceTokens | None) -> No
     "townlet decide simulate hive --duplicates .1 --losses .05 --reconnects .01",
 )
 def simulate(
-    domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="Game to simulate: hive, bandit-ads or rank.")] = "hive",
+    domain: Annotated[
+        str, typer.Argument(metavar="DOMAIN", help="Game to simulate: hive, bandit-ads or rank.")
+    ] = "hive",
     url: Annotated[str, typer.Option(help="Address of the service.")] = f"ws://127.0.0.1:{PORT}/ws",
     folder: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder of a local service, to read its tokens.")

@@ -41,7 +41,7 @@ Loss = Callable[[nn.Module, LossBatch, LossSettings, Any], tuple[Tensor, Tensor]
 def policy_gradient(
     network: nn.Module, batch: LossBatch, learning: LossSettings, options: Any
 ) -> tuple[Tensor, Tensor]:
-    """Policy gradient with importance weights: −mean of min(π(a|x) / p, limit) (r − r̄) log π(a|x), minus the entropy."""
+    """Policy gradient with importance weights: −mean of min(π(a|x) / p, limit) (r − r̄) log π(a|x), less the entropy."""
     log_prob: Tensor = network(*batch.inputs)
     chosen = log_prob.gather(1, batch.action.unsqueeze(1)).squeeze(1)
     possible = chosen.isfinite()  # with the current gate the action may be impossible

@@ -126,11 +126,16 @@ class Trainer:
         rewards = training_rewards(batch, gate_result.select(batch.action), self._learning.reward)
         inputs = self._policy.inputs(batch.rows, batch.time, gate_result)
         yield_cpu()
-        columns = (batch.action, batch.propensity, rewards.reward, batch.weight, rewards.used)
         sample = LossBatch(
-            tuple(map(torch.from_numpy, inputs)), *map(torch.from_numpy, columns),
-            mean_reward=self.mean_reward, newest=int(batch.number.max()),
-        )  # fmt: skip
+            inputs=tuple(map(torch.from_numpy, inputs)),
+            action=torch.from_numpy(batch.action),
+            propensity=torch.from_numpy(batch.propensity),
+            reward=torch.from_numpy(rewards.reward),
+            weight=torch.from_numpy(batch.weight),
+            used=torch.from_numpy(rewards.used),
+            mean_reward=self.mean_reward,
+            newest=int(batch.number.max()),
+        )
         loss, entropy = self._policy.loss(self.network, sample, self._learning, self.service_state.settings.options)
         yield_cpu()
         self.optimizer.zero_grad()

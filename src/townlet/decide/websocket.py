@@ -24,9 +24,7 @@ MAX_DASHBOARDS: Final = 256
 SOCKETS_PER_DASHBOARD: Final = 16  # at most one in 16 WebSockets may be a dashboard
 # Messages of one game that may await their reply; further ones are not read. `territories.MAX_ANSWERS` is larger by 2.
 MAX_IN_FLIGHT: Final = 64
-RATE_LIMITED: Final = error_message(
-    "RATE_LIMITED", "limits.messages_per_second is exceeded; send fewer messages"
-)
+RATE_LIMITED: Final = error_message("RATE_LIMITED", "limits.messages_per_second is exceeded; send fewer messages")
 BROADCAST_BATCH: Final = 16  # dashboards per batch, about 1 ms of work
 BROADCAST_PAUSE: Final = 0.005  # seconds between two batches, so that replies to games are not delayed
 

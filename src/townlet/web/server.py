@@ -15,7 +15,16 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from townlet.errors import TownletError
-from townlet.web.guard import COOKIE, WILDCARD_HOSTS, Guard, RefusalBody, allowed_hosts, is_loopback, machine_names, no_body
+from townlet.web.guard import (
+    COOKIE,
+    WILDCARD_HOSTS,
+    Guard,
+    RefusalBody,
+    allowed_hosts,
+    is_loopback,
+    machine_names,
+    no_body,
+)
 from townlet.web.limits import ConnectionLimiter, raise_descriptor_limit
 from townlet.web.protocols import LimitedHTTP, LimitedWebSocket
 from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, default_access

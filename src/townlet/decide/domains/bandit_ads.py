@@ -147,7 +147,9 @@ class BanditAds(domain.LastTimes):
     gate_settings: type[StrictModel] = AdsGateSettings
     policies: Mapping[str, domain.PolicySpec] = {
         "clicks": domain.PolicySpec(
-            "a small network over traits", lambda batch, *_: (batch["traits"].astype(np.float32),), lambda _: ClickPolicy()
+            "a small network over traits",
+            lambda batch, *_: (batch["traits"].astype(np.float32),),
+            lambda _: ClickPolicy(),
         )
     }
     baselines: Mapping[str, domain.Baseline] = {

@@ -107,7 +107,9 @@ class Rank(Domain):
         if not namespaces:
             return {}
         names = np.array([one.namespaces + [""] * (len(one.row["index"]) - len(one.namespaces)) for one in encoded])
-        index, value, bounds, allowed = (torch.from_numpy(np.stack([one.row[key] for one in encoded])) for key in COLUMNS)
+        index, value, bounds, allowed = (
+            torch.from_numpy(np.stack([one.row[key] for one in encoded])) for key in COLUMNS
+        )
 
         def advantages(keep: torch.Tensor | None) -> torch.Tensor:
             with torch.inference_mode():

@@ -34,7 +34,7 @@ FeatureObjects = Sequence[Mapping[str, Any]]  # as in a request: objects of feat
 class Feature(NamedTuple):
     """One feature of a context or an action."""
 
-    index: int  # below 0 if it is a number
+    hash: int  # below 0 if it is a number
     value: float
     namespace: str  # the first key of its path
 
@@ -103,7 +103,7 @@ def encode(context: FeatureObjects, actions: Sequence[tuple[str, FeatureObjects]
         _extend(found, flatten(objects, f"actions.{place}.features", "action."))
         bounds.append(len(found))
     row = {name: np.zeros(spec.shape, spec.dtype) for name, spec in COLUMNS.items()}
-    row["index"][: len(found)] = [feature.index for feature in found]
+    row["index"][: len(found)] = [feature.hash for feature in found]
     row["value"][: len(found)] = [feature.value for feature in found]
     row["bounds"][: len(bounds)] = bounds
     row["bounds"][len(bounds) :] = bounds[-1]

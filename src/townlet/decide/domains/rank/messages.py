@@ -23,7 +23,7 @@ class Action(WireMessage):
     """An action that may be ranked first."""
 
     id: ActionId
-    features: Features = []
+    features: Features = Field([])
 
 
 class RankRequest(WireMessage):
@@ -31,7 +31,7 @@ class RankRequest(WireMessage):
 
     type: Literal["rank_request"] = "rank_request"
     event_id: EventId
-    context_features: Features = []
+    context_features: Features = Field([])
     actions: list[Action] = Field(min_length=1, max_length=MAX_ACTIONS)
     excluded_actions: list[ActionId] = Field([], max_length=MAX_ACTIONS)
     defer_activation: bool = False

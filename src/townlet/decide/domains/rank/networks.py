@@ -94,7 +94,7 @@ class LinearRewards(RewardNetwork):
 
     def predict(self, index: Tensor, value: Tensor, bounds: Tensor, keep: Tensor | None = None) -> Tensor:
         standardized = self.standardize(index, value, bounds, keep)
-        scores: Tensor = PairScores.apply(self.table.weight, index, standardized, bounds, self.first)
+        scores: Tensor = PairScores.apply(self.table.weight, index, standardized, bounds, self.first)  # type: ignore[no-untyped-call]
         return scores
 
 
