@@ -163,6 +163,8 @@ class ServiceStats:
         self._step_counts.append((now, self.training.progress.steps))
         self._alarms.active(self._overloaded)
         expected, actual = np.mean(self._pairs, axis=0).tolist() if self._pairs else (None, None)
+        if not self._estimates:
+            expected = None
         p50, p99 = self._latency()
         last = self.training.progress.last
         values = {
@@ -171,6 +173,11 @@ class ServiceStats:
             "expected": expected, "actual": actual, "loss": last.loss if last else None,
         }  # fmt: skip
         self._curves.add(self.service.clock(), now, values)
+
+    @property
+    def _estimates(self) -> bool:
+        """Whether the gate estimates rewards."""
+        return bool(self.service.domain.components)
 
     @property
     def _overloaded(self) -> int:
@@ -261,7 +268,12 @@ class ServiceStats:
 
     def _evidence(self) -> dict[str, Any]:
         progress = self.training.progress
-        return {"gain": asdict(progress.gain) if progress.gain else None, "parts": dict(progress.parts)}
+        reference = self.service.domain.reference.replace("_", " ")
+        return {
+            "reference": reference,
+            "gain": asdict(progress.gain) if progress.gain else None,
+            "parts": dict(progress.parts),
+        }
 
     def _decisions(self) -> dict[str, Any]:
         totals = self.service.state.totals
@@ -285,7 +297,7 @@ class ServiceStats:
             "actual_first": totals.first / min(completed, FIRST_OUTCOMES) if completed else None,
             "actual_recent": _mean(self.service.state.buffer.recent_outcomes(FIRST_OUTCOMES).tolist()),
             "mean_actual": totals.actual / completed if completed else None,
-            "mean_expected": totals.expected / completed if completed else None,
+            "mean_expected": totals.expected / completed if completed and self._estimates else None,
         }
 
 

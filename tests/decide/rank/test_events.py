@@ -43,7 +43,12 @@ def counts(service: Service) -> Any:
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["options.update=doubly_robust"], ["policy=mlp"], ["options.exploration.kind=squarecb"]],
+    [
+        [],
+        ["options.update=doubly_robust"],
+        ["policy=mlp"],
+        ["options.update=importance_weighted", "options.exploration.kind=epsilon"],
+    ],
 )
 def test_learns_what_is_liked_and_replays_to_the_same_weights(tmp_path: Path, words: list[str]) -> None:
     rank = ["learning.lr=0.03", *words]
@@ -158,7 +163,7 @@ def test_settings_of_thirty_lines_and_their_defaults(tmp_path: Path) -> None:
 
 
 def test_namespaces_that_matter_and_the_comparison_with_the_first_action(tmp_path: Path) -> None:
-    service, training, clock = start_service(tmp_path, ["learning.lr=0.03", "options.exploration.epsilon=0.5"], "rank")
+    service, training, clock = start_service(tmp_path, ["learning.lr=0.03", "options.exploration.gamma=1.0"], "rank")
     play(service, training, clock, 300)
     training.explain_serving()
     parts, gain = training.progress.parts, training.progress.gain

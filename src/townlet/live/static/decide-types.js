@@ -15,6 +15,8 @@
  *   completed: number}} Experience
  * @typedef {{pass_rate: number | null, pass_rate_lifetime: number | null, reasons: Record<string, number>,
  *   components: Record<string, number>, hash: string}} Gate
+ * @typedef {{reference: string, gain: Estimate | null, parts: Record<string, number>}} Evidence `reference`: the policy
+ *   that the serving version is compared with; empty: none
  *
  * @typedef {{number: number, territory: string, action: number, send: boolean, reason: string, confidence: number,
  *   expected: number | null, actual: number | null, version: number, at: number}} Decision
@@ -27,7 +29,8 @@
  *   outcomes: number, actual_first: number | null, actual_recent: number | null}} Decisions
  *   `actual_first`, `actual_recent`: mean reward of the first and last 500 outcomes
  *
- * @typedef {{value: number | null, low: number | null, high: number | null, effective: number, count: number}} Estimate
+ * @typedef {{value: number | null, low: number | null, high: number | null, effective: number, count: number,
+ *   snips?: {value: number | null} | null}} Estimate
  * @typedef {{verdict: string, first: number, last: number, times: number, at: number, applied: boolean, reason: string,
  *   estimate: Estimate | null}} HistoryEntry consecutive changes with the same verdict
  * @typedef {{version: number, parent: number | null, step: number, digest: string, time: number}} StoredVersion
@@ -36,7 +39,7 @@
  * @typedef {{names: string[], rows: (number | null)[][]}} Curves the last ten minutes; the first column is `at`
  *
  * @typedef {{type: 'stats', alarms: Alarm[], service: Service, training: Training, buffer: Experience, gate: Gate,
- *   decisions: Decisions, versions: Versions, curves: Curves}} Stats
+ *   evidence: Evidence, decisions: Decisions, versions: Versions, curves: Curves}} Stats
  * @typedef {{show: (stats: Stats) => void, redraw?: () => void}} Panel
  */
 export {};

@@ -46,17 +46,19 @@ class Rank(Domain):
     policies: Mapping[str, PolicySpec] = POLICIES
     fixed_settings = FIXED
     default_settings: Mapping[str, Any] = {
-        "learning": {"reward": {"actual": 1.0, "gate": 0.0}, "lr": 0.03, "max_grad_norm": 10.0, "max_importance": 2.0},
+        "learning": {"reward": {"actual": 1.0, "gate": 0.0}, "lr": 0.03, "max_grad_norm": 10.0},
         "memory": {
-            "capacity": 2000, "held_out_capacity": 1000, "expire_after": 600.0, "expired_outcome": 0.0,
+            "capacity": 1000, "held_out_capacity": 1000, "expire_after": 600.0, "expired_outcome": 0.0,
             "territories": 200_000,
         },
         # The exploration is set, not learned, and bounds what a bad version can cost.
         "promotion": {"entropy_floor": 0.0, "min_entropy_ratio": 0.0, "small_change": 1.0},
     }  # fmt: skip
     # To the gate all actions are equally good, so its choice is the first that is not excluded.
-    baselines: Mapping[str, Baseline] = {"random": domain.uniform_random, "gate_greedy": domain.gate_greedy}
-    reference = "gate_greedy"
+    baselines: Mapping[str, Baseline] = {
+        "random": domain.uniform_random, "gate_greedy": domain.gate_greedy, "always_the_first": domain.gate_greedy,
+    }  # fmt: skip
+    reference = "always_the_first"
     single_observations = True
     reward_from_next = None
     failed_outcome = 0.0

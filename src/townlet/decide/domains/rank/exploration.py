@@ -14,10 +14,10 @@ from townlet.config.models import StrictModel
 class ExplorationSettings(StrictModel):
     """How often an action is chosen whose predicted reward is not the highest."""
 
-    kind: Literal["epsilon", "softmax", "squarecb"] = Field("epsilon", description="Form of the exploration.")
+    kind: Literal["epsilon", "softmax", "squarecb"] = Field("squarecb", description="Form of the exploration.")
     epsilon: float = Field(0.05, ge=0, le=1, description="`epsilon`: share of random choices. Higher: more of them.")
     temperature: float = Field(0.1, gt=0, le=100, description="`softmax`: higher: closer to a random choice.")
-    gamma: float = Field(10.0, ge=0, description="`squarecb`: higher: better actions are preferred more.")
+    gamma: float = Field(20.0, ge=0, description="`squarecb`: higher: better actions are preferred more.")
     gamma_exponent: float = Field(0.5, ge=0, le=1, description="`squarecb`: growth of gamma with the number of events.")
 
 

@@ -11,12 +11,13 @@ def importance_weights(propensity: Tensor, limit: float) -> Tensor:
     return propensity.reciprocal().clamp(max=limit)
 
 
-def importance_weighted_loss(predicted: Tensor, action: Tensor, reward: Tensor, weight: Tensor) -> Tensor:
-    """Importance-weighted regression (Bietti, Agarwal and Langford 2021, section 2.3): w (f(x, a) − r)² [B].
+def squared_errors(predicted: Tensor, action: Tensor, reward: Tensor) -> Tensor:
+    """(f(x, a) − r)² [B] of the chosen actions [B], for predictions f [B, K].
 
-    `predicted` [B, K] is f, `weight` [B] the importance weight of the chosen action [B].
+    SquareCB needs no more (Foster and Rakhlin 2020). Multiplied by importance weights, it is the regression of Bietti,
+    Agarwal and Langford (2021, section 2.3), which gives rare actions the weight that they have in the policy's value.
     """
-    return weight * (_of(predicted, action) - reward) ** 2
+    return (_of(predicted, action) - reward) ** 2
 
 
 def doubly_robust_loss(

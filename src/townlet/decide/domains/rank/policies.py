@@ -12,7 +12,7 @@ from townlet.config.models import StrictModel
 from townlet.decide.domain import PolicySpec
 from townlet.decide.domains.rank.exploration import ExplorationSettings, explore
 from townlet.decide.domains.rank.features import COLUMNS
-from townlet.decide.domains.rank.losses import doubly_robust_loss, importance_weighted_loss, importance_weights
+from townlet.decide.domains.rank.losses import doubly_robust_loss, importance_weights, squared_errors
 from townlet.decide.domains.rank.networks import LinearRewards, MlpRewards, RewardNetwork
 from townlet.decide.losses import LossBatch, LossSettings, normalized_entropy
 
@@ -23,8 +23,8 @@ class RankOptions(StrictModel):
     """Features, learning and exploration."""
 
     exploration: ExplorationSettings = Field(ExplorationSettings(), description="How other actions are tried.")
-    update: Literal["importance_weighted", "doubly_robust"] = Field(
-        "importance_weighted", description="Form of learning; `doubly_robust` learns a reward model beside the policy."
+    update: Literal["regression", "importance_weighted", "doubly_robust"] = Field(
+        "regression", description="Form of learning; `doubly_robust` learns a reward model beside the policy."
     )
     bits: int = Field(18, ge=8, le=22, description="`linear`: 2^bits weights. Higher: fewer features share a weight.")
     use_ids: bool = Field(True, description="Use the ids of actions as features; off if every id is seen once.")
@@ -38,7 +38,7 @@ class RankOptions(StrictModel):
 def reward_loss(
     network: nn.Module, batch: LossBatch, learning: LossSettings, options: RankOptions
 ) -> tuple[Tensor, Tensor]:
-    """The loss of `options.update`, averaged over the batch; rewards are clipped by nothing but their range."""
+    """The loss of `options.update`, averaged over the batch."""
     assert isinstance(network, RewardNetwork)
     index, value, bounds, allowed = batch.inputs
     network.observe(index, value, bounds, batch.newest)
@@ -48,8 +48,10 @@ def reward_loss(
     reward = batch.reward.float()
     if options.update == "doubly_robust":
         losses = doubly_robust_loss(policy, model, allowed, batch.action, reward, weight)
+    elif options.update == "importance_weighted":
+        losses = weight / weight.mean() * squared_errors(policy, batch.action, reward)
     else:
-        losses = importance_weighted_loss(policy, batch.action, reward, weight / weight.mean())
+        losses = squared_errors(policy, batch.action, reward)
     probabilities = explore(policy.detach(), allowed, network.events, options.exploration)
     return (losses * batch.weight * batch.used).mean(), normalized_entropy(probabilities.log())
 
