@@ -137,6 +137,7 @@ def test_excluded_actions_are_never_first(tmp_path: Path) -> None:
         ({"contextFeatures": [{"a": list(range(1100))}]}, "at most 1024 features"),
         ({"contextFeatures": [{"a": {"b": {"c": {"d": {"e": {"f": {"g": 1}}}}}}}]}, "nested at most 6 deep"),
         ({"contextFeatures": [{"a": {"b": 1e12}}]}, "contextFeatures: a.b: a number must lie between"),
+        ({"contextFeatures": [{"a": 10**400}]}, "contextFeatures: a: a number must lie between"),
         ({"contextFeatures": {"a": 1}}, "contextFeatures: Input should be a valid list"),
         ({"surprise": 1}, "surprise: Extra inputs are not permitted"),
         ({"eventId": ""}, "eventId: String should have at least 1 character"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -112,4 +113,4 @@ def test_probabilities_are_a_distribution_that_prefers_better_actions(
     assert float(probabilities[1]) == 0
     assert (probabilities[allowed[0]] > 0).all()
     order = sorted((value, float(p)) for k, (value, p) in enumerate(zip(rewards, probabilities, strict=True)) if k != 1)
-    assert all(p <= q + 1e-6 for (_, p), (_, q) in zip(order, order[1:], strict=False))
+    assert all(p <= q + 1e-6 for (_, p), (_, q) in pairwise(order))

@@ -7,7 +7,6 @@ its value is hashed too. The sign of an index tells them apart: numbers are stan
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -55,7 +54,7 @@ def _flatten(value: Any, path: str, namespace: str, where: str, depth: int) -> I
     elif isinstance(value, str):
         yield indicator(path, value, namespace)
     elif isinstance(value, int | float):
-        if not isfinite(value) or abs(value) > MAX_VALUE:
+        if not abs(value) <= MAX_VALUE:  # also refuses NaN
             _refuse(where, path, f"a number must lie between −{MAX_VALUE:g} and {MAX_VALUE:g}")
         yield Feature(NUMBER + _hash(path), float(value), namespace)
     elif value is not None:

@@ -37,9 +37,9 @@ def make_router(port: DecisionPort) -> APIRouter:
     """Routes to rank, reward and activate."""
     router = APIRouter()
 
-    async def send(request: Request, size: int, **message: Any) -> dict[str, Any]:
+    async def send(request: Request, message: dict[str, Any]) -> dict[str, Any]:
         identity: Identity = request.scope.get("identity") or ANONYMOUS
-        return await port.send(message, size, identity.name, CLIENT_KEY)
+        return await port.send(message, len(await request.body()), identity.name, CLIENT_KEY)
 
     @router.post(f"{API}/rank", status_code=201)
     async def rank(request: Request) -> Response:
@@ -47,8 +47,7 @@ def make_router(port: DecisionPort) -> APIRouter:
         body = await _read(request)
         if isinstance(body, Response):
             return body
-        fields = {"eventId": str(uuid4()), **body, "type": "rank_request"}
-        reply = await send(request, _size(request), **fields)
+        reply = await send(request, {"eventId": str(uuid4()), **body, "type": "rank_request"})
         if reply["type"] == "error":
             return _refusal(reply)
         return JSONResponse({name: reply[name] for name in SHOWN}, 201)
@@ -59,12 +58,12 @@ def make_router(port: DecisionPort) -> APIRouter:
         body = await _read(request)
         if isinstance(body, Response):
             return body
-        return _done(await send(request, _size(request), **{**body, "type": "reward", "eventId": event_id}))
+        return _done(await send(request, {**body, "type": "reward", "eventId": event_id}))
 
     @router.post(f"{API}/events/{{event_id}}/activate", status_code=204)
     async def activate(event_id: str, request: Request) -> Response:
         """Activate an event whose activation was deferred."""
-        return _done(await send(request, 0, type="activate", eventId=event_id))
+        return _done(await send(request, {"type": "activate", "eventId": event_id}))
 
     @router.api_route(f"{PREFIX}{{path:path}}", methods=["GET", "POST", "PUT", "DELETE"], include_in_schema=False)
     async def other(path: str) -> Response:
@@ -82,10 +81,6 @@ async def _read(request: Request) -> dict[str, Any] | Response:
     if not isinstance(body, dict):
         return JSONResponse(error(400, "the body must be a JSON object"), 400)
     return {name: value for name, value in body.items() if value is not None}
-
-
-def _size(request: Request) -> int:
-    return int(request.headers.get("content-length", 0))
 
 
 def _done(reply: dict[str, Any]) -> Response:
