@@ -116,12 +116,13 @@ class Service:
         self.log.set_serving(change.number, change.gate_only)
 
     def warm_up(self) -> None:
-        """Make a decision and discard it, so that lazy loading and compilation do not delay the first game."""
+        """Make and learn from a decision and discard it: lazy loading and compilation must not delay the first game."""
         domain, settings = self.domain, self.settings
         observation = domain.parse_observation(domain.make_game(0, "warm-up", 0).observe())
         observation = observation._replace(row=observation.row | domain.initial_territory_state())
         decider = Decider(domain, settings.policy, settings.explore, Streams(0).numpy("warm-up"))
         decider.decide([observation], self.gate, self.versions.serving)
+        self.trainer.warm_up(observation)
 
     def write(self, event: events.Event, observation: Observation | None = None) -> int:
         """Append an event to the log and apply it, in the same order for all threads; returns its record number."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
 from townlet.decide.buffer import ExperienceBatch
-from townlet.decide.domain import Domain, GateResult
+from townlet.decide.domain import Domain, GateResult, Observation
 from townlet.decide.losses import LossBatch
 from townlet.decide.settings import LearningSettings, RewardSettings
 from townlet.decide.state import ServiceState
@@ -151,6 +151,15 @@ class Trainer:
         return StepMetrics(
             self.step, metrics[0], len(batch), reward, metrics[1], float(rewards.agrees.mean()), metrics[2]
         )
+
+    def warm_up(self, observation: Observation) -> None:
+        """Compute the loss and its gradient for one observation with a network that is then discarded."""
+        settings, one = self.service_state.settings, torch.ones(1)
+        rows, time = {name: column[None] for name, column in observation.row.items()}, np.array([observation.time])
+        inputs = self._policy.inputs(rows, time, self.domain.gate(rows, time, settings.gate))
+        network = self._policy.build(Streams(0).torch("warm-up"), settings.options)
+        sample = LossBatch(tuple(map(torch.from_numpy, inputs)), one.long() - 1, one, one, one, one.bool(), 0.0, 1)
+        self._policy.loss(network, sample, settings.learning, settings.options)[0].backward()
 
     def undo(self) -> None:
         """Undo the last step; its number is kept, so that its batch is not sampled again."""
