@@ -1,4 +1,7 @@
-"""Ranking beside Vowpal Wabbit: `python benchmarks/rank.py rank.npz`, with the file of `benchmarks/peers/rank_vw.py`.
+"""Ranking beside Vowpal Wabbit, on the events of `benchmarks/peers/rank_vw.py`.
+
+    python benchmarks/rank.py play rank.npz townlet.npz    # the service on all data sets and seeds
+    python benchmarks/rank.py table rank.npz townlet.npz   # mean rewards of all learners
 
 Every event goes through the service, as in production: it is logged, ranked by the version that serves, and rewarded at
 once. A training round (`learning.interval`) follows every `--round` events; it publishes a version, which serves only
@@ -22,63 +25,73 @@ from townlet.decide.settings import load_settings
 from townlet.decide.training_thread import TrainingThread
 
 EARLY: Final = 1000  # events of the first column
+EVENTS_PER_STEP: Final = 4  # a batch of 32 for every 4 events: 8 samples per event, as by default
 
 
-def play(folder: Path, features: Any, classes: Any, overrides: Sequence[str], every: int) -> Any:
-    """Rewards [N] of the service."""
-    settings = load_settings(
-        "rank", ["learning.interval=0", f"learning.gradient_steps={max(1, every // 4)}", *overrides], DOMAINS
-    )
+def play(folder: Path, features: Any, classes: Any, overrides: Sequence[str], every: int) -> tuple[Any, str]:
+    """Rewards [N] of the service, and its verdicts and latency."""
+    steps = f"learning.gradient_steps={max(1, every // EVENTS_PER_STEP)}"
+    settings = load_settings("rank", ["learning.interval=0", steps, *overrides], DOMAINS)
     now = [0.0]
     service = Service(folder, DOMAINS["rank"], settings, lambda: now[0])
     training = TrainingThread(service)
     training.publish()
     actions = [{"id": f"class {k}"} for k in range(int(classes.max()) + 1)]
-    rewards = np.zeros(len(classes))
+    rewards, seconds = np.zeros(len(classes)), np.zeros(len(classes))
     for event, values in enumerate(features):
         context = {f"f{k}": float(value) for k, value in enumerate(values) if value}
         message = {"type": "rank_request", "eventId": str(event), "contextFeatures": [context], "actions": actions}
+        started = time.process_time()
         reply = service.answer([message])[0].reply
+        seconds[event] = time.process_time() - started
         rewards[event] = reply["rewardActionId"] == f"class {classes[event]}"
         service.report({"type": "reward", "eventId": str(event), "value": float(rewards[event])})
         now[0] += 1.0
         if event % every == every - 1:
             training.train_round()
     service.close()
-    return rewards
+    return rewards, f"{training.progress.verdicts}, {1000 * np.median(seconds):.2f} ms of CPU per decision"
 
 
-def rewards_of(data: Mapping[str, Any], name: str, seed: int, overrides: Sequence[str], every: int) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        features, classes = data[f"{name}.{seed}.features"], data[f"{name}.{seed}.classes"]
-        return play(Path(folder) / "service", features, classes, overrides, every)
+def play_all(data: Mapping[str, Any], out: str, overrides: Sequence[str], every: int) -> None:
+    results: dict[str, Any] = {}
+    for key in (key for key in data if key.endswith(".features")):
+        run = key.removesuffix(".features")
+        with tempfile.TemporaryDirectory() as folder:
+            rewards, notes = play(Path(folder) / "service", data[key], data[f"{run}.classes"], overrides, every)
+        results[f"{run}.townlet"] = rewards
+        np.savez_compressed(out, **results)
+        print(f"{run}: {rewards[:EARLY].mean():.3f} {rewards.mean():.3f} {notes}", flush=True)
+
+
+def print_table(data: Mapping[str, Any]) -> None:
+    rewards: dict[tuple[str, str], list[Any]] = {}  # by data set and learner
+    for key in data:
+        name, _, learner = key.split(".")
+        if learner not in ("features", "classes"):
+            rewards.setdefault((name, learner), []).append(data[key])
+    print("| data set | learner | seeds | first 1,000 events | all events |\n|---|---|---:|---:|---:|")
+    for (name, learner), runs in sorted(rewards.items()):
+        columns = ([float(run[:count].mean()) for run in runs] for count in (EARLY, None))
+        shown = " | ".join(
+            f"{np.mean(means):.3f} ± {np.std(means, ddof=min(1, len(means) - 1)):.3f}" for means in columns
+        )
+        print(f"| {name} | {learner} | {len(runs)} | {shown} |")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data")
-    parser.add_argument("overrides", nargs="*", help="settings, such as options.update=doubly_robust")
-    parser.add_argument("--sets", nargs="+", default=["digits", "wine", "cancer", "drift"])
-    parser.add_argument("--round", type=int, default=20, help="events between two training rounds")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=["play", "table"])
+    parser.add_argument("files", nargs="+", help="events and rewards; the last one is written by `play`")
+    parser.add_argument("--set", dest="overrides", nargs="*", default=[], help="such as options.update=doubly_robust")
+    parser.add_argument("--round", type=int, default=25, help="events between two training rounds")
     arguments = parser.parse_args()
-    data = np.load(arguments.data)
-    learners = sorted({key.split(".")[2] for key in data} - {"features", "classes"})
-    print("| data set | learner | first 1,000 events | all 10,000 events |\n|---|---|---:|---:|")
-    for name in arguments.sets:
-        seeds = sorted({int(key.split(".")[1]) for key in data if key.startswith(f"{name}.")})
-        started = time.monotonic()
-        rewards = {
-            "townlet": [rewards_of(data, name, seed, arguments.overrides, arguments.round) for seed in seeds],
-            **{learner: [data[f"{name}.{seed}.{learner}"] for seed in seeds] for learner in learners},
-        }
-        for learner, runs in rewards.items():
-            early, all_events = ([float(run[:count].mean()) for run in runs] for count in (EARLY, None))
-            shown = [
-                f"{np.mean(column):.3f} ± {np.std(column, ddof=1) if len(column) > 1 else 0:.3f}"
-                for column in (early, all_events)
-            ]
-            print(f"| {name} | {learner} | {' | '.join(shown)} |", flush=True)
-        print(f"<!-- {name}: {time.monotonic() - started:.0f} s -->", flush=True)
+    files = arguments.files if arguments.action == "table" else arguments.files[:-1]
+    data = {key: values for file in files for key, values in np.load(file).items()}
+    if arguments.action == "table":
+        print_table(data)
+    else:
+        play_all(data, arguments.files[-1], arguments.overrides, arguments.round)
 
 
 if __name__ == "__main__":

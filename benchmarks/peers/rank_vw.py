@@ -56,17 +56,18 @@ def run_vw(features: Any, classes: Any, seed: int, options: str) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out")
+    parser.add_argument("--sets", nargs="+", default=[*SETS, "drift"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     arguments = parser.parse_args()
     results: dict[str, Any] = {}
-    for name in (*SETS, "drift"):
+    for name in arguments.sets:
         for seed in arguments.seeds:
             features, classes = make_events(name, seed)
             results |= {f"{name}.{seed}.features": features, f"{name}.{seed}.classes": classes}
             for learner, options in LEARNERS.items():
                 results[f"{name}.{seed}.{learner}"] = run_vw(features, classes, seed, options)
-        print(name, flush=True)
-    np.savez_compressed(arguments.out, **results)
+            np.savez_compressed(arguments.out, **results)
+            print(name, seed, flush=True)
 
 
 if __name__ == "__main__":

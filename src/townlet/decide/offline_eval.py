@@ -185,11 +185,11 @@ class OfflineEvaluator:
         self._policy = service.domain.policies[service.settings.policy]
         capacity = service.state.held_out.capacity
         # These stay valid, since the gate changes only at a restart.
-        self._gate_results, self._inputs, self._reference = (RowCache(capacity) for _ in range(3))
+        self._gate_results, self._inputs = RowCache(capacity), RowCache(capacity)
         self._probabilities: dict[int, RowCache] = {}  # by version, of the last evaluation
 
-    def evaluate(self, candidate: NetworkVersion, before: NetworkVersion | None, rng: np.random.Generator) -> Evidence:
-        """Evidence about a version, compared with the one before it, or with the domain's reference policy if None.
+    def evaluate(self, candidate: NetworkVersion, before: NetworkVersion, rng: np.random.Generator) -> Evidence:
+        """Evidence about a version, compared with the one before it.
 
         Estimates are of the mean reward per decision; an action that the gate would not send earns 0.
         """
@@ -206,14 +206,13 @@ class OfflineEvaluator:
             self._compare(candidate, before, held, slice(first, min(first + CHUNK, len(held))), reward_model)
             for first in range(0, max(len(held), 1), CHUNK)
         ]
-        used = (candidate, before) if before else (candidate,)
-        self._probabilities = {version.version: self._probabilities[version.version] for version in used}
+        self._probabilities = {number: self._probabilities[number] for number in (candidate.version, before.version)}
         sent = np.concatenate([sent for _, sent in parts])  # whether the current gate would send the logged action
         return collect_evidence(
             estimate.concatenate([diff for diff, _ in parts]),
             np.where(sent & held.send, held.outcome, 0.0),
             held.propensity,
-            VersionSteps(candidate.step, service.versions.step_of(candidate.parent), before.step if before else 0),
+            VersionSteps(candidate.step, service.versions.step_of(candidate.parent), before.step),
             service.settings.promotion,
             rng,
             known=held.send | ~sent,
@@ -221,14 +220,39 @@ class OfflineEvaluator:
             yield_cpu=self._yield_cpu,
         )
 
+    def compare_with_reference(self, rng: np.random.Generator) -> Estimate:
+        """What recent decisions earned minus what the domain's reference policy would have earned, by SNIPS.
+
+        The reference does not learn, so experience that was trained on is used too.
+        """
+        service, domain = self._service, self._service.domain
+        with service.lock:
+            experience = [buffer.newest(buffer.capacity) for buffer in (service.state.buffer, service.state.held_out)]
+        columns: list[tuple[NDArray[Any], ...]] = []
+        for batch in experience:
+            for part in (slice(first, first + CHUNK) for first in range(0, len(batch), CHUNK)):
+                rows = {name: column[part] for name, column in batch.rows.items()}
+                gate = domain.gate(rows, batch.time[part], service.gate)
+                agrees = domain.baselines[domain.reference](rows, gate, rng) == batch.action[part]
+                known = batch.has_outcome[part]
+                columns.append((batch.outcome[part][known], batch.propensity[part][known], agrees[known]))
+                self._yield_cpu()
+        reward, propensity, agrees = map(np.concatenate, zip(*columns, strict=True)) if columns else [np.zeros(0)] * 3
+        settings = service.settings.promotion
+        *_, difference = estimate.compare_rewards(
+            reward, propensity, propensity, agrees, rng, resamples=settings.resamples, level=settings.confidence_level,
+            yield_cpu=self._yield_cpu,
+        )  # fmt: skip
+        return difference
+
     def _compare(
-        self, candidate: NetworkVersion, before: NetworkVersion | None, held: ExperienceBatch, part: slice,
+        self, candidate: NetworkVersion, before: NetworkVersion, held: ExperienceBatch, part: slice,
         reward_model: Values | None,
     ) -> tuple[PolicyDiff, NDArray[np.bool_]]:  # fmt: skip
         """Compare both policies on some observations; also returns whether the gate would now send each action."""
         gate, action = GateResult(*self._gate_results.rows(part)), held.action[part]
         new, entropy = self._run_policy(candidate, held.number, part)
-        old, entropy_before = self._run_policy(before, held.number, part) if before else self._run_reference(part)
+        old, entropy_before = self._run_policy(before, held.number, part)
         valid = (new > 0) | (old > 0)
         if not self._service.settings.explore:  # the entropies stay those of the networks, which show a collapse
             new, old = _greedy(new), _greedy(old)
@@ -236,7 +260,7 @@ class OfflineEvaluator:
         if self._policy.predict is not None:
             with torch.inference_mode():
                 inputs = [torch.from_numpy(rows) for rows in self._inputs.rows(part)]
-                predictions = self._policy.predict((before or candidate).network, *inputs).double().numpy()
+                predictions = self._policy.predict(before.network, *inputs).double().numpy()
         elif reward_model is not None:
             predictions = np.where(gate.send, estimate.predict_rewards(gate.components, reward_model), 0.0)
         diff = estimate.diff_policies(
@@ -252,9 +276,6 @@ class OfflineEvaluator:
         inputs = self._policy.inputs(rows, time, gate)
         self._inputs.write(new.slots[part], new.number[part], inputs)
         self._gate_results.write(new.slots[part], new.number[part], gate)
-        if domain.reference:
-            action = domain.baselines[domain.reference](rows, gate, np.random.default_rng(0))
-            self._reference.write(new.slots[part], new.number[part], [action])
         self._yield_cpu()
 
     def _run_policy(self, version: NetworkVersion, number: NDArray[np.int64], part: slice) -> list[NDArray[np.float32]]:
@@ -269,13 +290,6 @@ class OfflineEvaluator:
             slots = part.start + new
             cache.write(slots, number[slots], [probabilities.numpy(), entropy.numpy()])
         return cache.rows(part)
-
-    def _run_reference(self, part: slice) -> list[NDArray[np.float32]]:
-        """Probabilities [n, K] and entropies [n] of the reference policy, which always takes one action."""
-        (action,) = self._reference.rows(part)
-        probabilities = np.zeros((len(action), self._service.domain.n_actions), np.float32)
-        probabilities[np.arange(len(action)), action] = 1.0
-        return [probabilities, np.zeros(len(action), np.float32)]
 
     def _fit_reward_model(self, trained: ExperienceBatch) -> Values | None:
         """Weights of a reward model, fitted to experience used in training, not to held-out experience."""

@@ -142,8 +142,8 @@ class Trainer:
         loss.backward()
         yield_cpu()
         norm = self.optimizer.step(self._learning.max_grad_norm)
-        metrics = [float(x) for x in (loss.detach(), entropy.detach(), norm)]
-        if not np.isfinite(metrics).all() or not bool(self.optimizer.vector.isfinite().all()):
+        metrics = [float(x) for x in (loss.detach(), entropy.detach(), norm, self.optimizer.vector.sum())]
+        if not np.isfinite(metrics).all():  # the sum is not finite if a weight is not
             raise TownletError(f"training step {self.step} gave NaN or infinity", "lower learning.lr")
         reward = float(rewards.reward.mean())
         self._errors = {"slots": batch.slots, "number": batch.number, "error": rewards.reward - self.mean_reward}

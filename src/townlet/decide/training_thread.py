@@ -47,7 +47,7 @@ class TrainingProgress:
     last: StepMetrics | None = None
     problem: str = ""  # the last error
     held: int = 0  # number of versions held in a row
-    gain: Estimate | None = None  # mean reward of the serving version minus that of the domain's reference policy
+    gain: Estimate | None = None  # mean reward of recent decisions minus that of the domain's reference policy
     parts: dict[str, float] = field(default_factory=dict)  # how much parts of observations matter to it
     verdicts: dict[str, int] = field(default_factory=dict)  # number of versions by verdict
 
@@ -224,12 +224,12 @@ class TrainingThread:
         return verdict
 
     def explain_serving(self) -> None:
-        """Compare the serving version with the reference policy, and rate the parts of recent observations."""
+        """Compare recent decisions with the reference policy, and rate the parts of observations for the serving version."""
         service = self.service
         if (serving := service.versions.serving) is None:
             return
         if service.domain.reference:
-            self.progress.gain = self._evaluator.evaluate(serving, None, self._generator).difference
+            self.progress.gain = self._evaluator.compare_with_reference(self._generator)
         self.progress.parts = service.domain.evidence(serving.network, list(self._recent))
 
     def _rewind(self) -> None:

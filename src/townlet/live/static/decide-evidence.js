@@ -29,8 +29,8 @@ export class EvidencePanel {
     this.gain.dataset.direction = direction;
     setText(this.gain, headline);
     setText(this.interval, gain && low !== null && high !== null
-      ? `95% interval: ${formatSigned(low)} to ${formatSigned(high)}, from ${formatCount(gain.count)} held-out decisions. SNIPS estimate: ${gain.snips?.value == null ? 'unknown' : formatSigned(gain.snips.value)}.`
-      : 'The comparison needs held-out decisions with rewards, and is made with every 20th version.');
+      ? `95% interval: ${formatSigned(low)} to ${formatSigned(high)}, from the last ${formatCount(gain.count)} rewards (SNIPS).`
+      : 'The comparison needs rewards, and is made with every 20th version.');
     const entries = Object.entries(parts).sort((a, b) => b[1] - a[1]), most = Math.max(1e-9, ...entries.map(([, size]) => size));
     this.parts.show(entries.map(([name, size]) => ({ name, share: size / most, text: formatNumber(size, 2), title: `Ignoring ${name} changes predicted rewards by ${formatNumber(size, 3)} on average` })));
   }

@@ -29,8 +29,7 @@
  *   outcomes: number, actual_first: number | null, actual_recent: number | null}} Decisions
  *   `actual_first`, `actual_recent`: mean reward of the first and last 500 outcomes
  *
- * @typedef {{value: number | null, low: number | null, high: number | null, effective: number, count: number,
- *   snips?: {value: number | null} | null}} Estimate
+ * @typedef {{value: number | null, low: number | null, high: number | null, effective: number, count: number}} Estimate
  * @typedef {{verdict: string, first: number, last: number, times: number, at: number, applied: boolean, reason: string,
  *   estimate: Estimate | null}} HistoryEntry consecutive changes with the same verdict
  * @typedef {{version: number, parent: number | null, step: number, digest: string, time: number}} StoredVersion

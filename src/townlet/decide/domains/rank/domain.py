@@ -48,7 +48,7 @@ class Rank(Domain):
     default_settings: Mapping[str, Any] = {
         "learning": {"reward": {"actual": 1.0, "gate": 0.0}, "lr": 0.03, "max_grad_norm": 10.0},
         "memory": {
-            "capacity": 1000, "held_out_capacity": 1000, "expire_after": 600.0, "expired_outcome": 0.0,
+            "capacity": 1000, "held_out_capacity": 200, "expire_after": 600.0, "expired_outcome": 0.0,
             "territories": 200_000,
         },
         # The exploration is set, not learned, and bounds what a bad version can cost.
