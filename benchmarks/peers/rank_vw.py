@@ -5,7 +5,7 @@ seeds, and the rewards that Vowpal Wabbit earned, for `benchmarks/rank.py`.
 
 A classification data set becomes a bandit: the features are the context, the classes the actions, and the reward is 1
 if the chosen class is right. `drift` has five classes, each with a random direction in 20 dimensions; the right one has
-the largest projection. In the middle, all directions are drawn anew.
+the largest projection. In the middle, all directions are drawn again.
 """
 
 from __future__ import annotations

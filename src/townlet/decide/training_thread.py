@@ -224,7 +224,7 @@ class TrainingThread:
         return verdict
 
     def explain_serving(self) -> None:
-        """Compare recent decisions with the reference policy, and rate the parts of observations for the serving version."""
+        """Compare recent decisions with the reference policy, and rate the parts of recent observations."""
         service = self.service
         if (serving := service.versions.serving) is None:
             return

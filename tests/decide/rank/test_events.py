@@ -83,7 +83,7 @@ def test_repeated_event_gets_the_same_answer_and_its_reward_counts_once(tmp_path
     service.close()
     after, _, _ = start_service(tmp_path, domain="rank")
     assert ask(after, request("a", "evening")) == [first]
-    assert after.report(reward("nobody")).reply["code"] == "UNKNOWN_DECISION"
+    assert after.report(reward("unknown")).reply["code"] == "UNKNOWN_DECISION"
     clock.now += 1
     after.close()
 

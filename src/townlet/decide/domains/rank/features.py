@@ -30,7 +30,7 @@ COLUMNS: Final[Mapping[str, ColumnSpec]] = {
 FeatureObjects = Sequence[Mapping[str, Any]]  # as in a request: objects of features or of namespaces
 
 
-class Feature(NamedTuple):
+class HashedFeature(NamedTuple):
     """One feature of a context or an action."""
 
     hash: int  # below 0 if it is a number
@@ -38,7 +38,7 @@ class Feature(NamedTuple):
     namespace: str  # the first key of its path
 
 
-def flatten(objects: FeatureObjects, where: str, prefix: str = "") -> Iterator[Feature]:
+def flatten(objects: FeatureObjects, where: str, prefix: str = "") -> Iterator[HashedFeature]:
     """The features of a list of objects; raises `InvalidMessage` with the path of the first invalid one.
 
     Their namespaces begin with `prefix`.
@@ -48,7 +48,7 @@ def flatten(objects: FeatureObjects, where: str, prefix: str = "") -> Iterator[F
             yield from _flatten(value, key, f"{prefix}{key}", where, 1)
 
 
-def _flatten(value: Any, path: str, namespace: str, where: str, depth: int) -> Iterator[Feature]:
+def _flatten(value: Any, path: str, namespace: str, where: str, depth: int) -> Iterator[HashedFeature]:
     if isinstance(value, bool):
         yield indicator(path, "true" if value else "false", namespace)
     elif isinstance(value, str):
@@ -56,7 +56,7 @@ def _flatten(value: Any, path: str, namespace: str, where: str, depth: int) -> I
     elif isinstance(value, int | float):
         if not abs(value) <= MAX_VALUE:  # also refuses NaN
             _refuse(where, path, f"a number must lie between −{MAX_VALUE:g} and {MAX_VALUE:g}")
-        yield Feature(NUMBER + _hash(path), float(value), namespace)
+        yield HashedFeature(NUMBER + _hash(path), float(value), namespace)
     elif value is not None:
         if depth >= MAX_DEPTH:
             _refuse(where, path, f"features may be nested at most {MAX_DEPTH} deep")
@@ -71,9 +71,9 @@ def _flatten(value: Any, path: str, namespace: str, where: str, depth: int) -> I
             _refuse(where, path, "a feature is a number, a text, a boolean, an object or a list of them")
 
 
-def indicator(path: str, value: str, namespace: str) -> Feature:
+def indicator(path: str, value: str, namespace: str) -> HashedFeature:
     """The feature that is 1 if this path has this value."""
-    return Feature(_hash(f"{path}\x1e{value}"), 1.0, namespace)
+    return HashedFeature(_hash(f"{path}\x1e{value}"), 1.0, namespace)
 
 
 def _hash(text: str) -> int:
@@ -94,7 +94,7 @@ class Encoded(NamedTuple):
 
 def encode(context: FeatureObjects, actions: Sequence[tuple[str, FeatureObjects]], excluded: Sequence[str]) -> Encoded:
     """The columns of an event, from the features of its context and its actions (id, features)."""
-    found: list[Feature] = []
+    found: list[HashedFeature] = []
     _extend(found, flatten(context, "contextFeatures"))
     bounds = [0, len(found)]
     for place, (id, objects) in enumerate(actions):
@@ -110,7 +110,7 @@ def encode(context: FeatureObjects, actions: Sequence[tuple[str, FeatureObjects]
     return Encoded(row, [feature.namespace for feature in found])
 
 
-def _extend(found: list[Feature], features: Iterator[Feature]) -> None:
+def _extend(found: list[HashedFeature], features: Iterator[HashedFeature]) -> None:
     """Add features, up to the maximum."""
     for feature in features:
         if len(found) == MAX_FEATURES:
