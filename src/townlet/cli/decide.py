@@ -21,6 +21,7 @@ from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
     from townlet.decide.app import ServiceTokens
+    from townlet.decide.domain import Domain
     from townlet.decide.service import Service
     from townlet.web.server import Server
 
@@ -104,7 +105,7 @@ def serve(
     application = open_app(folder, settings, accept_data_loss, server.descriptors)
     gc.collect()
     gc.freeze()  # a full collection of the objects made so far would pause every game for 140 ms
-    _print_addresses(server, service_tokens)
+    _print_addresses(server, service_tokens, DOMAINS[settings.domain])
     if show:
         open_browser(server.one_time_link())
     server.run(application)
@@ -117,11 +118,13 @@ def serve(
         raise typer.Exit(1)
 
 
-def _print_addresses(server: Server, service_tokens: ServiceTokens | None) -> None:
+def _print_addresses(server: Server, service_tokens: ServiceTokens | None, domain: Domain) -> None:
     """Print addresses and tokens; without a terminal, tokens are printed only when they are generated."""
     from townlet.web.tokens import ROLES
 
     echo(f"Games connect to ws://{server.address}/ws")
+    if domain.http:
+        echo(f"or send HTTP requests to http://{server.address}{domain.http.prefix}")
     link = server.link()
     if service_tokens is None:
         echo_err(NO_TOKEN, style="yellow")
