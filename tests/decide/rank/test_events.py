@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from decide.ads_service import ask, start_service
 from decide.rank.events import DRINKS, activate, hours, liked, request, reward
+from townlet.decide import events
 from townlet.decide.domains import DOMAINS
 from townlet.decide.recovery import replay_folder
 from townlet.decide.service import Service
@@ -180,3 +183,12 @@ def test_namespaces_that_matter_and_the_comparison_with_the_first_action(tmp_pat
     assert gain.value is not None
     assert gain.value > 0  # the first one is right in a third of the events
     service.close()
+
+
+def test_logs_from_before_there_were_deferred_events_are_read() -> None:
+    known = {name: kind for name, kind in events.EVENT_TYPES.items() if kind is not events.DecisionActivated}
+    fields = {name: [f"{field}: {of}" for field, of in kind.__annotations__.items()] for name, kind in known.items()}
+    schema = sha256(json.dumps(fields).encode()).hexdigest()[:16]
+    assert schema in events.SUBSETS
+    start = events.ServiceStarted("00", {}, 0.0, schema)
+    assert events.decode(events.encode(start)) == start
