@@ -21,6 +21,7 @@ from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
     from townlet.decide.app import ServiceTokens
+    from townlet.decide.domain import Domain
     from townlet.decide.service import Service
     from townlet.web.server import Server
 
@@ -56,7 +57,7 @@ ServiceFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of
 )
 def serve(
     what: Annotated[
-        str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, or a YAML file of settings.")
+        str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, rank, or a YAML file of settings.")
     ] = "hive",
     overrides: Annotated[
         list[str] | None,
@@ -94,7 +95,7 @@ def serve(
             fix = "write --open" if key.strip() == "open" else f"write --{key.strip()} {value}"
             raise TownletError(f"'{key.strip()}' is an option, not a setting", fix)
     _check_storage(storage, role, accept_data_loss)
-    from townlet.decide.app import access, load_service_tokens, open_app, open_shared_app
+    from townlet.decide.app import load_service_tokens, open_app, open_shared_app, service_access
     from townlet.decide.domains import DOMAINS
     from townlet.decide.settings import load_settings
     from townlet.web.server import Server
@@ -103,7 +104,8 @@ def serve(
     settings = load_settings(source, overrides or (), DOMAINS)
     service_tokens = None if no_token else load_service_tokens(folder, token_file)
     tokens = service_tokens.tokens if service_tokens else None
-    server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, access=access)
+    access = service_access(DOMAINS[settings.domain])
+    server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, **access)
     if port not in (0, server.port):
         echo_err(f"Port {port} is taken; listening on port {server.port}.")
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -114,7 +116,7 @@ def serve(
         application = open_shared_app(storage, settings, role, server.descriptors)
     gc.collect()
     gc.freeze()  # a full collection of the objects made so far would pause every game for 140 ms
-    _print_addresses(server, service_tokens)
+    _print_addresses(server, service_tokens, DOMAINS[settings.domain])
     if show:
         open_browser(server.one_time_link())
     server.run(application)
@@ -142,11 +144,13 @@ def _check_storage(storage: str | None, role: str, accept_data_loss: bool) -> No
         raise TownletError("--accept-data-loss is for a folder", "restore a backup of the database instead")
 
 
-def _print_addresses(server: Server, service_tokens: ServiceTokens | None) -> None:
+def _print_addresses(server: Server, service_tokens: ServiceTokens | None, domain: Domain) -> None:
     """Print addresses and tokens; without a terminal, tokens are printed only when they are generated."""
     from townlet.web.tokens import ROLES
 
     echo(f"Games connect to ws://{server.address}/ws")
+    if domain.http:
+        echo(f"or send HTTP requests to http://{server.address}{domain.http.prefix}")
     link = server.link()
     if service_tokens is None:
         echo_err(NO_TOKEN, style="yellow")
@@ -165,7 +169,9 @@ def _print_addresses(server: Server, service_tokens: ServiceTokens | None) -> No
     "townlet decide simulate hive --duplicates .1 --losses .05 --reconnects .01",
 )
 def simulate(
-    domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="Game to simulate: hive or bandit-ads.")] = "hive",
+    domain: Annotated[
+        str, typer.Argument(metavar="DOMAIN", help="Game to simulate: hive, bandit-ads or rank.")
+    ] = "hive",
     url: Annotated[str, typer.Option(help="Address of the service.")] = f"ws://127.0.0.1:{PORT}/ws",
     folder: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder of a local service, to read its tokens.")
@@ -173,7 +179,7 @@ def simulate(
     token_file: TokenFile = None,
     games: Annotated[int, typer.Option(min=1, max=MAX_GAMES, help="Simultaneous games, one connection each.")] = 4,
     observations: Annotated[int, typer.Option(min=1, help="Observations per game.")] = 200,
-    stage: Annotated[int, typer.Option(min=0, help="Difficulty of hive, 0 to 2; bandit-ads ignores it.")] = 2,
+    stage: Annotated[int, typer.Option(min=0, help="Difficulty of hive, 0 to 2; others ignore it.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the games and the network faults.")] = 0,
     name: Annotated[str | None, typer.Option(help="Prefix of the territory names; random by default.")] = None,
     pause: Annotated[float, typer.Option(min=0, help="Seconds between two decisions.")] = 0.0,

@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from fastapi.staticfiles import StaticFiles
 from townlet._version import __version__
 from townlet.config.models import StrictModel
 from townlet.decide.batcher import make_batcher
+from townlet.decide.domain import Domain
 from townlet.decide.domains import DOMAINS
 from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
@@ -27,7 +29,7 @@ from townlet.decide.storage.file import FileStorage, MonotonicClock, check_servi
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.serving_log import ServingChange
 from townlet.decide.training_thread import Learning, NoLearning, TrainingThread
-from townlet.decide.websocket import ConnectionLimits, StatsFeed, serve_game
+from townlet.decide.websocket import ConnectionLimits, GamePort, StatsFeed, serve_game
 from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
 from townlet.web import tokens
@@ -70,8 +72,13 @@ class RollBack(OperatorAction):
     pin: bool = False
 
 
-def access(method: str, path: str) -> frozenset[str] | None:
-    """Roles that may use a path, None for public paths: games use `/ws`, viewers read, operators read and change."""
+def access(method: str, path: str, game_prefix: str | None = None) -> frozenset[str] | None:
+    """Roles that may use a path, None for public paths: games use `/ws`, viewers read, operators read and change.
+
+    Games also use the paths of their domain, which begin with `game_prefix`.
+    """
+    if game_prefix and path.startswith(game_prefix):
+        return GAME_ROLES
     if method == "WEBSOCKET":
         return GAME_ROLES if path == "/ws" else READERS
     if method in ("GET", "HEAD") and (path in PUBLIC_PATHS or path.startswith(STATIC_PATH)):
@@ -79,6 +86,18 @@ def access(method: str, path: str) -> frozenset[str] | None:
     if path == "/api/decide/schema":
         return READERS | GAME_ROLES
     return tokens.default_access(method, path)
+
+
+def service_access(domain: Domain) -> dict[str, Any]:
+    """Arguments of a server for the paths, the token headers and the refusals of this domain."""
+    if (http := domain.http) is None:
+        return {"access": access}
+
+    def refusal_body(path: str, status: int, reason: str) -> dict[str, Any] | None:
+        return http.error(status, reason) if path.startswith(http.prefix) else None
+
+    roles = partial(access, game_prefix=http.prefix)
+    return {"access": roles, "token_headers": http.token_headers, "refusal_body": refusal_body}
 
 
 class ServiceTokens(NamedTuple):
@@ -208,6 +227,8 @@ def make_app(
             if admitted:
                 await feed.serve(socket)
 
+    if service.domain.http:
+        app.include_router(service.domain.http.router(GamePort(lambda: app.state.batcher)))
     _add_queries(app, service, stats)
     _add_operator_actions(app, service)
     return app

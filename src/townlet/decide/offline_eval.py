@@ -182,6 +182,7 @@ class OfflineEvaluator:
     def __init__(self, storage: LearnerStorage, yield_cpu: Callable[[], object] = no_interrupt) -> None:
         """`yield_cpu` is called repeatedly, because decisions are more urgent than evaluations."""
         self._storage, self._yield_cpu = storage, yield_cpu
+        self._policy = storage.domain.policies[storage.settings.policy]
         capacity = storage.state.held_out.capacity
         # These stay valid, since the gate changes only at a restart.
         self._gate_results, self._inputs = RowCache(capacity), RowCache(capacity)
@@ -219,6 +220,31 @@ class OfflineEvaluator:
             yield_cpu=self._yield_cpu,
         )
 
+    def compare_with_reference(self, rng: np.random.Generator) -> Estimate:
+        """What recent decisions earned minus what the domain's reference policy would have earned, by SNIPS.
+
+        The reference does not learn, so experience that was trained on is used too.
+        """
+        storage, domain = self._storage, self._storage.domain
+        with storage.lock:
+            experience = [buffer.newest(buffer.capacity) for buffer in (storage.state.buffer, storage.state.held_out)]
+        columns: list[tuple[NDArray[Any], ...]] = []
+        for batch in experience:
+            for part in (slice(first, first + CHUNK) for first in range(0, len(batch), CHUNK)):
+                rows = {name: column[part] for name, column in batch.rows.items()}
+                gate = domain.gate(rows, batch.time[part], storage.settings.gate)
+                agrees = domain.baselines[domain.reference](rows, gate, rng) == batch.action[part]
+                known = batch.has_outcome[part]
+                columns.append((batch.outcome[part][known], batch.propensity[part][known], agrees[known]))
+                self._yield_cpu()
+        reward, propensity, agrees = map(np.concatenate, zip(*columns, strict=True)) if columns else [np.zeros(0)] * 3
+        settings = storage.settings.promotion
+        *_, difference = estimate.compare_rewards(
+            reward, propensity, propensity, agrees, rng, resamples=settings.resamples, level=settings.confidence_level,
+            yield_cpu=self._yield_cpu,
+        )  # fmt: skip
+        return difference
+
     def _compare(
         self, candidate: NetworkVersion, before: NetworkVersion, held: ExperienceBatch, part: slice,
         reward_model: Values | None,
@@ -231,7 +257,11 @@ class OfflineEvaluator:
         if not self._storage.settings.explore:  # the entropies stay those of the networks, which show a collapse
             new, old = _greedy(new), _greedy(old)
         predictions = None
-        if reward_model is not None:
+        if self._policy.predict is not None:
+            with torch.inference_mode():
+                inputs = [torch.from_numpy(rows) for rows in self._inputs.rows(part)]
+                predictions = self._policy.predict(before.network, *inputs).double().numpy()
+        elif reward_model is not None:
             predictions = np.where(gate.send, estimate.predict_rewards(gate.components, reward_model), 0.0)
         diff = estimate.diff_policies(
             new, old, action, gate.send, predictions=predictions, valid=valid, entropies=(entropy, entropy_before)
@@ -242,8 +272,8 @@ class OfflineEvaluator:
     def _update_cache(self, new: ExperienceBatch, part: slice) -> None:
         domain, settings = self._storage.domain, self._storage.settings
         rows, time = {name: column[part] for name, column in new.rows.items()}, new.time[part]
-        gate = domain.gate(rows, time, self._storage.settings.gate)
-        inputs = domain.policies[settings.policy].inputs(rows, time, gate)
+        gate = domain.gate(rows, time, settings.gate)
+        inputs = self._policy.inputs(rows, time, gate)
         self._inputs.write(new.slots[part], new.number[part], inputs)
         self._gate_results.write(new.slots[part], new.number[part], gate)
         self._yield_cpu()
@@ -263,6 +293,8 @@ class OfflineEvaluator:
 
     def _fit_reward_model(self, trained: ExperienceBatch) -> Values | None:
         """Weights of a reward model, fitted to experience used in training, not to held-out experience."""
+        if self._policy.predict is not None:
+            return None
         rows = np.flatnonzero(trained.has_outcome)
         if not len(rows):
             return None

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from townlet.decide import events
-from townlet.decide.decider import Decider, LazyBatch
+from townlet.decide.decider import Decider, LazyBatch, sample_observation
 from townlet.decide.domain import (
     Decision,
     InvalidMessage,
@@ -64,9 +64,7 @@ class Service:
 
     def warm_up(self) -> None:
         """Make a decision and discard it, so that lazy loading and compilation do not delay the first game."""
-        domain, settings = self.domain, self.settings
-        observation = domain.parse_observation(domain.make_game(0, "warm-up", 0).observe())
-        observation = observation._replace(row=observation.row | domain.initial_territory_state())
+        domain, settings, observation = self.domain, self.settings, sample_observation(self.domain)
         decider = Decider(domain, settings.policy, settings.explore, Streams(0).numpy("warm-up"))
         decider.decide([observation], settings.gate, self.versions.serving)
 
@@ -177,7 +175,7 @@ class Service:
     ) -> Answer:  # fmt: skip
         """Number a decision and store it; if that fails, the observation is answered nevertheless."""
         number, id = batch.new_id()
-        reply = self.domain.reply(id, decision)
+        reply = self.domain.reply(id, decision, request.message)
         event = events.DecisionMade(
             number, observation.territory, observation.time, self.clock(), dict(request.message), decision.action,
             decision.propensity, decision.confidence, decision.send, decision.reason, decision.expected,
@@ -195,12 +193,12 @@ class Service:
             report = self.domain.parse_report(message)
         except InvalidMessage as error:
             return Answer(error_message(error.code, str(error)))
-        if self.storage.is_unlogged(report.id):
+        if not report.by_territory and self.storage.is_unlogged(report.id):
             what = "that decision could not be logged, so nothing can be learned from it; do not report it"
             return Answer(error_message("UNLOGGED_DECISION", what))
 
         def attempt() -> Answer:
-            with self.storage.report(report.id) as reported:
+            with self.storage.report(report.id, report.by_territory) as reported:
                 return self._handle_report(report, reported, client)
 
         try:
@@ -214,6 +212,12 @@ class Service:
         if reported.pending and self._excludes(reported.client, reported.at, client):
             return Answer(error_message("FOREIGN_DECISION", "this decision belongs to another client"))
         ack = {"type": "outcome_ack", "decisionId": report.id}
+        if reported.inactive and not report.activates:
+            what = f"'{report.id[:40]}' was deferred and is not active; activate it, then report again"
+            return Answer(error_message("INACTIVE_DECISION", what))
+        if reported.inactive:
+            activated = reported.activate()
+            return Answer(self.unlogged_reply(ack)) if activated is None else Answer(ack, activated)
         if report.value is None and not report.failed:  # the action was carried out; its outcome is observed later
             if reported.status != FAILED:
                 return Answer(ack)

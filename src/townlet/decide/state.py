@@ -117,6 +117,7 @@ class ServiceState:
         self.gates: dict[str, int] = {}  # hash of gate settings → number, for all that were ever used
         self.territories = Territories()
         self.pending: dict[int, Experience] = {}  # by number of the decision
+        self.inactive: set[int] = set()  # pending decisions that do not count until they are activated
         self.totals = Totals()
         self.inserted = 0  # experiences ever added to the buffer
         self.decision_listeners: list[Callable[[events.DecisionMade], None]] = []  # called for every decision
@@ -146,11 +147,16 @@ class ServiceState:
                 self._add_decision(event, observation)
             case events.OutcomeRecorded():
                 self._add_outcome(event)
+            case events.DecisionActivated():
+                self.inactive.discard(event.number)
             case events.DecisionsExpired():
                 value = self.settings.memory.expired_outcome
                 for number in event.numbers:
                     self.join.expire(number, event.at)
-                    if (experience := self.pending.pop(number, None)) and value is not None:
+                    experience = self.pending.pop(number, None)
+                    if number in self.inactive:
+                        self.inactive.remove(number)
+                    elif experience and value is not None:
                         self._complete(experience, value, "default")
             case events.TerritoriesEvicted():
                 for name in event.names:
@@ -168,8 +174,8 @@ class ServiceState:
         self.update_settings(settings_model(self.domain).model_validate_json(json.dumps(started.settings)))
 
     def update_settings(self, settings: DecideSettings) -> None:
-        """Apply logged settings; raises an error if `FIXED_SETTINGS` differ from those the service was started with."""
-        for name in FIXED_SETTINGS:
+        """Apply logged settings; raises an error if fixed ones differ from those the service was started with."""
+        for name in (*FIXED_SETTINGS, *self.domain.fixed_settings):
             current, logged = attrgetter(name)(self.settings), attrgetter(name)(settings)
             if current != logged:
                 what = f"{name} is {current}, but this folder was created with {logged}"
@@ -182,9 +188,11 @@ class ServiceState:
         territory = self.territory(decision.territory)
         territory_state = territory.state
         # `| territory_state` overwrites columns of a live observation: the territory may have been evicted since.
-        row = (observation or self.domain.parse_observation(decision.message)).row | territory_state
+        observation = observation or self.domain.parse_observation(decision.message)
+        row = observation.row | territory_state
         self.join.add_decision(decision.number, decision.territory, decision.game_time, decision.at, decision.send)
         self.totals.reasons[decision.reason] = self.totals.reasons.get(decision.reason, 0) + 1
+        complete = decision
         # `_make` takes a tenth of the time of `_replace`.
         decision = events.DecisionMade._make((*decision[:MESSAGE_INDEX], NO_MESSAGE, *decision[MESSAGE_INDEX + 1 :]))
         experience = Experience(row, decision)
@@ -192,6 +200,8 @@ class ServiceState:
             self.totals.sent += 1
             territory_state = self.domain.territory_state_after(territory_state, decision.action, decision.game_time)
             self.pending[decision.number] = experience
+            if observation.deferred:
+                self.inactive.add(decision.number)
         elif self.settings.learning.train_on_wait or self._is_held_out(decision):
             self._store(experience, None)
         last = territory.last
@@ -199,7 +209,7 @@ class ServiceState:
         stored = Territory(territory_state, decision.game_time, decision, earlier[-MAX_ANSWERS:])
         self.territories.store(decision.territory, stored)
         for listener in self.decision_listeners:
-            listener(decision)
+            listener(complete)
 
     def _add_outcome(self, outcome: events.OutcomeRecorded) -> None:
         failed = outcome.how == "failed"

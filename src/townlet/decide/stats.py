@@ -175,6 +175,8 @@ class ServiceStats:
         self._step_counts.append((now, self._progress.steps))
         self._alarms.active(self._overloaded)
         expected, actual = np.mean(self._pairs, axis=0).tolist() if self._pairs else (None, None)
+        if not self._estimates:
+            expected = None
         p50, p99 = self._latency()
         last = self._progress.last
         values = {
@@ -183,6 +185,11 @@ class ServiceStats:
             "expected": expected, "actual": actual, "loss": last.loss if last else None,
         }  # fmt: skip
         self._curves.add(self.service.clock(), now, values)
+
+    @property
+    def _estimates(self) -> bool:
+        """Whether the gate estimates rewards."""
+        return bool(self.service.domain.components)
 
     @property
     def _overloaded(self) -> int:
@@ -204,6 +211,7 @@ class ServiceStats:
                 "training": self._training(),
                 "buffer": self._buffer(),
                 "gate": self._gate(),
+                "evidence": self._evidence(),
                 "decisions": self._decisions(),
                 # The history is summarized, since single changes would cover only a minute.
                 "versions": versions.overview() | {"history": summarize_history(versions.history)},
@@ -300,6 +308,15 @@ class ServiceStats:
             "hash": self.service.storage.gate_hash,
         }
 
+    def _evidence(self) -> dict[str, Any]:
+        progress = self._progress
+        reference = self.service.domain.reference.replace("_", " ")
+        return {
+            "reference": reference,
+            "gain": asdict(progress.gain) if progress.gain else None,
+            "parts": dict(progress.parts),
+        }
+
     def _decisions(self) -> dict[str, Any]:
         totals = self._state.totals
         actions = np.bincount(np.array(self._actions, np.int64), minlength=self.service.domain.n_actions)
@@ -322,7 +339,7 @@ class ServiceStats:
             "actual_first": totals.first / min(completed, FIRST_OUTCOMES) if completed else None,
             "actual_recent": _mean(self._state.buffer.recent_outcomes(FIRST_OUTCOMES).tolist()),
             "mean_actual": totals.actual / completed if completed else None,
-            "mean_expected": totals.expected / completed if completed else None,
+            "mean_expected": totals.expected / completed if completed and self._estimates else None,
         }
 
 

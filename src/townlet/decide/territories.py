@@ -152,4 +152,5 @@ def max_pending(domain: Domain, memory: MemorySettings) -> int:
 def max_territories(domain: Domain, memory: MemorySettings) -> int:
     """Number of territories that may be stored, by count and by bytes."""
     columns = sum(column.nbytes + ARRAY_BYTES for column in domain.initial_territory_state().values())
-    return min(memory.territories, memory.territory_bytes // (columns + ANSWER_BYTES * (MAX_ANSWERS + 1) + ENTRY_BYTES))
+    answers = 1 if domain.single_observations else MAX_ANSWERS + 1
+    return min(memory.territories, memory.territory_bytes // (columns + ANSWER_BYTES * answers + ENTRY_BYTES))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from errno import EMFILE, ENFILE
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
+from townlet.decide.decider import sample_observation
+from townlet.decide.estimate import Estimate
 from townlet.decide.events import StepUndone, TrainerRewound, TrainingStep, VersionPublished
 from townlet.decide.offline_eval import OfflineEvaluator, Verdict, judge_candidate, judge_serving
 from townlet.decide.storage import snapshots
@@ -24,6 +27,7 @@ from townlet.web.limits import DESCRIPTOR_REMEDY
 
 REVIEW_INTERVAL: Final = 20  # published versions between two reviews of the serving version
 IDLE_SECONDS: Final = 0.02  # pause between two rounds if learning.interval is 0
+EXPLAINED: Final = 32  # recent observations whose parts are rated
 YIELD_SECONDS: Final = 0.005  # pause between two pieces of work of about one millisecond each
 # Errors that end a round; any other error ends the thread, which is then restarted.
 FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError, OSError, MemoryError)
@@ -43,6 +47,8 @@ class TrainingProgress:
     last: StepMetrics | None = None
     problem: str = ""  # the last error
     held: int = 0  # number of versions held in a row
+    gain: Estimate | None = None  # mean reward of recent decisions minus that of the domain's reference policy
+    parts: dict[str, float] = field(default_factory=dict)  # how much parts of observations matter to it
     verdicts: dict[str, int] = field(default_factory=dict)  # number of versions by verdict
 
 
@@ -89,6 +95,8 @@ class TrainingThread:
         self.on_change: Callable[[TrainingThread | None], object] = lambda training: None
         self._evaluator = OfflineEvaluator(storage, self._yield_cpu)
         self._last_snapshot = storage.record  # record of the last snapshot, or of the start
+        self._recent: deque[Mapping[str, Any]] = deque(maxlen=EXPLAINED)  # the latest observations
+        storage.state.decision_listeners.append(lambda event: self._recent.append(event.message))
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._parent: int | None = None  # the version rewound to, until the next one is published
@@ -102,6 +110,7 @@ class TrainingThread:
     def start(self) -> None:
         """Serve the initial weights if nothing serves yet, and start the thread."""
         try:
+            self.storage.trainer.warm_up(sample_observation(self.storage.domain))
             self._ensure_serving()
         except FAILURES as error:  # for example a full disk: the gate decides alone until there is space
             self._note_failure(error)
@@ -165,6 +174,7 @@ class TrainingThread:
         version = self.publish()
         if version.version % REVIEW_INTERVAL == 0:
             self.review_serving()
+            self.explain_serving()
         return version
 
     def step(self) -> bool:
@@ -249,6 +259,15 @@ class TrainingThread:
         if change.applied:  # otherwise an operator has pinned it in the meantime
             self._rewind()
         return verdict
+
+    def explain_serving(self) -> None:
+        """Compare recent decisions with the reference policy, and rate the parts of recent observations."""
+        storage = self.storage
+        if (serving := storage.versions.serving) is None:
+            return
+        if storage.domain.reference:
+            self.progress.gain = self._evaluator.compare_with_reference(self._generator)
+        self.progress.parts = storage.domain.evidence(serving.network, list(self._recent))
 
     def _rewind(self) -> None:
         """Continue training from the serving version, after newer ones were refused or held too often."""

@@ -79,7 +79,7 @@ class FileStorage:
             self.state.configure(first)  # refuses incompatible settings before anything else is read
         self.trainer = Trainer(domain, self.state)
         build, log_id = domain.policies[settings.policy].build, self.log.log_id.hex()
-        template = build(Streams(0).torch("empty"))  # its weights are replaced by those of a version
+        template = build(Streams(0).torch("empty"), settings.options)  # its weights are replaced by those of a version
         self.versions = VersionStore(
             VersionFolder(folder / VERSIONS),
             template,
@@ -160,9 +160,13 @@ class FileStorage:
         yield FileBatch(self)
 
     @contextmanager
-    def report(self, id: str) -> Iterator[ReportedDecision | None]:
-        """Open the decision with this id, None if this service did not make it."""
-        number = self.state.ids.resolve(id, self.state.join.last)
+    def report(self, id: str, by_territory: bool = False) -> Iterator[ReportedDecision | None]:
+        """Open the decision with this id, or the last one of the territory with this name; None if there is none."""
+        if by_territory:
+            last = self.state.territory(id).last
+            number = last.number if last else None
+        else:
+            number = self.state.ids.resolve(id, self.state.join.last)
         with self.lock:
             yield None if number is None else FileReport(self, number)
 
@@ -297,12 +301,16 @@ class FileReport:
         self._storage, self._number, self._join = storage, number, storage.state.join
         experience = storage.state.pending.get(number)
         self.pending = self._join.is_pending(number)
+        self.inactive = number in storage.state.inactive
         self.status = self._join.status(number)
         self.client = experience.decision.client if experience else ""
         self.at = experience.decision.at if experience else 0.0
 
     def join(self, value: float, how: str) -> int | None:
         return self._storage.try_write(events.OutcomeRecorded(self._number, value, how))
+
+    def activate(self) -> int | None:
+        return self._storage.try_write(events.DecisionActivated(self._number))
 
     def reject(self, digest: int) -> tuple[OutcomeStatus, int]:
         """Only counted, not logged: a flood of reports must not fill the disk."""

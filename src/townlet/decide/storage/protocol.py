@@ -66,12 +66,16 @@ class ReportedDecision(Protocol):
     """A decision about which a report has arrived; locked while the report is handled."""
 
     pending: bool
+    inactive: bool  # whether it is pending, was deferred, and has not been activated
     status: int  # of a decision that is not pending, as in `join`
     client: str  # owner id of the client for which a pending decision was made
     at: float  # when a pending decision was made
 
     def join(self, value: float, how: str) -> int | None:
         """Store the outcome; returns its record, 0 if it is durable when the block ends, None if it was not stored."""
+
+    def activate(self) -> int | None:
+        """Let a deferred decision count; returns its record as `join` does."""
 
     def reject(self, digest: int) -> tuple[OutcomeStatus, int]:
         """Count a report about a decision that is not pending; returns why, and the record to wait for."""
@@ -112,8 +116,8 @@ class Storage(Protocol):
     def batch(self, territories: Iterable[str]) -> AbstractContextManager[Batch]:
         """Open these territories; raises `StorageUnavailable`."""
 
-    def report(self, id: str) -> AbstractContextManager[ReportedDecision | None]:
-        """Open the decision with this id, None if there is none; raises `StorageUnavailable`."""
+    def report(self, id: str, by_territory: bool = False) -> AbstractContextManager[ReportedDecision | None]:
+        """Open the decision with this id, or the last one of the territory with this name; None if there is none."""
 
     def unlogged_id(self) -> str:
         """An id for a decision that could not be stored; reports about it are refused."""

@@ -41,6 +41,7 @@ CREATE TABLE decision (
     status smallint NOT NULL,   -- 0 pending, 1 a decision to wait, 2 joined, 3 failed, 4 expired
     digest integer NOT NULL DEFAULT 0,  -- of the report that was accepted
     reply text NOT NULL,
+    inactive boolean NOT NULL DEFAULT false,  -- deferred, and not activated
     observation bytea           -- what was decided on, while the decision is pending
 );
 CREATE UNIQUE INDEX decision_by_time ON decision (territory, game_time);

@@ -53,17 +53,18 @@ READ_PENDING: Final = """
 NEW_NUMBERS: Final = "SELECT nextval('decision_number') FROM generate_series(1, %s)"
 JOIN_DECISIONS: Final = f"UPDATE decision SET status = {JOINED}, observation = NULL WHERE number = ANY(%s)"
 INSERT_DECISIONS: Final = """
-    INSERT INTO decision (number, territory, game_time, at, client, action, status, reply, observation)
+    INSERT INTO decision (number, territory, game_time, at, client, action, status, reply, inactive, observation)
     SELECT * FROM unnest(%s::bigint[], %s::text[], %s::float8[], %s::float8[], %s::text[], %s::int[], %s::smallint[],
-                         %s::text[], %s::bytea[])"""
+                         %s::text[], %s::bool[], %s::bytea[])"""
 STORE_TERRITORIES: Final = """
     INSERT INTO territory (name, state, game_time, at, client)
     SELECT * FROM unnest(%s::text[], %s::bytea[], %s::float8[], %s::float8[], %s::text[])
     ON CONFLICT (name) DO UPDATE SET (state, game_time, at, client) =
         (excluded.state, excluded.game_time, excluded.at, excluded.client)"""
 READ_DECISION: Final = """
-    SELECT status, digest, client, at, territory, game_time, action, observation
+    SELECT status, digest, client, at, territory, game_time, action, inactive, observation
     FROM decision WHERE number = %s FOR UPDATE"""
+LAST_NUMBER: Final = "SELECT number FROM decision WHERE territory = %s ORDER BY game_time DESC LIMIT 1"
 COUNTS: Final = "SELECT status, count(*) FROM decision GROUP BY status"
 
 
@@ -96,7 +97,7 @@ class PostgresStorage:
         self._connections: LifoQueue[Database] = LifoQueue()
         for _ in range(CONNECTIONS):
             self._connections.put(Database(url, "decisions"))
-        template = domain.policies[settings.policy].build(Streams(0).torch("empty"))
+        template = domain.policies[settings.policy].build(Streams(0).torch("empty"), settings.options)
         self.versions = VersionStore(VersionTable(self._control), template, settings.versions)
         self.process = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         self.reports = ProcessReports(url, self.process, role, self.versions)
@@ -149,19 +150,22 @@ class PostgresStorage:
             yield PostgresBatch(self, connection, sorted(set(territories)))
 
     @contextmanager
-    def report(self, id: str) -> Iterator[ReportedDecision | None]:
-        """Lock the decision with this id, and its territory."""
-        number = self.ids.resolve(id, ANY_NUMBER)
-        if number is None:
+    def report(self, id: str, by_territory: bool = False) -> Iterator[ReportedDecision | None]:
+        """Lock the decision with this id, or the last one of the territory with this name; and its territory."""
+        number = None if by_territory else self.ids.resolve(id, ANY_NUMBER)
+        if number is None and not by_territory:
             yield None
             return
         with self._transaction() as connection:
-            found = connection.execute("SELECT territory FROM decision WHERE number = %s", [number]).fetchone()
-            if found is None:
-                yield None
-                return
-            connection.execute(LOCK_TERRITORIES, [[lock_key(found[0])]])
-            yield PostgresReport(self, connection, number)
+            if by_territory:
+                connection.execute(LOCK_TERRITORIES, [[lock_key(id)]])
+                found = connection.execute(LAST_NUMBER, [id]).fetchone()
+                number = found[0] if found else None
+            else:
+                found = connection.execute("SELECT territory FROM decision WHERE number = %s", [number]).fetchone()
+                if found is not None:
+                    connection.execute(LOCK_TERRITORIES, [[lock_key(found[0])]])
+            yield None if found is None or number is None else PostgresReport(self, connection, number)
 
     def unlogged_id(self) -> str:
         raise TownletError("every decision in a database is stored")
@@ -220,7 +224,7 @@ class PostgresBatch:
             }
             self._pending = pending.fetchall() if pending else []
         self._events: list[events.Event] = []
-        self._decisions: list[tuple[events.DecisionMade, bytes | None]] = []
+        self._decisions: list[tuple[events.DecisionMade, bool, bytes | None]] = []  # whether deferred, and the row
         self._states: dict[str, ObservationRow] = {}  # new states of territories
 
     def last_use(self, territory: str) -> TerritoryUse | None:
@@ -251,7 +255,7 @@ class PostgresBatch:
         self._events.append(event)
         if isinstance(event, events.DecisionMade) and observation is not None:
             encoded = self._storage.observations.encode(observation.row) if event.send else None
-            self._decisions.append((event, encoded))
+            self._decisions.append((event, observation.deferred, encoded))
             state = self.state(event.territory)
             if event.send:
                 state = self._storage.domain.territory_state_after(state, event.action, event.game_time)
@@ -262,7 +266,7 @@ class PostgresBatch:
     def commit(self) -> Iterator[None]:
         """The transaction commits at the end of the batch; everything is sent to the server here."""
         yield
-        made = [event for event, _ in self._decisions]
+        made = [event for event, _, _ in self._decisions]
         joined = [event.number for event in self._events if isinstance(event, events.OutcomeRecorded)]
         states = [self._storage.territories.encode(self._states[event.territory]) for event in made]
         with self._connection.pipeline():
@@ -274,8 +278,9 @@ class PostgresBatch:
                 number, territory, game_time, at, client, action = map(list, zip(*fields, strict=True))
                 status = [NONE if event.send else WAITED for event in made]
                 replies = [to_json(event.reply).decode() for event in made]
-                rows = [row for _, row in self._decisions]
-                values = [number, territory, game_time, at, client, action, status, replies, rows]
+                rows = [row for _, _, row in self._decisions]
+                inactive = [deferred and event.send for event, deferred, _ in self._decisions]
+                values = [number, territory, game_time, at, client, action, status, replies, inactive, rows]
                 self._connection.execute(INSERT_DECISIONS, values)
                 self._connection.execute(STORE_TERRITORIES, [territory, states, game_time, at, client])
 
@@ -287,8 +292,10 @@ class PostgresReport:
         self._storage, self._connection, self._number = storage, connection, number
         row = connection.execute(READ_DECISION, [number], binary=True).fetchone()
         assert row is not None, "its row was read in this transaction"
-        self.status, self._digest, self.client, self.at, self._territory, self._game_time, self._action, self._row = row
+        self.status, self._digest, self.client, self.at = row[:4]
+        self._territory, self._game_time, self._action, inactive, self._row = row[4:]
         self.pending = self.status == NONE
+        self.inactive = self.pending and inactive
 
     def join(self, value: float, how: str) -> int:
         failed = how == "failed"
@@ -300,6 +307,13 @@ class PostgresReport:
             self._connection.execute("INSERT INTO event (body) VALUES (%s)", [outcome])
         if failed:
             self._undo_in_territory()
+        return 0
+
+    def activate(self) -> int:
+        activated = events.encode(events.DecisionActivated(self._number)).decode()
+        with self._connection.pipeline():
+            self._connection.execute("UPDATE decision SET inactive = false WHERE number = %s", [self._number])
+            self._connection.execute("INSERT INTO event (body) VALUES (%s)", [activated])
         return 0
 
     def _undo_in_territory(self) -> None:

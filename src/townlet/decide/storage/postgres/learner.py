@@ -64,7 +64,7 @@ class PostgresLearner:
         assert isinstance(first, events.ServiceStarted)
         self.state.configure(first)
         self.trainer = Trainer(domain, self.state)
-        template = domain.policies[settings.policy].build(Streams(0).torch("empty"))
+        template = domain.policies[settings.policy].build(Streams(0).torch("empty"), settings.options)
         archive = VersionTable(self._database, epoch)
         self.versions = VersionStore(archive, template, settings.versions, log_id=self._log_id)
         recover(self._table, self._newest_snapshot(), self.state, self.trainer, self.versions)

@@ -42,7 +42,7 @@ def _check_settings(stored: dict[str, object], domain: Domain, settings: DecideS
         what = f"{where} holds decisions for {stored['domain']}, not for {domain.name}"
         raise TownletError(what, f"serve {stored['domain']}, or name another database")
     before = settings_model(domain).model_validate_json(json.dumps(stored))
-    for name in FIXED_SETTINGS:
+    for name in (*FIXED_SETTINGS, *domain.fixed_settings):
         current, fixed = attrgetter(name)(settings), attrgetter(name)(before)
         if current != fixed:
             what = f"{name} is {current}, but this service was created with {fixed}"
