@@ -290,5 +290,6 @@ def test_new_settings_are_adopted(open_service: Opener) -> None:
     one.close()
     again = open_service(["learning.lr=0.005"], clock=one.clock)
     assert again.learner.state.settings.learning.lr == 0.005
+    again.learner.await_durable()
     recent = list(again.learner.recent_events(10_000))
     assert sum(isinstance(event, events.ServiceStarted) for event in recent) == 2

@@ -122,8 +122,7 @@ Event = (
     | VersionPublished | TrainerRewound | ServingChanged | ReportsRejected
 )  # fmt: skip
 EVENT_TYPES: Final[dict[str, type[Any]]] = {kind.__name__.lower(): kind for kind in get_args(Event)}
-# Fingerprint of all events and their fields; a log with another one is refused, unless its events are a subset.
-SUBSETS: Final = ("efc5fe698cd4fb25",)  # without DecisionActivated
+# Fingerprint of all events and their fields; a log with another one is refused.
 SCHEMA: Final = sha256(
     json.dumps(
         {name: [f"{field}: {of}" for field, of in kind.__annotations__.items()] for name, kind in EVENT_TYPES.items()}
@@ -148,6 +147,6 @@ def decode(record: bytes) -> Event:
     except (ValueError, KeyError, TypeError) as error:
         what = f"this release cannot read a record of the log: {record[:60]!r}"
         raise TownletError(what, OTHER_RELEASE) from error
-    if isinstance(event, ServiceStarted) and event.schema not in (SCHEMA, *SUBSETS):
+    if isinstance(event, ServiceStarted) and event.schema != SCHEMA:
         raise TownletError("the log was written by another version of Townlet, with other events", OTHER_RELEASE)
     return event

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from decide.ads_service import ask, start_service
+from decide.ads_service import FileService, ask, start_service
 from decide.rank.events import DRINKS, activate, hours, liked, request, reward
-from townlet.decide import events
 from townlet.decide.domains import DOMAINS
 from townlet.decide.recovery import replay_folder
-from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
 from townlet.decide.storage.versions import weights_digest
 from townlet.decide.training_thread import TrainingThread
@@ -23,7 +19,7 @@ SMALL = ("learning.lr=0.03", "options.bits=12")
 
 
 def play(
-    service: Service, training: TrainingThread, clock: Any, count: int, name: str = "visit", seed: int = 1
+    service: FileService, training: TrainingThread, clock: Any, count: int, name: str = "visit", seed: int = 1
 ) -> float:
     """Rank and reward, with a step every 4th event and a version every 20th; returns the mean reward."""
     total = 0.0
@@ -182,12 +178,3 @@ def test_namespaces_that_matter_and_the_comparison_with_the_first_action(tmp_pat
     assert gain.value is not None
     assert gain.value > 0  # the first one is right in a third of the events
     service.close()
-
-
-def test_logs_from_before_there_were_deferred_events_are_read() -> None:
-    known = {name: kind for name, kind in events.EVENT_TYPES.items() if kind is not events.DecisionActivated}
-    fields = {name: [f"{field}: {of}" for field, of in kind.__annotations__.items()] for name, kind in known.items()}
-    schema = sha256(json.dumps(fields).encode()).hexdigest()[:16]
-    assert schema in events.SUBSETS
-    start = events.ServiceStarted("00", {}, 0.0, schema)
-    assert events.decode(events.encode(start)) == start
