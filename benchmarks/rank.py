@@ -40,7 +40,7 @@ def play(folder: Path, features: Any, classes: Any, overrides: Sequence[str], ev
     actions = [{"id": f"class {k}"} for k in range(int(classes.max()) + 1)]
     rewards, seconds = np.zeros(len(classes)), np.zeros(len(classes))
     for event, values in enumerate(features):
-        context = {f"f{k}": float(value) for k, value in enumerate(values) if value}
+        context = {f"f{k}": float(value) for k, value in enumerate(values)}
         message = {"type": "rank_request", "eventId": str(event), "contextFeatures": [context], "actions": actions}
         started = time.process_time()
         reply = service.answer([message])[0].reply
