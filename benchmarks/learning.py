@@ -52,6 +52,7 @@ MARKS: Final = {
     "town-l0:dqn": 285, "town-l0-dual:dqn": 480, "town:dqn": 480, "town:ppo": 480, "town:pqn": 480, "town:life": 1900,
     "town:ppo-gpu": 1900, "town:dqn-curriculum": 480, "town:dqn-rnd": 480, "town:dqn-reference": 400,
     "town-l2:drqn": 450, "town-l2:ppo": 450, "town-l3:ppo": 1500, "town-shuffled:ppo": 300, "town-foggy:drqn": 1000,
+    "town-dark:ppo": 142,
 }  # fmt: skip
 MEMORY_OFF: Final = ("agent.carry=false",)
 

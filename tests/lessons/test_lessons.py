@@ -8,8 +8,9 @@ import pytest
 
 from townlet.lessons.measures import failed_expectations, read_value, wrong_intervals
 from townlet.lessons.results import lesson_table, read_results, results_table, unsupported_numbers, with_table
-from townlet.lessons.schema import Lesson, shipped_lessons
+from townlet.lessons.schema import Lesson, find_lesson, shipped_lessons
 from townlet.lessons.training import LEAN, train_lesson
+from townlet.live.lessons import lesson_title
 from townlet.recipes.load import load_recipe
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import start
@@ -69,3 +70,10 @@ def test_five_seeds_show_the_same(lesson: Lesson, tmp_path: Path) -> None:
 def test_every_lesson_is_listed_in_the_documentation() -> None:
     text = (ROOT / "docs" / "lessons.md").read_text(encoding="utf-8")
     assert lesson_table() in text, lesson_table()
+
+
+def test_runs_of_a_lesson_are_listed_by_its_title() -> None:
+    lesson = find_lesson("hoverer")
+    assert lesson_title({"recipe_argument": lesson.recipe("cured")}) == "The hoverer: reward for survival"
+    for argument in (None, "town:dqn", "my/hoverer/recipe.yaml:cured", f"{lesson.recipe('cured')}-not"):
+        assert lesson_title({"recipe": "town:cured", "recipe_argument": argument}) is None

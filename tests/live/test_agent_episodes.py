@@ -11,7 +11,8 @@ import pytest
 from live.conftest import Page
 from townlet.live.agent_episodes import FIRST_SEED, SEED_STEP, AgentEpisodes, AgentLoader, EpisodeSeeds
 from townlet.live.agents import AgentChoice, PolicyChoice, ScriptedChoice
-from townlet.live.playback import MAX_STEPS_AT_ONCE, Playback, PlayedEpisode
+from townlet.live.playback import MAX_STEPS_AT_ONCE, Playback, PlayedEpisode, advance_together
+from townlet.live.protocol import EpisodeStart
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.town.world.load import from_text, load
@@ -91,6 +92,39 @@ def test_reset_shows_one_town_on_both_sides(page: Page, run: Run) -> None:
     assert [start["side"] for start in starts] == [0, 1]
     assert {start["seed"] for start in starts} == {FIRST_SEED + 1}
     assert starts[0]["cell_of"] == starts[1]["cell_of"]
+
+
+def test_sides_start_together_and_have_names_of_their_own(page: Page, run: Run) -> None:
+    newest = checkpoint.latest(run.checkpoints)
+    assert newest is not None
+    untrained = checkpoint.paths(run.checkpoints)[0].name
+    agents = [{"kind": "policy", "checkpoint": newest.name}, {"kind": "policy", "checkpoint": untrained}]
+    page.send("subscribe", run=run.name, source="none")
+    page.send("watch", agents=agents)
+    names = [page.receive("episode_start")["name"] for _ in range(2)]
+    assert names[0].endswith(f" · after {newest.env_steps:,} steps")
+    assert names[0].split(" · ")[0] == names[1].split(" · ")[0]
+    page.send("watch", agents=[{"kind": "planner"}, {"kind": "random"}])
+    assert {page.receive("episode_start")["seed"] for _ in range(2)} == {FIRST_SEED}
+    page.send("set_speed", speed=200)
+    starts = [page.receive("episode_start") for _ in range(2)]
+    assert [start["seed"] for start in starts] == [FIRST_SEED + SEED_STEP] * 2
+    assert [start["side"] for start in starts] == [0, 1]
+
+
+def test_next_episodes_wait_for_the_longer_one(run: Run) -> None:
+    """Also if only one of the agents has died."""
+    pair = [sources(run, load("town"), ScriptedChoice(kind="random"), limit=limit)[0] for limit in (20, 60)]
+    playbacks = [Playback(pair[0], 0, speed=100), Playback(pair[1], 1, speed=100)]
+    for playback in playbacks:
+        assert isinstance(playback.show(playback.source())[0], EpisodeStart)
+    started = []
+    for tick in range(100):
+        starts = [one for one in advance_together(playbacks, 0.1) if isinstance(one, EpisodeStart)]
+        if starts:
+            started.append((tick, len(starts)))
+    assert len(started) > 1
+    assert {count for _, count in started} == {2}
 
 
 def test_side_that_falls_behind_joins_the_town_of_the_other() -> None:

@@ -32,7 +32,7 @@ def test_page_opens_and_town_moves(view: PageView, runs: tuple[Run, Run]) -> Non
     expect(view.page).to_have_title("Townlet")
     expect(view.page.locator("#run-name")).to_have_text("town:dqn")
     expect(view.page.locator("#run-state")).to_have_text("finished")
-    expect(view.page.locator("#town-label")).to_contain_text("best checkpoint, after")
+    expect(view.page.locator("#town-label")).to_have_text(re.compile(r"^\w+, best checkpoint, after [\d,]+ steps$"))
     expect(view.page.locator(".meter")).to_have_count(8)
     expect(view.page.locator("#learning .chart canvas").first).to_be_visible()
     step, picture = view.step(), view.canvas_hash()
@@ -125,6 +125,9 @@ def test_training_and_recordings_of_a_finished_run(view: PageView) -> None:
     view.button("Training").click()
     hint = view.page.locator(".town-hint").first
     expect(hint).to_contain_text("The run is finished. It is not training now.")
+    expect(view.page.locator(".position")).to_have_text("")  # nothing of the episode before
+    expect(view.page.get_by_label("Position in this episode")).to_be_disabled()
+    expect(view.page.locator("#story-name, .story")).to_have_text(["", ""])
     view.button("Play a checkpoint").click()
     expect(view.button("Agents")).to_have_attribute("aria-pressed", "true")
     expect(hint).to_be_hidden()

@@ -76,7 +76,7 @@ def drag(view: PageView, start: Locator, end: Locator) -> None:
 
 
 def expect_verdict(view: PageView, text: str) -> None:
-    expect(view.page.locator(".verdict strong")).to_have_text(text)
+    expect(view.page.locator(".verdict:not(.old) strong")).to_have_text(text)
 
 
 def test_place_is_dragged_and_the_change_is_undone(view: PageView) -> None:
@@ -134,6 +134,7 @@ def test_own_place_with_icon_price_hours_and_effects(view: PageView) -> None:
     control(view, *own, "icon").fill("🦆")
     control(view, *own, "icon").press("Enter")
     expect(place(view, "MyPlace").locator("svg")).to_have_text("🦆")
+    expect_yaml(view, "icon: 🦆")
     control(view, *own, "name").fill("DuckPond")
     control(view, *own, "name").press("Enter")
     expect(place(view, "DuckPond")).to_contain_text("Duck pond")
@@ -167,6 +168,9 @@ def test_verdict_follows_the_sliders(view: PageView) -> None:
     view.select("What to edit", value="meter:energy")
     decay = control(view, "meters", "energy", "decay")
     decay.press("End")
+    # Until the new verdict is there, the old one is marked as such.
+    expect(view.page.locator(".verdict.old em")).to_contain_text("the verdict on the previous one")
+    expect(view.page.locator(".verdict.old strong")).to_have_text(LIVABLE)
     expect(view.page.locator(".form-field[data-field=decay] output")).to_have_text("5%")
     expect_yaml(view, "- {name: energy, decay: 0.05}")
     expect_verdict(view, UNLIVABLE)
@@ -194,6 +198,38 @@ def test_typed_text_and_form_stay_in_step(view: PageView) -> None:
     expect(view.page.locator(".error-list button")).to_contain_text("line")
     expect(view.page.locator(".map-cell")).to_have_count(25)  # the last valid world
     expect(view.page.locator(".verdict")).to_be_hidden()
+
+
+def test_errors_are_shown_at_their_fields(view: PageView) -> None:
+    view.select("What to edit", value="meter:energy")
+    wait = control(view, "meters", "energy", "wait")
+    wait.press("End")
+    error = view.page.locator(".form-field[data-field=wait] .field-error")
+    expect(error).to_contain_text("waiting must be cheaper: lower `wait` or raise `move`.")
+    expect(wait).to_have_attribute("aria-invalid", "true")
+    expect(wait).to_have_value("0.05")  # what was entered stays
+    expect(view.page.locator(".error-list button")).to_contain_text("energy, extra loss by waiting: WAIT costs 0.05")
+    view.button("Undo").click()
+    expect(error).to_have_count(0)
+    place(view, "Bed").click()
+    text = view.page.get_by_label("The world as YAML")
+    text.fill(yaml(view) + "affordances: [{name: Bed, each_tick: {sleep: 1}}, {name: Gym, price: 7}]\n")
+    expect(view.page.locator(".form-field[data-field=each_tick] .field-error")).to_contain_text("sleep")
+    expect(view.page.locator(".error-list button").nth(1)).to_contain_text("Gym, price per step: ")
+    expect(view.page.locator(".field-error")).to_have_count(1)  # that of the gym is not about the bed
+
+
+def test_any_text_becomes_a_valid_name(view: PageView) -> None:
+    view.button("A place of your own").click()
+    name = control(view, "affordances", "MyPlace", "name")
+    name.fill("1")
+    name.press("Enter")
+    expect(view.page.locator(".form-field[data-field=name] .field-error")).to_have_text(
+        "A name needs a letter: begin with one."
+    )
+    name.fill("Mia’s Café!")
+    name.press("Enter")
+    expect(place(view, "Mias Cafe")).to_be_visible()
 
 
 def test_quick_changes_are_all_made(view: PageView) -> None:
@@ -294,3 +330,64 @@ def test_refused_change_leaves_the_world_as_it_was(view: PageView) -> None:
     assert yaml(view) == original
     drag(view, place(view, "Bed"), cell(view, 4, 0))
     expect_yaml(view, "cell: [4, 0]")
+
+
+# Number of pixels of a color of the palette on the canvas of the town.
+RED = """(canvas) => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  let found = 0;
+  for (let k = 0; k < data.length; k += 4) found += data[k] === 0xdd && data[k + 1] === 0x3f && data[k + 2] === 0x3b;
+  return found;
+}"""
+
+
+def test_icon_is_drawn_and_seen_in_the_town(view: PageView) -> None:
+    town, mouse = view.page.locator(".town-canvas").first, view.page.mouse
+    assert town.evaluate(RED) == 0
+    place(view, "Bed").click()
+    view.page.get_by_text("Draw an icon").click()
+    drawing = view.page.locator(".pixel-editor canvas")
+    drawing.scroll_into_view_if_needed()
+    box = drawing.bounding_box()
+    assert box is not None
+    pixel = box["width"] / 12
+    row = [box["y"] + (k + 0.5) * pixel for k in range(12)]
+    mouse.move(box["x"] + pixel * 2.5, row[1])
+    mouse.down()
+    mouse.move(box["x"] + pixel * 9.5, row[1])  # a fast pointer leaves no gap
+    mouse.up()
+    expect_yaml(view, "      ............\n      ..rrrrrrrr..\n")
+    view.button("Fill").click()
+    mouse.click(box["x"] + pixel / 2, row[11])
+    view.button("blue").click()
+    view.button("Draw").click()
+    drawing.focus()
+    for key in ("ArrowUp", "ArrowRight", "Space"):
+        view.page.keyboard.press(key)
+    expect(view.page.locator(".pixel-status")).to_have_text("Column 2, row 11: blue")
+    expect_yaml(view, "      rbrrrrrrrrrr\n      rrrrrrrrrrrr\n")
+    expect(drawing).to_be_focused()
+    expect(place(view, "Bed").locator("svg.drawn-icon path")).to_have_count(2)  # one for each color
+    view.button("Try it with this agent").click()
+    expect(view.page.locator("#town-label")).to_contain_text("in your edited world")
+    view.wait_until(lambda: town.evaluate(RED) > 100, why="the drawing is not in the town")
+    view.button("World").click()
+    view.button("Clear").click()
+    expect(place(view, "Bed").locator("svg.drawn-icon")).to_have_count(0)
+    assert "icon" not in yaml(view)
+
+
+# Names of places that do not fit their cells.
+CUT = """() => [...document.querySelectorAll('.map-cell .map-name')].filter((name) => {
+  const box = name.getBoundingClientRect(), cell = name.closest('.map-cell').getBoundingClientRect();
+  const fits = box.left >= cell.left - 1 && box.right <= cell.right + 1 && box.bottom <= cell.bottom + 1;
+  return !fits || !box.height || name.scrollWidth > name.clientWidth + 1;
+}).map((name) => name.textContent)"""
+
+
+@pytest.mark.parametrize("width", [390, 1366])
+def test_names_of_places_fit_their_cells(open_page: OpenPage, town_server: LiveServer, width: int) -> None:
+    view = open_page(town_server, size=(width, 844))
+    view.button("World").click()
+    expect(place(view, "LuxuryBed").locator(".map-name")).to_be_visible()
+    assert view.page.evaluate(CUT) == []

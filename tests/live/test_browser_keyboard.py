@@ -40,6 +40,12 @@ def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
     return open_page(town_server)
 
 
+# Buttons without words that lack a label or a tooltip.
+UNNAMED = """() => [...document.querySelectorAll('button')]
+  .filter((one) => one.textContent.trim().length < 2 && !(one.ariaLabel && one.title) && !one.closest('#world'))
+  .map((one) => one.outerHTML.slice(0, 120))"""
+
+
 def tour(view: PageView) -> list[dict[str, Any]]:
     """Focus states of one Tab cycle through the page."""
     places: list[dict[str, Any]] = []
@@ -68,6 +74,7 @@ def test_tab_reaches_every_control(view: PageView) -> None:
     view.pause()
     reached_all(view)
     assert len(view.page.evaluate(CONTROLS)) > 25
+    assert view.page.evaluate(UNNAMED) == []
 
 
 def test_tab_reaches_every_control_of_the_world_editor(view: PageView) -> None:
@@ -151,8 +158,9 @@ def test_space_on_a_button_and_typing_are_no_shortcuts(view: PageView) -> None:
     expect(view.page.locator("#world")).to_be_visible()
     view.expect_moving()
     before = len(view.starts)
-    view.page.locator("#world-save-name").press_sequentially("rv ?")
-    assert view.page.locator("#world-save-name").input_value() == "rv ?"
+    view.page.locator("#save-name").fill("")
+    view.page.locator("#save-name").press_sequentially("rv ?")
+    assert view.page.locator("#save-name").input_value() == "rv ?"
     view.expect_moving()
     assert len(view.starts) == before
     expect(view.page.get_by_role("dialog")).to_be_hidden()

@@ -188,7 +188,7 @@ def test_every_panel_has_an_explanation(view: PageView) -> None:
     page, texts = view.page, {}
     for tab in ("Watch", "World"):
         view.button(tab).click()
-        panels = page.locator("main > .panel:visible")
+        panels = page.locator("main .panel:visible")
         asked = panels.locator(".explain")
         expect(asked).to_have_count(panels.count())
         for k in range(panels.count()):

@@ -52,22 +52,34 @@ def test_page_reconnects_after_a_server_restart(open_page: OpenPage, copied: tup
     served = LiveServer(tmp_path / "runs", copied[0].name, tmp_path / "worlds")
     view = open_page(served)
     view.select("Random actions", label="20% random actions")
-    view.expect_moving()
+    view.agent("planner (knows the rules)", "Compare with")
+    view.page.get_by_label("Speed", exact=True).fill("3")  # 3 steps per second
+    expect(view.page.locator(".town-caption").nth(1)).to_contain_text("planner")
+    view.wait_until(lambda: view.step() >= 3)
+    step = view.pause()
     view.allow_error(AWAY)
     served.stop()
     banner = view.page.locator("#banner")
     expect(banner).to_be_visible()
     expect(banner).to_contain_text("The server has stopped or does not answer")
     expect(view.page.locator("#run-state")).to_have_text("offline")
-    view.wait_until_still()
     expect(view.page.locator(".town-canvas").first).to_be_visible()  # the last data stays visible
+    expect(view.button("Play")).to_be_disabled()
+    view.blur()
+    view.page.keyboard.press("ArrowRight")  # not either
     back = again(served, tmp_path / "runs", copied[0].name)
     try:
-        expect(banner).to_be_hidden(timeout=15_000)
+        expect(banner).to_contain_text("Connected again", timeout=15_000)
+        expect(banner).to_be_hidden()
         expect(view.page.locator("#run-state")).to_have_text("finished")
-        view.expect_moving()
+        assert view.wait_until_still() == step  # the same moment
+        assert view.starts[-1]["side"] == 1
         assert view.page.get_by_label("Random actions").input_value() == "0.2"  # choices are kept
+        assert view.page.get_by_label("Compare with", exact=True).input_value() == "planner"
+        assert view.text(".speed-text") == "3 steps/s"
         assert view.stations() > 3
+        view.button("Play").click()
+        view.expect_moving()
     finally:
         back.stop()
 

@@ -1,42 +1,32 @@
-"""HTTP routes for a class: trainings, tournaments, shared episodes, joining."""
+"""HTTP routes for a class: trainings, tournaments, joining."""
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 import warm
-from live.conftest import LiveServer, Page
-from live.test_security import ask
-from townlet.live.agents import ScriptedActor
-from townlet.live.film import MAX_FRAMES, GifRenderer
-from townlet.live.playback import PlayedEpisode
-from townlet.live.rollout_worker import TooManyRollouts
+from live.conftest import LiveServer
 from townlet.live.tournament import MAX_LIMIT, TournamentRequest, Tournaments, raised_limit
-from townlet.live.training_jobs import Job
-from townlet.rng import Streams
+from townlet.live.training_jobs import Job, measured_speeds
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import lock_holder
 from townlet.runs.overview import make_overview
-from townlet.town.planner import RandomPlayer
-from townlet.town.world.load import load
 from townlet.train.session import start
 from townlet.web.tokens import OPERATOR, VIEWER
 from train.tiny import tiny
@@ -241,6 +231,17 @@ def test_recipes_fit_the_world(school: LiveServer) -> None:
     assert [choice["variant"] for choice in choices["town-l3"]] == ["ppo"]
     assert choices["no-world"] == choices["town"]
     assert all(choice["description"] and choice["env_steps"] <= 2e7 for choice in choices["town"])
+    assert [choice["variant"] for choice in choices["town"] if choice["recommended"]] == ["dqn"]
+    assert {choice["steps_per_second"] for choice in choices["town"]} == {None}  # no training was long enough
+
+
+def test_speed_of_a_recipe_is_measured_on_this_machine_only(run: Run) -> None:
+    overview = make_overview(run)
+    known = {**overview.meta, "seconds": 100.0}
+    elsewhere = {**known, "machine": {"system": "Plan 9", "processor": "MIPS"}}
+    assert measured_speeds([overview]) == {}  # it took a second, most of it preparation
+    assert measured_speeds([replace(overview, meta=elsewhere)]) == {}
+    assert measured_speeds([replace(overview, meta=known)]) == {"dqn": overview.env_steps / 100}
 
 
 def test_viewer_starts_neither_trainings_nor_tournaments(run: Run, tmp_path: Path) -> None:
@@ -332,43 +333,6 @@ def test_tournament_stops_with_the_server(run: Run) -> None:
 
 def test_limit_of_a_tournament_is_never_below_that_of_the_world() -> None:
     assert [raised_limit(steps) for steps in (40, 1000, 2000, 4000, 9000)] == [160, 4000, MAX_LIMIT, MAX_LIMIT, 9000]
-
-
-def test_watched_episode_is_saved_as_gif(served: LiveServer, page: Page, run: Run) -> None:
-    page.send("subscribe", run=run.name, source="checkpoint")
-    begin = page.receive("episode_start")
-    page.send("step", by=12)
-    while max(page.receive("frame")["age"]) < 12:
-        pass
-    status, data = call(served, f"watched/{begin['episode']}.gif")
-    assert status == 200
-    image = Image.open(io.BytesIO(data))
-    assert getattr(image, "n_frames", 1) >= 10  # equal pictures are merged
-    assert image.size == (480, 320)
-    for site, expected in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
-        assert ask(served, f"/api/watched/{begin['episode']}.gif", Sec_Fetch_Site=site)[0] == expected
-    status, refusal = call(served, "watched/99999999.gif")  # all streamed episodes are counted
-    assert (status, refusal["what"]) == (404, "this episode is no longer on screen")
-
-
-def test_one_gif_is_made_at_a_time_and_kept() -> None:
-    world = load("town-l0")
-    episodes = [
-        PlayedEpisode(world, ScriptedActor(RandomPlayer(Streams(seed).numpy("x")), world), seed, "", 0, "Ada")
-        for seed in (1, 2)
-    ]
-    for episode in episodes:
-        episode.reach(150)
-    renderer, made = GifRenderer(), list[bytes]()
-    thread = threading.Thread(target=lambda: made.append(renderer.gif(episodes[0])))
-    thread.start()
-    while not renderer._lock.locked():
-        time.sleep(0.001)
-    with pytest.raises(TooManyRollouts):
-        renderer.gif(episodes[1])
-    thread.join()
-    assert renderer.gif(episodes[0]) is made[0]
-    assert getattr(Image.open(io.BytesIO(made[0])), "n_frames", 1) <= MAX_FRAMES
 
 
 def test_others_join_with_a_link_and_a_code(served: LiveServer, run: Run, tmp_path: Path) -> None:

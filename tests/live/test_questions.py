@@ -116,7 +116,11 @@ def test_closed_and_unaffordable_places_are_explained() -> None:
     world = from_text("extends: town\nmeters: [{name: money, start: 0}]\n")
     poor = PlayedEpisode(world, ScriptedActor(scripted_player("planner", world, 0), world), 1, "x", 0, "Ada")
     poor.reach(2)
-    assert "There is not enough money for it." in ask(poor, 0, affordance="Bar").sentences
+    price = "The bar costs $15, the agent has $0."
+    assert ask(poor, 0, affordance="Bar").sentences[0] == price
+    poor.recording.cell[0] = poor.recording.cell_of[world.affordances.index("Bar")]  # the agent stands there
+    poor.recording.mask[0][world.tables.first_interact] = False
+    assert ask(poor, 0, action=int(world.tables.first_interact)).sentences[0] == price
 
 
 @pytest.mark.parametrize("about", [{"affordance": "Cinema"}, {"action": 77}])

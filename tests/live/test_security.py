@@ -187,7 +187,7 @@ def test_existing_worlds_are_never_overwritten(served: LiveServer) -> None:
         status, text, _ = ask(
             served, "/api/worlds", "POST", body, Origin=served.origin, Content_Type="application/json"
         )
-        assert (status, "already exists" in text) == (400, True)
+        assert (status, json.loads(text)) == (200, {"file": str(served.worlds / f"{name}-2.yaml")})
     assert mine.read_text() == "mine\n"
     assert not target.exists()
 

@@ -37,8 +37,9 @@ def test_new_place_changes_what_an_agent_sees(page: Page, run: Run) -> None:
     entry = {"name": "Pool", "cell": [5, 5], "each_tick": {"fitness": 0.05}}
     answer = edit(page, "extends: town\n", 1, op="add", section="affordances", entry=entry)
     assert answer["differences"] == [
-        "The place “Pool” is new.", "An agent sees 89 numbers per step, it saw 88.",
+        "The place “Pool” is new.", "In each step the agent reads 88 values about the town; here there are 89.",
     ]  # fmt: skip
+    assert answer["description"] == "8×8 town with 16 places; each use of a place takes one step."
     renamed = edit(page, answer["text"], 2, op="rename", section="affordances", name="Pool", to="Lake")
     assert "name: Lake" in renamed["text"]
     removed = edit(page, renamed["text"], 3, op="remove", section="affordances", name="Lake")
@@ -154,13 +155,16 @@ def test_only_trained_agents_need_their_own_world(page: Page, run: Run) -> None:
 
 
 def test_error_in_an_inherited_world_has_no_line_of_the_text() -> None:
+    text = "extends: town\nmeters: [{name: energy, start: 7.0}]\nlethal: [nothing]\n"
     with pytest.raises(ConfigError) as found:
-        parse_world("extends: town\nmeters: [{name: energy, start: 7.0}]\nlethal: [nothing]\n")
-    own = [error_json(error) for error in found.value.diagnostics]
-    assert {error["line"] for error in own} == {2, 3}
+        parse_world(text)
+    own = [error_json(error, text) for error in found.value.diagnostics]
+    assert [(error["line"], error["path"]) for error in own] == [
+        (2, ["meters", "energy", "start"]), (3, ["lethal", "nothing"]),
+    ]  # fmt: skip
     with pytest.raises(ConfigError) as found:
         parse_world("extends: town\nremove: [energy]\nmap: {size: [2, 2]}\n")
-    errors = [error_json(error) for error in found.value.diagnostics]
+    errors = [error_json(error, text) for error in found.value.diagnostics]
     inherited = [error for error in errors if "in town.yaml, which this world extends, line" in error["what"]]
     assert inherited
     assert {(error["line"], error["column"]) for error in inherited} == {(0, 0)}

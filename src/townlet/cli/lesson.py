@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 
 REFRESH: Final = 1.0  # seconds between updates of the progress
 SPARKLINE_LENGTH: Final = 24
+QUICK: Final = (
+    "Train fewer steps, for a demonstration: less than 20 seconds on two cores. The failure still shows, but the "
+    "numbers differ from those in the text, and the cure may not be complete."
+)
 
 
 def lesson(
     name: Annotated[
         str | None, typer.Argument(metavar="LESSON", help="Name or number of the lesson; without it, list all.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A shorter training, for a demonstration.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help=QUICK)] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each agent, with consecutive seeds.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1,
     show: Annotated[bool, typer.Option("--open", help="Open the live page with the two agents afterwards.")] = False,

@@ -144,7 +144,9 @@ class TownKeys:
     def choose(self, key: str) -> int | str:
         world, scene = self.env.world, self.env.scene
         if key == "?":
-            return " · ".join(f"{a.icon or a.name[:1]} {a.name}" for a in world.spec.affordances)
+            from townlet.town.world import icons
+
+            return " · ".join(f"{icons.label(a.icon, a.name)} {a.name}" for a in world.spec.affordances)
         name = MOVE_KEYS.get(key, "")
         action = world.actions.index(name) if name in world.actions else None
         if not world.size and key in AFFORDANCE_KEYS[: len(world.affordances)]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from townlet.live.agents import SCRIPTED_LABELS, HumanChoice, PolicyChoice, make_actor
 from townlet.live.names import first_name
 from townlet.live.playback import MAX_PLAYED_STEPS, PlayedEpisode, TownEpisode
-from townlet.live.policy_cache import PolicyCache, player_label
+from townlet.live.policy_cache import PolicyCache, player_label, progress_text
 from townlet.live.watched_run import find_run
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
@@ -97,6 +97,8 @@ class AgentEpisodes:
     ) -> None:  # fmt: skip
         self.agent, self.reload, self._world, self._seeds = agent, reload, world, seeds
         self._note, self._record, self._limit = note, record, limit
+        self.beside: AgentEpisodes | None = None  # the source of the other side
+        self.side_name = ""
         self._index = -1  # of the last episode
         self._reloading: asyncio.Future[LoadedAgent] | None = None
 
@@ -121,6 +123,24 @@ class AgentEpisodes:
         seed = self._seeds.at(self._index)
         actor = make_actor(agent.choice, agent.trained, self._world, seed)
         name, env_steps = (agent.checkpoint.name, agent.checkpoint.env_steps) if agent.checkpoint else (None, 0)
+        mark = self._mark()
+        label = (agent.label.replace(f", {mark}", "") if mark else agent.label) + self._note
         return PlayedEpisode(
-            self._world, actor, seed, agent.label + self._note, env_steps, agent.name, self._record(), name, self._limit
-        )
+            self._world, actor, seed, label, env_steps, f"{agent.name} · {mark}" if mark else agent.name,
+            self._record(), name, self._limit,
+        )  # fmt: skip
+
+    def _mark(self) -> str:
+        """What distinguishes the agent from one of the same name beside it: its training, or else its side."""
+        if self.beside is None or self.beside.agent.name != self.agent.name:
+            return ""
+        mine, other = self.agent.checkpoint, self.beside.agent.checkpoint
+        if mine is None or (other is not None and mine.env_steps == other.env_steps):
+            return self.side_name
+        return progress_text(mine.env_steps)
+
+
+def distinguish(left: AgentEpisodes, right: AgentEpisodes) -> None:
+    """Agents of one run have the same first name: name each by what distinguishes it."""
+    left.beside, right.beside = right, left
+    left.side_name, right.side_name = "left", "right"

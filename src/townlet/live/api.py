@@ -14,6 +14,7 @@ from pydantic import Field
 from townlet.live import world_editing
 from townlet.live.gym_episode import GymEpisode, csv_text
 from townlet.live.hub import Hub
+from townlet.live.lessons import lesson_title
 from townlet.live.messages import Message
 from townlet.live.rollout_worker import RolloutRequest
 from townlet.live.watched_run import NotFound, WatchedRun, WatchedTownRun, find_run, open_watched_run
@@ -58,6 +59,7 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
                     **overview.as_json(),
                     "kind": "gym" if overview.meta.get("gym") else "town",
                     "scores": overview.scores[-SPARKLINE_POINTS:],
+                    "lesson": lesson_title(overview.meta),
                     "random": overview.random_evaluation.get(overview.terms.curve_metric),
                 }
                 del run["path"]
@@ -107,8 +109,8 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
 
     @router.post("/worlds")
     def save_world(request: SaveWorld) -> dict[str, str]:
-        """Save a new world; existing files are never overwritten."""
-        return {"file": str(world_editing.save_world(worlds, request.name, request.text))}
+        """Save a world, under the next free name if another one has its name; files are never overwritten."""
+        return {"file": str(world_editing.store_world(worlds, request.name, request.text))}
 
     return router
 

@@ -68,7 +68,7 @@ def make_app(
     app.include_router(episode_router(hub))
     app.include_router(training_router(jobs))
     app.include_router(tournament_router(tournaments))
-    app.include_router(sharing_router(hub, join_link))
+    app.include_router(sharing_router(join_link))
     app.include_router(lessons_router())
 
     @app.get("/", include_in_schema=False)
@@ -176,7 +176,7 @@ async def _edit_world(message: protocol.EditWorld, viewer: Viewer) -> None:
             text = await asyncio.to_thread(world_editing.apply_change, message.text, message.change)
         world = await asyncio.to_thread(world_editing.parse_world, text or message.text)
     except ConfigError as error:
-        errors = [world_editing.error_json(diagnostic) for diagnostic in error.diagnostics]
+        errors = [world_editing.error_json(one, text or message.text) for one in error.diagnostics]
         viewer.send(protocol.WorldChecked(number=message.number, errors=errors, text=text))
     else:
         await viewer.edit(message, world, text)

@@ -8,14 +8,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
-from weakref import WeakValueDictionary
 
 from townlet.errors import TownletError
 from townlet.live.agent_episodes import AgentLoader
 from townlet.live.computations import Computations
-from townlet.live.film import GifRenderer
 from townlet.live.messages import FRAME_RATE, Message
-from townlet.live.playback import TownEpisode
 from townlet.live.protocol import Error
 from townlet.live.rollout_worker import RolloutWorker
 from townlet.live.watched_run import WatchedRun, WatchedTownRun, find_run, open_watched_run
@@ -38,8 +35,7 @@ class Hub:
     def __init__(self, root: Path, first: str | None = None, program: str = "townlet") -> None:
         self.root, self.first, self.program = root, first, program  # `first`: name of the run to show first, if any
         self.agents, self.rollouts = AgentLoader(root), RolloutWorker()
-        self.episodes: WeakValueDictionary[int, TownEpisode] = WeakValueDictionary()  # those that are on screens
-        self.computations, self.gifs = Computations(), GifRenderer()
+        self.computations = Computations()
         self._runs: dict[str, WatchedRun] = {}
         self._viewers: dict[str, set[Watcher]] = {}
         self._errors: dict[str, str] = {}  # last error of each run, to log it once
@@ -71,6 +67,8 @@ class Hub:
             now = time.monotonic()
             seconds, last = now - last, now
             for name, run in list(self._runs.items()):
+                if self._runs.get(name) is not run:  # its last viewer left while another run was updated
+                    continue
                 try:
                     self._update(run, self._viewers[name], seconds)
                     self._errors.pop(name, None)
@@ -91,7 +89,6 @@ class Hub:
         shared: Sequence[tuple[Message, str]] = ()
         if isinstance(run, WatchedTownRun) and any(viewer.follows_training for viewer in viewers):
             shared = [(m, m.model_dump_json()) for m in run.playback.advance(seconds)]
-            self.register(run.playback.episode)
         for viewer in viewers:
             viewer.tick(texts, shared)
 
@@ -99,8 +96,3 @@ class Hub:
         """Stop the threads of this hub."""
         for worker in (self.agents, self.computations, self.rollouts):
             worker.close()
-
-    def register(self, episode: TownEpisode | None) -> None:
-        """Make an episode available for download while a viewer watches it."""
-        if episode is not None:
-            self.episodes[episode.id] = episode

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
@@ -9,7 +11,7 @@ from fastapi.responses import FileResponse
 
 from townlet.lessons.measures import summarize
 from townlet.lessons.results import read_results
-from townlet.lessons.schema import Lesson, find_lesson, shipped_lessons
+from townlet.lessons.schema import FOLDER, Lesson, find_lesson, shipped_lessons
 
 
 def lessons_router() -> APIRouter:
@@ -27,6 +29,16 @@ def lessons_router() -> APIRouter:
         return FileResponse(find_lesson(name).folder / "figure.svg", media_type="image/svg+xml")
 
     return router
+
+
+def lesson_title(meta: Mapping[str, Any]) -> str | None:
+    """The lesson that trained a run, with the agent of it; None for runs of other recipes."""
+    path, _, arm = str(meta.get("recipe_argument") or "").rpartition(":")
+    folder = Path(path).parent
+    if folder.parent.name != FOLDER.name:
+        return None
+    lesson = next((one for one in shipped_lessons() if one.name == folder.name and arm in one.arms), None)
+    return None if lesson is None else f"{lesson.title}: {lesson.arms[arm].label}"
 
 
 def lesson_json(lesson: Lesson) -> dict[str, Any]:

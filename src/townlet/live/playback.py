@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
@@ -193,11 +193,12 @@ class Playback:
     _last: int = -1  # last timestep sent
     _ended: bool = False  # the end message was sent
     _pause: float = 0.0  # seconds left of the pause after an episode
+    _following: TownEpisode | None = None  # the next episode, once the source has it
 
     def show(self, episode: TownEpisode | None) -> list[Message]:
         """Switch to another episode, at its first timestep."""
         self.episode, self.position, self._first, self._last = episode, 0.0, 0, -1
-        self._ended, self._pause, self._goal = False, END_PAUSE, None
+        self._ended, self._pause, self._goal, self._following = False, END_PAUSE, None, None
         return [] if episode is None else [episode.start_message(self.side), *self._new_frames()]
 
     def advance(self, seconds: float) -> list[Message]:
@@ -209,12 +210,23 @@ class Playback:
         if not self.playing:
             return []
         if self._ended:
-            self._pause -= seconds
-            following = self.source() if self._pause <= 0 else None
+            following = self.following(seconds)
             return [] if following is None else self.show(following)
         target = self.position + self.speed * seconds
         self.position = float(min(target, self.episode.reach(int(target)) + 0.999))
         return self._new_frames()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the end of the episode is on screen."""
+        return self._ended
+
+    def following(self, seconds: float) -> TownEpisode | None:
+        """The next episode; None during the pause before it, and while the source prepares it."""
+        self._pause -= seconds if self.playing else 0.0
+        if self._pause <= 0 and self._following is None:
+            self._following = self.source()
+        return self._following
 
     def so_far(self) -> list[Message]:
         """Messages that show a new viewer the current position."""
@@ -234,10 +246,10 @@ class Playback:
         self.position = other.position
         return messages if self.episode is None else messages + self._new_frames()
 
-    def step(self, by: int) -> list[Message]:
-        """Pause, and move by a number of timesteps."""
-        self.playing = False
-        return self.seek((int(self.position) if self._goal is None else self._goal) + by)
+    @property
+    def goal(self) -> int:
+        """The timestep on screen, or the one that was sought."""
+        return int(self.position) if self._goal is None else self._goal
 
     def seek(self, timestep: int) -> list[Message]:
         """Move to a timestep of this episode, clipped to what exists; a distant one is reached by later advances."""
@@ -271,6 +283,16 @@ class Playback:
             self._ended = True
             messages.append(episode.end_message(self.side))
         return messages
+
+
+def advance_together(playbacks: Sequence[Playback], seconds: float) -> list[Message]:
+    """Advance playbacks side by side: the next episodes start together, once all on screen have ended."""
+    if not all(playback.ended for playback in playbacks):
+        return [message for playback in playbacks if not playback.ended for message in playback.advance(seconds)]
+    following = [playback.following(seconds) for playback in playbacks]
+    if None in following:
+        return []
+    return [m for playback, one in zip(playbacks, following, strict=True) for m in playback.show(one)]
 
 
 class TrainingPlayback(Playback):

@@ -49,4 +49,9 @@ class PolicyCache:
 def player_label(name: str, checkpoint: Checkpoint) -> str:
     """Label of the acting checkpoint on the page, such as `best checkpoint, after 1,200 steps`."""
     label = f"{name} checkpoint" if name in ("latest", "best") else "checkpoint"
-    return f"{label}, after {checkpoint.env_steps:,} steps"
+    return f"{label}, {progress_text(checkpoint.env_steps)}"
+
+
+def progress_text(env_steps: int) -> str:
+    """How long an agent was trained."""
+    return f"after {env_steps:,} steps"

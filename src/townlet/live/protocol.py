@@ -283,9 +283,10 @@ class WorldChecked(Message):
 
     type: Literal["world_checked"] = "world_checked"
     number: int
-    errors: list[dict[str, Any]] = Field(description="Each with line, column, what and fix; empty if valid.")
+    errors: list[dict[str, Any]] = Field(description="Each with line, column, path, what and fix; empty if valid.")
     text: str | None = Field(None, description="The text after the change that was requested.")
     spec: dict[str, Any] | None = Field(None, description="All settings of a valid world, as in world files.")
+    description: str = Field("", description="Of a valid world; a sentence about its map and places if it has none.")
     differences: list[str] = Field([], description="Why the watched agent cannot play in it, in sentences.")
     world: dict[str, Any] | None = Field(None, description="The world, if it is now shown.")
 

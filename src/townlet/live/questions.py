@@ -19,7 +19,7 @@ from townlet.live.counterfactuals import HORIZON, ROLLOUTS, Option, OwnPolicy, P
 from townlet.live.explain import affordance_label
 from townlet.live.protocol import Ask, QuestionAnswer
 from townlet.town.planner import PlannerPlayer, Player
-from townlet.town.world.tables import TOLERANCE
+from townlet.town.world.tables import TOLERANCE, World
 
 ERRORS: Final = 2.0  # standard errors beyond which a difference is one
 MIN_GAP: Final = 1.0  # steps; smaller differences between mean lifetimes are not mentioned
@@ -60,11 +60,12 @@ def _take(situation: Situation, action: int | None) -> Plan:
     """One action, or None for the one that the agent chooses."""
     if action is None:
         return Plan("its own choice", "", [])
-    possible = situation.mask[action]
-    return Plan(
-        _verb(situation, action), f"{_past(situation, action)} now", [action],
-        "" if possible else "This action has no effect here.",
-    )  # fmt: skip
+    note = ""
+    if not situation.mask[action]:
+        used = _used(situation, action)
+        unaffordable = "" if used is None else _unaffordable(situation, used)
+        note = unaffordable or "This action has no effect here."
+    return Plan(_verb(situation, action), f"{_past(situation, action)} now", [action], note)
 
 
 def _go_and_use(situation: Situation, name: str) -> Plan:
@@ -84,12 +85,8 @@ def _go_and_use(situation: Situation, name: str) -> Plan:
     walked, place = len(actions), _with_article(name)
     actions += [use] * int(t.ticks[k])
     hour = (int(r.hour[at]) + walked) % int(t.day)
-    money = float(r.meters[at, t.currency]) if world.spec.currency is not None else np.inf
-    note = ""
-    if not t.open_at[k, hour]:
-        note = f"It is closed at that time, {hour:02d}:00."
-    elif money + TOLERANCE < t.price[k]:
-        note = "There is not enough money for it."
+    closed = "" if t.open_at[k, hour] else f"It is closed at that time, {hour:02d}:00."
+    note = " ".join(filter(None, (_unaffordable(situation, k), closed)))
     if walked:
         label, condition = f"go to {place} ({_steps(walked)}) and use it", f"went to {place} first ({_steps(walked)})"
     else:
@@ -97,23 +94,56 @@ def _go_and_use(situation: Situation, name: str) -> Plan:
     return Plan(label, condition, actions[:HORIZON], note)
 
 
+def _unaffordable(situation: Situation, k: int) -> str:
+    """What an affordance costs and what the agent has, if that is not enough; else an empty text."""
+    world, t = situation.world, situation.world.tables
+    if world.spec.currency is None:
+        return ""
+    money = float(situation.recording.meters[situation.timestep, t.currency])
+    if money + TOLERANCE >= t.price[k]:
+        return ""
+    price = float(t.price[k]) * int(t.ticks[k])
+    place = _with_article(world.affordances[k]).capitalize()
+    return f"{place} costs {_amount(price, world)}, the agent has {_amount(money, world)}."
+
+
+def _amount(money: float, world: World) -> str:
+    """Money in dollars, if the world gives its meter a value in dollars."""
+    dollars = round(money * float(world.spec.dollars), 2)
+    return f"${dollars:.0f}" if dollars == int(dollars) else f"${dollars:.2f}"
+
+
+def _used(situation: Situation, action: int) -> int | None:
+    """The affordance that an action uses, or would use if it were possible."""
+    world, r, t = situation.world, situation.recording, situation.world.tables
+    if not t.first_interact <= action < t.wait:
+        return None
+    if not world.size:
+        return action - int(t.first_interact)
+    here = np.flatnonzero(r.cell_of == r.cell[situation.timestep]).tolist()
+    return here[0] if here else None
+
+
 def _comparison(options: Sequence[Option], kind: Kind) -> list[str]:
     """What the rollouts show, in one or two sentences."""
     own, it, its = options[0], *(("you", "your") if kind == "human" else ("it", "its"))
+    notes = [option.note for option in options if option.note]
     if len(options) == 1:
         did = "you do" if kind == "human" else "it does"
         survive = "you survive" if kind == "human" else "it survives"
-        return [f"That is what {did}: {survive} the next {HORIZON} steps in {own.chance:.0%} of {ROLLOUTS} trials."]
+        sentence = f"That is what {did}: {survive} the next {HORIZON} steps in {own.chance:.0%} of {ROLLOUTS} trials."
+        return [*notes, sentence]
     other = options[1]
     found = [
+        *([other.note] if other.note else []),
         f"If {it} {other.condition}, {it} would survive the next {HORIZON} steps in {other.chance:.0%} of {ROLLOUTS} "
-        f"trials; with {its} own choice, in {own.chance:.0%}."
+        f"trials; with {its} own choice, in {own.chance:.0%}.",
     ]
     gap, lasting = other.chance - own.chance, other.steps - own.steps
     errors = [option.chance * (1 - option.chance) / ROLLOUTS for option in options]
     spreads = [option.spread**2 / ROLLOUTS for option in options]
     if other.note:
-        found.append(other.note)
+        pass  # the other choice has no effect, so its chance means little
     elif gap > ERRORS * math.sqrt(sum(errors)):
         found.append(f"So the other choice would have been better{REASONS[kind]}.")
     elif -gap > ERRORS * math.sqrt(sum(errors)):

@@ -40,7 +40,7 @@ NO_OBSERVATION: Final = np.zeros(0, np.float32)
 
 
 class TooManyRollouts(TownletError):
-    """Too many episodes or pictures are waiting."""
+    """Too many episodes are waiting."""
 
 
 class RolloutRequest(Message):

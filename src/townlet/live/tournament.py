@@ -93,9 +93,10 @@ class Tournaments:
 
     def find(self, id: str) -> Tournament:
         """A tournament of this server."""
-        if id not in self._all:
+        found = self._all.get(id)  # one lookup: `start` removes old ones in another thread
+        if found is None:
             raise TownletError("there is no such tournament", "start a new one")
-        return self._all[id]
+        return found
 
     def newest(self, run: str) -> Tournament | None:
         """The newest tournament in the world of a run, if there was one."""

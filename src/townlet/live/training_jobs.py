@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -18,16 +21,22 @@ from pydantic import Field
 
 from townlet.errors import TownletError
 from townlet.live.messages import Message
-from townlet.live.world_editing import free_name, require_valid_world, save_world
-from townlet.recipes.catalog import read_variants
+from townlet.live.world_editing import free_name, require_valid_world, save_world, store_world
+from townlet.recipes.catalog import find_layers, read_variants
 from townlet.recipes.load import load_recipe
+from townlet.runs.overview import Overview, list_overviews
+from townlet.runs.provenance import this_machine
 from townlet.town.world.load import shipped
 from townlet.web.guard import role_of
+from townlet.web.limits import SingleFlightCache
 from townlet.web.tokens import OPERATOR
 
 MAX_STEPS: Final = 2e7
 MAX_MINUTES: Final = 30
 MAX_RUNNING: Final = 1
+MIN_SECONDS: Final = 10.0  # of a training whose speed counts: a shorter one is mostly preparation
+MAX_MEASURED: Final = 5  # newest trainings of a variant whose speed counts
+SPEED_SECONDS: Final = 30.0  # how long measured speeds are kept
 STOP_SECONDS: Final = 8.0  # in which a stopped training saves its run
 FIX: Final = "fix: "  # begins the line after an error
 ERROR_CHARACTERS: Final = 600  # of a failed training's output that are shown
@@ -101,6 +110,7 @@ class TrainingJobs:
         self._root, self._worlds = root, worlds
         self._jobs: list[Job] = []
         self._lock = threading.Lock()
+        self._speeds: SingleFlightCache[dict[str, float]] = SingleFlightCache(SPEED_SECONDS)
 
     def start(self, request: TrainRequest) -> Job:
         """Save the world and start training in it; refused while another training runs."""
@@ -134,12 +144,15 @@ class TrainingJobs:
         name = free_name(self._worlds, request.world, request.text)
         with TemporaryDirectory(prefix="townlet-") as folder:
             load_recipe(f"{save_world(Path(folder), name, request.text)}:{request.variant}")
-        path = self._worlds / f"{name}.yaml"
-        return str(path if path.exists() else save_world(self._worlds, name, request.text))
+        return str(store_world(self._worlds, request.world, request.text))
 
     def list(self, *, with_errors: bool = True) -> list[dict[str, Any]]:
         """All trainings of this server, newest first; errors may contain paths of this machine."""
         return [job.as_json(with_errors=with_errors) for job in reversed(self._jobs)]
+
+    def measured_speeds(self) -> dict[str, float]:
+        """Steps per second of each variant in earlier trainings on this machine."""
+        return self._speeds.get("speeds", lambda: measured_speeds(list_overviews(self._root)))
 
     def stop(self, id: str) -> None:
         """Stop a training; its run is saved and can be resumed."""
@@ -162,15 +175,30 @@ class TrainingJobs:
                 job.process.kill()
 
 
+def measured_speeds(overviews: Iterable[Overview]) -> dict[str, float]:
+    """Steps per second of each variant: the median of the newest trainings in towns on this machine."""
+    here = this_machine()
+    speeds: dict[str, list[float]] = {}
+    for overview in overviews:
+        meta, seconds = overview.meta, overview.meta.get("seconds") or 0.0
+        if meta.get("machine") == here and not meta.get("gym") and seconds >= MIN_SECONDS:
+            variant = overview.recipe.rpartition(":")[2]
+            speeds.setdefault(variant, []).append(overview.env_steps / seconds)
+    return {variant: median(found[:MAX_MEASURED]) for variant, found in speeds.items()}
+
+
 @lru_cache(maxsize=16)
 def training_choices(world: str) -> list[dict[str, Any]]:
-    """The recipes for a shipped world and worlds that extend it: variant, description and default budget."""
-    choices = []
+    """The recipes for a shipped world and worlds that extend it; the default variant is recommended."""
+    choices, default = [], None
+    with suppress(TownletError):  # none of several variants is the default
+        default = find_layers(world).variant
     for variant, description in read_variants(world):
         recipe = load_recipe(f"{world}:{variant}").recipe
         if recipe.device == "cpu":
             steps = min(recipe.budget.env_steps or int(MAX_STEPS), int(MAX_STEPS))
-            choices.append({"variant": variant, "description": description, "env_steps": steps})
+            choice = {"variant": variant, "description": description, "env_steps": steps}
+            choices.append(choice | {"recommended": variant == default})
     return choices
 
 
@@ -181,9 +209,13 @@ def training_router(jobs: TrainingJobs) -> APIRouter:
     @router.get("")
     def trainings(request: Request, world: str = "town") -> dict[str, Any]:
         """Trainings that were started on this page, and the recipes for a world and those that extend it."""
-        choices = training_choices(world if world in shipped() else "town")
+        speeds = jobs.measured_speeds()
+        choices = [
+            {**choice, "steps_per_second": speeds.get(choice["variant"])}
+            for choice in training_choices(world if world in shipped() else "town")
+        ]
         listed = jobs.list(with_errors=role_of(request) == OPERATOR)
-        return {"jobs": listed, "choices": choices, "max_steps": MAX_STEPS}
+        return {"jobs": listed, "choices": choices, "max_steps": MAX_STEPS, "max_minutes": MAX_MINUTES}
 
     @router.post("")
     def train(request: TrainRequest) -> dict[str, Any]:

@@ -13,16 +13,24 @@ from typing import Any, Final
 from townlet.agents.agent import Interrupt
 from townlet.errors import ConfigError, TownletError
 from townlet.live import protocol, questions, world_editing
-from townlet.live.agent_episodes import AgentEpisodes, EpisodeSeeds, LoadedAgent
+from townlet.live.agent_episodes import AgentEpisodes, EpisodeSeeds, LoadedAgent, distinguish
 from townlet.live.agents import AgentChoice, HumanActor, HumanChoice, PolicyChoice
 from townlet.live.counterfactuals import Situation, player_of
 from townlet.live.hub import Hub
 from townlet.live.messages import FRAME_RATE, Message, Side
-from townlet.live.playback import MAX_PLAYED_STEPS, EpisodeSource, Playback, PlayedEpisode, TownEpisode
+from townlet.live.playback import (
+    MAX_PLAYED_STEPS,
+    EpisodeSource,
+    Playback,
+    PlayedEpisode,
+    TownEpisode,
+    advance_together,
+)
 from townlet.live.protocol import ClientMessage
 from townlet.live.watched_run import WatchedRun, WatchedTownRun
 from townlet.live.world_view import world_json
 from townlet.town.world.tables import World
+from townlet.town.world.text import describe
 from townlet.web.limits import TokenBucket
 from townlet.web.mailbox import Mailbox
 
@@ -84,7 +92,7 @@ class Viewer:
             self.mailbox.post_latest("rows_overview", self.run.rows_overview)
         if not self.follows_training:
             try:
-                self._apply(lambda playback: playback.advance(elapsed))
+                self._send_playback(advance_together(self.playbacks, elapsed))
             except (TownletError, ConfigError) as error:
                 self._refuse(error)
                 self.playbacks, self._sides = [], []
@@ -151,7 +159,6 @@ class Viewer:
     def _apply(self, action: Callable[[Playback], list[Message]]) -> None:
         for playback in self._own_playbacks():
             self._send_playback(action(playback))
-            self.hub.register(playback.episode)
 
     def _own_playbacks(self) -> list[Playback]:
         """This viewer's playbacks; a viewer who followed training continues from there independently."""
@@ -163,17 +170,16 @@ class Viewer:
         return self.playbacks
 
     def _move(self, message: protocol.StepBy | protocol.Seek) -> None:
-        """Show another timestep. A viewer who plays drops own actions; an agent beside does not run ahead."""
+        """Show another timestep, the same on both sides. A viewer who plays drops own actions; nothing runs ahead."""
         playbacks, last = self._own_playbacks(), sys.maxsize
+        goal = max((playback.goal for playback in playbacks), default=0)  # on the side that lives longer
+        goal = goal + message.by if isinstance(message, protocol.StepBy) else message.timestep
         for episode, actor in self._human_actors():
             actor.clear()
             last = min(last, episode.known - 1)
         for playback in playbacks:
-            if isinstance(message, protocol.StepBy):
-                moved = playback.step(min(message.by, last - int(playback.position)))
-            else:
-                moved = playback.seek(min(message.timestep, last))
-            self._send_playback(moved)
+            playback.playing = playback.playing and not isinstance(message, protocol.StepBy)
+            self._send_playback(playback.seek(min(goal, last)))
 
     async def _reset(self, seed: int | None) -> None:
         """Show another episode on both sides, in the same town."""
@@ -187,7 +193,6 @@ class Viewer:
 
     def _show(self, playback: Playback, episode: TownEpisode | None) -> None:
         self._send_playback(playback.show(episode))
-        self.hub.register(episode)
 
     async def _subscribe(self, subscription: protocol.Subscribe) -> None:
         """Watch a run: send its history first, then start playback."""
@@ -246,6 +251,8 @@ class Viewer:
         """Show episodes of agents in the same town; `first` is sent once all are known to fit the world."""
         edited, run = world or self._edited_world, self._town
         sides = [await self._episodes(choice, run, edited) for choice in choices]
+        if len(sides) == 2:
+            distinguish(*sides)
         self._agents, self._edited_world, self._sides = list(choices), edited, sides
         self.send(*first)
         self.follows_training, previous = False, self.playbacks
@@ -339,7 +346,8 @@ class Viewer:
         ]
         checked = protocol.WorldChecked(
             number=request.number, errors=[], text=text, spec=world.spec.model_dump(mode="json", by_alias=True),
-            differences=[*dict.fromkeys(differences)], world=world_json(world) if request.preview else None,
+            description=describe(world), differences=[*dict.fromkeys(differences)],
+            world=world_json(world) if request.preview else None,
         )  # fmt: skip
         if not request.preview:
             self.send(checked)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from townlet.config.yaml import parse
-from townlet.errors import ConfigError, Diagnostic, TownletError
+from townlet.config.merge import entry_name
+from townlet.config.yaml import Node, parse
+from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError
 from townlet.live.messages import Message
 from townlet.runs import disk
 from townlet.town.feasibility import assess, survival_sentences
@@ -97,15 +99,41 @@ def parse_world(text: str) -> World:
     return from_node(node, EDITED_FILE)
 
 
-def error_json(error: Diagnostic) -> dict[str, Any]:
-    """An error with its line and column in the edited text; 0 where unknown, or if it is in a world that it extends."""
+def error_json(error: Diagnostic, text: str) -> dict[str, Any]:
+    """An error with its place in the edited text: line and column (0 where unknown), and path as in `set`.
+
+    An error in a world that the text extends has neither.
+    """
     where, what = error.where, error.what
     if where is None or where.source == EDITED_FILE:
         line, column = (where.line, where.column) if where else (0, 0)
-        return {"line": line, "column": column, "what": what, "fix": error.fix}
+        path = _path_at(_parsed(text), where) if where else None
+        return {"line": line, "column": column, "path": path or [], "what": what, "fix": error.fix}
     at = f", line {where.line}" if where.line else ""
     what = f"in {Path(where.source).name}, which this world extends{at}: {what}"
-    return {"line": 0, "column": 0, "what": what, "fix": error.fix}
+    return {"line": 0, "column": 0, "path": [], "what": what, "fix": error.fix}
+
+
+def _parsed(text: str) -> Node | None:
+    try:
+        return parse(text, EDITED_FILE)
+    except ConfigError:
+        return None
+
+
+def _path_at(node: Node | None, where: SourceLocation) -> list[str] | None:
+    """Path of the innermost value that is at a location, or has its key there; entries of lists by name."""
+    if node is None:
+        return None
+    children: list[tuple[str, Node]] = []
+    if isinstance(node.value, dict):
+        children = list(node.value.items())
+    elif isinstance(node.value, list):
+        children = [(entry_name(entry) or str(index), entry) for index, entry in enumerate(node.value)]
+    for key, child in children:
+        if (below := _path_at(child, where)) is not None:
+            return [key, *below]
+    return [] if where in (node.location, node.key_location) else None
 
 
 def interface_changes(world: World, trained_in: World) -> list[str]:
@@ -124,7 +152,8 @@ def interface_changes(world: World, trained_in: World) -> list[str]:
     if len(world.actions) != len(trained_in.actions):
         found.append(f"There are {len(world.actions)} actions, there were {len(trained_in.actions)}.")
     if world.layout.size != trained_in.layout.size:
-        found.append(f"An agent sees {world.layout.size} numbers per step, it saw {trained_in.layout.size}.")
+        known, here = trained_in.layout.size, world.layout.size
+        found.append(f"In each step the agent reads {known} values about the town; here there are {here}.")
     return found or ["What an agent sees is arranged in another way."]
 
 
@@ -138,6 +167,13 @@ def palette() -> list[dict[str, Any]]:
     """The affordances of the standard town, to be added to other worlds."""
     entries = load("town").spec.affordances
     return [entry.model_dump(mode="json", exclude_defaults=True, exclude={"cell"}) for entry in entries]
+
+
+def store_world(folder: Path, name: str, text: str) -> Path:
+    """Save a world under the name, or under the next free one; the same text under that name is not saved twice."""
+    require_valid_world(name, text)
+    path = folder / f"{free_name(folder, name, text)}.yaml"
+    return path if path.exists() else save_world(folder, path.stem, text)
 
 
 def save_world(folder: Path, name: str, text: str) -> Path:
@@ -158,9 +194,13 @@ def free_name(folder: Path, name: str, text: str) -> str:
     numbers = range(int(number or 1) + 1, 10_000)
     for candidate in (name, *(f"{base[: MAX_NAME - 5]}-{number}" for number in numbers)):
         path = folder / f"{candidate}.yaml"
-        if candidate not in shipped() and (not path.exists() or path.read_bytes() == text.encode()):
+        if candidate not in shipped() and (not os.path.lexists(path) or _holds(path, text)):
             return candidate
     raise TownletError(f"there are too many worlds named {base}", "choose another name")
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()
 
 
 def require_valid_world(name: str, text: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from townlet.town.world.tables import World
+from townlet.town.world.text import describe
 
 
 def world_json(world: World) -> dict[str, Any]:
@@ -15,7 +16,7 @@ def world_json(world: World) -> dict[str, Any]:
     lethal = {int(meter) for meter in t.lethal}
     return {
         "name": world.name,
-        "description": spec.description,
+        "description": describe(world),
         "size": list(world.size),
         "max_steps": int(t.max_steps),
         "day": int(t.day),

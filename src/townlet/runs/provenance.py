@@ -216,9 +216,14 @@ def describe_machine(release: str) -> dict[str, Any]:
         "command": _command(),
         "versions": {"townlet": release, **{name: _version(name) for name in PACKAGES}},
         "python": platform.python_version(),
-        "machine": {"system": platform.platform(), "processor": platform.machine()},
+        "machine": this_machine(),
         "commit": _commit(),
     }
+
+
+def this_machine() -> dict[str, str]:
+    """System and processor, by which runs of other machines are recognized."""
+    return {"system": platform.platform(), "processor": platform.machine()}
 
 
 def without_passwords(text: str) -> str:

@@ -189,7 +189,9 @@ def _money_text(result: Feasibility) -> str:
     income, spending = f"${result.income * dollars:.2f}", f"${result.spending * dollars:.2f}"
     day = f"A day of {int(result.world.tables.day)} steps earns {income} and costs {spending}"
     if result.sustainable:
-        return f"{day}: {'about even, so ' if result.income < result.spending else ''}income is sustainable."
+        if result.income < result.spending:
+            return f"{day}. The two are about even, so income is sustainable."
+        return f"{day}: income is sustainable."
     if result.long.reached >= 0.5:
         return f"{day}: income is not sustainable."
     return f"{day}; with the limit raised to {RAISED_LIMIT}, the planner dies after {result.long.median:.0f} steps."

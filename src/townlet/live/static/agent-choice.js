@@ -75,7 +75,7 @@ export class AgentChooser {
       this.optional ? el('option', { value: '', text: 'compare with …' }) : null,
       el('option', { value: THIS_RUN, text: 'this agent' }),
       el('optgroup', { label: 'Other agents' }, ...others.map((run) => el('option', {
-        value: RUN + run.name, text: `${run.state === 'published' ? run.name : run.recipe}${run.best === null ? '' : `, best ${formatNumber(run.best)}`}`,
+        value: RUN + run.name, text: `${run.lesson ?? (run.state === 'published' ? run.name : run.recipe)}${run.best === null ? '' : `, best ${formatNumber(run.best)}`}`,
       })), shipped ? el('option', { value: RUN + ELDER, text: 'elder (comes with Townlet)' }) : null),
       el('optgroup', { label: 'Without learning' }, el('option', { value: 'random', text: 'random agent' }),
         el('option', { value: 'planner', text: 'planner (knows the rules)' }), el('option', { value: 'human', text: 'you, with the keyboard' })),

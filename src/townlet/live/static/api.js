@@ -39,13 +39,10 @@ export async function request(path, body) {
 
 const FIRST_RETRY = 400; // milliseconds until the first attempt to reconnect
 const MAX_RETRY = 8000;
+const CHECK_INTERVAL = 10_000; // between checks whether the server still answers
+const CHECK_TIMEOUT = 8000;
+const SILENCE = 20_000; // without a message, after which the server is checked
 const TRY_AGAIN_LATER = 1013; // close code: the server has no free connections
-
-/** Browsers hide why a WebSocket was refused; an HTTP request reveals a stale token. @param {string} identityPath */
-async function reportStaleToken(identityPath) {
-  const answer = await fetch(identityPath).catch(() => null);
-  if (answer?.status === 401) toast('The token of this page is no longer valid', 'Open the link that the server printed when it started.');
-}
 
 /** @template [Message=ServerMessage] */
 export class Connection {
@@ -64,6 +61,10 @@ export class Connection {
     /** @type {WebSocket | null} */
     this.socket = null;
     this.timer = 0;
+    this.lastMessage = 0; // time of the last message
+    /** Called if the server answers, but no longer accepts the token of this page. */
+    this.onExpired = () => toast('The token of this page is no longer valid', 'Open the link that the server printed when it started.');
+    setInterval(() => void this.check(), CHECK_INTERVAL);
     // After waking up or returning to the tab, do not wait for the timer.
     addEventListener('online', () => this.reconnectNow());
     document.addEventListener('visibilitychange', () => { if (!document.hidden) this.reconnectNow(); });
@@ -79,22 +80,45 @@ export class Connection {
     let opened = false;
     socket.onopen = () => {
       opened = true;
+      this.lastMessage = performance.now();
       this.onStateChange('open', 0);
     };
     socket.onmessage = (event) => {
       this.attempt = 0; // not in onopen: a full server accepts a connection only to close it, and retries must back off
+      this.lastMessage = performance.now();
       this.onMessage(JSON.parse(event.data));
     };
     socket.onclose = (event) => {
       if (this.socket !== socket) return;
-      this.socket = null;
       if (event.code === TRY_AGAIN_LATER) toast(event.reason || 'the server has no free connections');
-      this.attempt += 1;
-      this.onStateChange('away', this.attempt);
-      if (!opened) reportStaleToken(this.identityPath);
-      const wait = Math.min(MAX_RETRY, FIRST_RETRY * 2 ** (this.attempt - 1));
-      this.timer = setTimeout(() => this.open(), wait * (0.75 + Math.random() / 2));
+      this.lose();
+      if (!opened) void this.checkToken();
     };
+  }
+
+  /** The connection is lost: try again after a while. */
+  lose() {
+    this.socket = null;
+    this.attempt += 1;
+    this.onStateChange('away', this.attempt);
+    const wait = Math.min(MAX_RETRY, FIRST_RETRY * 2 ** (this.attempt - 1));
+    this.timer = setTimeout(() => this.open(), wait * (0.75 + Math.random() / 2));
+  }
+
+  /** Browsers hide why a WebSocket was refused; an HTTP request reveals a stale token. */
+  async checkToken() {
+    const answer = await fetch(this.identityPath).catch(() => null);
+    if (answer?.status === 401) this.onExpired();
+  }
+
+  /** A connection that broke without being closed, as when a laptop slept, stays open for minutes: check a silent one. */
+  async check() {
+    const { socket } = this;
+    if (document.hidden || socket?.readyState !== WebSocket.OPEN || performance.now() - this.lastMessage < SILENCE) return;
+    const answers = await fetch(this.identityPath, { signal: AbortSignal.timeout(CHECK_TIMEOUT) }).then(() => true, () => false);
+    if (answers || this.socket !== socket) return;
+    this.lose();
+    socket.close();
   }
 
   reconnectNow() {

@@ -19,6 +19,16 @@ export function el(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** A button that copies a command; where the browser forbids that, it selects the text instead. @param {HTMLElement} command */
+export function copyButton(command) {
+  const button = el('button', { type: 'button', text: 'Copy' });
+  button.addEventListener('click', async () => {
+    const copied = navigator.clipboard?.writeText(command.textContent ?? '') ?? Promise.reject(new Error('not available'));
+    await copied.then(() => setText(button, 'Copied'), () => getSelection()?.selectAllChildren(command));
+  });
+  return button;
+}
+
 /**
  * The element with this id; throws if it is missing.
  * @param {string} id

@@ -1,7 +1,8 @@
 /** Placeholders: connecting, no runs, server offline, and hints on an empty town. */
 
-import { byId, el, setText } from './dom.js';
+import { byId, copyButton, el, setText } from './dom.js';
 import { stateSentence } from './format.js';
+import { announce } from './notifications.js';
 import { affordanceColor, affordanceIcon } from './icons.js';
 
 /**
@@ -9,34 +10,46 @@ import { affordanceColor, affordanceIcon } from './icons.js';
  * @typedef {import('./session.js').Session} Session
  */
 
+const CONNECTED_MS = 4000; // for which the page says that it is connected again
 const FIRST_COMMAND = 'train town-l0'; // learns within seconds
 
 /** Full-page placeholder and the offline banner. @param {Store} store @param {() => void} reconnect */
 export function showEmptyState(store, reconnect) {
   const box = byId('empty');
   const banner = byId('banner');
-  let slow = false;
+  let slow = false, wasAway = false, again = 0;
   setTimeout(() => { slow = true; show(); }, 1200); // avoid a flash on fast connections
   const show = () => {
-    const { link, runs, about, program } = store.state;
+    const { link, runs, about, program, expired } = store.state;
     let phase = 'connecting';
     if (about) phase = 'ready';
     else if (link === 'away') phase = 'away';
     else if (runs && !runs.length) phase = 'empty';
     document.body.dataset.phase = phase;
-    banner.hidden = !(link === 'away' && about);
-    setText(byId('banner-text'), `The server has stopped or does not answer. Start it again with “${program} live”; the page reconnects automatically and shows the last data until then.`);
+    if (link === 'away') {
+      clearTimeout(again);
+      wasAway = true;
+      banner.hidden = !about;
+      setText(byId('banner-text'), expired ? `The server was started again with a new link. Open the link that it printed.`
+        : `The server has stopped or does not answer. Reconnecting … (To start it again: ${program} live)`);
+    } else if (wasAway && link === 'open') {
+      wasAway = false;
+      setText(byId('banner-text'), 'Connected again, with the same agents and speed.');
+      announce('Connected again.');
+      again = setTimeout(() => { banner.hidden = true; }, CONNECTED_MS);
+    }
+    banner.dataset.link = link;
     box.hidden = phase === 'ready' || (phase === 'connecting' && !slow);
-    const key = phase === 'connecting' ? `${phase} ${runs?.length}` : `${phase} ${program}`;
+    const key = phase === 'connecting' ? `${phase} ${runs?.length}` : `${phase} ${program} ${expired}`;
     if (box.dataset.key === key) return; // unchanged: do not interrupt readers or screen readers
     box.dataset.key = key;
     if (phase === 'empty') box.replaceChildren(illustration(), ...noRuns(program));
-    else if (phase === 'away') box.replaceChildren(illustration(), ...serverOffline(reconnect, program));
+    else if (phase === 'away') box.replaceChildren(illustration(), ...serverOffline(reconnect, program, expired));
     else if (phase === 'connecting') {
       box.replaceChildren(illustration(), el('h2', { text: 'Connecting' }), el('p', { text: runs?.length ? 'Opening the run …' : 'Waiting for the server …' }));
     }
   };
-  store.on(['link', 'runs', 'about', 'program'], show);
+  store.on(['link', 'expired', 'runs', 'about', 'program'], show);
 }
 
 /** The logo between affordance icons. */
@@ -52,26 +65,22 @@ export function illustration() {
 
 /** No runs yet. @param {string} program */
 function noRuns(program) {
-  const copy = el('button', { type: 'button', text: 'Copy' });
-  copy.addEventListener('click', async () => {
-    // Without clipboard access the text can still be selected.
-    await navigator.clipboard?.writeText(`${program} ${FIRST_COMMAND}`).then(() => { copy.textContent = 'Copied'; }, () => {});
-  });
+  const command = el('code', { text: `${program} ${FIRST_COMMAND}` });
   return [
     el('h2', { text: 'No runs yet' }),
     el('p', { text: 'Train an agent in a terminal, in the folder where you started the server:' }),
-    el('div', { class: 'command' }, el('code', { text: `${program} ${FIRST_COMMAND}` }), copy),
+    el('div', { class: 'command' }, command, copyButton(command)),
     el('p', { class: 'waiting muted' }, el('span', { class: 'pulse' }), 'Its town opens here automatically when training starts.'),
   ];
 }
 
-/** @param {() => void} reconnect @param {string} program */
-function serverOffline(reconnect, program) {
+/** @param {() => void} reconnect @param {string} program @param {boolean} expired */
+function serverOffline(reconnect, program, expired) {
   const again = el('button', { type: 'button', class: 'primary', text: 'Try now' });
   again.addEventListener('click', reconnect);
   return [
-    el('h2', { text: 'The server is offline' }),
-    el('p', { text: `Start it again with “${program} live”; this page reconnects automatically.` }),
+    el('h2', { text: expired ? 'The link of this page is no longer valid' : 'The server is offline' }),
+    el('p', { text: expired ? 'The server was started again with a new link. Open the link that it printed.' : `Start it again with “${program} live”; this page reconnects automatically.` }),
     again,
   ];
 }
@@ -89,7 +98,7 @@ export function showTownHint(store, session, town) {
     /** @type {[string, import('./types.js').Source] | null} */
     let offer = null;
     if (about && empty && source === 'training' && status) {
-      if (status.state === 'running') message = 'Waiting for a training episode to end. It is then shown from its first step.';
+      if (status.state === 'running') message = 'Waiting for the first episode. It is shown from its first step once it has ended.';
       else { message = `${stateSentence(status.state)} It is not training now.`; offer = ['Play a checkpoint', 'checkpoint']; }
     } else if (about && over && source === 'training' && status && status.state !== 'running') {
       message = `${stateSentence(status.state)} This was its last episode.`;

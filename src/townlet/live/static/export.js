@@ -1,7 +1,7 @@
 /** Exports of the watched episode: CSV and video. */
 
-/** @param {Blob} blob @param {string} name */
-function download(blob, name) {
+/** Save a file. @param {Blob} blob @param {string} name */
+export function download(blob, name) {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(blob);
   link.download = name;

@@ -15,14 +15,20 @@ export const formatPercent = (fraction) => `${Math.round(fraction * 100)}%`;
 /** $42.50 @param {number} dollars */
 export const formatMoney = (dollars) => `$${dollars.toFixed(dollars >= 100 || Number.isInteger(dollars) ? 0 : 2)}`;
 
-/** A number with the given significant digits. @param {number} value @param {number} digits */
+/** 1.2 × 10⁻⁶ @param {number} value */
+function formatTiny(value) {
+  const [factor, power] = value.toExponential(1).split('e-');
+  return `${Number(factor)} × 10⁻${[...power].map((digit) => '⁰¹²³⁴⁵⁶⁷⁸⁹'[Number(digit)]).join('')}`;
+}
+
+/** A number with the given significant digits, small ones with two. @param {number} value @param {number} digits */
 export function formatNumber(value, digits = 3) {
   if (!Number.isFinite(value)) return '–';
   const size = Math.abs(value);
   if (size >= 1e5) return formatCompact(value);
   if (size >= 100) return value.toFixed(0).replace('-', '−');
-  if (size !== 0 && size < 1e-3) return value.toExponential(1).replace(/-/g, '−');
-  return Number(value.toPrecision(digits)).toString().replace('-', '−');
+  if (size !== 0 && size < 1e-5) return formatTiny(value).replace('-', '−');
+  return Number(value.toPrecision(size < 1e-3 ? 2 : digits)).toString().replace('-', '−');
 }
 
 /** +0.12 or −0.30 @param {number} value @param {number} digits */

@@ -1,5 +1,6 @@
 /** Explanations of the panels, and the help dialog with keyboard shortcuts. */
 
+import { makeClosable } from './dialog.js';
 import { byId, el } from './dom.js';
 import { runKind } from './format.js';
 
@@ -25,6 +26,7 @@ const TEXTS = {
 
 const KEYS = [
   ['Space', 'play or pause'], ['← →', 'one step back or forward'], ['Shift ← →', 'ten steps'], ['R', 'new episode'],
+  ['← ↑ → ↓ Enter W', 'move, use and wait, while you play yourself'],
   ['V', 'overlay on the town: visits, transitions, novelty'], ['P', 'presentation mode'], ['?', 'this help'],
 ];
 
@@ -61,7 +63,7 @@ export function makePopover(button, name) {
 /** Build the help dialog. @returns {() => void} a function that opens it */
 export function initHelp() {
   const dialog = /** @type {HTMLDialogElement} */ (byId('help'));
-  const close = el('button', { type: 'button', class: 'primary', text: 'Close' });
+  makeClosable(dialog);
   dialog.append(
     el('h2', { id: 'help-title', text: 'About this page' }),
     el('p', { text: 'An agent starts in a small town without any knowledge. By trial and error it learns what keeps it alive: sleep, food, work and company. A neural network learns from every step which actions lead to survival. This page shows the agent, its decisions and its learning progress.' }),
@@ -69,10 +71,7 @@ export function initHelp() {
     el('p', { text: 'Below the town, choose what to watch: training, an agent that plays, or recordings. The slider takes an agent back to any time of its training; another one, the planner, or you yourself can play beside it. Under World you can build a town and train an agent in it.' }),
     el('h3', { text: 'Keyboard' }),
     el('dl', { class: 'keys' }, ...KEYS.flatMap(([key, what]) => [el('dt', {}, el('kbd', { text: key })), el('dd', { text: what })])),
-    close,
   );
-  close.addEventListener('click', () => dialog.close());
-  dialog.addEventListener('click', (event) => { if (event.target === dialog) dialog.close(); });
   const open = () => { if (!dialog.open) dialog.showModal(); };
   byId('help-button').addEventListener('click', open);
   return open;

@@ -1,7 +1,7 @@
 /** Buttons and keys with which the viewer plays. */
 
 import { hasHuman } from './agent-choice.js';
-import { el } from './dom.js';
+import { el, setText } from './dom.js';
 import { actionLabel } from './format.js';
 import { actionIcon } from './icons.js';
 
@@ -10,11 +10,17 @@ import { actionIcon } from './icons.js';
  * @typedef {import('./session.js').Session} Session
  */
 
-/** Keys of actions; a world without a map has a button for each place instead. @type {Record<string, string>} */
+/** Keys of actions. @type {Record<string, string>} */
 const KEYS = {
   ArrowUp: 'UP', ArrowDown: 'DOWN', ArrowLeft: 'LEFT', ArrowRight: 'RIGHT', PageUp: 'ABOVE', PageDown: 'BELOW',
   Enter: 'INTERACT', ' ': 'INTERACT', w: 'WAIT', '.': 'WAIT',
 };
+const NUMBER_KEYS = '1234567890'; // of the places, in a world without a map
+/** @type {Record<string, string>} */
+const KEY_LABELS = {
+  UP: '↑', DOWN: '↓', LEFT: '←', RIGHT: '→', ABOVE: 'Page ↑', BELOW: 'Page ↓', INTERACT: 'Enter', WAIT: 'W',
+};
+const TEXT_FIELDS = 'input:not([type=range]), textarea';
 
 export class HumanControls {
   /** @param {Store} store @param {Session} session */
@@ -22,22 +28,34 @@ export class HumanControls {
     this.store = store;
     this.session = session;
     this.buttons = el('div', { class: 'human-buttons' });
-    this.box = el('div', { class: 'human-controls', hidden: true, role: 'group', 'aria-label': 'Your actions' }, this.buttons,
-      el('p', { class: 'muted', text: 'You play: arrow keys move, Enter uses the place where you are, W waits. The other agent takes a step whenever you do.' }));
-    store.on(['agents', 'source', 'world'], () => this.show());
+    this.hint = el('p', { class: 'muted' });
+    this.box = el('div', { class: 'human-controls', hidden: true, role: 'group', 'aria-label': 'Your actions' }, this.buttons, this.hint);
+    store.on(['agents', 'source', 'world', 'link', 'view'], () => this.show());
     document.addEventListener('keydown', (event) => this.onKey(event), { capture: true });
+    // What was just chosen or clicked would take the next key: Enter would press a button again, an arrow change a list.
+    document.addEventListener('change', (event) => this.release(event, 'select'));
+    document.addEventListener('click', (event) => { if (event.detail) this.release(event, 'button'); }); // 0: pressed by key
+  }
+
+  /** Take the focus from a control of the town. @param {Event} event @param {string} selector */
+  release(event, selector) {
+    const control = /** @type {HTMLElement | null} */ (/** @type {HTMLElement} */ (event.target).closest(`#town ${selector}, #agent ${selector}`));
+    if (this.active) control?.blur();
   }
 
   get active() {
-    return this.store.state.source === 'checkpoint' && hasHuman(this.store.state.agents);
+    const { link, view, source, agents } = this.store.state;
+    return link === 'open' && view === 'watch' && source === 'checkpoint' && hasHuman(agents);
   }
 
   show() {
     this.box.hidden = !this.active;
-    const { world } = this.store.state;
+    const { world, agents } = this.store.state;
     if (!this.active || !world) return;
+    setText(this.hint, `You play with these keys.${agents.length > 1 ? ' The other agent takes a step whenever you do.' : ''}`);
     this.buttons.replaceChildren(...world.actions.map((action, k) => {
-      const button = el('button', { type: 'button', 'data-action': action }, actionIcon(action), el('span', { text: actionLabel(action) }));
+      const key = KEY_LABELS[action] ?? NUMBER_KEYS[k] ?? '';
+      const button = el('button', { type: 'button', 'data-action': action }, actionIcon(action), el('span', { text: actionLabel(action) }), key ? el('kbd', { text: key }) : null);
       button.addEventListener('click', () => this.session.act(k));
       return button;
     }));
@@ -47,12 +65,21 @@ export class HumanControls {
   onKey(event) {
     const target = /** @type {HTMLElement} */ (event.target);
     if (!this.active || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (target.closest('input, select, textarea, dialog, [role=listbox]')) return;
+    if (target.closest(`${TEXT_FIELDS}, select, dialog, [role=listbox], [role=application]`)) return;
     if ((event.key === ' ' || event.key === 'Enter') && target.closest('button, summary, a')) return;
-    const action = this.store.state.world?.actions.indexOf(KEYS[event.key] ?? '') ?? -1;
-    if (action < 0) return;
-    event.preventDefault();
+    const action = this.actionOf(event.key);
+    if (action < 0 && !(event.key in KEYS)) return;
+    event.preventDefault(); // also keys without an action in this world: the page must not scroll
     event.stopPropagation(); // arrow keys step through other episodes
-    this.session.act(action);
+    if (action >= 0) this.session.act(action);
+  }
+
+  /** The action of a key, or -1. @param {string} key */
+  actionOf(key) {
+    const actions = this.store.state.world?.actions ?? [];
+    const named = actions.indexOf(KEYS[key] ?? KEYS[key.toLowerCase()] ?? '');
+    if (named >= 0) return named;
+    const at = NUMBER_KEYS.indexOf(key);
+    return at >= 0 && actions[at]?.startsWith('INTERACT ') ? at : -1;
   }
 }

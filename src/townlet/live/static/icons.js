@@ -1,18 +1,20 @@
 /** Icons of affordances, actions and buttons: stroked paths on a 24 × 24 grid. */
 
 import { svg } from './dom.js';
+import { drawingElement, drawPixels, parseDrawing } from './drawings.js';
 import { initials } from './format.js';
 
 /** @typedef {Pick<import('./types.js').Affordance, 'name' | 'icon'>} IconSource name and icon of an affordance, from its world file */
 
 /** Colors by purpose. */
 const HOME = '#4f74bd', FOOD = '#c26a1c', WORK = '#80694c', FUN = '#3b8659', CARE = '#bb4a66', OTHER = '#6c7080';
+const DRAWN = '#e6dbc3'; // behind drawings: every color of theirs is visible on it
 
 /**
- * Drawings that replace emoji, by the `icon` of an affordance in its world file; any other icon is shown as text.
+ * Paths that replace emoji, by the `icon` of an affordance in its world file; any other icon is a drawing or a text.
  * @type {Record<string, {path: string, color: string}>}
  */
-const DRAWINGS = {
+const GLYPHS = {
   '🛏': { color: HOME, path: 'M3 19V7M3 15.5h18V19M21 15.5V13a3 3 0 0 0-3-3h-7.5v5.5M6.8 9.2a1.8 1.8 0 1 0 .01 0' },
   '🛌': { color: HOME, path: 'M3 20v-8M3 17.5h18V20M21 17.5V16a2.5 2.5 0 0 0-2.5-2.5H3M8 10l-.8-5 2.6 2L12 3.5 14.2 7l2.6-2L16 10z' },
   '🚿': { color: HOME, path: 'M5 21V7a3.5 3.5 0 0 1 7 0v1M8 12a4 4 0 0 1 8 0zM9 15v1.2M12 15v1.2M15 15v1.2M9 19v1.2M12 19v1.2M15 19v1.2' },
@@ -29,6 +31,19 @@ const DRAWINGS = {
   '🛋': { color: CARE, path: 'M4 5h10.5v7H9l-3 2.8V12H4zM17 9h3v7.2h-2V19l-3-2.8h-4.5V15' },
   '🩺': { color: CARE, path: 'M5.5 4v4.5a4.2 4.2 0 0 0 8.4 0V4M9.7 12.7V15a4.6 4.6 0 0 0 9.1 0v-1.3M18.8 9.7a2 2 0 1 0 .01 0M4.5 4h2M12.9 4h2' },
   '🏥': { color: CARE, path: 'M5 20.5V4h14v16.5M3 20.5h18M12 6.5v6M9 9.5h6M10 20.5V16.5h4v4' },
+  '⭐': { color: OTHER, path: 'M12 3.5l2.6 5.6 6 .7-4.5 4.1 1.2 6L12 17l-5.3 2.9 1.2-6-4.5-4.1 6-.7z' },
+  '🏫': { color: HOME, path: 'M4 20V11l8-5 8 5v9M3 20h18M10 20v-5h4v5M12 6V2.5h4v2.2h-4M7.5 13.5v2M16.5 13.5v2' },
+  '🏛': { color: HOME, path: 'M3 9.5L12 4l9 5.5zM5.5 9.5V18M10 9.5V18M14 9.5V18M18.5 9.5V18M3.5 18h17M2.5 21h19' },
+  '📚': { color: FUN, path: 'M4 5h4v15H4zM8 5h4v15H8zM13 6l3.8-1 3.6 14-3.8 1zM4 9h8' },
+  '🎬': { color: FUN, path: 'M3.5 9.5h17V20h-17zM3.5 9.5L3 6l16.5-3 .6 3.5zM8 5l2 3.6M13 4.2l2 3.6' },
+  '🏊': { color: FUN, path: 'M3 17c1.5-1.3 3-1.3 4.5 0s3 1.3 4.5 0 3-1.3 4.5 0 3 1.3 4.5 0M3 21c1.5-1.3 3-1.3 4.5 0s3 1.3 4.5 0 3-1.3 4.5 0 3 1.3 4.5 0M8 14V5.5a2.2 2.2 0 0 1 4.4 0M15 14V5.5a2.2 2.2 0 0 1 4.4 0M8 8.5h7M8 11.5h7' },
+  '⚽': { color: FUN, path: 'M12 3a9 9 0 1 0 .01 0M12 8.5l3.5 2.5-1.3 4H9.8l-1.3-4zM12 8.5V3M15.5 11l5-1.5M14.2 15l3 4M9.8 15l-3 4M8.5 11l-5-1.5' },
+  '🎵': { color: FUN, path: 'M9 17.5V5l10-2v12.5M6.5 15a2.5 2.5 0 1 0 .01 0M16.5 13a2.5 2.5 0 1 0 .01 0' },
+  '🎨': { color: FUN, path: 'M12 3.5a8.5 8.5 0 1 0 0 17c1.6 0 2-1 1.6-2.2-.5-1.5.4-2.8 2-2.8H18a2.6 2.6 0 0 0 2.5-2.6C20.5 7.4 16.7 3.5 12 3.5zM8 9v.01M12 7.2v.01M16 9v.01M7 13v.01' },
+  '🚲': { color: FUN, path: 'M6 12.5a4 4 0 1 0 .01 0M18 12.5a4 4 0 1 0 .01 0M6 16.5L9.5 9h6l2.5 7.5M9.5 9l3.5 7.5H6M15.5 9l-.8-3H17M8 9h3' },
+  '🛒': { color: FOOD, path: 'M2.5 4H5l2.6 11h10L20 7H6M9 18a1.3 1.3 0 1 0 .01 0M16.5 18a1.3 1.3 0 1 0 .01 0' },
+  '🍕': { color: FOOD, path: 'M3 7c5.5-3.6 12.5-3.6 18 0l-9 14.5zM4.5 9.5c4.7-2.7 10.3-2.7 15 0M11 13v.01M13.5 11.5v.01M12 17v.01' },
+  '🍦': { color: FOOD, path: 'M7.5 11a4.5 4.5 0 1 1 9 0M6.5 11h11L12 21.5zM9.5 15h5' },
 };
 
 const ICONS = {
@@ -46,11 +61,14 @@ const ICONS = {
 };
 
 /** @param {IconSource | undefined} place */
-export const affordanceColor = (place) => DRAWINGS[place?.icon ?? '']?.color ?? OTHER;
+export const affordanceColor = (place) => glyph(place?.icon)?.color ?? (parseDrawing(place?.icon) ? DRAWN : OTHER);
+
+/** The path for an emoji, also with a variation selector. @param {string | undefined} emoji */
+const glyph = (emoji = '') => (Object.hasOwn(GLYPHS, emoji) ? GLYPHS[emoji] : GLYPHS[emoji.replace('\uFE0F', '')]);
 
 /** Text for an affordance without a drawing, and its font size on the 24 × 24 grid. @param {IconSource} place */
 function textIcon(place) {
-  const text = place.icon || initials(place.name);
+  const text = place.icon.includes('\n') ? initials(place.name) : place.icon || initials(place.name);
   return { text, size: Math.min(17, 28 / [...text].length) };
 }
 
@@ -64,8 +82,9 @@ const paths = new Map();
  * @param {number} x left @param {number} y top @param {number} side
  */
 export function drawAffordanceIcon(ctx, place, x, y, side) {
-  const found = DRAWINGS[place.icon];
+  const found = glyph(place.icon);
   if (!found) {
+    if (drawPixels(ctx, place.icon, x - side * 0.14, y - side * 0.14, side * 1.28)) return;
     const { text, size } = textIcon(place);
     ctx.save();
     ctx.fillStyle = ctx.strokeStyle;
@@ -98,8 +117,10 @@ function svgIcon(path, side) {
 
 /** Icon of an affordance as an element. @param {IconSource} place @param {number} side */
 export function affordanceIcon(place, side = 18) {
-  const found = DRAWINGS[place.icon];
+  const found = glyph(place.icon);
   if (found) return svgIcon(found.path, side);
+  const drawing = parseDrawing(place.icon);
+  if (drawing) return drawingElement(drawing, side);
   const { text, size } = textIcon(place);
   const label = svg('text', { x: 12, y: 12 + size * 0.36, 'text-anchor': 'middle', 'font-size': size, 'font-weight': 600, fill: 'currentColor' });
   label.textContent = text;

@@ -2,7 +2,9 @@
 
 import { request, ApiError } from './api.js';
 import { byId, el, setText } from './dom.js';
+import { gifButton } from './gif.js';
 import { GymEpisode } from './gym-episode.js';
+import { gymGif } from './gym-gif.js';
 import { formatCount, runKind } from './format.js';
 import { icon } from './icons.js';
 import { StepPanel } from './step-panel.js';
@@ -48,6 +50,7 @@ export class Inspector {
     this.selection = el('select', { 'aria-label': 'Action selection' }, el('option', { value: 'greedy', text: 'greedy' }), el('option', { value: 'sampled', text: 'sampled' }));
     this.startButton = el('button', { type: 'button', class: 'primary', text: 'Roll out an episode', hidden: true });
     this.saveButton = el('button', { type: 'button', class: 'round-button toggle', 'aria-label': 'Save as CSV', title: 'Save all steps as a table (CSV)', disabled: true }, icon('save'));
+    this.gifButton = gifButton(() => (this.episode ? gymGif(this.episode, store.state.about?.env ?? '') : ''));
     for (const one of [this.checkpoint, this.seed, this.selection]) one.addEventListener('change', () => void this.rollOut());
     this.startButton.addEventListener('click', () => void this.rollOut());
     this.saveButton.addEventListener('click', () => this.download());
@@ -67,7 +70,7 @@ export class Inspector {
     this.frameView.clear('');
     this.frameView.frame.append(this.startButton);
     byId('episode-body').replaceChildren(...(on ? [this.frameView.frame, this.frameView.observationImages, el('div', { class: 'controls' },
-      this.player.scrubRow(), this.player.buttonRow(this.saveButton),
+      this.player.scrubRow(), this.player.buttonRow(this.gifButton, this.saveButton),
       el('div', { class: 'source-options', 'data-source': 'checkpoint' }, this.checkpoint, this.selection, el('label', { class: 'seed-label', for: 'episode-seed' }, 'seed', this.seed)))] : []));
     byId('step-body').replaceChildren(...(on ? [this.stepPanel.box] : []));
     byId('step-table-body').replaceChildren(...(on ? [this.stepTable.box] : []));
@@ -187,6 +190,7 @@ export class Inspector {
     const at = Math.floor(this.position + 1e-6);
     this.player.showPlaying(this.playing);
     this.saveButton.disabled = !episode;
+    this.gifButton.hidden = !episode?.frameCount;
     setText(byId('episode-label'), episode?.about ? `${episode.about.label}, ${episode.about.greedy ? 'greedy' : 'sampled'}, seed ${episode.about.seed}` : '');
     setText(byId('step-table-note'), !episode ? '' : episode.over ? episode.endText : `${formatCount(episode.steps)} so far …`);
     if (!episode) return;

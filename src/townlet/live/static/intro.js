@@ -7,7 +7,7 @@ const SEEN = 'townlet-intro-seen';
 /** @param {import('./state.js').Store} store @param {() => void} openHelp */
 export function initIntro(store, openHelp) {
   const box = byId('intro');
-  const close = el('button', { type: 'button', class: 'icon-button', 'aria-label': 'Close the introduction', text: '×' });
+  const close = el('button', { type: 'button', class: 'icon-button', 'aria-label': 'Close the introduction', title: 'Close the introduction', text: '×' });
   const more = el('button', { type: 'button', class: 'link', text: 'More about this page' });
   box.replaceChildren(
     el('p', {},

@@ -2,7 +2,7 @@
 
 import { Chart } from './chart.js';
 import { byId, el, setText } from './dom.js';
-import { formatCompact, formatNumber, labelsFor, plural, runKind } from './format.js';
+import { formatCompact, formatCount, formatNumber, labelsFor, plural, runKind } from './format.js';
 
 /** @typedef {import('./state.js').Store} Store */
 
@@ -27,6 +27,7 @@ export class LearningPanel {
     this.smallCharts = el('div', { class: 'small-charts' });
     this.more = el('details', { class: 'more-charts', hidden: true }, el('summary', { text: 'More curves, for those who know the terms' }), this.smallCharts);
     this.waiting = el('p', { class: 'muted' });
+    this.measured = el('p', { class: 'muted measured', hidden: true });
     this.main = new Chart('', [
       { label: 'training', color: '--accent', fill: true },
       { label: 'evaluation', color: '--second', marks: true },
@@ -38,7 +39,7 @@ export class LearningPanel {
       el('li', { class: 'test', text: 'evaluation' }), el('li', { class: 'random', text: 'random agent' }), this.solvedLegend);
     /** @type {Map<string, Chart>} */
     this.small = new Map();
-    byId('learning-body').replaceChildren(this.summary, this.waiting, this.main.box, this.legend, this.more, makeStageLog(store), this.alerts);
+    byId('learning-body').replaceChildren(this.summary, this.waiting, this.main.box, this.legend, this.measured, this.more, makeStageLog(store), this.alerts);
     let waits = 0;
     store.on(['series', 'evaluations', 'runs', 'run', 'about'], () => {
       // Metrics arrive in bursts: draw once.
@@ -70,6 +71,7 @@ export class LearningPanel {
     const flat = (value) => (typeof value === 'number' && xs.length ? [[Math.min(...xs), value], [Math.max(...xs), value]] : []);
     this.waiting.hidden = xs.length > 0;
     this.main.box.hidden = this.legend.hidden = !xs.length;
+    this.showMeasured();
     this.main.setData([trained, evaluated, flat(runs?.find((one) => one.name === run)?.random), flat(about?.threshold)]);
     for (const { names, title } of SMALL_CHARTS) {
       const name = names.find((one) => (series.get(one)?.size ?? 0) > 1);
@@ -86,6 +88,15 @@ export class LearningPanel {
       }
       this.small.get(name)?.setData([points]);
     }
+  }
+
+  /** What the lifetimes in the curve are: those of the tournament are measured in another way. */
+  showMeasured() {
+    const { evaluations } = this.store.state;
+    const last = evaluations.at(-1);
+    this.measured.hidden = this.main.box.hidden || runKind(this.store.state) !== 'town';
+    setText(this.measured, `Training: the mean lifetime of the episodes that ended since the last point, in which the agent also tries things at random.${last
+      ? ` Evaluation: the mean of ${last.episodes} episodes, always from the same situations and for at most ${formatCount(last.limit)} steps, without trying things at random.` : ''}`);
   }
 
   /** @param {string} name */

@@ -1,7 +1,8 @@
 /** The dialog with the lessons: a question first, the measured answer on request. */
 
 import { request } from './api.js';
-import { byId, el } from './dom.js';
+import { makeClosable } from './dialog.js';
+import { byId, copyButton, el } from './dom.js';
 
 /**
  * @typedef {{label: string, values: (string | null)[]}} Arm
@@ -16,8 +17,9 @@ function resultTable({ measures, arms, seeds }) {
     el('tbody', {}, ...arms.map(({ label, values }) => el('tr', {}, el('th', { scope: 'row', text: label }), ...values.map((value) => el('td', { text: value ?? '–' }))))));
 }
 
-/** @param {Lesson} lesson */
-function lessonItem(lesson) {
+/** @param {Lesson} lesson @param {string} program command that starts townlet */
+function lessonItem(lesson, program) {
+  const command = el('code', { class: 'lesson-command', text: `${program} lesson ${lesson.name} --open` });
   const { number, name, title, question, conclusion, arms, seconds } = lesson;
   const answer = el('details', { class: 'lesson-answer' }, el('summary', { text: 'What happened' }));
   answer.addEventListener('toggle', () => { // the figure is loaded when it is needed
@@ -30,25 +32,23 @@ function lessonItem(lesson) {
     el('summary', {}, el('b', { text: `${number}. ${title}` }), el('span', { text: question })),
     el('ul', {}, ...arms.map(({ label }) => el('li', { text: label }))),
     el('p', { text: 'Which agent does better, and why? Write your prediction down, then train them side by side' + duration + ':' }),
-    el('code', { class: 'lesson-command', text: `townlet lesson ${name} --open` }),
+    el('div', { class: 'command' }, command, copyButton(command)),
     answer);
 }
 
-/** Build the dialog. */
-export function initLessons() {
+/** Build the dialog. @param {import('./state.js').Store} store */
+export function initLessons(store) {
   const dialog = /** @type {HTMLDialogElement} */ (byId('lessons'));
   const list = el('div', { class: 'lesson-list' });
-  const close = el('button', { type: 'button', class: 'primary', text: 'Close' });
+  makeClosable(dialog);
   dialog.append(
     el('h2', { id: 'lessons-title', text: 'Lessons' }),
     el('p', { text: 'Each lesson is one failure of reinforcement learning beside its cure.' }),
-    list, close);
-  close.addEventListener('click', () => dialog.close());
-  dialog.addEventListener('click', (event) => { if (event.target === dialog) dialog.close(); });
+    list);
   byId('lessons-button').addEventListener('click', async () => {
     if (!list.children.length) {
       const lessons = /** @type {Lesson[]} */ (await request('api/lessons').catch(() => []));
-      list.replaceChildren(...lessons.map(lessonItem));
+      list.replaceChildren(...lessons.map((lesson) => lessonItem(lesson, store.state.program)));
     }
     dialog.showModal();
   });

@@ -26,6 +26,7 @@ import { Session } from './session.js';
 import { initialState, Store } from './state.js';
 import { initSoundButton } from './sound-button.js';
 import { StoryPanel } from './story-panel.js';
+import { initTooltips } from './tooltips.js';
 import { initTheme } from './theme.js';
 import { initTournamentPanel } from './tournament-panel.js';
 import { TrainingControl } from './training-control.js';
@@ -42,7 +43,10 @@ const playbacks = [new Playback(), new Playback()];
 const connection = new Connection((message) => dispatcher.dispatch(message), (link, attempt) => {
   store.set({ link });
   if (link === 'away' && attempt === 1) announce('Connection lost. Reconnecting.');
+  // Nothing that is pressed meanwhile would reach the server.
+  /** @type {HTMLFieldSetElement} */ (byId('controls')).disabled = link === 'away';
 });
+connection.onExpired = () => store.set({ expired: true });
 const session = new Session(store, connection);
 session.atEnd = () => playbacks[0].over;
 const runs = new RunsController(store, session, clearTowns);
@@ -57,17 +61,16 @@ let agent = null;
 
 /** @param {import('./types.js').Hello} hello */
 function onHello(hello) {
-  if (hello.protocol !== PROTOCOL) toast('This page does not match the server', 'reload it');
+  if (hello.protocol !== PROTOCOL) toast('This page does not match the server', 'Reload it');
   runs.serverRun = hello.run;
   runs.connected = true;
   document.body.toggleAttribute('data-viewer', hello.role === 'viewer');
-  store.set({ link: 'open', program: hello.program, operator: hello.role !== 'viewer' });
+  store.set({ link: 'open', expired: false, program: hello.program, operator: hello.role !== 'viewer' });
   byId('help-button').title = `Help and keyboard shortcuts (?) · Townlet ${hello.version}`;
-  session.resetServerState();
   if (store.state.run) {
-    announce('Reconnected.');
-    session.subscribe();
-  }
+    const { start, position, firstAge } = playbacks[0];
+    session.resume(start?.seed ?? null, position - firstAge);
+  } else session.resetServerState();
   void runs.loadRuns();
 }
 
@@ -126,7 +129,8 @@ initTournamentPanel(store);
 initSoundButton(store);
 initIntro(store, openHelp);
 initJoin();
-initLessons();
+initTooltips();
+initLessons(store);
 const togglePresentation = initPresentation(store);
 initRowsOverview(store, session, playbacks[0]);
 initEpisodesPanel(store, session);

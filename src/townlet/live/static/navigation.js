@@ -19,7 +19,7 @@ export function bindShortcuts(store, player, openHelp, togglePresentation) {
     if (event.key === ' ' && target.closest('button, summary, a')) return;
     const steps = event.shiftKey ? 10 : 1;
     if (event.key === '?') openHelp();
-    else if (!store.state.about) return;
+    else if (!store.state.about || store.state.link === 'away') return;
     else if (event.key === ' ') player().toggle();
     else if (event.key === 'ArrowRight') player().step(steps);
     else if (event.key === 'ArrowLeft') player().step(-steps);

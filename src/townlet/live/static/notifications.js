@@ -1,15 +1,16 @@
 /** Toasts, and announcements to screen readers. */
 
 import { byId, el } from './dom.js';
+import { sentence } from './format.js';
 
 const TOAST_MS = 7000; // milliseconds
 
-/** Show an error for a few seconds. @param {string} what @param {string} [fix] */
+/** Show a message for a few seconds. @param {string} what @param {string} [fix] */
 export function toast(what, fix = '') {
-  const box = byId('toasts');
-  for (const other of box.children) if (other.firstChild?.textContent === what) other.remove();
-  const close = el('button', { type: 'button', 'aria-label': 'Close', text: '×' });
-  const one = el('div', { class: 'toast' }, el('strong', { text: what.charAt(0).toUpperCase() + what.slice(1) }), fix ? el('span', { text: fix }) : null, close);
+  const box = byId('toasts'), text = sentence(what);
+  for (const other of box.children) if (other.firstChild?.textContent === text) other.remove();
+  const close = el('button', { type: 'button', 'aria-label': 'Close', title: 'Close', text: '×' });
+  const one = el('div', { class: 'toast' }, el('strong', { text }), fix ? el('span', { text: sentence(fix) }) : null, close);
   close.addEventListener('click', () => one.remove());
   box.append(one);
   while (box.children.length > 3) box.firstElementChild?.remove();

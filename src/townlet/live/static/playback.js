@@ -11,6 +11,7 @@ export class Playback {
     this.start = null;
     /** @type {import('./types.js').EpisodeEnd | null} */
     this.end = null;
+    this.knownEnd = this.end; // kept while an earlier step is on screen
     /** @type {Map<number, Timestep>} */
     this.timesteps = new Map();
     /** @type {Map<number, number>} */
@@ -25,7 +26,7 @@ export class Playback {
   /** @param {import('./types.js').EpisodeStart} start */
   begin(start) {
     this.start = start;
-    this.end = null;
+    this.end = this.knownEnd = null;
     this.timesteps = new Map();
     this.visits = new Map();
     this.firstAge = 0;
@@ -66,7 +67,7 @@ export class Playback {
   /** @param {import('./types.js').EpisodeEnd} end */
   setEnd(end) {
     if (!this.start || end.episode !== this.start.episode) return false;
-    this.end = end;
+    this.end = this.knownEnd = end;
     if (this.start.length !== null) this.firstAge = Math.max(0, end.length - this.start.length);
     return true;
   }
@@ -123,6 +124,17 @@ export class Playback {
   /** Whether the end is on screen. */
   get over() {
     return this.end !== null && this.position >= this.lastAge;
+  }
+
+  /** Whether the agent's death is on screen. */
+  get died() {
+    return this.over && this.end?.cause !== 'time';
+  }
+
+  /** All received timesteps, as a playback of its own that later messages do not change. */
+  copy() {
+    const timesteps = new Map(this.timesteps), lastAge = Math.max(-1, ...timesteps.keys());
+    return Object.assign(new Playback(), this, { timesteps, visits: new Map(this.visits), end: this.knownEnd, lastAge });
   }
 
   /** All received timesteps, in order. */

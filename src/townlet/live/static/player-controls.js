@@ -92,8 +92,18 @@ export class PlayerControls {
     this.speed.setAttribute('aria-valuetext', text);
   }
 
+  /** Nothing is played: there is no position. */
+  clearPosition() {
+    this.scrub.disabled = true;
+    this.scrub.min = this.scrub.value = '0';
+    this.scrub.style.setProperty('--done', '0%');
+    this.scrub.setAttribute('aria-valuetext', '');
+    setText(this.positionText, '');
+  }
+
   /** Show the position. @param {number} now @param {number} first @param {number} last @param {(now: number) => string} label */
   showPosition(now, first, last, label) {
+    this.scrub.disabled = false;
     if (Number(this.scrub.max) !== last) this.scrub.max = String(last);
     if (Number(this.scrub.min) !== first) this.scrub.min = String(first);
     const held = this.scrubbing || performance.now() < this.settledAt; // else the thumb jumps back until the answer arrives

@@ -1,6 +1,7 @@
 /** Presentation mode for a room, and the QR code with which others join. */
 
 import { request } from './api.js';
+import { makeClosable } from './dialog.js';
 import { byId, el } from './dom.js';
 
 /** @param {import('./state.js').Store} store */
@@ -26,10 +27,8 @@ export function initPresentation(store) {
 export function initJoin() {
   const dialog = /** @type {HTMLDialogElement} */ (byId('join'));
   const body = el('div', { class: 'join-body' });
-  const close = el('button', { type: 'button', class: 'primary', text: 'Close' });
-  dialog.append(el('h2', { id: 'join-title', text: 'Watch along' }), body, close);
-  close.addEventListener('click', () => dialog.close());
-  dialog.addEventListener('click', (event) => { if (event.target === dialog) dialog.close(); });
+  makeClosable(dialog);
+  dialog.append(el('h2', { id: 'join-title', text: 'Watch along' }), body);
   byId('join-button').addEventListener('click', async () => {
     const { link, local } = await request('api/join').catch(() => ({ link: null, local: false }));
     const parts = link ? [

@@ -83,12 +83,12 @@ export class RunsController {
       return false;
     }
     if (requestId !== this.requests) return true; // another run was requested meanwhile
-    const { runs, theme, view, overlay, link, speed, sound, operator, program } = this.store.state;
+    const { runs, theme, view, overlay, link, expired, speed, sound, operator, program } = this.store.state;
     const summary = runs?.find((one) => one.name === run);
     const source = initialSource(about, summary);
     const agents = [{ ...latestPolicy(), checkpoint: summary?.state === 'running' ? 'latest' : 'best' }];
     this.onClear();
-    this.store.set({ ...initialState(), runs, theme, view: about.kind === 'gym' ? 'watch' : view, overlay, link, speed, sound, operator, program, run, about, world: about.world ?? null, source, agents });
+    this.store.set({ ...initialState(), runs, theme, view: about.kind === 'gym' ? 'watch' : view, overlay, link, expired, speed, sound, operator, program, run, about, world: about.world ?? null, source, agents });
     history.replaceState(null, '', `#run=${encodeURIComponent(run)}`);
     this.session.resetServerState();
     this.session.subscribe();
@@ -230,7 +230,7 @@ function showStatus(store) {
   setText(byId('progress-text'), parts.join(' · '));
 }
 
-/** The name of a published run, which people gave it, and the recipe of others. @param {import('./types.js').RunSummary} summary */
+/** The lesson of a run; or else the name of a published run, which people gave it, and the recipe of others. @param {import('./types.js').RunSummary} summary */
 function runTitle(summary) {
-  return (summary.state !== 'published' && summary.recipe) || summary.name;
+  return summary.lesson ?? ((summary.state !== 'published' && summary.recipe) || summary.name);
 }

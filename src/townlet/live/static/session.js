@@ -29,11 +29,31 @@ export class Session {
     this.questionSide = 0; // of the last one
   }
 
+  /**
+   * A new connection: subscribe as before, and return to the moment on screen.
+   * @param {number | null} seed of the town, if an agent plays @param {number} timestep since the start of the episode
+   */
+  resume(seed, timestep) {
+    const { playing, preview, source, agents } = this.store.state;
+    this.resetServerState();
+    this.subscribe();
+    if (preview || source === 'training' || source === 'none' || hasHuman(agents)) return;
+    if (source === 'checkpoint') {
+      if (seed === null) return;
+      this.send({ type: 'reset', seed });
+    }
+    if (!playing) {
+      this.store.set({ playing });
+      this.send({ type: 'pause' });
+    }
+    this.seek(timestep);
+  }
+
   /** A new connection or another run: the server is in its initial state and sends all checkpoints again. */
   resetServerState() {
     this.serverAgents = [latestPolicy()];
     this.previousAgents = null;
-    this.store.set({ checkpoints: [], asking: false });
+    this.store.set({ checkpoints: [], asking: false, previewPending: false });
   }
 
   /** @param {object} message */
@@ -46,7 +66,7 @@ export class Session {
     const { run, source, speed, preview, about, recording } = this.store.state;
     if (!run) return;
     if (preview) this.store.set({ preview: false, world: about?.world ?? null });
-    this.store.set({ playing: true, detached: false, row: null, pace: source === 'training' ? 'live' : 'own' });
+    this.store.set({ playing: source !== 'checkpoint' || !hasHuman(this.store.state.agents), detached: false, row: null, pace: source === 'training' ? 'live' : 'own' });
     // Other agents than the latest policy are requested at once, instead of an episode of that policy.
     const others = source === 'checkpoint' && !isSameAgents(this.store.state.agents, this.serverAgents);
     this.send({ type: 'subscribe', run, source: others ? 'none' : source, rows: OVERVIEW_ROWS });
@@ -167,6 +187,7 @@ export class Session {
 
   /** Ask why the agent does not do something else at a timestep. @param {number} timestep since the start of the episode @param {{action?: number, affordance?: string}} about */
   ask(timestep, about) {
+    if (this.store.state.link !== 'open') return;
     this.questions += 1;
     this.questionSide = this.store.state.side;
     if (this.store.state.playing) this.toggle();

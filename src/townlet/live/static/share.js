@@ -1,9 +1,11 @@
-/** Sharing: the last episode as GIF, and a link that opens the moment on screen. */
+/** Sharing: the episode on screen as GIF, and a link that opens the moment on screen. */
 
 import { latestPolicy } from './agent-choice.js';
 import { el } from './dom.js';
+import { gifButton } from './gif.js';
 import { icon } from './icons.js';
 import { announce, toast } from './notifications.js';
+import { townGif } from './town-gif.js';
 
 /**
  * @typedef {import('./types.js').AgentChoice} AgentChoice
@@ -46,34 +48,15 @@ export class ShareButtons {
   constructor(store, playbacks) {
     this.store = store;
     this.playbacks = playbacks;
-    this.gif = el('button', { type: 'button', class: 'round-button toggle', 'aria-label': 'Save as GIF', title: 'Save this episode, as far as it was played, as an animated GIF' }, icon('film'));
     this.link = el('button', { type: 'button', class: 'round-button toggle', 'aria-label': 'Copy a link to this moment', title: 'Copy a link that opens this moment' }, icon('link'));
-    this.gif.addEventListener('click', () => void this.saveGif());
     this.link.addEventListener('click', () => void this.copyLink());
-    this.buttons = [this.gif, this.link];
+    this.buttons = [gifButton(() => townGif(store, playbacks)), this.link];
     // An edited world has no address.
     store.on(['source', 'preview'], () => { this.link.hidden = store.state.source !== 'checkpoint' || store.state.preview; });
   }
 
   get playback() {
     return this.playbacks[this.store.state.side];
-  }
-
-  async saveGif() {
-    const { start } = this.playback;
-    if (!start) return;
-    this.gif.disabled = true;
-    announce('The GIF is being drawn.');
-    const answer = await fetch(`api/watched/${start.episode}.gif`).catch(() => null);
-    this.gif.disabled = false;
-    if (!answer?.ok) {
-      const reason = await answer?.json().catch(() => null);
-      toast('The GIF could not be made', reason ? `${reason.what}: ${reason.fix}` : 'watch the episode again, then save it');
-      return;
-    }
-    const link = el('a', { href: URL.createObjectURL(await answer.blob()), download: `${start.name.toLowerCase()}.gif` });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
 
   async copyLink() {

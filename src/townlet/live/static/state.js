@@ -5,6 +5,7 @@ import { latestPolicy } from './agent-choice.js';
 /**
  * @typedef {object} AppState
  * @property {'connecting' | 'open' | 'away'} link
+ * @property {boolean} expired the server no longer accepts the token of this page
  * @property {import('./types.js').RunSummary[] | null} runs
  * @property {string | null} run
  * @property {import('./types.js').RunInfo | null} about
@@ -47,7 +48,7 @@ import { latestPolicy } from './agent-choice.js';
 /** @returns {AppState} */
 export function initialState() {
   return {
-    link: 'connecting', runs: null, run: null, about: null, world: null, preview: false, maps: null, status: null,
+    link: 'connecting', expired: false, runs: null, run: null, about: null, world: null, preview: false, maps: null, status: null,
     source: 'checkpoint', playing: true, detached: false, pace: 'own', speed: 5, row: null, recording: null,
     agents: [latestPolicy()], side: 0, checkpoints: [], series: new Map(), evaluations: [], alerts: [],
     stages: new Map(), trainingEpisodes: [], episodeEnds: [], rowsOverview: null, worldChecked: null, previewPending: false,

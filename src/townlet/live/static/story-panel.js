@@ -27,7 +27,12 @@ export class StoryPanel {
   update() {
     const playback = this.playbacks[this.store.state.side];
     const { start } = playback;
-    if (!start) return;
+    if (!start) {
+      if (this.key) this.list.replaceChildren();
+      this.key = byId('story-name').textContent = '';
+      this.empty.hidden = false;
+      return;
+    }
     const now = Math.floor(playback.position + 1e-6);
     const events = playback.eventsUntil(now);
     const key = `${start.episode} ${events.length}`;

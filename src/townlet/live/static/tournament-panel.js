@@ -13,7 +13,7 @@ const LOOK = 10_000; // milliseconds between looks for a tournament that another
 /** @param {import('./state.js').Store} store */
 export function initTournamentPanel(store) {
   const button = el('button', { type: 'button', class: 'operator-only', text: 'Let all agents play' });
-  const note = el('p', { class: 'muted', text: 'All agents of this folder, a random agent and the planner play 50 episodes each in this town, with the same seeds, and for longer than its step limit.' });
+  const note = el('p', { class: 'muted', text: 'All agents of this folder, a random agent and the planner play 50 episodes each in this town.' });
   const about = el('p', { class: 'muted', role: 'status', hidden: true });
   const table = el('table', { class: 'tournament', hidden: true });
   byId('tournament-body').replaceChildren(note, button, about, table);
@@ -29,7 +29,7 @@ export function initTournamentPanel(store) {
     }
     setText(button, tournament.over ? 'Play again' : `${tournament.lines.length} agents have played …`);
     setText(about, tournament.problem ? `The tournament has ended early: ${tournament.problem}.`
-      : `${tournament.episodes} episodes of at most ${formatCount(tournament.limit)} steps each.`);
+      : `Lifetime is the mean of ${tournament.episodes} episodes of at most ${formatCount(tournament.limit)} steps: each agent plays as it was at its best, tries nothing at random, and starts in the same situations. The Learning panel shows other lifetimes: its episodes end at ${formatCount(store.state.about?.world?.max_steps ?? tournament.limit)} steps, and in training the agent tries things at random.`);
     table.replaceChildren(
       el('thead', {}, el('tr', {}, el('th', { text: 'Agent' }), el('th', { class: 'number', text: 'Lifetime' }), el('th'),
         el('th', { class: 'number', text: 'Reaches the limit' }), el('th', { text: 'Dies of' }))),

@@ -133,9 +133,14 @@ export class TownControls {
 
   /** Update position and timeline. */
   updatePosition() {
-    const playback = this.playbacks[0];
+    const [left, right] = this.playbacks;
+    const playback = right.start && right.position > left.position ? right : left; // the agent that lives longer
     const { start, end, lastAge, firstAge: first } = playback;
-    if (!start) return;
+    if (!start) {
+      this.player.clearPosition();
+      this.timeline.clear();
+      return;
+    }
     const { world, theme } = this.store.state;
     let last = Math.max(lastAge, world?.max_steps ?? 1);
     if (end) last = end.length;
@@ -158,6 +163,12 @@ export class Timeline {
   constructor() {
     this.canvas = el('canvas', { class: 'timeline', role: 'img', 'aria-label': 'Timeline of this episode: green where all lethal meters were high, red where one was nearly empty; dots mark uses of affordances' });
     this.drawn = '';
+  }
+
+  /** Remove the episode. */
+  clear() {
+    this.drawn = '';
+    this.canvas.width = 0;
   }
 
   /**

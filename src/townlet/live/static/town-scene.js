@@ -3,6 +3,7 @@
 import { humanize } from './format.js';
 import { cellCenter, floorOf, ringPosition } from './grid.js';
 import { affordanceColor, drawAffordanceIcon } from './icons.js';
+import { boxAround, labelFont, placeName } from './labels.js';
 import { drawTransitions } from './transitions.js';
 
 /**
@@ -26,8 +27,13 @@ export function drawBackground(ctx, g, scene) {
  * @param {Grid} g
  * @param {import('./types.js').World} world
  * @param {Scene} scene
+ * @returns {import('./labels.js').Box[]} where names and icons are
  */
 export function drawAffordances(ctx, g, world, scene) {
+  /** @type {import('./labels.js').Box[]} */
+  const taken = [];
+  /** @type {import('./labels.js').Box[]} */
+  const icons = [];
   ctx.clearRect(0, 0, g.width, g.height);
   if (scene.transitions) drawTransitions(ctx, g, scene);
   scene.cells.forEach((cell, k) => {
@@ -35,9 +41,10 @@ export function drawAffordances(ctx, g, world, scene) {
     const place = world.affordances[k];
     const open = place ? place.open_at[scene.hour % place.open_at.length] : true;
     const at = g.hasMap ? cellCenter(g, cell) : ringPosition(g, k, scene.cells.length);
-    drawAffordance(ctx, g, at, place ?? { name: `Affordance ${k + 1}`, icon: '' }, open, scene);
+    icons.push(drawAffordance(ctx, g, at, place ?? { name: `Affordance ${k + 1}`, icon: '' }, open, scene, taken));
   });
-  if (g.floors > 1) drawFloors(ctx, g, scene);
+  if (g.floors > 1) taken.push(drawFloors(ctx, g, scene));
+  return [...taken, ...icons];
 }
 
 /** @param {CanvasRenderingContext2D} ctx @param {Grid} g @param {Scene} scene */
@@ -82,9 +89,10 @@ function drawRing(ctx, g, scene) {
 
 /**
  * @param {CanvasRenderingContext2D} ctx @param {Grid} g @param {{x: number, y: number}} at
- * @param {import('./icons.js').IconSource} place @param {boolean} open @param {Scene} scene
+ * @param {import('./icons.js').IconSource} place @param {boolean} open @param {Scene} scene @param {import('./labels.js').Box[]} taken
+ * @returns {import('./labels.js').Box} of the icon
  */
-function drawAffordance(ctx, g, at, place, open, scene) {
+function drawAffordance(ctx, g, at, place, open, scene, taken) {
   const { style } = scene;
   const side = Math.min(g.cell * 0.6, 64);
   const left = at.x - side / 2, top = at.y - side / 2 - g.cell * 0.1;
@@ -101,23 +109,20 @@ function drawAffordance(ctx, g, at, place, open, scene) {
   ctx.strokeStyle = open ? '#fffdf8' : scene.night ? '#eef0f6' : style.getPropertyValue('--shut-ink');
   drawAffordanceIcon(ctx, place, left + side * 0.17, top + side * 0.17, side * 0.66);
   ctx.restore();
-  if (g.cell >= 34) drawName(ctx, g, at, top + side, humanize(place.name), open, scene);
+  const icon = boxAround(at.x, top, side, side);
+  if (g.cell < 34) return icon;
+  const room = g.cell * (g.hasMap ? 0.96 : 1.5);
+  const label = placeName(ctx, humanize(place.name), { x: at.x, below: top + side, above: top, room, cell: g.cell, page: g.width }, scene.leastText, taken);
+  if (label) {
+    taken.push(label.box);
+    drawName(ctx, label, open, scene);
+  }
+  return icon;
 }
 
-/**
- * @param {CanvasRenderingContext2D} ctx @param {Grid} g @param {{x: number, y: number}} at @param {number} below
- * @param {string} text @param {boolean} open @param {Scene} scene
- */
-function drawName(ctx, g, at, below, text, open, scene) {
-  const least = scene.leastText; // longer names are condensed, not smaller
-  let size = Math.max(least, Math.min(13, Math.max(8.5, g.cell * 0.175)));
-  ctx.font = `500 ${size}px system-ui, sans-serif`;
-  const room = g.hasMap ? g.cell * 1.02 : g.cell * 1.5;
-  const wide = ctx.measureText(text).width;
-  if (wide > room) {
-    size = Math.max(least, 7.5, (size * room) / wide);
-    ctx.font = `500 ${size}px system-ui, sans-serif`;
-  }
+/** @param {CanvasRenderingContext2D} ctx @param {import('./labels.js').Label} label @param {boolean} open @param {Scene} scene */
+function drawName(ctx, { text, x, y, size, width }, open, scene) {
+  ctx.font = labelFont(size);
   ctx.textAlign = 'center';
   ctx.textBaseline = 'top';
   const { style, night } = scene;
@@ -126,15 +131,12 @@ function drawName(ctx, g, at, below, text, open, scene) {
   ctx.lineJoin = 'round';
   ctx.strokeStyle = night ? 'rgba(24, 30, 60, 0.75)' : style.getPropertyValue('--tile');
   ctx.fillStyle = night ? (open ? '#fbf6ea' : '#c3c7d6') : style.getPropertyValue(open ? '--ink' : '--muted');
-  ctx.strokeText(text, at.x, below + g.cell * 0.045, least ? room : undefined);
-  ctx.fillText(text, at.x, below + g.cell * 0.045, least ? room : undefined);
-  if (!open) {
-    const half = Math.min(ctx.measureText(text).width, least ? room : Infinity) / 2;
-    ctx.fillRect(at.x - half, below + g.cell * 0.045 + size * 0.52, half * 2, 1);
-  }
+  ctx.strokeText(text, x, y, width);
+  ctx.fillText(text, x, y, width);
+  if (!open) ctx.fillRect(x - width / 2, y + size * 0.52, width, 1);
 }
 
-/** Draw the current floor. @param {CanvasRenderingContext2D} ctx @param {Grid} g @param {Scene} scene */
+/** Draw the current floor. @param {CanvasRenderingContext2D} ctx @param {Grid} g @param {Scene} scene @returns {import('./labels.js').Box} */
 function drawFloors(ctx, g, scene) {
   const text = `Floor ${scene.floor} (0–${g.floors - 1})`;
   ctx.font = '600 12px system-ui, sans-serif';
@@ -152,6 +154,7 @@ function drawFloors(ctx, g, scene) {
     ctx.fillStyle = scene.style.getPropertyValue(k === scene.floor ? '--accent' : '--line');
     ctx.fillRect(left + 8 + k * 7, top + 15 - k * 4, 5, 4 + k * 4 - 1);
   }
+  return { left, top, right: left + wide, bottom: top + 24 };
 }
 
 /** Darkness of an hour, 0 … 1. @param {number} hour @param {number} day */

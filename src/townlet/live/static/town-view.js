@@ -1,12 +1,11 @@
-/** One town on a canvas: static layers are cached, the agent is drawn every frame. */
+/** One town of the page: its canvas, floating texts, caption and end card. */
 
 import { el, pixelRatio, setText } from './dom.js';
-import { drawAgent } from './agent-sprite.js';
+import { FloatingTexts } from './floating-texts.js';
 import { formatCount, formatPercent, humanize } from './format.js';
-import { aspectRatio, cellCenter, floorOf, layoutGrid, agentPosition, ringPosition } from './grid.js';
-import { overlayLayers, activeOverlay } from './overlay.js';
-import { darkness, drawAffordances, drawBackground, drawDaylight, lightStrength } from './town-scene.js';
+import { aspectRatio, cellCenter, floorOf, layoutGrid, ringPosition } from './grid.js';
 import { playbackSpeed } from './state.js';
+import { TownPainter } from './town-painter.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -14,9 +13,7 @@ import { playbackSpeed } from './state.js';
  * @typedef {import('./types.js').Timestep} Timestep
  */
 
-const TRAIL_LENGTH = 26; // timesteps
-const FLOAT_SECONDS = 1.5; // lifetime of a floating text
-const MIN_CHANGE = 0.04; // of a meter; smaller changes are not shown
+const MAX_FLOATING_SPEED = 15; // steps per second up to which changes of meters are shown beside the agent
 
 /** Smallest font size on the map in pixels; 0: names may be smaller, to fit their cells. */
 const leastText = () => (document.body.hasAttribute('data-present') ? 12 : 0);
@@ -33,14 +30,12 @@ export class TownView {
     this.hint = el('div', { class: 'town-hint', hidden: true });
     this.box = el('div', { class: 'town-view', 'data-side': side },
       el('div', { class: 'town-frame' }, this.canvas, this.endCard, this.hint), this.caption);
-    this.background = document.createElement('canvas'); // layer with the tiles
-    this.affordances = document.createElement('canvas'); // layer with the affordances
-    this.layersKey = ''; // cache key of both layers
+    this.painter = new TownPainter(store, playback, side, this.canvas);
     this.dirty = true;
-    this.width = this.height = this.agentY = 0;
-    /** @type {{text: string, good: boolean, x: number, y: number, left: number}[]} */
-    this.floatingTexts = [];
-    this.lastFloatedAge = -1;
+    this.agentY = 0;
+    this.floating = new FloatingTexts();
+    /** @type {number | undefined} */
+    this.episode = undefined; // on screen
     this.reducedMotion = matchMedia('(prefers-reduced-motion: reduce)');
     /** Called with the name of an affordance that was clicked. */
     this.onPlace = (/** @type {string} */ _name) => {};
@@ -48,9 +43,13 @@ export class TownView {
       const name = this.placeUnder(event);
       if (name) this.onPlace(name);
     });
-    this.canvas.addEventListener('pointermove', (event) => { this.canvas.style.cursor = this.placeUnder(event) ? 'pointer' : ''; });
+    this.canvas.addEventListener('pointermove', (event) => {
+      const name = this.placeUnder(event);
+      this.canvas.style.cursor = name ? 'pointer' : '';
+      this.canvas.title = name ? humanize(name) : '';
+    });
     new ResizeObserver(() => { this.dirty = true; }).observe(this.box);
-    store.on(['world', 'theme', 'overlay', 'maps', 'agents', 'view'], () => { this.layersKey = ''; this.dirty = true; });
+    store.on(['world', 'theme', 'overlay', 'maps', 'agents', 'view'], () => { this.painter.invalidate(); this.dirty = true; });
   }
 
   get world() {
@@ -60,18 +59,18 @@ export class TownView {
   /** The affordance under the pointer; the page may be zoomed. @param {MouseEvent} event */
   placeUnder(event) {
     const box = this.canvas.getBoundingClientRect();
-    return this.placeAt(((event.clientX - box.left) * this.width) / box.width, ((event.clientY - box.top) * this.height) / box.height);
+    return this.placeAt(((event.clientX - box.left) * this.painter.width) / box.width, ((event.clientY - box.top) * this.painter.height) / box.height);
   }
 
   /** The affordance at a point of the canvas. @param {number} x @param {number} y @returns {string | null} */
   placeAt(x, y) {
     const { world } = this;
     if (!world || !this.playback.start) return null;
-    const g = layoutGrid(world.size, this.width, this.height);
-    const cells = this.affordanceCells();
+    const { width, height } = this.painter, g = layoutGrid(world.size, width, height);
+    const cells = this.painter.affordanceCells();
     const timestep = this.playback.current();
     const k = cells.findIndex((cell, index) => {
-      if (g.hasMap && floorOf(g, cell) !== (timestep ? this.floor(timestep) : 0)) return false;
+      if (g.hasMap && floorOf(g, cell) !== (timestep ? this.painter.floor(timestep) : 0)) return false;
       const at = g.hasMap ? cellCenter(g, cell) : ringPosition(g, index, cells.length);
       return Math.abs(at.x - x) < g.cell / 2 && Math.abs(at.y - y) < g.cell / 2;
     });
@@ -82,55 +81,30 @@ export class TownView {
   tick(seconds) {
     if (this.reducedMotion.matches) this.playback.skipAnimation();
     const moved = this.playback.advance(seconds);
-    const floats = this.floatingTexts.length > 0;
-    for (const one of this.floatingTexts) one.left -= seconds;
-    this.floatingTexts = this.floatingTexts.filter((one) => one.left > 0);
+    const floats = this.floating.tick(seconds);
     if (!(moved || floats || this.dirty) || !this.world) return;
     this.dirty = false;
     this.draw();
   }
 
   draw() {
-    const world = this.world;
+    const { painter, world } = this;
     if (!world || !this.resize(world.size)) return;
-    const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext('2d'));
-    const g = layoutGrid(world.size, this.width, this.height);
+    const speed = playbackSpeed(this.store.state, this.playback.start);
+    const here = painter.paint(speed, leastText());
     const timestep = this.playback.current();
-    const ratio = this.canvas.width / this.width;
-    ctx.setTransform(1, 0, 0, 1, 0, 0);
-    this.refreshLayers(g, timestep, ratio);
-    ctx.drawImage(this.background, 0, 0);
-    if (world.temporal && timestep) {
-      ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-      const depth = Number(getComputedStyle(this.canvas).getPropertyValue('--night'));
-      drawDaylight(ctx, g, world, this.hour(timestep), this.affordanceCells(), this.lightStrength, depth, this.floor(timestep));
-      ctx.setTransform(1, 0, 0, 1, 0, 0);
+    if (this.playback.start?.episode !== this.episode) {
+      this.episode = this.playback.start?.episode;
+      this.floating = new FloatingTexts();
     }
-    ctx.drawImage(this.affordances, 0, 0);
-    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-    if (!timestep) return;
-    const { next, part } = this.playback.upcoming();
-    const here = this.interpolate(g, timestep, next, part);
+    if (!here || !timestep) return;
     this.agentY = here.y;
-    this.drawTrail(ctx, g, here);
-    const inUse = (/** @type {Timestep} */ one) => one.using < this.affordanceCells().length;
-    let using = inUse(timestep) ? timestep : null;
-    if (!using && next && part > 0 && inUse(next)) using = next;
-    const ticks = using ? world.affordances[using.using]?.ticks ?? 1 : 1;
-    drawAgent(ctx, here, g.cell, {
-      side: this.side,
-      dead: this.playback.over && this.playback.end?.cause !== 'time',
-      mood: this.lowestMeter(timestep),
-      facing: next ? Math.sign(this.interpolate(g, next, null, 0).x - here.x) : 0,
-      bob: next && this.isMoving(timestep, next) ? Math.abs(Math.sin(part * Math.PI)) : 0,
-      ring: using && ticks > 1 ? Math.min(1, (using.progress + (using === timestep ? part : part - 1)) / ticks) : 0,
-    });
-    this.addFloatingTexts(here, timestep);
-    this.drawFloatingTexts(ctx, g);
-    if (this.playback.over && this.playback.end?.cause !== 'time') {
-      ctx.fillStyle = getComputedStyle(this.canvas).getPropertyValue('--veil');
-      ctx.fillRect(0, 0, this.width, this.height);
+    if (!this.reducedMotion.matches && speed <= MAX_FLOATING_SPEED) {
+      const before = this.playback.timesteps.get(timestep.age - 1), g = layoutGrid(world.size, painter.width, painter.height);
+      this.floating.add(painter.ctx, world.meters, timestep, before, here, g, painter.labelBoxes);
     }
+    this.floating.draw(painter.ctx);
+    painter.paintVeil();
     updateCanvasLabel(this.canvas, timestep, world, this.playback);
   }
 
@@ -141,148 +115,9 @@ export class TownView {
     if (width < 40) return false;
     const limit = Math.max(260, innerHeight - (innerWidth < 700 ? 330 : 318));
     const height = Math.min(width * aspectRatio(size), limit);
-    const ratio = pixelRatio(this.canvas);
-    if (width !== this.width || height !== this.height || this.canvas.width !== Math.round(width * ratio)) {
-      this.width = width;
-      this.height = height;
-      this.canvas.width = Math.round(width * ratio);
-      this.canvas.height = Math.round(height * ratio);
-      this.canvas.style.height = `${height}px`;
-      this.layersKey = '';
-    }
+    if (this.painter.resize(width, height, pixelRatio(this.canvas))) this.floating = new FloatingTexts();
+    this.canvas.style.height = `${height}px`;
     return true;
-  }
-
-  /** @param {import('./grid.js').Grid} g @param {Timestep | null} timestep @param {number} ratio */
-  refreshLayers(g, timestep, ratio) {
-    const world = /** @type {import('./types.js').World} */ (this.world);
-    const cells = this.affordanceCells();
-    const hour = timestep ? timestep.hour : 12;
-    const open = world.affordances.map((a) => (a.open_at[hour % a.open_at.length] ? 1 : 0)).join('');
-    const floor = timestep ? this.floor(timestep) : 0;
-    const overlay = activeOverlay(this.store.state);
-    const night = world.temporal && timestep !== null && darkness(hour, world.day) * this.lightStrength > 0.5;
-    const grown = overlay === 'visits' || overlay === 'transitions' ? `${this.playback.start?.episode} ${this.playback.timesteps.size}` : '';
-    const key = [open, night, floor, cells.join(), overlay, grown].join('|');
-    if (key === this.layersKey && this.background.width === this.canvas.width && this.background.height === this.canvas.height) return;
-    this.layersKey = key;
-    const scene = { cells, hour, floor, ...overlayLayers(this.store.state, this.playback), night, leastText: leastText(), style: getComputedStyle(this.canvas) };
-    const contexts = [this.background, this.affordances].map((layer) => {
-      layer.width = this.canvas.width;
-      layer.height = this.canvas.height;
-      const ctx = /** @type {CanvasRenderingContext2D} */ (layer.getContext('2d'));
-      ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-      return ctx;
-    });
-    drawBackground(contexts[0], g, scene);
-    drawAffordances(contexts[1], g, world, scene);
-  }
-
-  /** Strength of the daylight at the current speed. */
-  get lightStrength() {
-    return lightStrength(playbackSpeed(this.store.state, this.playback.start));
-  }
-
-  /** Cell of each affordance in this episode. @returns {number[]} */
-  affordanceCells() {
-    const given = this.playback.start?.cell_of;
-    return given?.length ? given : (this.world?.affordances ?? []).map((a) => a.cell ?? -1);
-  }
-
-  /** @param {Timestep} timestep */
-  floor(timestep) {
-    return this.world ? floorOf(layoutGrid(this.world.size, 1, 1), timestep.cell) : 0;
-  }
-
-  /** Hour with the animated fraction of the next. @param {Timestep} timestep */
-  hour(timestep) {
-    return timestep.hour + this.playback.upcoming().part;
-  }
-
-  /** @param {Timestep} timestep */
-  lowestMeter(timestep) {
-    const lethal = timestep.meters.filter((_, m) => this.world?.meters[m]?.lethal);
-    return Math.min(1, ...(lethal.length ? lethal : timestep.meters));
-  }
-
-  /** @param {Timestep} a @param {Timestep} b */
-  isMoving(a, b) {
-    return this.world?.size.length ? a.cell !== b.cell : a.action !== b.action;
-  }
-
-  /**
-   * @param {import('./grid.js').Grid} g
-   * @param {Timestep} timestep @param {Timestep | null} next @param {number} part
-   */
-  interpolate(g, timestep, next, part) {
-    const world = /** @type {import('./types.js').World} */ (this.world);
-    const a = agentPosition(g, timestep, world.actions, this.affordanceCells().length);
-    if (!next || part <= 0) return a;
-    const b = agentPosition(g, next, world.actions, this.affordanceCells().length);
-    // Do not animate across a wrapped edge or between floors.
-    if (g.hasMap && Math.hypot(a.x - b.x, a.y - b.y) > g.cell * 1.6) return part < 0.5 ? a : b;
-    const eased = part * part * (3 - 2 * part);
-    return { x: a.x + (b.x - a.x) * eased, y: a.y + (b.y - a.y) * eased };
-  }
-
-  /** @param {CanvasRenderingContext2D} ctx @param {import('./grid.js').Grid} g @param {{x: number, y: number}} here */
-  drawTrail(ctx, g, here) {
-    const world = /** @type {import('./types.js').World} */ (this.world);
-    const past = this.playback.recent(TRAIL_LENGTH);
-    const floor = past.length ? floorOf(g, past[past.length - 1].cell) : 0;
-    const points = past.filter((m) => floorOf(g, m.cell) === floor).map((m) => agentPosition(g, m, world.actions, this.affordanceCells().length));
-    points.push(here);
-    ctx.save();
-    ctx.lineCap = 'round';
-    ctx.strokeStyle = getComputedStyle(this.canvas).getPropertyValue(this.side ? '--second' : '--accent');
-    for (let k = 1; k < points.length; k += 1) {
-      const a = points[k - 1], b = points[k];
-      const far = Math.hypot(a.x - b.x, a.y - b.y);
-      if (far < 0.5 || (g.hasMap && far > g.cell * 1.6)) continue;
-      ctx.globalAlpha = 0.7 * (k / points.length) ** 1.5;
-      ctx.lineWidth = g.cell * (0.05 + 0.09 * (k / points.length));
-      ctx.beginPath();
-      ctx.moveTo(a.x, a.y + g.cell * 0.2);
-      ctx.lineTo(b.x, b.y + g.cell * 0.2);
-      ctx.stroke();
-    }
-    ctx.restore();
-  }
-
-  /** Float the largest meter changes above the agent. @param {{x: number, y: number}} here @param {Timestep} timestep */
-  addFloatingTexts(here, timestep) {
-    if (timestep.age === this.lastFloatedAge || this.reducedMotion.matches || playbackSpeed(this.store.state, this.playback.start) > 15) return;
-    const before = this.playback.timesteps.get(timestep.age - 1);
-    this.lastFloatedAge = timestep.age;
-    if (!before || !this.world) return;
-    const changes = timestep.meters.map((value, m) => ({ by: value - before.meters[m], name: this.world?.meters[m]?.name ?? '' }))
-      .filter((c) => Math.abs(c.by) >= MIN_CHANGE).sort((a, b) => Math.abs(b.by) - Math.abs(a.by)).slice(0, 3);
-    changes.forEach((c, k) => this.floatingTexts.push({
-      text: `${c.by > 0 ? '+' : '−'}${Math.round(Math.abs(c.by) * 100)} ${c.name}`, good: c.by > 0,
-      x: here.x, y: here.y - 15 * k, left: FLOAT_SECONDS,
-    }));
-  }
-
-  /** @param {CanvasRenderingContext2D} ctx @param {import('./grid.js').Grid} g */
-  drawFloatingTexts(ctx, g) {
-    const style = getComputedStyle(this.canvas);
-    ctx.save();
-    ctx.font = '600 12px system-ui, sans-serif';
-    ctx.textAlign = 'center';
-    ctx.lineJoin = 'round';
-    for (const one of this.floatingTexts) {
-      const gone = 1 - one.left / FLOAT_SECONDS;
-      const half = ctx.measureText(one.text).width / 2 + 4;
-      const x = Math.min(this.width - half, Math.max(half, one.x));
-      const y = Math.max(14, one.y - g.cell * 0.5 - 26 * gone);
-      ctx.globalAlpha = Math.min(1, one.left * 2.2);
-      ctx.lineWidth = 4;
-      ctx.strokeStyle = style.getPropertyValue('--panel');
-      ctx.fillStyle = style.getPropertyValue(one.good ? '--good-text' : '--bad-text');
-      ctx.strokeText(one.text, x, y);
-      ctx.fillText(one.text, x, y);
-    }
-    ctx.restore();
   }
 
   /** Update the caption and the end card. */
@@ -303,7 +138,7 @@ export class TownView {
     this.dirty = true;
     if (!end || !shown) return;
     this.endCard.classList.toggle('survived', end.cause === 'time');
-    this.endCard.classList.toggle('high', this.agentY > this.height * 0.5); // do not cover the agent
+    this.endCard.classList.toggle('high', this.agentY > this.painter.height * 0.5); // do not cover the agent
     const name = this.playback.start?.name ?? 'The agent';
     const title = end.cause === 'time' ? `${name} survived to the limit of ${formatCount(end.length)} steps` : `${name} died at step ${formatCount(end.length)}: no ${humanize(end.cause)} left`;
     this.endCard.replaceChildren(

@@ -1,8 +1,8 @@
-/** Trainings started on this page: the form, what is running, and the button that stops it. */
+/** Trainings started on this page: recipe and budget, what is running, and the button that stops it. */
 
 import { ApiError, request } from './api.js';
 import { byId, el, setText } from './dom.js';
-import { formatCompact, sentence } from './format.js';
+import { formatCompact, formatCount, plural, sentence } from './format.js';
 import { announce, toast } from './notifications.js';
 
 /**
@@ -25,12 +25,13 @@ export class TrainingControl {
     this.opened = ''; // run of a job that was opened
     this.polling = false;
     this.world = ''; // the shipped world whose recipes are offered
-    this.name = el('input', { type: 'text', id: 'train-name', value: 'my-town', pattern: '[a-z][a-z0-9\\-]{0,39}', maxlength: 40, required: true, autocomplete: 'off', spellcheck: 'false', title: 'Lowercase letters, digits and dashes, starting with a letter' });
     this.variant = el('select', { id: 'train-variant' });
     this.about = el('small');
     this.steps = el('input', { type: 'range', id: 'train-steps', min: 0, max: STEPS.length - 1, step: 1, value: 4 });
-    this.stepsText = el('output');
-    this.button = el('button', { type: 'submit', class: 'primary', text: 'Start training' });
+    this.stepsText = el('output', { for: 'train-steps' });
+    this.time = el('small');
+    this.maxMinutes = Infinity;
+    this.button = el('button', { type: 'button', class: 'primary', text: 'Start training' });
     this.output = el('p', { class: 'check-result', role: 'status' });
     this.stopButton = byId('stop-button');
     this.stopButton.addEventListener('click', () => void this.stop());
@@ -41,22 +42,17 @@ export class TrainingControl {
     setInterval(() => { if (this.job?.state === 'running' && !this.polling) void this.poll(); }, POLL);
   }
 
-  /** The form below the editor. @param {() => string} text of the world */
-  makeForm(text) {
-    const form = el('form', { class: 'train-form operator-only' },
-      el('h3', { text: 'Train an agent here' }),
-      el('p', { class: 'muted', text: 'Saves this world under the name, and starts a training in it on this computer. Its town and its curve open at once.' }),
-      el('div', { class: 'train-fields' },
-        el('label', { for: 'train-name', text: 'Name' }), this.name,
-        el('label', { for: 'train-variant', text: 'How it learns' }), el('div', {}, this.variant, this.about),
-        el('label', { for: 'train-steps', text: 'How long' }), el('div', { class: 'form-slider' }, this.steps, this.stepsText)),
-      this.button, this.output);
-    form.addEventListener('submit', (event) => {
-      event.preventDefault();
-      void this.start(text());
-    });
+  /** Labels and controls of recipe and budget. */
+  fields() {
+    return [
+      el('label', { for: 'train-variant', text: 'How it learns' }), el('div', {}, this.variant, this.about),
+      el('label', { for: 'train-steps', text: 'How long' }), el('div', {}, el('div', { class: 'form-slider' }, this.steps, this.stepsText), this.time),
+    ];
+  }
+
+  /** Offer the recipes that fit the edited world. @param {() => string} text */
+  watchWorld(text) {
     this.store.on(['view', 'worldChecked'], () => { if (this.store.state.view === 'world') void this.loadChoices(text()); });
-    return form;
   }
 
   /** Recipes for the shipped world that the text extends. @param {string} text */
@@ -67,12 +63,18 @@ export class TrainingControl {
     const answer = await request(`api/trainings?world=${encodeURIComponent(world)}`).catch(() => null);
     if (!answer) return;
     this.choices = answer.choices;
-    this.variant.replaceChildren(...this.choices.map((one) => el('option', { value: one.variant, text: one.variant })));
+    this.maxMinutes = answer.max_minutes;
+    this.variant.replaceChildren(...this.choices.map((one) => el('option', { value: one.variant, text: one.recommended ? `${one.variant} (recommended)` : one.variant })));
+    this.variant.value = this.choices.find((one) => one.recommended)?.variant ?? this.variant.value;
     this.showVariant();
   }
 
+  get choice() {
+    return this.choices.find((one) => one.variant === this.variant.value);
+  }
+
   showVariant() {
-    const choice = this.choices.find((one) => one.variant === this.variant.value);
+    const { choice } = this;
     setText(this.about, choice?.description ?? '');
     if (!choice) return;
     const nearest = STEPS.reduce((best, steps, k) => (Math.abs(Math.log(steps / choice.env_steps)) < Math.abs(Math.log(STEPS[best] / choice.env_steps)) ? k : best), 0);
@@ -81,18 +83,20 @@ export class TrainingControl {
   }
 
   showSteps() {
-    setText(this.stepsText, `${formatCompact(STEPS[Number(this.steps.value)])} steps`);
+    const steps = STEPS[Number(this.steps.value)], speed = this.choice?.steps_per_second;
+    setText(this.stepsText, `${formatCompact(steps)} steps`);
+    setText(this.time, speed ? sentence(duration(steps / speed / 60, this.maxMinutes)) : '');
   }
 
-  /** @param {string} text */
-  async start(text) {
+  /** @param {string} world its file name @param {string} text */
+  async start(world, text) {
     this.button.disabled = true;
     this.output.dataset.verdict = 'none';
     setText(this.output, 'Starting …');
     try {
-      this.job = await request('api/trainings', { world: this.name.value, text, variant: this.variant.value, env_steps: STEPS[Number(this.steps.value)] });
-      this.name.value = this.job?.title.split(':')[0] ?? this.name.value; // with a number, if the name was taken
-      setText(this.output, `The training in ${this.name.value} is starting; its town opens in a few seconds.`);
+      this.job = await request('api/trainings', { world, text, variant: this.variant.value, env_steps: STEPS[Number(this.steps.value)] });
+      const stored = this.job?.title.split(':')[0] ?? world; // with a number, if the name was taken
+      setText(this.output, `Saved as ${stored}.yaml. The training is starting; its town opens in a few seconds.`);
       announce('The training is starting.');
     } catch (error) {
       this.output.dataset.verdict = 'wrong';
@@ -120,8 +124,15 @@ export class TrainingControl {
 
   async update() {
     const answer = await request('api/trainings').catch(() => null);
-    const job = answer?.jobs.find((/** @type {TrainingJob} */ one) => one.id === this.job?.id);
-    if (!job) return;
+    if (!answer) return;
+    const job = answer.jobs.find((/** @type {TrainingJob} */ one) => one.id === this.job?.id);
+    if (!job) { // it ended with a server that was started again since
+      this.job = null;
+      this.button.disabled = false;
+      setText(this.output, 'The training ended with the server; its run is saved.');
+      this.showStop();
+      return;
+    }
     this.job = job;
     if (job.run && this.opened !== job.run) {
       await this.runs.loadRuns();
@@ -146,9 +157,15 @@ export class TrainingControl {
     if (!this.job) return;
     try {
       await request(`api/trainings/${this.job.id}/stop`, {});
-      toast('The training is stopping', 'its run is saved');
+      toast('The training is stopping', 'Its run is saved');
     } catch {
-      toast('The training could not be stopped', 'try again');
+      toast('The training could not be stopped', 'Try again');
     }
   }
+}
+
+/** How long a training takes. @param {number} minutes estimated @param {number} limit minutes after which it is stopped */
+function duration(minutes, limit) {
+  if (minutes > limit) return `${limit} minutes, the limit: all steps would take about ${formatCount(minutes)} on this machine`;
+  return minutes < 1 ? 'less than a minute on this machine' : `about ${plural(Math.round(minutes), 'minute')} on this machine`;
 }

@@ -7,13 +7,15 @@ import { affordanceColor, affordanceIcon } from './icons.js';
 
 /**
  * @typedef {{from: string, to: string, times: number, share: number}} Transition share of all transitions from there
- * @typedef {{name: string, uses: number, x: number, y: number, r: number, side: number}} GraphNode side of its label, −1 … 1
+ * @typedef {{name: string, uses: number, x: number, y: number, r: number, side: number, labelY: number}} GraphNode side of its label, −1 … 1
  * @typedef {import('./icons.js').IconSource[]} Affordances
  */
 
 const MAX_ARROWS = 22; // the table lists more
 const MAX_TABLE_ROWS = 40;
 const CHAR_WIDTH = 7; // pixels
+const LABEL_HEIGHT = 14; // pixels between labels of one side
+const NARROW = 520; // pixels
 
 /** Transitions, most frequent first. @param {[string, string, number][]} transitions @returns {Transition[]} */
 function rankTransitions(transitions) {
@@ -45,16 +47,43 @@ function layoutNodes(transitions, width, height) {
   const order = ringOrder(transitions);
   const uses = order.map((name) => transitions.filter((transition) => transition.to === name).reduce((sum, transition) => sum + transition.times, 0));
   const most = Math.max(1, ...uses);
-  const radii = uses.map((times) => 10 + 10 * Math.sqrt(times / most));
+  const scale = width < NARROW ? 0.7 : 1;
+  const radii = uses.map((times) => scale * (10 + 10 * Math.sqrt(times / most)));
   const round = radii.reduce((sum, r) => sum + r, 0); // larger nodes need more of the ring
   const longest = Math.max(...order.map((name) => name.length));
   const wide = Math.max(60, width / 2 - 30 - longest * CHAR_WIDTH), high = Math.max(60, height / 2 - 40);
+  const angleAt = ellipseAngles(wide, high);
   let before = -radii[0] / 2;
-  return new Map(order.map((name, k) => {
-    const angle = ((before + radii[k] / 2) / round) * 2 * Math.PI - Math.PI / 2;
+  const nodes = order.map((name, k) => {
+    const angle = angleAt((before + radii[k] / 2) / round);
     before += radii[k];
-    return [name, { name, uses: uses[k], side: Math.cos(angle), x: width / 2 + wide * Math.cos(angle), y: height / 2 + high * Math.sin(angle), r: radii[k] }];
-  }));
+    return { name, uses: uses[k], side: Math.cos(angle), x: width / 2 + wide * Math.cos(angle), y: height / 2 + high * Math.sin(angle), r: radii[k], labelY: 0 };
+  });
+  for (const node of nodes) node.labelY = node.y + (isBeside(node) ? 4 : node.y < height / 2 ? -node.r - 7 : node.r + 15);
+  for (const side of [-1, 1]) separateLabels(nodes.filter((node) => isBeside(node) && Math.sign(node.side) === side));
+  return new Map(nodes.map((node) => [node.name, node]));
+}
+
+/** The angle at a share of an ellipse's length, from the top on. @param {number} wide @param {number} high @returns {(share: number) => number} */
+function ellipseAngles(wide, high) {
+  const parts = 360, lengths = [0];
+  for (let k = 1; k <= parts; k += 1) {
+    const angle = (2 * Math.PI * (k - 0.5)) / parts - Math.PI / 2;
+    lengths.push(lengths[k - 1] + Math.hypot(wide * Math.sin(angle), high * Math.cos(angle)));
+  }
+  return (share) => {
+    const at = lengths.findIndex((length) => length >= share * lengths[parts]);
+    return (2 * Math.PI * at) / parts - Math.PI / 2;
+  };
+}
+
+/** Whether the label is beside the node, not above or below it. @param {GraphNode} node */
+const isBeside = (node) => Math.abs(node.side) > 0.2;
+
+/** Move labels of one side apart. @param {GraphNode[]} nodes */
+function separateLabels(nodes) {
+  nodes.sort((a, b) => a.labelY - b.labelY);
+  nodes.forEach((node, k) => { if (k) node.labelY = Math.max(node.labelY, nodes[k - 1].labelY + LABEL_HEIGHT); });
 }
 
 /** The most frequent transitions, and at least one from each node. @param {Transition[]} walked */
@@ -68,7 +97,7 @@ function visibleTransitions(walked) {
  * @param {number} most @param {{x: number, y: number}} center
  */
 function drawArrow(transition, a, b, most, center) {
-  const weight = transition.times / most, wide = 1 + 7 * weight;
+  const weight = transition.times / most, wide = 1.4 + 6.6 * weight;
   // Curves bend inwards, away from labels, by different amounts for the two directions.
   const half = { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
   const inwards = (half.x - center.x) * (b.y - a.y) - (half.y - center.y) * (b.x - a.x) > 0 ? 1 : -1;
@@ -81,23 +110,23 @@ function drawArrow(transition, a, b, most, center) {
   const wing = [-1, 1].map((side) => `${end.x + Math.sin(angle) * side * head * 0.6},${end.y - Math.cos(angle) * side * head * 0.6}`);
   const title = svg('title');
   title.textContent = `${humanize(transition.from)} → ${humanize(transition.to)}: ${formatCount(transition.times)} times, ${formatPercent(transition.share)} of all transitions from ${humanize(transition.from)}`;
-  return svg('g', { class: 'transition', 'data-from': transition.from, 'data-to': transition.to, opacity: (0.3 + 0.6 * Math.sqrt(weight)).toFixed(2) }, title,
+  return svg('g', { class: 'transition', 'data-from': transition.from, 'data-to': transition.to, opacity: (0.6 + 0.4 * Math.sqrt(weight)).toFixed(2) }, title,
     svg('path', { d: `M${a.x},${a.y}Q${mid.x},${mid.y} ${end.x},${end.y}`, 'stroke-width': wide.toFixed(1) }),
     svg('polygon', { points: `${tip.x},${tip.y} ${wing.join(' ')}` }));
 }
 
 /** @param {GraphNode} spot @param {Affordances} affordances */
 function drawNode(spot, affordances) {
-  const { x, y, r, side, name } = spot;
+  const { x, y, r, side, name, labelY } = spot;
   const title = svg('title');
   title.textContent = `${humanize(name)}: used ${formatCount(spot.uses)} times after another affordance`;
   const place = affordances.find((one) => one.name === name) ?? { name, icon: '' };
   const sign = affordanceIcon(place, r * 1.25);
   sign.setAttribute('x', String(x - r * 0.625));
   sign.setAttribute('y', String(y - r * 0.625));
-  const beside = Math.abs(side) > 0.2;
+  const beside = isBeside(spot);
   const label = svg('text', {
-    x: beside ? x + Math.sign(side) * (r + 6) : x, y: beside ? y + 4 : y + (y < r * 3 ? -r - 7 : r + 15),
+    x: beside ? x + Math.sign(side) * (r + 6) : x, y: labelY,
     'text-anchor': beside ? (side > 0 ? 'start' : 'end') : 'middle',
   });
   label.textContent = humanize(name);
@@ -106,7 +135,7 @@ function drawNode(spot, affordances) {
 
 /** @param {Transition[]} transitions @param {number} width @param {Affordances} affordances */
 function drawGraph(transitions, width, affordances) {
-  const height = Math.round(Math.min(430, Math.max(270, width * 0.56)));
+  const height = width < NARROW ? 420 : Math.round(Math.min(430, Math.max(300, width * 0.56)));
   const walked = transitions.filter((transition) => transition.from !== transition.to);
   const spots = layoutNodes(walked, width, height);
   const most = Math.max(1, walked[0]?.times ?? 1);

@@ -17,7 +17,8 @@
  *   causes: Record<string, number>}} Maps totals of all training
  * @typedef {'running' | 'finished' | 'stopped' | 'interrupted' | 'diverged' | 'published' | 'damaged'} RunState of a run
  * @typedef {{name: string, recipe: string, kind: Kind, state: RunState, env_steps: number, checkpoints: number, best: number | null,
- *   last: number | null, seconds: number, problem: string, scores: number[], random: number | null}} RunSummary
+ *   last: number | null, seconds: number, problem: string, scores: number[],
+ *   random: number | null, lesson: string | null}} RunSummary
  *
  * @typedef {{type: 'run_status', run: string, kind: Kind, state: RunState, env_steps: number, budget: number, episodes: number,
  *   summary: string[]}} RunStatus
@@ -40,9 +41,9 @@
  * @typedef {{type: 'alert', run: string, env_steps: number, name: string, message: string, tip: string}} Alert
  * @typedef {{type: 'checkpoint', run: string, name: string, env_steps: number, score: number | null,
  *   best: boolean, removed: string[]}} Checkpoint
- * @typedef {{line: number, column: number, what: string, fix: string}} WorldError
+ * @typedef {{line: number, column: number, path: string[], what: string, fix: string}} WorldError
  * @typedef {{type: 'world_checked', number: number, errors: WorldError[], text: string | null, spec: WorldSpec | null,
- *   differences: string[], world: World | null}} WorldChecked
+ *   description: string, differences: string[], world: World | null}} WorldChecked
  * @typedef {{type: 'world_verdict', number: number, livable: boolean, sentences: string[]}} WorldVerdict
  * @typedef {{type: 'answer', number: number, question: string, sentences: string[],
  *   options: {label: string, chance: number, low: number, high: number, steps: number}[]}} Answer
@@ -72,7 +73,8 @@
  *   | {op: 'rename', section: 'affordances' | 'meters', name: string, to: string}} WorldChange
  * @typedef {{id: string, title: string, env_steps: number, run: string | null,
  *   state: 'running' | 'finished' | 'stopped' | 'failed', error: string}} TrainingJob
- * @typedef {{variant: string, description: string, env_steps: number}} TrainingChoice
+ * @typedef {{variant: string, description: string, env_steps: number, recommended: boolean,
+ *   steps_per_second: number | null}} TrainingChoice
  * @typedef {{label: string, run: string | null, problem?: string, mean?: number, low?: number, high?: number,
  *   reached?: number, dies_of?: string | null}} TournamentLine
  * @typedef {{id: string, run: string, world: string, limit: number, episodes: number, over: boolean, problem: string,

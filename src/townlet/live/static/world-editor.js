@@ -54,7 +54,7 @@ export class WorldEditor {
       remove: (name) => this.remove(name),
       add: (entry, cell) => this.add(entry, cell),
     });
-    this.form = new WorldForm((path, value) => this.change({ op: 'set', path, value }), (name) => this.remove(name),
+    this.form = new WorldForm((path, value) => this.set(path, value), (name) => this.remove(name),
       (name, to) => this.rename(name, to), (selection) => this.select(selection));
     this.build(trainings);
     store.on(['about'], () => this.load());
@@ -77,8 +77,7 @@ export class WorldEditor {
     this.redoButton.addEventListener('click', () => this.restore(1));
     this.restoreButton.addEventListener('click', () => this.setText(this.history.original));
     this.tryButton.addEventListener('click', () => this.check(true));
-    const saveForm = makeSaveForm(() => this.yaml.value, () => this.store.state.program);
-    const trainForm = trainings.makeForm(() => this.yaml.value);
+    const saveForm = makeSaveForm(() => this.yaml.value, () => this.store.state.program, trainings);
     byId('world-body').replaceChildren(
       el('div', { class: 'editor-bar' },
         el('div', { class: 'buttons' }, this.undoButton, this.redoButton, this.restoreButton), this.results.result, this.tryButton),
@@ -87,7 +86,7 @@ export class WorldEditor {
         el('div', { class: 'editor-map' }, this.map.box, el('h3', { text: 'Add a place' }), this.paletteBox),
         el('div', { class: 'editor-form' }, this.form.box),
         el('div', { class: 'editor-text' }, el('h3', { text: 'The same world as text (YAML)' }), this.yaml.box, this.results.errors)),
-      this.results.verdict, trainForm, saveForm,
+      this.results.verdict, saveForm,
       el('p', { class: 'read-only muted', text: 'This link is read-only: you can build worlds and try them, but only the operator’s link can train in them and save them.' }),
     );
   }
@@ -192,6 +191,16 @@ export class WorldEditor {
     this.change({ op: 'add', section: 'affordances', entry: added }, { kind: 'place', name });
   }
 
+  /** @param {string[]} path @param {any} value */
+  set(path, value) {
+    const place = this.spec?.affordances.find((one) => one.name === path[1]);
+    if (place && path[2] === 'icon') { // at once, so that the next stroke of a drawing adds to it
+      place.icon = value ?? '';
+      this.map.draw();
+    }
+    this.change({ op: 'set', path, value });
+  }
+
   /** @param {string} name */
   remove(name) {
     this.change({ op: 'remove', section: 'affordances', name }, { kind: 'world' });
@@ -257,7 +266,6 @@ export class WorldEditor {
     if (worldChecked.text !== null) {
       this.yaml.value = worldChecked.text;
       this.history.remember(this.yaml.value);
-      this.selection = this.nextSelection ?? this.selection;
     }
     this.awaited = 0;
     this.sent = null;
@@ -268,8 +276,14 @@ export class WorldEditor {
     const bad = worldChecked.errors;
     this.results.showErrors(bad);
     this.yaml.numberLines(new Set(bad.map((one) => one.line)));
-    if (worldChecked.spec) this.map.spec = worldChecked.spec;
-    this.showSpec();
+    this.form.showErrors(bad);
+    if (worldChecked.spec) { // an invalid world has none: the fields keep what was entered
+      this.map.spec = worldChecked.spec;
+      this.form.description = worldChecked.description;
+      setText(byId('world-name'), worldChecked.description);
+      this.selection = this.nextSelection ?? this.selection;
+      this.showSpec();
+    }
     this.results.showDifferences(bad.length ? [] : worldChecked.differences);
     this.tryButton.disabled = bad.length > 0 || worldChecked.differences.length > 0;
     this.showHistory();

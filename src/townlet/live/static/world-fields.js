@@ -1,5 +1,7 @@
 /** The settings that the world editor offers, each with what it does. */
 
+import { humanize } from './format.js';
+
 /**
  * @typedef {object} Field
  * @property {string[]} path below the selected thing
@@ -11,8 +13,8 @@
 
 /** @type {Field[]} */
 export const PLACE_FIELDS = [
-  { path: ['name'], label: 'Name', help: 'Letters, digits, spaces and dashes. Places of the town that you extend keep their names.', kind: 'name' },
-  { path: ['icon'], label: 'Icon', help: 'Shown on the map: any emoji.', kind: 'icon' },
+  { path: ['name'], label: 'Name', help: 'Other signs than letters, digits, spaces and dashes are left out. Places of the town that you extend keep their names.', kind: 'name' },
+  { path: ['icon'], label: 'Icon', help: 'Shown on the map: a picture of the list, any emoji, or your own drawing.', kind: 'icon' },
   { path: ['price'], label: 'Price per step', help: 'What each step of using it costs. If it is too high, agents run out of money.', kind: 'money', min: 0, max: 0.3, step: 0.005 },
   { path: ['ticks'], label: 'Steps to use it', help: 'How many steps a complete use takes.', kind: 'integer', min: 1, max: 12, step: 1 },
   { path: ['hours'], label: 'Opening hours', help: 'When it can be used, in a town with time of day.', kind: 'hours' },
@@ -30,10 +32,23 @@ export const METER_FIELDS = [
 
 /** @type {Field[]} */
 export const WORLD_FIELDS = [
-  { path: ['description'], label: 'Description', help: 'A sentence about this world.', kind: 'text' },
+  { path: ['description'], label: 'Description', help: 'A sentence about this world. Without one, it is made from map and places.', kind: 'text' },
   { path: ['max_steps'], label: 'Step limit', help: 'An episode ends after this many steps, even if the agent is well.', kind: 'integer', min: 50, max: 3000, step: 50 },
   { path: ['clock', 'temporal'], label: 'Time of day', help: 'Places have opening hours, and using one takes several steps.', kind: 'switch' },
 ];
 
-/** Emoji offered for places of one's own. */
-export const ICONS = ['📚', '🎵', '🏊', '🎮', '🍕', '🐶', '🌻', '⚽', '🎨', '🚲', '☀️', '🛒', '🍦', '🎬', '🧘', '🐟'];
+/** The place or meter, and the setting that a path names, such as "Cinema, opening hours"; '' if the editor has none. @param {string[]} path */
+export function settingLabel([section, name, key]) {
+  if (section !== 'affordances' && section !== 'meters') return WORLD_FIELDS.find((field) => field.path[0] === section)?.label ?? '';
+  const field = (section === 'meters' ? METER_FIELDS : PLACE_FIELDS).find((one) => one.path[0] === key);
+  return name ? [humanize(name), ...(field ? [field.label.toLowerCase()] : [])].join(', ') : '';
+}
+
+/** A valid name of a place: letters, digits, spaces and dashes; '' if the text has no letter. @param {string} text */
+export const placeName = (text) => text.normalize('NFKD').replace(/[^\w -]/g, '').replace(/^[^A-Za-z]+/, '').trim().slice(0, 40);
+
+/** Icons offered for places, each with the name of its picture. @type {[string, string][]} */
+export const ICONS = [
+  ['🏫', 'School'], ['📚', 'Library'], ['🏛', 'Museum'], ['🎬', 'Cinema'], ['🎵', 'Music'], ['🎨', 'Art'], ['🌳', 'Park'], ['🏊', 'Pool'],
+  ['⚽', 'Football'], ['🚲', 'Bicycle'], ['🎯', 'Games'], ['🛒', 'Shop'], ['🍕', 'Pizzeria'], ['🍦', 'Ice cream'], ['☕', 'Café'], ['🏥', 'Hospital'],
+];

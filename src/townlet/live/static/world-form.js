@@ -1,8 +1,10 @@
 /** The form of the world editor: sliders and fields for the selected place, meter, or the whole world. */
 
 import { el, setText } from './dom.js';
-import { formatHour, formatMoney, formatNumber, formatPercent, humanize } from './format.js';
-import { ICONS, METER_FIELDS, PLACE_FIELDS, WORLD_FIELDS } from './world-fields.js';
+import { formatHour, formatMoney, formatNumber, formatPercent, humanize, sentence } from './format.js';
+import { affordanceColor, affordanceIcon } from './icons.js';
+import { PixelEditor } from './pixel-editor.js';
+import { ICONS, METER_FIELDS, PLACE_FIELDS, placeName, WORLD_FIELDS } from './world-fields.js';
 
 /**
  * @typedef {import('./types.js').WorldSpec} WorldSpec
@@ -21,8 +23,17 @@ export class WorldForm {
     this.box = el('div', { class: 'world-form' });
     /** @type {(() => void) | null} */
     this.redraw = null; // waits until no field is in use
-    this.pressed = false; // a slider is held
-    this.box.addEventListener('pointerdown', (event) => { this.pressed = event.target instanceof HTMLInputElement && event.target.type === 'range'; });
+    /** @type {import('./types.js').WorldError[]} */
+    this.errors = [];
+    this.pressed = false; // a slider or the drawing is held
+    /** @type {string[]} */
+    this.path = []; // of what is selected
+    this.description = ''; // of the world, made from it where the text has none
+    this.iconPath = ['']; // of the icon that is drawn
+    this.pixels = new PixelEditor((icon) => this.setValue(this.iconPath, icon || null));
+    this.box.addEventListener('pointerdown', ({ target }) => {
+      this.pressed = target instanceof HTMLCanvasElement || (target instanceof HTMLInputElement && target.type === 'range');
+    });
     // After the events that follow, such as `change`.
     for (const end of ['pointerup', 'pointercancel']) addEventListener(end, () => { if (this.pressed) setTimeout(() => this.release(), 0); });
     this.box.addEventListener('focusout', () => setTimeout(() => this.drawIfFree(), 0));
@@ -55,8 +66,31 @@ export class WorldForm {
   /** @param {WorldSpec} spec @param {Selection} selection */
   draw(spec, selection) {
     const held = /** @type {HTMLElement | null} */ (document.activeElement)?.id ?? '';
+    this.path = selection.kind === 'world' ? [] : [selection.kind === 'place' ? 'affordances' : 'meters', selection.name];
     this.box.replaceChildren(this.tabs(spec, selection), ...this.fields(spec, selection));
+    this.showErrors(this.errors);
     if (held.startsWith('field-')) document.getElementById(held)?.focus();
+  }
+
+  /** Show errors at the fields that they concern; the others of the selected place at the top. @param {import('./types.js').WorldError[]} errors */
+  showErrors(errors) {
+    this.errors = errors;
+    for (const old of this.box.querySelectorAll('.field-error')) old.remove();
+    for (const wrong of this.box.querySelectorAll('[aria-invalid]')) {
+      wrong.removeAttribute('aria-invalid');
+      wrong.removeAttribute('aria-describedby');
+    }
+    errors.forEach(({ path, what, fix }, k) => {
+      const { length } = this.path;
+      if (!path.length || this.path.some((part, at) => path[at] !== part)) return;
+      const note = el('p', { class: 'field-error', id: `field-error-${k}`, text: sentence(fix ? `${what}: ${fix}` : what) });
+      const field = [...this.box.querySelectorAll('.form-field')].find((one) => one instanceof HTMLElement && `${path.slice(length).join('.')}.`.startsWith(`${one.dataset.field}.`));
+      if (field) field.append(note);
+      else if (length) this.box.firstElementChild?.after(note);
+      const control = field?.querySelector('input, select');
+      control?.setAttribute('aria-invalid', 'true');
+      control?.setAttribute('aria-describedby', note.id);
+    });
   }
 
   /** @param {WorldSpec} spec @param {Selection} selection */
@@ -102,8 +136,8 @@ export class WorldForm {
   control(spec, field, value, path, id) {
     switch (field.kind) {
       case 'switch': return this.switchControl(value, path, id);
-      case 'text': return this.textControl(value, id, (text) => this.setValue(path, text));
-      case 'name': return this.textControl(value, id, (text) => this.rename(value, text));
+      case 'text': return this.textControl(value, id, (text) => this.setValue(path, text || null), this.description);
+      case 'name': return this.nameControl(value, id, path);
       case 'icon': return this.iconControl(value, path, id);
       case 'hours': return this.hoursControl(spec, value, path, id);
       case 'effects': return this.effectsControl(spec, field, value ?? {}, path, id);
@@ -133,9 +167,9 @@ export class WorldForm {
     return box;
   }
 
-  /** @param {string} value @param {string} id @param {(text: string) => void} change */
-  textControl(value, id, change) {
-    const input = el('input', { type: 'text', id, value, maxlength: 200, 'data-entered': value });
+  /** @param {string} value @param {string} id @param {(text: string) => void} change @param {string} [placeholder] */
+  textControl(value, id, change, placeholder) {
+    const input = el('input', { type: 'text', id, value, placeholder, maxlength: 200, 'data-entered': value });
     input.addEventListener('change', () => {
       input.dataset.entered = input.value;
       change(input.value.trim());
@@ -143,19 +177,35 @@ export class WorldForm {
     return input;
   }
 
+  /** @param {string} value @param {string} id @param {string[]} path */
+  nameControl(value, id, path) {
+    const input = this.textControl(value, id, (text) => {
+      const name = placeName(text);
+      if (name) this.rename(value, name);
+      else this.showErrors([{ line: 0, column: 0, path, what: 'a name needs a letter', fix: 'begin with one' }]);
+      input.value = input.dataset.entered = name || value;
+    });
+    return input;
+  }
+
   /** @param {string} value @param {string[]} path @param {string} id */
   iconControl(value, path, id) {
-    const input = el('input', { type: 'text', id, value, maxlength: 8, class: 'icon-input', 'data-entered': value });
-    const choices = ICONS.map((one) => {
-      const button = el('button', { type: 'button', class: 'icon-choice', 'aria-pressed': String(one === value), text: one });
-      button.addEventListener('click', () => this.setValue(path, one));
+    const text = value.includes('\n') ? '' : value;
+    const input = el('input', { type: 'text', id, value: text, maxlength: 8, placeholder: 'emoji', 'data-entered': text });
+    const choices = ICONS.map(([icon, name]) => {
+      const badge = el('span', { class: 'badge' }, affordanceIcon({ name, icon }, 18));
+      badge.style.background = affordanceColor({ name, icon });
+      const button = el('button', { type: 'button', class: 'icon-choice', 'aria-pressed': String(icon === value), 'aria-label': name, title: name }, badge);
+      button.addEventListener('click', () => this.setValue(path, icon));
       return button;
     });
     input.addEventListener('change', () => {
       input.dataset.entered = input.value;
       this.setValue(path, input.value.trim());
     });
-    return el('div', { class: 'icon-choices' }, input, ...choices);
+    this.iconPath = path;
+    this.pixels.show(path[1], value);
+    return el('div', { class: 'icon-field' }, el('div', { class: 'icon-choices' }, input, ...choices), this.pixels.box);
   }
 
   /** @param {WorldSpec} spec @param {[number, number] | null} value @param {string[]} path @param {string} id */

@@ -106,10 +106,12 @@ export class WorldMap {
   placeButton(place) {
     const badge = el('span', { class: 'badge' }, affordanceIcon(place, 24));
     badge.style.background = affordanceColor(place);
+    const label = humanize(place.name), name = el('span', { class: 'map-name', text: label });
+    name.style.setProperty('--longest', String(Math.max(...label.split(' ').map((word) => word.length))));
     const button = el('button', {
       type: 'button', class: 'map-place', 'data-place': place.name, 'aria-pressed': String(place.name === this.selected),
-      title: `${humanize(place.name)}: drag to move, Delete to remove`,
-    }, badge, el('span', { class: 'map-name', text: humanize(place.name) }));
+      title: `${label}: drag to move, Delete to remove`,
+    }, badge, name);
     button.addEventListener('click', () => this.actions.select(place.name));
     button.addEventListener('keydown', (event) => this.onKey(event, place));
     this.makeDraggable(button, (cell) => this.move(place, cell));

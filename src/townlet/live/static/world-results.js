@@ -2,6 +2,7 @@
 
 import { el, setText } from './dom.js';
 import { plural } from './format.js';
+import { settingLabel } from './world-fields.js';
 
 const MAX_ERRORS = 12; // shown
 
@@ -26,6 +27,7 @@ export class WorldResults {
   showChecking() {
     this.result.dataset.verdict = 'none';
     setText(this.result, 'Checking …');
+    this.showUnderway();
   }
 
   /** @param {import('./types.js').WorldError[]} errors none if the world is valid */
@@ -33,7 +35,7 @@ export class WorldResults {
     this.result.dataset.verdict = errors.length ? 'wrong' : 'right';
     setText(this.result, errors.length ? plural(errors.length, 'error') : 'This world is valid.');
     this.errors.replaceChildren(...errors.slice(0, MAX_ERRORS).map((one) => el('li', {}, el('button', { type: 'button', 'data-line': one.line },
-      el('b', { text: one.line ? `line ${one.line}` : 'world' }), el('span', { text: one.what }),
+      el('b', { text: one.line ? `line ${one.line}` : 'world' }), el('span', { text: withSetting(one) }),
       one.fix ? el('small', { text: one.fix }) : null))));
     if (errors.length) this.verdict.replaceChildren();
   }
@@ -44,18 +46,19 @@ export class WorldResults {
     this.differences.replaceChildren(
       el('strong', { text: 'This agent cannot play in your world: it has learned to see and do other things.' }),
       el('ul', {}, ...differences.map((text) => el('li', { text }))),
-      el('p', { text: 'Train a new one in it: see “Train an agent here” below.' }));
+      el('p', { text: 'Train a new one in it: use “Start training” below.' }));
   }
 
   /** The verdict on screen is about an earlier text. */
   showUnderway() {
-    if (!this.verdict.firstElementChild) return;
-    this.verdict.dataset.verdict = 'none';
-    setText(this.verdict.firstElementChild, 'Scripted agents are playing in it …');
+    if (!this.verdict.firstElementChild || this.verdict.classList.contains('old')) return;
+    this.verdict.classList.add('old');
+    this.verdict.prepend(el('em', { text: 'Scripted agents are playing in the new version. Until they are done, this is the verdict on the previous one:' }));
   }
 
   /** @param {import('./types.js').WorldVerdict} verdict */
   showVerdict(verdict) {
+    this.verdict.classList.remove('old');
     this.verdict.dataset.verdict = verdict.livable ? 'right' : 'wrong';
     this.verdict.replaceChildren(el('strong', { text: verdict.livable ? 'An agent can live here.' : 'Hardly anything can live here.' }),
       ...verdict.sentences.map((text) => el('p', { text })));
@@ -66,4 +69,10 @@ export class WorldResults {
     this.result.dataset.verdict = 'wrong';
     setText(this.result, `The agent cannot play in it: ${error.what}${error.fix ? ` (${error.fix})` : ''}.`);
   }
+}
+
+/** What is wrong, after the name of the place and the setting. @param {import('./types.js').WorldError} error */
+function withSetting({ path, what }) {
+  const label = settingLabel(path);
+  return label && !what.includes(`'${label}'`) ? `${label}: ${what}` : what;
 }

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import LiteralScalarString
 
 from townlet.errors import TownletError, did_you_mean
 from townlet.town.world.load import NAMED_LISTS, load, shipped
@@ -225,4 +226,7 @@ def _set(mapping: CommentedMap, path: Path, value: Any) -> None:
     elif value is None:
         mapping.pop(key, None)
     else:
+        mapping[key] = None  # otherwise a text gets the style of the one before
         mapping[key] = flow(rounded(value))
+        if isinstance(mapping[key], LiteralScalarString):
+            mapping.fa.set_block_style()  # lines cannot be kept within { }

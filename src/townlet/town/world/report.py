@@ -11,10 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from townlet.errors import TownletError, did_you_mean
+from townlet.town.world import icons
 from townlet.town.world.load import load, shipped
 from townlet.town.world.schema import Affordance, Meter, WorldSpec
 from townlet.town.world.sessions import session_total
 from townlet.town.world.tables import World
+from townlet.town.world.text import describe
 
 
 def world_list() -> Table:
@@ -40,7 +42,7 @@ def world_tables(world: World) -> RenderableType:
     ]
     observation = f"Observation: {world.layout.size} values"
     return Group(
-        Text(f"{world.name}: {spec.description}", style="bold"),
+        Text(f"{world.name}: {describe(world)}", style="bold"),
         _overview(world),
         _table("Meters", ["meter", "start", "decay", "move", "wait", "group"], meters),
         _table("Modulations and cascades, in order", ["source", "target", "loss per step", "when"], links),
@@ -127,7 +129,7 @@ def _affordances(spec: WorldSpec) -> Table:
     for a in spec.affordances:
         place = ",".join(map(str, a.cell)) if a.cell and spec.map.kind == "grid" and spec.map.layout == "fixed" else "–"
         changes = ", ".join(f"{m} {_change(spec, m, v)}" for m, v in session_total(a).items() if v)
-        rows.append((a.icon or a.name[0], a.name, place, a.ticks, _price(spec, a), _hours(a), changes))
+        rows.append((icons.label(a.icon, a.name), a.name, place, a.ticks, _price(spec, a), _hours(a), changes))
     return _table("Affordances", ["", "name", "cell", "ticks", "price", "open", "complete use"], rows)
 
 

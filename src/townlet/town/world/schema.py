@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from townlet.config.models import StrictModel
 from townlet.interfaces.layout import ObservationLayout
+from townlet.town.world.icons import MAX_ICON
 
 Name = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[A-Za-z][A-Za-z0-9_ -]*$")]
 LinkName = Annotated[str, Field(min_length=1, max_length=90)]
@@ -87,7 +88,11 @@ class Affordance(StrictModel):
     """A place where the agent can interact."""
 
     name: Name
-    icon: str = Field("", max_length=4, description="Icon, usually an emoji; by default letters of the name.")
+    icon: str = Field(
+        "",
+        max_length=MAX_ICON,
+        description="Icon: an emoji or up to 4 characters, or a drawing: 12 lines of 12 letters.",
+    )
     cell: tuple[int, ...] | None = Field(None, description="Its cell: x, y (and z). Ignored in a shuffled layout.")
     ticks: int = Field(1, ge=1, le=1000, description="INTERACT steps of a complete use.")
     price: Share = Field(0.0, description="Price per tick, in the currency.")

@@ -1,4 +1,4 @@
-"""Short texts of worlds: their differences from a shipped world."""
+"""Short texts of worlds: their descriptions, and their differences from a shipped world."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ from townlet.errors import ConfigError
 from townlet.town.world.load import NAMED_LISTS, from_text, load, shipped
 from townlet.town.world.tables import World
 from townlet.town.world.yaml_text import NAME_KEYS, dump, name_of, new_document
+
+
+def describe(world: World) -> str:
+    """The description of a world, or a sentence about its map, places and time if it has none."""
+    spec, places = world.spec, len(world.affordances)
+    if spec.description:
+        return spec.description
+    town = f"{'×'.join(map(str, world.size))} town" if world.size else "Town without a map"
+    moving = ", which are elsewhere in every episode" if world.tables.shuffled else ""
+    if spec.clock.temporal:
+        time = "places have opening hours, and using one takes several steps"
+    else:
+        time = "each use of a place takes one step"
+    return f"{town} with {places} place{'' if places == 1 else 's'}{moving}; {time}."
 
 
 def short_text(world: World) -> str:
@@ -32,7 +46,7 @@ def _difference(world: World, parent: World) -> str | None:
     """What the world changes, as a text that extends the parent; None if a key would have to return to its default."""
     own, inherited = _without_defaults(world), _without_defaults(parent)
     changes: dict[str, Any] = {"extends": parent.name}
-    if "description" in own:
+    if "description" in own and own["description"] != inherited.get("description"):
         changes["description"] = own["description"]
     removed: list[str] = []
     for key, value in own.items():

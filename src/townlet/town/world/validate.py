@@ -11,7 +11,7 @@ from typing import Final
 
 from townlet.config.yaml import Node
 from townlet.errors import Diagnostic, did_you_mean, nearest
-from townlet.town.world import schema
+from townlet.town.world import icons, schema
 from townlet.town.world.schema import DEFAULT_WINDOW, MAX_CELLS, Cascade, Modulation, Survival, Vitality, WorldSpec
 from townlet.town.world.sessions import session_total, survival_bound, unused_meters
 
@@ -116,6 +116,8 @@ def _references(spec: WorldSpec, report: Report) -> None:
 def _affordances(spec: WorldSpec, report: Report) -> None:
     day = spec.clock.day
     for i, affordance in enumerate(spec.affordances):
+        if found := icons.problem(affordance.name, affordance.icon):
+            report(*found, "affordances", i, "icon")
         if affordance.price > 0 and spec.currency is None:
             what = f"'{affordance.name}' has a price, but the world has no currency"
             fix = "add `currency:` with the meter that pays, or set the price to 0"

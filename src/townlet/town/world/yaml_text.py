@@ -9,6 +9,7 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.scalarstring import LiteralScalarString
 
 from townlet.config.yaml import parse
 from townlet.errors import TownletError
@@ -85,7 +86,7 @@ def new_entry(value: Any) -> Any:
 
 
 def flow(value: Any) -> Any:
-    """Plain data for the emitter, on one line."""
+    """Plain data for the emitter, on one line; a text of several lines, such as a drawing, stays in its lines."""
     if isinstance(value, Mapping):
         mapping = CommentedMap((key, flow(part)) for key, part in value.items())
         mapping.fa.set_flow_style()
@@ -94,4 +95,4 @@ def flow(value: Any) -> Any:
         entries = CommentedSeq(map(flow, value))
         entries.fa.set_flow_style()
         return entries
-    return value
+    return LiteralScalarString(value) if isinstance(value, str) and "\n" in value else value
