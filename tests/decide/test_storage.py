@@ -172,7 +172,7 @@ def test_pending_decisions_and_territories_are_limited(open_service: Opener) -> 
     counts = one.counts()
     assert (counts.expired, counts.pending) == (3, 3)
     assert sorted(one.learner.state.territories) == [f"site {n}" for n in range(2, 6)]
-    assert ask(one.service, request(0.5, "site 0"))[0]["type"] == "ad_decision"  # evicted, so it begins anew
+    assert ask(one.service, request(0.5, "site 0"))[0]["type"] == "ad_decision"  # evicted, so it begins as a new one
 
 
 def test_territories_belong_to_their_client(open_service: Opener) -> None:

@@ -64,7 +64,7 @@ class DecisionsExpired(NamedTuple):
 
 
 class TerritoriesEvicted(NamedTuple):
-    """The state of these territories was removed, because there were too many; if used again, they begin anew."""
+    """The state of these territories was removed, because there were too many; later they begin as new ones."""
 
     names: list[str]
 

@@ -30,11 +30,6 @@ MIGRATION: Final = re.compile(r"(\d{3})_\w+\.sql")
 FAILURES: Final = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.AdminShutdown)
 
 
-def is_url(text: str) -> bool:
-    """Whether a storage is named by a URL of PostgreSQL."""
-    return text.startswith(("postgresql://", "postgres://"))
-
-
 def without_password(url: str) -> str:
     """The URL for messages."""
     parts = urlsplit(url)
@@ -76,12 +71,6 @@ class Database:
                 application_name=f"townlet {self._purpose}", **KEEPALIVES,  # type: ignore[arg-type]
             )  # fmt: skip
         return self._connection
-
-    @property
-    def backend(self) -> int:
-        """The process id of the connection's server process."""
-        with self._lock:
-            return self._open().info.backend_pid
 
     def close(self) -> None:
         """Close the connection; the next transaction opens another one."""

@@ -160,10 +160,7 @@ class PostgresLearner:
             require_epoch(connection, self.epoch)
             sql = "INSERT INTO snapshot (record, transaction, id, same, info, state) VALUES (%s, %s, %s, %s, %s, %s)"
             connection.execute(sql, [record, transaction, id, same, info, state])
-            remove = (
-                "DELETE FROM snapshot WHERE record NOT IN (SELECT record FROM snapshot ORDER BY record DESC LIMIT %s)"
-            )
-            connection.execute(remove, [KEPT_SNAPSHOTS])
+            connection.execute(REMOVE_SNAPSHOTS)
 
     def close(self) -> None:
         self._database.close()
