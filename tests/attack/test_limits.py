@@ -230,7 +230,8 @@ def test_a_client_that_never_reads_the_end_of_a_response_loses_its_connection(
 def test_no_entry_takes_more_memory_than_its_budget_counts(name: str) -> None:
     """The largest observations, as many answers as are remembered, and all of them pending."""
     domain, settings = DOMAINS[name], load_settings(name, (), DOMAINS)
-    gate, places, each = settings_hash(settings.gate), 5, 70
+    gate = settings_hash(settings.gate)
+    places, each = (200, 1) if domain.single_observations else (5, 70)
 
     def held(send: bool) -> int:
         state = ServiceState(domain, settings)
@@ -244,6 +245,10 @@ def test_no_entry_takes_more_memory_than_its_budget_counts(name: str) -> None:
                 message = request(turn + 1.0, territory)
                 if name == "hive":
                     message = largest(turn + 1.0, territory) | (SMALL if turn < each - 2 else {})
+                if name == "rank":
+                    features = [{f"feature {k}": k + 0.5 for k in range(18)}]
+                    actions = [{"id": f"action {k}", "features": features} for k in range(50)]
+                    message = {"type": "rank_request", "eventId": territory, "contextFeatures": [], "actions": actions}
                 reply = {"type": "spawn_decision", "decisionId": "d" * 40, "reason": "r" * 60, "version": number}
                 made = DecisionMade(
                     number, territory, turn + 1.0, float(number), message, 5, 0.1, 0.2, send, "positive_reward", 0.7,

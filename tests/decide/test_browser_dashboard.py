@@ -375,7 +375,7 @@ PLAY: Final = """async ([url, first, second]) => {
   service.socket.close();
   const two = await service.request(second);
   const answer = await service.request({ type: 'click_report', decisionId: one.decisionId, clicked: true });
-  service.storage.close();
+  service.close();
   const late = await service.request({ type: 'ping' }).catch((error) => error.message);
   return { one, again, two, answer, late, connections: service.connections };
 }"""

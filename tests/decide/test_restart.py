@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from decide.ads_service import FileService, ask, click, request, run_visits, start_service, stop
+from townlet.decide import trainer
 from townlet.decide.batcher import Batcher
 from townlet.decide.domains import DOMAINS
 from townlet.decide.offline_eval import OfflineEvaluator
@@ -130,7 +131,7 @@ def test_failed_step_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     service, training, clock = start_service(tmp_path)
     run_visits(service, training, clock, 30)
     with monkeypatch.context() as broken:
-        broken.setattr(type(service.storage.trainer), "_loss", lambda *_: [].pop())  # an IndexError
+        broken.setattr(trainer, "training_rewards", lambda *_: [].pop())  # an IndexError
         assert not training.step()
     assert training.progress.failed == 1
     assert "IndexError" in training.progress.problem

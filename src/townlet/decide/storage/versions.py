@@ -9,21 +9,21 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from townlet.agents.agent import no_interrupt
 from townlet.decide.estimate import Estimate
+from townlet.decide.storage.archive import VersionArchive
 from townlet.decide.storage.serving_log import SERVING_LOG, ChangeKind, ServingChange, serving_summary
-from townlet.errors import SourceLocation, TownletError, did_you_mean
+from townlet.errors import TownletError, did_you_mean
 from townlet.interfaces.state import State, get_part
 from townlet.nets.optimizers import restore_weights, weights
 
@@ -55,56 +55,6 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
         digest.update(json.dumps([name, dtype, list(tensor.shape)]).encode())  # implies the number of bytes that follow
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-class ServingHistory(Protocol):
-    """All changes of the serving version, the pin and gate-only mode."""
-
-    changes: tuple[ServingChange, ...]  # the last ones, oldest first
-    fault: str  # why they cannot be trusted; empty if they can
-
-    @property
-    def number(self) -> int:
-        """Number of the last change known from any source."""
-
-    @property
-    def last(self) -> ServingChange:
-        """The change that holds the current state."""
-
-    def append(self, change: ServingChange) -> ServingChange:
-        """Store a change durably, with the next number."""
-
-    def distrust(self, fault: str, number: int) -> None:
-        """Stop trusting the changes: another source contradicts them, and refers to a change of this number."""
-
-    def refresh(self) -> bool:
-        """Read the changes of other processes; returns whether there are any."""
-
-
-class VersionArchive(Protocol):
-    """Where versions are stored."""
-
-    @property
-    def history(self) -> ServingHistory:
-        """All changes of what serves."""
-
-    def where(self, version: int) -> Path | SourceLocation:
-        """The place of a version, for messages."""
-
-    def numbers(self) -> list[int]:
-        """All stored versions, oldest first."""
-
-    def save(self, version: int, state: State, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a version durably; returns its info."""
-
-    def load(self, version: int) -> tuple[State, dict[str, Any]]:
-        """State and info of a stored version; every byte is checked."""
-
-    def verify(self, version: int) -> dict[str, Any]:
-        """The info of a stored version whose bytes are intact; raises TownletError otherwise."""
-
-    def remove(self, versions: Iterable[int]) -> None:
-        """Remove these versions."""
 
 
 class VersionStore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Final
 
 import numpy as np
@@ -45,7 +46,7 @@ class PairScores(Function):
         return table, None, None, None, None
 
 
-class RewardNetwork(nn.Module):
+class RewardNetwork(nn.Module, ABC):
     """Base class: standardizes numbers, predicts rewards, and explores."""
 
     count: Tensor
@@ -75,9 +76,9 @@ class RewardNetwork(nn.Module):
         arrays = (tensor.numpy() for tensor in (index, value, bounds))
         jit_if_available(kernels.observe)(*arrays, np.float32(STATISTICS_MEMORY), *statistics)
 
+    @abstractmethod
     def predict(self, index: Tensor, value: Tensor, bounds: Tensor, keep: Tensor | None = None) -> Tensor:
         """Predicted rewards of all actions [B, K, H], by each head; the last one ranks. `keep`: features to use."""
-        raise NotImplementedError
 
     def forward(self, index: Tensor, value: Tensor, bounds: Tensor, allowed: Tensor) -> Tensor:
         """Log-probabilities [B, K], −∞ for actions that may not be chosen."""
