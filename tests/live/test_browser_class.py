@@ -180,7 +180,7 @@ def test_person_plays_beside_an_agent(view: PageView) -> None:
     view.page.wait_for_timeout(300)
     assert view.page.evaluate("scrollY") == before
     view.button("World").click()
-    view.page.locator("#world-save-name").press_sequentially("w.w")
+    view.page.locator("#save-name").press_sequentially("w.w")
     view.button("Watch").click()
     view.page.wait_for_timeout(300)
     assert steps(view) == [6, 6]

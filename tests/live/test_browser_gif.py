@@ -50,7 +50,7 @@ def save(view: PageView) -> tuple[str, list[NDArray[np.uint8]], list[int]]:
     assert image.info["loop"] == 0
     pictures = [(np.asarray(one.convert("RGB")), int(one.info["duration"])) for one in ImageSequence.Iterator(image)]
     name = coming.value.suggested_filename
-    expect(view.page.locator(".toast").filter(has_text="GIF saved")).to_contain_text(name)
+    expect(view.page.locator(".toast").filter(has_text=f"The GIF was saved as {name}")).to_be_visible()
     expect(view.button("Save as GIF")).to_be_enabled()
     return name, [one for one, _ in pictures], [time for _, time in pictures]
 
@@ -132,10 +132,10 @@ def test_gif_of_an_episode_without_steps_is_refused(view: PageView) -> None:
     view.blur()
     for steps in ("no steps", "only 1 step"):
         view.button("Save as GIF").click()
-        expect(view.page.locator(".toast")).to_contain_text(f"No GIF was savedThis episode has {steps} so far.")
+        expect(view.page.locator(".toast")).to_contain_text(f"No GIF was saved.This episode has {steps} so far.")
         view.page.keyboard.press("ArrowRight")
         view.wait_until(lambda: view.step() == 1)
-    expect(view.page.locator(".toast").filter(has_text="GIF saved")).to_have_count(0)
+    expect(view.page.locator(".toast").filter(has_text="The GIF was saved")).to_have_count(0)
 
 
 def test_gif_of_a_gym_episode(open_page: OpenPage, gym_server: LiveServer, gyms: Runs) -> None:

@@ -84,7 +84,7 @@ export function gifButton(source) {
     }
     download(await encode(found, show), found.file);
     announce('The GIF was saved.');
-    toast('GIF saved', found.file);
+    toast(`The GIF was saved as ${found.file}`);
   };
   reset();
   button.addEventListener('click', async () => {
